@@ -1,0 +1,57 @@
+# The task list. Everything lands in .venv; nothing outside this directory is written except
+# pip's cache. `make` alone prints the list.
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SUITES := $(wildcard tests/unit tests/contract tests/integration tests/docs)
+PYTEST := $(BIN)/python -m pytest
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-all check format bench lock clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(READY) ## put the project and its tools into .venv, exactly as locked
+	@echo "ready: $(BIN)/paddlecloud"
+
+# pip goes first: the newer one writes console scripts that start faster. setuptools goes away,
+# because its start-up hook would run in every command.
+$(READY): pyproject.toml requirements-dev.lock scripts/find-python.sh
+	@python=$$(sh scripts/find-python.sh) && "$$python" -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@$(BIN)/python -m pip uninstall -qq --disable-pip-version-check --yes setuptools
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -q src/paddlecloud
+	@touch $@
+
+demo: install ## run an example job from submit to results on this machine
+	@sh scripts/demo.sh
+
+test: install ## the fast tests (under 3 minutes)
+	$(PYTEST) $(SUITES) -m "not slow and not chaos and not bench" $(ARGS)
+
+test-all: install ## every test, the slow and the destructive ones too
+	$(PYTEST) tests -m "not bench" $(ARGS)
+
+check: install ## everything a machine can say about the code without running it
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy src/paddlecloud tests $(wildcard bench)
+	$(BIN)/lint-imports --no-logo
+
+format: install ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: install ## measure speed and memory, print the table
+	$(BIN)/python -m bench $(ARGS)
+
+lock: ## write the lock files anew (ARGS=--upgrade takes newer versions)
+	sh scripts/lock.sh $(ARGS)
+
+clean: ## remove the environment and every cache
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Places that run jobs. A backend makes agents exist and cease; the agents do the rest."""

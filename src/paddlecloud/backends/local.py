@@ -1,0 +1,92 @@
+"""Local processes as a pool: one agent on this machine serves every attempt.
+
+The agent is started detached and outlives the server; a lock file that it holds for its life tells
+whether it is there, so neither a stale pid nor a second server can mislead us. Starting an attempt
+costs nothing when the agent already runs: it polls for its orders by itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+from paddlecloud.backends.base import Handle, Presence, Seen
+from paddlecloud.model.job import Attempt, Resources
+from paddlecloud.model.pool import Node
+
+
+def create(settings: Mapping[str, str]) -> Local:
+    return Local(settings)
+
+
+class Local:
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._node = settings["node"]
+        self._config = Path(settings["agent_config"])
+        self._total = Resources(
+            cpu=float(settings.get("cpu") or _cpus()),
+            memory=int(settings.get("memory") or _memory()),
+            gpu=int(settings.get("gpu") or 0),
+        )
+        self._starting = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def capacity(self) -> tuple[Node, ...]:
+        return (Node(id=self._node, total=self._total),)
+
+    def start(self, attempt: Attempt) -> Handle:
+        self.ensure_agent()
+        return {"node": self._node}
+
+    def look(self, handle: Handle) -> Seen:
+        if handle.get("node") != self._node:
+            return Seen(presence=Presence.GONE, detail=f"no node {handle.get('node')}")
+        return Seen(presence=Presence.UP if self._alive() else Presence.COMING)
+
+    def stop(self, handle: Handle, grace: timedelta) -> None:
+        """The agent serves other attempts too and stays; its orders tell it what to end."""
+
+    def ensure_agent(self) -> None:
+        """Start the agent if none holds the lock. Safe to call from several threads and servers."""
+        with self._starting:
+            child_runs = self._child is not None and self._child.poll() is None
+            if child_runs or self._alive():
+                return
+            self._config.parent.mkdir(parents=True, exist_ok=True)
+            self._child = subprocess.Popen(
+                [sys.executable, "-P", "-m", "paddlecloud.runtime", "--config", str(self._config)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd="/",
+            )
+
+    def _alive(self) -> bool:
+        try:
+            lock = os.open(self._config.parent / "lock", os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(lock)
+        return False
+
+
+def _cpus() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,56 @@
+"""A backend for tests whose settings say how it behaves: capacity, refusals, agents that vanish.
+
+It passes the same contract as the others, so the failure paths of the server become one-line test
+inputs. It starts nothing: whoever uses it plays the agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from paddlecloud.backends.base import Handle, Presence, Seen
+from paddlecloud.model.errors import Refused, Retry
+from paddlecloud.model.job import Attempt, Resources
+from paddlecloud.model.pool import Node
+
+
+def create(settings: Mapping[str, str]) -> Scripted:
+    return Scripted(settings)
+
+
+class Scripted:
+    """Settings: nodes; cpu, memory, gpu of each; start = ok|refuse|later; agents = up|gone."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self.settings = dict(settings)
+        self.started: dict[str, int] = {}
+        """How often each attempt was really started."""
+
+    def capacity(self) -> tuple[Node, ...]:
+        total = Resources(
+            cpu=float(self.settings.get("cpu", "4")),
+            memory=int(self.settings.get("memory", str(8 * 1024**3))),
+            gpu=int(self.settings.get("gpu", "0")),
+        )
+        count = int(self.settings.get("nodes", "1"))
+        prefix = self.settings.get("node", "scripted")
+        return tuple(Node(id=f"{prefix}-{index}", total=total) for index in range(count))
+
+    def start(self, attempt: Attempt) -> Handle:
+        if self.settings.get("start") == "refuse":
+            raise Refused("backend_refused", pool=attempt.pool)
+        if self.settings.get("start") == "later":
+            raise Retry("backend_later", pool=attempt.pool)
+        key = f"{attempt.job_id}.{attempt.number}"
+        self.started.setdefault(key, 1)
+        return {"attempt": key}
+
+    def look(self, handle: Handle) -> Seen:
+        known = handle.get("attempt") in self.started
+        if not known or self.settings.get("agents") == "gone":
+            return Seen(presence=Presence.GONE, detail="scripted")
+        return Seen(presence=Presence.UP)
+
+    def stop(self, handle: Handle, grace: timedelta) -> None:
+        self.started.pop(str(handle.get("attempt")), None)

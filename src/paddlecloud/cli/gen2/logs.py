@@ -1,0 +1,62 @@
+"""`logs`: the bytes that a worker of a job wrote, exactly as it wrote them."""
+
+from __future__ import annotations
+
+from paddlecloud.cli.gen2.query_job import wanted_job
+from paddlecloud.cli.options import FLAG, JOB_ID, NUMBER, TEXT, Command, Option
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddlecloud.cli.context import Context
+    from paddlecloud.cli.options import Args
+
+
+def run(args: Args, context: Context) -> int:
+    job_id = wanted_job(args)
+    pieces = context.client.logs(
+        job_id,
+        worker=args["worker"],
+        follow=args["follow"],
+        tail=args["lines"],
+        attempt=args["attempt"],
+    )
+    if not context.out.json:
+        for piece in pieces:
+            context.out.raw(piece)
+        return 0
+    text = b"".join(pieces).decode("utf-8", "replace")
+    context.out.value({"job_id": job_id, "worker": args["worker"] or "trainer-0", "log": text})
+    return 0
+
+
+COMMANDS = (
+    Command(
+        "logs",
+        run,
+        (
+            "Print what a job wrote to stdout and stderr: all of it, unless -n limits it.",
+            "显示任务的标准输出和标准错误：默认全部显示，-n 限制行数。",
+        ),
+        operand="job_id",
+        options=(
+            JOB_ID,
+            Option(
+                "worker", TEXT, ("which worker (default: the first)", "查看哪个节点（默认第一个）"),
+                short="w", metavar="NAME",
+            ),
+            Option(
+                "follow", FLAG, ("go on until the job has ended", "持续输出直到任务结束"), short="f",
+            ),
+            Option(
+                "lines", NUMBER, ("only the last N lines", "只显示最后 N 行"), short="n", metavar="N",
+            ),
+            Option(
+                "attempt", NUMBER, ("the log of this attempt", "查看第几次尝试的日志"), metavar="N",
+            ),
+        ),
+        examples=(
+            "paddlecloud logs job-338745e5caa42a1537955e41d6f1ce33 -f",
+            "paddlecloud logs job-338745e5caa42a1537955e41d6f1ce33 -n 20 -w trainer-0",
+        ),
+    ),
+)  # fmt: skip

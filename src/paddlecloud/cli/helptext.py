@@ -1,0 +1,94 @@
+"""Writes `--help`, of the program and of each command, from the tables in the reader's language."""
+
+from __future__ import annotations
+
+from paddlecloud.cli import commands
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddlecloud.cli.options import Command, Option, Text
+
+_WORDS: dict[str, Text] = {
+    "usage": ("usage", "用法"),
+    "about": (
+        "One command takes a directory of training code to a finished run and brings logs and "
+        "models back.",
+        "一条命令把训练代码目录变成一次完成的训练，并取回日志和模型。",
+    ),
+    "jobs": ("Jobs", "任务"),
+    "system": ("The platform", "平台"),
+    "options": ("Options", "参数"),
+    "examples": ("Examples", "示例"),
+    "more": (
+        "paddlecloud COMMAND --help tells more about a command. Every command takes --json.",
+        "paddlecloud 命令 --help 显示该命令的用法。所有命令都支持 --json。",
+    ),
+    "default": ("default", "默认"),
+    "one_of": ("one of", "可选"),
+}
+
+
+def program(lang: str) -> str:
+    """What `paddlecloud --help` prints."""
+    lines = [
+        f"{_word('usage', lang)}: paddlecloud COMMAND [--key=value ...]",
+        "",
+        _word("about", lang),
+    ]
+    for title, table in (("jobs", commands.JOBS), ("system", commands.SYSTEM)):
+        lines += ["", _word(title, lang)]
+        lines += [f"  {name:<15} {_pick(text, lang)}" for name, _, text in table]
+    lines += ["", _word("examples", lang)]
+    lines.append('  paddlecloud submit_job --files=job --start_cmd="sh run.sh" --watch_mode=1')
+    lines += ["", _word("more", lang)]
+    return "\n".join(lines)
+
+
+def command(described: Command, lang: str) -> str:
+    """What `paddlecloud COMMAND --help` prints."""
+    lines = [f"{_word('usage', lang)}: {usage(described)}", "", _pick(described.help, lang)]
+    lines += ["", _word("options", lang)]
+    for option in described.options:
+        if not option.hidden:
+            lines += _option_lines(option, lang)
+    lines += ["", _word("examples", lang)]
+    lines += [f"  {example}" for example in described.examples]
+    return "\n".join(lines)
+
+
+def usage(described: Command) -> str:
+    operand = next((o.metavar for o in described.options if o.name == described.operand), "")
+    return " ".join(filter(None, ("paddlecloud", described.name, operand, "[--key=value ...]")))
+
+
+def spelling(option: Option) -> str:
+    """`-w, --worker=NAME`."""
+    short = f"-{option.short}, " if option.short else ""
+    return short + option.flag + ("" if option.kind == "flag" else f"={option.metavar}")
+
+
+def explanation(option: Option, lang: str) -> str:
+    """The sentence about an option, with its choices and its default."""
+    text = _pick(option.help, lang)
+    choices = option.choices or option.offers
+    if choices and "|" not in option.metavar:
+        text += f"; {_word('one_of', lang)} {', '.join(choices)}"
+    default = option.default or option.shown_default
+    if default not in (None, False, ""):
+        text += f" ({_word('default', lang)}: {default})"
+    return text
+
+
+def _option_lines(option: Option, lang: str) -> list[str]:
+    shown, text = spelling(option), explanation(option, lang)
+    if len(shown) <= 24:
+        return [f"  {shown:<24} {text}"]
+    return [f"  {shown}", f"  {'':<24} {text}"]
+
+
+def _word(key: str, lang: str) -> str:
+    return _pick(_WORDS[key], lang)
+
+
+def _pick(text: Text, lang: str) -> str:
+    return text[1] if lang == "zh" else text[0]

@@ -1,0 +1,146 @@
+"""The command `paddlecloud`: finds the command, runs it, and turns every end into an exit code.
+
+0 done, 1 the operation failed, 2 wrong usage, 130 interrupted, 141 the reader of a pipe went away.
+No traceback ever reaches a person: an error of ours is one sentence, a mistake in this program is
+one sentence and a file with the details. Imports here are paid for by every call: keep them few.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from paddlecloud.cli import commands
+from paddlecloud.cli.render import Output
+from paddlecloud.client.config import language
+from paddlecloud.model.errors import Invalid, PaddleCloudError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    out = Output(language(os.environ), os.environ)
+    try:
+        _speak_utf8()
+        code = run(words, out, os.environ)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        out.say("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        _forget_stdout()
+        return PIPE_CLOSED
+    except PaddleCloudError as error:
+        _show(error, out)
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - the last line of defence: a person gets a sentence
+        return _crashed(error, out, os.environ)
+    return code
+
+
+def run(words: list[str], out: Output, environ: Mapping[str, str]) -> int:
+    """Run the command that the words name."""
+    words = _common_first(words)
+    if not words or words[0] in ("--help", "-h", "help"):
+        return _help(words, out)
+    if words[0] in ("--version", "-V"):
+        words[0] = "version"
+    command, rest = commands.find(words)
+    from paddlecloud.cli.options import parse  # noqa: PLC0415 - `--help` needs no parser
+
+    args = parse(command, rest)
+    if args["help"]:
+        return _help(["help", *command.name.split()], out)
+    from paddlecloud.cli.context import Context  # noqa: PLC0415 - `--help` needs none
+
+    out.json = args["json"]
+    context = Context(out, environ, args["config"])
+    try:
+        return command.run(args, context)
+    finally:
+        context.close()
+
+
+def _speak_utf8() -> None:
+    """Names of jobs and files come in every script; a terminal that cannot show one shows `?`."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def _common_first(words: list[str]) -> list[str]:
+    """`paddlecloud --json query_job X` is `paddlecloud query_job --json X`."""
+    taken: list[str] = []
+    rest = list(words)
+    while rest and (rest[0] in ("--json", "--config") or rest[0].startswith("--config=")):
+        needs_value = rest[0] == "--config"
+        taken.append(rest.pop(0))
+        if needs_value and rest:
+            taken.append(rest.pop(0))
+    if not rest or not taken:
+        return rest or taken
+    split = 2 if rest[0] in commands.GROUPS else 1
+    return rest[:split] + taken + rest[split:]
+
+
+def _help(words: list[str], out: Output) -> int:
+    from paddlecloud.cli import helptext  # noqa: PLC0415 - only `--help` needs it
+
+    named = [word for word in words[1:] if not word.startswith("-")]
+    if named:
+        command, _ = commands.find(named)
+        out.line(helptext.command(command, out.lang))
+        return 0
+    if not words:
+        out.tell(helptext.program(out.lang))
+        return Invalid.exit_code
+    out.line(helptext.program(out.lang))
+    return 0
+
+
+def _show(error: PaddleCloudError, out: Output) -> None:
+    if out.json:
+        from json import dumps  # noqa: PLC0415 - only an error under --json needs it
+
+        wire = {**error.to_wire(out.lang), "params": {k: str(v) for k, v in error.params.items()}}
+        out.tell(dumps({"error": wire}, ensure_ascii=False))
+    else:
+        out.error(f"paddlecloud: {error.text(out.lang)}")
+
+
+def _crashed(error: Exception, out: Output, environ: Mapping[str, str]) -> int:
+    import traceback  # noqa: PLC0415 - only a mistake of ours pays for it
+
+    details = "".join(traceback.format_exception(error))
+    kind = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+    if environ.get("PADDLECLOUD_DEBUG") == "1":
+        out.tell(details)
+    try:
+        path = _save(details, environ)
+    except OSError:
+        out.error("paddlecloud: " + out.text("crashed_unsaved", kind=kind))
+    else:
+        out.error("paddlecloud: " + out.text("crashed", kind=kind, path=path))
+    return PaddleCloudError.exit_code
+
+
+def _save(details: str, environ: Mapping[str, str]) -> str:
+    home = environ.get("PADDLECLOUD_HOME") or os.path.expanduser("~/.paddlecloud")  # noqa: PTH111 - pathlib may be what broke
+    folder = os.path.join(home, "cache")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    path = os.path.join(folder, "last-error.txt")
+    with open(path, "w", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - as above
+        file.write(details)
+    return path
+
+
+def _forget_stdout() -> None:
+    """Let Python's own flush at exit go nowhere instead of failing a second time."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

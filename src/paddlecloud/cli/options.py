@@ -1,0 +1,218 @@
+"""What a command accepts, as data, and the parser that reads a command line by it.
+
+The table exists because four readers share it: the parser, `--help`, the completion scripts and
+the reference in the documents. argparse could serve only the first two, speaks one language, and
+costs as much time at start as a bare Python. Values are checked here only for their shape; what a
+value may be is the business of the command.
+"""
+
+from __future__ import annotations
+
+from paddlecloud.model.errors import Invalid
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
+
+    from paddlecloud.cli.context import Context
+
+    Text = tuple[str, str]
+    Args = dict[str, Any]
+    Run = Callable[[Args, Context], int]
+
+#: What an option takes: nothing, one text, one whole number, 0 or 1, or a text each time it is given.
+FLAG, TEXT, NUMBER, BOOL, LIST = "flag", "text", "number", "bool", "list"
+
+
+class Option:
+    """One `--name`.
+
+    `choices` are enforced here. For a shell, `offers` are likely values, and `completes` is "file"
+    or "directory". `shown_default` is for help only: what the command itself assumes.
+    """
+
+    __slots__ = (
+        "aliases", "choices", "completes", "default", "help", "hidden", "kind", "metavar", "name",
+        "offers", "short", "shown_default",
+    )  # fmt: skip
+
+    def __init__(self, name: str, kind: str, help_text: Text, **more: Any) -> None:
+        self.name = name
+        self.kind = kind
+        self.help = help_text
+        self.metavar = name.upper()
+        self.default: object = False if kind == FLAG else None
+        self.shown_default: object = None
+        self.choices: tuple[str, ...] = ()
+        self.offers: tuple[str, ...] = ()
+        self.completes = ""
+        self.short = ""
+        self.aliases: tuple[str, ...] = ()
+        self.hidden = False
+        for key, value in more.items():
+            setattr(self, key, value)
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        short = ("-" + self.short,) if self.short else ()
+        return (self.flag, *short, *("--" + alias for alias in self.aliases))
+
+
+class Command:
+    """One command: its words, what it takes, what it does.
+
+    `operand` names the option that a word without dashes fills: `logs JOB` is `logs --job_id=JOB`.
+    """
+
+    __slots__ = ("examples", "help", "hidden", "name", "operand", "options", "run")
+
+    def __init__(self, name: str, run: Run, help_text: Text, **more: Any) -> None:
+        self.name = name
+        self.run = run
+        self.help = help_text
+        self.operand = ""
+        self.options: tuple[Option, ...] = ()
+        self.examples: tuple[str, ...] = ()
+        self.hidden = False
+        for key, value in more.items():
+            setattr(self, key, value)
+        self.options += COMMON
+
+
+COMMON = (
+    Option(
+        "json", FLAG, ("print the answer as JSON", "以 JSON 输出结果"),
+    ),
+    Option(
+        "config", TEXT, ("read this configuration file", "使用指定的配置文件"),
+        metavar="FILE", completes="file",
+    ),
+    Option(
+        "help", FLAG, ("print this help", "显示本帮助"), short="h",
+    ),
+)  # fmt: skip
+
+JOB_ID = Option(
+    "job_id", TEXT, ("id of the job: job- and 32 hex digits", "任务 ID：job- 加 32 位十六进制数字"),
+    metavar="JOB_ID",
+)  # fmt: skip
+
+
+def parse(command: Command, words: Sequence[str]) -> Args:
+    """The values by option name, defaults filled in; Invalid names the word that is wrong.
+
+    `--help` wins over everything: whoever asks for help gets it, whatever else is wrong.
+    """
+    if "--help" in words or "-h" in words:
+        return {"help": True}
+    args: Args = {option.name: _start(option) for option in command.options}
+    seen: set[str] = set()
+    rest = list(reversed(words))
+    while rest:
+        word = rest.pop()
+        if word == "--":
+            for operand in reversed(rest):
+                _set_operand(command, args, seen, operand)
+            break
+        if len(word) > 1 and word.startswith("-"):
+            _take_option(command, args, seen, word, rest)
+        else:
+            _set_operand(command, args, seen, word)
+    return args
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was probably meant."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only a mistake pays for it
+
+    found = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def _start(option: Option) -> object:
+    return [] if option.kind == LIST else option.default
+
+
+def _take_option(
+    command: Command, args: Args, seen: set[str], word: str, rest: list[str]
+) -> None:
+    spelling, equals, value = word.partition("=")
+    option = _find(command, spelling)
+    if option is None and not word.startswith("--") and len(word) > 2:
+        # -n5 is -n 5, as everywhere.
+        option, spelling, equals, value = _find(command, word[:2]), word[:2], "=", word[2:]
+    if option is None:
+        raise _unknown(command, word.partition("=")[0])
+    if option.kind == FLAG:
+        if equals and value not in ("0", "1"):
+            raise Invalid("flag_takes_no_value", flag=spelling, value=value)
+        args[option.name] = value != "0"
+        return
+    if not equals:
+        if not rest or _is_flag(command, rest[-1]):
+            raise Invalid("flag_needs_value", flag=spelling, metavar=option.metavar)
+        value = rest.pop()
+    _set(option, args, seen, spelling, value)
+
+
+def _find(command: Command, spelling: str) -> Option | None:
+    for option in command.options:
+        if spelling in option.spellings:
+            return option
+    return None
+
+
+def _is_flag(command: Command, word: str) -> bool:
+    """Whether a word is one of our options, so that `--name --json` is a forgotten value.
+
+    Other words with a dash are taken as the value: `--start_cmd -x` means what it says.
+    """
+    return word.startswith("-") and _find(command, word.partition("=")[0]) is not None
+
+
+def _set(option: Option, args: Args, seen: set[str], spelling: str, value: str) -> None:
+    if option.kind == LIST:
+        args[option.name].append(value)
+        return
+    if option.name in seen and args[option.name] != _typed(option, spelling, value):
+        raise Invalid("flag_twice", flag=spelling)
+    seen.add(option.name)
+    args[option.name] = _typed(option, spelling, value)
+
+
+def _typed(option: Option, spelling: str, value: str) -> object:
+    if option.kind == NUMBER:
+        if not (value.isascii() and value.isdigit() and len(value) <= 12):
+            raise Invalid("flag_number", flag=spelling, value=value)
+        return int(value)
+    if option.kind == BOOL:
+        if value not in ("0", "1"):
+            raise Invalid("flag_bool", flag=spelling, value=value)
+        return value == "1"
+    if option.choices and value not in option.choices:
+        known = ", ".join(option.choices)
+        raise Invalid("flag_choice", flag=spelling, value=value, choices=known)
+    return value
+
+
+def _set_operand(command: Command, args: Args, seen: set[str], word: str) -> None:
+    if not command.operand or (args[command.operand] is not None and command.operand in seen):
+        raise Invalid("operand_unexpected", command=command.name, word=word)
+    option = next(option for option in command.options if option.name == command.operand)
+    _set(option, args, seen, option.metavar, word)
+
+
+def _unknown(command: Command, spelling: str) -> Invalid:
+    shown = [option for option in command.options if not option.hidden]
+    known = [name for option in shown for name in option.spellings]
+    # `-job_id` was written for `--job_id`: compare without the dashes.
+    plain = {name.lstrip("-"): name for name in known if len(name) > 2}
+    meant = nearest(spelling.lstrip("-"), plain)
+    if meant is None:
+        return Invalid("flag_unknown", flag=spelling, command=command.name)
+    return Invalid("flag_meant", flag=spelling, command=command.name, meant=plain[meant])

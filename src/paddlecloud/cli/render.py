@@ -1,0 +1,189 @@
+"""Writes to the terminal: lines, tables, JSON, a progress bar. Decides nothing about what to say.
+
+stdout carries the answer and nothing else, stderr everything a person is told meanwhile. Colours,
+bars and aligned columns are for terminals only; a pipe gets plain text with tabs.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from paddlecloud.cli.texts import say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import TextIO
+
+_COLOURS = {"green": "32", "red": "31", "yellow": "33", "blue": "34", "dim": "2"}
+_STATES = {
+    "success": "green",
+    "running": "blue",
+    "failed": "red",
+    "timeout": "red",
+    "schedule timeout": "red",
+    "killed": "yellow",
+    "killing": "yellow",
+}
+_BAR = 30
+
+
+class Output:
+    """Where a command writes. `json` asks for JSON instead of lines."""
+
+    def __init__(self, lang: str, environ: Mapping[str, str], json: bool = False) -> None:
+        self.lang = lang
+        self.json = json
+        plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
+        self.on_terminal = _is_terminal(sys.stdout)
+        self.told_on_terminal = _is_terminal(sys.stderr)
+        self._colours = self.on_terminal and not plain
+        self._told_colours = self.told_on_terminal and not plain
+
+    def line(self, text: str) -> None:
+        print(text)
+
+    def value(self, value: object) -> None:
+        """JSON: one line for programs, several for people."""
+        from json import dumps  # noqa: PLC0415 - only --json writes it
+
+        print(dumps(value, ensure_ascii=False, indent=2 if self.on_terminal else None))
+
+    def raw(self, data: bytes) -> None:
+        """Bytes as they are, at once."""
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+    def raw_aside(self, data: bytes) -> None:
+        """Bytes as they are, beside the answer: on stderr."""
+        sys.stderr.flush()
+        sys.stderr.buffer.write(data)
+        sys.stderr.buffer.flush()
+
+    def tell(self, text: str) -> None:
+        """A message for the person, on stderr."""
+        print(text, file=sys.stderr, flush=True)
+
+    def say(self, code: str, /, **params: object) -> None:
+        self.tell(say(code, self.lang, **params))
+
+    def text(self, code: str, /, **params: object) -> str:
+        return say(code, self.lang, **params)
+
+    def error(self, text: str) -> None:
+        self.tell(self.told_paint(text, "red"))
+
+    def paint(self, text: str, colour: str) -> str:
+        return _paint(text, colour) if self._colours and colour else text
+
+    def told_paint(self, text: str, colour: str) -> str:
+        return _paint(text, colour) if self._told_colours and colour else text
+
+    def state(self, word: str) -> str:
+        return self.paint(word, _STATES.get(word, ""))
+
+    def told_state(self, word: str) -> str:
+        return self.told_paint(word, _STATES.get(word, ""))
+
+    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Aligned columns with a header on a terminal; tab-separated rows for a program."""
+        if not self.on_terminal:
+            sys.stdout.writelines("\t".join(row) + "\n" for row in rows)
+            return
+        widths = [max(map(width, column)) for column in zip(header, *rows, strict=True)]
+        print(self.paint(_aligned(header, widths), "dim"))
+        for row in rows:
+            painted = [self.state(cell) if cell in _STATES else cell for cell in row]
+            print(_aligned(row, widths, painted))
+
+    def progress(self, label: str, total: int) -> Progress | None:
+        """A bar on a terminal, None elsewhere."""
+        return Progress(label, total) if self.told_on_terminal and total else None
+
+
+class Progress:
+    """A bar on stderr that redraws itself in place; call `done` to leave the line."""
+
+    def __init__(self, label: str, total: int) -> None:
+        self._label = label
+        self._total = total
+        self._count = 0
+        self._shown = -1
+
+    def add(self, count: int) -> None:
+        self._count += count
+        percent = min(100, self._count * 100 // self._total)
+        if percent == self._shown:
+            return
+        self._shown = percent
+        filled = percent * _BAR // 100
+        bar = "#" * filled + "-" * (_BAR - filled)
+        sys.stderr.write(f"\r{self._label} [{bar}] {percent:3d}% {size(self._total)}")
+        sys.stderr.flush()
+
+    def done(self) -> None:
+        if self._shown >= 0:
+            sys.stderr.write("\n")
+
+
+def one_line(value: object) -> str:
+    """A value of query_job as one line: lists with commas, line ends as blanks."""
+    if isinstance(value, list):
+        return ",".join(one_line(item) for item in value)
+    if value is None:
+        return ""
+    return " ".join(str(value).splitlines())
+
+
+def key_lines(view: Mapping[str, object], keys: Iterable[str]) -> list[str]:
+    """`key: value`, sorted; nothing after the colon where there is no value."""
+    lines = []
+    for key in sorted(keys):
+        text = one_line(view.get(key))
+        lines.append(f"{key}: {text}" if text else f"{key}:")
+    return lines
+
+
+def width(text: str) -> int:
+    """Columns on a terminal: East Asian wide characters take two, combining marks none."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width  # noqa: PLC0415 - only such text needs it
+
+    wide = sum(east_asian_width(letter) in "WF" for letter in text)
+    return len(text) + wide - sum(1 for letter in text if combining(letter))
+
+
+def size(count: int) -> str:
+    """Bytes in words: 17 B, 1.5 MiB."""
+    if count < 1024:
+        return f"{count} B"
+    amount = float(count)
+    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        amount /= 1024
+        if amount < 1024:
+            break
+    return f"{amount:.1f} {unit}"
+
+
+def _aligned(
+    row: Sequence[str], widths: Sequence[int], painted: Sequence[str] | None = None
+) -> str:
+    shown = painted or row
+    cells = [
+        text + " " * (space - width(plain))
+        for text, plain, space in zip(shown, row, widths, strict=True)
+    ]
+    return "  ".join(cells).rstrip()
+
+
+def _paint(text: str, colour: str) -> str:
+    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # closed
+        return False

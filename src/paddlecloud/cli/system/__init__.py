@@ -1,0 +1,1 @@
+"""The commands that look after the platform itself, one file each."""

@@ -1,0 +1,36 @@
+"""`admin gc`: delete now what the server would delete by itself in the next hours."""
+
+from __future__ import annotations
+
+from paddlecloud.cli.options import Command
+from paddlecloud.cli.render import size
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddlecloud.cli.context import Context
+    from paddlecloud.cli.options import Args
+
+
+def collect(args: Args, context: Context) -> int:
+    del args
+    answer = context.client.gc()
+    if context.out.json:
+        context.out.value(answer)
+    else:
+        context.out.line(
+            context.out.text("collected", jobs=answer["jobs"], size=size(answer["bytes"]))
+        )
+    return 0
+
+
+COMMANDS = (
+    Command(
+        "admin gc",
+        collect,
+        (
+            "Delete finished jobs and unused files that are past their keeping time, now.",
+            "立即清理超过保留时间的已结束任务和未使用的文件。",
+        ),
+        examples=("paddlecloud admin gc",),
+    ),
+)

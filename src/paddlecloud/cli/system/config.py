@@ -1,0 +1,41 @@
+"""`config show`: the configuration that every command uses, and where each value came from."""
+
+from __future__ import annotations
+
+from paddlecloud.cli.options import FLAG, Command, Option
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddlecloud.cli.context import Context
+    from paddlecloud.cli.options import Args
+
+
+def show(args: Args, context: Context) -> int:
+    out = context.out
+    for warning in context.config.warnings:
+        out.tell(warning.text(out.lang))
+    rows = context.config.rows()
+    if out.json:
+        out.value([{"name": name, "value": value, "origin": origin} for name, value, origin in rows])
+    elif args["origin"]:
+        out.table(("name", "value", "origin"), rows)
+    else:
+        for name, value, _ in rows:
+            out.line(f"{name}: {value}" if value else f"{name}:")
+    return 0
+
+
+COMMANDS = (
+    Command(
+        "config show",
+        show,
+        (
+            "Print the configuration that every command uses; secrets are masked.",
+            "显示所有命令使用的配置，密钥会被遮盖。",
+        ),
+        options=(
+            Option("origin", FLAG, ("say where each value came from", "显示每个值的来源")),
+        ),
+        examples=("paddlecloud config show --origin",),
+    ),
+)

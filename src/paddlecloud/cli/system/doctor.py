@@ -1,0 +1,129 @@
+"""`doctor`: checks every link from the configuration to a finished job, and names the broken one.
+
+The links hang on each other, so the first broken one ends the check: what lies behind it cannot
+work either, and its advice would only mislead.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import datetime
+from time import perf_counter, time
+
+from paddlecloud.cli.options import Command
+from paddlecloud.model.errors import Internal, PaddleCloudError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from paddlecloud.cli.context import Context
+    from paddlecloud.cli.options import Args
+
+    Link = tuple[str, Callable[[], str]]
+
+#: Seconds that the tiny job may take.
+JOB_SECONDS = 60.0
+#: A clock may be off by this many seconds before it is worth a word.
+CLOCK_SECONDS = 60.0
+
+
+def run(args: Args, context: Context) -> int:
+    del args
+    out = context.out
+    results: list[dict[str, object]] = []
+    broken = None
+    for name, check in _links(context):
+        began = perf_counter()
+        try:
+            detail, ok = check(), True
+        except PaddleCloudError as error:
+            detail, ok = error.text(out.lang), False
+        spent = perf_counter() - began
+        results.append({"name": name, "ok": ok, "detail": detail, "seconds": round(spent, 4)})
+        if not out.json:
+            _print(context, name, ok, detail, spent)
+        if not ok:
+            broken = name
+            break
+    if out.json:
+        out.value({"ok": broken is None, "broken": broken, "checks": results})
+    elif broken is None:
+        out.say("doctor_well")
+    else:
+        out.say("doctor_broken", name=_title(context, broken))
+    return 0 if broken is None else 1
+
+
+def _links(context: Context) -> Iterator[Link]:
+    yield "configuration", lambda: _configuration(context)
+    yield "server", lambda: context.client.transport.endpoint.url
+    yield "signature", lambda: _signature(context)
+    checks = context.client.doctor()
+    for check in checks:
+        yield str(check["name"]), lambda check=check: _reported(check)  # type: ignore[misc]
+    yield "job", lambda: _tiny_job(context)
+
+
+def _configuration(context: Context) -> str:
+    warnings = [warning.text(context.out.lang) for warning in context.config.warnings]
+    path = context.config.path or context.out.text("doctor_config_none")
+    return "; ".join([path, *warnings])
+
+
+def _signature(context: Context) -> str:
+    answer = context.client.whoami()
+    seconds = abs(time() - datetime.fromisoformat(answer["time"]).timestamp())
+    who = f"{answer['user_id']} ({answer['ak']})"
+    if seconds < CLOCK_SECONDS:
+        return who
+    return f"{who}; {context.out.text('clock_off', seconds=round(seconds))}"
+
+
+def _reported(check: dict[str, object]) -> str:
+    if not check["ok"]:
+        raise Internal("link_broken", detail=check["detail"])
+    return str(check["detail"])
+
+
+def _tiny_job(context: Context) -> str:
+    """The whole way of a job: submit, run, finish, and the right bytes in its log."""
+    client = context.client
+    with tempfile.TemporaryDirectory(prefix="paddlecloud-doctor-") as empty:
+        job = client.submit_job(files=empty, start_cmd="echo ok", job_name="doctor", cpu=0.1)
+    job = client.wait(job.id, JOB_SECONDS)
+    if job.state != "success":
+        failure = job.view.get("failure") or {}
+        detail = context.out.text("doctor_tiny_job", job_id=job.id, state=job.state)
+        raise Internal("link_broken", detail=f"{detail}; {failure.get('message', '')}")
+    log = b"".join(client.logs(job.id, follow=True))
+    if log != b"ok\n":
+        wrong = context.out.text("doctor_wrong_log", job_id=job.id, got=repr(log[:100]))
+        raise Internal("link_broken", detail=wrong)
+    return context.out.text("doctor_tiny_job", job_id=job.id, state=job.state)
+
+
+def _print(context: Context, name: str, ok: bool, detail: str, spent: float) -> None:
+    out = context.out
+    word = out.text("link_ok" if ok else "link_failed")
+    verdict = out.paint(word, "green" if ok else "red")
+    out.line(f"{_title(context, name)}: {verdict} ({spent * 1000:.0f} ms) {detail}".rstrip())
+
+
+def _title(context: Context, name: str) -> str:
+    known = ("configuration", "server", "signature", "job")
+    return context.out.text("link_" + name) if name in known else name
+
+
+COMMANDS = (
+    Command(
+        "doctor",
+        run,
+        (
+            "Check every link: configuration, server, signature, database, store, agent, and a "
+            "tiny job from submit to log.",
+            "逐项检查：配置、服务器、签名、数据库、存储、执行器，并运行一个示例任务。",
+        ),
+        examples=("paddlecloud doctor", "paddlecloud doctor --json"),
+    ),
+)

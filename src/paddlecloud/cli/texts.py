@@ -1,0 +1,99 @@
+"""What the command line says beside errors and help, in English and Chinese, by code.
+
+Apart from `model/texts.py` because only commands say these sentences: the server and the agent
+need none of them, and most commands say none either.
+"""
+
+from __future__ import annotations
+
+from paddlecloud.model.texts import render
+
+
+def say(code: str, lang: str, /, **params: object) -> str:
+    """The sentence for `code`, of this file or of the model's."""
+    if code not in TEXTS:
+        return render(code, params, lang)
+    return TEXTS[code][1 if lang == "zh" else 0].format_map(params)
+
+
+TEXTS: dict[str, tuple[str, str]] = {
+    # -- every command -----------------------------------------------------------------------
+    "interrupted": ("interrupted", "已中断"),
+    "crashed": (
+        "this program made a mistake ({kind}); the details are in {path}",
+        "程序出现内部错误（{kind}），详情见 {path}",
+    ),
+    "crashed_unsaved": (
+        "this program made a mistake ({kind}); PADDLECLOUD_DEBUG=1 shows the details",
+        "程序出现内部错误（{kind}），设置 PADDLECLOUD_DEBUG=1 可查看详情",
+    ),
+    # -- the private server ------------------------------------------------------------------
+    "server_starting": ("starting the private server ...", "正在启动本机服务器……"),
+    "server_replaced": (
+        "replacing the private server {old} by {new}; running jobs go on",
+        "正在将本机服务器从 {old} 升级到 {new}，运行中的任务不受影响",
+    ),
+    "server_running": ("running: {url} (pid {pid})", "运行中：{url}（pid {pid}）"),
+    "server_not_running": (
+        "not running; any command starts it, or: paddlecloud server start",
+        "未运行；任何命令都会自动启动它，也可执行 paddlecloud server start",
+    ),
+    "server_unwell": (
+        "a server holds the lock but does not answer (pid {pid}); see {log}",
+        "服务器持有锁但没有响应（pid {pid}），请查看 {log}",
+    ),
+    "server_stopped": ("stopped; running jobs go on", "已停止，运行中的任务不受影响"),
+    "server_was_off": ("it was not running", "服务器原本未运行"),
+    "server_no_log": ("there is no log yet: {path}", "还没有日志：{path}"),
+    "server_is_remote": (
+        "the configuration names {url}; this is about the private server of this machine",
+        "配置中的服务器是 {url}；本命令只管理本机服务器",
+    ),
+    # -- submit_job and watching -------------------------------------------------------------
+    "uploading": ("uploading", "上传中"),
+    "downloading": ("downloading", "下载中"),
+    "watch_state": ("{time} {state}", "{time} {state}"),
+    "watch_state_why": ("{time} {state}: {reason}", "{time} {state}：{reason}"),
+    "watch_left": (
+        "{job_id} goes on; follow it: paddlecloud logs -f {job_id}; "
+        "end it: paddlecloud kill_job {job_id}",
+        "{job_id} 继续运行；继续查看：paddlecloud logs -f {job_id}；"
+        "结束任务：paddlecloud kill_job {job_id}",
+    ),
+    "ended": ("{job_id}: {state}", "{job_id}：{state}"),
+    "ended_why": ("{job_id}: {state}: {message}", "{job_id}：{state}：{message}"),
+    "last_lines": ("last lines of {worker}:", "{worker} 的最后几行："),
+    "results": (
+        "results: paddlecloud get_files {job_id} --download=1",
+        "获取结果：paddlecloud get_files {job_id} --download=1",
+    ),
+    # -- other job commands ------------------------------------------------------------------
+    "killing": (
+        "{job_id}: {state}; it is `killed` when nothing of it runs any more",
+        "{job_id}：{state}；全部进程结束后状态变为 killed",
+    ),
+    "no_jobs": (
+        "no jobs; submit one: paddlecloud submit_job --files=DIR --start_cmd=COMMAND",
+        "没有任务；提交任务：paddlecloud submit_job --files=目录 --start_cmd=命令",
+    ),
+    "more_jobs": ("there are more; --all shows every job", "还有更多任务，--all 显示全部"),
+    "no_files": ("no files under {prefix}", "{prefix} 下没有文件"),
+    "downloaded": ("{count} files, {size}, in {directory}", "{count} 个文件，共 {size}，已保存到 {directory}"),
+    "collected": ("deleted {jobs} jobs, {size}", "已清理 {jobs} 个任务，共 {size}"),
+    # -- configuration and doctor ------------------------------------------------------------
+    "link_configuration": ("configuration", "配置"),
+    "link_server": ("server", "服务器"),
+    "link_signature": ("signature", "签名"),
+    "link_job": ("tiny job", "示例任务"),
+    "link_ok": ("ok", "正常"),
+    "link_failed": ("failed", "失败"),
+    "clock_off": (
+        "this machine's clock differs from the server's by {seconds} s; set it right",
+        "本机时钟与服务器相差 {seconds} 秒，请校准",
+    ),
+    "doctor_config_none": ("no file; the private server is used", "无配置文件，使用本机服务器"),
+    "doctor_tiny_job": ("{job_id} ended {state}", "{job_id} 结束，状态 {state}"),
+    "doctor_wrong_log": ("{job_id} wrote {got} instead of ok", "{job_id} 输出 {got}，应为 ok"),
+    "doctor_well": ("everything works", "一切正常"),
+    "doctor_broken": ("the first broken link is: {name}", "第一个出问题的环节：{name}"),
+}

@@ -1,0 +1,87 @@
+"""Follows a job until its end: changes of state on stderr, its log on stdout.
+
+Two connections, because both are long polls: a thread hears of the states, the caller's thread
+copies the log. Either survives a restart of the server (see `Client.changes` and `Client.logs`).
+"""
+
+from __future__ import annotations
+
+import threading
+from time import localtime, strftime
+
+from paddlecloud.model.errors import PaddleCloudError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddlecloud.cli.render import Output
+    from paddlecloud.client.sdk import Client, Job
+
+INTERRUPTED = 130
+#: Seconds until the last state has to be here after the log has ended.
+LAST_STATE = 60.0
+
+
+def follow(client: Client, job: Job, out: Output) -> int:
+    """0 if the job ends with `success`, 1 for any other end; the reason is told on stderr."""
+    states = _States(client, job.id, out)
+    try:
+        states.start()
+        for piece in client.logs(job.id, follow=True):
+            # With --json stdout belongs to the answer alone.
+            (out.raw if not out.json else out.raw_aside)(piece)
+        ended = states.last(LAST_STATE)
+    except KeyboardInterrupt:
+        out.say("interrupted")
+        out.say("watch_left", job_id=job.id)
+        return INTERRUPTED
+    tell_end(ended, out)
+    return 0 if ended.state == "success" else 1
+
+
+def tell_end(job: Job, out: Output) -> None:
+    """How a job ended, why, and what to do about it."""
+    state = out.told_state(job.state)
+    failure = job.view.get("failure")
+    if not failure:
+        out.say("ended", job_id=job.id, state=state)
+        if job.state == "success":
+            out.say("results", job_id=job.id)
+        return
+    out.say("ended_why", job_id=job.id, state=state, message=failure["message"])
+    if failure["advice"]:
+        out.tell(failure["advice"])
+
+
+class _States(threading.Thread):
+    """Tells each change of state; a thread of its own, ended with the process."""
+
+    def __init__(self, client: Client, job_id: str, out: Output) -> None:
+        super().__init__(daemon=True)
+        self._client = client
+        self._job_id = job_id
+        self._out = out
+        self._ended: Job | None = None
+        self._error: PaddleCloudError | None = None
+
+    def run(self) -> None:
+        told: tuple[object, ...] = ()
+        try:
+            for job in self._client.changes(self._job_id):
+                reason = job.view.get("queue_reason") or ""
+                if (job.state, reason) != told and not job.final:
+                    told = (job.state, reason)
+                    self._tell(job.state, str(reason))
+                self._ended = job if job.final else None
+        except PaddleCloudError as error:
+            self._error = error
+
+    def last(self, seconds: float) -> Job:
+        self.join(seconds)
+        if self._error is not None:
+            raise self._error
+        return self._ended or self._client.wait(self._job_id, seconds)
+
+    def _tell(self, state: str, reason: str) -> None:
+        code = "watch_state_why" if reason else "watch_state"
+        time = strftime("%H:%M:%S", localtime())
+        self._out.say(code, time=time, state=self._out.told_state(state), reason=reason)

@@ -1,0 +1,333 @@
+"""Finds the private server of this person, and starts, replaces or stops it.
+
+Three files of `<home>/server` tell everything: `lock` is held by a running server for its life (a
+pid can lie, a lock cannot), `server.json` says where it listens and which start it is, and
+`start.lock` is held by whoever is starting one, so two commands at once start one server. The
+usual case is reading two small files; everything else is imported when it is needed.
+What the server does is its own business: it is started as a process, never imported.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from time import monotonic, sleep
+
+from paddlecloud import __version__
+from paddlecloud.client.http import Connection
+from paddlecloud.client.transport import Endpoint, split_url
+from paddlecloud.model.errors import PaddleCloudError, Refused, Unreachable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    Note = Callable[..., None]
+
+#: Seconds until a started server has to answer; it needs less than one.
+START_DEADLINE = 15.0
+#: Seconds that a server gets to end after SIGTERM.
+STOP_DEADLINE = 10.0
+#: A healthy server on loopback answers within milliseconds.
+HEALTH_TIMEOUT = 2.0
+#: Settings of the client; the server and the jobs below it must not see them.
+_CLIENT_ONLY = frozenset(
+    f"PADDLECLOUD_{name}" for name in ("CONFIG", "HOST", "PORT", "AK", "SK", "DEBUG")
+)
+
+#: Servers that this process started, so that one that ended does not stay as a zombie.
+_children: list[subprocess.Popen[bytes]] = []
+
+
+def find(home: str) -> Endpoint | None:
+    """What the files say, not checked: the first request will tell whether it is true."""
+    info = read_info(home)
+    keys = _read_json(os.path.join(home, "server", "credentials.json"))
+    if not info or info["version"] != __version__ or "ak" not in keys or "sk" not in keys:
+        return None
+    return Endpoint(info["url"], keys["ak"], keys["sk"], info["boot"])
+
+
+def read_info(home: str) -> dict[str, Any]:
+    """server.json; empty when there is none or it is not whole."""
+    info = _read_json(os.path.join(home, "server", "server.json"))
+    whole = all(isinstance(info.get(key), str) for key in ("url", "boot", "version"))
+    return info if whole and isinstance(info.get("pid"), int) else {}
+
+
+def ensure(home: str, environ: Mapping[str, str], note: Note | None = None) -> Endpoint:
+    """The endpoint of a server that answers; one is started if none does.
+
+    `note(code, **params)` hears what takes long. An older server than this program is replaced;
+    a newer one is kept, because going back would meet a database it does not know.
+    """
+    _reap()
+    folder = _folder(home)
+    with _locked(os.path.join(folder, "start.lock")):
+        if is_alive(home):
+            old = _outdated(home)
+            found = _wait_for(home, None) if old is None else None
+            if found is not None:
+                return found
+            if old is not None:
+                _tell(note, "server_replaced", old=old, new=__version__)
+                stop(home)
+        _tell(note, "server_starting")
+        process = _spawn(home, environ)
+        found = _wait_for(home, process)
+        if found is None:
+            raise _died(home, process.wait())
+        return found
+
+
+def is_alive(home: str) -> bool:
+    """Whether a server holds its lock, ready or not."""
+    fcntl = _fcntl()
+    try:
+        fd = os.open(os.path.join(home, "server", "lock"), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        # Shared: two who only look must not take each other for a server.
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(fd)
+
+
+def answers(info: Mapping[str, Any]) -> bool:
+    """Whether the very start that server.json names answers at its address."""
+    _, host, port = split_url(info["url"])
+    try:
+        with Connection(host, port, timeout=HEALTH_TIMEOUT) as connection:
+            response = connection.request("GET", "/healthz")
+            return response.headers.get("x-paddlecloud-server") == info["boot"]
+    except PaddleCloudError:
+        return False
+
+
+def stop(home: str, deadline: float = STOP_DEADLINE) -> bool:
+    """End the server if one runs, and return whether one did; its jobs go on."""
+    from signal import SIGTERM  # noqa: PLC0415 - it loads enum; only stopping needs it
+
+    if not is_alive(home):
+        return False
+    info = read_info(home)
+    until = monotonic() + deadline
+    told = False
+    while is_alive(home) and (not told or _same_start(home, info)):
+        if monotonic() > until:
+            raise Unreachable("server_does_not_stop", home=home, seconds=f"{deadline:g}")
+        if not told:
+            # While it starts or goes down there is no server.json to trust: look again.
+            info = read_info(home)
+            told = bool(info) and _holds_lock(info, home) and _signal(info["pid"], SIGTERM)
+        _reap()
+        sleep(0.01)
+    _reap()
+    return True
+
+
+def status(home: str) -> dict[str, object]:
+    """What `server status` prints; starts nothing."""
+    info = read_info(home)
+    if not is_alive(home):
+        return {"ready": False, "url": None, "pid": None, "version": None}
+    ready = bool(info) and answers(info)
+    return {
+        "ready": ready,
+        "url": info.get("url"),
+        "pid": info.get("pid"),
+        "version": info.get("version"),
+    }
+
+
+def log_path(home: str) -> str:
+    return os.path.join(home, "server", "server.log")
+
+
+def _signal(pid: int, number: int) -> bool:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _same_start(home: str, info: Mapping[str, Any]) -> bool:
+    return read_info(home).get("boot") in (None, info["boot"])
+
+
+def _read_json(path: str) -> dict[str, Any]:
+    from json import loads  # noqa: PLC0415 - a remote server needs none of this
+
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs 8 ms at start
+            value = loads(file.read())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _folder(home: str) -> str:
+    folder = os.path.join(home, "server")
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise Refused("home_unusable", home=home, reason=error.strerror or str(error)) from error
+    return folder
+
+
+class _locked:  # noqa: N801 - used as a function: `with _locked(path)`
+    """Holds an flock; waits for the one who has it, but not for ever."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        fcntl = _fcntl()
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        until = monotonic() + 2 * START_DEADLINE
+        while True:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if monotonic() > until:
+                    os.close(self._fd)
+                    raise Unreachable("server_start_blocked", path=self._path) from None
+                sleep(0.005)
+            else:
+                return
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+
+def _fcntl() -> Any:
+    try:
+        import fcntl  # noqa: PLC0415 - there is none on Windows
+    except ImportError:
+        raise Refused("embedded_unsupported", system=sys.platform) from None
+    return fcntl
+
+
+def _outdated(home: str) -> str | None:
+    """The version of the running server if it is older than this program."""
+    info = read_info(home)
+    if not info or _numbers(info["version"]) >= _numbers(__version__):
+        return None
+    return str(info["version"]) if _holds_lock(info, home) else None
+
+
+def _tell(note: Note | None, code: str, **params: object) -> None:
+    if note is not None:
+        note(code, **params)
+
+
+def _numbers(version: str) -> list[int]:
+    numbers = []
+    for part in version.split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        numbers.append(int(digits or 0))
+    return numbers
+
+
+def _spawn(home: str, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a server that belongs to nobody: own session, nothing inherited but its log."""
+    import subprocess  # noqa: PLC0415 - 13 ms that only a start needs
+
+    _check_installed()
+    env = {name: value for name, value in environ.items() if name not in _CLIENT_ONLY}
+    log = os.open(log_path(home), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        process = subprocess.Popen(
+            # -P: a json.py in some directory must not become part of the server.
+            [sys.executable, "-P", "-m", "paddlecloud.server", "--home", home],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env=env,
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+    _children.append(process)
+    return process
+
+
+def _check_installed() -> None:
+    from importlib.util import find_spec  # noqa: PLC0415 - only a start needs it
+
+    for package in ("uvicorn", "starlette", "msgspec"):
+        if find_spec(package) is None:
+            raise Refused("server_not_installed", package=package)
+
+
+def _wait_for(home: str, process: subprocess.Popen[bytes] | None) -> Endpoint | None:
+    """The endpoint as soon as a server answers; None if there is none to wait for any more."""
+    until = monotonic() + START_DEADLINE
+    while True:
+        endpoint = _ready(home)
+        if endpoint is not None:
+            return endpoint
+        if (process is None or process.poll() is not None) and not is_alive(home):
+            return None
+        if monotonic() > until:
+            raise Unreachable("server_not_ready", seconds=f"{START_DEADLINE:g}", log=log_path(home))
+        sleep(0.005)
+
+
+def _ready(home: str) -> Endpoint | None:
+    info = read_info(home)
+    keys = _read_json(os.path.join(home, "server", "credentials.json"))
+    if not info or "ak" not in keys or not answers(info):
+        return None
+    return Endpoint(info["url"], keys["ak"], keys["sk"], info["boot"])
+
+
+def _died(home: str, code: int) -> Unreachable:
+    lines = " | ".join(line.strip() for line in last_lines(log_path(home), 3))
+    return Unreachable("server_died", code=code, lines=lines, log=log_path(home))
+
+
+def last_lines(path: str, count: int) -> list[str]:
+    """The last lines of a text file that have something in them."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs 8 ms at start
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 64 * 1024))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    return [line for line in text.splitlines() if line.strip()][-count:]
+
+
+def _holds_lock(info: Mapping[str, Any], home: str) -> bool:
+    """Whether that pid is the server: it has the lock file open, or answers with its own boot id.
+
+    A crash leaves server.json behind, and the pid in it may belong to anybody by now.
+    """
+    wanted = os.path.realpath(os.path.join(home, "server", "lock"))
+    folder = f"/proc/{info['pid']}/fd"
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return answers(info)
+    return any(_link(f"{folder}/{name}") == wanted for name in names)
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def _reap() -> None:
+    _children[:] = [child for child in _children if child.poll() is None]
+

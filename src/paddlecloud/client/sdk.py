@@ -1,0 +1,308 @@
+"""`Client`: what a person can do with a server, as methods with the command line's names.
+
+Every method is one or a few calls; nothing is cached, so two clients never disagree. Threads may
+share a Client. Uploading and downloading live in modules of their own, which are imported on first
+use: `query_job` must not pay for them.
+"""
+
+from __future__ import annotations
+
+from time import monotonic, sleep
+
+from paddlecloud.client.http import TIMEOUT
+from paddlecloud.client.transport import Endpoint, Transport
+from paddlecloud.model.errors import Invalid, Retry, Unreachable
+from paddlecloud.model.signing import quote
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
+
+    from paddlecloud.client.config import Config
+
+    Note = Callable[..., None]
+
+#: How long one long poll asks the server to hold its answer, in seconds.
+POLL_SECONDS = 30
+#: How long a follower waits for a server that went away, in seconds.
+PATIENCE = 600.0
+#: Rows of one page when all jobs are wanted.
+PAGE = 1000
+FINAL = frozenset(("failed", "success", "timeout", "schedule timeout", "killed"))
+
+
+class Job:
+    """A job as the server described it at one moment: `id`, `state`, and its keys as attributes."""
+
+    __slots__ = ("view",)
+
+    def __init__(self, view: Mapping[str, Any]) -> None:
+        self.view = dict(view)
+
+    @property
+    def id(self) -> str:
+        return str(self.view["job_id"])
+
+    @property
+    def state(self) -> str:
+        return str(self.view["job_status"])
+
+    @property
+    def final(self) -> bool:
+        """Whether the job has ended; its state will not change any more."""
+        return self.state in FINAL
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "view" or name not in self.view:
+            raise AttributeError(f"a job has no {name!r}")
+        return self.view[name]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and other.view == self.view
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        return f"Job(id={self.id!r}, state={self.state!r})"
+
+
+class Client:
+    """A connection to the server that the configuration names, or to the private one.
+
+    `config` is the path of a configuration file; host, port, ak and sk win over what is in it.
+    Nothing happens before the first call.
+    """
+
+    def __init__(
+        self,
+        config: str | Config | None = None,
+        *,
+        host: str | None = None,
+        port: int | None = None,
+        ak: str | None = None,
+        sk: str | None = None,
+        note: Note | None = None,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
+        if config is None or isinstance(config, str):
+            given = {"config": config, "host": host, "port": port, "ak": ak, "sk": sk}
+            config = _resolve(given)
+        self.config = config
+        self._note = note
+        self.transport = Transport(self._find, config.lang, trace)
+
+    def submit_job(self, **parameters: Any) -> Job:
+        """Submit a job; the parameters are those of `paddlecloud submit_job`.
+
+        `files` is a directory; `snapshot` may name one that was submitted before. A submit that
+        was repeated because the network failed is still one job. `notes` of the result says what
+        the server decided by itself.
+        """
+        from paddlecloud.client import submission  # noqa: PLC0415 - only submitting needs it
+
+        answer = submission.submit(self.transport, self.config, parameters)
+        return Job({**answer["job"], "notes": answer["notes"]})
+
+    def query_job(self, job_id: str) -> Job:
+        return Job(self.transport.get(f"/jobs/{check_id(job_id)}"))
+
+    def list_jobs(
+        self, *, state: str | None = None, name: str | None = None, limit: int | None = 50
+    ) -> list[Job]:
+        """The newest jobs first; `limit=None` gives all of them."""
+        found: list[Job] = []
+        before = None
+        while limit is None or len(found) < limit:
+            size = PAGE if limit is None else min(PAGE, limit - len(found))
+            query = {"state": state, "name": name, "limit": size, "before": before}
+            page = self.transport.get("/jobs", query)
+            found += [Job(row) for row in page["jobs"]]
+            before = page["next"]
+            if before is None:
+                break
+        return found
+
+    def history(self, job_id: str) -> list[dict[str, Any]]:
+        """Every change of state of a job, with its reason, oldest first."""
+        answer: dict[str, Any] = self.transport.get(f"/jobs/{check_id(job_id)}/history")
+        return list(answer["history"])
+
+    def kill_job(self, job_id: str) -> Job:
+        """Ask for the end of a job; its state is `killed` when nothing of it runs any more."""
+        return Job(self.transport.post(f"/jobs/{check_id(job_id)}/kill", {}, again=True))
+
+    def wait(self, job_id: str, timeout: float | None = None) -> Job:
+        """The job when it has ended; Retry (code wait_timeout) after `timeout` seconds."""
+        job = None
+        for job in self.changes(job_id, timeout):
+            if job.final:
+                return job
+        raise Retry(
+            "wait_timeout", job_id=job_id, state=job.state if job else "?", seconds=timeout
+        )
+
+    def changes(self, job_id: str, timeout: float | None = None) -> Iterator[Job]:
+        """The job now and after every change, until it has ended or the time is over.
+
+        A server that goes away meanwhile is waited for.
+        """
+        deadline = None if timeout is None else monotonic() + timeout
+        version = -1
+        patience = _Patience()
+        while True:
+            seconds = _left(deadline)
+            query = {"wait": seconds, "version": version} if version >= 0 else None
+            try:
+                job = Job(
+                    self.transport.get(
+                        f"/jobs/{check_id(job_id)}", query, timeout=seconds + TIMEOUT
+                    )
+                )
+            except Unreachable as error:
+                patience.pause(error, deadline)
+                continue
+            patience.renew()
+            if job.version > version:
+                version = job.version
+                yield job
+            if job.final or (deadline is not None and monotonic() >= deadline):
+                return
+
+    def logs(
+        self,
+        job_id: str,
+        worker: str | None = None,
+        follow: bool = False,
+        tail: int | None = None,
+        attempt: int | None = None,
+    ) -> Iterator[bytes]:
+        """What a worker wrote, as it is; with `follow`, until the job has ended and all is read.
+
+        A broken connection is taken up again at the byte where it broke.
+        """
+        path = f"/jobs/{check_id(job_id)}/logs"
+        query = {"worker": worker, "follow": int(follow), "tail": tail, "attempt": attempt}
+        offset: int | None = None
+        patience = _Patience()
+        while True:
+            if offset is not None:
+                query |= {"offset": offset, "tail": None}
+            try:
+                with self.transport.open(path, query, timeout=_LOG_SILENCE) as stream:
+                    offset = int(stream.headers.get("x-log-offset", offset or 0))
+                    while piece := stream.read(256 * 1024):
+                        patience.renew()
+                        offset += len(piece)
+                        yield piece
+                return
+            except Unreachable as error:
+                if error.code != "server_timeout":
+                    patience.pause(error, None)
+
+    def get_files(
+        self,
+        job_id: str,
+        prefix: str | None = None,
+        download_dir: str | None = None,
+        download: bool = False,
+    ) -> list[dict[str, Any]]:
+        """The job's files (path, size, time); they are downloaded if `download_dir` is given.
+
+        `prefix` defaults to the job's outputs; "/" means everything, the submitted files too.
+        """
+        path = f"/jobs/{check_id(job_id)}/files"
+        rows: list[dict[str, Any]] = self.transport.get(path, {"prefix": prefix})["files"]
+        if download or download_dir is not None:
+            from paddlecloud.client import fetching  # noqa: PLC0415 - only downloads need it
+
+            fetching.download(self.transport, path, rows, download_dir or "output")
+        return rows
+
+    def whoami(self) -> dict[str, Any]:
+        answer: dict[str, Any] = self.transport.get("/whoami")
+        return answer
+
+    def doctor(self) -> list[dict[str, Any]]:
+        """What the server says about its own parts."""
+        answer: dict[str, Any] = self.transport.get("/doctor")
+        return list(answer["checks"])
+
+    def gc(self) -> dict[str, Any]:
+        """Delete what is past its keeping time, now."""
+        answer: dict[str, Any] = self.transport.post("/admin/gc", {}, again=True, timeout=600.0)
+        return answer
+
+    def close(self) -> None:
+        self.transport.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _find(self, failed: Endpoint | None) -> Endpoint:
+        config = self.config
+        if not config.embedded:
+            if failed is not None:
+                # The configuration names one place; asking it again is the caller's decision.
+                return failed
+            return Endpoint(config.url, config.ak, config.sk)
+        from paddlecloud.client import embedded  # noqa: PLC0415 - a remote server needs none of it
+
+        known = embedded.find(config.home)
+        if known is not None and (failed is None or known.boot != failed.boot):
+            return known
+        return embedded.ensure(config.home, config.environ, self._note)
+
+
+def check_id(job_id: str) -> str:
+    """The id if it looks like one; a shortened or mistyped id is named before anything is sent."""
+    digits = job_id.removeprefix("job-")
+    if not job_id.startswith("job-") or len(digits) != 32 or digits.strip("0123456789abcdef"):
+        raise Invalid("job_id_format", job_id=job_id)
+    return job_id
+
+
+#: Longest silence of a log that is followed; the connection is then made anew, and nothing is lost.
+_LOG_SILENCE = 120.0
+
+
+class _Patience:
+    """How long to go on asking a server that does not answer: ever slower, up to ten minutes."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        self._until: float | None = None
+        self._next = 0.05
+
+    def pause(self, error: Unreachable, deadline: float | None) -> None:
+        now = monotonic()
+        if self._until is None:
+            self._until = now + PATIENCE
+        limit = self._until if deadline is None else min(self._until, deadline)
+        if now >= limit:
+            raise error
+        sleep(min(self._next, limit - now))
+        self._next = min(self._next * 2, 5.0)
+
+
+def _left(deadline: float | None) -> float:
+    if deadline is None:
+        return POLL_SECONDS
+    return round(max(0.0, min(POLL_SECONDS, deadline - monotonic())), 3)
+
+
+def _path(text: str) -> str:
+    return quote(text, "/")
+
+
+def _resolve(given: Mapping[str, object]) -> Config:
+    from paddlecloud.client.config import resolve  # noqa: PLC0415 - the command line resolved it
+
+    flags = {name: str(value) for name, value in given.items() if value is not None}
+    return resolve(flags)

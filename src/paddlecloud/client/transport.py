@@ -1,0 +1,254 @@
+"""Signed calls to one server, over connections that are kept open.
+
+Every attempt at a request has its own nonce and its own signature: a server that already worked on
+the first copy would refuse a second one with the same nonce. Where the server lives is somebody
+else's knowledge: `find` says it, and is asked again when nobody answers there or when the one who
+answers is another. Threads may share a Transport; each call has a connection of its own while it
+lasts, so nothing here needs a lock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from time import perf_counter, time
+
+from paddlecloud.client.http import TIMEOUT, Connection, Response
+from paddlecloud.model.errors import PaddleCloudError, Unreachable, from_wire
+from paddlecloud.model.signing import CONTENT_SHA256, NONCE, format_time, quote, sign
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
+    Find = Callable[["Endpoint | None"], "Endpoint"]
+    Trace = Callable[[str], None]
+
+PREFIX = "/api/v1"
+EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
+#: An error answer has at most this many bytes; more than that is not from our server.
+MAX_ERROR = 1024 * 1024
+
+
+class Endpoint:
+    """Where a server is, who we are there, and (embedded) which start of it was meant."""
+
+    __slots__ = ("ak", "boot", "host", "port", "sk", "tls")
+
+    def __init__(self, url: str, ak: str, sk: str, boot: str = "") -> None:
+        scheme, host, port = split_url(url)
+        self.tls = scheme == "https"
+        self.host = host
+        self.port = port
+        self.ak = ak
+        self.sk = sk
+        #: "" when any server at that address is the right one.
+        self.boot = boot
+
+    @property
+    def url(self) -> str:
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls else 'http'}://{name}:{self.port}"
+
+
+class Transport:
+    """`find(None)` gives the endpoint; `find(endpoint)` gives one after that one failed."""
+
+    def __init__(self, find: Find, lang: str = "en", trace: Trace | None = None) -> None:
+        self.lang = lang
+        self._find = find
+        self._trace = trace
+        self._endpoint: Endpoint | None = None
+        #: Open connections that nobody uses now: list.pop and append are atomic.
+        self._idle: list[tuple[Endpoint, int, Connection]] = []
+
+    @property
+    def endpoint(self) -> Endpoint:
+        if self._endpoint is None:
+            self._endpoint = self._find(None)
+        return self._endpoint
+
+    def get(self, path: str, query: Mapping[str, object] | None = None, **how: Any) -> Any:
+        """The JSON value that the server gives for `path`."""
+        return self._json("GET", path, query, **how)
+
+    def post(self, path: str, value: object, **how: Any) -> Any:
+        """The JSON answer to the JSON `value`; `again=True` if doing it twice is doing it once."""
+        from json import dumps  # noqa: PLC0415 - reading commands never write JSON
+
+        return self._json("POST", path, None, body=dumps(value).encode(), **how)
+
+    def send(
+        self, path: str, pieces: Callable[[], Iterable[bytes]], size: int, sha256: str, **how: Any
+    ) -> Any:
+        """The JSON answer to a long body that is produced anew for each try."""
+        return self._json("POST", path, None, body=pieces, size=size, sha256=sha256, **how)
+
+    def open(
+        self, path: str, query: Mapping[str, object] | None = None, timeout: float = TIMEOUT
+    ) -> Stream:
+        """A raw answer whose body is still to be read."""
+        return self._ask("GET", _target(path, query), timeout=timeout)
+
+    def close(self) -> None:
+        """Close the connections that are idle; a later call opens new ones."""
+        while self._idle:
+            self._idle.pop()[2].close()
+
+    def _json(self, method: str, path: str, query: Mapping[str, object] | None, **how: Any) -> Any:
+        from json import loads  # noqa: PLC0415 - raw streams and `--help` need none
+
+        with self._ask(method, _target(path, query), **how) as stream:
+            body = stream.read()
+        try:
+            return loads(body)
+        except ValueError:
+            raise _not_ours(stream.status) from None
+
+    def _ask(self, method: str, target: str, *, again: bool = False, **how: Any) -> Stream:
+        """Send, and send again where that is safe: on a refusal to connect nothing was sent; a
+        GET, or a request that says so, may be repeated when the connection broke."""
+        repeatable = again or method == "GET"
+        endpoint = self.endpoint
+        try:
+            stream = self._send(endpoint, method, target, **how)
+        except Unreachable as error:
+            if error.code == "server_unreachable":
+                self._endpoint = self._find(endpoint)
+                if self._endpoint is endpoint:
+                    raise
+            elif error.code != "server_closed" or not repeatable:
+                raise
+        else:
+            if not endpoint.boot or stream.boot == endpoint.boot:
+                return _checked(stream)
+            # Another program, or a later start of ours, has the address by now.
+            self._endpoint = self._find(endpoint)
+            if stream.boot == self._endpoint.boot:
+                return _checked(stream)
+            stream.close()
+        return _checked(self._send(self.endpoint, method, target, **how))
+
+    def _send(
+        self, endpoint: Endpoint, method: str, target: str, *, timeout: float = TIMEOUT, **how: Any
+    ) -> Stream:
+        connection = self._connection(endpoint)
+        body, headers = _content(**how)
+        headers.update(self._identity(endpoint, connection.authority))
+        raw_path, _, query = target.partition("?")
+        headers["authorization"] = sign(
+            endpoint.ak, endpoint.sk, method, raw_path, query, headers, int(time())
+        )
+        began = perf_counter()
+        try:
+            response = connection.request(method, target, headers, body, timeout=timeout)
+        except PaddleCloudError as error:
+            self._say(method, target, error.code, began)
+            raise
+        self._say(method, target, response.status, began)
+        entry = (endpoint, os.getpid(), connection)
+        return Stream(response, lambda: self._idle.append(entry))
+
+    def _connection(self, endpoint: Endpoint) -> Connection:
+        """An idle connection to the endpoint of this process, or a new one."""
+        while self._idle:
+            owner, pid, connection = self._idle.pop()
+            if owner is endpoint and pid == os.getpid():
+                return connection
+            connection.close()
+        return Connection(endpoint.host, endpoint.port, endpoint.tls)
+
+    def _identity(self, endpoint: Endpoint, authority: str) -> dict[str, str]:
+        return {
+            "host": authority,
+            NONCE: os.urandom(16).hex(),
+            "x-bce-date": format_time(int(time())),
+            "accept-language": self.lang,
+        }
+
+    def _say(self, method: str, target: str, outcome: object, began: float) -> None:
+        if self._trace is not None:
+            spent = (perf_counter() - began) * 1000
+            self._trace(f"{method} {target} {outcome} {spent:.1f} ms")
+
+
+class Stream:
+    """An answer with its body; reading to the end, or leaving `with`, frees its connection."""
+
+    def __init__(self, response: Response, release: Callable[[], None]) -> None:
+        self._response = response
+        self._release: Callable[[], None] | None = release
+        self.status = response.status
+        self.headers = response.headers
+        self.boot = response.headers.get("x-paddlecloud-server", "")
+
+    def read(self, size: int = -1) -> bytes:
+        piece = self._response.read(size)
+        if self._response.finished:
+            self.close()
+        return piece
+
+    def close(self) -> None:
+        """Give the connection back, or give it up if there is still something to read on it."""
+        self._response.close()
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def split_url(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port of `http://127.0.0.1:8000`; IPv6 addresses stand in brackets."""
+    scheme, _, rest = url.partition("://")
+    name = rest.partition("/")[0]
+    host, colon, port = name.rpartition(":")
+    if not colon or name.endswith("]"):
+        host, port = name, "443" if scheme == "https" else "80"
+    return scheme, host.strip("[]"), int(port)
+
+
+def _target(path: str, query: Mapping[str, object] | None) -> str:
+    given = [(key, value) for key, value in (query or {}).items() if value is not None]
+    text = "&".join(f"{key}={quote(str(value))}" for key, value in given)
+    return PREFIX + path + ("?" + text if text else "")
+
+
+def _content(
+    body: bytes | Callable[[], Iterable[bytes]] = b"", size: int = 0, sha256: str = ""
+) -> tuple[bytes | Iterable[bytes], dict[str, str]]:
+    if isinstance(body, bytes):
+        if not body:
+            return b"", {CONTENT_SHA256: EMPTY_SHA256}
+        digest = hashlib.sha256(body).hexdigest()
+        return body, {CONTENT_SHA256: digest, "content-type": "application/json"}
+    kind = "application/octet-stream"
+    return body(), {CONTENT_SHA256: sha256, "content-type": kind, "content-length": str(size)}
+
+
+def _checked(stream: Stream) -> Stream:
+    if stream.status < 400:
+        return stream
+    with stream:
+        raise _error(stream)
+
+
+def _error(stream: Stream) -> PaddleCloudError:
+    from json import loads  # noqa: PLC0415 - only an error answer needs it here
+
+    try:
+        error = loads(stream.read(MAX_ERROR))["error"]
+        if not isinstance(error, dict):
+            raise TypeError
+    except (ValueError, KeyError, TypeError):
+        return _not_ours(stream.status)
+    return from_wire(stream.status, error)
+
+
+def _not_ours(status: int) -> PaddleCloudError:
+    return from_wire(status, {"code": "unknown_answer", "params": {"status": status}})

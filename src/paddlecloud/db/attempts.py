@@ -1,0 +1,343 @@
+"""Attempts, their replicas, and the orders that agents follow.
+
+The database holds what should run: each replica row carries an order (run, stop, forget) with a
+sequence number that grows over the whole database, so an agent that remembers the highest one it
+saw asks only for what came after. An order only moves down that list, a replica only moves down
+the list of its states; a message that comes late or twice therefore changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from paddlecloud.db.base import Row, Tx, Value
+from paddlecloud.db.columns import (
+    from_micros,
+    maybe_from_micros,
+    maybe_json_reader,
+    maybe_to_json,
+    maybe_to_micros,
+    to_json,
+    to_micros,
+)
+from paddlecloud.db.coordination import next_number
+from paddlecloud.model.job import (
+    Attempt,
+    ExitCause,
+    ExitRecord,
+    Replica,
+    ReplicaState,
+    Resources,
+    Role,
+)
+
+_MICROSECOND = timedelta(microseconds=1)
+_REPLICA = "id, role, rank, node, cpu, memory, gpu, host, port, state, pid, log_bytes, exit_record"
+_ATTEMPT = "job_id, number, fence, pool, created_at, handle, ended_at, outcome"
+_IN_USE = "state in ('ordered', 'running')"
+_LIVE_ORDER = "want in ('run', 'stop')"
+
+
+class Want(StrEnum):
+    """What the server wants of a replica; it only moves down this list."""
+
+    RUN = "run"
+    STOP = "stop"
+    FORGET = "forget"
+
+
+class Located(NamedTuple):
+    """A replica and the attempt it belongs to."""
+
+    replica: Replica
+    job_id: str
+    attempt: int
+    fence: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What an agent should do about one replica."""
+
+    seq: int
+    want: Want
+    grace: timedelta
+    cause: ExitCause | None
+    replica: Replica
+    job_id: str
+    attempt: int
+    fence: int
+
+
+def insert_attempt(tx: Tx, attempt: Attempt, *, want: Want | None = Want.RUN) -> None:
+    """Store an attempt with its replicas and order them to run at once.
+
+    With `want=None` no agent hears of them until `set_wanted`.
+    """
+    tx.execute(
+        f"insert into attempts ({_ATTEMPT}) values (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            attempt.job_id,
+            attempt.number,
+            attempt.fence,
+            attempt.pool,
+            to_micros(attempt.created_at),
+            maybe_to_json(attempt.handle),
+            maybe_to_micros(attempt.ended_at),
+            attempt.outcome,
+        ),
+    )
+    for replica in attempt.replicas:
+        _insert_replica(tx, attempt, replica)
+    if want is not None:
+        set_wanted(tx, attempt.job_id, attempt.number, want)
+
+
+def get_attempt(tx: Tx, job_id: str, number: int) -> Attempt | None:
+    found = _attempts(tx, "job_id = ? and number = ?", "job_id = ? and attempt = ?", job_id, number)
+    return found[0] if found else None
+
+
+def attempts_of(tx: Tx, job_id: str) -> list[Attempt]:
+    """Every attempt of a job, the first one first."""
+    return _attempts(tx, "job_id = ?", "job_id = ?", job_id)
+
+
+def live_attempts(tx: Tx) -> list[Attempt]:
+    """Every attempt that was not ended."""
+    return _attempts(
+        tx,
+        "ended_at is null",
+        "(job_id, attempt) in (select job_id, number from attempts where ended_at is null)",
+    )
+
+
+def save_handle(tx: Tx, job_id: str, number: int, handle: Mapping[str, str]) -> bool:
+    """Keep the backend's note; False if there is no such attempt."""
+    changed = tx.execute(
+        "update attempts set handle = ? where job_id = ? and number = ?",
+        (to_json(handle), job_id, number),
+    )
+    return changed == 1
+
+
+def end_attempt(tx: Tx, job_id: str, number: int, now: datetime, outcome: str) -> bool:
+    """Write how an attempt ended; False if that was written before (it then stays as it is)."""
+    changed = tx.execute(
+        "update attempts set ended_at = ?, outcome = ?"
+        " where job_id = ? and number = ? and ended_at is null",
+        (to_micros(now), outcome, job_id, number),
+    )
+    return changed == 1
+
+
+def get_replica(tx: Tx, replica_id: str) -> Located | None:
+    row = tx.one(
+        f"select {_REPLICA}, job_id, attempt, fence from replicas where id = ?", (replica_id,)
+    )
+    return Located(_replica(row), row[13], row[14], row[15]) if row else None
+
+
+def update_replica(tx: Tx, replica: Replica) -> bool:
+    """Save what is known of a replica; False, and nothing changed, if that would move it back.
+
+    Its place, its role and its resources never change. `log_bytes` never shrinks.
+    """
+    order = list(ReplicaState)
+    reachable = order[: order.index(replica.state) + 1]
+    places = ", ".join("?" for _ in reachable)
+    changed = tx.execute(
+        "update replicas set state = ?, pid = ?, port = ?, exit_record = ?,"
+        " log_bytes = case when log_bytes > ? then log_bytes else ? end"
+        f" where id = ? and state in ({places})",
+        (
+            replica.state.value,
+            replica.pid,
+            replica.port,
+            maybe_to_json(replica.exit),
+            replica.log_bytes,
+            replica.log_bytes,
+            replica.id,
+            *(state.value for state in reachable),
+        ),
+    )
+    return changed == 1
+
+
+def set_wanted(
+    tx: Tx,
+    job_id: str,
+    attempt: int,
+    want: Want,
+    *,
+    grace: timedelta = timedelta(0),
+    cause: ExitCause | None = None,
+    only: Collection[str] | None = None,
+) -> int:
+    """Give the replicas of an attempt (or `only` these ids) a new order; say how many got one.
+
+    An order that says the same as the one before is not given again, and none moves back up, so
+    loops may repeat this as they like. The agents concerned are woken.
+    """
+    asked = (want.value, grace // _MICROSECOND, cause.value if cause else None)
+    rows = [
+        (replica_id, node)
+        for replica_id, node, *current in tx.all(
+            "select id, node, want, grace, cause from replicas"
+            " where job_id = ? and attempt = ? order by rank, role desc",
+            (job_id, attempt),
+        )
+        if (only is None or replica_id in only) and _moves_on(current, asked)
+    ]
+    if not rows:
+        return 0
+    first = next_number(tx, "order", len(rows)) - len(rows) + 1
+    for seq, (replica_id, _node) in enumerate(rows, first):
+        tx.execute(
+            "update replicas set want = ?, grace = ?, cause = ?, seq = ? where id = ?",
+            (*asked, seq, replica_id),
+        )
+    for node in {node: None for _id, node in rows}:
+        tx.notify("agent", node)
+    return len(rows)
+
+
+def orders_since(tx: Tx, node: str, cursor: int, limit: int = 256) -> list[Order]:
+    """The orders of a node after `cursor`, in their order; 0 means every live one.
+
+    An agent that starts anew needs no "forget" for what it does not know; one that goes on does.
+    """
+    condition = f"{_LIVE_ORDER} and seq > ?" if cursor == 0 else "seq is not null and seq > ?"
+    rows = tx.all(
+        f"select {_REPLICA}, job_id, attempt, fence, seq, want, grace, cause from replicas"
+        f" where node = ? and {condition} order by seq limit ?",
+        (node, cursor, limit),
+    )
+    return [_order(row) for row in rows]
+
+
+def last_order(tx: Tx) -> int:
+    """The highest sequence number given so far: the cursor of an agent that has seen all."""
+    row = tx.one("select value from counters where name = ?", ("order",))
+    return int(row[0]) if row else 0
+
+
+def used_on_nodes(tx: Tx) -> dict[str, Resources]:
+    """What the replicas that are not over have taken of each node that has any."""
+    rows = tx.all(
+        "select node, sum(cpu), cast(sum(memory) as bigint), cast(sum(gpu) as bigint)"
+        f" from replicas where {_IN_USE} group by node"
+    )
+    return {node: Resources(cpu=cpu, memory=memory, gpu=gpu) for node, cpu, memory, gpu in rows}
+
+
+def used_by_owner(tx: Tx) -> dict[str, Resources]:
+    """What the replicas that are not over have taken for each owner that has any."""
+    rows = tx.all(
+        "select j.owner, sum(r.cpu), cast(sum(r.memory) as bigint), cast(sum(r.gpu) as bigint)"
+        " from replicas r join jobs j on j.id = r.job_id"
+        " where r.state in ('ordered', 'running') group by j.owner"
+    )
+    return {owner: Resources(cpu=cpu, memory=memory, gpu=gpu) for owner, cpu, memory, gpu in rows}
+
+
+def _insert_replica(tx: Tx, attempt: Attempt, replica: Replica) -> None:
+    tx.execute(
+        f"insert into replicas ({_REPLICA}, job_id, attempt, fence, grace)"
+        " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
+        (*_replica_values(replica), attempt.job_id, attempt.number, attempt.fence),
+    )
+
+
+def _replica_values(replica: Replica) -> tuple[Value, ...]:
+    return (
+        replica.id,
+        replica.role.value,
+        replica.rank,
+        replica.node,
+        replica.resources.cpu,
+        replica.resources.memory,
+        replica.resources.gpu,
+        replica.host,
+        replica.port,
+        replica.state.value,
+        replica.pid,
+        replica.log_bytes,
+        maybe_to_json(replica.exit),
+    )
+
+
+def _attempts(tx: Tx, which: str, replicas_of: str, *values: Value) -> list[Attempt]:
+    members: dict[tuple[str, int], list[Replica]] = {}
+    for row in tx.all(
+        f"select {_REPLICA}, job_id, attempt from replicas where {replicas_of}"
+        " order by role desc, rank",
+        values,
+    ):
+        members.setdefault((row[13], row[14]), []).append(_replica(row))
+    rows = tx.all(
+        f"select {_ATTEMPT} from attempts where {which} order by created_at, number", values
+    )
+    return [_attempt(row, members.get((row[0], row[1]), [])) for row in rows]
+
+
+def _moves_on(current: list[Value], asked: tuple[str, int, str | None]) -> bool:
+    ranks = {want.value: rank for rank, want in enumerate(Want)}
+    if current[0] is None:
+        return True
+    return tuple(current) != asked and ranks[asked[0]] >= ranks[str(current[0])]
+
+
+_read_handle: Callable[[str | None], dict[str, str] | None] = maybe_json_reader(dict[str, str])
+_read_exit: Callable[[str | None], ExitRecord | None] = maybe_json_reader(ExitRecord)
+
+
+def _attempt(row: Row, replicas: list[Replica]) -> Attempt:
+    job_id, number, fence, pool, created_at, handle, ended_at, outcome = row
+    return Attempt(
+        job_id=job_id,
+        number=number,
+        fence=fence,
+        pool=pool,
+        replicas=tuple(replicas),
+        created_at=from_micros(created_at),
+        handle=_read_handle(handle),
+        ended_at=maybe_from_micros(ended_at),
+        outcome=outcome,
+    )
+
+
+def _replica(row: Row) -> Replica:
+    """The first columns of a row, in the order of `_REPLICA`."""
+    id_, role, rank, node, cpu, memory, gpu, host, port, state, pid, log_bytes, exit_ = row[:13]
+    return Replica(
+        id=id_,
+        role=Role(role),
+        rank=rank,
+        node=node,
+        resources=Resources(cpu=cpu, memory=memory, gpu=gpu),
+        host=host,
+        port=port,
+        state=ReplicaState(state),
+        pid=pid,
+        log_bytes=log_bytes,
+        exit=_read_exit(exit_),
+    )
+
+
+def _order(row: Row) -> Order:
+    job_id, attempt, fence, seq, want, grace, cause = row[13:]
+    return Order(
+        seq=seq,
+        want=Want(want),
+        grace=timedelta(microseconds=grace),
+        cause=ExitCause(cause) if cause else None,
+        replica=_replica(row),
+        job_id=job_id,
+        attempt=attempt,
+        fence=fence,
+    )

@@ -1,0 +1,112 @@
+"""What several servers must agree on: nonces, idempotency keys, leases and counters.
+
+No process may keep these in its own memory, because the next request may reach another one. Each
+function is one statement whose outcome the database decides, so two callers at the same moment get
+different answers without any lock of ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from paddlecloud.db.base import Tx
+from paddlecloud.db.columns import to_micros
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownKey:
+    """The job that an idempotency key already made, and the hash of the request that made it."""
+
+    job_id: str
+    request_hash: str
+
+
+def next_number(tx: Tx, counter: str, step: int = 1) -> int:
+    """The next number of a counter, 1 at first; with `step`, the last of that many.
+
+    Whoever commits later has the higher number: the row stays locked until the commit, so a reader
+    who remembers the highest number it saw will not miss a lower one.
+    """
+    row = tx.one(
+        "insert into counters (name, value) values (?, ?)"
+        " on conflict (name) do update set value = counters.value + excluded.value"
+        " returning value",
+        (counter, step),
+    )
+    assert row is not None  # an upsert always returns its row
+    return int(row[0])
+
+
+def spend_nonce(tx: Tx, ak: str, nonce: str, expires_at: datetime) -> bool:
+    """True for exactly one caller: the first that spends this nonce of this key."""
+    changed = tx.execute(
+        "insert into nonces (ak, nonce, expires_at) values (?, ?, ?)"
+        " on conflict (ak, nonce) do nothing",
+        (ak, nonce, to_micros(expires_at)),
+    )
+    return changed == 1
+
+
+def forget_nonces(tx: Tx, now: datetime) -> int:
+    """Drop nonces whose signatures have expired by `now`, and say how many."""
+    return tx.execute("delete from nonces where expires_at < ?", (to_micros(now),))
+
+
+def remember_key(
+    tx: Tx, owner: str, key: str, job_id: str, request_hash: str, now: datetime
+) -> bool:
+    """Tie an idempotency key to the job it made, for as long as the job is kept.
+
+    False, and nothing changed, if it was tied before.
+    """
+    changed = tx.execute(
+        "insert into idempotency (owner, key, job_number, request_hash, created_at)"
+        " select ?, ?, number, ?, ? from jobs where id = ? on conflict (owner, key) do nothing",
+        (owner, key, request_hash, to_micros(now), job_id),
+    )
+    return changed == 1
+
+
+def find_key(tx: Tx, owner: str, key: str) -> KnownKey | None:
+    row = tx.one(
+        "select jobs.id, request_hash from idempotency"
+        " join jobs on jobs.number = idempotency.job_number"
+        " where idempotency.owner = ? and key = ?",
+        (owner, key),
+    )
+    return KnownKey(job_id=row[0], request_hash=row[1]) if row else None
+
+
+def take_lease(tx: Tx, name: str, holder: str, now: datetime, ttl: timedelta) -> int | None:
+    """Take or renew a lease until `now + ttl`; its fence, or None while somebody else holds it.
+
+    The fence grows with every change of hands and after every lapse, and never shrinks.
+    """
+    row = tx.one(
+        "insert into leases (name, holder, fence, expires_at) values (?, ?, 1, ?)"
+        " on conflict (name) do update set holder = excluded.holder,"
+        " expires_at = excluded.expires_at, fence = case when leases.holder = excluded.holder"
+        " and leases.expires_at > ? then leases.fence else leases.fence + 1 end"
+        " where leases.holder = excluded.holder or leases.expires_at <= ? returning fence",
+        (name, holder, to_micros(now + ttl), to_micros(now), to_micros(now)),
+    )
+    return int(row[0]) if row else None
+
+
+def holds_lease(tx: Tx, name: str, fence: int, now: datetime) -> bool:
+    """Whether the lease taken with this fence is still good; ask it in the guarded transaction."""
+    row = tx.one(
+        "select 1 from leases where name = ? and fence = ? and expires_at > ?",
+        (name, fence, to_micros(now)),
+    )
+    return row is not None
+
+
+def release_lease(tx: Tx, name: str, holder: str, fence: int) -> bool:
+    """Give a lease back early; False if it was not held with this fence any more."""
+    changed = tx.execute(
+        "update leases set expires_at = 0 where name = ? and holder = ? and fence = ?",
+        (name, holder, fence),
+    )
+    return changed == 1

@@ -1,0 +1,340 @@
+"""Jobs and the history of their states.
+
+Every change of a job goes through `save_job`, which refuses to overwrite what somebody else saved
+meanwhile; `advance` is the usual way: the event, the guarded save, the history row and the wake-up
+in one transaction. The questions of the loops are answered by partial indexes that hold live jobs
+only, so a long past costs them nothing. The literal conditions below repeat those of the indexes
+word for word: that is how an engine knows that an index answers them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
+
+from paddlecloud.db.base import Row, Tx, Value
+from paddlecloud.db.columns import (
+    from_micros,
+    json_reader,
+    maybe_from_micros,
+    maybe_json_reader,
+    maybe_to_json,
+    maybe_to_micros,
+    to_json,
+    to_micros,
+)
+from paddlecloud.db.coordination import next_number
+from paddlecloud.model.errors import StaleVersion
+from paddlecloud.model.job import Failure, HistoryRow, Job, JobSpec, Reason
+from paddlecloud.model.states import Event, JobState
+
+NOT_PLANNED_YET = "not_planned_yet"
+"""The code of the reason a job has until the scheduler looked at it for the first time."""
+
+_COLUMNS = (
+    "number, id, owner, name, state, version, priority, attempt, pool, kill_asked, created_at,"
+    " waiting_since, started_at, deadline, finished_at, snapshot, reason_code, reason, failure,"
+    " spec"
+)
+_PLACES = ", ".join("?" for _ in _COLUMNS.split(","))
+_WAITING = "pool is null and state in ('schedule', 'queue')"
+_LIVE = "finished_at is null"
+
+_OWNERS_WAITING = f"""with recursive owners (owner) as (
+    select min(owner) from jobs where {_WAITING}
+    union all
+    select (select min(owner) from jobs where {_WAITING} and owner > owners.owner)
+    from owners where owners.owner is not null
+)
+select owner from owners where owner is not null"""
+
+
+def insert_job(tx: Tx, job: Job) -> Job:
+    """Store a new job under the next number of arrival, whatever number it carries; return it."""
+    job = replace(job, number=next_number(tx, "job"))
+    tx.execute(f"insert into jobs ({_COLUMNS}) values ({_PLACES})", _values(job))
+    tx.notify("job", job.id)
+    return job
+
+
+def save_job(tx: Tx, job: Job, *, expected_version: int) -> Job:
+    """Save what may change of a job and return it with its new version.
+
+    Raises StaleVersion, having changed nothing, if the stored version is not `expected_version`.
+    The spec, the owner and the time of arrival never change and are not written again.
+    """
+    saved = replace(job, version=expected_version + 1)
+    changed = tx.execute(
+        "update jobs set state = ?, version = ?, attempt = ?, pool = ?, kill_asked = ?,"
+        " waiting_since = ?, started_at = ?, deadline = ?, finished_at = ?, reason_code = ?,"
+        " reason = ?, failure = ? where id = ? and version = ?",
+        (
+            saved.state.value,
+            saved.version,
+            saved.attempt,
+            saved.pool,
+            int(saved.kill_asked),
+            to_micros(saved.waiting_since),
+            maybe_to_micros(saved.started_at),
+            _deadline(saved),
+            maybe_to_micros(saved.finished_at),
+            saved.reason.code if saved.reason else None,
+            maybe_to_json(saved.reason),
+            maybe_to_json(saved.failure),
+            saved.id,
+            expected_version,
+        ),
+    )
+    if changed == 0:
+        raise StaleVersion("job_changed_meanwhile", job_id=job.id, version=expected_version)
+    return saved
+
+
+def record(tx: Tx, before: Job, after: Job, event: Event, now: datetime) -> None:
+    """Write the history row of one change; a cause newly known counts as its reason."""
+    reason = after.reason
+    if reason is None and after.failure is not None and after.failure != before.failure:
+        reason = after.failure.reason
+    tx.execute(
+        "insert into job_history (job_number, step, at, event, before, after, reason) values"
+        " (?, (select coalesce(max(step), 0) + 1 from job_history where job_number = ?),"
+        " ?, ?, ?, ?, ?)",
+        (
+            after.number,
+            after.number,
+            to_micros(now),
+            event.value,
+            before.state.value,
+            after.state.value,
+            maybe_to_json(reason),
+        ),
+    )
+
+
+def advance(
+    tx: Tx, job: Job, event: Event, now: datetime, reason: Reason | None = None, **changes: object
+) -> Job:
+    """`job` after `event`: saved if nobody was faster, recorded, and told to who waits for it."""
+    after = job.after(event, now=now, reason=reason, **changes)
+    saved = save_job(tx, after, expected_version=job.version)
+    record(tx, job, saved, event, now)
+    tx.notify("job", job.id)
+    return saved
+
+
+def get_job(tx: Tx, job_id: str) -> Job | None:
+    row = tx.one(f"select {_COLUMNS} from jobs where id = ?", (job_id,))
+    return _job(row) if row else None
+
+
+def get_owned(tx: Tx, owner: str, job_id: str) -> Job | None:
+    """The job if it is this owner's; somebody else's job is as absent as none."""
+    job = get_job(tx, job_id)
+    return job if job is not None and job.owner == owner else None
+
+
+def list_jobs(
+    tx: Tx,
+    owner: str,
+    *,
+    states: Iterable[JobState] | None = None,
+    name: str | None = None,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[Job]:
+    """The owner's jobs, newest first, with a number below `before`."""
+    if states is None and name is not None:
+        states = JobState
+    rows: list[Row] = []
+    for state in (None,) if states is None else sorted(set(states)):
+        # One state at a time, so that each is a walk along an index however rare the state is.
+        rows += _page(tx, owner, state, name, before, limit)
+    rows.sort(key=lambda row: -int(row[0]))
+    return [_job(row) for row in rows[:limit]]
+
+
+def waiting_jobs(tx: Tx, *, per_owner: int) -> list[Job]:
+    """Jobs without a place: the first `per_owner` of each owner, by priority, then by arrival."""
+    rows: list[Row] = []
+    for (owner,) in tx.all(_OWNERS_WAITING):
+        rows += tx.all(
+            f"select {_COLUMNS} from jobs where {_WAITING} and owner = ?"
+            " order by priority desc, number limit ?",
+            (owner, per_owner),
+        )
+    return [_job(row) for row in rows]
+
+
+def newcomers(tx: Tx, limit: int) -> list[Job]:
+    """Jobs that the scheduler has not looked at yet, in their order of arrival."""
+    condition = f"{_LIVE} and state = ? and reason_code = ? order by number limit ?"
+    return _jobs(tx, condition, (JobState.SCHEDULE.value, NOT_PLANNED_YET, limit))
+
+
+def live_jobs(tx: Tx) -> list[Job]:
+    """Every job that is not final, waiting ones too (there may be many)."""
+    return _jobs(tx, f"{_LIVE} order by number")
+
+
+def placed_jobs(tx: Tx) -> list[Job]:
+    """Live jobs that have a place: what the watch loop has to look at."""
+    return _jobs(tx, f"{_LIVE} and pool is not null order by number")
+
+
+def jobs_in_state(tx: Tx, state: JobState, limit: int = 1000) -> list[Job]:
+    """Live jobs in one state, oldest first; a final state has none here."""
+    return _jobs(tx, f"{_LIVE} and state = ? order by number limit ?", (state.value, limit))
+
+
+def overdue_waiting(tx: Tx, before: datetime, limit: int = 1000) -> list[Job]:
+    """Jobs that wait for a place since `before` or longer, the most patient first."""
+    condition = f"{_WAITING} and waiting_since <= ? order by waiting_since limit ?"
+    return _jobs(tx, condition, (to_micros(before), limit))
+
+
+def overdue_running(tx: Tx, now: datetime, limit: int = 1000) -> list[Job]:
+    """Live jobs whose wall time, counted from their first start, was over at `now`."""
+    condition = f"{_LIVE} and deadline is not null and deadline <= ? order by deadline limit ?"
+    return _jobs(tx, condition, (to_micros(now), limit))
+
+
+def finished_before(tx: Tx, when: datetime, limit: int) -> list[Job]:
+    """Final jobs that ended before `when`, the oldest first."""
+    condition = "finished_at is not null and finished_at < ? order by finished_at limit ?"
+    return _jobs(tx, condition, (to_micros(when), limit))
+
+
+def count_by_state(tx: Tx, owner: str | None = None) -> dict[JobState, int]:
+    """How many jobs are in each state that has any."""
+    where, values = ("", ()) if owner is None else (" where owner = ?", (owner,))
+    counts: dict[JobState, int] = {}
+    for state, count in tx.all(
+        f"select state, count(*) from jobs{where} group by owner, state", values
+    ):
+        counts[JobState(state)] = counts.get(JobState(state), 0) + int(count)
+    return counts
+
+
+def count_waiting(tx: Tx, owner: str) -> int:
+    """How many jobs of this owner wait for a place."""
+    return _count(tx, f"{_WAITING} and owner = ?", (owner,))
+
+
+def queue_position(tx: Tx, job: Job) -> int:
+    """How many waiting jobs of anybody are before this one, by priority, then by arrival."""
+    priority, number = job.spec.priority, job.number
+    above = _count(tx, f"{_WAITING} and priority > ?", (priority,))
+    return above + _count(tx, f"{_WAITING} and priority = ? and number < ?", (priority, number))
+
+
+def history(tx: Tx, job_id: str) -> list[HistoryRow]:
+    """Every change of state of one job, in order."""
+    rows = tx.all(
+        "select at, event, before, after, reason from job_history"
+        " where job_number = (select number from jobs where id = ?) order by step",
+        (job_id,),
+    )
+    return [
+        HistoryRow(
+            at=from_micros(at),
+            event=Event(event),
+            before=JobState(before),
+            after=JobState(after),
+            reason=_read_reason(reason),
+        )
+        for at, event, before, after, reason in rows
+    ]
+
+
+def delete_job(tx: Tx, job_id: str) -> bool:
+    """Forget a job with its history, attempts, replicas and idempotency keys."""
+    return tx.execute("delete from jobs where id = ?", (job_id,)) > 0
+
+
+def _values(job: Job) -> tuple[Value, ...]:
+    return (
+        job.number,
+        job.id,
+        job.owner,
+        job.spec.job_name,
+        job.state.value,
+        job.version,
+        job.spec.priority,
+        job.attempt,
+        job.pool,
+        int(job.kill_asked),
+        to_micros(job.created_at),
+        to_micros(job.waiting_since),
+        maybe_to_micros(job.started_at),
+        _deadline(job),
+        maybe_to_micros(job.finished_at),
+        job.spec.snapshot,
+        job.reason.code if job.reason else None,
+        maybe_to_json(job.reason),
+        maybe_to_json(job.failure),
+        to_json(job.spec),
+    )
+
+
+def _deadline(job: Job) -> int | None:
+    if job.started_at is None or job.spec.wall_time is None:
+        return None
+    return to_micros(job.started_at + job.spec.wall_time)
+
+
+def _page(
+    tx: Tx, owner: str, state: JobState | None, name: str | None, before: int | None, limit: int
+) -> list[Row]:
+    conditions, values = ["owner = ?"], [owner]
+    for column, value in (("state", state), ("name", name)):
+        if value is not None:
+            conditions.append(f"{column} = ?")
+            values.append(str(value))
+    numbers = [limit]
+    if before is not None:
+        conditions.append("number < ?")
+        numbers.insert(0, before)
+    where = " and ".join(conditions)
+    return tx.all(
+        f"select {_COLUMNS} from jobs where {where} order by number desc limit ?",
+        (*values, *numbers),
+    )
+
+
+def _jobs(tx: Tx, condition: str, values: tuple[Value, ...] = ()) -> list[Job]:
+    return [_job(row) for row in tx.all(f"select {_COLUMNS} from jobs where {condition}", values)]
+
+
+def _count(tx: Tx, condition: str, values: tuple[Value, ...]) -> int:
+    row = tx.one(f"select count(*) from jobs where {condition}", values)
+    return int(row[0]) if row else 0
+
+
+_read_spec: Callable[[str], JobSpec] = json_reader(JobSpec)
+_read_reason: Callable[[str | None], Reason | None] = maybe_json_reader(Reason)
+_read_failure: Callable[[str | None], Failure | None] = maybe_json_reader(Failure)
+
+
+def _job(row: Row) -> Job:
+    """A row in the order of `_COLUMNS`; what is marked with _ only serves the indexes."""
+    (number, id_, owner, _name, state, version, _priority, attempt, pool, kill_asked) = row[:10]
+    (created_at, waiting_since, started_at, _deadline, finished_at) = row[10:15]
+    (_snapshot, _reason_code, reason, failure, spec) = row[15:]
+    return Job(
+        id=id_,
+        number=number,
+        owner=owner,
+        spec=_read_spec(spec),
+        state=JobState(state),
+        version=version,
+        created_at=from_micros(created_at),
+        waiting_since=from_micros(waiting_since),
+        reason=_read_reason(reason),
+        failure=_read_failure(failure),
+        attempt=attempt,
+        pool=pool,
+        started_at=maybe_from_micros(started_at),
+        finished_at=maybe_from_micros(finished_at),
+        kill_asked=bool(kill_asked),
+    )

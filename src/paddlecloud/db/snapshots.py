@@ -1,0 +1,94 @@
+"""Snapshots: which files, by content, an owner may refer to in a job.
+
+The bytes are in the store. A snapshot that a job refers to cannot be deleted: the database itself
+refuses, so a submit and a clean-up at the same moment cannot leave a job without its files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+
+from paddlecloud.db.base import Tx
+from paddlecloud.db.columns import to_micros
+from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot
+
+_UNUSED = (
+    "used_at < ? and not exists (select 1 from jobs"
+    " where jobs.owner = snapshots.owner and jobs.snapshot = snapshots.id)"
+)
+
+
+def put_snapshot(tx: Tx, owner: str, snapshot: Snapshot, now: datetime) -> None:
+    """Store a snapshot, or note that it is wanted again."""
+    tx.execute(
+        "insert into snapshots (owner, id, size, used_at, entries) values (?, ?, ?, ?, ?)"
+        " on conflict (owner, id) do update set used_at = excluded.used_at",
+        (owner, snapshot.id, snapshot.size, to_micros(now), _text(snapshot.entries)),
+    )
+
+
+def get_snapshot(tx: Tx, owner: str, snapshot_id: str) -> Snapshot | None:
+    text = get_entries(tx, owner, snapshot_id)
+    if text is None:
+        return None
+    return Snapshot(id=snapshot_id, entries=tuple(_entry(row) for row in json.loads(text)))
+
+
+def get_entries(tx: Tx, owner: str, snapshot_id: str) -> str | None:
+    """The entries as the JSON text that goes over HTTP; it need not be taken apart on the way."""
+    row = tx.one("select entries from snapshots where owner = ? and id = ?", (owner, snapshot_id))
+    return str(row[0]) if row else None
+
+
+def has_snapshot(tx: Tx, owner: str, snapshot_id: str) -> bool:
+    """Whether a job of this owner may refer to it; answered by the key alone."""
+    row = tx.one("select 1 from snapshots where owner = ? and id = ?", (owner, snapshot_id))
+    return row is not None
+
+
+def unused_snapshots(tx: Tx, before: datetime, limit: int = 1000) -> list[tuple[str, str]]:
+    """(owner, id) of snapshots that no job refers to and that nobody put since `before`."""
+    rows = tx.all(
+        f"select owner, id from snapshots where {_UNUSED} order by used_at limit ?",
+        (to_micros(before), limit),
+    )
+    return [(owner, snapshot_id) for owner, snapshot_id in rows]
+
+
+def delete_snapshot(tx: Tx, owner: str, snapshot_id: str, before: datetime) -> bool:
+    """Delete a snapshot if it is still unused; False if a job or a new put was faster."""
+    changed = tx.execute(
+        f"delete from snapshots where owner = ? and id = ? and {_UNUSED}",
+        (owner, snapshot_id, to_micros(before)),
+    )
+    return changed == 1
+
+
+def kept_digests(tx: Tx, owner: str) -> set[str]:
+    """Every content that some snapshot of this owner needs: what the store must keep."""
+    digests: set[str] = set()
+    for (snapshot_id,) in tx.all("select id from snapshots where owner = ?", (owner,)):
+        snapshot = get_snapshot(tx, owner, snapshot_id)
+        if snapshot is not None:
+            digests.update(snapshot.digests)
+    return digests
+
+
+def _text(entries: Sequence[Entry]) -> str:
+    # The standard library's JSON, because a file name need not be valid Unicode.
+    rows = [[e.path, e.kind.value, e.size, e.sha256, int(e.executable), e.target] for e in entries]
+    return json.dumps(rows, ensure_ascii=True, separators=(",", ":"))
+
+
+def _entry(row: list[str]) -> Entry:
+    path, kind, size, sha256, executable, target = row
+    return Entry(
+        path=path,
+        kind=EntryKind(kind),
+        size=int(size),
+        sha256=sha256,
+        executable=bool(executable),
+        target=target,
+    )

@@ -1,0 +1,147 @@
+"""What this server can never do for a job, said at submit before a byte is uploaded.
+
+Pure: the caller brings the pools and the machines it knows. The pools that could take the job are
+narrowed rule by rule, and the first rule that leaves none gives the sentence. Whether a job can run
+now is the scheduler's question; a pool that shows no machine yet (its agent is still starting) is
+given the benefit of the doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from paddlecloud.model.errors import Refused
+from paddlecloud.model.job import JobSpec, JobType, Reason, ReplicaGroup, Resources
+from paddlecloud.model.pool import Node, Pool
+from paddlecloud.model.quantities import format_duration, format_resources
+from paddlecloud.model.wirespec import with_job_type
+
+DEFAULT_CLUSTER = "default"
+MAX_INSTANCES = 1
+"""Jobs of several instances are parsed, checked and refused."""
+
+Nodes = Mapping[str, Sequence[Node]]
+"""The machines of each pool by its name; a pool that is absent shows none."""
+
+
+def settled(
+    spec: JobSpec, pools: Sequence[Pool], nodes: Nodes
+) -> tuple[JobSpec, tuple[Reason, ...]]:
+    """The spec with its job type decided, and what the submit line should say about that.
+
+    gpu is the documented default; where no machine that the job may use has a card, it is cpu.
+    """
+    if spec.job_type is not None:
+        return spec, ()
+    for pool in _in_cluster(spec, pools):
+        cards = any(node.total.gpu for node in nodes.get(pool.name, ()))
+        if cards and JobType.GPU in pool.job_types:
+            return with_job_type(spec, JobType.GPU), ()
+    return with_job_type(spec, JobType.CPU), (Reason(code="note_job_type_cpu"),)
+
+
+def pools_for(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> list[Pool]:
+    """The pools that may ever run this job, in the order in which they are asked; or Refused."""
+    if spec.instance_count > MAX_INSTANCES:
+        raise Refused("instances_one_only", instance_count=spec.instance_count)
+    if not spec.public_bos:
+        raise Refused("object_store_none", bos_url=spec.bos_url)
+    left = list(pools)
+    for narrowed, refused in _rules(spec, nodes):
+        fewer = narrowed(left)
+        if not fewer:
+            raise refused(left)
+        left = fewer
+    return left
+
+
+def refusal(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> Refused | None:
+    """Why this server will never run this job, or None. `spec` has its job type settled."""
+    try:
+        pools_for(spec, pools, nodes)
+    except Refused as refused:
+        return refused
+    return None
+
+
+_Rule = tuple[Callable[[list[Pool]], list[Pool]], Callable[[list[Pool]], Refused]]
+
+
+def _rules(spec: JobSpec, nodes: Nodes) -> list[_Rule]:
+    return [
+        (lambda left: _in_cluster(spec, left), lambda left: _no_cluster(spec, left)),
+        (lambda left: _owned(spec, left), lambda left: _no_private(spec, left)),
+        (lambda left: _of_type(spec, left), lambda left: _no_type(spec, left)),
+        (lambda left: _timed(spec, left), lambda left: _no_wall_time(spec, left)),
+        (lambda left: _large_enough(spec, left, nodes), lambda left: _too_big(spec, left, nodes)),
+    ]
+
+
+def _in_cluster(spec: JobSpec, pools: Sequence[Pool]) -> list[Pool]:
+    if spec.cluster == DEFAULT_CLUSTER:
+        return list(pools)
+    return [pool for pool in pools if spec.cluster in (pool.name, pool.backend)]
+
+
+def _no_cluster(spec: JobSpec, pools: Sequence[Pool]) -> Refused:
+    known = ", ".join([DEFAULT_CLUSTER, *(pool.name for pool in pools)])
+    return Refused("cluster_unknown", cluster=spec.cluster, known=known)
+
+
+def _owned(spec: JobSpec, pools: Sequence[Pool]) -> list[Pool]:
+    return [pool for pool in pools if pool.private or spec.public_bcc]
+
+
+def _no_private(spec: JobSpec, pools: Sequence[Pool]) -> Refused:
+    return Refused("private_pool_none", cluster=spec.cluster, pools=_names(pools))
+
+
+def _of_type(spec: JobSpec, pools: Sequence[Pool]) -> list[Pool]:
+    return [pool for pool in pools if spec.job_type is None or spec.job_type in pool.job_types]
+
+
+def _no_type(spec: JobSpec, pools: Sequence[Pool]) -> Refused:
+    types = sorted({kind.value for pool in pools for kind in pool.job_types})
+    return Refused(
+        "job_type_none", job_type=spec.job_type, pools=_names(pools), types=", ".join(types)
+    )
+
+
+def _timed(spec: JobSpec, pools: Sequence[Pool]) -> list[Pool]:
+    return [pool for pool in pools if pool.private or spec.wall_time is None]
+
+
+def _no_wall_time(spec: JobSpec, pools: Sequence[Pool]) -> Refused:
+    seconds = spec.wall_time.total_seconds() if spec.wall_time else 0
+    return Refused("wall_time_public", wall_time=format_duration(seconds), pools=_names(pools))
+
+
+def _large_enough(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> list[Pool]:
+    return [pool for pool in pools if _could_hold(spec, nodes.get(pool.name, ()))]
+
+
+def _could_hold(spec: JobSpec, machines: Sequence[Node]) -> bool:
+    return not machines or all(_fits_some(group, machines) for group in spec.groups)
+
+
+def _fits_some(group: ReplicaGroup, machines: Sequence[Node]) -> bool:
+    return any(group.resources.fits_in(node.total) for node in machines)
+
+
+def _too_big(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> Refused:
+    machines = [node for pool in pools for node in nodes.get(pool.name, ())]
+    unfit = (group for group in spec.groups if not _fits_some(group, machines))
+    group = next(unfit, spec.groups[0])
+    asks = _words(group.resources)
+    if group.resources.gpu and not any(node.total.gpu for node in machines):
+        return Refused("gpu_none", gpu=group.resources.gpu, pools=_names(pools))
+    largest = max(machines, key=lambda node: (node.total.gpu, node.total.cpu, node.total.memory))
+    return Refused("resources_never", asks=asks, pools=_names(pools), has=_words(largest.total))
+
+
+def _words(resources: Resources) -> str:
+    return format_resources(resources.cpu, resources.memory, resources.gpu)
+
+
+def _names(pools: Sequence[Pool]) -> str:
+    return ", ".join(pool.name for pool in pools)

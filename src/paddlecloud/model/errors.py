@@ -1,0 +1,154 @@
+"""The one tree of errors that a person can meet.
+
+    PaddleCloudError
+    ├── Invalid            the input is wrong                                   400, exit 2
+    │   └── ConfigError    a configuration file or setting is wrong             400, exit 2
+    ├── Unauthenticated    no valid signature                                   401, exit 1
+    ├── NotFound           it does not exist, or it is not yours                404, exit 1
+    ├── Conflict           it clashes with what is already there                409, exit 1
+    │   ├── SnapshotMissing    upload the files first, then ask again
+    │   ├── StaleVersion       somebody else changed the row first (never leaves the server)
+    │   ├── StaleFence         a message of an attempt that is over
+    │   └── IllegalTransition  the table of states has no such arrow
+    ├── TooLarge           a body above the limit                               413, exit 1
+    ├── Refused            understood, but this server cannot do it             422, exit 1
+    ├── Internal           our mistake                                          500, exit 1
+    └── Retry              it may work later: the only class worth repeating    503, exit 1
+        ├── TooMany        above a rate or a count                              429, exit 1
+        ├── StorageFull    no space left on the server                          507, exit 1
+        └── Unreachable    the server does not answer
+
+An error is a class (what to do about it), a stable code (which sentence) and the values in that
+sentence; the sentences are in `texts.py`, in two languages. The client raises the class that the
+server raised. Nothing here imports dataclasses or typing: the command line starts with this file.
+"""
+
+from __future__ import annotations
+
+from paddlecloud.model.texts import render
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class PaddleCloudError(Exception):
+    """A sentence for a person, with a stable code for a program."""
+
+    status = 500
+    exit_code = 1
+    said = ""
+    """The sentence as a server said it: a newer one may know codes that this client does not."""
+
+    def __init__(self, code: str, /, **params: object) -> None:
+        super().__init__(code)
+        self.code = code
+        self.params = params
+
+    def text(self, lang: str) -> str:
+        """The sentence in `lang` ("zh" or "en")."""
+        return self.said or render(self.code, self.params, lang)
+
+    def __str__(self) -> str:
+        return self.text("en")
+
+    def to_wire(self, lang: str) -> dict[str, object]:
+        """The JSON object that carries this error over HTTP."""
+        return {
+            "kind": type(self).__name__,
+            "code": self.code,
+            "message": self.text(lang),
+            "params": self.params,
+        }
+
+
+class Invalid(PaddleCloudError):
+    status = 400
+    exit_code = 2
+
+
+class ConfigError(Invalid):
+    pass
+
+
+class Unauthenticated(PaddleCloudError):
+    status = 401
+
+
+class NotFound(PaddleCloudError):
+    status = 404
+
+
+class Conflict(PaddleCloudError):
+    status = 409
+
+
+class SnapshotMissing(Conflict):
+    pass
+
+
+class StaleVersion(Conflict):
+    pass
+
+
+class StaleFence(Conflict):
+    pass
+
+
+class IllegalTransition(Conflict):
+    pass
+
+
+class TooLarge(PaddleCloudError):
+    status = 413
+
+
+class Refused(PaddleCloudError):
+    status = 422
+
+
+class Internal(PaddleCloudError):
+    status = 500
+
+
+class Retry(PaddleCloudError):
+    status = 503
+
+
+class TooMany(Retry):
+    status = 429
+
+
+class StorageFull(Retry):
+    status = 507
+
+
+class Unreachable(Retry):
+    status = 503
+
+
+def from_wire(status: int, error: Mapping[str, object]) -> PaddleCloudError:
+    """The error a server sent, as the class it raised there."""
+    params = error.get("params")
+    known = params if isinstance(params, dict) else {}
+    kind = _KINDS.get(str(error.get("kind"))) or _by_status(status)
+    raised = kind(str(error.get("code") or "unknown_answer"), **known)
+    raised.said = str(error.get("message") or "")
+    return raised
+
+
+def _by_status(status: int) -> type[PaddleCloudError]:
+    same = [kind for kind in _KINDS.values() if kind.status == status]
+    if same:
+        return same[0]
+    return Internal if status >= 500 else Invalid
+
+
+def _tree(kind: type[PaddleCloudError]) -> dict[str, type[PaddleCloudError]]:
+    found = {kind.__name__: kind}
+    for child in kind.__subclasses__():
+        found.update(_tree(child))
+    return found
+
+
+_KINDS = _tree(PaddleCloudError)

@@ -1,0 +1,272 @@
+"""The central values: what a person asked for, and what became of it.
+
+All of them are frozen: a job is changed by making the next one (`Job.after`, `dataclasses.replace`)
+and saved by the db package. Times are aware UTC, sizes are bytes, durations are `timedelta`; text
+forms exist only at the edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from paddlecloud.model.states import FINAL, Event, JobState, next_state
+
+
+class JobType(StrEnum):
+    CPU = "cpu"
+    GPU = "gpu"
+
+
+class Role(StrEnum):
+    TRAINER = "TRAINER"
+    PSERVER = "PSERVER"
+
+
+class DistributeMode(StrEnum):
+    """How the replicas of a gang find each other (DISTRIBUTE_JOB_TYPE)."""
+
+    PSERVER = "PSERVER"
+    NCCL2 = "NCCL2"
+
+
+class ReplicaState(StrEnum):
+    """What is known of one replica; a replica only moves down this list."""
+
+    ORDERED = "ordered"
+    RUNNING = "running"
+    EXITED = "exited"
+    LOST = "lost"
+
+
+class ExitCause(StrEnum):
+    """Who ended the process: itself, somebody's kill, its wall time, or it never began."""
+
+    EXIT = "exit"
+    STOPPED = "stopped"
+    WALL_TIME = "wall_time"
+    START_FAILED = "start_failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """A sentence kept as code and values; `texts.render` speaks it in the reader's language."""
+
+    code: str
+    params: Mapping[str, str | int | float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What one replica asks for, or what a node has."""
+
+    cpu: float = 1.0
+    memory: int = 0
+    gpu: int = 0
+
+    def __add__(self, other: Resources) -> Resources:
+        return Resources(
+            cpu=self.cpu + other.cpu, memory=self.memory + other.memory, gpu=self.gpu + other.gpu
+        )
+
+    def __sub__(self, other: Resources) -> Resources:
+        return Resources(
+            cpu=self.cpu - other.cpu, memory=self.memory - other.memory, gpu=self.gpu - other.gpu
+        )
+
+    def fits_in(self, room: Resources) -> bool:
+        """True if `room` has at least this much of everything (a hair of rounding forgiven)."""
+        return (
+            self.cpu <= room.cpu + 1e-9 and self.memory <= room.memory and self.gpu <= room.gpu
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaGroup:
+    """`count` alike processes of one role."""
+
+    role: Role
+    count: int
+    resources: Resources
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSpec:
+    """What the user asked for. Every syntax, the console and the SDK produce this one value."""
+
+    start_cmd: str
+    groups: tuple[ReplicaGroup, ...]
+    job_name: str = "tmp_job"
+    cluster: str = "default"
+    public_bcc: bool = True
+    public_bos: bool = True
+    job_type: JobType | None = None
+    """None: not said; the server settles it (gpu where it has GPUs, else cpu)."""
+    distribute_mode: DistributeMode | None = None
+    wall_time: timedelta | None = None
+    bos_url: str = ""
+    snapshot: str | None = None
+    """Id of the submitted files, by content."""
+    directory: str = ""
+    """Name of the submitted directory, shown in bos_url."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    inherited_env: Mapping[str, str] = field(default_factory=dict)
+    """PATH and the like of the submitter; honoured by a pool that belongs to its person."""
+    description: str = ""
+    max_retries: int = 0
+    priority: int = 0
+    cpu_limited: bool = False
+    """True when --cpu was given: the number is then a limit too, not only a claim."""
+
+    @property
+    def instance_count(self) -> int:
+        return sum(group.count for group in self.groups if group.role is Role.TRAINER)
+
+    @property
+    def replica_count(self) -> int:
+        return sum(group.count for group in self.groups)
+
+    @property
+    def is_gang(self) -> bool:
+        return self.replica_count > 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExitRecord:
+    """How one replica ended, as the monitor beside it saw it."""
+
+    cause: ExitCause
+    exit_code: int | None = None
+    signal: int | None = None
+    oom: bool = False
+    message: str = ""
+    """Why it could not start, in the system's words (START_FAILED only)."""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    max_rss: int | None = None
+    cpu_seconds: float | None = None
+    enforced: Mapping[str, bool] = field(default_factory=dict)
+    """Which limits the machine could really enforce: cpu, memory, pids."""
+
+    @property
+    def ok(self) -> bool:
+        return self.cause is ExitCause.EXIT and self.exit_code == 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replica:
+    """One process group of one attempt: where it should run and what is known of it."""
+
+    id: str
+    role: Role
+    rank: int
+    node: str
+    resources: Resources
+    host: str = "127.0.0.1"
+    port: int = 0
+    state: ReplicaState = ReplicaState.ORDERED
+    pid: int | None = None
+    log_bytes: int = 0
+    exit: ExitRecord | None = None
+
+    @property
+    def worker(self) -> str:
+        """The name users know: trainer-0, pserver-1."""
+        return f"{self.role.lower()}-{self.rank}"
+
+    @property
+    def over(self) -> bool:
+        return self.state in (ReplicaState.EXITED, ReplicaState.LOST)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One try at running the whole gang; its membership never changes, a new try is a new one."""
+
+    job_id: str
+    number: int
+    fence: int
+    """Messages about an attempt carry its fence; one with an older fence is refused."""
+    pool: str
+    replicas: tuple[Replica, ...]
+    created_at: datetime
+    handle: Mapping[str, str] | None = None
+    """The backend's own note, enough to find again what it started."""
+    ended_at: datetime | None = None
+    outcome: str = ""
+
+    @property
+    def over(self) -> bool:
+        return all(replica.over for replica in self.replicas)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Why a job ended other than well: said in words, with the worker and its last lines."""
+
+    reason: Reason
+    advice: Reason | None = None
+    worker: str = ""
+    exit_code: int | None = None
+    last_lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A spec with an identity and a life."""
+
+    id: str
+    number: int
+    """Order of arrival on this server."""
+    owner: str
+    spec: JobSpec
+    state: JobState
+    version: int
+    """Grows with every save; a write that names an older one is refused."""
+    created_at: datetime
+    waiting_since: datetime
+    """Since when it waits for a place (a lost attempt starts the wait anew)."""
+    reason: Reason | None = None
+    """Why it waits; never empty while it does."""
+    failure: Failure | None = None
+    """Why it ended badly, or is about to: written before the clean-up begins."""
+    attempt: int = 0
+    """Number of the current attempt; 0 before the first."""
+    pool: str | None = None
+    """Where the current attempt was placed; None while it waits for a place."""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    kill_asked: bool = False
+
+    @property
+    def final(self) -> bool:
+        return self.state in FINAL
+
+    def after(
+        self, event: Event, *, now: datetime, reason: Reason | None = None, **changes: object
+    ) -> Job:
+        """This job after `event`: the only writer of `state`."""
+        state = next_state(self.state, event)
+        stamps: dict[str, object] = {"state": state, "reason": reason}
+        if event is Event.STARTED and self.started_at is None:
+            stamps["started_at"] = now
+        if event is Event.ATTEMPT_LOST:
+            stamps |= {"pool": None, "waiting_since": now}
+        if event is Event.KILL_ASKED:
+            stamps["kill_asked"] = True
+        if state in FINAL:
+            stamps["finished_at"] = now
+        return replace(self, **(stamps | changes))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryRow:
+    """One change of state, as query_job --json and the console tell it."""
+
+    at: datetime
+    event: Event
+    before: JobState
+    after: JobState
+    reason: Reason | None = None

@@ -1,0 +1,34 @@
+"""A pool: a named place over one backend, with capacity and policy.
+
+`cluster=default` is an ordered list of pools. Whether a job can ever run in a pool is decided here,
+before anything is uploaded; whether it can run now is the scheduler's question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from paddlecloud.model.job import JobType, Resources
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A machine of a pool and all that it has. `gone` when its agent was not heard of lately."""
+
+    id: str
+    total: Resources
+    host: str = "127.0.0.1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    name: str
+    backend: str
+    """File name in backends/, or an installed entry point."""
+    private: bool
+    """True: it belongs to its person (own machine or own keys), so the limits of public pools
+    (one instance, no wall_time, free quota) do not apply."""
+    job_types: frozenset[JobType] = frozenset({JobType.CPU, JobType.GPU})
+    max_instances: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)

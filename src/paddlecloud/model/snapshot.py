@@ -1,0 +1,126 @@
+"""A snapshot: an immutable list of files by content, and the rules a path in it must obey.
+
+The id of a snapshot is the sha256 of its canonical form, so the same directory is the same snapshot
+wherever and whenever it is made. Moving the bytes is the work of the client, the server and the
+agent; this module only says what a snapshot is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from paddlecloud.model.errors import Invalid
+
+MAX_PATH_BYTES = 4096
+MAX_NAME_BYTES = 255
+
+
+class EntryKind(StrEnum):
+    FILE = "file"
+    DIRECTORY = "dir"
+    LINK = "link"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One name in a snapshot. `path` is relative, with forward slashes."""
+
+    path: str
+    kind: EntryKind = EntryKind.FILE
+    size: int = 0
+    sha256: str = ""
+    executable: bool = False
+    target: str = ""
+    """Where a link points, relative to its own directory and inside the snapshot."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    id: str
+    entries: tuple[Entry, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(entry.size for entry in self.entries)
+
+    @property
+    def digests(self) -> dict[str, int]:
+        """Every content it needs, with its size."""
+        return {e.sha256: e.size for e in self.entries if e.kind is EntryKind.FILE}
+
+
+def snapshot_of(entries: Iterable[Entry]) -> Snapshot:
+    """The snapshot of these entries, checked: safe paths, no name twice, links stay inside."""
+    ordered = tuple(sorted(entries, key=lambda entry: entry.path))
+    _check(ordered)
+    return Snapshot(id=_identity(ordered), entries=ordered)
+
+
+def check_path(path: str) -> None:
+    """Refuse a path that is absolute, leaves its root, or could mean two things."""
+    parts = path.split("/")
+    bad = (
+        not path
+        or "\\" in path
+        or "\0" in path
+        or len(path.encode("utf-8", "surrogateescape")) > MAX_PATH_BYTES
+        or any(part in ("", ".", "..") for part in parts)
+        or any(len(part.encode("utf-8", "surrogateescape")) > MAX_NAME_BYTES for part in parts)
+        or (len(parts[0]) >= 2 and parts[0][1] == ":")
+    )
+    if bad:
+        raise Invalid("path_unsafe", path=path[:200])
+
+
+def _check(entries: tuple[Entry, ...]) -> None:
+    kinds: dict[str, EntryKind] = {}
+    for entry in entries:
+        check_path(entry.path)
+        if entry.path in kinds:
+            raise Invalid("snapshot_name_twice", path=entry.path)
+        kinds[entry.path] = entry.kind
+        if entry.kind is EntryKind.LINK:
+            check_path(resolve_link(entry.path, entry.target))
+        if entry.kind is EntryKind.FILE and not _is_digest(entry.sha256):
+            raise Invalid("snapshot_digest", path=entry.path)
+    for path in kinds:
+        above = path.rpartition("/")[0]
+        while above:
+            if kinds.get(above, EntryKind.DIRECTORY) is not EntryKind.DIRECTORY:
+                raise Invalid("snapshot_below_file", path=path, above=above)
+            above = above.rpartition("/")[0]
+
+
+def resolve_link(path: str, target: str) -> str:
+    """The path inside the snapshot that a link at `path` means; Invalid if it leaves it."""
+    if not target or target.startswith("/") or "\\" in target or "\0" in target:
+        raise Invalid("snapshot_link", path=path, target=target[:200])
+    parts = path.split("/")[:-1]
+    for part in target.split("/"):
+        if part in ("", "."):
+            continue
+        if part != "..":
+            parts.append(part)
+        elif parts:
+            parts.pop()
+        else:
+            raise Invalid("snapshot_link", path=path, target=target[:200])
+    if not parts:
+        raise Invalid("snapshot_link", path=path, target=target[:200])
+    return "/".join(parts)
+
+
+def _is_digest(text: str) -> bool:
+    return len(text) == 64 and all(letter in "0123456789abcdef" for letter in text)
+
+
+def _identity(entries: tuple[Entry, ...]) -> str:
+    canonical = [
+        [e.path, e.kind.value, e.size, e.sha256, int(e.executable), e.target] for e in entries
+    ]
+    text = json.dumps(canonical, ensure_ascii=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

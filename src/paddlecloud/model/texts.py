@@ -1,0 +1,446 @@
+"""Every sentence the platform says to a person, in English and Chinese, by stable code.
+
+A sentence names the value, the limit and what to do. The server stores codes and values, never
+sentences, so that each reader gets their own language. Codes are grouped by area; scripts rely on
+them: never rename one.
+"""
+
+from __future__ import annotations
+
+from paddlecloud.model.texts_client import CLIENT_TEXTS
+from paddlecloud.model.texts_jobs import JOB_TEXTS
+from paddlecloud.model.texts_submit import SUBMIT_TEXTS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LANGUAGES = ("en", "zh")
+
+
+def render(code: str, params: Mapping[str, object], lang: str) -> str:
+    """The sentence for `code`; an unknown code or a missing value never raises."""
+    texts = TEXTS.get(code)
+    if texts is None:
+        return f"{code}: " + ", ".join(f"{key}={value}" for key, value in params.items())
+    sentence = texts[1] if lang == "zh" else texts[0]
+    try:
+        return sentence.format_map(params)
+    except (KeyError, ValueError, IndexError):
+        return f"{sentence} ({dict(params)})"
+
+
+TEXTS: dict[str, tuple[str, str]] = {
+    **CLIENT_TEXTS,
+    **JOB_TEXTS,
+    **SUBMIT_TEXTS,
+    # -- general -----------------------------------------------------------------------------
+    "internal": (
+        "the server made a mistake (request {request_id}); its log has the details",
+        "服务器内部错误（请求 {request_id}），详情见服务器日志",
+    ),
+    "unknown_answer": (
+        "the server answered with status {status}, which this client does not understand",
+        "服务器返回了本客户端不理解的状态 {status}",
+    ),
+    # -- authentication ----------------------------------------------------------------------
+    "auth_missing": (
+        "the request carries no signature; sign it with your ak and sk",
+        "请求没有签名，请使用 ak/sk 签名",
+    ),
+    "auth_malformed": (
+        "the Authorization header is not of the form bce-auth-v1/ak/time/seconds/headers/signature",
+        "Authorization 头的格式应为 bce-auth-v1/ak/时间/有效秒数/签名头/签名",
+    ),
+    "auth_unknown_key": (
+        "access key {ak} is not known here or was revoked; ask for a new token with gen_token",
+        "access key {ak} 不存在或已被吊销，请用 gen_token 重新申请",
+    ),
+    "auth_expired": (
+        "the signature of {timestamp} expired after {expire} s; check this machine's clock",
+        "{timestamp} 的签名已超过 {expire} 秒有效期，请检查本机时钟",
+    ),
+    "auth_future": (
+        "the signature is dated {timestamp}, in the future; check this machine's clock",
+        "签名时间 {timestamp} 在未来，请检查本机时钟",
+    ),
+    "auth_signature": (
+        "the signature does not match; check the sk that belongs to access key {ak}",
+        "签名不匹配，请检查 access key {ak} 对应的 sk",
+    ),
+    "auth_body_hash": (
+        "the body does not have the signed sha256; it was changed on the way, send it again",
+        "请求体与签名中的 sha256 不一致，可能在传输中被修改，请重新发送",
+    ),
+    "auth_replay": (
+        "this signed request was already used once; sign a new one",
+        "该签名请求已被使用过，请重新签名",
+    ),
+    "auth_header_unsigned": (
+        "the header {header} must be covered by the signature",
+        "请求头 {header} 必须包含在签名中",
+    ),
+    "auth_host": (
+        "the Host header {host} is not a name of this server",
+        "Host 头 {host} 不是本服务器的名字",
+    ),
+    "auth_role": (
+        "access key {ak} belongs to a {role}; this route is not for it",
+        "access key {ak} 属于 {role}，不能使用该接口",
+    ),
+    # -- the way to the server ---------------------------------------------------------------
+    "body_shrank": (
+        "the body ended after {sent} of {size} bytes; do not change files while they are sent",
+        "请求体只有 {sent} 字节，应为 {size} 字节，请勿在上传过程中修改文件",
+    ),
+    "server_closed": (
+        "{address} closed the connection before its answer was complete; try again",
+        "{address} 在应答完成之前关闭了连接，请重试",
+    ),
+    "server_malformed": (
+        "{address} does not answer as a PaddleCloud server does ({detail}); check host and port",
+        "{address} 的应答不符合 PaddleCloud 服务器的格式（{detail}），请检查 host 和 port",
+    ),
+    "server_timeout": (
+        "{address} did not answer within {seconds:g} s; check host and port, or try again later",
+        "{address} 在 {seconds:g} 秒内没有应答，请检查 host 和 port，或稍后再试",
+    ),
+    "server_unreachable": (
+        "cannot connect to {address}: {reason}; check host and port and that the server runs",
+        "无法连接 {address}：{reason}，请检查 host 和 port 以及服务器是否在运行",
+    ),
+    # -- database ----------------------------------------------------------------------------
+    "database_clash": (
+        "a record clashes with one that exists ({detail}); look at what is there, then try again",
+        "记录与已有记录冲突（{detail}），请先查看已有内容再重试",
+    ),
+    "database_closed": (
+        "the server is shutting down and takes no more changes; try again in a moment",
+        "服务器正在关闭，不再接受修改，请稍后重试",
+    ),
+    "database_failed": (
+        "the database {path} could not be used ({detail}); nothing was changed, try again, and"
+        " look at the server's disk if it stays so",
+        "无法使用数据库 {path}（{detail}），未做任何修改，请重试；若持续出现请检查服务器磁盘",
+    ),
+    "database_full": (
+        "no space is left for the database {path}; nothing was changed, free some space and try"
+        " again",
+        "数据库 {path} 所在磁盘已满，未做任何修改，请清理空间后重试",
+    ),
+    "database_migration_edited": (
+        "migration {name} of the database is not the one this version knows; use the version that"
+        " made the database",
+        "数据库的迁移 {name} 与本版本不一致，请使用创建该数据库的版本",
+    ),
+    "database_migrations_gap": (
+        "the migrations in {folder} are not numbered 1, 2, 3 without a gap; install again",
+        "{folder} 中的迁移编号不连续，请重新安装",
+    ),
+    "database_mistake": (
+        "the server asked its database wrongly ({detail}); its log has the details",
+        "服务器对数据库的请求有误（{detail}），详情见服务器日志",
+    ),
+    "database_newer": (
+        "the database has version {found}, this program knows versions up to {known}; install the"
+        " newer program",
+        "数据库版本为 {found}，本程序最高支持 {known}，请安装较新的程序",
+    ),
+    "job_changed_meanwhile": (
+        "job {job_id} was changed by somebody else after version {version}; look again",
+        "任务 {job_id} 在版本 {version} 之后已被修改，请重新查看",
+    ),
+    # -- stores and files --------------------------------------------------------------------
+    "blob_digest": (
+        "the bytes have sha256 {got} instead of {want}; the file changed or was damaged on the "
+        "way, send it again",
+        "内容的 sha256 是 {got}，应为 {want}：文件被修改或在传输中损坏，请重新上传",
+    ),
+    "download_dir_exists": (
+        "the download directory {path} exists already; name a new one with --download_dir",
+        "下载目录 {path} 已存在，请用 --download_dir 指定一个不存在的目录",
+    ),
+    "download_failed": (
+        "{path} cannot be written ({reason}); choose another place with --download_dir",
+        "无法写入 {path}（{reason}），请用 --download_dir 换一个位置",
+    ),
+    "download_full": (
+        "no space is left on this machine for {path}; free some, or choose another disk with "
+        "--download_dir",
+        "本机没有空间写入 {path}，请清理磁盘或用 --download_dir 换一个磁盘",
+    ),
+    "download_name_twice": (
+        "{path} cannot be kept beside a file of the same name in other letters; download a "
+        "smaller --prefix",
+        "{path} 与另一个仅大小写不同的文件重名，请用 --prefix 缩小下载范围",
+    ),
+    "download_short": (
+        "{path} came with {got} of {want} bytes; the connection broke, download it again",
+        "{path} 只收到 {got} 字节（应为 {want}），连接中断，请重新下载",
+    ),
+    "file_missing": (
+        "there is no file {path}; list what there is with get_files",
+        "文件 {path} 不存在，请用 get_files 查看文件列表",
+    ),
+    "files_changed": (
+        "{path} was changed while it was being submitted; submit again when it is at rest",
+        "{path} 在提交过程中被修改，请等它不再变化后重新提交",
+    ),
+    "files_link_outside": (
+        "the link {path} points to {target}, not to something inside the submitted directory; "
+        "copy the file into the directory or remove the link",
+        "链接 {path} 指向 {target}，不在提交目录之内，请把文件复制进目录或删除该链接",
+    ),
+    "files_missing": (
+        "--files: there is no directory {path}; give the directory that holds your code",
+        "--files：目录 {path} 不存在，请指定存放代码的目录",
+    ),
+    "files_name": (
+        "the name {path} cannot be submitted ({reason}); rename it",
+        "文件名 {path} 无法提交（{reason}），请重命名",
+    ),
+    "files_not_directory": (
+        "--files: {path} is not a directory; give the directory that holds it",
+        "--files：{path} 不是目录，请指定它所在的目录",
+    ),
+    "files_skipped": (
+        "left out of the submitted files: {paths}",
+        "以下内容不会提交：{paths}",
+    ),
+    "files_unreadable": (
+        "{path} cannot be read ({reason}); make it readable or move it out of the directory",
+        "无法读取 {path}（{reason}），请修改权限或把它移出目录",
+    ),
+    "pack_malformed": (
+        "the upload is broken after {count} files: {detail}; send it again",
+        "上传数据在第 {count} 个文件之后损坏：{detail}，请重新上传",
+    ),
+    "store_full": (
+        "no space is left on the server for {path}; free space there, then try again",
+        "服务器没有空间写入 {path}，请清理服务器磁盘后重试",
+    ),
+    "store_kind_unknown": (
+        "there is no kind of store called {kind}; known are {known}",
+        "不存在名为 {kind} 的存储类型，可用的有 {known}",
+    ),
+    "store_path_taken": (
+        "{path} cannot be stored: a directory has that name, or a file has the name of one of its "
+        "directories; use another name",
+        "无法保存 {path}：同名目录已存在，或其上级目录名已被文件占用，请换一个名字",
+    ),
+    "store_setting_missing": (
+        "a store of kind {kind} needs the setting {setting}; add it to the server's configuration",
+        "{kind} 类型的存储缺少设置 {setting}，请在服务器配置中补上",
+    ),
+    # -- configuration of the client -----------------------------------------------------------
+    "config_debug": (
+        "{origin}: debug is {value}; it must be 0 or 1",
+        "{origin}：debug 为 {value}，只能是 0 或 1",
+    ),
+    "config_encoding": (
+        "{path} is not UTF-8 text (byte {offset}); save it as UTF-8",
+        "{path} 不是 UTF-8 文本（第 {offset} 字节），请另存为 UTF-8",
+    ),
+    "config_exposed": (
+        "{path} holds a secret key and others may read it (mode {mode}); run chmod 600 on it",
+        "{path} 含有 sk，但其他用户可读（权限 {mode}），请执行 chmod 600",
+    ),
+    "config_host": (
+        "{origin}: {value} is not a server; write a name, name:port, http://name or https://name",
+        "{origin}：{value} 不是服务器地址，请写 名称、名称:端口、http://名称 或 https://名称",
+    ),
+    "config_key": (
+        "{origin}: the value of {name} contains a character that no such key has; paste it again",
+        "{origin}：{name} 的值含有不允许的字符，请重新粘贴",
+    ),
+    "config_lang": (
+        "{origin}: no messages in {value}; use zh or en",
+        "{origin}：没有 {value} 语言的消息，请使用 zh 或 en",
+    ),
+    "config_line": (
+        '{origin}: cannot read "{line}"; write [section] or key = value',
+        "{origin}：无法识别“{line}”，请写成 [section] 或 key = value",
+    ),
+    "config_missing": (
+        "the configuration file {path} does not exist; {origin} asks for it",
+        "{origin} 指定的配置文件 {path} 不存在",
+    ),
+    "config_mixed_pair": (
+        "ak comes from {ak} and sk from {sk}; a pair hardly ever fits across two places",
+        "ak 来自 {ak}，sk 来自 {sk}，二者很可能不是一对",
+    ),
+    "config_no_section": (
+        "{origin}: {key} stands before the first [section]; put [main] above it",
+        "{origin}：{key} 出现在第一个 [section] 之前，请在其上方加 [main]",
+    ),
+    "config_port": (
+        "{origin}: port {value} is not a number from 1 to 65535",
+        "{origin}：端口 {value} 不是 1 到 65535 的数字",
+    ),
+    "config_scheme": (
+        "{origin}: scheme is {value}; it must be http or https",
+        "{origin}：scheme 为 {value}，只能是 http 或 https",
+    ),
+    "config_too_large": (
+        "{path} has more than {limit} bytes; that cannot be a configuration file",
+        "{path} 超过 {limit} 字节，不可能是配置文件",
+    ),
+    "config_two_values": (
+        "{name} is {used} in the host; the other value at {origin} is not used, remove it",
+        "host 中的 {name} 为 {used}，{origin} 处的另一个值未被使用，请删除",
+    ),
+    "config_unknown_key": (
+        "{origin}: [{section}] has no key {key}, it is ignored; did you mean {suggestion}?",
+        "{origin}：[{section}] 中没有 {key}，已忽略，是否想写 {suggestion}？",
+    ),
+    "config_unknown_section": (
+        "{origin}: section [{section}] is not known and is ignored; did you mean {suggestion}?",
+        "{origin}：未知的 [{section}]，已忽略，是否想写 {suggestion}？",
+    ),
+    "config_unreadable": (
+        "cannot read the configuration file {path}: {reason}",
+        "无法读取配置文件 {path}：{reason}",
+    ),
+    "config_unwritable": (
+        "cannot write the configuration file {path}: {reason}",
+        "无法写入配置文件 {path}：{reason}",
+    ),
+    "config_value": (
+        "the value for {name} cannot be written to {path}: it is empty or holds a line end, "
+        "a comment mark or a blank at its edge",
+        "{name} 的值无法写入 {path}：为空，或含有换行、注释符号或首尾空格",
+    ),
+    # -- server ------------------------------------------------------------------------------
+    "agent_name": (
+        "the agent calls itself {agent}, but its token belongs to {own}",
+        "agent 自称 {agent}，但其 token 属于 {own}",
+    ),
+    "area_unknown": (
+        "{area} is not a place for output files; use output or log",
+        "{area} 不是输出文件的位置，请使用 output 或 log",
+    ),
+    "attempt_unknown": (
+        "job {job_id} has no attempt {attempt}; it has had {attempts}",
+        "任务 {job_id} 没有第 {attempt} 次尝试，目前共 {attempts} 次",
+    ),
+    "backend_later": (
+        "pool {pool} cannot start the job yet; it will be asked again",
+        "资源池 {pool} 暂时无法启动任务，稍后会重试",
+    ),
+    "backend_refused": (
+        "pool {pool} refused to start the job; the next pool will be asked",
+        "资源池 {pool} 拒绝启动任务，将尝试下一个资源池",
+    ),
+    "backend_unknown": (
+        "there is no backend {kind}; check the pools in the server's settings",
+        "没有名为 {kind} 的后端，请检查服务器设置中的资源池",
+    ),
+    "body_cut": (
+        "the connection ended after {size} bytes of the body; send it again",
+        "请求体在 {size} 字节处中断，请重新发送",
+    ),
+    "body_invalid": (
+        "the request's body is not what this route takes: {detail}",
+        "请求体不符合该接口的要求：{detail}",
+    ),
+    "body_too_large": (
+        "the request's body is above the limit of {limit} bytes; send less at once",
+        "请求体超过 {limit} 字节的上限，请分批发送",
+    ),
+    "fence_stale": (
+        "the attempt that {replica} belongs to is over (fence {fence}); stop it",
+        "{replica} 所属的尝试已结束（fence {fence}），请停止它",
+    ),
+    "file_unknown": (
+        "job {job_id} has no file {path}; list its files with get_files",
+        "任务 {job_id} 没有文件 {path}，请用 get_files 查看文件列表",
+    ),
+    "idempotency_key_reused": (
+        "idempotency key {key} was used for another submit ({job_id}); use a new one",
+        "幂等键 {key} 已用于另一次提交（{job_id}），请换一个",
+    ),
+    "illegal_transition": (
+        "a job in state {state} cannot take the event {event}",
+        "状态为 {state} 的任务不能接受事件 {event}",
+    ),
+    "job_is_final": (
+        "job {job_id} has already ended as {state}; there is nothing to kill",
+        "任务 {job_id} 已结束（{state}），无需终止",
+    ),
+    "job_unknown": (
+        "there is no job {job_id} among yours; list them with list_jobs",
+        "您没有任务 {job_id}，请用 list_jobs 查看任务列表",
+    ),
+    "path_unsafe": (
+        "{path} is not a safe relative path; use names without .., \\ or a leading /",
+        "{path} 不是安全的相对路径，请勿使用 ..、\\ 或以 / 开头",
+    ),
+    "query_invalid": (
+        "the request's parameters are not what this route takes: {detail}",
+        "请求参数不符合该接口的要求：{detail}",
+    ),
+    "queue_pool_refused": (
+        "pool {pool} refused the job; another place is being looked for",
+        "资源池 {pool} 拒绝了任务，正在寻找其他资源",
+    ),
+    "queue_starting": (
+        "a place was found in pool {pool}; the job is being started there",
+        "已在资源池 {pool} 找到资源，正在启动任务",
+    ),
+    "replica_unknown": (
+        "this agent holds no replica {replica}",
+        "该 agent 没有副本 {replica}",
+    ),
+    "route_unknown": (
+        "there is no {method} {path} here; see /api/v1/openapi.json",
+        "没有接口 {method} {path}，请参见 /api/v1/openapi.json",
+    ),
+    "settings_unknown": (
+        "{path}: there is no setting {key}; did you mean {suggestion}?",
+        "{path}：没有设置项 {key}，是否指 {suggestion}？",
+    ),
+    "settings_unreadable": (
+        "the settings file {path} cannot be read: {reason}",
+        "无法读取设置文件 {path}：{reason}",
+    ),
+    "settings_value": (
+        "{path}: {key} = {value} is not {want}",
+        "{path}：{key} = {value} 无效，应为 {want}",
+    ),
+    "snapshot_below_file": (
+        "{path} lies below {above}, which is not a directory",
+        "{path} 位于 {above} 之下，但后者不是目录",
+    ),
+    "snapshot_digest": (
+        "the file {path} has no valid size and sha256",
+        "文件 {path} 缺少有效的大小和 sha256",
+    ),
+    "snapshot_kind": (
+        "{path} is a {kind}; a snapshot holds files, directories and links",
+        "{path} 的类型是 {kind}，快照只能包含文件、目录和链接",
+    ),
+    "snapshot_link": (
+        "the link {path} -> {target} leaves the submitted directory; copy its target into it",
+        "链接 {path} -> {target} 指向提交目录之外，请将其目标复制到目录内",
+    ),
+    "snapshot_missing": (
+        "the files {snapshot} are not here yet; upload them first",
+        "文件 {snapshot} 尚未上传，请先上传",
+    ),
+    "snapshot_name_twice": (
+        "{path} is named twice in the list of files",
+        "文件列表中 {path} 出现了两次",
+    ),
+    "snapshot_unknown": (
+        "there are no files {snapshot} among yours",
+        "您没有文件 {snapshot}",
+    ),
+    "state_unknown": (
+        "{value} is not a state of a job; the states are: {known}",
+        "{value} 不是任务状态，任务状态有：{known}",
+    ),
+    "worker_unknown": (
+        "the job has no worker {worker}; it has: {known}",
+        "任务没有名为 {worker} 的 worker，现有：{known}",
+    ),
+}

@@ -1,0 +1,116 @@
+"""Sentences of the command line and the client: wrong words, and servers that are not there.
+
+Part of the one table in `texts.py`, kept apart by area so that each file stays readable.
+"""
+
+from __future__ import annotations
+
+CLIENT_TEXTS: dict[str, tuple[str, str]] = {
+    # -- words of the command line -----------------------------------------------------------
+    "command_incomplete": (
+        "`paddlecloud {group}` needs a second word, one of: {known}",
+        "paddlecloud {group} 之后需要以下之一：{known}",
+    ),
+    "command_meant": (
+        "there is no command {command}; did you mean {meant}?",
+        "没有命令 {command}，是否想用 {meant}？",
+    ),
+    "command_unknown": (
+        "there is no command {command}; paddlecloud --help lists them all",
+        "没有命令 {command}，paddlecloud --help 列出全部命令",
+    ),
+    "flag_bool": (
+        "{flag} is {value}, but it can only be 0 or 1",
+        "{flag} 的值 {value} 无效，只能是 0 或 1",
+    ),
+    "flag_choice": (
+        "{flag} is {value}, but it can only be one of: {choices}",
+        "{flag} 的值 {value} 无效，可选：{choices}",
+    ),
+    "flag_meant": (
+        "{command} has no flag {flag}; did you mean {meant}?",
+        "{command} 没有参数 {flag}，是否想用 {meant}？",
+    ),
+    "flag_needs_value": (
+        "{flag} needs a value: {flag}={metavar}",
+        "{flag} 需要一个值：{flag}={metavar}",
+    ),
+    "flag_number": (
+        "{flag} is {value}, but it has to be a whole number of at most 12 digits",
+        "{flag} 的值 {value} 无效，应为不超过 12 位的整数",
+    ),
+    "flag_takes_no_value": (
+        "{flag} takes no value, but {value} was given; write {flag} alone",
+        "{flag} 不需要值，但给出了 {value}，请只写 {flag}",
+    ),
+    "flag_twice": (
+        "{flag} was given twice with different values; keep one",
+        "{flag} 给出了两个不同的值，请只保留一个",
+    ),
+    "flag_unknown": (
+        "{command} has no flag {flag}; paddlecloud {command} --help lists them",
+        "{command} 没有参数 {flag}，用法见 paddlecloud {command} --help",
+    ),
+    "operand_unexpected": (
+        "{command} cannot use the word {word}; put a value with blanks in quotes, and see "
+        "paddlecloud {command} --help",
+        "{command} 不接受 {word}；带空格的值请加引号，用法见 paddlecloud {command} --help",
+    ),
+    "job_id_format": (
+        "{job_id} is not a job id; it has the form job- and 32 hex digits, "
+        "paddlecloud list_jobs shows yours",
+        "{job_id} 不是任务 ID；格式为 job- 加 32 位十六进制数字，用 paddlecloud list_jobs 查看",
+    ),
+    "job_id_missing": (
+        "which job? give --job_id=JOB_ID; paddlecloud list_jobs shows yours",
+        "缺少任务 ID，请指定 --job_id=任务ID；用 paddlecloud list_jobs 查看",
+    ),
+    "limit_range": (
+        "--limit is {value}, but it has to be between 1 and {high}; --all shows every job",
+        "--limit 的值 {value} 应在 1 到 {high} 之间；--all 显示全部任务",
+    ),
+    # -- the client --------------------------------------------------------------------------
+    "link_broken": ("{detail}", "{detail}"),
+    "upload_unfinished": (
+        "{files} files are still missing on the server after the upload; submit again",
+        "上传后服务器仍缺少 {files} 个文件，请重新提交",
+    ),
+    "wait_timeout": (
+        "{job_id} is still {state} after {seconds} s; wait longer, or look at it with query_job",
+        "{job_id} 等待 {seconds} 秒后仍为 {state}，可继续等待，或用 query_job 查看",
+    ),
+    # -- the private server ------------------------------------------------------------------
+    "embedded_unsupported": (
+        "the private server needs Linux or macOS, this is {system}; set the address of your "
+        "server as [openapi] host in client.conf",
+        "本机服务器需要 Linux 或 macOS（当前为 {system}），请在 client.conf 的 [openapi] host "
+        "中填写服务器地址",
+    ),
+    "home_unusable": (
+        "{home} cannot be used ({reason}); set PADDLECLOUD_HOME to a directory that you may write",
+        "无法使用目录 {home}（{reason}），请把 PADDLECLOUD_HOME 设为可写的目录",
+    ),
+    "server_died": (
+        "the private server ended with code {code} before it was ready: {lines}; see {log}",
+        "本机服务器在就绪前退出（代码 {code}）：{lines}；详见 {log}",
+    ),
+    "server_does_not_stop": (
+        "the private server of {home} did not stop within {seconds} s; end it by its pid, which "
+        "`paddlecloud server status` shows",
+        "{home} 的本机服务器在 {seconds} 秒内没有停止，请用 paddlecloud server status 查看 pid 并结束它",
+    ),
+    "server_not_installed": (
+        "the private server needs the package {package}: pip install 'paddlecloud[server]'; or set "
+        "the address of a server as [openapi] host in client.conf",
+        "本机服务器缺少依赖 {package}：pip install 'paddlecloud[server]'；或在 client.conf 的 "
+        "[openapi] host 中填写服务器地址",
+    ),
+    "server_not_ready": (
+        "the private server does not answer after {seconds} s; see {log}",
+        "本机服务器 {seconds} 秒内没有响应，请查看 {log}",
+    ),
+    "server_start_blocked": (
+        "another command has been starting the private server for too long; it holds {path}",
+        "另一条命令启动本机服务器耗时过长，它占用了 {path}",
+    ),
+}

@@ -1,0 +1,151 @@
+"""Sentences about the life of a job: why it waits, why it ended, and what to do about it.
+
+Part of the one table in `texts.py`, kept apart by area so that each file stays readable.
+"""
+
+from __future__ import annotations
+
+JOB_TEXTS: dict[str, tuple[str, str]] = {
+    # -- workers -----------------------------------------------------------------------------
+    "worker_format": (
+        "worker {worker} is not a name like trainer-0 or pserver-1",
+        "worker {worker} 的写法应如 trainer-0 或 pserver-1",
+    ),
+    # -- why a job ended ---------------------------------------------------------------------
+    "fail_abort": (
+        "{worker} aborted itself ({signal}, exit code {exit_code})",
+        "{worker} 异常中止（{signal}，退出码 {exit_code}）",
+    ),
+    "fail_bus": (
+        "{worker} was ended by a bus error ({signal}, exit code {exit_code})",
+        "{worker} 因总线错误结束（{signal}，退出码 {exit_code}）",
+    ),
+    "fail_exit": (
+        "{worker} ended with exit code {exit_code}",
+        "{worker} 以退出码 {exit_code} 结束",
+    ),
+    "fail_fpe": (
+        "{worker} was ended by an arithmetic error ({signal}, exit code {exit_code})",
+        "{worker} 因算术错误结束（{signal}，退出码 {exit_code}）",
+    ),
+    "fail_host_memory": (
+        "{worker} was ended because the machine ran out of memory (it had used up to {peak})",
+        "{worker} 因机器内存耗尽被结束（最多使用过 {peak}）",
+    ),
+    "fail_ill": (
+        "{worker} was ended by an illegal instruction ({signal}, exit code {exit_code})",
+        "{worker} 因非法指令结束（{signal}，退出码 {exit_code}）",
+    ),
+    "fail_lost": (
+        "the machine {node} that ran {worker} was not heard of any more",
+        "运行 {worker} 的机器 {node} 失去联系",
+    ),
+    "fail_memory": (
+        "{worker} was ended because it used more than its memory limit of {limit}",
+        "{worker} 使用的内存超过上限 {limit}，被结束",
+    ),
+    "fail_missing": (
+        "{worker} could not find {command} (exit code {exit_code})",
+        "{worker} 找不到 {command}（退出码 {exit_code}）",
+    ),
+    "fail_not_executable": (
+        "{worker} may not execute {command} (exit code {exit_code})",
+        "{worker} 无法执行 {command}（退出码 {exit_code}）",
+    ),
+    "fail_segv": (
+        "{worker} was ended by a segmentation fault ({signal}, exit code {exit_code})",
+        "{worker} 因段错误结束（{signal}，退出码 {exit_code}）",
+    ),
+    "fail_sigint": (
+        "{worker} was interrupted ({signal}, exit code {exit_code})",
+        "{worker} 被中断（{signal}，退出码 {exit_code}）",
+    ),
+    "fail_sigkill": (
+        "{worker} was killed by something outside PaddleCloud ({signal}, exit code {exit_code})",
+        "{worker} 被 PaddleCloud 以外的原因强制结束（{signal}，退出码 {exit_code}）",
+    ),
+    "fail_signal": (
+        "{worker} was ended by {signal} (exit code {exit_code})",
+        "{worker} 被信号 {signal} 结束（退出码 {exit_code}）",
+    ),
+    "fail_sigterm": (
+        "{worker} was asked to end by something outside PaddleCloud ({signal}, exit code "
+        "{exit_code})",
+        "{worker} 被 PaddleCloud 以外的原因要求结束（{signal}，退出码 {exit_code}）",
+    ),
+    "fail_start": (
+        "{worker} could not be started: {message}",
+        "{worker} 无法启动：{message}",
+    ),
+    "fail_stopped": (
+        "{worker} was stopped by the platform",
+        "{worker} 被平台停止",
+    ),
+    "fail_wall_time": (
+        "the job ran longer than its wall_time of {wall_time} and was stopped",
+        "任务运行时间超过 wall_time {wall_time}，已被停止",
+    ),
+    "killed_running": (
+        "killed by its user while it ran",
+        "运行中被用户终止",
+    ),
+    "killed_waiting": (
+        "killed by its user before it ran",
+        "运行之前被用户终止",
+    ),
+    # -- what to do about it -----------------------------------------------------------------
+    "advice_bus": (
+        "often a file that was cut short while mapped, or /dev/shm is full: use fewer data workers",
+        "常见原因是映射中的文件被截断，或 /dev/shm 已满：请减少数据读取进程数",
+    ),
+    "advice_crash": (
+        "the fault is in native code: check that the installed packages fit each other, and run it "
+        "with --env PYTHONFAULTHANDLER=1 to see where",
+        "错误发生在本地代码中：请检查已安装的包是否互相匹配，"
+        "可加 --env PYTHONFAULTHANDLER=1 查看出错位置",
+    ),
+    "advice_host_memory": (
+        "probably the machine had no memory left: use less, or tell the job's need with --memory",
+        "很可能是机器内存不足：请减少内存使用，或用 --memory 说明任务所需内存",
+    ),
+    "advice_illegal": (
+        "a package was built for a newer processor than this machine has: install another build",
+        "某个包是为更新的处理器编译的：请安装其他版本",
+    ),
+    "advice_log": (
+        "the last lines are below; the whole log: paddlecloud logs --job_id={job_id}",
+        "最后几行日志见下；完整日志：paddlecloud logs --job_id={job_id}",
+    ),
+    "advice_lost": (
+        "see that the machine and its agent run; --max_retries (now {max_retries}) starts such a "
+        "job again",
+        "请检查机器及其代理是否在运行；--max_retries（当前 {max_retries}）可使任务自动重试",
+    ),
+    "advice_memory": (
+        "ask for more than {limit} with --memory, or make the batch smaller",
+        "请用 --memory 申请大于 {limit} 的内存，或减小 batch",
+    ),
+    "advice_missing": (
+        "check that {command} is spelled right and lies in the submitted directory or on PATH",
+        "请检查 {command} 的拼写，以及它是否在提交的目录或 PATH 中",
+    ),
+    "advice_module": (
+        "install the module {module} in the environment that the job uses, or submit it with the "
+        "files",
+        "请在任务使用的环境中安装模块 {module}，或随文件一起提交",
+    ),
+    "advice_not_executable": (
+        'make it executable (chmod +x {command}) or start it through its interpreter, e.g. "sh '
+        '{command}"',
+        '请使其可执行（chmod +x {command}），或通过解释器启动，例 "sh {command}"',
+    ),
+    "advice_start": (
+        "check the start command and the space on the machine's disk, then submit it again",
+        "请检查启动命令和机器的磁盘空间，然后重新提交",
+    ),
+    "advice_wall_time": (
+        "give more with --wall_time=hh:mm:ss, or save checkpoints into OUTPUT_PATH and go on from "
+        "them",
+        "请用 --wall_time=hh:mm:ss 增加时间，或把检查点保存到 OUTPUT_PATH 后续训",
+    ),
+}

@@ -1,0 +1,157 @@
+"""What the agent knows of each replica it has, in memory. The truth lies in the replica's directory.
+
+Everything here can be rebuilt from that directory and from the server's answers, so nothing is
+saved but `task.json`: the sign that the files are laid out and the command may be started. A
+directory without it was given up half way, before anything ran, and may be deleted.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from paddlecloud.runtime import record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TASK = "task.json"
+
+
+class Stage(enum.Enum):
+    """A replica only moves down this list."""
+
+    ORDERED = "ordered"
+    """Its files are being laid out, or it waits for that."""
+    LAUNCHED = "launched"
+    """A monitor was asked for; the records tell what became of it."""
+    OVER = "over"
+    """Nothing of it runs; the server does not know everything yet."""
+    DONE = "done"
+    """The server has all of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopWish:
+    grace: float
+    cause: str
+
+
+class Tracked:
+    """One replica. `lock` guards the step from ORDERED to LAUNCHED against a stop in between;
+
+    the other fields have one writer each: the thread named in the comment.
+    """
+
+    def __init__(
+        self, *, id: str, fence: int, root: Path, run: dict[str, Any], acked: int | None
+    ) -> None:
+        self.id = id
+        self.fence = fence
+        self.root = root
+        self.run = run
+        self.lock = threading.Lock()
+        self.stage = Stage.ORDERED
+        self.queued = False
+        self.stop: StopWish | None = None
+        self.stop_told = False
+        self.forget = False
+        """Delete it as soon as it is over: the server wants nothing more of it."""
+        # Starter.
+        self.launched_at = 0.0
+        self.launches = 0
+        # Reporter.
+        self.started: dict[str, Any] | None = None
+        self.started_noticed = 0.0
+        self.started_told = False
+        self.acked = acked
+        """Log bytes that the server has; None after a restart, until it says so."""
+        self.log_base = 0
+        """Log bytes that were sent before the job truncated its own log."""
+        self.dirty = False
+        self.sent_at = 0.0
+        self.hold_until = 0.0
+        self.watch: int | None = None
+        self.exit: record.ExitRecord | None = None
+        self.lost = False
+        # Shipper.
+        self.shipped = False
+        self.shipping = False
+
+    @property
+    def alive(self) -> bool:
+        return self.stage in (Stage.ORDERED, Stage.LAUNCHED)
+
+    def end(self, exit: record.ExitRecord | None) -> None:
+        """Nothing of it runs any more; None: nobody knows how it ended."""
+        self.exit = exit
+        self.lost = exit is None
+        self.stage = Stage.OVER
+        self.dirty = True
+
+
+class Book:
+    """Every replica of this agent, by id. Safe for several threads."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._replicas: dict[str, Tracked] = {}
+
+    def root(self, replica: str) -> Path:
+        """Where a replica lives. Its id becomes a name in our directory, so it must be one."""
+        if not replica or "/" in replica or replica.startswith(".") or "\0" in replica:
+            raise ValueError(f"not the id of a replica: {replica[:100]!r}")
+        return self._directory / replica
+
+    def get(self, replica: str) -> Tracked | None:
+        return self._replicas.get(replica)
+
+    def add(self, tracked: Tracked) -> Tracked:
+        """`tracked`, or the one that is already known under its id."""
+        with self._lock:
+            return self._replicas.setdefault(tracked.id, tracked)
+
+    def remove(self, replica: str) -> None:
+        with self._lock:
+            self._replicas.pop(replica, None)
+
+    def all(self) -> list[Tracked]:
+        with self._lock:
+            return list(self._replicas.values())
+
+    def busy(self) -> bool:
+        """Whether anything runs, or is not known to the server yet."""
+        return any(tracked.stage is not Stage.DONE for tracked in self.all())
+
+
+def write_task(tracked: Tracked) -> None:
+    record.write(tracked.root / TASK, {"replica": tracked.id, "fence": tracked.fence})
+
+
+def read_task(root: Path) -> Tracked | None:
+    """The replica whose files lie ready in `root`; None when they never were."""
+    task = record.read(root / TASK)
+    if not isinstance(task, dict) or task.get("replica") != root.name:
+        return None
+    return Tracked(id=root.name, fence=int(task.get("fence", 0)), root=root, run={}, acked=None)
+
+
+def not_run(cause: str, *, now: float, message: str = "") -> record.ExitRecord:
+    """The end of a replica whose command never ran."""
+    return {
+        "cause": cause,
+        "exit_code": None,
+        "signal": None,
+        "oom": False,
+        "message": message,
+        "start_errno": None,
+        "started_at": None,
+        "finished_at": now,
+        "stop_requested_at": now if cause == record.CAUSE_STOPPED else None,
+        "max_rss": None,
+        "cpu_seconds": None,
+        "enforced": {},
+    }

@@ -1,0 +1,186 @@
+"""Makes the replica's main process what the order says, up to exec.
+
+Two ways to the same process. The plain way lets the C library start it without copying our memory
+(3 to 5 ms of CPU less). A control group or another user needs the long way: a fork that changes
+itself step by step and reports through a pipe that exec closes, where silence means that the
+command runs; it joins its control groups itself, so nothing it starts can be outside of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+from pathlib import Path
+
+from paddlecloud.runtime import cgroups, linux
+from paddlecloud.runtime.record import MARKER, STDOUT, WORK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import NoReturn
+
+    from paddlecloud.runtime.cgroups import Group
+    from paddlecloud.runtime.record import Launch
+
+_NOT_STARTED = 127
+# An ignored signal would stay ignored across exec.
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+class Started:
+    """The main process; `message` is not empty when it could not become the command."""
+
+    __slots__ = ("errno", "message", "pid")
+
+    def __init__(self, *, pid: int, message: str = "", errno: int | None = None) -> None:
+        self.pid = pid
+        self.message = message
+        self.errno = errno
+
+
+def start(root: Path, launch: Launch, group: Group) -> Started:
+    """Run the order's command below `root`; returns when it runs or is known to have failed.
+
+    Limits whose control group could not be joined are taken out of `group.set`. Raises OSError
+    when no process could be made at all.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+    log = os.open(root / STDOUT, flags, 0o644)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    special = group.v1 or group.v2 or launch.get("uid") is not None or launch.get("gid") is not None
+    try:
+        if special or not hasattr(os, "posix_spawn"):
+            return _long_way(root, launch, group, null=null, log=log)
+        return _plain_way(root, launch, null=null, log=log)
+    finally:
+        os.close(null)
+        os.close(log)
+
+
+def _plain_way(root: Path, launch: Launch, *, null: int, log: int) -> Started:
+    step = f"working directory {root / WORK}"
+    try:
+        os.chdir(root / WORK)
+        step = "command"
+        pid = os.posix_spawn(
+            "/bin/sh",
+            ["/bin/sh", "-c", launch["command"]],
+            _environment(launch),
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, null, 0),
+                (os.POSIX_SPAWN_DUP2, log, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+            ],
+            setsid=True,
+            setsigmask=[],
+            setsigdef=_IGNORED_BY_PYTHON,
+        )
+    except OSError as error:
+        return Started(pid=0, message=f"{step}: {_words(error)}", errno=error.errno)
+    except ValueError as error:
+        return Started(pid=0, message=f"{step}: {error}")
+    finally:
+        os.chdir("/")
+    return Started(pid=pid)
+
+
+def _long_way(root: Path, launch: Launch, group: Group, *, null: int, log: int) -> Started:
+    reader, writer = os.pipe()
+    pid, joins = _fork(group)
+    if pid == 0:
+        _become(root, launch, joins, null=null, log=log, report=writer)
+    os.close(writer)
+    return _listen(pid, reader, group)
+
+
+def _fork(group: Group) -> tuple[int, Mapping[str, Path]]:
+    """The pid (0 in the child) and the groups that the child still has to join."""
+    if group.v2 is None:
+        return os.fork(), group.v1
+    try:
+        fd = os.open(group.v2, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return linux.fork_into(fd), group.v1
+        finally:
+            os.close(fd)
+    except OSError:
+        # An old kernel, or a filter of system calls around our container.
+        return os.fork(), {**group.v1, "v2": group.v2}
+
+
+def _become(
+    root: Path, launch: Launch, joins: Mapping[str, Path], *, null: int, log: int, report: int
+) -> NoReturn:
+    step = "new session"
+    try:
+        os.setsid()
+        for name, directory in joins.items():
+            _join(name, directory, report)
+        step = "standard streams"
+        for source, target in ((null, 0), (log, 1), (log, 2)):
+            os.dup2(source, target)
+        step = f"user {launch.get('uid')} group {launch.get('gid')}"
+        _become_user(launch)
+        step = f"working directory {root / WORK}"
+        os.chdir(root / WORK)
+        step = "command"
+        _default_signals()
+        os.execve("/bin/sh", ["/bin/sh", "-c", launch["command"]], _environment(launch))
+    except OSError as error:
+        _tell(report, message=f"{step}: {_words(error)}", errno=error.errno)
+    except ValueError as error:
+        _tell(report, message=f"{step}: {error}", errno=None)
+    finally:
+        os._exit(_NOT_STARTED)
+
+
+def _join(name: str, directory: Path, report: int) -> None:
+    try:
+        cgroups.join(directory)
+    except OSError:
+        _tell(report, unjoined=name)
+
+
+def _become_user(launch: Launch) -> None:
+    uid, gid = launch.get("uid"), launch.get("gid")
+    if gid is not None:
+        os.setgroups([gid])
+        os.setresgid(gid, gid, gid)
+    if uid is not None:
+        os.setresuid(uid, uid, uid)
+
+
+def _default_signals() -> None:
+    for number in _IGNORED_BY_PYTHON:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def _environment(launch: Launch) -> dict[str, str]:
+    return {**launch["env"], MARKER: launch["replica_id"]}
+
+
+def _words(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
+def _tell(report: int, **fact: object) -> None:
+    os.write(report, json.dumps(fact).encode() + b"\n")
+
+
+def _listen(pid: int, reader: int, group: Group) -> Started:
+    started = Started(pid=pid)
+    with os.fdopen(reader, "rb") as lines:
+        for line in lines:
+            fact = json.loads(line)
+            if "message" in fact:
+                started.message, started.errno = fact["message"][:1000], fact["errno"]
+            elif fact["unjoined"] == "v2":
+                group.set -= set(cgroups.CONTROLLERS) - group.v1.keys()
+            else:
+                group.set.discard(fact["unjoined"])
+    return started

@@ -1,0 +1,103 @@
+"""agent.json: who this agent is and where its server is. The only reader of that file.
+
+The server's address is either fixed (`url`) or written by an embedded server into a file at each of
+its starts (`endpoint_file`), because that server chooses a free port each time.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paddlecloud.model.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentConfig:
+    path: Path
+    agent_id: str
+    ak: str
+    sk: str
+    url: str = ""
+    endpoint_file: Path | None = None
+    host: str = "127.0.0.1"
+    """The name under which other nodes reach this one."""
+    linger: float = 60.0
+    """Seconds; with nothing left to do and an embedded server gone for so long, the agent ends."""
+    cache_bytes: int = 10 * 1024**3
+    """Fetched files are kept for the next job up to this size."""
+
+    @property
+    def directory(self) -> Path:
+        """Everything the agent writes lies here."""
+        return self.path.parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """Where the server listens; `boot` is empty when only its address is known."""
+
+    host: str
+    port: int
+    tls: bool = False
+    boot: str = ""
+
+
+def read_config(path: Path) -> AgentConfig:
+    """The configuration at `path`; a wrong one is a ConfigError that names what is wrong."""
+    raw = _read_object(path)
+    missing = [name for name in ("agent_id", "ak", "sk") if not raw.get(name)]
+    if not raw.get("url") and not raw.get("endpoint_file"):
+        missing.append("url")
+    if missing:
+        raise ConfigError("agent_config_incomplete", path=str(path), missing=", ".join(missing))
+    endpoint_file = raw.get("endpoint_file")
+    return AgentConfig(
+        path=path.absolute(),
+        agent_id=str(raw["agent_id"]),
+        ak=str(raw["ak"]),
+        sk=str(raw["sk"]),
+        url=str(raw.get("url") or ""),
+        endpoint_file=Path(str(endpoint_file)) if endpoint_file else None,
+        host=str(raw.get("host") or "127.0.0.1"),
+        linger=float(raw.get("linger", 60.0)),
+        cache_bytes=int(raw.get("cache_bytes", 10 * 1024**3)),
+    )
+
+
+def find_endpoint(config: AgentConfig) -> Endpoint | None:
+    """Where the server is now; None while an embedded one has not said so."""
+    if config.endpoint_file is None:
+        return parse_url(config.url)
+    try:
+        raw = json.loads(config.endpoint_file.read_bytes())
+        return parse_url(str(raw["url"]), boot=str(raw.get("boot") or ""))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def parse_url(url: str, *, boot: str = "") -> Endpoint:
+    """`http://host:port` or `https://host[:port]`, without any path."""
+    scheme, separator, rest = url.partition("://")
+    authority = rest.rstrip("/")
+    host, colon, port = authority.rpartition(":")
+    if not colon or authority.endswith("]"):
+        host, port = authority, "443" if scheme == "https" else "80"
+    if scheme not in ("http", "https") or not separator or not host or not port.isdigit():
+        raise ConfigError("agent_url", url=url)
+    return Endpoint(host=host.strip("[]"), port=int(port), tls=scheme == "https", boot=boot)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        raw = json.loads(path.read_bytes())
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError("agent_config_unreadable", path=str(path), reason=reason) from error
+    except ValueError as error:
+        raise ConfigError("agent_config_unreadable", path=str(path), reason=str(error)) from error
+    if not isinstance(raw, dict):
+        raise ConfigError("agent_config_unreadable", path=str(path), reason="not a JSON object")
+    return raw

@@ -1,0 +1,159 @@
+"""What the agent asks about a replica, and does to one: look, stop, clear away what is left.
+
+Works from the records and the monitor's lock alone, so an agent that was just restarted knows as
+much as one that started the replica itself.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import os
+import signal
+import time
+from contextlib import suppress
+
+from paddlecloud.runtime import cgroups, lifelock, linux, monitor, proctree, record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from paddlecloud.runtime.record import ExitRecord, RunRecord, StopRecord
+
+
+class Phase(enum.Enum):
+    NOT_STARTED = "not_started"
+    RUNNING = "running"
+    EXITED = "exited"
+    LOST = "lost"
+
+
+class Observed:
+    """One look at a replica. `pid` is the main process; `exit` is there when it is over."""
+
+    __slots__ = ("exit", "monitor_pid", "phase", "pid", "started_at")
+
+    def __init__(
+        self,
+        *,
+        phase: Phase,
+        monitor_pid: int | None = None,
+        pid: int | None = None,
+        started_at: float | None = None,
+        exit: ExitRecord | None = None,
+    ) -> None:
+        self.phase = phase
+        self.monitor_pid = monitor_pid
+        self.pid = pid
+        self.started_at = started_at
+        self.exit = exit
+
+
+def inspect(root: Path) -> Observed:
+    """What is true of the replica now. Reads only, takes no lock, disturbs nobody.
+
+    RUNNING means that its monitor lives; `pid` is still None in the instant before the fork. LOST
+    means that the monitor was killed: its processes may still run (see `reap_leftovers`).
+    """
+    over = _over(root)
+    if over is not None:
+        return over
+    holder = lifelock.holder(root / record.LOCK)
+    run: RunRecord | None = record.read(root / record.RUN)
+    pid, started_at = (run["pid"], run["started_at"]) if run is not None else (None, None)
+    if holder is not None:
+        return Observed(phase=Phase.RUNNING, monitor_pid=holder, pid=pid, started_at=started_at)
+    # The monitor may have ended between the two looks.
+    over = _over(root)
+    if over is not None:
+        return over
+    phase = Phase.LOST if (root / record.RUN).exists() else Phase.NOT_STARTED
+    return Observed(phase=phase, pid=pid, started_at=started_at)
+
+
+def request_stop(
+    root: Path, *, grace: float, now: float, cause: str = record.CAUSE_STOPPED
+) -> None:
+    """Ask for the end: SIGTERM to every process, SIGKILL `grace` seconds later. Returns at once.
+
+    Of a replica that has not started, it means that it never will; of one that is over, nothing.
+    Asked again, it can only shorten the grace. `now` is the time of day, for the record.
+    """
+    earlier: StopRecord | None = record.read(root / record.STOP)
+    wish: StopRecord = {"cause": cause, "grace": grace, "requested_at": now}
+    if earlier is not None:
+        wish = {**earlier, "grace": min(grace, earlier["grace"])}
+    try:
+        record.write(root / record.STOP, wish)
+    except OSError as error:
+        # A full disk must not keep a job alive: the monitor understands the bare signal, too.
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if not (full and _wake_monitor(root)):
+            raise
+    else:
+        _wake_monitor(root)
+
+
+def reap_leftovers(root: Path, *, seconds: float = 10.0) -> bool:
+    """Kill what runs of a LOST replica; True when nothing is left. Does nothing to a live one.
+
+    Found by its control group, or else by the marker in its environment and by descent from a
+    process that has it. What dropped its environment and its parents without a control group to
+    hold it cannot be found; no promise is made for it.
+    """
+    if lifelock.holder(root / record.LOCK) is not None:
+        return False
+    run: RunRecord | None = record.read(root / record.RUN)
+    if run is None or run["boot_id"] != linux.boot_id():
+        return True
+    launch = record.read(root / record.ORDER) or {}
+    marker = f"{record.MARKER}={launch.get('replica_id')}"
+    group = cgroups.from_json(run["cgroup"])
+    deadline = time.monotonic() + seconds
+    while _kill_round(group, marker):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    group.remove()
+    return True
+
+
+def _over(root: Path) -> Observed | None:
+    exit: ExitRecord | None = record.read(root / record.EXIT)
+    if exit is None:
+        return None
+    return Observed(phase=Phase.EXITED, started_at=exit["started_at"], exit=exit)
+
+
+def _wake_monitor(root: Path) -> bool:
+    """Signal the monitor and nobody else; False when there is none."""
+    pid = lifelock.holder(root / record.LOCK)
+    if pid is None:
+        return False
+    if not hasattr(os, "pidfd_open"):
+        os.kill(pid, monitor.WAKE)
+        return True
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        # Only if it still holds the lock is this descriptor the monitor and not a later process.
+        if lifelock.holder(root / record.LOCK) != pid:
+            return False
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(fd, monitor.WAKE)
+        return True
+    finally:
+        os.close(fd)
+
+
+def _kill_round(group: cgroups.Group, marker: str) -> int:
+    """One round of SIGKILL; how many processes were still alive in it."""
+    group.kill()
+    found = {*group.pids(), *proctree.marked(marker)} - {os.getpid()}
+    living = [pid for pid in found if proctree.alive(pid)]
+    for pid in living:
+        proctree.signal_tree(pid, signal.SIGKILL)
+    return len(living)

@@ -1,0 +1,84 @@
+"""Tells when something in a directory changed, by inotify, without asking again and again.
+
+One instance serves any number of directories. Where the system has no inotify, or no instance or
+watch is left, `open_watcher` or `add` say None and the caller looks by itself from time to time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import struct
+import sys
+from contextlib import suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MODIFY = 0x2
+MOVED_TO = 0x80
+CREATE = 0x100
+OVERFLOW = 0x4000
+_ONLY_DIRECTORY = 0x0100_0000
+_EVENT = struct.Struct("iIII")
+
+
+class Watcher:
+    def __init__(self, libc: ctypes.CDLL, fd: int) -> None:
+        self._libc = libc
+        self._fd = fd
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def add(self, directory: Path, mask: int) -> int | None:
+        """Watch the entries of `directory`; the number that its events carry."""
+        name = os.fsencode(directory)
+        watch: int = self._libc.inotify_add_watch(self._fd, name, mask | _ONLY_DIRECTORY)
+        return watch if watch >= 0 else None
+
+    def remove(self, watch: int) -> None:
+        """No more events of this watch; one whose directory is gone is none already."""
+        self._libc.inotify_rm_watch(self._fd, watch)
+
+    def read(self) -> list[tuple[int, int, str]]:
+        """What happened since the last call: (watch, mask, name). Never waits."""
+        try:
+            data = os.read(self._fd, 65536)
+        except BlockingIOError:
+            return []
+        return list(parse(data))
+
+    def wait(self, seconds: float) -> bool:
+        """Whether something happened within this time."""
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        return bool(poll.poll(max(0.0, seconds) * 1000))
+
+    def close(self) -> None:
+        with suppress(OSError):
+            os.close(self._fd)
+
+
+def open_watcher() -> Watcher | None:
+    """A watcher, or None where there can be none."""
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    return Watcher(libc, fd) if fd >= 0 else None
+
+
+def parse(data: bytes) -> list[tuple[int, int, str]]:
+    """The events in what the kernel wrote."""
+    events = []
+    offset = 0
+    while offset + _EVENT.size <= len(data):
+        watch, mask, _, length = _EVENT.unpack_from(data, offset)
+        offset += _EVENT.size
+        name = data[offset : offset + length].rstrip(b"\0")
+        events.append((watch, mask, os.fsdecode(name)))
+        offset += length
+    return events

@@ -1,0 +1,288 @@
+"""The agent's way to its server: signed calls, and the knowledge whether the server is there.
+
+A `Link` is shared by all threads; each thread has a `Channel` of its own, which is one kept-alive
+connection. The server may be away for as long as it likes: a call then raises `Unreachable`, and
+`Link.wait` lets the caller sleep until somebody reached the server again. What a call means is the
+caller's business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+from paddlecloud.client.http import Connection
+from paddlecloud.model.errors import ConfigError, PaddleCloudError, Unreachable, from_wire
+from paddlecloud.model.signing import CONTENT_SHA256, NONCE, format_time, quote, sign
+from paddlecloud.runtime.config import AgentConfig, Endpoint, find_endpoint, read_config
+from paddlecloud.runtime.inotify import CREATE, MODIFY, MOVED_TO, open_watcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from paddlecloud.client.http import Response
+
+PREFIX = "/api/v1"
+TIMEOUT = 30.0
+EMPTY = hashlib.sha256(b"").hexdigest()
+SERVER_HEADER = "x-paddlecloud-server"
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileBody:
+    """A body that is read from a file while it is sent; its digest has to be known before."""
+
+    file: IO[bytes]
+    size: int
+    sha256: str
+
+
+class Backoff:
+    """How long to wait before the next try: doubling, up to a limit."""
+
+    def __init__(self, first: float = _FIRST_PAUSE, longest: float = _LONGEST_PAUSE) -> None:
+        self._first = first
+        self._longest = longest
+        self._next = first
+
+    def next(self) -> float:
+        pause, self._next = self._next, min(self._next * 2, self._longest)
+        return pause
+
+    def reset(self) -> None:
+        self._next = self._first
+
+
+class Link:
+    def __init__(self, config: AgentConfig) -> None:
+        self.config = config
+        self.boot = ""
+        """The server's own mark of its start, as its last answer said."""
+        self._changed = threading.Condition()
+        self._up = False
+        self._reached_at = time.monotonic()
+
+    def channel(self) -> Channel:
+        """A connection for the calling thread."""
+        return Channel(self)
+
+    def endpoint(self) -> Endpoint:
+        """Where the server is said to be now."""
+        found = find_endpoint(self.config)
+        if found is None:
+            raise Unreachable(
+                "server_unreachable",
+                address=str(self.config.endpoint_file),
+                reason="no server has written its address there",
+            )
+        return found
+
+    def reached(self, boot: str) -> None:
+        with self._changed:
+            self.boot = boot or self.boot
+            self._reached_at = time.monotonic()
+            if not self._up:
+                self._up = True
+                self._changed.notify_all()
+
+    def lost(self) -> None:
+        with self._changed:
+            self._up = False
+
+    def away_for(self, now: float) -> float:
+        """Seconds since the server answered last (`now` is monotonic)."""
+        return 0.0 if self._up else now - self._reached_at
+
+    def wait(self, seconds: float) -> None:
+        """Sleep so long, or until somebody reaches the server."""
+        with self._changed:
+            if not self._up:
+                self._changed.wait(seconds)
+
+    def wake(self) -> None:
+        """End every `wait` now."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait_for_endpoint(self, seconds: float) -> None:
+        """Sleep so long, or until an embedded server wrote its address anew."""
+        file = self.config.endpoint_file
+        watcher = open_watcher() if file is not None else None
+        watch = None
+        if watcher is not None and file is not None:
+            watch = watcher.add(file.parent, MODIFY | MOVED_TO | CREATE)
+        try:
+            if watcher is None or watch is None:
+                self.wait(min(seconds, _FIRST_PAUSE))
+                return
+            deadline = time.monotonic() + seconds
+            while watcher.wait(deadline - time.monotonic()):
+                if any(name == getattr(file, "name", "") for _, _, name in watcher.read()):
+                    return
+        finally:
+            if watcher is not None:
+                watcher.close()
+
+    def renew_keys(self) -> bool:
+        """Read the keys again after they were refused; whether they are other ones now."""
+        try:
+            fresh = read_config(self.config.path)
+        except ConfigError:
+            return False
+        changed = (fresh.ak, fresh.sk) != (self.config.ak, self.config.sk)
+        self.config = fresh
+        return changed
+
+
+class Channel:
+    """Signed calls over one connection. Belongs to one thread."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._connection: Connection | None = None
+        self._endpoint: Endpoint | None = None
+
+    def json(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None = None,
+        query: Mapping[str, object] | None = None,
+        timeout: float = TIMEOUT,
+    ) -> dict[str, Any]:
+        """Call a route that speaks JSON."""
+        data = b"" if body is None else json.dumps(body).encode()
+        answer = self.call(method, path, data, query, timeout=timeout)
+        value = json.loads(answer or b"{}")
+        return value if isinstance(value, dict) else {}
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | FileBody = b"",
+        query: Mapping[str, object] | None = None,
+        *,
+        timeout: float = TIMEOUT,
+        sink: Callable[[bytes], object] | None = None,
+    ) -> bytes:
+        """The body of a good answer (given to `sink` piece by piece if there is one).
+
+        Every route of the agent may be called twice, so a connection that the server closed just
+        when we used it is replaced once; the second request is signed anew, because its nonce
+        would be taken for a replay.
+        """
+        used = self._connection is not None
+        try:
+            return self._once(method, path, body, query, timeout, sink)
+        except Unreachable as error:
+            if not used or error.code != "server_closed" or sink is not None:
+                raise
+        if isinstance(body, FileBody):
+            body.file.seek(0)
+        return self._once(method, path, body, query, timeout, sink)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    def _once(
+        self,
+        method: str,
+        path: str,
+        body: bytes | FileBody,
+        query: Mapping[str, object] | None,
+        timeout: float,
+        sink: Callable[[bytes], object] | None,
+    ) -> bytes:
+        try:
+            connection = self._connected()
+            raw_path = PREFIX + path
+            raw_query = "&".join(f"{k}={quote(str(v))}" for k, v in (query or {}).items())
+            headers = self._headers(connection, method, raw_path, raw_query, body)
+            target = f"{raw_path}?{raw_query}" if raw_query else raw_path
+            content: bytes | IO[bytes] = body.file if isinstance(body, FileBody) else body
+            response = connection.request(method, target, headers, content, timeout=timeout)
+            answer = self._read(response, sink)
+        except Unreachable:
+            self.close()
+            self._link.lost()
+            raise
+        return answer
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._endpoint = found = self._link.endpoint()
+            self._connection = Connection(found.host, found.port, found.tls, TIMEOUT)
+        return self._connection
+
+    def _headers(
+        self,
+        connection: Connection,
+        method: str,
+        raw_path: str,
+        raw_query: str,
+        body: bytes | FileBody,
+    ) -> dict[str, str]:
+        now = int(time.time())
+        config = self._link.config
+        headers = {
+            "host": connection.authority,
+            "x-bce-date": format_time(now),
+            CONTENT_SHA256: _digest(body),
+            NONCE: os.urandom(16).hex(),
+        }
+        headers["authorization"] = sign(
+            config.ak, config.sk, method, raw_path, raw_query, headers, now
+        )
+        if isinstance(body, FileBody):
+            headers["content-length"] = str(body.size)
+        return headers
+
+    def _read(self, response: Response, sink: Callable[[bytes], object] | None) -> bytes:
+        boot = response.headers.get(SERVER_HEADER, "")
+        expected = self._endpoint.boot if self._endpoint else ""
+        if boot and expected and boot != expected:
+            raise self._stranger("its start mark is another one")
+        good = 200 <= response.status < 300
+        if good and sink is not None:
+            for piece in response.iter_chunks():
+                sink(piece)
+            self._link.reached(boot)
+            return b""
+        answer = response.read()
+        if not good:
+            raise self._refusal(response, answer, boot)
+        self._link.reached(boot)
+        return answer
+
+    def _refusal(self, response: Response, answer: bytes, boot: str) -> PaddleCloudError:
+        error = None
+        with suppress(ValueError, AttributeError):
+            error = json.loads(answer).get("error")
+        if not isinstance(error, dict):
+            # Not our server's way to say no: somebody else has its port, or a proxy speaks.
+            return self._stranger(f"status {response.status} without a reason")
+        self._link.reached(boot)
+        refusal = from_wire(response.status, error)
+        refusal.add_note(f"request {response.headers.get('x-request-id', '?')}")
+        return refusal
+
+    def _stranger(self, detail: str) -> Unreachable:
+        address = self._connection.authority if self._connection else "?"
+        return Unreachable("server_malformed", address=address, detail=detail)
+
+
+def _digest(body: bytes | FileBody) -> str:
+    if isinstance(body, FileBody):
+        return body.sha256
+    return hashlib.sha256(body).hexdigest() if body else EMPTY

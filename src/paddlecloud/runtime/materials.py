@@ -1,0 +1,161 @@
+"""Submitted files on this machine: lists of files by snapshot, contents by sha256.
+
+On the server's own machine contents are read from the server's store (`blobs_dir`). Elsewhere they
+are fetched over HTTP into the agent's cache, checked, and kept for the next job. A file appears
+under its final name only when it is whole, so a cache is never half right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paddlecloud.model.errors import Invalid
+from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, snapshot_of
+
+if TYPE_CHECKING:
+    from paddlecloud.runtime.link import Channel
+
+_REMEMBERED = 16
+_REMEMBERED_ENTRIES = 5000
+
+
+class Materials:
+    """Safe for several threads. Trouble on the way to the server leaves as Retry."""
+
+    def __init__(self, cache: Path, *, limit: int) -> None:
+        self._cache = cache
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._known: dict[str, Snapshot] = {}
+
+    def snapshot(self, snapshot_id: str, replica: str, channel: Channel) -> Snapshot:
+        """The list of files named by `snapshot_id`, whose id proves that it is the right one."""
+        _check_id(snapshot_id)
+        found = self._known.get(snapshot_id) or self._cached(snapshot_id)
+        if found is None:
+            path = f"/agent/snapshots/{snapshot_id}"
+            entries = channel.json("GET", path, query={"replica": replica}).get("entries")
+            found = _checked(snapshot_id, entries)
+            self._store(snapshot_id, entries)
+        self._remember(found)
+        return found
+
+    def blob(self, sha256: str, replica: str, blobs_dir: Path | None, channel: Channel) -> Path:
+        """A file with this content; fetched if neither the store nor the cache has it."""
+        if blobs_dir is not None:
+            stored = blobs_dir / sha256[:2] / sha256
+            if stored.exists():
+                return stored
+        cached = self._cache / "blobs" / sha256[:2] / sha256
+        if cached.exists():
+            with suppress(OSError):
+                os.utime(cached)
+            return cached
+        self._fetch(sha256, replica, cached, channel)
+        return cached
+
+    def prune(self) -> int:
+        """Forget the contents used longest ago until the rest fits the limit; bytes freed."""
+        files = []
+        for path in self._cache.rglob("*"):
+            with suppress(OSError):
+                found = path.lstat()
+                if stat.S_ISREG(found.st_mode):
+                    files.append((found.st_mtime_ns, found.st_size, path))
+        surplus = sum(size for _, size, _ in files) - self._limit
+        freed = 0
+        for _, size, path in sorted(files):
+            if freed >= surplus:
+                break
+            with suppress(OSError):
+                path.unlink()
+                freed += size
+        return freed
+
+    def _cached(self, snapshot_id: str) -> Snapshot | None:
+        try:
+            return _checked(snapshot_id, json.loads(self._manifest(snapshot_id).read_bytes()))
+        except (OSError, ValueError, Invalid):
+            return None
+
+    def _store(self, snapshot_id: str, entries: Any) -> None:
+        """Keep it for the next job; a cache that cannot be written is no reason to fail."""
+        path = self._manifest(snapshot_id)
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            aside = _aside(path)
+            try:
+                aside.write_text(json.dumps(entries))
+                aside.replace(path)
+            finally:
+                aside.unlink(missing_ok=True)
+
+    def _remember(self, snapshot: Snapshot) -> None:
+        if len(snapshot.entries) > _REMEMBERED_ENTRIES:
+            return
+        with self._lock:
+            self._known.pop(snapshot.id, None)
+            self._known[snapshot.id] = snapshot
+            while len(self._known) > _REMEMBERED:
+                del self._known[next(iter(self._known))]
+
+    def _manifest(self, snapshot_id: str) -> Path:
+        return self._cache / "snapshots" / (snapshot_id.replace(":", "-") + ".json")
+
+    def _fetch(self, sha256: str, replica: str, target: Path, channel: Channel) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        aside = _aside(target)
+        digest = hashlib.sha256()
+        try:
+            with aside.open("xb") as out:
+
+                def take(piece: bytes) -> None:
+                    out.write(piece)
+                    digest.update(piece)
+
+                path = f"/agent/blobs/{sha256}"
+                channel.call("GET", path, query={"replica": replica}, sink=take)
+            if digest.hexdigest() != sha256:
+                raise Invalid("blob_damaged", sha256=sha256, received=digest.hexdigest())
+            aside.replace(target)
+        finally:
+            aside.unlink(missing_ok=True)
+
+
+def _check_id(snapshot_id: str) -> None:
+    kind, _, digest = snapshot_id.partition(":")
+    if kind != "sha256" or len(digest) != 64 or digest.strip("0123456789abcdef"):
+        raise Invalid("snapshot_list_damaged", snapshot=snapshot_id[:100])
+
+
+def _checked(snapshot_id: str, rows: Any) -> Snapshot:
+    """The snapshot that `rows` describe, if it really is the one of that id."""
+    try:
+        entries = [
+            Entry(
+                path=path,
+                kind=EntryKind(kind),
+                size=size,
+                sha256=sha256,
+                executable=bool(executable),
+                target=target,
+            )
+            for path, kind, size, sha256, executable, target in rows
+        ]
+        found = snapshot_of(entries)
+    except (TypeError, ValueError) as error:
+        raise Invalid("snapshot_list_damaged", snapshot=snapshot_id) from error
+    if found.id != snapshot_id:
+        raise Invalid("snapshot_list_damaged", snapshot=snapshot_id)
+    return found
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.part")

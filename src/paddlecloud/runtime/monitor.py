@@ -1,0 +1,281 @@
+"""The small process beside one replica: starts it, ends it in time, records how it ended.
+
+It outlives the agent and the server: it belongs to nobody, needs nobody, and keeps its facts on
+disk. It is a subreaper, so every process of the replica, whatever it does (setsid, double fork),
+stays below it, and the kernel's "no child left" is the proof that nothing runs any more; only then
+`exit.json` appears. All its signals are blocked from birth and waited for one at a time, so there
+is no handler and no race.
+
+Wall time is counted by the monotonic clock: a clock set forward ends no job, and the time a laptop
+sleeps is no running time.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+
+from paddlecloud.runtime import cgroups, child, lifelock, linux, proctree, record
+from paddlecloud.runtime.course import Act, Course
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddlecloud.runtime.cgroups import Cgroups, Group
+    from paddlecloud.runtime.child import Started
+    from paddlecloud.runtime.record import ExitRecord, Launch, RunRecord, StopRecord
+
+WAKE = signal.SIGUSR1
+_WAITED_FOR = (signal.SIGCHLD, signal.SIGALRM, WAKE)
+# A monitor ends with its replica and not before: these reach it when a whole machine or terminal
+# goes down, and then the replica's end is still worth recording.
+_UNHEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2)
+_RETRY_SECONDS = 1.0
+_START_NOTICE_SECONDS = 0.2
+_END_NOTICE_SECONDS = 2.0
+_RSS_UNIT = 1024 if linux.LINUX else 1
+
+
+def block_signals() -> None:
+    """To be called before a monitor is forked: from its first instant no signal may end it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [*_WAITED_FOR, *_UNHEARD])
+
+
+def run(root: Path, places: Cgroups) -> None:
+    """The whole life of a monitor. Returns at once when the replica has, or had, another one."""
+    linux.set_name("pc-monitor")
+    try:
+        if lifelock.take(root / record.LOCK) and not _has_begun(root):
+            _live(root, places)
+    except BaseException:
+        with suppress(OSError):
+            (root / "monitor.log").write_text(traceback.format_exc())
+        raise
+
+
+def _has_begun(root: Path) -> bool:
+    return (root / record.RUN).exists() or (root / record.EXIT).exists()
+
+
+def _live(root: Path, places: Cgroups) -> None:
+    launch: Launch | None = record.read(root / record.ORDER)
+    stop: StopRecord | None = record.read(root / record.STOP)
+    if launch is None:
+        _leave(root, _never_started(f"{record.ORDER} is missing or damaged", None))
+        return
+    group = cgroups.Group(v2=None, v1={})
+    if stop is not None:
+        ended = _ended(cause=stop["cause"], stop=stop)
+    else:
+        group = cgroups.create(places, launch)
+        ended = _carry_out(root, launch, group)
+    _leave(root, ended)
+    notify(launch, _END_NOTICE_SECONDS)
+    group.remove()
+
+
+def _carry_out(root: Path, launch: Launch, group: Group) -> ExitRecord:
+    linux.become_subreaper()
+    started_at = time.time()
+    run: RunRecord = {
+        "monitor_pid": os.getpid(),
+        "monitor_start": linux.start_time(os.getpid()),
+        "boot_id": linux.boot_id(),
+        "cgroup": group.to_json(),
+        "pid": None,
+        "started_at": None,
+    }
+    try:
+        # Before the process exists: one that no record knows could be started twice.
+        record.create(root / record.RUN, run)
+        started = child.start(root, launch, group)
+    except OSError as error:
+        return _never_started(_words(error), error.errno)
+    if not started.message:
+        with suppress(OSError):
+            record.write(root / record.RUN, {**run, "pid": started.pid, "started_at": started_at})
+        notify(launch, _START_NOTICE_SECONDS)
+    record.reserve(root / record.EXIT)
+    return _see_through(root, launch, group, started, started_at)
+
+
+def _see_through(
+    root: Path, launch: Launch, group: Group, started: Started, started_at: float
+) -> ExitRecord:
+    ooms = _oom_kills(group)
+    course = Course(
+        now=time.monotonic(), max_seconds=launch.get("max_seconds"), grace=launch["grace"]
+    )
+    status, stop = _wait(root, launch, group, started.pid, course)
+    if started.message:
+        return _never_started(started.message, started.errno)
+    ended = _ended(cause=course.cause, stop=stop)
+    code = os.waitstatus_to_exitcode(status)
+    ended["exit_code"], ended["signal"] = (code, None) if code >= 0 else (None, -code)
+    ended["started_at"] = started_at
+    ended["oom"] = _oom_kills(group) > ooms and (_counts_oom(group) or code == -signal.SIGKILL)
+    ended["enforced"] = {name: name in group.set for name in cgroups.CONTROLLERS}
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ended["max_rss"] = used.ru_maxrss * _RSS_UNIT
+    ended["cpu_seconds"] = round(used.ru_utime + used.ru_stime, 6)
+    return ended
+
+
+def _wait(
+    root: Path, launch: Launch, group: Group, main: int, course: Course
+) -> tuple[int, StopRecord | None]:
+    """Until no process of the replica is left; the main one's status and the wish to stop."""
+    status = 0
+    stop: StopRecord | None = None
+    while True:
+        reaped, left = _reap(main)
+        if reaped is not None:
+            status = reaped
+            course.main_ended(time.monotonic())
+        if not left:
+            return status, stop
+        now = time.monotonic()
+        _do(course.act(now), group, main)
+        if _sleep(course.wake_after(now)) == WAKE:
+            stop = _wish(root, launch)
+            course.stop(cause=stop["cause"], grace=stop["grace"], now=time.monotonic())
+
+
+def _reap(main: int) -> tuple[int | None, bool]:
+    """Bury every dead child: the main one's status if it was among them, and whether any lives."""
+    status = None
+    while True:
+        try:
+            pid, ended = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return status, False
+        if pid == 0:
+            return status, True
+        if pid == main:
+            status = ended
+
+
+def _do(act: Act | None, group: Group, main: int) -> None:
+    if act is None:
+        return
+    number = signal.SIGKILL if act is Act.KILL else signal.SIGTERM
+    if not linux.LINUX:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(main, number)
+        return
+    if act is Act.KILL:
+        group.kill()
+        proctree.kill_groups(os.getpid())
+    proctree.signal_descendants(os.getpid(), number)
+    if act is Act.TERMINATE:
+        # A process that was halted hears nothing until it goes on.
+        proctree.signal_descendants(os.getpid(), signal.SIGCONT)
+
+
+def _sleep(seconds: float | None) -> int:
+    # A timer of 0 would be no timer at all.
+    signal.setitimer(signal.ITIMER_REAL, 0 if seconds is None else max(seconds, 0.0005))
+    return signal.sigwait(_WAITED_FOR)
+
+
+def _wish(root: Path, launch: Launch) -> StopRecord:
+    """What was asked; a signal without a record comes from an agent whose disk is full."""
+    asked: StopRecord | None = record.read(root / record.STOP)
+    if asked is not None:
+        return asked
+    return {
+        "cause": record.CAUSE_STOPPED,
+        "grace": launch["grace"],
+        "requested_at": time.time(),
+    }
+
+
+def _ended(*, cause: str, stop: StopRecord | None = None) -> ExitRecord:
+    return {
+        "cause": cause,
+        "exit_code": None,
+        "signal": None,
+        "oom": False,
+        "message": "",
+        "start_errno": None,
+        "started_at": None,
+        "finished_at": time.time(),
+        "stop_requested_at": None if stop is None else stop["requested_at"],
+        "max_rss": None,
+        "cpu_seconds": None,
+        "enforced": dict.fromkeys(cgroups.CONTROLLERS, False),
+    }
+
+
+def _never_started(message: str, number: int | None) -> ExitRecord:
+    ended = _ended(cause=record.CAUSE_START_FAILED)
+    ended["message"], ended["start_errno"] = message, number
+    return ended
+
+
+def _words(error: OSError) -> str:
+    words = os.strerror(error.errno) if error.errno else str(error)
+    return f"{error.filename}: {words}" if error.filename else words
+
+
+def _leave(root: Path, ended: ExitRecord) -> None:
+    """Record the end, however long the disk stays full; given up only if `root` was deleted."""
+    while True:
+        try:
+            record.write_reserved(root / record.EXIT, ended)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR) and not root.is_dir():
+                return
+            time.sleep(_RETRY_SECONDS)
+        else:
+            return
+
+
+def _counts_oom(group: Group) -> bool:
+    return group.oom_kills() is not None
+
+
+def _oom_kills(group: Group) -> int:
+    counted = group.oom_kills()
+    return linux.oom_kills() if counted is None else counted
+
+
+def notify(launch: Launch, seconds: float) -> None:
+    """Tell the agent that there is something to read; it may be dead, deaf or busy."""
+    path = launch.get("notify")
+    if not path:
+        return
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+        out.settimeout(seconds)
+        _connect(out, path)
+        out.send(launch["replica_id"].encode())
+
+
+def _connect(out: socket.socket, path: str) -> None:
+    if path.startswith("@"):
+        out.connect("\0" + path[1:])
+        return
+    # A socket's address holds about 100 bytes; a home directory may be deeper.
+    folder = os.open(Path(path).parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        short = f"/proc/self/fd/{folder}/{Path(path).name}"
+        out.connect(short if len(os.fsencode(path)) > 100 and linux.LINUX else path)
+    finally:
+        os.close(folder)
+
+
+def main(root: str) -> None:
+    """One monitor in a process of its own, for tests and for looking into one by hand."""
+    block_signals()
+    run(Path(root), cgroups.detect())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

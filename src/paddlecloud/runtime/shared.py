@@ -1,0 +1,65 @@
+"""What the threads of the agent share, and nothing that they do."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from paddlecloud.runtime.book import Book
+from paddlecloud.runtime.inotify import open_watcher
+from paddlecloud.runtime.link import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from paddlecloud.runtime.config import AgentConfig
+    from paddlecloud.runtime.journal import Journal
+    from paddlecloud.runtime.spawn import Spawner
+
+
+class Site:
+    def __init__(self, config: AgentConfig, journal: Journal, spawner: Spawner) -> None:
+        self.config = config
+        self.directory = config.directory
+        self.journal = journal
+        self.spawner = spawner
+        self.link = Link(config)
+        self.boot = os.urandom(8).hex()
+        """Tells one run of this agent from the next."""
+        self.book = Book(self.directory / "replicas")
+        self.watcher = open_watcher()
+        self.ship_interval = 10.0
+        """Seconds; the server says it in each answer to a poll."""
+        self.stopping = threading.Event()
+        self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    @property
+    def notices(self) -> str:
+        """The socket on which monitors say that something happened to their replica."""
+        return str(self.directory / "notify.sock")
+
+    @property
+    def wake_reader(self) -> int:
+        return self._wake_reader
+
+    def wake_reporter(self) -> None:
+        """Let the reporter look at what changed."""
+        with suppress(BlockingIOError):
+            os.write(self._wake_writer, b"!")
+
+    def stop(self) -> None:
+        """Ask every thread to end after what it is doing."""
+        self.stopping.set()
+        self.wake_reporter()
+        self.link.wake()
+
+    def guarded(self, name: str, turn: Callable[[], object]) -> None:
+        """Repeat `turn` until the agent stops, whatever goes wrong in it."""
+        while not self.stopping.is_set():
+            try:
+                turn()
+            except Exception:  # noqa: BLE001 - one mistake must not end the agent; it is logged
+                self.journal.failure(f"{name} stumbled and goes on")
+                self.stopping.wait(1.0)

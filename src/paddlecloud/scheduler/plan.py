@@ -1,0 +1,130 @@
+"""Which waiting job starts where next: `plan(view)` decides, the server acts.
+
+The rule, which `query_job` explains and the tests hold:
+
+1. A job that waited longer than `schedule_timeout` gives up, whatever is free.
+2. Order: higher priority first; within it the user who has the least in use, what this plan already
+   promised included; within one user, and between users with the same, the job that came first.
+3. A job starts in the first pool of its list in which every replica fits at once, or not at all.
+4. A job that does not fit lets those behind it pass, until it has waited `reserve_after`. From then
+   on the room it needs is kept on certain machines of one pool: those behind it may use what is
+   left beside it and no more. What runs there ends some day and nothing takes its place, so the job
+   starts. Each pool keeps room for one job at a time, the first in order.
+5. A job is held only if its reason is news. Far back in the queue a reason whose free numbers alone
+   have changed is not, so a long queue costs no writes while jobs come and go at its head.
+
+Nothing here asks the time, and the same view gives the same decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heapreplace
+
+from paddlecloud.model.job import JobType, Reason, Role
+from paddlecloud.model.quantities import format_duration
+from paddlecloud.model.states import JobState
+from paddlecloud.scheduler.reasons import is_news, why_held, why_kept
+from paddlecloud.scheduler.room import Room, as_seats
+from paddlecloud.scheduler.view import Decision, GiveUp, Hold, Place, View, WaitingJob, weight
+
+EXACT_REASONS = 100
+"""So many jobs at the head of the queue are told every change of what is free."""
+
+
+def plan(view: View) -> list[Decision]:
+    """What to do with each waiting job; a job that is not named goes on waiting as it does."""
+    decisions, waiting = _leaving(view)
+    desk = _Desk(view)
+    if all(room.full for room in desk.rooms.values()):
+        decisions += _hold_all(desk, waiting)
+        return decisions
+    for position, job in enumerate(_in_order(waiting, desk.usage)):
+        decision = desk.decide(job, exact=position < EXACT_REASONS)
+        if decision is not None:
+            decisions.append(decision)
+    return decisions
+
+
+def _leaving(view: View) -> tuple[list[Decision], list[WaitingJob]]:
+    latest = view.now - view.schedule_timeout
+    limit = format_duration(view.schedule_timeout.total_seconds())
+    reason = Reason(code="queue_timeout", params={"limit": limit})
+    gone: list[Decision] = []
+    staying = []
+    for job in view.waiting:
+        if job.waiting_since < latest:
+            gone.append(GiveUp(job_id=job.id, reason=reason))
+        else:
+            staying.append(job)
+    return gone, staying
+
+
+def _hold_all(desk: _Desk, waiting: list[WaitingJob]) -> list[Decision]:
+    """Nothing is free anywhere, so the order does not matter and need not be worked out."""
+    held = (desk.hold(job, exact=False) for job in waiting)
+    return [decision for decision in held if decision is not None]
+
+
+def _in_order(waiting: list[WaitingJob], usage: dict[str, float]) -> Iterator[WaitingJob]:
+    """The jobs as their turn comes. `usage` grows while the caller places them."""
+    levels: dict[int, dict[str, list[WaitingJob]]] = {}
+    for job in sorted(waiting, key=lambda job: job.number, reverse=True):
+        levels.setdefault(job.priority, {}).setdefault(job.owner, []).append(job)
+    for priority in sorted(levels, reverse=True):
+        yield from _fairly(levels[priority], usage)
+
+
+def _fairly(queues: dict[str, list[WaitingJob]], usage: dict[str, float]) -> Iterator[WaitingJob]:
+    turns = [(usage.get(owner, 0.0), jobs[-1].number, owner) for owner, jobs in queues.items()]
+    heapify(turns)
+    while turns:
+        used, number, owner = turns[0]
+        if usage.get(owner, 0.0) > used:
+            heapreplace(turns, (usage[owner], number, owner))
+            continue
+        jobs = queues[owner]
+        job = jobs.pop()
+        if jobs:
+            heapreplace(turns, (used, jobs[-1].number, owner))
+        else:
+            heappop(turns)
+        yield job
+
+
+class _Desk:
+    """The state of one plan: what is left in each pool, and what is already known not to fit."""
+
+    def __init__(self, view: View) -> None:
+        self.rooms = {pool.pool.name: Room(pool) for pool in view.pools}
+        self.usage = dict(view.usage)
+        self.reserve_since = view.now - view.reserve_after
+        self.misfits: dict[tuple[object, ...], Reason] = {}
+
+    def decide(self, job: WaitingJob, *, exact: bool) -> Decision | None:
+        # Room only shrinks during a plan: what did not fit once need not be tried again.
+        if _shape(job) not in self.misfits:
+            placed = self._place(job)
+            if placed is not None:
+                return placed
+        if job.waiting_since <= self.reserve_since:
+            for room in self._rooms_of(job):
+                if room.kept_for is None:
+                    decision = self._keep(room, job)
+                    if decision is not None:
+                        return decision
+        return self.hold(job, exact=exact)
+
+    def hold(self, job: WaitingJob, *, exact: bool) -> Hold | None:
+        shape = _shape(job)
+        reason = self.misfits.get(shape)
+        if reason is None:
+            reason = self.misfits[shape] = why_held(job, self._rooms_of(job))
+        return self._held(job, reason, exact=exact)
+
+    def _place(self, job: WaitingJob) -> Place | None:
+        for room in self._rooms_of(job):
+            seats = room.seats(job.groups)
+            if seats is not None:
+                return self._start(room, job, seats)
+        return None

@@ -1,0 +1,1 @@
+"""The platform process: HTTP in, services, loops. Start it with `python -m paddlecloud.server`."""

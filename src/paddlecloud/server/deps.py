@@ -1,0 +1,136 @@
+"""Everything a service needs, passed explicitly: the open database, stores, backends, the clock.
+
+`Hub` connects threads and the event loop: a change that was committed wakes whoever waits for it,
+without anybody asking in a loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from paddlecloud.backends.base import Backend
+from paddlecloud.db.base import Database
+from paddlecloud.model.pool import Node, Pool
+from paddlecloud.server.metrics import Metrics
+from paddlecloud.server.settings import Settings
+from paddlecloud.stores.base import Store
+from paddlecloud.stores.logs import LogStore
+
+Topic = tuple[str, str]
+
+
+class Hub:
+    """Wake-ups by topic, for coroutines (`waiter`) and for loop threads (`bell`)."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiters: dict[Topic, set[asyncio.Event]] = {}
+        self._bells: dict[str, threading.Event] = {}
+        self.closed = False
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def bell(self, channel: str) -> threading.Event:
+        """The event that every note on `channel` sets, whatever its payload."""
+        with self._lock:
+            return self._bells.setdefault(channel, threading.Event())
+
+    def waiter(self, *topics: Topic) -> Waiter:
+        return Waiter(self, topics)
+
+    def tell(self, channel: str, payload: str) -> None:
+        """Wake whoever waits for (channel, payload). Called from any thread."""
+        bell = self._bells.get(channel)
+        if bell is not None:
+            bell.set()
+        with self._lock:
+            events = tuple(self._waiters.get((channel, payload), ()))
+        if events and self._loop is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(_set_all, events)
+
+    def close(self) -> None:
+        """Let every waiter and loop return: the server is going down."""
+        self.closed = True
+        with self._lock:
+            events = tuple(event for group in self._waiters.values() for event in group)
+            bells = tuple(self._bells.values())
+        for bell in bells:
+            bell.set()
+        if events and self._loop is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(_set_all, events)
+
+
+class Waiter:
+    """Registers first and waits later, so that what happens in between is not missed."""
+
+    def __init__(self, hub: Hub, topics: tuple[Topic, ...]) -> None:
+        self._hub = hub
+        self._topics = topics
+        self._event = asyncio.Event()
+
+    def __enter__(self) -> Waiter:
+        with self._hub._lock:
+            for topic in self._topics:
+                self._hub._waiters.setdefault(topic, set()).add(self._event)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with self._hub._lock:
+            for topic in self._topics:
+                group = self._hub._waiters.get(topic, set())
+                group.discard(self._event)
+                if not group:
+                    self._hub._waiters.pop(topic, None)
+
+    async def wait(self, seconds: float) -> bool:
+        """True if something happened within `seconds`."""
+        if self._hub.closed:
+            return True
+        try:
+            await asyncio.wait_for(self._event.wait(), seconds)
+        except TimeoutError:
+            return False
+        self._event.clear()
+        return True
+
+
+def _set_all(events: tuple[asyncio.Event, ...]) -> None:
+    for event in events:
+        event.set()
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deps:
+    settings: Settings
+    db: Database
+    store: Store
+    logs: LogStore
+    pools: Mapping[str, Pool]
+    """In the order in which `cluster=default` asks them."""
+    backends: Mapping[str, Backend]
+    """By pool name."""
+    server_key: bytes
+    boot: str
+    """Identity of this run of the server."""
+    hub: Hub = field(default_factory=Hub)
+    uploads: threading.Lock = field(default_factory=threading.Lock)
+    """Held while contents are named by a snapshot, and while unnamed ones are deleted."""
+    metrics: Metrics = field(default_factory=Metrics)
+    clock: Callable[[], datetime] = utc_now
+
+    def nodes(self) -> dict[str, tuple[Node, ...]]:
+        """The nodes of each pool as its backend sees them now."""
+        return {name: self.backends[name].capacity() for name in self.pools}

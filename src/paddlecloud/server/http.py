@@ -1,0 +1,107 @@
+"""What a route is, and what it is given. Routes are values, so the OpenAPI document, the router
+and the tests that walk every route all read the same table."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from paddlecloud.model import signing
+from paddlecloud.model.errors import Invalid, Retry, TooLarge
+from paddlecloud.server.auth import Caller
+from paddlecloud.server.deps import Deps
+
+
+class Access(StrEnum):
+    OPEN = "open"
+    USER = "user"
+    AGENT = "agent"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One request, checked and decoded."""
+
+    caller: Caller
+    lang: str
+    request_id: str
+    path: Mapping[str, str]
+    headers: Mapping[str, str]
+    query: Any = None
+    body: Any = None
+
+
+Plain = Callable[[Deps, Call], object]
+"""Runs in a thread; returns a shape, or a Response."""
+Streaming = Callable[[Deps, Call, Request], Awaitable[object]]
+"""Runs in the event loop and must not block; reads its own body."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    method: str
+    path: str
+    summary: str
+    access: Access = Access.USER
+    plain: Plain | None = None
+    streaming: Streaming | None = None
+    body: type | None = None
+    query: type | None = None
+    answer: type | None = None
+    """None: raw bytes."""
+    media: str = field(default="application/json")
+    """Content type of a raw answer."""
+
+
+class SignedBody:
+    """The body of a request piece by piece; the end raises if it is not the one that was signed."""
+
+    def __init__(self, request: Request, call_headers: Mapping[str, str]) -> None:
+        self._request = request
+        self._headers = call_headers
+        self._digest = hashlib.sha256()
+
+    async def pieces(self, limit: int | None = None) -> AsyncIterator[bytes]:
+        size = 0
+        try:
+            async for piece in self._request.stream():
+                size += len(piece)
+                if limit is not None and size > limit:
+                    raise TooLarge("body_too_large", limit=limit)
+                if piece:
+                    self._digest.update(piece)
+                    yield piece
+        except ClientDisconnect as error:
+            raise Retry("body_cut", size=size) from error
+        signing.check_body(self._headers, self._digest.hexdigest())
+
+    async def whole(self, limit: int) -> bytes:
+        declared = self._headers.get("content-length", "")
+        if declared.isdigit() and int(declared) > limit:
+            raise TooLarge("body_too_large", limit=limit)
+        return b"".join([piece async for piece in self.pieces(limit)])
+
+
+def decode_body(raw: bytes, shape: type) -> object:
+    try:
+        return msgspec.json.decode(raw, type=shape)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Invalid("body_invalid", detail=str(error)) from error
+
+
+def decode_query(pairs: Mapping[str, str], shape: type) -> object:
+    try:
+        return msgspec.convert(dict(pairs), type=shape, strict=False)
+    except msgspec.ValidationError as error:
+        raise Invalid("query_invalid", detail=str(error)) from error
+
+
+def json_response(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")

@@ -1,0 +1,1 @@
+"""Loops: each a `tick(deps, now)` that recomputes from facts, so that a crash needs no repair."""

@@ -1,0 +1,21 @@
+"""Deletes what is past its time every ten minutes; `paddlecloud admin gc` does it at once."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.loops.runner import Loop
+from paddlecloud.server.services import retention
+
+log = logging.getLogger(__name__)
+
+
+def tick(deps: Deps, _now: datetime) -> None:
+    collected = retention.collect(deps)
+    if collected.jobs or collected.bytes:
+        log.info("deleted %d old jobs, %d bytes", collected.jobs, collected.bytes)
+
+
+LOOP = Loop(name="clean", tick=tick, every=timedelta(minutes=10))

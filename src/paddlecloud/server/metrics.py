@@ -1,0 +1,46 @@
+"""Counters of this process in Prometheus text form. No client library: three kinds of lines."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+Labels = tuple[tuple[str, str], ...]
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, Labels], float] = defaultdict(float)
+
+    def add(self, name: str, labels: Mapping[str, str], value: float = 1.0) -> None:
+        """Add to a counter; its name ends in _total or _sum, as Prometheus wants it."""
+        key = (name, tuple(sorted(labels.items())))
+        with self._lock:
+            self._counts[key] += value
+
+    def render(self, gauges: Iterable[tuple[str, Mapping[str, str], float]]) -> str:
+        """Everything counted, and the gauges that the caller measured just now."""
+        with self._lock:
+            rows = [(name, labels, value) for (name, labels), value in self._counts.items()]
+        kinds = {name: "counter" for name, _, _ in rows}
+        for name, about, value in gauges:
+            rows.append((name, tuple(sorted(about.items())), value))
+            kinds[name] = "gauge"
+        lines: list[str] = []
+        for name, labels, value in sorted(rows):
+            if name in kinds:
+                lines.append(f"# TYPE {name} {kinds.pop(name)}")
+            lines.append(f"{name}{_braces(labels)} {value:g}")
+        return "\n".join(lines) + "\n"
+
+
+def _braces(labels: Labels) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{key}="{_escape(value)}"' for key, value in labels) + "}"
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

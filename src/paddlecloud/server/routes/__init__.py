@@ -1,0 +1,8 @@
+"""HTTP in, one service call, HTTP out. Each module lists its routes; the table is their sum."""
+
+from __future__ import annotations
+
+from paddlecloud.server.http import Route
+from paddlecloud.server.routes import agents, files, jobs, system
+
+ROUTES: tuple[Route, ...] = (*jobs.ROUTES, *files.ROUTES, *agents.ROUTES, *system.ROUTES)

@@ -1,0 +1,130 @@
+"""The agents' routes: orders out, reports and files in. An agent dials out; nobody dials in."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from paddlecloud.model.errors import Invalid
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.http import Access, Call, Route, SignedBody, decode_body
+from paddlecloud.server.services import agents, snapshots
+from paddlecloud.server.shapes import (
+    EntriesAnswer,
+    PollAnswer,
+    PollRequest,
+    ReplicaQuery,
+    Report,
+    ReportAnswer,
+    UploadAnswer,
+    UploadQuery,
+)
+
+BYTES = "application/octet-stream"
+MAX_REPORT = 16 * 1024 * 1024
+
+
+async def poll(deps: Deps, call: Call, _request: Request) -> PollAnswer:
+    """Orders above the cursor: at once if there are any, else when one comes."""
+    asked: PollRequest = call.body
+    node = call.caller.user_id
+    await run_in_threadpool(agents.seen, deps, node, asked)
+    deadline = time.monotonic() + asked.wait
+    with deps.hub.waiter(("agent", node)) as waiter:
+        while True:
+            answer = await run_in_threadpool(agents.orders, deps, node, asked)
+            left = deadline - time.monotonic()
+            if answer.orders or answer.restart or left <= 0 or deps.hub.closed:
+                return answer
+            await waiter.wait(min(left, 5.0))
+
+
+async def report(deps: Deps, call: Call, request: Request) -> ReportAnswer:
+    raw = memoryview(await SignedBody(request, call.headers).whole(MAX_REPORT))
+    size = int.from_bytes(raw[:4], "big")
+    if len(raw) < 4 + size:
+        raise Invalid("body_invalid", detail="the report is shorter than its own length says")
+    notes = decode_body(bytes(raw[4 : 4 + size]), Report)
+    assert isinstance(notes, Report)
+    return await run_in_threadpool(agents.report, deps, call.caller.user_id, notes, raw[4 + size :])
+
+
+def manifest(deps: Deps, call: Call) -> EntriesAnswer:
+    job = agents.replica_owner(deps, call.caller.user_id, call.query.replica)
+    found = snapshots.manifest(deps, job.owner, call.path["snapshot_id"])
+    return EntriesAnswer(entries=snapshots.rows_of(found))
+
+
+def blob(deps: Deps, call: Call) -> Response:
+    job = agents.replica_owner(deps, call.caller.user_id, call.query.replica)
+    reader = deps.store.read(snapshots.blob_path(job.owner, call.path["sha256"]))
+    headers = {"content-length": str(reader.length)}
+    return StreamingResponse(iter(reader), media_type=BYTES, headers=headers)
+
+
+async def upload(deps: Deps, call: Call, request: Request) -> UploadAnswer:
+    """One output file: it gets its name when all of it is here and is what was signed."""
+    query: UploadQuery = call.query
+    assigned = await run_in_threadpool(
+        agents.upload, deps, call.caller.user_id, call.path["replica"], query.fence
+    )
+    modified = None if query.mtime is None else datetime.fromtimestamp(query.mtime, UTC)
+    sink = agents.open_output(deps, assigned, call.path["area"], call.path["path"], modified)
+    try:
+        async for piece in SignedBody(request, call.headers).pieces():
+            sink.write(piece)
+        return UploadAnswer(size=sink.commit().size)
+    finally:
+        sink.abort()
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/api/v1/agent/poll",
+        summary="Wait for orders",
+        streaming=poll,
+        access=Access.AGENT,
+        body=PollRequest,
+        answer=PollAnswer,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/agent/report",
+        summary="Starts, log bytes, ends",
+        streaming=report,
+        access=Access.AGENT,
+        answer=ReportAnswer,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/agent/snapshots/{snapshot_id}",
+        summary="A job's file list",
+        plain=manifest,
+        access=Access.AGENT,
+        query=ReplicaQuery,
+        answer=EntriesAnswer,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/agent/blobs/{sha256}",
+        summary="A content of a job's files",
+        plain=blob,
+        access=Access.AGENT,
+        query=ReplicaQuery,
+        media=BYTES,
+    ),
+    Route(
+        method="PUT",
+        path="/api/v1/agent/replicas/{replica}/files/{area}/{path:path}",
+        summary="Bring back an output file",
+        streaming=upload,
+        access=Access.AGENT,
+        query=UploadQuery,
+        answer=UploadAnswer,
+    ),
+)

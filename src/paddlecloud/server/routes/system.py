@@ -1,0 +1,89 @@
+"""The server itself: health, who am I, metrics, the interface's description, housekeeping."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from paddlecloud import __version__
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.http import Access, Call, Route, json_response
+from paddlecloud.server.openapi import document
+from paddlecloud.server.services import health, retention
+from paddlecloud.server.services.views import iso
+from paddlecloud.server.shapes import DoctorAnswer, GcAnswer, Health, WhoAmI
+
+
+def healthz(deps: Deps, _call: Call) -> Health:
+    return Health(ok=True, version=__version__, boot=deps.boot)
+
+
+def whoami(deps: Deps, call: Call) -> WhoAmI:
+    return WhoAmI(
+        user_id=call.caller.user_id,
+        ak=call.caller.ak,
+        role=call.caller.role,
+        server=deps.settings.name,
+        version=__version__,
+        time=iso(deps.clock()),
+    )
+
+
+def metrics(deps: Deps, _call: Call) -> Response:
+    text = deps.metrics.render(health.gauges(deps))
+    return Response(text, media_type="text/plain; version=0.0.4")
+
+
+def doctor(deps: Deps, call: Call) -> DoctorAnswer:
+    return DoctorAnswer(checks=health.checks(deps, call.caller.user_id))
+
+
+def gc(deps: Deps, _call: Call) -> GcAnswer:
+    collected = retention.collect(deps)
+    return GcAnswer(jobs=collected.jobs, bytes=collected.bytes)
+
+
+def openapi(_deps: Deps, _call: Call) -> Response:
+    from paddlecloud.server.routes import ROUTES as ALL  # noqa: PLC0415 - the table holds us too
+
+    return json_response(document(ALL))
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/healthz",
+        summary="Is the server up?",
+        plain=healthz,
+        access=Access.OPEN,
+        answer=Health,
+    ),
+    Route(method="GET", path="/api/v1/whoami", summary="Who am I?", plain=whoami, answer=WhoAmI),
+    Route(
+        method="GET",
+        path="/metrics",
+        summary="Prometheus metrics",
+        plain=metrics,
+        media="text/plain",
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/doctor",
+        summary="Check every link",
+        plain=doctor,
+        answer=DoctorAnswer,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/admin/gc",
+        summary="Delete what is past its time",
+        plain=gc,
+        answer=GcAnswer,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/openapi.json",
+        summary="This document",
+        plain=openapi,
+        media="application/json",
+    ),
+)

@@ -1,0 +1,1 @@
+"""Everything that can be done here, knowing nothing of HTTP."""

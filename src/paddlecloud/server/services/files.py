@@ -1,0 +1,92 @@
+"""What a job left behind: its outputs, its logs, and the files it was given.
+
+To its owner a job's files are `output/<job_id>/…`; in the store they lie below the owner's own
+directory. Nothing outside of that directory can be named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from paddlecloud.db import attempts
+from paddlecloud.model.errors import Invalid, NotFound
+from paddlecloud.model.job import Job
+from paddlecloud.model.paths import log_file, output_root
+from paddlecloud.model.snapshot import EntryKind, check_path
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.services import snapshots
+from paddlecloud.server.services.views import iso
+from paddlecloud.server.shapes import FileRow
+from paddlecloud.stores.base import Reader
+
+
+def user_root(owner: str) -> str:
+    return f"users/{owner}"
+
+
+def listed(deps: Deps, job: Job, prefix: str | None) -> list[FileRow]:
+    """Rows sorted by path, the job's own directory first. No prefix: the outputs; "/": all."""
+    root = output_root(job.id) + "/"
+    wanted = root if prefix is None else prefix.lstrip("/")
+    rows = [row for row in _outputs(deps, job) if _matches(row.path, wanted)]
+    if _matches(root, wanted) or wanted.rstrip("/") == root.rstrip("/"):
+        rows.insert(0, FileRow(path=root, size=0, time=iso(job.created_at)))
+    if not wanted.startswith("output/") and job.spec.snapshot is not None:
+        rows += [row for row in _submitted(deps, job) if _matches(row.path, wanted)]
+    return rows
+
+
+def opened(deps: Deps, job: Job, path: str, offset: int) -> Reader:
+    """The bytes of one listed file."""
+    check_path(path)
+    if path.startswith(output_root(job.id) + "/"):
+        return deps.store.read(f"{user_root(job.owner)}/{path}", offset)
+    if job.spec.snapshot is not None:
+        snapshot = snapshots.manifest(deps, job.owner, job.spec.snapshot)
+        for entry in snapshot.entries:
+            if entry.path == path and entry.kind is EntryKind.FILE:
+                return deps.store.read(snapshots.blob_path(job.owner, entry.sha256), offset)
+    raise NotFound("file_unknown", path=path[:200], job_id=job.id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogPlace:
+    """Where one worker's log lies in the log store."""
+
+    path: str
+    worker: str
+    attempt: int
+
+
+def log_place(deps: Deps, job: Job, worker: str | None, attempt: int | None) -> LogPlace:
+    """The log asked for: by default the first worker of the newest attempt."""
+    number = attempt or job.attempt
+    if number > job.attempt or (attempt is not None and attempt < 1):
+        raise NotFound("attempt_unknown", attempt=number, job_id=job.id, attempts=job.attempt)
+    found = deps.db.read(lambda tx: attempts.get_attempt(tx, job.id, number)) if number else None
+    names = [replica.worker for replica in found.replicas] if found else ["trainer-0"]
+    chosen = worker or names[0]
+    if chosen not in names:
+        raise Invalid("worker_unknown", worker=chosen[:100], known=", ".join(names))
+    earlier = None if number >= job.attempt else number
+    path = log_file(job.id, chosen, earlier)
+    return LogPlace(path=f"{user_root(job.owner)}/{path}", worker=chosen, attempt=number)
+
+
+def _outputs(deps: Deps, job: Job) -> Iterator[FileRow]:
+    root = user_root(job.owner) + "/"
+    for stat in deps.store.list(f"{root}{output_root(job.id)}/"):
+        yield FileRow(path=stat.path[len(root) :], size=stat.size, time=iso(stat.modified))
+
+
+def _submitted(deps: Deps, job: Job) -> Iterator[FileRow]:
+    assert job.spec.snapshot is not None
+    for entry in snapshots.manifest(deps, job.owner, job.spec.snapshot).entries:
+        if entry.kind is EntryKind.FILE:
+            yield FileRow(path=entry.path, size=entry.size, time=iso(job.created_at))
+
+
+def _matches(path: str, prefix: str) -> bool:
+    """A prefix means a directory or a file of that name, or the beginning of names in one."""
+    return path.startswith(prefix)

@@ -1,0 +1,170 @@
+"""What can be done with jobs: submit, look, kill; and the one place where a job moves on.
+
+`settle` is level-triggered: it asks the pure rules what the replicas seen so far imply and writes
+that. Reports, kills and the watch loop all call it, so a crash between any two steps is repaired by
+whoever comes next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from paddlecloud.db import attempts, coordination, jobs, snapshots
+from paddlecloud.db.attempts import Want
+from paddlecloud.db.base import Tx
+from paddlecloud.model.admission import refusal, settled
+from paddlecloud.model.errors import Conflict, Invalid, NotFound, SnapshotMissing
+from paddlecloud.model.failure import settle as implied
+from paddlecloud.model.job import Attempt, ExitCause, HistoryRow, Job, JobSpec, Reason
+from paddlecloud.model.states import Event, JobState
+from paddlecloud.model.wirespec import spec_from_wire
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.shapes import JobsQuery, SubmitRequest
+
+SCHEDULE_BELL = "schedule"
+"""Channel that wakes the schedule loop."""
+Tails = Mapping[str, bytes]
+"""The last log bytes of workers, for the words about a failure."""
+
+
+def submit(deps: Deps, owner: str, request: SubmitRequest) -> tuple[Job, list[Reason]]:
+    """Accept a job, once per idempotency key. Every rule is checked before anything is stored."""
+    now = deps.clock()
+    spec, notes = admit(deps, request)
+    digest = hashlib.sha256(msgspec.json.encode(request.spec)).hexdigest()
+
+    def store(tx: Tx) -> Job:
+        earlier = coordination.find_key(tx, owner, request.idempotency_key)
+        if earlier is not None:
+            return _same_request(tx, earlier, digest, request.idempotency_key)
+        if spec.snapshot is not None and not snapshots.has_snapshot(tx, owner, spec.snapshot):
+            raise SnapshotMissing("snapshot_missing", snapshot=spec.snapshot)
+        job = jobs.insert_job(tx, _new_job(owner, spec, now))
+        job = jobs.advance(tx, job, Event.ACCEPTED, now=now, reason=_NOT_PLANNED)
+        coordination.remember_key(tx, owner, request.idempotency_key, job.id, digest, now)
+        tx.notify(SCHEDULE_BELL, "")
+        return job
+
+    return deps.db.write(store), notes
+
+
+def admit(deps: Deps, request: SubmitRequest) -> tuple[JobSpec, list[Reason]]:
+    """The spec that this server would run, or the refusal, before a byte is uploaded."""
+    asked = spec_from_wire(msgspec.to_builtins(request.spec))
+    pools = tuple(deps.pools.values())
+    nodes = deps.nodes()
+    spec, notes = settled(asked, pools, nodes)
+    refused = refusal(spec, pools, nodes)
+    if refused is not None:
+        raise refused
+    return spec, list(notes)
+
+
+def get(deps: Deps, owner: str, job_id: str) -> Job:
+    job = deps.db.read(lambda tx: jobs.get_owned(tx, owner, job_id))
+    if job is None:
+        raise NotFound("job_unknown", job_id=job_id[:100])
+    return job
+
+
+def listed(deps: Deps, owner: str, query: JobsQuery) -> list[Job]:
+    states = None if query.state is None else [_state(word) for word in query.state.split(",")]
+    return deps.db.read(
+        lambda tx: jobs.list_jobs(
+            tx, owner, states=states, name=query.name, before=query.before, limit=query.limit
+        )
+    )
+
+
+def kill(deps: Deps, owner: str, job_id: str) -> Job:
+    """Ask for the end of a job. `killed` follows when nothing of it runs any more."""
+    now = deps.clock()
+
+    def ask(tx: Tx) -> Job:
+        job = jobs.get_owned(tx, owner, job_id)
+        if job is None:
+            raise NotFound("job_unknown", job_id=job_id[:100])
+        if job.final:
+            raise Conflict("job_is_final", job_id=job.id, state=job.state)
+        if job.state is JobState.KILLING:
+            return job
+        job = jobs.advance(tx, job, Event.KILL_ASKED, now=now)
+        if job.pool is not None:
+            stop_replicas(tx, deps, job, ExitCause.STOPPED)
+        return settle(tx, job, now=now)
+
+    return deps.db.write(ask)
+
+
+def history(deps: Deps, owner: str, job_id: str) -> list[HistoryRow]:
+    job = get(deps, owner, job_id)
+    return deps.db.read(lambda tx: jobs.history(tx, job.id))
+
+
+def stop_replicas(tx: Tx, deps: Deps, job: Job, cause: ExitCause) -> None:
+    """Order the end of what runs: SIGTERM, grace, SIGKILL, the whole process tree."""
+    grace = deps.settings.running.grace
+    attempts.set_wanted(tx, job.id, job.attempt, Want.STOP, grace=grace, cause=cause)
+
+
+def settle(tx: Tx, job: Job, *, now: datetime, tails: Tails | None = None) -> Job:
+    """Move `job` as far as the facts in the database say, and let go of what is over."""
+    while not job.final:
+        attempt = current_attempt(tx, job)
+        step = implied(job, attempt, tails or {})
+        if step is None:
+            return job
+        event, failure = step
+        job = jobs.advance(tx, job, event, now=now, failure=failure or job.failure)
+        if attempt is not None and attempt.over and (job.final or job.pool is None):
+            _let_go(tx, attempt, now=now, outcome=event)
+    return job
+
+
+def current_attempt(tx: Tx, job: Job) -> Attempt | None:
+    """The attempt that holds a place now; None while the job waits for one."""
+    if job.pool is None or job.attempt == 0:
+        return None
+    return attempts.get_attempt(tx, job.id, job.attempt)
+
+
+def _let_go(tx: Tx, attempt: Attempt, *, now: datetime, outcome: str) -> None:
+    attempts.end_attempt(tx, attempt.job_id, attempt.number, now, outcome)
+    attempts.set_wanted(tx, attempt.job_id, attempt.number, Want.FORGET)
+    tx.notify(SCHEDULE_BELL, "")
+
+
+def _new_job(owner: str, spec: JobSpec, now: datetime) -> Job:
+    return Job(
+        id=f"job-{uuid.uuid4().hex}",
+        number=0,
+        owner=owner,
+        spec=spec,
+        state=JobState.SUBMIT,
+        version=0,
+        created_at=now,
+        waiting_since=now,
+    )
+
+
+def _same_request(tx: Tx, earlier: coordination.KnownKey, digest: str, key: str) -> Job:
+    job = jobs.get_job(tx, earlier.job_id)
+    if job is None or earlier.request_hash != digest:
+        raise Conflict("idempotency_key_reused", key=key, job_id=earlier.job_id)
+    return job
+
+
+def _state(word: str) -> JobState:
+    try:
+        return JobState(word)
+    except ValueError:
+        known = ", ".join(state.value for state in JobState)
+        raise Invalid("state_unknown", value=word[:100], known=known) from None
+
+
+_NOT_PLANNED = Reason(code="not_planned_yet")

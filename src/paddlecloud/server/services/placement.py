@@ -1,0 +1,199 @@
+"""From a plan to places: reads what the scheduler may look at, and applies what it decides.
+
+The chosen pool and the replicas' orders are saved first, in one transaction; only then is the
+backend asked. After a crash in between the watch loop asks the same backend again, and starting
+twice is starting once, so no orphan is left anywhere else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from paddlecloud.db import attempts, coordination, jobs
+from paddlecloud.db.attempts import Want
+from paddlecloud.db.base import Tx
+from paddlecloud.model.errors import PaddleCloudError, Retry, StaleVersion
+from paddlecloud.model.job import Attempt, Failure, Job, Reason, Replica, Resources
+from paddlecloud.model.paths import replica_id, worker_name
+from paddlecloud.model.states import WAITING, Event, JobState
+from paddlecloud.scheduler.plan import (
+    Decision,
+    GiveUp,
+    Hold,
+    NodeView,
+    Place,
+    PoolView,
+    View,
+    WaitingJob,
+)
+from paddlecloud.server.deps import Deps
+
+log = logging.getLogger(__name__)
+BASE_PORT = 62000
+"""Ports of replicas count up from here, as in the original documents."""
+
+
+def read_view(deps: Deps, now: datetime) -> tuple[View, dict[str, Job]]:
+    """The world as the scheduler sees it, and the waiting jobs in it by id."""
+    nodes = deps.nodes()
+
+    def read(tx: Tx) -> tuple[list[Job], dict[str, Resources], dict[str, float]]:
+        waiting = jobs.waiting_jobs(tx, per_owner=deps.settings.scheduling.window)
+        known = {job.id for job in waiting}
+        fresh = [job for job in jobs.newcomers(tx, 1000) if job.id not in known]
+        return waiting + fresh, attempts.used_on_nodes(tx), attempts.used_by_owner(tx)
+
+    waiting, used, usage = deps.db.read(read)
+    view = View(
+        now=now,
+        pools=tuple(
+            PoolView(
+                pool=pool,
+                nodes=tuple(
+                    NodeView(
+                        id=node.id,
+                        host=node.host,
+                        total=node.total,
+                        free=node.total - used.get(node.id, _NOTHING),
+                    )
+                    for node in nodes[name]
+                ),
+            )
+            for name, pool in deps.pools.items()
+        ),
+        waiting=tuple(_waiting(job, tuple(deps.pools)) for job in waiting),
+        usage=usage,
+        schedule_timeout=deps.settings.scheduling.schedule_timeout,
+        reserve_after=deps.settings.scheduling.reserve_after,
+    )
+    return view, {job.id: job for job in waiting}
+
+
+def apply(deps: Deps, decisions: Sequence[Decision], known: dict[str, Job], now: datetime) -> None:
+    """Carry out a plan; a decision about a job that has moved on since is dropped."""
+    if not decisions:
+        return
+    placed = deps.db.write(lambda tx: _write(tx, decisions, known, now))
+    for attempt in placed:
+        start(deps, attempt)
+
+
+def start(deps: Deps, attempt: Attempt) -> None:
+    """Ask the backend for the agents of a placed attempt, and keep its handle."""
+    try:
+        handle = deps.backends[attempt.pool].start(attempt)
+    except Retry as error:
+        log.warning("pool %s cannot start %s yet: %s", attempt.pool, attempt.job_id, error)
+        return
+    except (PaddleCloudError, OSError) as error:
+        log.error("pool %s refused %s: %s", attempt.pool, attempt.job_id, error)
+        deps.db.write(lambda tx: _refused(tx, attempt, deps.clock()))
+        return
+    if handle != attempt.handle:
+        deps.db.write(
+            lambda tx: attempts.save_handle(tx, attempt.job_id, attempt.number, handle),
+            durable=False,
+        )
+
+
+def _write(
+    tx: Tx, decisions: Sequence[Decision], known: dict[str, Job], now: datetime
+) -> list[Attempt]:
+    placed: list[Attempt] = []
+    for decision in decisions:
+        job = known[decision.job_id]
+        try:
+            match decision:
+                case Place():
+                    placed.append(_place(tx, job, decision, now))
+                case Hold():
+                    _hold(tx, job, decision.reason, now)
+                case GiveUp():
+                    failure = Failure(reason=decision.reason)
+                    jobs.advance(tx, job, Event.WAITED_TOO_LONG, now=now, failure=failure)
+        except StaleVersion:
+            log.debug("job %s moved on before its decision was applied", job.id)
+    return placed
+
+
+def _place(tx: Tx, job: Job, decision: Place, now: datetime) -> Attempt:
+    reason = Reason(code="queue_starting", params={"pool": decision.pool})
+    number = job.attempt + 1
+    if job.state is JobState.QUEUE:
+        job = jobs.advance(
+            tx, job, Event.ROOM_FOUND, now=now, reason=reason, pool=decision.pool, attempt=number
+        )
+    else:
+        changed = replace(job, reason=reason, pool=decision.pool, attempt=number)
+        job = jobs.save_job(tx, changed, expected_version=job.version)
+    attempt = Attempt(
+        job_id=job.id,
+        number=number,
+        fence=coordination.next_number(tx, "fence"),
+        pool=decision.pool,
+        replicas=_replicas(job, number, decision),
+        created_at=now,
+    )
+    attempts.insert_attempt(tx, attempt)
+    return attempt
+
+
+def _replicas(job: Job, number: int, decision: Place) -> tuple[Replica, ...]:
+    resources = {group.role: group.resources for group in job.spec.groups}
+    next_port: dict[str, int] = defaultdict(lambda: BASE_PORT)
+    replicas = []
+    for role, rank, node, host in decision.nodes:
+        replicas.append(
+            Replica(
+                id=replica_id(job.id, number, worker_name(role, rank)),
+                role=role,
+                rank=rank,
+                node=node,
+                host=host,
+                port=next_port[node],
+                resources=resources[role],
+            )
+        )
+        next_port[node] += 1
+    return tuple(replicas)
+
+
+def _hold(tx: Tx, job: Job, reason: Reason, now: datetime) -> None:
+    if job.state is JobState.SCHEDULE:
+        jobs.advance(tx, job, Event.NO_ROOM, now=now, reason=reason)
+    else:
+        jobs.save_job(tx, replace(job, reason=reason), expected_version=job.version)
+
+
+def _refused(tx: Tx, attempt: Attempt, now: datetime) -> None:
+    """The pool will not have it: the try is over before it began, and the job waits again."""
+    job = jobs.get_job(tx, attempt.job_id)
+    if job is None or job.attempt != attempt.number or job.state not in WAITING:
+        return
+    attempts.end_attempt(tx, job.id, attempt.number, now, Event.POOL_REFUSED)
+    attempts.set_wanted(tx, job.id, attempt.number, Want.FORGET)
+    reason = Reason(code="queue_pool_refused", params={"pool": attempt.pool})
+    jobs.advance(tx, job, Event.POOL_REFUSED, now=now, reason=reason, pool=None)
+
+
+def _waiting(job: Job, order: tuple[str, ...]) -> WaitingJob:
+    cluster = job.spec.cluster
+    return WaitingJob(
+        id=job.id,
+        owner=job.owner,
+        priority=job.spec.priority,
+        number=job.number,
+        waiting_since=job.waiting_since,
+        state=job.state,
+        groups=job.spec.groups,
+        job_type=job.spec.job_type,
+        pools=order if cluster == "default" else (cluster,),
+        held_reason=job.reason,
+    )
+
+
+_NOTHING = Resources(cpu=0.0, memory=0, gpu=0)

@@ -1,0 +1,86 @@
+"""Submitted files: which contents are missing, where they lie, and the manifest that names them.
+
+Contents are kept per user, so nobody learns from an upload what another user has. A snapshot row
+appears only when every content of it is stored and flushed: a job can rely on it.
+"""
+
+from __future__ import annotations
+
+from paddlecloud.db import snapshots
+from paddlecloud.model.errors import Invalid, NotFound
+from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, snapshot_of
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.shapes import EntryRow
+from paddlecloud.stores.base import Sink
+from paddlecloud.stores.pack import PackReceiver
+
+
+def blob_path(owner: str, sha256: str) -> str:
+    return f"{blobs_root(owner)}/{sha256[:2]}/{sha256}"
+
+
+def blobs_root(owner: str) -> str:
+    return f"users/{owner}/blobs"
+
+
+def offer(deps: Deps, owner: str, rows: list[EntryRow]) -> tuple[Snapshot, list[str]]:
+    """The snapshot of these rows and the contents still missing; none missing: it is stored."""
+    snapshot = snapshot_of(_entry(row) for row in rows)
+    if deps.db.read(lambda tx: snapshots.has_snapshot(tx, owner, snapshot.id)):
+        return snapshot, []
+    with deps.uploads:
+        needed = snapshot.digests.items()
+        missing = [sha for sha, size in needed if not _stored(deps, owner, sha, size)]
+        if not missing:
+            deps.store.flush()
+            now = deps.clock()
+            deps.db.write(lambda tx: snapshots.put_snapshot(tx, owner, snapshot, now))
+    return snapshot, missing
+
+
+def receiver(deps: Deps, owner: str) -> PackReceiver:
+    """What takes a pack stream apart into this user's contents."""
+
+    def sink(sha256: str, size: int) -> Sink | None:
+        if _stored(deps, owner, sha256, size):
+            return None
+        return deps.store.open_write(blob_path(owner, sha256), sha256=sha256)
+
+    return PackReceiver(sink)
+
+
+def manifest(deps: Deps, owner: str, snapshot_id: str) -> Snapshot:
+    found = deps.db.read(lambda tx: snapshots.get_snapshot(tx, owner, snapshot_id))
+    if found is None:
+        raise NotFound("snapshot_unknown", snapshot=snapshot_id[:100])
+    return found
+
+
+def rows_of(snapshot: Snapshot) -> list[EntryRow]:
+    return [
+        (e.path, e.kind.value, e.size, e.sha256, int(e.executable), e.target)
+        for e in snapshot.entries
+    ]
+
+
+def _stored(deps: Deps, owner: str, sha256: str, size: int) -> bool:
+    stat = deps.store.stat(blob_path(owner, sha256))
+    return stat is not None and stat.size == size
+
+
+def _entry(row: EntryRow) -> Entry:
+    path, kind, size, sha256, executable, target = row
+    try:
+        known = EntryKind(kind)
+    except ValueError:
+        raise Invalid("snapshot_kind", path=path[:200], kind=kind[:50]) from None
+    if size < 0:
+        raise Invalid("snapshot_digest", path=path[:200])
+    return Entry(
+        path=path,
+        kind=known,
+        size=size,
+        sha256=sha256,
+        executable=bool(executable),
+        target=target,
+    )

@@ -1,0 +1,163 @@
+"""How a job looks to a person: seventeen keys of old, and what else is known, in their language."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from paddlecloud.db import attempts, jobs
+from paddlecloud.db.base import Tx
+from paddlecloud.model.job import Attempt, Failure, HistoryRow, Job, JobType, Reason, Replica
+from paddlecloud.model.paths import public_bos_url
+from paddlecloud.model.states import WAITING
+from paddlecloud.model.texts import render
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.shapes import (
+    FailureView,
+    HistoryEvent,
+    JobRow,
+    JobView,
+    WorkerView,
+)
+
+
+def view(deps: Deps, job: Job, lang: str, *, position: bool = True) -> JobView:
+    """One job, whole. `position` counts the queue ahead of it, which a busy submit leaves out."""
+
+    def read(tx: Tx) -> tuple[Attempt | None, int | None]:
+        attempt = attempts.get_attempt(tx, job.id, job.attempt) if job.attempt else None
+        waits = position and job.state in WAITING and job.pool is None
+        return attempt, jobs.queue_position(tx, job) if waits else None
+
+    attempt, ahead = deps.db.read(read)
+    return _view(deps, job, attempt, ahead, lang)
+
+
+def _view(deps: Deps, job: Job, attempt: Attempt | None, ahead: int | None, lang: str) -> JobView:
+    spec = job.spec
+    replicas = attempt.replicas if attempt else ()
+    first = spec.groups[0].resources
+    return JobView(
+        bos_url=spec.bos_url or public_bos_url(deps.settings.name, job.owner, spec.directory),
+        create_time=_clock(deps, job.created_at),
+        error_msg=_one_line(say(job.failure.reason, lang)) if job.failure else "",
+        finish_time=_clock(deps, job.finished_at),
+        instance_count=spec.instance_count,
+        instance_ids_list=[str(replica.pid) for replica in replicas if replica.pid is not None],
+        job_id=job.id,
+        job_name=spec.job_name,
+        job_status=job.state.value,
+        job_type=(spec.job_type or JobType.CPU).value,
+        kill_flag=int(job.kill_asked),
+        public_bcc=int(spec.public_bcc),
+        public_bos=int(spec.public_bos),
+        queue_reason=_queue_reason(job, lang),
+        start_cmd=spec.start_cmd,
+        start_time=_clock(deps, job.started_at),
+        wall_time=hours(spec.wall_time),
+        owner=job.owner,
+        number=job.number,
+        version=job.version,
+        description=spec.description,
+        cluster=spec.cluster,
+        pool=job.pool or "",
+        exit_code=_exit_code(job, replicas),
+        attempts=job.attempt,
+        queue_position=ahead,
+        workers=[_worker(replica) for replica in replicas],
+        failure=_failure(job.failure, lang),
+        snapshot=spec.snapshot,
+        resources={"cpu": first.cpu, "memory": first.memory, "gpu": first.gpu},
+        env=dict(spec.env),
+        created_at=iso(job.created_at),
+        started_at=iso(job.started_at) if job.started_at else None,
+        finished_at=iso(job.finished_at) if job.finished_at else None,
+    )
+
+
+def row(deps: Deps, job: Job, lang: str) -> JobRow:
+    return JobRow(
+        job_id=job.id,
+        job_name=job.spec.job_name,
+        job_status=job.state.value,
+        job_type=(job.spec.job_type or JobType.CPU).value,
+        create_time=_clock(deps, job.created_at),
+        start_time=_clock(deps, job.started_at),
+        finish_time=_clock(deps, job.finished_at),
+        queue_reason=_queue_reason(job, lang),
+        number=job.number,
+    )
+
+
+def event(row: HistoryRow, lang: str) -> HistoryEvent:
+    return HistoryEvent(
+        at=iso(row.at),
+        event=row.event.value,
+        before=row.before.value,
+        after=row.after.value,
+        reason=say(row.reason, lang),
+    )
+
+
+def say(reason: Reason | None, lang: str) -> str:
+    return render(reason.code, reason.params, lang) if reason else ""
+
+
+def iso(when: datetime) -> str:
+    """UTC with a Z, to the second: the form of get_files in the original documents."""
+    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def hours(duration: timedelta | None) -> str:
+    """hh:mm:ss; empty when there is no limit."""
+    if duration is None:
+        return ""
+    seconds = int(duration.total_seconds())
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+def _clock(deps: Deps, when: datetime | None) -> str:
+    if when is None:
+        return ""
+    return when.astimezone(deps.settings.zone).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _queue_reason(job: Job, lang: str) -> str:
+    return _one_line(say(job.reason, lang)) if job.state in WAITING else ""
+
+
+def _exit_code(job: Job, replicas: tuple[Replica, ...]) -> int | None:
+    if job.failure is not None:
+        return job.failure.exit_code
+    codes = [replica.exit.exit_code for replica in replicas if replica.exit]
+    return codes[0] if codes else None
+
+
+def _worker(replica: Replica) -> WorkerView:
+    record = replica.exit
+    return WorkerView(
+        name=replica.worker,
+        state=replica.state.value,
+        node=replica.node,
+        pid=replica.pid,
+        exit_code=record.exit_code if record else None,
+        signal=record.signal if record else None,
+        log_bytes=replica.log_bytes,
+        enforced=dict(record.enforced) if record else {},
+        max_rss=record.max_rss if record else None,
+        cpu_seconds=record.cpu_seconds if record else None,
+    )
+
+
+def _failure(failure: Failure | None, lang: str) -> FailureView | None:
+    if failure is None:
+        return None
+    return FailureView(
+        message=say(failure.reason, lang),
+        advice=say(failure.advice, lang),
+        worker=failure.worker,
+        last_lines=list(failure.last_lines),
+    )
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

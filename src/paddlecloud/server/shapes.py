@@ -1,0 +1,371 @@
+"""JSON shapes of the HTTP interface. The OpenAPI document is made from these and the route table.
+
+They are msgspec structs: decoding checks every type and refuses unknown keys, so a misspelt key is
+never ignored. The client speaks plain JSON and needs none of this.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+Key = Annotated[str, Meta(min_length=8, max_length=64, pattern="^[A-Za-z0-9_.-]+$")]
+Natural = Annotated[int, Meta(ge=0)]
+
+
+class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of what clients send."""
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """Base of what the server sends; clients must tolerate new keys."""
+
+
+class SpecShape(Request, frozen=True, kw_only=True):
+    start_cmd: str
+    job_name: str | UnsetType = UNSET
+    cluster: str | UnsetType = UNSET
+    public_bcc: int | UnsetType = UNSET
+    public_bos: int | UnsetType = UNSET
+    job_type: str | None = None
+    instance_count: int | UnsetType = UNSET
+    wall_time: float | None = None
+    bos_url: str = ""
+    snapshot: str | None = None
+    directory: str = ""
+    env: dict[str, str] = {}
+    inherited_env: dict[str, str] = {}
+    description: str = ""
+    max_retries: int = 0
+    priority: int = 0
+    cpu: float | None = None
+    memory: int | None = None
+    gpu: int | None = None
+    distribute_job_type: str | None = None
+
+
+class SubmitRequest(Request, frozen=True, kw_only=True):
+    spec: SpecShape
+    idempotency_key: Key
+
+
+class FailureView(Answer, frozen=True, kw_only=True):
+    message: str
+    advice: str
+    worker: str
+    last_lines: list[str]
+
+
+class WorkerView(Answer, frozen=True, kw_only=True):
+    name: str
+    state: str
+    node: str
+    pid: int | None
+    exit_code: int | None
+    signal: int | None
+    log_bytes: int
+    enforced: dict[str, bool]
+    max_rss: int | None
+    cpu_seconds: float | None
+
+
+class JobRow(Answer, frozen=True, kw_only=True):
+    job_id: str
+    job_name: str
+    job_status: str
+    job_type: str
+    create_time: str
+    start_time: str
+    finish_time: str
+    queue_reason: str
+    number: int
+
+
+class JobView(Answer, frozen=True, kw_only=True):
+    """The 17 keys of query_job, then what else is known of a job."""
+
+    bos_url: str
+    create_time: str
+    error_msg: str
+    finish_time: str
+    instance_count: int
+    instance_ids_list: list[str]
+    job_id: str
+    job_name: str
+    job_status: str
+    job_type: str
+    kill_flag: int
+    public_bcc: int
+    public_bos: int
+    queue_reason: str
+    start_cmd: str
+    start_time: str
+    wall_time: str
+    owner: str
+    number: int
+    version: int
+    description: str
+    cluster: str
+    pool: str
+    exit_code: int | None
+    attempts: int
+    queue_position: int | None
+    workers: list[WorkerView]
+    failure: FailureView | None
+    snapshot: str | None
+    resources: dict[str, float]
+    env: dict[str, str]
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+
+
+class SubmitAnswer(Answer, frozen=True, kw_only=True):
+    job: JobView
+    notes: list[str]
+
+
+class JobsQuery(Request, frozen=True, kw_only=True):
+    state: str | None = None
+    name: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 50
+    before: int | None = None
+
+
+class JobsAnswer(Answer, frozen=True, kw_only=True):
+    jobs: list[JobRow]
+    next: int | None
+
+
+class JobQuery(Request, frozen=True, kw_only=True):
+    wait: Annotated[float, Meta(ge=0, le=60)] = 0.0
+    version: int = -1
+
+
+class HistoryEvent(Answer, frozen=True, kw_only=True):
+    at: str
+    event: str
+    before: str
+    after: str
+    reason: str
+
+
+class HistoryAnswer(Answer, frozen=True, kw_only=True):
+    history: list[HistoryEvent]
+
+
+class LogsQuery(Request, frozen=True, kw_only=True):
+    worker: str | None = None
+    offset: Natural = 0
+    follow: Annotated[int, Meta(ge=0, le=1)] = 0
+    tail: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    attempt: Natural | None = None
+
+
+class FilesQuery(Request, frozen=True, kw_only=True):
+    prefix: str | None = None
+
+
+class FileRow(Answer, frozen=True, kw_only=True):
+    path: str
+    size: int
+    time: str
+
+
+class FilesAnswer(Answer, frozen=True, kw_only=True):
+    files: list[FileRow]
+
+
+class FileQuery(Request, frozen=True, kw_only=True):
+    offset: Natural = 0
+
+
+EntryRow = tuple[str, str, int, str, int, str]
+"""path, kind, size, sha256, executable 0|1, target."""
+
+
+class SnapshotRequest(Request, frozen=True, kw_only=True):
+    entries: list[EntryRow]
+
+
+class SnapshotAnswer(Answer, frozen=True, kw_only=True):
+    id: str
+    missing: list[str]
+
+
+class BlobsAnswer(Answer, frozen=True, kw_only=True):
+    stored: int
+
+
+class WhoAmI(Answer, frozen=True, kw_only=True):
+    user_id: str
+    ak: str
+    role: str
+    server: str
+    version: str
+    time: str
+
+
+class GcAnswer(Answer, frozen=True, kw_only=True):
+    jobs: int
+    bytes: int
+
+
+class Check(Answer, frozen=True, kw_only=True):
+    name: str
+    ok: bool
+    detail: str
+
+
+class DoctorAnswer(Answer, frozen=True, kw_only=True):
+    checks: list[Check]
+
+
+class Health(Answer, frozen=True, kw_only=True):
+    ok: bool
+    version: str
+    boot: str
+
+
+class Capacity(Request, frozen=True, kw_only=True):
+    cpu: float
+    memory: int
+    gpu: int = 0
+
+
+class PollRequest(Request, frozen=True, kw_only=True):
+    agent: str
+    boot: str
+    version: str
+    cursor: Natural
+    wait: Annotated[float, Meta(ge=0, le=60)] = 30.0
+    capacity: Capacity
+    enforces: dict[str, bool] = {}
+    host: str = "127.0.0.1"
+
+
+class RunOrder(Answer, frozen=True, kw_only=True):
+    command: str
+    env: dict[str, str]
+    snapshot: str | None
+    blobs_dir: str | None
+    role: str
+    rank: int
+    worker: str
+    max_seconds: float | None
+    cpu_request: float
+    cpu_limit: float | None
+    memory_limit: int | None
+    pids_limit: int | None
+
+
+class Order(Answer, frozen=True, kw_only=True):
+    seq: int
+    replica: str
+    job: str
+    attempt: int
+    fence: int
+    want: str
+    grace: float
+    cause: str
+    run: RunOrder | None
+
+
+class AgentSettings(Answer, frozen=True, kw_only=True):
+    ship_interval: float
+    grace: float
+
+
+class PollAnswer(Answer, frozen=True, kw_only=True):
+    cursor: int
+    orders: list[Order]
+    settings: AgentSettings
+    restart: bool
+
+
+class StartedNote(Struct, frozen=True):
+    pid: int
+    at: float
+
+
+class LogNote(Struct, frozen=True):
+    offset: Natural
+    length: Natural
+
+
+class ExitNote(Struct, frozen=True, kw_only=True):
+    cause: str
+    log_size: Natural
+    exit_code: int | None = None
+    signal: int | None = None
+    oom: bool = False
+    message: str = ""
+    started_at: float | None = None
+    finished_at: float | None = None
+    max_rss: int | None = None
+    cpu_seconds: float | None = None
+    enforced: dict[str, bool] = {}
+
+
+class ReportItem(Struct, frozen=True, kw_only=True):
+    """Notes of one replica. Unknown keys are tolerated: an agent may be newer than the server."""
+
+    replica: str
+    fence: int
+    started: StartedNote | None = None
+    log: LogNote | None = None
+    exited: ExitNote | None = None
+    lost: bool = False
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    agent: str
+    boot: str
+    seq: int
+    items: list[ReportItem]
+
+
+class Ack(Answer, frozen=True, kw_only=True):
+    replica: str
+    log_size: int
+    exited: bool
+
+
+class ReportAnswer(Answer, frozen=True, kw_only=True):
+    acks: list[Ack]
+    stale: list[str]
+
+
+class ReplicaQuery(Request, frozen=True, kw_only=True):
+    replica: str
+
+
+class EntriesAnswer(Answer, frozen=True, kw_only=True):
+    entries: list[EntryRow]
+
+
+class UploadQuery(Request, frozen=True, kw_only=True):
+    fence: int
+    mtime: float | None = None
+
+
+class UploadAnswer(Answer, frozen=True, kw_only=True):
+    size: int
+
+
+class ErrorBody(Answer, frozen=True, kw_only=True):
+    kind: str
+    code: str
+    message: str
+    params: dict[str, str | int | float | None]
+    request_id: str
+
+
+class ErrorAnswer(Answer, frozen=True, kw_only=True):
+    error: ErrorBody
+
+
+def encode(value: object) -> bytes:
+    return msgspec.json.encode(value)

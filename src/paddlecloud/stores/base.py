@@ -1,0 +1,165 @@
+"""The plug of a store: what every place that keeps files promises, whatever it is made of.
+
+A store maps paths to bytes. It has no directories: a path exists when a file was written to it.
+Paths are relative with forward slashes and are checked (`model.snapshot.check_path`), so none leads
+out. What only some stores can do is an ability of its own, asked for with isinstance().
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self, runtime_checkable
+
+CHUNK = 256 * 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stat:
+    """One stored file."""
+
+    path: str
+    size: int
+    modified: datetime
+    """Aware, UTC."""
+
+
+class Sink(Protocol):
+    """A file being written; nothing of it is visible before `commit`.
+
+    Plain calls and no thread behind them, so that a streaming route can feed it piece by piece.
+    """
+
+    def write(self, data: bytes | bytearray | memoryview, /) -> None:
+        """Take more bytes. StorageFull when there is no room; then `abort` it."""
+
+    def commit(self) -> Stat:
+        """Give the file its name, replacing what had it.
+
+        Invalid("blob_digest") when the bytes are not those of the sha256 it was opened with. After
+        any error nothing of the new bytes is left.
+        """
+
+    def abort(self) -> None:
+        """Forget the bytes. After `commit` or a second time: does nothing."""
+
+
+class Reader:
+    """The bytes of one file as an iterator of chunks; closes itself at the end.
+
+    It is opened before the first chunk is asked for, so a missing file is noticed in time. The file
+    it opened stays readable even when it is replaced or deleted meanwhile.
+    """
+
+    def __init__(
+        self, stat: Stat, length: int, read: Callable[[int], bytes], close: Callable[[], None]
+    ) -> None:
+        self.stat = stat
+        self.length = length
+        """How many bytes will come."""
+        self._read = read
+        self._close: Callable[[], None] | None = close
+
+    def __iter__(self) -> Iterator[bytes]:
+        left = self.length
+        while left and self._close is not None:
+            data = self._read(min(CHUNK, left))
+            if not data:
+                break
+            left -= len(data)
+            yield data
+        self.close()
+
+    def close(self) -> None:
+        close, self._close = self._close, None
+        if close is not None:
+            close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Store(Protocol):
+    """Every call may be made from any thread."""
+
+    def list(self, prefix: str = "") -> Iterator[Stat]:
+        """Every file whose path starts with these letters, sorted by path.
+
+        End the prefix with a slash to mean a directory.
+        """
+
+    def stat(self, path: str) -> Stat | None:
+        """The file at this path, or None."""
+
+    def sizes(self, paths: Iterable[str]) -> dict[str, int]:
+        """The sizes of those of these files that exist; for many far cheaper than `stat`."""
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> Reader:
+        """The bytes from `offset` on, at most `length`. NotFound when there is no such file."""
+
+    def write(
+        self,
+        path: str,
+        chunks: Iterable[bytes],
+        *,
+        sha256: str | None = None,
+        modified: datetime | None = None,
+    ) -> Stat:
+        """Store a whole file: all of it under this path, or nothing."""
+
+    def open_write(
+        self, path: str, *, sha256: str | None = None, modified: datetime | None = None
+    ) -> Sink:
+        """Begin a file whose bytes come piece by piece; verified when `sha256` (hex) is given."""
+
+    def delete(self, path: str) -> None:
+        """Remove one file; gone already is done."""
+
+    def delete_tree(self, path: str) -> int:
+        """Remove the file at this path and everything below it; how many bytes that freed."""
+
+    def flush(self) -> None:
+        """Return when every file committed before this call would survive a loss of power.
+
+        Call it once before acknowledging what refers to those files, not once a file.
+        """
+
+
+@runtime_checkable
+class CanRange(Protocol):
+    """Gives a piece of a file without a stream."""
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """At most `length` bytes; fewer only at the end. NotFound when there is no such file."""
+
+
+@runtime_checkable
+class CanLocalPath(Protocol):
+    """Keeps its files on this machine, where others may open them without a copy."""
+
+    def local_path(self, path: str) -> Path | None:
+        """Where the file, or the directory of such paths, lies; None when it does not exist."""
+
+
+def pour(sink: Sink, chunks: Iterable[bytes]) -> Stat:
+    """Write all chunks and commit; whatever goes wrong, nothing is left behind."""
+    try:
+        for chunk in chunks:
+            sink.write(chunk)
+        return sink.commit()
+    finally:
+        sink.abort()

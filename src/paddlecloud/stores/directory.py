@@ -1,0 +1,315 @@
+"""A directory as store: one file per path, for the embedded server and for shared file systems.
+
+A file is written under a scratch name and renamed, so a reader sees the whole file or none, and the
+death of the process at any byte leaves nothing under a final name. That needs no fsync; a loss of
+power does. `flush` pays for it once for all files committed before: a few are synced one by one,
+many by one sync of the file system. After a loss of power a file that was not flushed may be
+missing or shorter, never different at its full size (ext4, xfs, btrfs, apfs): whoever asks whether
+a blob is there compares its size too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from paddlecloud.model.errors import ConfigError, Invalid, NotFound
+from paddlecloud.stores.base import Reader, Stat, pour
+from paddlecloud.stores.tree import (
+    ABSENT,
+    DIRECTORY,
+    SCRATCH,
+    Tree,
+    explained,
+    shown,
+    split,
+    suppress_absent,
+)
+
+_FEW = 8
+"""Up to so many files, syncing each is cheaper than what else may wait in the file system."""
+
+
+def create(settings: Mapping[str, object]) -> DirectoryStore:
+    """A store in the directory `root`, which is made when it is missing."""
+    root = settings.get("root")
+    if not isinstance(root, str | Path) or not str(root):
+        raise ConfigError("store_setting_missing", kind="directory", setting="root")
+    return DirectoryStore(Path(root))
+
+
+class DirectoryStore:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._tree = Tree(root)
+        (root / SCRATCH).mkdir(mode=0o700, exist_ok=True)
+        self._scratch = self._tree.directory([SCRATCH])
+        self._unsynced: set[str] | None = set()
+        """Committed since the last flush; None means too many to name."""
+        self._noting = threading.Lock()
+        self._flushing = threading.Lock()
+
+    def list(self, prefix: str = "") -> Iterator[Stat]:
+        above, _, beginning = prefix.rpartition("/")
+        names = split(above) if above else []
+        with suppress_absent():
+            fd = self._tree.directory(names)
+            return self._walk(fd, f"{above}/" if above else "", beginning)
+        return iter(())
+
+    def stat(self, path: str) -> Stat | None:
+        found = self._status(path)
+        return _stat(path, found) if found and stat.S_ISREG(found.st_mode) else None
+
+    def sizes(self, paths: Iterable[str]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        by_parent: dict[str, list[str]] = {}
+        for path in paths:
+            by_parent.setdefault(path.rpartition("/")[0], []).append(path)
+        for siblings in by_parent.values():
+            found.update(self._sizes(siblings))
+        return found
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> Reader:
+        fd = self._open(path)
+        found = os.fstat(fd)
+        length = max(0, found.st_size - offset if length is None else length)
+        os.lseek(fd, offset, os.SEEK_SET)
+        return Reader(
+            _stat(path, found),
+            min(length, max(0, found.st_size - offset)),
+            lambda size: os.read(fd, size),
+            lambda: os.close(fd),
+        )
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        with self.read(path, offset, length) as reader:
+            return b"".join(reader)
+
+    def local_path(self, path: str) -> Path | None:
+        found = self._status(path)
+        kept = found and (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode))
+        return self.root / path if kept else None
+
+    def write(
+        self,
+        path: str,
+        chunks: Iterable[bytes],
+        *,
+        sha256: str | None = None,
+        modified: datetime | None = None,
+    ) -> Stat:
+        return pour(self.open_write(path, sha256=sha256, modified=modified), chunks)
+
+    def open_write(
+        self, path: str, *, sha256: str | None = None, modified: datetime | None = None
+    ) -> _FileSink:
+        split(path)
+        return _FileSink(self, path, sha256, modified)
+
+    def delete(self, path: str) -> None:
+        try:
+            with self._tree.parent(path) as (directory, name):
+                os.unlink(name, dir_fd=directory)
+        except OSError as error:
+            # macOS answers EPERM for a directory, which is no file of this store.
+            if error.errno not in ABSENT and self.stat(path) is not None:
+                raise
+
+    def delete_tree(self, path: str) -> int:
+        file = self.stat(path)
+        freed = file.size if file else sum(below.size for below in self.list(f"{path}/"))
+        self.delete(path)
+        with suppress_absent(), self._tree.parent(path) as (directory, name):
+            shutil.rmtree(name, dir_fd=directory)
+        return freed
+
+    def sweep(self, before: datetime) -> int:
+        """Remove scratch files that a dead process left, last written `before`; how many."""
+        removed = 0
+        with os.scandir(self._scratch) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # just finished
+                    if entry.stat(follow_symlinks=False).st_mtime < before.timestamp():
+                        os.unlink(entry.name, dir_fd=self._scratch)
+                        removed += 1
+        return removed
+
+    def flush(self) -> None:
+        # One at a time: whoever comes meanwhile must not return before this sync has ended, for it
+        # may be carrying their files. Many callers thus share one sync.
+        with self._flushing:
+            with self._noting:
+                paths, self._unsynced = self._unsynced, set()
+            try:
+                self._sync(paths)
+            except OSError:
+                with self._noting:
+                    self._unsynced = None
+                raise
+
+    def close(self) -> None:
+        """Give back the descriptors; the store cannot be used afterwards."""
+        scratch, self._scratch = self._scratch, -1
+        if scratch >= 0:
+            os.close(scratch)
+        self._tree.close()
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # it could not be opened
+            self.close()
+
+    def _status(self, path: str) -> os.stat_result | None:
+        with suppress_absent(), self._tree.parent(path) as (directory, name):
+            return os.stat(name, dir_fd=directory, follow_symlinks=False)
+        return None
+
+    def _sizes(self, siblings: Sequence[str]) -> dict[str, int]:
+        names = {path: split(path)[-1] for path in siblings}
+        found: dict[str, int] = {}
+        with suppress_absent(), self._tree.parent(siblings[0]) as (directory, _):
+            for path, name in names.items():
+                with suppress_absent():
+                    status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode):
+                        found[path] = status.st_size
+        return found
+
+    def _open(self, path: str) -> int:
+        try:
+            return self._tree.open_file(path, os.O_RDONLY)
+        except OSError as error:
+            if error.errno in ABSENT:
+                raise NotFound("file_missing", path=shown(path)) from None
+            raise
+
+    def _walk(self, fd: int, above: str, beginning: str) -> Iterator[Stat]:
+        """Files below the open directory `fd` (closed at the end), in the order of whole paths."""
+        try:
+            with os.scandir(fd) as entries:
+                found = [(_sort_key(entry), entry) for entry in entries]
+            for key, entry in sorted(found, key=lambda pair: pair[0]):
+                if not entry.name.startswith(beginning) or (not above and entry.name == SCRATCH):
+                    continue
+                if key.endswith("/"):
+                    yield from self._below(fd, above, entry.name)
+                elif entry.is_file(follow_symlinks=False):
+                    with suppress(FileNotFoundError):
+                        yield _stat(above + entry.name, entry.stat(follow_symlinks=False))
+        finally:
+            os.close(fd)
+
+    def _below(self, fd: int, above: str, name: str) -> Iterator[Stat]:
+        with suppress_absent():
+            below = os.open(name, DIRECTORY, dir_fd=fd)
+            yield from self._walk(below, f"{above}{name}/", "")
+
+    def _scratch_file(self) -> tuple[str, int]:
+        name = os.urandom(12).hex()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        return name, os.open(name, flags, 0o600, dir_fd=self._scratch)
+
+    def _drop_scratch(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._scratch)
+
+    def _give_name(self, scratch: str, path: str) -> None:
+        with self._tree.parent(path, make=True) as (directory, name):
+            os.rename(scratch, name, src_dir_fd=self._scratch, dst_dir_fd=directory)
+        with self._noting:
+            if self._unsynced is not None:
+                self._unsynced.add(path)
+                if len(self._unsynced) > _FEW:
+                    self._unsynced = None
+
+    def _sync(self, paths: set[str] | None) -> None:
+        if paths is None:
+            _sync_file_system(self._scratch)
+        elif paths:
+            self._tree.sync(paths)
+
+
+class _FileSink:
+    """A scratch file that gets its name when it is whole."""
+
+    def __init__(
+        self, store: DirectoryStore, path: str, sha256: str | None, modified: datetime | None
+    ) -> None:
+        self._store = store
+        self._path = path
+        self._want = sha256
+        self._hash = hashlib.sha256() if sha256 is not None else None
+        self._modified = modified
+        with explained(path):
+            self._name, self._fd = store._scratch_file()
+
+    def write(self, data: bytes | bytearray | memoryview, /) -> None:
+        if self._hash is not None:
+            self._hash.update(data)
+        with explained(self._path):
+            written = os.write(self._fd, data)
+            while written < len(data):
+                written += os.write(self._fd, memoryview(data)[written:])
+
+    def commit(self) -> Stat:
+        try:
+            self._verify()
+            if self._modified is not None:
+                when = round(self._modified.timestamp() * 1e9)
+                os.utime(self._fd, ns=(when, when))
+            found = _stat(self._path, os.fstat(self._fd))
+            with explained(self._path):
+                self._store._give_name(self._name, self._path)
+        except BaseException:
+            self.abort()
+            raise
+        self._close()
+        return found
+
+    def abort(self) -> None:
+        if self._close():
+            self._store._drop_scratch(self._name)
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # it could not be opened
+            self.abort()
+
+    def _verify(self) -> None:
+        got = self._hash.hexdigest() if self._hash is not None else None
+        if got != self._want:
+            raise Invalid("blob_digest", want=self._want, got=got)
+
+    def _close(self) -> bool:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+        return fd >= 0
+
+
+def _sort_key(entry: os.DirEntry[str]) -> str:
+    """A directory sorts where the paths below it do: `a-b` comes before `a/b`."""
+    return entry.name + "/" if entry.is_dir(follow_symlinks=False) else entry.name
+
+
+def _stat(path: str, found: os.stat_result) -> Stat:
+    modified = datetime.fromtimestamp(found.st_mtime, UTC)
+    return Stat(path=path, size=found.st_size, modified=modified)
+
+
+def _sync_file_system(fd: int) -> None:
+    """Everything in the file system of `fd`; where the system has no such call, in all of them."""
+    import ctypes  # noqa: PLC0415 - 2 MB that most servers never need
+
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "syncfs"):
+        os.sync()
+    elif library.syncfs(fd) != 0:
+        failed = ctypes.get_errno()
+        raise OSError(failed, os.strerror(failed))

@@ -1,0 +1,130 @@
+"""A store in memory, for tests of ours and of users; it keeps every promise of the plug but one:
+nothing in it outlives the process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+
+from paddlecloud.model.errors import Conflict, Invalid, NotFound
+from paddlecloud.stores.base import Reader, Stat, pour
+from paddlecloud.stores.tree import shown, split
+
+Clock = Callable[[], datetime]
+
+
+def create(settings: Mapping[str, object]) -> MemoryStore:
+    return MemoryStore()
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class MemoryStore:
+    def __init__(self, *, clock: Clock = _utc_now) -> None:
+        self._clock = clock
+        self._files: dict[str, tuple[Stat, bytes]] = {}
+        self._lock = threading.Lock()
+
+    def list(self, prefix: str = "") -> Iterator[Stat]:
+        above = prefix.rpartition("/")[0]
+        if above:
+            split(above)
+        with self._lock:
+            return iter([self._files[p][0] for p in sorted(self._files) if p.startswith(prefix)])
+
+    def stat(self, path: str) -> Stat | None:
+        split(path)
+        found = self._files.get(path)
+        return found[0] if found else None
+
+    def sizes(self, paths: Iterable[str]) -> dict[str, int]:
+        return {path: found.size for path in paths if (found := self.stat(path)) is not None}
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> Reader:
+        split(path)
+        found = self._files.get(path)
+        if found is None:
+            raise NotFound("file_missing", path=shown(path))
+        stat, data = found
+        piece = io.BytesIO(data[offset:] if length is None else data[offset : offset + length])
+        return Reader(stat, len(piece.getbuffer()), piece.read, piece.close)
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        with self.read(path, offset, length) as reader:
+            return b"".join(reader)
+
+    def write(
+        self,
+        path: str,
+        chunks: Iterable[bytes],
+        *,
+        sha256: str | None = None,
+        modified: datetime | None = None,
+    ) -> Stat:
+        return pour(self.open_write(path, sha256=sha256, modified=modified), chunks)
+
+    def open_write(
+        self, path: str, *, sha256: str | None = None, modified: datetime | None = None
+    ) -> _MemorySink:
+        split(path)
+        return _MemorySink(self, path, sha256, modified)
+
+    def delete(self, path: str) -> None:
+        split(path)
+        with self._lock:
+            self._files.pop(path, None)
+
+    def delete_tree(self, path: str) -> int:
+        split(path)
+        with self._lock:
+            gone = [p for p in self._files if p == path or p.startswith(f"{path}/")]
+            return sum(self._files.pop(p)[0].size for p in gone)
+
+    def flush(self) -> None:
+        """There is nothing behind the memory to flush to."""
+
+    def _keep(self, path: str, data: bytes, modified: datetime | None) -> Stat:
+        stat = Stat(path=path, size=len(data), modified=modified or self._clock())
+        with self._lock:
+            self._refuse_below_file(path)
+            self._files[path] = (stat, data)
+        return stat
+
+    def _refuse_below_file(self, path: str) -> None:
+        names = path.split("/")
+        above = ("/".join(names[:depth]) for depth in range(1, len(names)))
+        below = f"{path}/"
+        if any(p in self._files for p in above) or any(p.startswith(below) for p in self._files):
+            raise Conflict("store_path_taken", path=shown(path))
+
+
+class _MemorySink:
+    def __init__(
+        self, store: MemoryStore, path: str, sha256: str | None, modified: datetime | None
+    ) -> None:
+        self._store = store
+        self._path = path
+        self._want = sha256
+        self._modified = modified
+        self._data: bytearray | None = bytearray()
+
+    def write(self, data: bytes | bytearray | memoryview, /) -> None:
+        if self._data is None:
+            raise ValueError("the file was committed or aborted")
+        self._data += data
+
+    def commit(self) -> Stat:
+        data, self._data = bytes(self._data or b""), None
+        got = hashlib.sha256(data).hexdigest()
+        if self._want is not None and got != self._want:
+            raise Invalid("blob_digest", want=self._want, got=got)
+        return self._store._keep(self._path, data, self._modified)
+
+    def abort(self) -> None:
+        self._data = None

@@ -1,0 +1,27 @@
+"""A real disk of a few mebibytes that a test can fill: a tmpfs, which needs the right to mount."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def small_disk(place: Path, *, size: str) -> Iterator[Path]:
+    """An empty file system of `size` at `place`; skips the test where mounting is not allowed."""
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(place)]
+    try:
+        done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("no mount command: a full disk cannot be made here")
+    if done.returncode != 0:
+        pytest.skip(f"mounting a small disk is not allowed here: {done.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)

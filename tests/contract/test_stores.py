@@ -1,0 +1,473 @@
+"""Every promise of the store plug, against every kind of store that is found in the package."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddlecloud.model.errors import ConfigError, Conflict, Invalid, NotFound, StorageFull
+from paddlecloud.stores import CanLocalPath, CanRange, Store, create, kinds
+from paddlecloud.stores.directory import DirectoryStore
+from paddlecloud.stores.memory import MemoryStore
+from paddlecloud.stores.pack import PackReceiver
+from tests.contract.disk import small_disk
+
+HOSTILE = [
+    "",
+    "/",
+    "/etc/passwd",
+    "..",
+    "../x",
+    "a/../../x",
+    "a/..",
+    "./a",
+    "a/./b",
+    "a//b",
+    "a/",
+    "a\\b",
+    "a\0b",
+    "c:/x",
+    "x" * 256,
+    "/".join(["x" * 100] * 50),
+    "half a pair \ud800",
+    ".tmp/x",
+]
+
+
+@pytest.fixture(params=kinds())
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return create(request.param, {"root": str(tmp_path / "store")})
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[DirectoryStore]:
+    opened = DirectoryStore(tmp_path / "store")
+    yield opened
+    opened.close()
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def paths(store: Store, prefix: str = "") -> list[str]:
+    return [found.path for found in store.list(prefix)]
+
+
+def content(store: Store, path: str) -> bytes:
+    return b"".join(store.read(path))
+
+
+def test_what_is_written_is_read(store: Store) -> None:
+    when = datetime(2020, 5, 17, 10, 16, 9, tzinfo=UTC)
+    written = store.write("a/b/c", [b"one ", b"", b"two"], modified=when)
+    assert (written.path, written.size, written.modified) == ("a/b/c", 7, when)
+    assert store.stat("a/b/c") == written
+    assert content(store, "a/b/c") == b"one two"
+
+
+def test_a_write_without_a_time_is_dated_now(store: Store) -> None:
+    modified = store.write("x", [b"1"]).modified
+    assert modified.tzinfo is not None
+    assert abs(datetime.now(UTC) - modified) < timedelta(minutes=5)
+
+
+def test_an_empty_file_exists(store: Store) -> None:
+    store.write("empty", [])
+    found = store.stat("empty")
+    assert found is not None
+    assert found.size == 0
+    assert content(store, "empty") == b""
+
+
+def test_a_write_replaces_the_file(store: Store) -> None:
+    store.write("x", [b"old and long"])
+    store.write("x", [b"new"])
+    assert content(store, "x") == b"new"
+    assert paths(store) == ["x"]
+
+
+def test_a_reader_keeps_the_file_it_opened(store: Store) -> None:
+    store.write("x", [b"old"])
+    reader = store.read("x")
+    store.write("x", [b"new"])
+    assert b"".join(reader) == b"old"
+
+
+@pytest.mark.parametrize(
+    ("offset", "length", "want"),
+    [
+        (0, None, b"0123456789"),
+        (3, None, b"3456789"),
+        (3, 4, b"3456"),
+        (8, 100, b"89"),
+        (10, None, b""),
+        (99, 5, b""),
+        (0, 0, b""),
+    ],
+)
+def test_a_part_is_read(store: Store, offset: int, length: int | None, want: bytes) -> None:
+    store.write("x", [b"0123456789"])
+    with store.read("x", offset, length) as reader:
+        assert reader.length == len(want)
+        assert reader.stat.size == 10
+        assert b"".join(reader) == want
+    if isinstance(store, CanRange) and length is not None:
+        assert store.read_range("x", offset, length) == want
+
+
+def test_a_large_file_comes_in_pieces(store: Store) -> None:
+    data = os.urandom(1_000_003)
+    store.write("x", [data[:400_000], data[400_000:]], sha256=sha256(data))
+    pieces = list(store.read("x"))
+    assert len(pieces) > 1
+    assert b"".join(pieces) == data
+
+
+def test_what_is_missing(store: Store) -> None:
+    store.write("dir/file", [b"x"])
+    for path in ("nothing", "dir", "dir/nothing", "dir/file/below"):
+        assert store.stat(path) is None
+        with pytest.raises(NotFound, match=path):
+            store.read(path)
+        store.delete(path)
+        assert store.delete_tree("nothing") == 0
+    assert paths(store) == ["dir/file"]
+
+
+def test_a_list_is_sorted_by_whole_path(store: Store) -> None:
+    names = ["a/b", "a-b", "a", "b/c/d", "b/c.txt", "b/c/a", "é/ü", "z"]
+    names.remove("a")
+    for name in names:
+        store.write(name, [name.encode()])
+    assert paths(store) == sorted(names)
+    assert paths(store, "b/") == ["b/c.txt", "b/c/a", "b/c/d"]
+    assert paths(store, "b/c") == ["b/c.txt", "b/c/a", "b/c/d"]
+    assert paths(store, "b/c/") == ["b/c/a", "b/c/d"]
+    assert paths(store, "a") == ["a-b", "a/b"]
+    assert paths(store, "nothing/") == []
+    assert paths(store, "z/") == []
+
+
+def test_sizes_of_many(store: Store) -> None:
+    want = {f"d{n % 3}/f{n}": n for n in range(10)}
+    for path, size in want.items():
+        store.write(path, [b"x" * size])
+    assert store.sizes([*want, "d0/none", "none/none", "d1"]) == want
+    assert store.sizes([]) == {}
+    with pytest.raises(Invalid):
+        store.sizes(["d0/f0", "d0/.."])
+
+
+def test_delete(store: Store) -> None:
+    store.write("a/b", [b"12"])
+    store.write("a/c", [b"345"])
+    store.delete("a/b")
+    store.delete("a/b")
+    assert paths(store) == ["a/c"]
+
+
+def test_delete_tree_tells_what_it_freed(store: Store) -> None:
+    for path in ("j/1", "j/d/2", "jj/3", "f"):
+        store.write(path, [b"12345"])
+    assert store.delete_tree("j") == 10
+    assert store.delete_tree("j") == 0
+    assert store.delete_tree("f") == 5
+    assert paths(store) == ["jj/3"]
+    store.write("j/1", [b"again"])
+    assert paths(store, "j/") == ["j/1"]
+
+
+def test_a_wrong_digest_leaves_what_was_there(store: Store) -> None:
+    store.write("x", [b"good"], sha256=sha256(b"good"))
+    with pytest.raises(Invalid) as caught:
+        store.write("x", [b"bad"], sha256=sha256(b"good"))
+    assert caught.value.code == "blob_digest"
+    assert content(store, "x") == b"good"
+
+
+def test_nothing_shows_before_commit_nor_after_abort(store: Store) -> None:
+    sink = store.open_write("x")
+    sink.write(b"half")
+    assert paths(store) == []
+    assert store.stat("x") is None
+    sink.abort()
+    sink.abort()
+    assert paths(store) == []
+    done = store.open_write("x")
+    done.write(memoryview(b"whole"))
+    assert done.commit().size == 5
+    done.abort()
+    assert content(store, "x") == b"whole"
+
+
+def test_a_source_that_breaks_leaves_nothing(store: Store) -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"half"
+        raise ConnectionError("gone")
+
+    with pytest.raises(ConnectionError):
+        store.write("x", broken())
+    assert paths(store) == []
+
+
+@pytest.mark.parametrize(("first", "second"), [("a", "a/b"), ("a/b", "a"), ("a", "a/b/c")])
+def test_a_name_is_a_file_or_a_directory(store: Store, first: str, second: str) -> None:
+    store.write(first, [b"1"])
+    with pytest.raises(Conflict) as caught:
+        store.write(second, [b"2"])
+    assert caught.value.code == "store_path_taken"
+    assert paths(store) == [first]
+    assert content(store, first) == b"1"
+
+
+@pytest.mark.parametrize("path", HOSTILE)
+def test_a_hostile_path_is_refused(store: Store, path: str) -> None:
+    calls = [
+        lambda: store.stat(path),
+        lambda: store.sizes([path]),
+        lambda: store.read(path),
+        lambda: store.write(path, [b"x"]),
+        lambda: store.open_write(path),
+        lambda: store.delete(path),
+        lambda: store.delete_tree(path),
+    ]
+    for call in calls:
+        with pytest.raises(Invalid) as caught:
+            call()
+        assert caught.value.code == "path_unsafe"
+        str(caught.value.params["path"]).encode()
+    assert paths(store) == []
+
+
+@pytest.mark.parametrize("prefix", ["../", "/etc/", "a/../", "..//", "a\0/b", "\ud800/"])
+def test_a_hostile_prefix_is_refused(store: Store, prefix: str) -> None:
+    with pytest.raises(Invalid):
+        list(store.list(prefix))
+
+
+def test_names_of_any_language_and_shape(store: Store) -> None:
+    names = ["张三/模型 1.pt", "a\nb", "-rf", "@LR_DECAY_COUNTER@", "..hidden", "raw \udcff byte"]
+    for name in names:
+        store.write(name, [name.encode("utf-8", "surrogateescape")])
+    assert paths(store) == sorted(names)
+    assert content(store, "张三/模型 1.pt") == "张三/模型 1.pt".encode()
+
+
+def test_many_threads_write_one_path(store: Store) -> None:
+    texts = [bytes([65 + n]) * 50_000 for n in range(8)]
+    threads = [threading.Thread(target=store.write, args=("x", [text])) for text in texts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert content(store, "x") in texts
+    assert paths(store) == ["x"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 40])
+def test_flush_keeps_everything(store: Store, count: int) -> None:
+    for n in range(count):
+        store.write(f"d{n % 3}/{n}", [b"x"])
+    if count:
+        store.delete("d0/0")
+    store.flush()
+    store.flush()
+    assert len(paths(store)) == max(0, count - 1)
+
+
+def test_an_unknown_kind_is_named(tmp_path: Path) -> None:
+    for kind in ("floppy", "base", "../x", ""):
+        with pytest.raises(ConfigError, match="directory, memory"):
+            create(kind, {})
+    with pytest.raises(ConfigError, match="root"):
+        create("directory", {})
+
+
+def test_memory_takes_its_time_from_its_clock() -> None:
+    when = datetime(2020, 1, 1, tzinfo=UTC)
+    assert MemoryStore(clock=lambda: when).write("x", []).modified == when
+
+
+# -- the directory alone -----------------------------------------------------------------------
+
+
+def test_only_the_owner_can_read(directory: DirectoryStore) -> None:
+    directory.write("users/u/file", [b"x"])
+    for path in [directory.root, *directory.root.rglob("*")]:
+        want = 0o700 if path.is_dir() else 0o600
+        assert stat.S_IMODE(path.stat().st_mode) == want, path
+
+
+def test_a_local_path_is_where_the_bytes_are(directory: DirectoryStore) -> None:
+    directory.write("blobs/ab/x", [b"x"])
+    assert isinstance(directory, CanLocalPath)
+    file = directory.local_path("blobs/ab/x")
+    assert file is not None
+    assert file.read_bytes() == b"x"
+    assert directory.local_path("blobs") == directory.root / "blobs"
+    assert directory.local_path("blobs/ab/y") is None
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"secret")
+    return outside
+
+
+def test_a_link_in_the_tree_leads_nowhere(directory: DirectoryStore, outside: Path) -> None:
+    directory.write("d/file", [b"x"])
+    (directory.root / "d/way").symlink_to(outside)
+    (directory.root / "d/leaf").symlink_to(outside / "secret")
+    assert paths(directory) == ["d/file"]
+    for path in ("d/way/secret", "d/leaf"):
+        assert directory.stat(path) is None
+        assert directory.local_path(path) is None
+        assert directory.sizes([path]) == {}
+        with pytest.raises(NotFound):
+            directory.read(path)
+    with pytest.raises(Conflict):
+        directory.write("d/way/new", [b"x"])
+    directory.write("d/leaf", [b"mine"])
+    directory.delete("d/way/secret")
+    assert directory.delete_tree("d") == 5
+    assert [path.name for path in outside.iterdir()] == ["secret"]
+    assert (outside / "secret").read_bytes() == b"secret"
+
+
+def test_a_pipe_in_the_tree_is_no_file(directory: DirectoryStore) -> None:
+    directory.write("d/file", [b"x"])
+    os.mkfifo(directory.root / "d/pipe")
+    assert paths(directory) == ["d/file"]
+    with pytest.raises(NotFound):
+        directory.read("d/pipe")
+
+
+def test_sweep_removes_what_a_dead_process_left(directory: DirectoryStore) -> None:
+    old = directory.open_write("x")
+    old.write(b"half")
+    left = next((directory.root / ".tmp").iterdir())
+    os.utime(left, (1_000_000, 1_000_000))
+    young = directory.open_write("y")
+    assert directory.sweep(datetime.fromtimestamp(2_000_000, UTC)) == 1
+    assert len(list((directory.root / ".tmp").iterdir())) == 1
+    old.abort()
+    assert young.commit().size == 0
+
+
+def test_descriptors_do_not_leak(directory: DirectoryStore) -> None:
+    directory.write("a/b", [b"x" * 10])
+    before = len(os.listdir("/dev/fd"))
+    for _ in range(50):
+        directory.write("a/b", [b"x" * 10])
+        directory.read("a/b")
+        next(iter(directory.list("a/")))
+        directory.open_write("a/c").write(b"1")
+        directory.stat("a/x/y")
+    directory.flush()
+    assert len(os.listdir("/dev/fd")) == before
+    assert list((directory.root / ".tmp").iterdir()) == []
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", size="1m") as place:
+        store = DirectoryStore(place)
+        store.write("kept", [b"x" * 100_000])
+        with pytest.raises(StorageFull) as caught:
+            store.write("big", [b"y" * 300_000] * 4)
+        assert caught.value.code == "store_full"
+        assert paths(store) == ["kept"]
+        assert list((place / ".tmp").iterdir()) == []
+        assert content(store, "kept") == b"x" * 100_000
+        store.write("big", [b"y" * 300_000])
+        assert paths(store) == ["big", "kept"]
+        store.close()
+
+
+# -- the pack stream ---------------------------------------------------------------------------
+
+
+def record(data: bytes, *, digest: bytes | None = None, length: int | None = None) -> bytes:
+    size = len(data) if length is None else length
+    return (digest or hashlib.sha256(data).digest()) + size.to_bytes(8, "big") + data
+
+
+def receiver(store: Store) -> PackReceiver:
+    return PackReceiver(lambda sha256, size: store.open_write(f"blobs/{sha256[:2]}/{sha256}"))
+
+
+def blobs(store: Store) -> set[bytes]:
+    return {content(store, path) for path in paths(store, "blobs/")}
+
+
+@given(st.data())
+def test_a_pack_cut_anywhere_is_the_same_pack(data: st.DataObject) -> None:
+    files = data.draw(st.lists(st.binary(max_size=300), max_size=8))
+    stream = b"".join(record(file) for file in files)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
+    store = MemoryStore()
+    receive = receiver(store)
+    for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        receive.feed(stream[begin:end])
+    assert receive.finish() == len(files)
+    assert receive.bytes == sum(map(len, files))
+    assert blobs(store) == set(files)
+
+
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=4), st.data())
+def test_a_pack_that_ends_early_keeps_whole_files_only(
+    files: list[bytes], data: st.DataObject
+) -> None:
+    stream = b"".join(record(file) for file in files)
+    ends = {sum(40 + len(f) for f in files[:n]) for n in range(len(files) + 1)}
+    cut = data.draw(st.integers(0, len(stream)).filter(lambda n: n not in ends))
+    store = MemoryStore()
+    receive = receiver(store)
+    receive.feed(stream[:cut])
+    with pytest.raises(Invalid) as caught:
+        receive.finish()
+    assert caught.value.code == "pack_malformed"
+    assert blobs(store) <= set(files)
+
+
+def test_a_pack_with_a_wrong_digest(store: Store) -> None:
+    receive = receiver(store)
+    with pytest.raises(Invalid) as caught:
+        receive.feed(record(b"good") + record(b"bad", digest=b"\1" * 32) + record(b"after"))
+    assert caught.value.code == "blob_digest"
+    assert blobs(store) == {b"good"}
+
+
+def test_a_pack_with_an_absurd_length(store: Store) -> None:
+    with pytest.raises(Invalid) as caught:
+        receiver(store).feed(record(b"", length=2**64 - 1))
+    assert caught.value.code == "pack_malformed"
+    assert paths(store) == []
+
+
+def test_a_pack_skips_what_is_here_already() -> None:
+    receive = PackReceiver(lambda sha256, size: None)
+    receive.feed(record(b"one") + record(b"two"))
+    assert (receive.finish(), receive.bytes) == (2, 0)
+
+
+def test_a_pack_on_a_full_disk(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", size="1m") as place:
+        store = DirectoryStore(place)
+        receive = receiver(store)
+        with pytest.raises(StorageFull):
+            receive.feed(record(b"small") + record(b"z" * 2_000_000))
+        assert blobs(store) == {b"small"}
+        assert list((place / ".tmp").iterdir()) == []
+        store.close()
