@@ -26,7 +26,7 @@ PIPE_CLOSED = 141
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    out = Output(language(os.environ), os.environ)
+    out = Output(language({}, os.environ), os.environ)
     try:
         _speak_utf8()
         code = run(words, out, os.environ)
@@ -132,13 +132,13 @@ def _crashed(error: Exception, out: Output, environ: Mapping[str, str]) -> int:
 
 
 def _save(details: str, environ: Mapping[str, str]) -> str:
-    home = environ.get("PADDLECLOUD_HOME") or os.path.expanduser("~/.paddlecloud")  # noqa: PTH111 - pathlib may be what broke
-    folder = os.path.join(home, "cache")
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    path = os.path.join(folder, "last-error.txt")
-    with open(path, "w", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - as above
-        file.write(details)
-    return path
+    from pathlib import Path  # noqa: PLC0415 - only a mistake of ours pays for it
+
+    home = environ.get("PADDLECLOUD_HOME") or "~/.paddlecloud"
+    path = Path(home).expanduser() / "cache" / "last-error.txt"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.write_text(details, encoding="utf-8", errors="replace")
+    return str(path)
 
 
 def _forget_stdout() -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Args = dict[str, Any]
     Run = Callable[[Args, Context], int]
 
-#: What an option takes: nothing, one text, one whole number, 0 or 1, or a text each time it is given.
+#: What an option takes: nothing, a text, a whole number, 0 or 1, or a text each time it is given.
 FLAG, TEXT, NUMBER, BOOL, LIST = "flag", "text", "number", "bool", "list"
 
 
@@ -138,9 +138,7 @@ def _start(option: Option) -> object:
     return [] if option.kind == LIST else option.default
 
 
-def _take_option(
-    command: Command, args: Args, seen: set[str], word: str, rest: list[str]
-) -> None:
+def _take_option(command: Command, args: Args, seen: set[str], word: str, rest: list[str]) -> None:
     spelling, equals, value = word.partition("=")
     option = _find(command, spelling)
     if option is None and not word.startswith("--") and len(word) > 2:

@@ -159,12 +159,8 @@ def size(count: int) -> str:
     """Bytes in words: 17 B, 1.5 MiB."""
     if count < 1024:
         return f"{count} B"
-    amount = float(count)
-    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
-        amount /= 1024
-        if amount < 1024:
-            break
-    return f"{amount:.1f} {unit}"
+    power = min(5, (count.bit_length() - 1) // 10)
+    return f"{count / 1024**power:.1f} {'KMGTP'[power - 1]}iB"
 
 
 def _aligned(

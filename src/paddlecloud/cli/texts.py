@@ -78,7 +78,10 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "more_jobs": ("there are more; --all shows every job", "还有更多任务，--all 显示全部"),
     "no_files": ("no files under {prefix}", "{prefix} 下没有文件"),
-    "downloaded": ("{count} files, {size}, in {directory}", "{count} 个文件，共 {size}，已保存到 {directory}"),
+    "downloaded": (
+        "{count} files, {size}, in {directory}",
+        "{count} 个文件，共 {size}，已保存到 {directory}",
+    ),
     "collected": ("deleted {jobs} jobs, {size}", "已清理 {jobs} 个任务，共 {size}"),
     # -- configuration and doctor ------------------------------------------------------------
     "link_configuration": ("configuration", "配置"),

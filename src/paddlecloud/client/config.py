@@ -155,8 +155,7 @@ def _home(flags: Mapping[str, str], environ: Mapping[str, str]) -> Value:
         (environ.get("PADDLECLOUD_HOME"), "PADDLECLOUD_HOME", 2),
     ):
         if text:
-            expanded = person + text[1:] if text == "~" or text.startswith("~/") else text
-            return Value(_absolute(expanded), origin, rank)
+            return Value(_absolute(_expanded(text, person)), origin, rank)
     return Value(f"{person}/.paddlecloud", "default", 0)
 
 
@@ -165,8 +164,13 @@ def _person_home(environ: Mapping[str, str]) -> str:
     return given or os.path.expanduser("~")  # noqa: PTH111 - importing pathlib costs 15 ms
 
 
+def _expanded(path: str, person: str) -> str:
+    """A shell leaves the `~` of `--config=~/x` alone."""
+    return person + path[1:] if path == "~" or path.startswith("~/") else path
+
+
 def _absolute(path: str) -> str:
-    # The embedded server and the agent work elsewhere: a relative home would be another place there.
+    # The embedded server works in another directory: a relative home would mean another place.
     return os.path.abspath(path)  # noqa: PTH100 - importing pathlib costs 15 ms
 
 
@@ -192,14 +196,14 @@ def _candidates(
     flags: Mapping[str, str], environ: Mapping[str, str], home: str
 ) -> Iterator[tuple[str, str]]:
     """Where the file may be, and who insists on it; an explicit wish is the only candidate."""
+    person = _person_home(environ)
     for text, origin in (
         (flags.get("config"), "--config"),
         (environ.get("PADDLECLOUD_CONFIG"), "PADDLECLOUD_CONFIG"),
     ):
         if text:
-            yield text, origin
+            yield _expanded(text, person), origin
             return
-    person = _person_home(environ)
     yield f"{home}/client.conf", ""
     yield f"{person}/bin/paddlecloud/conf/client.conf", ""
     yield f"{person}/bin/paddlecloud/client.conf", ""
@@ -237,7 +241,7 @@ def _decode(data: bytes, path: str) -> str:
 
 
 class _Item:
-    """One line with meaning: a section (no key), or a key with the place of its value in the line."""
+    """A line with meaning: a section (no key), or a key with the place of its value in it."""
 
     __slots__ = ("end", "key", "start", "value")
 
@@ -339,10 +343,10 @@ def _pick(
 ) -> Value:
     """The value of highest rank; an empty one counts as not given."""
     flag, variable, default = _SETTINGS[name]
-    if flag and flags.get(flag):
-        return Value(flags[flag].strip(), f"--{flag}", 3)
-    if variable and environ.get(variable):
-        return Value(environ[variable].strip(), variable, 2)
+    if given := flags.get(flag, "").strip():
+        return Value(given, f"--{flag}", 3)
+    if given := environ.get(variable, "").strip():
+        return Value(given, variable, 2)
     text, line = entries.get(name, ("", 0))
     return Value(text, f"{path}:{line}", 1) if text else Value(default, "default", 0)
 
@@ -398,23 +402,28 @@ _CHECKS = {
 def _split_host(value: Value) -> tuple[str, str, str]:
     """Scheme, host and port of what may be a name, an address, `name:port` or a URL."""
     scheme, slashes, rest = value.text.rpartition("://")
-    host, port = rest.removesuffix("/"), ""
-    if host.startswith("["):
-        host, _, port = host[1:].partition("]")
-        sound = ":" in host and (not port or port.startswith(":"))
-        port = port[1:]
-    else:
-        if host.count(":") == 1:
-            host, _, port = host.partition(":")
-        sound = not host.endswith(":")
+    host, colon, port = _split_port(rest.removesuffix("/"))
+    known = not slashes or scheme.lower() in ("http", "https")
     odd = any(letter in "/@?#[]\\" or letter.isspace() for letter in host)
-    if slashes and scheme.lower() not in ("http", "https"):
-        sound = False
-    if not (sound and host and host.isprintable()) or odd:
+    if not (known and host and host.isprintable()) or odd or (colon and not port):
         raise ConfigError("config_host", origin=value.origin, value=value.text)
     if port:
         _check_port("", Value(port, value.origin, value.rank))
     return scheme.lower(), host, port
+
+
+def _split_port(text: str) -> tuple[str, str, str]:
+    """Host, colon and port; no host if the text cannot be read."""
+    if text.startswith("["):
+        host, closed, rest = text[1:].partition("]")
+        sound = closed and not host.strip(_IPV6) and rest[:1] in ("", ":")
+        return (host, rest[:1], rest[1:]) if sound else ("", "", "")
+    if text.count(":") > 1:
+        return (text if not text.strip(_IPV6) else "", "", "")
+    return text.partition(":")
+
+
+_IPV6 = "0123456789abcdefABCDEF:."
 
 
 def _join_address(values: dict[str, Value]) -> list[ConfigError]:

@@ -413,15 +413,9 @@ class _Cache:
         try:
             with open(self._path, encoding="utf-8") as file:
                 header, *lines = file.read().split("\n")
+            return dict(map(_cached, lines)) if header == _CACHE_HEADER else {}
         except (OSError, ValueError):
             return {}
-        if header != _CACHE_HEADER:
-            return {}
-        known: dict[str, tuple[Stamp, str]] = {}
-        for line in lines:
-            size, mtime, ctime, inode, sha256, path = line.split(" ", 5)
-            known[path] = ((int(size), int(mtime), int(ctime), int(inode)), sha256)
-        return known
 
     def _write(self, text: str) -> None:
         os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
@@ -434,6 +428,11 @@ class _Cache:
         except OSError:
             os.unlink(part)
             raise
+
+
+def _cached(line: str) -> tuple[str, tuple[Stamp, str]]:
+    size, mtime, ctime, inode, sha256, path = line.split(" ", 5)
+    return path, ((int(size), int(mtime), int(ctime), int(inode)), sha256)
 
 
 # -- packing -----------------------------------------------------------------------------------
@@ -523,6 +522,8 @@ def _rename(part: str, final: str) -> None:
 def _make_directory(target: str, path: str) -> None:
     try:
         os.makedirs(target, exist_ok=True)
+    except FileExistsError:
+        raise Conflict("download_name_twice", path=_shown(path)) from None
     except OSError as error:
         raise _cannot_write(path, error) from None
 
@@ -537,6 +538,8 @@ class _Writer:
         self._path = path
         try:
             self._fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
+        except FileExistsError:
+            raise Conflict("download_name_twice", path=_shown(path)) from None
         except OSError as error:
             raise _cannot_write(path, error) from None
 
@@ -558,8 +561,6 @@ _BINARY: int = getattr(os, "O_BINARY", 0)  # Windows would change the line ends
 def _cannot_write(path: str, error: OSError) -> PaddleCloudError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Conflict("download_full", path=_shown(path))
-    if isinstance(error, FileExistsError):
-        return Conflict("download_name_twice", path=_shown(path))
     return Invalid("download_failed", path=_shown(path), reason=error.strerror or str(error))
 
 

@@ -7,12 +7,12 @@ use: `query_job` must not pay for them.
 
 from __future__ import annotations
 
+import os
 from time import monotonic, sleep
 
 from paddlecloud.client.http import TIMEOUT
 from paddlecloud.client.transport import Endpoint, Transport
-from paddlecloud.model.errors import Invalid, Retry, Unreachable
-from paddlecloud.model.signing import quote
+from paddlecloud.model.errors import ConfigError, Invalid, Retry, Unreachable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,9 +86,11 @@ class Client:
         note: Note | None = None,
         trace: Callable[[str], None] | None = None,
     ) -> None:
+        #: The environment of the person: what a private server and its jobs may take from it.
+        self.environ: Mapping[str, str] = os.environ
         if config is None or isinstance(config, str):
             given = {"config": config, "host": host, "port": port, "ak": ak, "sk": sk}
-            config = _resolve(given)
+            config = _resolve(given, self.environ)
         self.config = config
         self._note = note
         self.transport = Transport(self._find, config.lang, trace)
@@ -102,7 +104,7 @@ class Client:
         """
         from paddlecloud.client import submission  # noqa: PLC0415 - only submitting needs it
 
-        answer = submission.submit(self.transport, self.config, parameters)
+        answer = submission.submit(self, parameters)
         return Job({**answer["job"], "notes": answer["notes"]})
 
     def query_job(self, job_id: str) -> Job:
@@ -139,9 +141,7 @@ class Client:
         for job in self.changes(job_id, timeout):
             if job.final:
                 return job
-        raise Retry(
-            "wait_timeout", job_id=job_id, state=job.state if job else "?", seconds=timeout
-        )
+        raise Retry("wait_timeout", job_id=job_id, state=job.state if job else "?", seconds=timeout)
 
     def changes(self, job_id: str, timeout: float | None = None) -> Iterator[Job]:
         """The job now and after every change, until it has ended or the time is over.
@@ -249,13 +249,15 @@ class Client:
             if failed is not None:
                 # The configuration names one place; asking it again is the caller's decision.
                 return failed
-            return Endpoint(config.url, config.ak, config.sk)
+            if not (config.ak and config.sk):
+                raise ConfigError("keys_missing", host=config.host, path=config.save_path)
+            return Endpoint(server_url(config), config.ak, config.sk)
         from paddlecloud.client import embedded  # noqa: PLC0415 - a remote server needs none of it
 
         known = embedded.find(config.home)
         if known is not None and (failed is None or known.boot != failed.boot):
             return known
-        return embedded.ensure(config.home, config.environ, self._note)
+        return embedded.ensure(config.home, self.environ, self._note)
 
 
 def check_id(job_id: str) -> str:
@@ -264,6 +266,12 @@ def check_id(job_id: str) -> str:
     if not job_id.startswith("job-") or len(digits) != 32 or digits.strip("0123456789abcdef"):
         raise Invalid("job_id_format", job_id=job_id)
     return job_id
+
+
+def server_url(config: Config) -> str:
+    """The address of a remote server."""
+    name = f"[{config.host}]" if ":" in config.host else config.host
+    return f"{config.scheme}://{name}:{config.port}"
 
 
 #: Longest silence of a log that is followed; the connection is then made anew, and nothing is lost.
@@ -297,12 +305,8 @@ def _left(deadline: float | None) -> float:
     return round(max(0.0, min(POLL_SECONDS, deadline - monotonic())), 3)
 
 
-def _path(text: str) -> str:
-    return quote(text, "/")
-
-
-def _resolve(given: Mapping[str, object]) -> Config:
+def _resolve(given: Mapping[str, object], environ: Mapping[str, str]) -> Config:
     from paddlecloud.client.config import resolve  # noqa: PLC0415 - the command line resolved it
 
     flags = {name: str(value) for name, value in given.items() if value is not None}
-    return resolve(flags)
+    return resolve(flags, environ)

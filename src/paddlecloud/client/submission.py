@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
-    from paddlecloud.client.config import Config
+    from paddlecloud.client.sdk import Client
     from paddlecloud.client.transport import Transport
 
     Progress = Callable[[int, int], None]
@@ -36,8 +36,7 @@ ROUNDS = 3
 
 
 def submit(
-    transport: Transport,
-    config: Config,
+    client: Client,
     parameters: Mapping[str, Any],
     progress: Progress | None = None,
     note: Note = lambda code, **params: None,
@@ -46,10 +45,11 @@ def submit(
 
     `note(code, **params)` hears what the scan left out.
     """
-    spec, directory = _spec(config, parameters)
+    transport = client.transport
+    spec, directory = _spec(client, parameters)
     scan = None
     if directory is not None:
-        scan = files.scan(directory, now=time(), home=config.home)
+        scan = files.scan(directory, now=time(), home=client.config.home)
         spec |= {"snapshot": scan.id, "directory": scan.directory}
         for code, params in scan.notes:
             note(code, **params)
@@ -65,8 +65,8 @@ def submit(
 
 def upload(transport: Transport, scan: files.Scan, progress: Progress | None = None) -> None:
     """Bring the contents that the server lacks, until it has the whole snapshot."""
+    body = {"entries": scan.entries}
     for _ in range(ROUNDS):
-        body = {"entries": scan.entries}
         missing = _patiently(lambda: transport.post("/snapshots", body, again=True))["missing"]
         if not missing:
             return
@@ -76,9 +76,7 @@ def upload(transport: Transport, scan: files.Scan, progress: Progress | None = N
     raise Retry("upload_unfinished", files=len(missing))
 
 
-def _spec(
-    config: Config, parameters: Mapping[str, Any]
-) -> tuple[dict[str, object], str | None]:
+def _spec(client: Client, parameters: Mapping[str, Any]) -> tuple[dict[str, object], str | None]:
     """The wire spec, and the directory that has to be scanned for it."""
     raw = dict(parameters)
     snapshot = raw.pop("snapshot", None)
@@ -86,8 +84,8 @@ def _spec(
         # The rules ask for files; these are on the server already, under no directory's name.
         raw["files"] = "."
     spec = parse_parameters(raw)
-    if config.embedded:
-        spec["inherited_env"] = _inherited(config.environ)
+    if client.config.embedded:
+        spec["inherited_env"] = _inherited(client.environ)
     if snapshot is not None:
         return spec | {"snapshot": snapshot}, None
     return spec, local_parameters(raw)[0]

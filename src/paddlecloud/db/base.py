@@ -51,10 +51,11 @@ class Database(Protocol):
         """What `work` returns, having seen one moment of the database and changed nothing."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener(channel, payload)` after commits; it must return at once and never write.
+        """Call `listener(channel, payload)` after commits, on any thread.
 
-        Returns the way to end it. A wake-up may come without a cause and may be lost with a
-        connection, so a listener looks at the facts and also looks from time to time.
+        It must return at once and must not `write` (it may `submit`). Returns the way to end it.
+        A wake-up may come without a cause and may be lost with a connection, so a listener looks
+        at the facts and also looks from time to time.
         """
 
     def close(self) -> None:

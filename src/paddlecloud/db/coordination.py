@@ -56,9 +56,9 @@ def forget_nonces(tx: Tx, now: datetime) -> int:
 def remember_key(
     tx: Tx, owner: str, key: str, job_id: str, request_hash: str, now: datetime
 ) -> bool:
-    """Tie an idempotency key to the job it made, for as long as the job is kept.
+    """Tie an idempotency key to the job it made; False, and nothing changed, if it was tied before.
 
-    False, and nothing changed, if it was tied before.
+    A key is forgotten with its job, or by `forget_keys`.
     """
     changed = tx.execute(
         "insert into idempotency (owner, key, job_number, request_hash, created_at)"
@@ -76,6 +76,11 @@ def find_key(tx: Tx, owner: str, key: str) -> KnownKey | None:
         (owner, key),
     )
     return KnownKey(job_id=row[0], request_hash=row[1]) if row else None
+
+
+def forget_keys(tx: Tx, before: datetime) -> int:
+    """Drop idempotency keys older than `before`, and say how many; their jobs stay."""
+    return tx.execute("delete from idempotency where created_at < ?", (to_micros(before),))
 
 
 def take_lease(tx: Tx, name: str, holder: str, now: datetime, ttl: timedelta) -> int | None:

@@ -1,10 +1,12 @@
-"""SQLite behind the `Database` promises: one writer thread with group commit, pooled readers.
+"""SQLite behind the `Database` promises: one writer at a time with group commit, pooled readers.
 
-Only the writer thread writes. It takes everything that was submitted while it was busy, runs each
-callable in a savepoint of its own and commits them together, so eight waiting callers share one
-wait for the disk and the failure of one of them is nobody else's. Readers have their own
-connections and see one moment each (WAL), so they neither wait for the writer nor delay it.
-Wake-ups stay inside this process: SQLite belongs to one server.
+Writes queue up and whoever has the turn commits for all: it takes everything submitted so far, runs
+each callable in a savepoint of its own and commits them together, so eight waiting callers share
+one wait for the disk and the failure of one of them is nobody else's. A caller that finds the turn
+free takes it itself, which spares an idle server two changes of thread per write; a thread of ours
+serves what nobody waits for. Readers have their own connections and see one moment each (WAL), so
+they neither wait for the writer nor delay it. Wake-ups stay inside this process: SQLite belongs to
+one server.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from paddlecloud.db.base import Listener, Row, Tx, Value
 from paddlecloud.db.migrate import migrate
@@ -64,7 +66,10 @@ class SqliteDatabase:
     def __init__(self, path: Path, *, now: datetime) -> None:
         self._path = path
         self._listeners: tuple[Listener, ...] = ()
-        self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Task] = queue.SimpleQueue()
+        self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._turn = threading.Lock()
+        self._leader = 0
         self._idle: deque[sqlite3.Connection] = deque()
         self._held: _Task | None = None
         self._durable = True
@@ -76,20 +81,20 @@ class SqliteDatabase:
         except BaseException:
             self._connection.close()
             raise
-        self._writer = threading.Thread(target=self._run, name="database-writer", daemon=True)
+        self._writer = threading.Thread(target=self._serve, name="database-writer", daemon=True)
         self._writer.start()
 
     def write(self, work: Callable[[Tx], T], *, durable: bool = True) -> T:
-        if threading.current_thread() is self._writer:
+        if self._leader == threading.get_ident():
             raise RuntimeError("a write inside a write or a listener would wait for itself")
-        return self.submit(work, durable=durable).result()
+        task = self._enqueue(work, durable)
+        if self._turn.acquire(blocking=False):
+            self._lead(task)
+        return cast("Future[T]", task.future).result()
 
     def submit(self, work: Callable[[Tx], T], *, durable: bool = True) -> Future[T]:
-        task = _Task(work, durable)
-        with self._gate:
-            if self._closed:
-                raise Retry("database_closed")
-            self._queue.put(task)
+        task = self._enqueue(work, durable)
+        self._bell.put(True)
         return task.future
 
     def read(self, work: Callable[[Tx], T]) -> T:
@@ -118,7 +123,7 @@ class SqliteDatabase:
             if self._closed:
                 return
             self._closed = True
-            self._queue.put(None)
+            self._bell.put(False)
         self._writer.join()
         while self._idle:
             self._idle.pop().close()
@@ -154,12 +159,49 @@ class SqliteDatabase:
                 return
         connection.close()
 
-    def _run(self) -> None:
-        """The writer thread: until `close`, take what is there and commit it together."""
-        while (task := self._held or self._queue.get()) is not None:
-            self._held = None
-            if task.wanted():
-                self._commit_group(task)
+    def _enqueue(self, work: Callable[[Tx], Any], durable: bool) -> _Task:
+        task = _Task(work, durable)
+        with self._gate:
+            if self._closed:
+                raise Retry("database_closed")
+            self._queue.put(task)
+        return task
+
+    def _serve(self) -> None:
+        """Our own thread: at each ring, commit what is queued, if nobody else is at it."""
+        while self._bell.get():
+            if self._turn.acquire(blocking=False):
+                self._lead()
+        self._turn.acquire()
+        self._lead()
+
+    def _lead(self, mine: _Task | None = None) -> None:
+        """Holding the turn, commit groups until `mine` is done (without one: until none is left).
+
+        The turn is given back before the last look at the queue: who queued earlier is seen by
+        that look, who queues later finds the turn free. So no task is left lying.
+        """
+        self._leader = threading.get_ident()
+        try:
+            while (first := self._next()) is not None:
+                if first.wanted():
+                    self._commit_group(first)
+                if mine is not None and mine.future.done():
+                    break
+        finally:
+            self._leader = 0
+            self._turn.release()
+        if self._held is not None or not self._queue.empty():
+            self._bell.put(True)
+
+    def _next(self) -> _Task | None:
+        held, self._held = self._held, None
+        if held is not None:
+            return held
+        try:
+            return self._queue.get_nowait()
+        except queue.Empty:
+            return None
 
     def _commit_group(self, first: _Task) -> None:
         group: list[_Task] = []
@@ -185,12 +227,8 @@ class SqliteDatabase:
         """
         yield first
         for _ in range(GROUP_LIMIT):
-            try:
-                task = self._queue.get_nowait()
-            except queue.Empty:
-                return
+            task = self._next()
             if task is None:
-                self._queue.put(None)
                 return
             if task.durable and not first.durable:
                 self._held = task
@@ -206,6 +244,8 @@ class SqliteDatabase:
 
     def _begin(self) -> None:
         try:
+            if self._connection.in_transaction:
+                self._connection.execute("rollback")
             self._connection.execute("begin immediate")
         except sqlite3.Error as error:
             raise _translated(error, self._path) from error

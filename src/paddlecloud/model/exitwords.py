@@ -7,7 +7,6 @@ the job, is `failure.py`.
 from __future__ import annotations
 
 import re
-import signal
 from typing import NamedTuple
 
 from paddlecloud.model.job import ExitCause, ExitRecord, Reason, Resources
@@ -20,24 +19,24 @@ class Words(NamedTuple):
     advice: Reason | None
 
 
-_SIGNAL_CODES = {
-    "SIGSEGV": "fail_segv",
-    "SIGABRT": "fail_abort",
-    "SIGFPE": "fail_fpe",
-    "SIGILL": "fail_ill",
-    "SIGBUS": "fail_bus",
-    "SIGKILL": "fail_sigkill",
-    "SIGTERM": "fail_sigterm",
-    "SIGINT": "fail_sigint",
+class _Signal(NamedTuple):
+    name: str
+    reason: str
+    advice: str
+
+
+_LOUD_SIGNALS = {
+    2: _Signal("SIGINT", "fail_sigint", "advice_log"),
+    4: _Signal("SIGILL", "fail_ill", "advice_illegal"),
+    6: _Signal("SIGABRT", "fail_abort", "advice_crash"),
+    7: _Signal("SIGBUS", "fail_bus", "advice_bus"),
+    8: _Signal("SIGFPE", "fail_fpe", "advice_crash"),
+    9: _Signal("SIGKILL", "fail_sigkill", "advice_host_memory"),
+    11: _Signal("SIGSEGV", "fail_segv", "advice_crash"),
+    15: _Signal("SIGTERM", "fail_sigterm", "advice_log"),
 }
-_SIGNAL_ADVICE = {
-    "SIGSEGV": "advice_crash",
-    "SIGABRT": "advice_crash",
-    "SIGFPE": "advice_crash",
-    "SIGILL": "advice_illegal",
-    "SIGBUS": "advice_bus",
-    "SIGKILL": "advice_host_memory",
-}
+"""Signals that end programs in practice, by their numbers on Linux (elsewhere SIGBUS alone differs).
+The signal module would ask the machine that reads, which need not be like the one that ran."""
 _MISSING = (
     re.compile(r"(?:^|: )(?:\d+: |line \d+: )?([^:\s][^:]*): (?:command )?not found$"),
     re.compile(r"command not found: (\S.*)$"),
@@ -63,16 +62,8 @@ def words_for(
         return _memory(worker, record, resources)
     number = _signal_of(record)
     if number is not None:
-        return _signal(worker, number, record, job_id)
+        return _signal(worker, number, job_id)
     return _exit(job_id, worker, record.exit_code, lines)
-
-
-def signal_name(number: int) -> str | None:
-    """SIGSEGV for 11; None for a number that is no signal here."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return None
 
 
 def _signal_of(record: ExitRecord) -> int | None:
@@ -80,7 +71,7 @@ def _signal_of(record: ExitRecord) -> int | None:
     if record.signal is not None:
         return record.signal
     code = record.exit_code or 0
-    return code - 128 if 128 < code < 192 and signal_name(code - 128) in _SIGNAL_CODES else None
+    return code - 128 if code - 128 in _LOUD_SIGNALS else None
 
 
 def _memory(worker: str, record: ExitRecord, resources: Resources) -> Words:
@@ -94,11 +85,11 @@ def _memory(worker: str, record: ExitRecord, resources: Resources) -> Words:
     )
 
 
-def _signal(worker: str, number: int, record: ExitRecord, job_id: str) -> Words:
-    name = signal_name(number) or f"signal {number}"
-    code = record.exit_code if record.signal is None else 128 + number
-    reason = _reason(_SIGNAL_CODES.get(name, "fail_signal"), worker, exit_code=code, signal=name)
-    return Words(reason, _advice(_SIGNAL_ADVICE.get(name, "advice_log"), job_id=job_id))
+def _signal(worker: str, number: int, job_id: str) -> Words:
+    quiet = _Signal(f"signal {number}", "fail_signal", "advice_log")
+    name, sentence, advice = _LOUD_SIGNALS.get(number, quiet)
+    reason = _reason(sentence, worker, exit_code=128 + number, signal=name)
+    return Words(reason, _advice(advice, job_id=job_id))
 
 
 def _exit(job_id: str, worker: str, code: int | None, lines: tuple[str, ...]) -> Words:

@@ -150,6 +150,11 @@ TEXTS: dict[str, tuple[str, str]] = {
         "job {job_id} was changed by somebody else after version {version}; look again",
         "任务 {job_id} 在版本 {version} 之后已被修改，请重新查看",
     ),
+    # -- replicas on this machine ------------------------------------------------------------
+    "replica_not_started": (
+        "replica {replica} could not be started on this machine: {reason}; it is tried again",
+        "副本 {replica} 无法在本机启动：{reason}，稍后会重试",
+    ),
     # -- stores and files --------------------------------------------------------------------
     "blob_digest": (
         "the bytes have sha256 {got} instead of {want}; the file changed or was damaged on the "

@@ -69,7 +69,15 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
         "--limit is {value}, but it has to be between 1 and {high}; --all shows every job",
         "--limit 的值 {value} 应在 1 到 {high} 之间；--all 显示全部任务",
     ),
+    "shell_missing": (
+        "for which shell? one of: {shells}",
+        "请指定 shell：{shells}",
+    ),
     # -- the client --------------------------------------------------------------------------
+    "keys_missing": (
+        "there is no ak and sk for {host}; write yours into [main] of {path}",
+        "没有 {host} 的 ak/sk，请填写到 {path} 的 [main] 中",
+    ),
     "link_broken": ("{detail}", "{detail}"),
     "upload_unfinished": (
         "{files} files are still missing on the server after the upload; submit again",
@@ -97,7 +105,8 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
     "server_does_not_stop": (
         "the private server of {home} did not stop within {seconds} s; end it by its pid, which "
         "`paddlecloud server status` shows",
-        "{home} 的本机服务器在 {seconds} 秒内没有停止，请用 paddlecloud server status 查看 pid 并结束它",
+        "{home} 的本机服务器在 {seconds} 秒内没有停止，"
+        "请用 paddlecloud server status 查看 pid 并结束它",
     ),
     "server_not_installed": (
         "the private server needs the package {package}: pip install 'paddlecloud[server]'; or set "

@@ -148,4 +148,38 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "them",
         "请用 --wall_time=hh:mm:ss 增加时间，或把检查点保存到 OUTPUT_PATH 后续训",
     ),
+    # -- why a job waits ---------------------------------------------------------------------
+    "queue_next": (
+        "it asks for {count} x ({asks}); it waited long enough that room is now kept for it in "
+        "pool {pool}: it starts when enough has ended there (at most {free} is free on one of "
+        "{nodes} machines)",
+        "任务需要 {count} 份（{asks}）；因等待已久，资源池 {pool} 正为它预留资源，"
+        "待足够的任务结束后即启动（{nodes} 台机器中单机最多空闲 {free}）",
+    ),
+    "queue_no_agent": (
+        "pool {pool} has no machine at the moment; it starts when an agent of it is back",
+        "资源池 {pool} 目前没有可用的机器，待其代理恢复后启动",
+    ),
+    "queue_no_pool": (
+        "none of the pools {pools} takes this kind of job at the moment; ask the administrator",
+        "资源池 {pools} 目前都不接受这类任务，请联系管理员",
+    ),
+    "queue_no_room": (
+        "it asks for {count} x ({asks}), and pool {pool} has at most {free} free on one of its "
+        "{nodes} machines",
+        "任务需要 {count} 份（{asks}），而资源池 {pool} 的 {nodes} 台机器中单机最多空闲 {free}",
+    ),
+    "queue_reserved": (
+        "it asks for {count} x ({asks}), and what is free in pool {pool} is kept for a job that "
+        "waits longer",
+        "任务需要 {count} 份（{asks}），而资源池 {pool} 的空闲资源正为等待更久的任务预留",
+    ),
+    "queue_timeout": (
+        "it waited longer than {limit} for a place; ask for less, or submit it again later",
+        "排队超过 {limit} 仍未调度，请减少申请的资源，或稍后重新提交",
+    ),
+    "queue_too_large": (
+        "it asks for {count} x ({asks}), and pool {pool} has now {nodes} machines of at most {has}",
+        "任务需要 {count} 份（{asks}），而资源池 {pool} 现有 {nodes} 台机器，单机最多 {has}",
+    ),
 }

@@ -75,7 +75,8 @@ class Tracked:
         self.hold_until = 0.0
         self.watch: int | None = None
         self.exit: record.ExitRecord | None = None
-        self.lost = False
+        self.reaping = False
+        """Its monitor was killed; the janitor ends what is left of it."""
         # Shipper.
         self.shipped = False
         self.shipping = False
@@ -87,7 +88,6 @@ class Tracked:
     def end(self, exit: record.ExitRecord | None) -> None:
         """Nothing of it runs any more; None: nobody knows how it ended."""
         self.exit = exit
-        self.lost = exit is None
         self.stage = Stage.OVER
         self.dirty = True
 
@@ -99,6 +99,8 @@ class Book:
         self._directory = directory
         self._lock = threading.Lock()
         self._replicas: dict[str, Tracked] = {}
+        self.watched: dict[int, Tracked] = {}
+        """By the number that inotify gave to its directory."""
 
     def root(self, replica: str) -> Path:
         """Where a replica lives. Its id becomes a name in our directory, so it must be one."""

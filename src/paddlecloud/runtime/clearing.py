@@ -41,8 +41,7 @@ class Janitor:
     def forget(self, tracked: Tracked) -> None:
         """Delete a replica that is over and that the server wants nothing more of."""
         self._site.book.remove(tracked.id)
-        if tracked.watch is not None and self._site.watcher is not None:
-            self._site.watcher.remove(tracked.watch)
+        self._site.unwatch(tracked)
         self.discard(tracked.root)
         self._site.journal.info("forgotten", tracked.id)
 
@@ -77,4 +76,4 @@ class Janitor:
             return
         self._site.journal.warning("its monitor was killed; nobody knows how it ended", task.id)
         task.end(None)
-        self._site.wake_reporter()
+        self._shippers.finish(task)

@@ -66,6 +66,9 @@ class Link:
         self.config = config
         self.boot = ""
         """The server's own mark of its start, as its last answer said."""
+        self.generation = 0
+        """Grows whenever the server is reached again after it was lost."""
+        self.on_return: Callable[[], object] = lambda: None
         self._changed = threading.Condition()
         self._up = False
         self._reached_at = time.monotonic()
@@ -89,9 +92,12 @@ class Link:
         with self._changed:
             self.boot = boot or self.boot
             self._reached_at = time.monotonic()
-            if not self._up:
-                self._up = True
-                self._changed.notify_all()
+            if self._up:
+                return
+            self._up = True
+            self.generation += 1
+            self._changed.notify_all()
+        self.on_return()
 
     def lost(self) -> None:
         with self._changed:

@@ -1,4 +1,4 @@
-"""Tells the server what happened: starts, log bytes at offsets, ends. One thread, one request at once.
+"""Tells the server what happened: starts, log bytes, ends. One thread, one request at a time.
 
 The thread sleeps until inotify, a monitor's notice, another thread or the clock wakes it. When
 nothing is under way it sends at once; while a request is under way the rest gathers for the next
@@ -15,92 +15,210 @@ import socket
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from paddlecloud.model.errors import PaddleCloudError, Retry, Unauthenticated, Unreachable
-from paddlecloud.runtime import control, record
-from paddlecloud.runtime.book import Stage, Tracked
+from paddlecloud.model.errors import PaddleCloudError, Retry, Unauthenticated
+from paddlecloud.runtime.book import Stage
 from paddlecloud.runtime.inotify import OVERFLOW
 from paddlecloud.runtime.link import Backoff
-from paddlecloud.runtime.report import MAX_LOG_BYTES, Batch, compose, encode
-from paddlecloud.runtime.starting import request_stop
+from paddlecloud.runtime.record import EXIT, RUN, STDOUT
+from paddlecloud.runtime.report import LOG_HOLD, Batch, compose, due, encode
 
 if TYPE_CHECKING:
-    from paddlecloud.runtime.clearing import Janitor
+    from paddlecloud.runtime.book import Tracked
+    from paddlecloud.runtime.care import Care
     from paddlecloud.runtime.shared import Site
-    from paddlecloud.runtime.shipping import Shippers
-    from paddlecloud.runtime.starting import Starters
 
 #: Every replica is looked at so often, in case nobody told of its end (its monitor was killed).
 SWEEP = 1.0
 #: The same where nothing tells of new log bytes.
 SWEEP_BLIND = 0.2
-_MONITOR_SECONDS = 5.0
 _REFUSED_PAUSE = 10.0
+_UNANSWERED_PAUSE = 1.0
+_MOST_ITEMS = 256
 
 
 class Reporter:
-    def __init__(
-        self, site: Site, starters: Starters, shippers: Shippers, janitor: Janitor
-    ) -> None:
+    def __init__(self, site: Site, care: Care) -> None:
         self._site = site
-        self._starters = starters
-        self._shippers = shippers
-        self._janitor = janitor
+        self._care = care
         self._channel = site.link.channel()
-        self._notices = _open_socket(site.notices)
-        self._by_watch: dict[int, Tracked] = {}
+        self._notices = open_notices(site.notices)
         self._backoff = Backoff()
         self._quiet_until = 0.0
+        self._quiet_since = 0
         self._swept_at = 0.0
         self._sequence = 0
-        self._one_by_one = False
+        self._singly = 0
+        """So many of the next reports carry one item: one of theirs was refused."""
 
     def work(self) -> None:
         """The body of the thread."""
         self._site.guarded("the reporter", self._turn)
 
     def _turn(self) -> None:
-        replicas = self._site.book.all()
-        told = self._wait(self._pause(replicas, time.monotonic()))
+        told = self._wait(self._pause(time.monotonic()))
         now = time.monotonic()
         if now - self._swept_at >= self._sweep_interval():
             self._swept_at = now
-            told.update(t for t in self._site.book.all() if t.alive)
+            told.update(self._sweep())
         for tracked in told:
-            self._look(tracked, now)
-        if now < self._quiet_until:
-            return
-        batch = self._compose(now)
-        if batch.items:
-            self._send(batch)
+            self._care.look(tracked, now)
+        if now >= self._quiet_until or self._site.link.generation != self._quiet_since:
+            self._report(now)
+
+    def _pause(self, now: float) -> float | None:
+        """Seconds until there is something to do by itself; None: somebody has to wake us."""
+        replicas = self._site.book.all()
+        moments = [moment for tracked in replicas if (moment := due(tracked)) is not None]
+        quiet = self._quiet_until if self._site.link.generation == self._quiet_since else 0.0
+        waits = [max(moment, quiet) for moment in moments]
+        if any(tracked.alive for tracked in replicas):
+            waits.append(self._swept_at + self._sweep_interval())
+        return max(0.0, min(waits) - now) if waits else None
 
     def _sweep_interval(self) -> float:
         return SWEEP if self._site.watcher is not None else SWEEP_BLIND
 
-    def _pause(self, replicas: list[Tracked], now: float) -> float | None:
-        """Seconds until there is something to do by itself; None: somebody has to wake us."""
-        moments = [t.due() for t in replicas]
-        due = [max(moment, self._quiet_until) for moment in moments if moment is not None]
-        if any(t.alive for t in replicas):
-            due.append(self._swept_at + self._sweep_interval())
-        return max(0.0, min(due) - now) if due else None
+    def _sweep(self) -> list[Tracked]:
+        launched = [t for t in self._site.book.all() if t.stage is Stage.LAUNCHED]
+        for tracked in launched:
+            tracked.dirty = tracked.dirty or tracked.watch is None
+        return launched
 
     def _wait(self, seconds: float | None) -> set[Tracked]:
-        """Sleep; then the replicas of which something was told."""
+        """Sleep; then the replicas of which something was told.
+
+        While log bytes are held back for a moment, new ones do not wake us: at thousands of lines
+        a second that would be a wake-up for each. Starts and ends come as notices as well.
+        """
         watcher = self._site.watcher
         poll = select.poll()
-        for fd in (self._notices.fileno(), self._site.wake_reader):
-            poll.register(fd, select.POLLIN)
-        if watcher is not None:
-            poll.register(watcher.fileno(), select.POLLIN)
-        ready = {fd for fd, _ in poll.poll(None if seconds is None else seconds * 1000)}
-        told: set[Tracked] = set()
-        if self._site.wake_reader in ready:
-            with suppress(BlockingIOError):
-                os.read(self._site.wake_reader, 4096)
-        if self._notices.fileno() in ready:
-            told |= self._heard()
-        if watcher is not None and watcher.fileno() in ready:
-            told |= self._seen()
+        poll.register(self._notices, select.POLLIN)
+        poll.register(self._site.wake_reader, select.POLLIN)
+        if watcher is not None and (seconds is None or seconds > LOG_HOLD):
+            poll.register(watcher, select.POLLIN)
+        poll.poll(None if seconds is None else seconds * 1000 + 0.5)
+        with suppress(BlockingIOError):
+            os.read(self._site.wake_reader, 4096)
+        return self._heard() | self._seen()
+
+    def _heard(self) -> set[Tracked]:
+        """The replicas whose monitors sent a notice."""
+        told = set()
+        with suppress(BlockingIOError):
+            while True:
+                name = self._notices.recv(512).decode("utf-8", "replace")
+                tracked = self._site.book.get(name)
+                if tracked is not None:
+                    told.add(tracked)
         return told
+
+    def _seen(self) -> set[Tracked]:
+        """The replicas in whose directories a record appeared; new log bytes are only noted."""
+        told: set[Tracked] = set()
+        events = self._site.watcher.read() if self._site.watcher is not None else []
+        for watch, mask, name in events:
+            if mask & OVERFLOW:
+                return set(self._everything())
+            tracked = self._site.book.watched.get(watch)
+            if tracked is None:
+                continue
+            if name == STDOUT:
+                tracked.dirty = True
+            elif name in (RUN, EXIT):
+                told.add(tracked)
+        return told
+
+    def _everything(self) -> list[Tracked]:
+        for tracked in self._site.book.all():
+            tracked.dirty = True
+        return self._site.book.all()
+
+    def _report(self, now: float) -> None:
+        most = 1 if self._singly else _MOST_ITEMS
+        batch = compose(self._site.book.all(), now=now, most=most)
+        if not batch.items:
+            return
+        self._singly = max(0, self._singly - 1)
+        try:
+            answer = self._send(batch)
+        except (Retry, Unauthenticated) as error:
+            self._pause_after(error, batch)
+        except PaddleCloudError as error:
+            self._refused(error, batch)
+        else:
+            self._backoff.reset()
+            self._quiet_until = 0.0
+            self._apply(batch, answer, now)
+
+    def _send(self, batch: Batch) -> dict[str, Any]:
+        self._sequence += 1
+        body = encode(self._site.config.agent_id, self._site.boot, self._sequence, batch)
+        answer = json.loads(self._channel.call("POST", "/agent/report", body))
+        return answer if isinstance(answer, dict) else {}
+
+    def _pause_after(self, error: PaddleCloudError, batch: Batch) -> None:
+        batch.restore()
+        if isinstance(error, Unauthenticated):
+            self._site.link.renew_keys()
+        pause = self._backoff.next()
+        self._quiet_since = self._site.link.generation
+        self._quiet_until = time.monotonic() + pause
+        if pause >= 1.0:
+            self._site.journal.warning(f"the report waits: {error} {_notes(error)}")
+
+    def _refused(self, error: PaddleCloudError, batch: Batch) -> None:
+        """The server will not take it, now or later: find out which item it is, and hold that."""
+        batch.restore()
+        if len(batch.items) > 1:
+            self._singly = len(batch.items)
+            return
+        tracked = batch.members[0]
+        tracked.hold_until = time.monotonic() + _REFUSED_PAUSE
+        self._site.journal.warning(f"its report was refused: {error} {_notes(error)}", tracked.id)
+
+    def _apply(self, batch: Batch, answer: dict[str, Any], now: float) -> None:
+        acks = {ack["replica"]: ack for ack in answer.get("acks", [])}
+        stale = set(answer.get("stale", []))
+        for tracked, item in zip(batch.members, batch.items, strict=True):
+            ack = acks.get(tracked.id)
+            if tracked.id in stale:
+                self._care.expel(tracked)
+            elif ack is None:
+                tracked.dirty = True
+                tracked.hold_until = now + _UNANSWERED_PAUSE
+            else:
+                self._acknowledged(tracked, item, ack, now)
+
+    def _acknowledged(
+        self, tracked: Tracked, item: dict[str, Any], ack: dict[str, Any], now: float
+    ) -> None:
+        first = tracked.acked is None
+        tracked.acked = int(ack["log_size"])
+        tracked.started_told = tracked.started_told or "started" in item
+        if ack["exited"] or "lost" in item:
+            self._care.finished(tracked)
+        elif first or tracked.stage is Stage.OVER:
+            tracked.dirty = True
+            if "exited" in item and not first:
+                tracked.hold_until = now + _UNANSWERED_PAUSE
+
+
+def open_notices(path: str) -> socket.socket:
+    """The datagram socket at `path`, in place of one that a dead agent left."""
+    notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    notices.setblocking(False)
+    Path(path).unlink(missing_ok=True)
+    folder = os.open(Path(path).parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # A socket's address holds about 100 bytes; a home directory may be deeper.
+        short = f"/proc/self/fd/{folder}/{Path(path).name}"
+        notices.bind(short if len(os.fsencode(path)) > 100 else path)
+    finally:
+        os.close(folder)
+    return notices
+
+
+def _notes(error: PaddleCloudError) -> str:
+    return " ".join(getattr(error, "__notes__", []))

@@ -8,12 +8,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from paddlecloud.runtime.book import Book
-from paddlecloud.runtime.inotify import open_watcher
+from paddlecloud.runtime.inotify import MODIFY, MOVED_TO, open_watcher
 from paddlecloud.runtime.link import Link
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from paddlecloud.runtime.book import Tracked
     from paddlecloud.runtime.config import AgentConfig
     from paddlecloud.runtime.journal import Journal
     from paddlecloud.runtime.spawn import Spawner
@@ -43,6 +44,19 @@ class Site:
     @property
     def wake_reader(self) -> int:
         return self._wake_reader
+
+    def watch(self, tracked: Tracked) -> None:
+        """Hear of new log bytes and records of this replica from now on."""
+        if self.watcher is not None:
+            tracked.watch = self.watcher.add(tracked.root, MODIFY | MOVED_TO)
+        if tracked.watch is not None:
+            self.book.watched[tracked.watch] = tracked
+
+    def unwatch(self, tracked: Tracked) -> None:
+        watch, tracked.watch = tracked.watch, None
+        if watch is not None and self.watcher is not None:
+            self.book.watched.pop(watch, None)
+            self.watcher.remove(watch)
 
     def wake_reporter(self) -> None:
         """Let the reporter look at what changed."""

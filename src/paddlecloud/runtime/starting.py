@@ -19,7 +19,6 @@ from paddlecloud.model.env import with_paths
 from paddlecloud.model.errors import PaddleCloudError, Retry, Unauthenticated
 from paddlecloud.runtime import control, record, workspace
 from paddlecloud.runtime.book import TASK, Stage, not_run, write_task
-from paddlecloud.runtime.inotify import MODIFY, MOVED_TO
 from paddlecloud.runtime.link import Backoff
 from paddlecloud.runtime.materials import Materials
 from paddlecloud.runtime.record import CAUSE_START_FAILED, ORDER
@@ -83,7 +82,7 @@ class Starters:
         if wish is not None and not (tracked.root / ORDER).exists():
             self._end(tracked, wish.cause)
             return
-        self._watch(tracked)
+        self._site.watch(tracked)
         if wish is not None:
             # A monitor may be on its way; any that comes finds the wish and does not run.
             request_stop(tracked, wish)
@@ -120,10 +119,6 @@ class Starters:
         }
         self._layer.lay_out(tracked.root, snapshot, blobs.__getitem__)
         write_task(tracked)
-
-    def _watch(self, tracked: Tracked) -> None:
-        if self._site.watcher is not None:
-            tracked.watch = self._site.watcher.add(tracked.root, MODIFY | MOVED_TO)
 
     def _spawn(self, tracked: Tracked) -> bool:
         """Ask for a monitor; a machine short of processes is asked again a few times."""

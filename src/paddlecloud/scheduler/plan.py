@@ -25,10 +25,10 @@ from paddlecloud.model.job import JobType, Reason, Role
 from paddlecloud.model.quantities import format_duration
 from paddlecloud.model.states import JobState
 from paddlecloud.scheduler.reasons import is_news, why_held, why_kept
-from paddlecloud.scheduler.room import Room, as_seats
+from paddlecloud.scheduler.room import Room, Seats, as_seats
 from paddlecloud.scheduler.view import Decision, GiveUp, Hold, Place, View, WaitingJob, weight
 
-EXACT_REASONS = 100
+EXACT_REASONS = 10
 """So many jobs at the head of the queue are told every change of what is free."""
 
 
@@ -62,7 +62,7 @@ def _leaving(view: View) -> tuple[list[Decision], list[WaitingJob]]:
 
 def _hold_all(desk: _Desk, waiting: list[WaitingJob]) -> list[Decision]:
     """Nothing is free anywhere, so the order does not matter and need not be worked out."""
-    held = (desk.hold(job, exact=False) for job in waiting)
+    held = (desk.hold(job, _shape(job), exact=False) for job in waiting)
     return [decision for decision in held if decision is not None]
 
 
@@ -99,32 +99,61 @@ class _Desk:
         self.rooms = {pool.pool.name: Room(pool) for pool in view.pools}
         self.usage = dict(view.usage)
         self.reserve_since = view.now - view.reserve_after
-        self.misfits: dict[tuple[object, ...], Reason] = {}
+        self.misfits: dict[_Shape, Reason] = {}
 
     def decide(self, job: WaitingJob, *, exact: bool) -> Decision | None:
         # Room only shrinks during a plan: what did not fit once need not be tried again.
-        if _shape(job) not in self.misfits:
-            placed = self._place(job)
-            if placed is not None:
-                return placed
+        shape = _shape(job)
+        if shape not in self.misfits:
+            for room in self._rooms_of(job):
+                seats = room.seats(job.groups)
+                if seats is not None:
+                    return self._start(room, job, seats)
         if job.waiting_since <= self.reserve_since:
             for room in self._rooms_of(job):
-                if room.kept_for is None:
-                    decision = self._keep(room, job)
-                    if decision is not None:
-                        return decision
-        return self.hold(job, exact=exact)
+                seats = room.seats_when_empty(job.groups) if room.kept_for is None else None
+                if seats is not None:
+                    return self._keep(room, job, seats)
+        return self.hold(job, shape, exact=exact)
 
-    def hold(self, job: WaitingJob, *, exact: bool) -> Hold | None:
-        shape = _shape(job)
+    def hold(self, job: WaitingJob, shape: _Shape, *, exact: bool) -> Hold | None:
         reason = self.misfits.get(shape)
         if reason is None:
             reason = self.misfits[shape] = why_held(job, self._rooms_of(job))
-        return self._held(job, reason, exact=exact)
+        return _held(job, reason, exact=exact)
 
-    def _place(self, job: WaitingJob) -> Place | None:
-        for room in self._rooms_of(job):
-            seats = room.seats(job.groups)
-            if seats is not None:
-                return self._start(room, job, seats)
+    def _start(self, room: Room, job: WaitingJob, seats: Seats) -> Place:
+        room.take(seats)
+        cost = sum(weight(ask) for _, _, ask, _ in seats)
+        self.usage[job.owner] = self.usage.get(job.owner, 0.0) + cost
+        return Place(job_id=job.id, pool=room.pool.name, nodes=as_seats(seats))
+
+    def _keep(self, room: Room, job: WaitingJob, seats: Seats) -> Decision | None:
+        if room.all_free(seats):
+            # Packing machine by machine can miss a way that the kept room has.
+            return self._start(room, job, seats)
+        room.keep(job.id, seats)
+        return _held(job, why_kept(job, room), exact=True)
+
+    def _rooms_of(self, job: WaitingJob) -> list[Room]:
+        rooms = [self.rooms[name] for name in job.pools if name in self.rooms]
+        return [r for r in rooms if job.job_type is None or job.job_type in r.pool.job_types]
+
+
+def _held(job: WaitingJob, reason: Reason, *, exact: bool) -> Hold | None:
+    if job.state is JobState.QUEUE and not is_news(job.held_reason, reason, exact=exact):
         return None
+    return Hold(job_id=job.id, reason=reason)
+
+
+_Shape = tuple[object, ...]
+
+
+def _shape(job: WaitingJob) -> _Shape:
+    """Equal for jobs that fit alike. Flat, because hashing nested dataclasses would be most of the
+    time of a plan over a long queue."""
+    parts: list[object] = [job.pools, job.job_type is JobType.GPU, job.job_type is None]
+    for group in job.groups:
+        ask = group.resources
+        parts += (group.role is Role.PSERVER, group.count, ask.cpu, ask.memory, ask.gpu)
+    return tuple(parts)

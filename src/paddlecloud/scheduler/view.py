@@ -56,7 +56,7 @@ class View:
     """What each owner has in use now, in CPU-equivalents (`weight`)."""
     schedule_timeout: timedelta = timedelta(hours=24)
     reserve_after: timedelta = timedelta(minutes=5)
-    """Long enough that a gap is filled by small jobs, short enough that a big one is not forgotten."""
+    """Long enough for small jobs to fill gaps, short enough that a big one is not forgotten."""
 
 
 class Seat(NamedTuple):

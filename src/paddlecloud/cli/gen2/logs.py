@@ -45,10 +45,12 @@ COMMANDS = (
                 short="w", metavar="NAME",
             ),
             Option(
-                "follow", FLAG, ("go on until the job has ended", "持续输出直到任务结束"), short="f",
+                "follow", FLAG, ("go on until the job has ended", "持续输出直到任务结束"),
+                short="f",
             ),
             Option(
-                "lines", NUMBER, ("only the last N lines", "只显示最后 N 行"), short="n", metavar="N",
+                "lines", NUMBER, ("only the last N lines", "只显示最后 N 行"),
+                short="n", metavar="N",
             ),
             Option(
                 "attempt", NUMBER, ("the log of this attempt", "查看第几次尝试的日志"), metavar="N",

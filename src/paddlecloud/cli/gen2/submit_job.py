@@ -26,9 +26,7 @@ def run(args: Args, context: Context) -> int:
     given = {p.name: args[p.name] for p in PARAMETERS if args[p.name] not in (None, [])}
     bar = _Bar(out)
     try:
-        answer = submission.submit(
-            context.client.transport, context.config, given, bar.add, out.say
-        )
+        answer = submission.submit(context.client, given, bar.add, out.say)
     finally:
         bar.done()
     for note in answer["notes"]:

@@ -16,7 +16,9 @@ def show(args: Args, context: Context) -> int:
         out.tell(warning.text(out.lang))
     rows = context.config.rows()
     if out.json:
-        out.value([{"name": name, "value": value, "origin": origin} for name, value, origin in rows])
+        out.value(
+            [{"name": name, "value": value, "origin": origin} for name, value, origin in rows]
+        )
     elif args["origin"]:
         out.table(("name", "value", "origin"), rows)
     else:
@@ -33,9 +35,7 @@ COMMANDS = (
             "Print the configuration that every command uses; secrets are masked.",
             "显示所有命令使用的配置，密钥会被遮盖。",
         ),
-        options=(
-            Option("origin", FLAG, ("say where each value came from", "显示每个值的来源")),
-        ),
+        options=(Option("origin", FLAG, ("say where each value came from", "显示每个值的来源")),),
         examples=("paddlecloud config show --origin",),
     ),
 )

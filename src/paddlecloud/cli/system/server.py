@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 from time import sleep
 
 from paddlecloud.cli.options import FLAG, NUMBER, Command, Option
 from paddlecloud.client import embedded
+from paddlecloud.client.sdk import server_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,15 +59,14 @@ def status(args: Args, context: Context) -> int:
 
 
 def logs(args: Args, context: Context) -> int:
-    path = embedded.log_path(context.config.home)
+    path = Path(embedded.log_path(context.config.home))
     out = context.out
-    if not os.path.exists(path):
+    if not path.exists():
         out.say("server_no_log", path=path)
         return 1
-    count = args["lines"]
-    lines = embedded.last_lines(path, count if count is not None else 200)
+    lines = embedded.last_lines(str(path), args["lines"])
     if out.json:
-        out.value({"path": path, "lines": lines})
+        out.value({"path": str(path), "lines": lines})
         return 0
     for line in lines:
         out.line(line)
@@ -75,20 +75,21 @@ def logs(args: Args, context: Context) -> int:
     return 0
 
 
-def _follow(path: str, context: Context) -> None:
+def _follow(path: Path, context: Context) -> None:
     """Print what is appended, across rotations, until the person has seen enough."""
-    position = os.stat(path).st_size
-    inode = os.stat(path).st_ino
+    seen = path.stat()
+    position = seen.st_size
     while True:
         sleep(LOOK)
         try:
-            now = os.stat(path)
+            now = path.stat()
         except FileNotFoundError:
             continue
-        if now.st_ino != inode or now.st_size < position:
-            position, inode = 0, now.st_ino
+        if now.st_ino != seen.st_ino or now.st_size < position:
+            position = 0
+        seen = now
         if now.st_size > position:
-            with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs 8 ms at start
+            with path.open("rb") as file:
                 file.seek(position)
                 data = file.read()
             position += len(data)
@@ -97,7 +98,7 @@ def _follow(path: str, context: Context) -> None:
 
 def _mention_remote(context: Context) -> None:
     if not context.config.embedded:
-        context.out.say("server_is_remote", url=context.config.url)
+        context.out.say("server_is_remote", url=server_url(context.config))
 
 
 COMMANDS = (
@@ -135,8 +136,8 @@ COMMANDS = (
         options=(
             Option("follow", FLAG, ("go on as it grows", "持续输出"), short="f"),
             Option(
-                "lines", NUMBER, ("the last N lines (default 200)", "最后 N 行（默认 200）"),
-                short="n", metavar="N",
+                "lines", NUMBER, ("the last N lines", "最后 N 行"), short="n", metavar="N",
+                default=200,
             ),
         ),
         examples=("paddlecloud server logs -n 20 -f",),

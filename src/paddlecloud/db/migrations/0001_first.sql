@@ -157,6 +157,7 @@ create table idempotency (
 );
 
 create index idempotency_by_job on idempotency (job_number);
+create index idempotency_by_age on idempotency (created_at);
 
 create table leases (
     name text primary key,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -19,8 +19,9 @@ from paddlecloud.db.base import Tx
 from paddlecloud.model.errors import PaddleCloudError, Retry, StaleVersion
 from paddlecloud.model.job import Attempt, Failure, Job, Reason, Replica, Resources
 from paddlecloud.model.paths import replica_id, worker_name
+from paddlecloud.model.pool import Pool
 from paddlecloud.model.states import WAITING, Event, JobState
-from paddlecloud.scheduler.plan import (
+from paddlecloud.scheduler.view import (
     Decision,
     GiveUp,
     Hold,
@@ -29,6 +30,7 @@ from paddlecloud.scheduler.plan import (
     PoolView,
     View,
     WaitingJob,
+    weight,
 )
 from paddlecloud.server.deps import Deps
 
@@ -41,7 +43,7 @@ def read_view(deps: Deps, now: datetime) -> tuple[View, dict[str, Job]]:
     """The world as the scheduler sees it, and the waiting jobs in it by id."""
     nodes = deps.nodes()
 
-    def read(tx: Tx) -> tuple[list[Job], dict[str, Resources], dict[str, float]]:
+    def read(tx: Tx) -> tuple[list[Job], dict[str, Resources], dict[str, Resources]]:
         waiting = jobs.waiting_jobs(tx, per_owner=deps.settings.scheduling.window)
         known = {job.id for job in waiting}
         fresh = [job for job in jobs.newcomers(tx, 1000) if job.id not in known]
@@ -65,8 +67,8 @@ def read_view(deps: Deps, now: datetime) -> tuple[View, dict[str, Job]]:
             )
             for name, pool in deps.pools.items()
         ),
-        waiting=tuple(_waiting(job, tuple(deps.pools)) for job in waiting),
-        usage=usage,
+        waiting=tuple(_waiting(job, deps.pools) for job in waiting),
+        usage={owner: weight(taken) for owner, taken in usage.items()},
         schedule_timeout=deps.settings.scheduling.schedule_timeout,
         reserve_after=deps.settings.scheduling.reserve_after,
     )
@@ -180,8 +182,8 @@ def _refused(tx: Tx, attempt: Attempt, now: datetime) -> None:
     jobs.advance(tx, job, Event.POOL_REFUSED, now=now, reason=reason, pool=None)
 
 
-def _waiting(job: Job, order: tuple[str, ...]) -> WaitingJob:
-    cluster = job.spec.cluster
+def _waiting(job: Job, pools: Mapping[str, Pool]) -> WaitingJob:
+    asked = pools if job.spec.cluster == "default" else (job.spec.cluster,)
     return WaitingJob(
         id=job.id,
         owner=job.owner,
@@ -191,7 +193,7 @@ def _waiting(job: Job, order: tuple[str, ...]) -> WaitingJob:
         state=job.state,
         groups=job.spec.groups,
         job_type=job.spec.job_type,
-        pools=order if cluster == "default" else (cluster,),
+        pools=tuple(n for n in asked if n in pools and job.spec.job_type in pools[n].job_types),
         held_reason=job.reason,
     )
 

@@ -28,8 +28,6 @@ def collect(deps: Deps) -> Collected:
     unused = _unused_files(deps)
     now = deps.clock()
     deps.db.write(lambda tx: coordination.forget_nonces(tx, now), durable=False)
-    keep = now - deps.settings.retention.unused_files
-    deps.db.write(lambda tx: coordination.forget_keys(tx, keep), durable=False)
     return Collected(jobs=finished.jobs, bytes=finished.bytes + unused)
 
 

@@ -1,0 +1,257 @@
+"""`completion`: a script for bash, zsh, fish or PowerShell, written from the table of commands.
+
+The scripts are static: a TAB starts no Python. They know commands, flags, and the values that a
+flag may take; they do not know job ids.
+"""
+
+from __future__ import annotations
+
+from paddlecloud.cli import commands
+from paddlecloud.cli.options import TEXT, Command, Option
+from paddlecloud.model.errors import Invalid
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddlecloud.cli.context import Context
+    from paddlecloud.cli.options import Args
+
+SHELLS = ("bash", "zsh", "fish", "powershell")
+
+
+def run(args: Args, context: Context) -> int:
+    shell = args["shell"]
+    if shell is None:
+        raise Invalid("shell_missing", shells=", ".join(SHELLS))
+    script = _WRITERS[shell](commands.load_all(), context.out.lang)
+    if context.out.json:
+        context.out.value({"shell": shell, "script": script})
+    else:
+        context.out.line(script)
+    return 0
+
+
+def bash(table: list[Command], lang: str) -> str:
+    del lang
+    flags = [f'        "{c.name}") flags="{" ".join(_flags(c))}" ;;' for c in table]
+    values = [
+        f'        "{command.name} {option.flag}") {_bash_value(option)} ;;'
+        for command in table
+        for option in command.options
+        if _values(option) or option.completes
+    ]
+    words = [f'        "{first}") words="{" ".join(rest)}" ;;' for first, rest in _second(table)]
+    return _BASH.format(
+        first=" ".join(_first(table)),
+        groups="|".join(commands.GROUPS),
+        second="\n".join(words),
+        flags="\n".join(flags),
+        values="\n".join(values),
+    )
+
+
+def zsh(table: list[Command], lang: str) -> str:
+    """zsh reads bash's script through its own adapter; one script then serves both."""
+    return "autoload -U +X bashcompinit && bashcompinit\n" + bash(table, lang)
+
+
+def fish(table: list[Command], lang: str) -> str:
+    lines = ["complete -c paddlecloud -f"]
+    seen: set[str] = set()
+    for command in table:
+        first, _, second = command.name.partition(" ")
+        about = _fish_quote(_pick(commands.purpose(command.name), lang))
+        if first not in seen:
+            text = "" if second else f" -d {about}"
+            lines.append(f"complete -c paddlecloud -n __fish_use_subcommand -a {first}{text}")
+            seen.add(first)
+        where = f"__fish_seen_subcommand_from {first}"
+        if second:
+            lines.append(f'complete -c paddlecloud -n "{where}" -a {second} -d {about}')
+            where += f"; and __fish_seen_subcommand_from {second}"
+        lines += [_fish_option(where, option, lang) for option in _shown(command)]
+    return "\n".join(lines)
+
+
+def powershell(table: list[Command], lang: str) -> str:
+    del lang
+    flags = [f"    '{c.name}' = @({_ps_list(_flags(c))})" for c in table]
+    values = [
+        f"    '{command.name} {option.flag}' = @({_ps_list(_values(option))})"
+        for command in table
+        for option in command.options
+        if _values(option)
+    ]
+    second = [f"    '{first}' = @({_ps_list(rest)})" for first, rest in _second(table)]
+    return _POWERSHELL.format(
+        first=_ps_list(_first(table)),
+        second="\n".join(second),
+        flags="\n".join(flags),
+        values="\n".join(values),
+    )
+
+
+def _first(table: list[Command]) -> list[str]:
+    return [*dict.fromkeys(command.name.split()[0] for command in table), "help"]
+
+
+def _second(table: list[Command]) -> list[tuple[str, list[str]]]:
+    rows = []
+    for group in commands.GROUPS:
+        rest = [c.name.split()[1] for c in table if c.name.startswith(group + " ")]
+        rows.append((group, rest))
+    return [*rows, ("completion", list(SHELLS)), ("help", _first(table)[:-1])]
+
+
+def _shown(command: Command) -> list[Option]:
+    return [option for option in command.options if not option.hidden]
+
+
+def _flags(command: Command) -> list[str]:
+    """`--name=` where a value has to follow, so that the next TAB offers values."""
+    return [o.flag if o.kind == "flag" else o.flag + "=" for o in _shown(command)]
+
+
+def _values(option: Option) -> tuple[str, ...]:
+    choices = option.choices or option.offers or (("0", "1") if option.kind == "bool" else ())
+    return tuple(choice for choice in choices if " " not in choice)
+
+
+def _bash_value(option: Option) -> str:
+    if option.completes:
+        return f"files={option.completes}"
+    return f'words="{" ".join(_values(option))}"'
+
+
+def _fish_option(where: str, option: Option, lang: str) -> str:
+    parts = [f'complete -c paddlecloud -n "{where}" -l {option.name}']
+    if option.short:
+        parts.append(f"-s {option.short}")
+    if option.kind != "flag":
+        parts.append("-r")
+    if option.completes:
+        parts.append("-F" if option.completes == "file" else '-a "(__fish_complete_directories)"')
+    elif _values(option):
+        parts.append(f'-a "{" ".join(_values(option))}"')
+    return " ".join([*parts, "-d", _fish_quote(_pick(option.help, lang))])
+
+
+def _fish_quote(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _ps_list(words: tuple[str, ...] | list[str]) -> str:
+    return ", ".join(f"'{word}'" for word in words)
+
+
+def _pick(text: tuple[str, str], lang: str) -> str:
+    return text[1] if lang == "zh" else text[0]
+
+
+# bash breaks words at "=", so `--job_type=g` arrives as three words: the flag, "=", "g".
+_BASH = """\
+_paddlecloud() {{
+    local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}"
+    local words="" flags="" files="" command="${{COMP_WORDS[1]}}" first=2
+    COMPREPLY=()
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        COMPREPLY=($(compgen -W "{first} --help --version" -- "$current"))
+        return
+    fi
+    case "$command" in
+        {groups}) command="$command ${{COMP_WORDS[2]}}"; first=3 ;;
+        completion|help) [ "$COMP_CWORD" -gt 2 ] || first=3 ;;
+    esac
+    if [ "$COMP_CWORD" -lt "$first" ]; then
+        case "${{COMP_WORDS[1]}}" in
+{second}
+        esac
+        COMPREPLY=($(compgen -W "$words" -- "$current"))
+        return
+    fi
+    if [ "$current" = "=" ]; then current=""; elif [ "$previous" = "=" ]; then
+        previous="${{COMP_WORDS[COMP_CWORD-2]}}"
+    fi
+    case "$command $previous" in
+{values}
+    esac
+    if [ "$files" = file ]; then
+        compopt -o filenames 2>/dev/null
+        COMPREPLY=($(compgen -f -- "$current"))
+        return
+    elif [ "$files" = directory ]; then
+        compopt -o filenames 2>/dev/null
+        COMPREPLY=($(compgen -d -- "$current"))
+        return
+    elif [ -n "$words" ]; then
+        COMPREPLY=($(compgen -W "$words" -- "$current"))
+        return
+    fi
+    case "$command" in
+{flags}
+    esac
+    COMPREPLY=($(compgen -W "$flags" -- "$current"))
+    if [ "${{#COMPREPLY[@]}}" -eq 1 ]; then
+        case "${{COMPREPLY[0]}}" in *=) compopt -o nospace 2>/dev/null ;; esac
+    fi
+}}
+complete -F _paddlecloud paddlecloud"""
+
+_POWERSHELL = """\
+$paddlecloudFirst = @({first})
+$paddlecloudSecond = @{{
+{second}
+}}
+$paddlecloudFlags = @{{
+{flags}
+}}
+$paddlecloudValues = @{{
+{values}
+}}
+Register-ArgumentCompleter -Native -CommandName paddlecloud -ScriptBlock {{
+    param($word, $ast, $position)
+    $given = @($ast.CommandElements | ForEach-Object {{ $_.ToString() }})
+    $done = if ($word) {{ $given.Count - 1 }} else {{ $given.Count }}
+    $command = if ($done -gt 1) {{ $given[1] }} else {{ '' }}
+    $found = if ($done -le 1) {{ $paddlecloudFirst }}
+    elseif ($done -eq 2 -and $paddlecloudSecond.ContainsKey($command)) {{
+        $paddlecloudSecond[$command]
+    }} else {{
+        if (-not $paddlecloudFlags.ContainsKey($command)) {{ $command = "$command $($given[2])" }}
+        $flag, $value = $word -split '=', 2
+        $key = "$command $flag"
+        if ($null -ne $value -and $paddlecloudValues.ContainsKey($key)) {{
+            $paddlecloudValues[$key] | ForEach-Object {{ "$flag=$_" }}
+        }} else {{ $paddlecloudFlags[$command] }}
+    }}
+    $found | Where-Object {{ $_ -like "$word*" }} | ForEach-Object {{
+        [System.Management.Automation.CompletionResult]::new($_)
+    }}
+}}"""
+
+_WRITERS = {"bash": bash, "zsh": zsh, "fish": fish, "powershell": powershell}
+
+COMMANDS = (
+    Command(
+        "completion",
+        run,
+        (
+            "Print a completion script. bash and zsh: eval \"$(paddlecloud completion bash)\"; "
+            "fish: paddlecloud completion fish | source; "
+            "PowerShell: paddlecloud completion powershell | Out-String | Invoke-Expression",
+            "输出命令补全脚本。bash 和 zsh：eval \"$(paddlecloud completion bash)\"；"
+            "fish：paddlecloud completion fish | source；"
+            "PowerShell：paddlecloud completion powershell | Out-String | Invoke-Expression",
+        ),
+        operand="shell",
+        options=(
+            Option(
+                "shell", TEXT, ("which shell", "哪种 shell"), metavar="SHELL", choices=SHELLS,
+            ),
+        ),
+        examples=(
+            'eval "$(paddlecloud completion bash)"',
+            "paddlecloud completion fish | source",
+        ),
+    ),
+)  # fmt: skip
