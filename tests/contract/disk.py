@@ -1,4 +1,7 @@
-"""A real disk of a few mebibytes that a test can fill: a tmpfs, which needs the right to mount."""
+"""What tests ask of the system: a small disk that can be filled, and a count of open files.
+
+The disk is a tmpfs, real but for its medium; making one needs the right to mount.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+
+def open_descriptors() -> int:
+    """How many files this process holds open."""
+    return sum(1 for _ in Path("/dev/fd").iterdir())
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import hashlib
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from paddlecloud.stores import CanLocalPath, CanRange, Store, create, kinds
 from paddlecloud.stores.directory import DirectoryStore
 from paddlecloud.stores.memory import MemoryStore
 from paddlecloud.stores.pack import PackReceiver
-from tests.contract.disk import small_disk
+from tests.contract.disk import open_descriptors, small_disk
 
 HOSTILE = [
     "",
@@ -232,7 +232,7 @@ def test_a_name_is_a_file_or_a_directory(store: Store, first: str, second: str) 
 
 @pytest.mark.parametrize("path", HOSTILE)
 def test_a_hostile_path_is_refused(store: Store, path: str) -> None:
-    calls = [
+    calls: list[Callable[[], object]] = [
         lambda: store.stat(path),
         lambda: store.sizes([path]),
         lambda: store.read(path),
@@ -291,6 +291,25 @@ def test_an_unknown_kind_is_named(tmp_path: Path) -> None:
             create(kind, {})
     with pytest.raises(ConfigError, match="root"):
         create("directory", {})
+
+
+def test_a_store_that_is_installed_separately(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = tmp_path / "theirs-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[paddlecloud.stores]\ntheirs = their_store:make\n")
+    (tmp_path / "their_store.py").write_text(
+        "from paddlecloud.stores.memory import MemoryStore\n"
+        "def make(settings):\n"
+        "    store = MemoryStore()\n"
+        "    store.write(settings['path'], [b'theirs'])\n"
+        "    return store\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert kinds() == ["directory", "memory", "theirs"]
+    assert content(create("theirs", {"path": "x"}), "x") == b"theirs"
 
 
 def test_memory_takes_its_time_from_its_clock() -> None:
@@ -368,7 +387,7 @@ def test_sweep_removes_what_a_dead_process_left(directory: DirectoryStore) -> No
 
 def test_descriptors_do_not_leak(directory: DirectoryStore) -> None:
     directory.write("a/b", [b"x" * 10])
-    before = len(os.listdir("/dev/fd"))
+    before = open_descriptors()
     for _ in range(50):
         directory.write("a/b", [b"x" * 10])
         directory.read("a/b")
@@ -376,7 +395,7 @@ def test_descriptors_do_not_leak(directory: DirectoryStore) -> None:
         directory.open_write("a/c").write(b"1")
         directory.stat("a/x/y")
     directory.flush()
-    assert len(os.listdir("/dev/fd")) == before
+    assert open_descriptors() == before
     assert list((directory.root / ".tmp").iterdir()) == []
 
 

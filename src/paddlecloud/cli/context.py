@@ -32,6 +32,8 @@ class Context:
             from paddlecloud.client.config import resolve  # noqa: PLC0415 - not every command
 
             self._config = resolve(self._flags, self.environ)
+            for warning in self._config.warnings:
+                self.out.tell(f"paddlecloud: {warning.text(self.out.lang)}")
         return self._config
 
     @property

@@ -12,7 +12,7 @@ import sys
 
 from paddlecloud.cli import commands
 from paddlecloud.cli.render import Output
-from paddlecloud.client.config import language
+from paddlecloud.client.config import language, resolve
 from paddlecloud.model.errors import Invalid, PaddleCloudError
 
 TYPE_CHECKING = False
@@ -120,7 +120,7 @@ def _crashed(error: Exception, out: Output, environ: Mapping[str, str]) -> int:
 
     details = "".join(traceback.format_exception(error))
     kind = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-    if environ.get("PADDLECLOUD_DEBUG") == "1":
+    if _wants_details(environ):
         out.tell(details)
     try:
         path = _save(details, environ)
@@ -129,6 +129,13 @@ def _crashed(error: Exception, out: Output, environ: Mapping[str, str]) -> int:
     else:
         out.error("paddlecloud: " + out.text("crashed", kind=kind, path=path))
     return PaddleCloudError.exit_code
+
+
+def _wants_details(environ: Mapping[str, str]) -> bool:
+    try:
+        return environ.get("PADDLECLOUD_DEBUG") == "1" or resolve({}, environ).debug
+    except PaddleCloudError:
+        return False
 
 
 def _save(details: str, environ: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from time import localtime, strftime
 
+from paddlecloud.cli.endings import tell_end
 from paddlecloud.model.errors import PaddleCloudError
 
 TYPE_CHECKING = False
@@ -36,20 +37,6 @@ def follow(client: Client, job: Job, out: Output) -> int:
         return INTERRUPTED
     tell_end(ended, out)
     return 0 if ended.state == "success" else 1
-
-
-def tell_end(job: Job, out: Output) -> None:
-    """How a job ended, why, and what to do about it."""
-    state = out.told_state(job.state)
-    failure = job.view.get("failure")
-    if not failure:
-        out.say("ended", job_id=job.id, state=state)
-        if job.state == "success":
-            out.say("results", job_id=job.id)
-        return
-    out.say("ended_why", job_id=job.id, state=state, message=failure["message"])
-    if failure["advice"]:
-        out.tell(failure["advice"])
 
 
 class _States(threading.Thread):

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
     Row = tuple[str, str, int, str, int, str]
     """path, kind, size, sha256, executable, target: one entry of a snapshot on the wire."""
-    Stamp = tuple[int, int, int, int]
-    """size, mtime, ctime, inode: while they stay the same, so does the content."""
-    Source = tuple[str, int, Stamp]
+    Source = tuple[str, int, str]
     """The file that holds some content: absolute path, size, and its stamp when it was read."""
 
 BLOCK = 1024 * 1024
@@ -40,7 +38,7 @@ _RACY_SECONDS = 2
 """A file changed so shortly before may change again without a new time stamp: do not cache it."""
 _WORTH_FILES, _WORTH_BYTES = 200, 8 * BLOCK
 """Below both, hashing everything again is as fast as reading a cache."""
-_CACHE_HEADER = "paddlecloud-files-1"
+_CACHE_HEADER = "paddlecloud-files\t1"
 
 
 class Scan:
@@ -78,11 +76,14 @@ def scan(directory: str, *, now: float, home: str | None = None) -> Scan:
     root = os.path.abspath(directory)
     _check_directory(directory, root)
     cache = _Cache(root, home)
-    walk = _Walk(root, cache.known, os.path.abspath(home) if home else "")
+    settled = int((now - _RACY_SECONDS) * 1e9)
+    walk = _Walk(root, cache.known, settled, os.path.abspath(home) if home else "")
     walk.run()
-    cache.save(walk.stamped, now)
     walk.rows.sort()
-    return Scan(os.path.basename(root) or "root", walk.rows, walk.sources, walk.notes())
+    found = Scan(os.path.basename(root) or "root", walk.rows, walk.sources, walk.notes())
+    if len(walk.cacheable) >= _WORTH_FILES or found.bytes > _WORTH_BYTES:
+        cache.save(walk.cacheable)
+    return found
 
 
 def pack(sources: Mapping[str, Source], missing: Collection[str]) -> tuple[Pack, int]:
@@ -104,15 +105,18 @@ class Pack:
         self.length = sum(40 + size for _, size, _ in sources.values())
 
     def __iter__(self) -> Iterator[bytes]:
-        """Chunks of about a mebibyte. Conflict("files_changed") names a file that changed."""
+        """Chunks of a mebibyte at most. Conflict("files_changed") names a file that changed."""
         held = bytearray()
         for sha256, source in self._sources.items():
             held += bytes.fromhex(sha256) + source[1].to_bytes(8, "big")
             for block in _content(sha256, source):
-                held += block
-                if len(held) >= BLOCK:
+                if len(held) + len(block) > BLOCK:
                     yield bytes(held)
                     held.clear()
+                if len(block) == BLOCK:
+                    yield block
+                else:
+                    held += block
         if held:
             yield bytes(held)
 
@@ -216,12 +220,15 @@ def _check_directory(given: str, root: str) -> None:
 class _Walk:
     """One pass over a directory."""
 
-    def __init__(self, root: str, known: Mapping[str, tuple[Stamp, str]], home: str) -> None:
+    def __init__(self, root: str, known: Mapping[str, str], settled: int, home: str) -> None:
         self.root = root
         self.rows: list[Row] = []
         self.sources: dict[str, Source] = {}
-        self.stamped: dict[str, tuple[Stamp, str]] = {}
+        self.cacheable: dict[str, str] = {}
+        """By path the digest and the stamp, for the next time."""
         self._known = known
+        self._settled = settled
+        """Files changed after this (nanoseconds of the epoch) may still be changing."""
         self._home = home
         self._skipped: list[str] = []
 
@@ -273,18 +280,17 @@ class _Walk:
     def _file(self, path: str, entry: os.DirEntry[str]) -> None:
         try:
             status = entry.stat(follow_symlinks=False)
-            stamp = _stamp(status)
-            known = self._known.get(path)
-            if known is not None and known[0] == stamp:
-                sha256 = known[1]
-            else:
-                sha256, stamp = _digest(entry.path, path)
+            known = self._known.get(path, "")
+            if known[65:] != _stamp(status):
+                status, known = _digest(entry.path, path)
         except OSError as error:
             raise _unreadable(path, error) from None
+        sha256, size = known[:64], status.st_size
         executable = 1 if status.st_mode & stat.S_IXUSR else 0
-        self.rows.append((path, "file", stamp[0], sha256, executable, ""))
-        self.stamped[path] = (stamp, sha256)
-        self.sources.setdefault(sha256, (entry.path, stamp[0], stamp))
+        self.rows.append((path, "file", size, sha256, executable, ""))
+        self.sources.setdefault(sha256, (entry.path, size, known[65:]))
+        if status.st_mtime_ns < self._settled and status.st_ctime_ns < self._settled:
+            self.cacheable[path] = known
 
     def _link(self, path: str) -> None:
         absolute = self._absolute(path)
@@ -300,20 +306,22 @@ class _Walk:
         return os.path.join(self.root, path) if path else self.root
 
 
-def _digest(absolute: str, path: str) -> tuple[str, Stamp]:
-    """The sha256 of a file that holds still meanwhile, with its stamp."""
+def _digest(absolute: str, path: str) -> tuple[os.stat_result, str]:
+    """Read a file that holds still meanwhile: its status, and its sha256 and stamp as one text."""
     digest = hashlib.sha256()
     with open(absolute, "rb", buffering=0) as file:
-        before = _stamp(os.fstat(file.fileno()))
+        status = os.fstat(file.fileno())
         while block := file.read(BLOCK):
             digest.update(block)
-        if _stamp(os.fstat(file.fileno())) != before:
-            raise Conflict("files_changed", path=_shown(path))
-    return digest.hexdigest(), before
+        stamp = _stamp(os.fstat(file.fileno()))
+    if stamp != _stamp(status):
+        raise Conflict("files_changed", path=_shown(path))
+    return status, f"{digest.hexdigest()} {stamp}"
 
 
-def _stamp(status: os.stat_result) -> Stamp:
-    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+def _stamp(status: os.stat_result) -> str:
+    """While this stays the same, so does the content."""
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
 
 
 def _unreadable(path: str, error: OSError) -> PaddleCloudError:
@@ -381,10 +389,10 @@ def _is_below(path: str, root: str) -> bool:
 
 
 class _Cache:
-    """The digests of a directory's files by path, kept while their stamps stay the same.
+    """By path the sha256 and the stamp of each file of a directory, kept from scan to scan.
 
-    Lines of text, because reading 10,000 of them is faster than anything that parses. The cache is
-    only ever a help: one that cannot be read or written is as good as none.
+    Lines of text, because splitting 10,000 of them is faster than anything that parses. The cache
+    is only ever a help: one that cannot be read or written is as good as none.
     """
 
     def __init__(self, root: str, home: str | None) -> None:
@@ -392,28 +400,22 @@ class _Cache:
         self._path = os.path.join(home, "cache", "files", name) if home else ""
         self.known = self._load()
 
-    def save(self, stamped: Mapping[str, tuple[Stamp, str]], now: float) -> None:
-        worth = (
-            len(stamped) >= _WORTH_FILES or sum(s[0] for s, _ in stamped.values()) > _WORTH_BYTES
-        )
-        if not self._path or not worth or stamped == self.known:
+    def save(self, cacheable: Mapping[str, str]) -> None:
+        if not self._path or cacheable == self.known:
             return
-        newest = (now - _RACY_SECONDS) * 1e9
-        lines = [_CACHE_HEADER] + [
-            f"{stamp[0]} {stamp[1]} {stamp[2]} {stamp[3]} {sha256} {path}"
-            for path, (stamp, sha256) in stamped.items()
-            if stamp[1] < newest and stamp[2] < newest and path.isprintable()
-        ]
+        lines = [f"{path}\t{known}" for path, known in cacheable.items() if path.isprintable()]
         try:
-            self._write("\n".join(lines))
+            self._write("\n".join((_CACHE_HEADER, *lines)))
         except OSError:
             return
 
-    def _load(self) -> dict[str, tuple[Stamp, str]]:
+    def _load(self) -> dict[str, str]:
         try:
             with open(self._path, encoding="utf-8") as file:
                 header, *lines = file.read().split("\n")
-            return dict(map(_cached, lines)) if header == _CACHE_HEADER else {}
+            if header != _CACHE_HEADER:
+                return {}
+            return dict([line.split("\t") for line in lines])
         except (OSError, ValueError):
             return {}
 
@@ -430,11 +432,6 @@ class _Cache:
             raise
 
 
-def _cached(line: str) -> tuple[str, tuple[Stamp, str]]:
-    size, mtime, ctime, inode, sha256, path = line.split(" ", 5)
-    return path, ((int(size), int(mtime), int(ctime), int(inode)), sha256)
-
-
 # -- packing -----------------------------------------------------------------------------------
 
 
@@ -443,10 +440,11 @@ def _content(sha256: str, source: Source) -> Iterator[bytes]:
     path, size, stamp = source
     try:
         with open(path, "rb", buffering=0) as file:
-            before = _stamp(os.fstat(file.fileno()))
+            status = os.fstat(file.fileno())
+            before = _stamp(status)
             # The digest was taken at this stamp; only a newer one makes hashing again worth it.
             digest = None if before == stamp else hashlib.sha256()
-            left = size if before[0] == size else -1
+            left = size if status.st_size == size else -1
             while left > 0 and (block := file.read(min(BLOCK, left))):
                 left -= len(block)
                 if digest is not None:

@@ -14,7 +14,7 @@ import os
 from time import perf_counter, time
 
 from paddlecloud.client.http import TIMEOUT, Connection, Response
-from paddlecloud.model.errors import PaddleCloudError, Unreachable, from_wire
+from paddlecloud.model.errors import Internal, PaddleCloudError, Retry, Unreachable, from_wire
 from paddlecloud.model.signing import CONTENT_SHA256, NONCE, format_time, quote, sign
 
 TYPE_CHECKING = False
@@ -251,4 +251,6 @@ def _error(stream: Stream) -> PaddleCloudError:
 
 
 def _not_ours(status: int) -> PaddleCloudError:
-    return from_wire(status, {"code": "unknown_answer", "params": {"status": status}})
+    """An answer that is not from our server: most often a proxy's page while it restarts."""
+    kind = Retry if status in (502, 503, 504) else Internal
+    return kind("unknown_answer", status=status)

@@ -35,7 +35,7 @@ _LOUD_SIGNALS = {
     11: _Signal("SIGSEGV", "fail_segv", "advice_crash"),
     15: _Signal("SIGTERM", "fail_sigterm", "advice_log"),
 }
-"""Signals that end programs in practice, by their numbers on Linux (elsewhere SIGBUS alone differs).
+"""Signals that end programs in practice, by their numbers on Linux (on macOS only SIGBUS differs).
 The signal module would ask the machine that reads, which need not be like the one that ran."""
 _MISSING = (
     re.compile(r"(?:^|: )(?:\d+: |line \d+: )?([^:\s][^:]*): (?:command )?not found$"),

@@ -43,6 +43,41 @@ TEXTS: dict[str, tuple[str, str]] = {
         "the server answered with status {status}, which this client does not understand",
         "服务器返回了本客户端不理解的状态 {status}",
     ),
+    # -- the agent ---------------------------------------------------------------------------
+    "agent_blob_damaged": (
+        "the content {sha256} arrived as {received}; it was damaged on the way; submit again",
+        "内容 {sha256} 到达时为 {received}，传输中已损坏，请重新提交作业",
+    ),
+    "agent_blob_size": (
+        "the stored content of {path} has {size} bytes, not {expected}; submit the files again",
+        "{path} 的已存内容为 {size} 字节，应为 {expected} 字节，请重新提交文件",
+    ),
+    "agent_config_incomplete": (
+        "the agent's configuration {path} lacks {missing}; write it again with all keys",
+        "代理的配置文件 {path} 缺少 {missing}，请补全后重试",
+    ),
+    "agent_config_unreadable": (
+        "the agent's configuration {path} cannot be read: {reason}",
+        "无法读取代理的配置文件 {path}：{reason}",
+    ),
+    "agent_snapshot_damaged": (
+        "the list of files of snapshot {snapshot} is damaged; submit the files again",
+        "快照 {snapshot} 的文件列表已损坏，请重新提交文件",
+    ),
+    "agent_url": (
+        "{url} is not an address of a server; write http://host:port or https://host:port",
+        "{url} 不是服务器地址，应为 http://主机:端口 或 https://主机:端口",
+    ),
+    "agent_workspace_failed": (
+        "the files of the job could not be laid out, {path}: {reason}",
+        "无法准备作业的文件，{path}：{reason}",
+    ),
+    "agent_workspace_full": (
+        "no room for the files of the job at {path}: {needed} bytes are needed, {free} are free"
+        " ({reason}); free some space on that machine and submit again",
+        "{path} 没有足够空间存放作业的文件：需要 {needed} 字节，剩余 {free} 字节（{reason}），"
+        "请清理该机器的磁盘后重新提交",
+    ),
     # -- authentication ----------------------------------------------------------------------
     "auth_missing": (
         "the request carries no signature; sign it with your ak and sk",

@@ -78,7 +78,6 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
         "there is no ak and sk for {host}; write yours into [main] of {path}",
         "没有 {host} 的 ak/sk，请填写到 {path} 的 [main] 中",
     ),
-    "link_broken": ("{detail}", "{detail}"),
     "upload_unfinished": (
         "{files} files are still missing on the server after the upload; submit again",
         "上传后服务器仍缺少 {files} 个文件，请重新提交",

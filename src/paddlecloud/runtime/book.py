@@ -1,4 +1,4 @@
-"""What the agent knows of each replica it has, in memory. The truth lies in the replica's directory.
+"""What the agent knows of each of its replicas, in memory. The truth lies in their directories.
 
 Everything here can be rebuilt from that directory and from the server's answers, so nothing is
 saved but `task.json`: the sign that the files are laid out and the command may be started. A
@@ -55,6 +55,7 @@ class Tracked:
         self.lock = threading.Lock()
         self.stage = Stage.ORDERED
         self.queued = False
+        self.ordered_at = 0.0
         self.stop: StopWish | None = None
         self.stop_told = False
         self.forget = False
@@ -80,6 +81,8 @@ class Tracked:
         # Shipper.
         self.shipped = False
         self.shipping = False
+        self.ship_again = False
+        """Asked for while a thread was at it."""
 
     @property
     def alive(self) -> bool:

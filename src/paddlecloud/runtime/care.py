@@ -15,8 +15,6 @@ from paddlecloud.runtime.control import Phase
 from paddlecloud.runtime.starting import request_stop
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from paddlecloud.runtime.clearing import Janitor
     from paddlecloud.runtime.shared import Site
     from paddlecloud.runtime.shipping import Shippers
@@ -64,7 +62,7 @@ class Care:
             self._starters.put(tracked)
 
     def look(self, tracked: Tracked, now: float) -> None:
-        """Learn from its records what became of it (`now` is monotonic)."""
+        """Learn from its records what became of it (`now` is monotonic). One thread alone looks."""
         if tracked.stage is Stage.LAUNCHED and not tracked.reaping:
             self._learn(tracked, control.inspect(tracked.root), now)
         if tracked.stop is not None and not tracked.stop_told and tracked.stage is Stage.LAUNCHED:
@@ -86,16 +84,11 @@ class Care:
             self._stop(tracked, StopWish(grace=0.0, cause=record.CAUSE_STOPPED))
         if tracked.stage is Stage.ORDERED and not tracked.queued:
             self._starters.put(tracked)
-        self.look(tracked, time.monotonic())
+        self._site.wake_reporter()
 
     def _new(self, order: dict[str, Any]) -> Tracked:
         root = self._site.book.root(str(order["replica"]))
-        return Tracked(
-            id=root.name, fence=int(order["fence"]), root=root, run={}, acked=self._acked(root)
-        )
-
-    def _acked(self, root: Path) -> int | None:
-        return None if root.exists() else 0
+        return Tracked(id=root.name, fence=int(order["fence"]), root=root, run={}, acked=0)
 
     def _fill_in(self, tracked: Tracked, order: dict[str, Any]) -> None:
         tracked.fence = max(tracked.fence, int(order["fence"]))
@@ -116,8 +109,9 @@ class Care:
         self._site.journal.info(f"adopted, {tracked.stage.value}", tracked.id)
 
     def _forget(self, tracked: Tracked) -> None:
+        """The reporter does it, as soon as the replica is over."""
         tracked.forget = True
-        self.look(tracked, time.monotonic())
+        self._site.wake_reporter()
 
     def _stop(self, tracked: Tracked, wish: StopWish) -> None:
         with tracked.lock:

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
     from paddlecloud.runtime.book import Tracked
     from paddlecloud.runtime.shared import Site
+    from paddlecloud.runtime.shipping import Shippers
 
 
 class Janitor:
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, shippers: Shippers) -> None:
         self._site = site
+        self._shippers = shippers
         self._trash = site.directory / "trash"
         self._queue: queue.SimpleQueue[Path | Tracked | None] = queue.SimpleQueue()
         self._count = 0

@@ -123,7 +123,7 @@ class Materials:
                 path = f"/agent/blobs/{sha256}"
                 channel.call("GET", path, query={"replica": replica}, sink=take)
             if digest.hexdigest() != sha256:
-                raise Invalid("blob_damaged", sha256=sha256, received=digest.hexdigest())
+                raise Invalid("agent_blob_damaged", sha256=sha256, received=digest.hexdigest())
             aside.replace(target)
         finally:
             aside.unlink(missing_ok=True)
@@ -132,7 +132,7 @@ class Materials:
 def _check_id(snapshot_id: str) -> None:
     kind, _, digest = snapshot_id.partition(":")
     if kind != "sha256" or len(digest) != 64 or digest.strip("0123456789abcdef"):
-        raise Invalid("snapshot_list_damaged", snapshot=snapshot_id[:100])
+        raise Invalid("agent_snapshot_damaged", snapshot=snapshot_id[:100])
 
 
 def _checked(snapshot_id: str, rows: Any) -> Snapshot:
@@ -151,9 +151,9 @@ def _checked(snapshot_id: str, rows: Any) -> Snapshot:
         ]
         found = snapshot_of(entries)
     except (TypeError, ValueError) as error:
-        raise Invalid("snapshot_list_damaged", snapshot=snapshot_id) from error
+        raise Invalid("agent_snapshot_damaged", snapshot=snapshot_id) from error
     if found.id != snapshot_id:
-        raise Invalid("snapshot_list_damaged", snapshot=snapshot_id)
+        raise Invalid("agent_snapshot_damaged", snapshot=snapshot_id)
     return found
 
 

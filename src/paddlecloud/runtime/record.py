@@ -100,7 +100,7 @@ def read(path: Path) -> Any:
 
 def write(path: Path, value: Mapping[str, Any]) -> None:
     """Put `value` at `path` in one step; a full disk leaves what was there before."""
-    aside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    aside = path.with_name(f"{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         aside.write_bytes(json.dumps(value).encode())
         aside.replace(path)

@@ -62,6 +62,7 @@ class Reporter:
         if now - self._swept_at >= self._sweep_interval():
             self._swept_at = now
             told.update(self._sweep())
+        told.update(t for t in self._site.book.all() if t.forget and not t.alive)
         for tracked in told:
             self._care.look(tracked, now)
         if now >= self._quiet_until or self._site.link.generation != self._quiet_since:

@@ -43,6 +43,7 @@ class Starters:
     def put(self, tracked: Tracked) -> None:
         """Start it as soon as a thread is free."""
         tracked.queued = True
+        tracked.ordered_at = time.monotonic()
         self._queue.put(tracked)
 
     def close(self) -> None:
@@ -163,6 +164,8 @@ class Starters:
             tracked.launched_at = time.monotonic()
             tracked.stage = Stage.LAUNCHED
             wish = tracked.stop
+        took = (tracked.launched_at - tracked.ordered_at) * 1000
+        self._site.journal.info(f"launched {took:.1f} ms after its order", tracked.id)
         if wish is not None and wish is not known:
             request_stop(tracked, wish)
 
@@ -186,8 +189,9 @@ def request_stop(tracked: Tracked, wish: StopWish) -> None:
 
 
 def _environment(env: dict[str, str], root: Path) -> dict[str, str]:
-    for name in ("tmp", "home"):
-        (root / name).mkdir(exist_ok=True)
+    (root / "tmp").mkdir(exist_ok=True)
+    if "HOME" not in env:
+        (root / "home").mkdir(exist_ok=True)
     return with_paths(
         env,
         work=os.fspath(root / workspace.WORK),

@@ -84,7 +84,9 @@ class Layer:
                 finally:
                     os.close(writer)
                 if copied != entry.size:
-                    raise Invalid("blob_size", path=entry.path, size=copied, expected=entry.size)
+                    raise Invalid(
+                        "agent_blob_size", path=entry.path, size=copied, expected=entry.size
+                    )
         finally:
             os.close(reader)
 
@@ -122,17 +124,15 @@ def clear(root: Path) -> None:
         shutil.rmtree(root / view, ignore_errors=True)
 
 
-def in_words(
-    error: OSError, root: Path, snapshot: Snapshot | None = None
-) -> PaddleCloudError:
+def in_words(error: OSError, root: Path, snapshot: Snapshot | None = None) -> PaddleCloudError:
     """What went wrong on this machine's disk, for the owner of the job."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     if error.errno not in _FULL:
-        return Refused("workspace_failed", path=str(error.filename or root), reason=reason)
+        return Refused("agent_workspace_failed", path=str(error.filename or root), reason=reason)
     clear(root)
     free = shutil.disk_usage(_existing(root)).free
     needed = max(_LEAST, snapshot.size * len(VIEWS) if snapshot is not None else 0)
-    return Refused("workspace_full", path=str(root), needed=needed, free=free, reason=reason)
+    return Refused("agent_workspace_full", path=str(root), needed=needed, free=free, reason=reason)
 
 
 def _existing(path: Path) -> Path:

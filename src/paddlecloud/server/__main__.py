@@ -78,6 +78,7 @@ def serve(settings: Settings) -> None:
         lifespan="off",
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=3,
         server_header=False,

@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, check_path, s
 from paddlecloud.model.texts import LANGUAGES, render
 from paddlecloud.stores.memory import MemoryStore
 from paddlecloud.stores.pack import PackReceiver
+from tests.contract.disk import small_disk
 
 NOW = 4_000_000_000.0
 """Long after every file of a test was written."""
@@ -40,11 +41,12 @@ def tree(root: Path, contents: dict[str, bytes | None]) -> Path:
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
+            os.utime(path, (1_000_000_000, 1_000_000_000))  # so that any change has another time
     return root
 
 
 def rows(found: Scan) -> dict[str, tuple[str, int, str, int, str]]:
-    return {path: rest for path, *rest in found.entries}  # type: ignore[misc]
+    return {row[0]: row[1:] for row in found.entries}
 
 
 def as_snapshot(found: Scan) -> Snapshot:
@@ -160,7 +162,7 @@ def test_a_link_inside_is_kept(tmp_path: Path, path: str, target: str, want: str
     tree(tmp_path, {"f": b"1", "d/e": None})
     (tmp_path / path).symlink_to(target.format(root=tmp_path))
     found = scan(str(tmp_path), now=NOW)
-    assert rows(found)[path] == ["link", 0, "", 0, want]
+    assert rows(found)[path] == ("link", 0, "", 0, want)
     assert as_snapshot(found).id == found.id
 
 
@@ -312,14 +314,14 @@ def test_a_change_that_hides_its_time_is_seen(many: Path, home: Path) -> None:
 
 
 def test_a_fresh_file_is_not_trusted(many: Path, home: Path, hashed: list[str]) -> None:
-    newest = max(path.stat().st_mtime for path in many.rglob("f*"))
+    oldest = min(path.stat().st_ctime for path in many.rglob("f*"))
     for _ in range(2):
-        scan(str(many), now=newest + 1, home=str(home))
+        scan(str(many), now=oldest + 1, home=str(home))
     assert len(hashed) == 500
 
 
 @pytest.mark.parametrize(
-    "damage", [b"", b"nonsense\n1 2", b"\xff\xfe", b"paddlecloud-files-1\nx y"]
+    "damage", [b"", b"nonsense\n1 2", b"\xff\xfe", b"paddlecloud-files\t1\nx y"]
 )
 def test_a_damaged_cache_is_as_good_as_none(many: Path, home: Path, damage: bytes) -> None:
     want = scan(str(many), now=NOW, home=str(home)).id
@@ -357,7 +359,8 @@ def test_a_pack_carries_what_is_missing(tmp_path: Path) -> None:
     missing = [sha256(b"22"), sha256(b""), sha256(big)]
     stream, length = pack(found.sources, missing)
     chunks = list(stream)
-    assert max(map(len, chunks)) <= 2 * files.BLOCK + 40
+    assert max(map(len, chunks)) == files.BLOCK
+    assert min(map(len, chunks)) > 0
     whole = b"".join(chunks)
     assert len(whole) == length == 3 * 40 + 2 + 0 + 3_000_001
     assert b"".join(stream) == whole
@@ -410,7 +413,7 @@ def test_a_touch_is_no_change(tmp_path: Path) -> None:
 
 @given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 200))
 def test_batches_hold_everything_once(sizes: list[int], limit: int) -> None:
-    sources = {str(n): ("", size, (0, 0, 0, 0)) for n, size in enumerate(sizes)}
+    sources = {str(n): ("", size, "") for n, size in enumerate(sizes)}
     groups = list(batches(sources, sources, limit))
     assert [digest for group in groups for digest in group] == list(sources)
     for group in groups:
@@ -426,7 +429,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def from_dict(stored: dict[str, bytes]) -> object:
+def from_dict(stored: dict[str, bytes]) -> Callable[[str], Fetched]:
     def fetch(path: str) -> Fetched:
         data = stored[path]
         halves = [data[: len(data) // 2], data[len(data) // 2 :]]
@@ -451,7 +454,7 @@ LISTED = [f"output/{JOB}/", *STORED]
 def test_a_download_does_not_double_the_word_output(here: Path, download_dir: str) -> None:
     heard: list[tuple[str, int]] = []
     total = download(
-        from_dict(STORED),  # type: ignore[arg-type]
+        from_dict(STORED),
         LISTED,
         download_dir,
         progress=lambda path, size: heard.append((path, size)),
@@ -466,12 +469,12 @@ def test_a_download_does_not_double_the_word_output(here: Path, download_dir: st
 
 
 def test_the_default_is_what_the_documents_show(here: Path) -> None:
-    download(from_dict(STORED), [f"output/{JOB}/log/trainer-0.log"])  # type: ignore[arg-type]
+    download(from_dict(STORED), [f"output/{JOB}/log/trainer-0.log"])
     assert (here / f"output/{JOB}/log/trainer-0.log").read_bytes() == b"hello\n"
 
 
 def test_nothing_to_download_is_an_empty_directory(here: Path) -> None:
-    assert download(from_dict({}), [f"output/{JOB}/"], "result") == 0  # type: ignore[arg-type]
+    assert download(from_dict({}), [f"output/{JOB}/"], "result") == 0
     assert [path.name for path in (here / "result").iterdir()] == [JOB]
 
 
@@ -485,7 +488,7 @@ def test_an_existing_directory_is_not_touched(here: Path, kind: str) -> None:
     else:
         target.symlink_to("nowhere")
     with pytest.raises(Invalid) as caught:
-        download(from_dict(STORED), LISTED, "result")  # type: ignore[arg-type]
+        download(from_dict(STORED), LISTED, "result")
     assert caught.value.code == "download_dir_exists"
     assert "--download_dir" in str(caught.value)
     assert [path.name for path in here.iterdir()] == ["result"]
@@ -521,10 +524,10 @@ def interrupted(path: str) -> Fetched:
     ],
 )
 def test_a_half_download_leaves_nothing(
-    here: Path, fetch: object, error: type[BaseException]
+    here: Path, fetch: Callable[[str], Fetched], error: type[BaseException]
 ) -> None:
     with pytest.raises(error):
-        download(fetch, ["a", "b/c"], "result")  # type: ignore[arg-type]
+        download(fetch, ["a", "b/c"], "result")
     assert list(here.iterdir()) == []
 
 
@@ -554,7 +557,7 @@ def test_a_hostile_path_is_refused_before_anything_is_fetched(here: Path, path: 
 
 def test_a_name_twice_is_refused(here: Path) -> None:
     with pytest.raises(Conflict) as caught:
-        download(from_dict({"a": b"1"}), ["a", "a"], "result")  # type: ignore[arg-type]
+        download(from_dict({"a": b"1"}), ["a", "a"], "result")
     assert caught.value.code == "download_name_twice"
     assert list(here.iterdir()) == []
 
@@ -562,9 +565,21 @@ def test_a_name_twice_is_refused(here: Path) -> None:
 def test_a_place_that_cannot_be_written_is_named(here: Path) -> None:
     (here / "file").write_bytes(b"")
     with pytest.raises(Invalid) as caught:
-        download(from_dict(STORED), LISTED, "file/result")  # type: ignore[arg-type]
+        download(from_dict(STORED), LISTED, "file/result")
     assert caught.value.code == "download_failed"
     assert "file/result" in str(caught.value)
+
+
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", size="1m") as place:
+        with pytest.raises(Conflict) as caught:
+            download(
+                lambda path: Fetched([b"x" * 500_000] * 4, 2_000_000),
+                ["model"],
+                str(place / "result"),
+            )
+        assert caught.value.code == "download_full"
+        assert list(place.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,10 @@ def run(args: Args, context: Context) -> int:
         return 0
     for line in key_lines(job.view, KEYS):
         context.out.line(line)
+    if job.view.get("failure") and context.out.told_on_terminal:
+        from paddlecloud.cli.endings import tell_end  # noqa: PLC0415 - only a failure needs it
+
+        tell_end(job, context.out, with_log=True)
     return 0
 
 

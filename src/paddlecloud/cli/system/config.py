@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 def show(args: Args, context: Context) -> int:
     out = context.out
-    for warning in context.config.warnings:
-        out.tell(warning.text(out.lang))
     rows = context.config.rows()
     if out.json:
         out.value(

@@ -35,38 +35,34 @@ from paddlecloud.scheduler.view import (
 from paddlecloud.server.deps import Deps
 
 log = logging.getLogger(__name__)
+MAX_NEWCOMERS = 1000
 BASE_PORT = 62000
 """Ports of replicas count up from here, as in the original documents."""
 
 
-def read_view(deps: Deps, now: datetime) -> tuple[View, dict[str, Job]]:
-    """The world as the scheduler sees it, and the waiting jobs in it by id."""
-    nodes = deps.nodes()
+def read_view(deps: Deps, now: datetime, window: int) -> tuple[View, dict[str, Job]]:
+    """The world as the scheduler sees it, and the waiting jobs in it by id.
 
-    def read(tx: Tx) -> tuple[list[Job], dict[str, Resources], dict[str, Resources]]:
-        waiting = jobs.waiting_jobs(tx, per_owner=deps.settings.scheduling.window)
+    Of each owner it sees the first `window` jobs, and every job it has not seen before. Where no
+    CPU is free it sees only those and the ones that waited too long: nothing else could change.
+    """
+
+    def read(tx: Tx) -> tuple[tuple[PoolView, ...], list[Job], dict[str, Resources]]:
+        pools = _pool_views(deps, attempts.used_on_nodes(tx))
+        latest = now - deps.settings.scheduling.schedule_timeout
+        waiting = (
+            jobs.waiting_jobs(tx, per_owner=window)
+            if any(node.free.cpu > 0 for pool in pools for node in pool.nodes)
+            else jobs.overdue_waiting(tx, latest)
+        )
         known = {job.id for job in waiting}
-        fresh = [job for job in jobs.newcomers(tx, 1000) if job.id not in known]
-        return waiting + fresh, attempts.used_on_nodes(tx), attempts.used_by_owner(tx)
+        fresh = [job for job in jobs.newcomers(tx, MAX_NEWCOMERS) if job.id not in known]
+        return pools, waiting + fresh, attempts.used_by_owner(tx)
 
-    waiting, used, usage = deps.db.read(read)
+    pools, waiting, usage = deps.db.read(read)
     view = View(
         now=now,
-        pools=tuple(
-            PoolView(
-                pool=pool,
-                nodes=tuple(
-                    NodeView(
-                        id=node.id,
-                        host=node.host,
-                        total=node.total,
-                        free=node.total - used.get(node.id, _NOTHING),
-                    )
-                    for node in nodes[name]
-                ),
-            )
-            for name, pool in deps.pools.items()
-        ),
+        pools=pools,
         waiting=tuple(_waiting(job, deps.pools) for job in waiting),
         usage={owner: weight(taken) for owner, taken in usage.items()},
         schedule_timeout=deps.settings.scheduling.schedule_timeout,
@@ -75,13 +71,17 @@ def read_view(deps: Deps, now: datetime) -> tuple[View, dict[str, Job]]:
     return view, {job.id: job for job in waiting}
 
 
-def apply(deps: Deps, decisions: Sequence[Decision], known: dict[str, Job], now: datetime) -> None:
-    """Carry out a plan; a decision about a job that has moved on since is dropped."""
+def apply(deps: Deps, decisions: Sequence[Decision], known: dict[str, Job], now: datetime) -> int:
+    """Carry out a plan and say how many jobs got a place.
+
+    A decision about a job that has moved on since is dropped.
+    """
     if not decisions:
-        return
+        return 0
     placed = deps.db.write(lambda tx: _write(tx, decisions, known, now))
     for attempt in placed:
         start(deps, attempt)
+    return len(placed)
 
 
 def start(deps: Deps, attempt: Attempt) -> None:
@@ -100,6 +100,24 @@ def start(deps: Deps, attempt: Attempt) -> None:
             lambda tx: attempts.save_handle(tx, attempt.job_id, attempt.number, handle),
             durable=False,
         )
+
+
+def _pool_views(deps: Deps, used: Mapping[str, Resources]) -> tuple[PoolView, ...]:
+    return tuple(
+        PoolView(
+            pool=deps.pools[name],
+            nodes=tuple(
+                NodeView(
+                    id=node.id,
+                    host=node.host,
+                    total=node.total,
+                    free=node.total - used.get(node.id, _NOTHING),
+                )
+                for node in nodes
+            ),
+        )
+        for name, nodes in deps.nodes().items()
+    )
 
 
 def _write(

@@ -1,0 +1,1 @@
+"""Speed and memory, measured against a bare interpreter in the same run. `make bench`."""

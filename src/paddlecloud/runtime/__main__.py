@@ -1,0 +1,42 @@
+"""Where the agent begins: `python -m paddlecloud.runtime --config PATH | --version`.
+
+The zygote is forked first, before anything but its own modules is imported, because every monitor
+is a copy of it and would carry the rest for nothing. Argument parsing by hand for the same reason.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from paddlecloud import __version__
+from paddlecloud.model.errors import PaddleCloudError
+from paddlecloud.runtime.spawn import Spawner
+
+USAGE = "usage: python -m paddlecloud.runtime --config PATH | --version\n"
+
+
+def main(arguments: list[str]) -> int:
+    if arguments == ["--version"]:
+        sys.stdout.write(f"paddlecloud agent {__version__}\n")
+        return 0
+    if len(arguments) != 2 or arguments[0] != "--config":
+        sys.stderr.write(USAGE)
+        return 2
+    with suppress(OSError):
+        os.setsid()
+    spawner = Spawner.start()
+
+    from paddlecloud.runtime.agent import run  # noqa: PLC0415 - the zygote must not hold all this
+
+    try:
+        return run(Path(arguments[1]), spawner, lambda text: sys.stderr.write(f"{text}\n"))
+    except PaddleCloudError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,121 @@
+"""The agent beside the users' processes: takes orders, runs replicas, brings logs and files back.
+
+This module puts the parts together and ends them. The parts, each a thread or a few: `polling`
+(orders), `starting` (files and processes), `reporting` (starts, logs, ends), `shipping` (outputs),
+`clearing` (deletion). None of them keeps the only copy of anything, so the agent may be killed at
+any moment; the next one adopts what runs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from paddlecloud import __version__
+from paddlecloud.runtime.care import Care
+from paddlecloud.runtime.clearing import Janitor
+from paddlecloud.runtime.config import read_config
+from paddlecloud.runtime.journal import Journal
+from paddlecloud.runtime.polling import Poller
+from paddlecloud.runtime.reporting import Reporter
+from paddlecloud.runtime.shared import Site
+from paddlecloud.runtime.shipping import Shippers
+from paddlecloud.runtime.starting import Starters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from paddlecloud.runtime.spawn import Spawner
+
+_STARTERS = 4
+_SHIPPERS = 2
+#: How long the work under way may take when the agent is asked to end, in seconds.
+_LAST_WORK = 2.0
+_LOCK_TRIES = 20
+_STACK = 256 * 1024
+
+
+class Agent:
+    """All parts of one agent."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._shippers = Shippers(site)
+        self._janitor = Janitor(site, self._shippers)
+        self._starters = Starters(site)
+        care = Care(site, self._starters, self._shippers, self._janitor)
+        adopted = care.adopt()
+        site.journal.info(f"version {__version__} begins, pid {os.getpid()}, adopted {adopted}")
+        self._reporter = Reporter(site, care)
+        self._poller = Poller(site, care)
+        site.link.on_return = site.wake_reporter
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Begin to work."""
+        threading.stack_size(_STACK)
+        bodies: list[tuple[str, Callable[[], None]]] = [
+            ("reporter", self._reporter.work),
+            ("poller", self._poller.work),
+            ("janitor", self._janitor.work),
+            *[("starter", self._starters.work)] * _STARTERS,
+            *[("shipper", self._shippers.work)] * _SHIPPERS,
+        ]
+        for name, body in bodies:
+            thread = threading.Thread(target=body, name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def finish(self, seconds: float) -> None:
+        """Let each part end what it is doing, for so long at most. Replicas go on."""
+        self._site.stop()
+        self._shippers.close()
+        self._janitor.close()
+        for _ in range(_STARTERS):
+            self._starters.close()
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            if thread.name != "poller":
+                thread.join(max(0.0, deadline - time.monotonic()))
+        self._site.spawner.close()
+        self._site.journal.info("ends; replicas go on")
+
+
+def run(config_path: Path, spawner: Spawner, say: Callable[[str], object]) -> int:
+    """The life of the agent; its exit code. `spawner` was started before there was any thread."""
+    config = read_config(config_path)
+    lock = take_lock(config.directory / "lock")
+    if lock is None:
+        say(f"another agent already serves {config.directory}")
+        return 0
+    site = Site(config, Journal(config.directory / "agent.log"), spawner)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: site.stopping.set())
+    agent = Agent(site)
+    agent.start()
+    site.stopping.wait()
+    agent.finish(_LAST_WORK)
+    return 0
+
+
+def take_lock(path: Path) -> int | None:
+    """Hold the lock for the life of this process; None when another agent holds it.
+
+    Whoever asks whether an agent lives holds the lock for an instant, so one refusal is no proof.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.005)
+        else:
+            return fd
+    os.close(fd)
+    return None

@@ -1,0 +1,172 @@
+"""Which files of a replica go to the server, and what was sent already. Reads only the disk.
+
+The job owns these directories and may do anything in them at any moment. So a file counts only
+when, once open, it really lies inside: a link that leads out, a pipe or a device is passed over,
+and nothing is decided by a name that could mean something else a moment later.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from paddlecloud.runtime import record
+from paddlecloud.runtime.workspace import LOG, OUTPUT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+AREAS = (OUTPUT, LOG)
+SHIPPED = "shipped.json"
+#: A file younger than this may be half written; it is left for the next time, once.
+SETTLE_SECONDS = 1.0
+#: A larger file that keeps changing is sent only when it rests: half a checkpoint helps nobody.
+_LARGE = 64 * 1024 * 1024
+_DEEPEST = 64
+
+Mark = tuple[int, int, int]
+"""Size, time of change and number of a file: another mark, another content."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A file to send: its place below the area, and where it really is."""
+
+    area: str
+    path: str
+    where: Path
+    mark: Mark
+
+    @property
+    def name(self) -> str:
+        return f"{self.area}/{self.path}"
+
+    @property
+    def size(self) -> int:
+        return self.mark[0]
+
+    @property
+    def mtime(self) -> float:
+        return self.mark[1] / 1e9
+
+
+class Shipped:
+    """What the server has, kept beside the files so that a new agent need not send it again."""
+
+    def __init__(self, root: Path) -> None:
+        self._path = root / SHIPPED
+        known = record.read(self._path)
+        rows = known.items() if isinstance(known, dict) else ()
+        self._marks: dict[str, Mark] = {name: (m[0], m[1], m[2]) for name, m in rows}
+        self._changed = False
+
+    def has(self, found: Found) -> bool:
+        return self._marks.get(found.name) == found.mark
+
+    def add(self, found: Found) -> None:
+        self._marks[found.name] = found.mark
+        self._changed = True
+
+    def save(self) -> None:
+        """Raises OSError on a full disk; nothing is lost then but the work of sending again."""
+        if self._changed:
+            record.write(self._path, self._marks)
+            self._changed = False
+
+
+def anything(root: Path) -> bool:
+    """Whether the job put anything at all into its output directories."""
+    for area in AREAS:
+        with suppress(OSError), os.scandir(root / area) as entries:
+            if next(entries, None) is not None:
+                return True
+    return False
+
+
+def scan(root: Path) -> Iterator[Found]:
+    """Every file of both areas, in order of name."""
+    for area in AREAS:
+        yield from _walk(area, root / area, "", 0, linked=False)
+
+
+def rests(found: Found, *, now: float, seen_before: bool) -> bool:
+    """Whether a file of a running job may be sent now (`now` is the time of day).
+
+    One that was changing at the last look as well is sent as it is: a log that grows all the time
+    would otherwise be seen at the end only.
+    """
+    if now - found.mtime >= SETTLE_SECONDS:
+        return True
+    return seen_before and (found.area == LOG or found.size < _LARGE)
+
+
+def open_inside(found: Found, root: Path) -> IO[bytes] | None:
+    """The file, open for reading; None when it is no plain file inside its area (any more)."""
+    try:
+        fd = os.open(found.where, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except FileNotFoundError:
+        return None
+    if not _is_inside(fd, root / found.area) or not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        return None
+    return os.fdopen(fd, "rb", buffering=0)
+
+
+def found_again(found: Found, file: IO[bytes]) -> Found:
+    """`found` with the mark that the open file has now."""
+    return replace(found, mark=_mark(os.fstat(file.fileno())))
+
+
+def _walk(area: str, top: Path, below: str, depth: int, *, linked: bool) -> Iterator[Found]:
+    for entry in _entries(top / below if below else top):
+        path = f"{below}/{entry.name}" if below else entry.name
+        with suppress(OSError):
+            if entry.is_symlink():
+                yield from _follow(area, top, path, depth, linked=linked)
+            elif entry.is_dir(follow_symlinks=False):
+                if depth < _DEEPEST:
+                    yield from _walk(area, top, path, depth + 1, linked=linked)
+            elif entry.is_file(follow_symlinks=False):
+                status = entry.stat(follow_symlinks=False)
+                yield Found(area=area, path=path, where=top / path, mark=_mark(status))
+
+
+def _entries(directory: Path) -> list[os.DirEntry[str]]:
+    with suppress(OSError), os.scandir(directory) as entries:
+        return sorted(entries, key=lambda entry: entry.name)
+    return []
+
+
+def _follow(area: str, top: Path, path: str, depth: int, *, linked: bool) -> Iterator[Found]:
+    """What a link inside the area leads to; links met on that way are not followed again, so that
+    a circle of links ends."""
+    real_top = top.resolve()
+    target = (top / path).resolve(strict=True)
+    if linked or not target.is_relative_to(real_top):
+        return
+    if target.is_file():
+        yield Found(area=area, path=path, where=target, mark=_mark(target.stat()))
+    elif target.is_dir() and not (real_top / path).is_relative_to(target):
+        for found in _walk(area, real_top, str(target.relative_to(real_top)), depth, linked=True):
+            inner = found.where.relative_to(target).as_posix()
+            yield replace(found, path=f"{path}/{inner}")
+
+
+def _mark(status: os.stat_result) -> Mark:
+    return (status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+def _is_inside(fd: int, area: Path) -> bool:
+    if Path("/proc/self/fd").exists():
+        real = Path(f"/proc/self/fd/{fd}").readlink()
+    elif hasattr(fcntl, "F_GETPATH"):
+        name: bytes = fcntl.fcntl(fd, fcntl.F_GETPATH, b"\0" * 1024)
+        real = Path(os.fsdecode(name.rstrip(b"\0")))
+    else:
+        return False
+    return real.is_relative_to(area.resolve())

@@ -1,0 +1,113 @@
+"""Asks the server for orders, by a long poll, and knows when to give up on an embedded one.
+
+The first question after the server was away does not wait for an order: its answer is how every
+thread learns that the server is back. Orders are repeated by the server until they are outdated,
+so a question that starts from the beginning (cursor 0) is always safe; it is asked once after each
+start of either side.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from paddlecloud import __version__
+from paddlecloud.model.errors import PaddleCloudError, Unauthenticated, Unreachable
+from paddlecloud.runtime.capacity import capacity
+from paddlecloud.runtime.link import Backoff
+
+if TYPE_CHECKING:
+    from paddlecloud.runtime.care import Care
+    from paddlecloud.runtime.shared import Site
+
+#: Seconds; longer than the server's answer may take, so that only a dead connection runs into it.
+WAIT = 30.0
+_SLACK = 15.0
+
+
+class Poller:
+    def __init__(self, site: Site, care: Care) -> None:
+        self._site = site
+        self._care = care
+        self._channel = site.link.channel()
+        self._backoff = Backoff()
+        self._cursor = 0
+        self._boot = ""
+        self._wait = 0.0
+
+    def work(self) -> None:
+        """The body of the thread."""
+        self._site.guarded("the poll for orders", self._turn)
+
+    def _turn(self) -> None:
+        try:
+            answer = self._ask()
+        except PaddleCloudError as error:
+            self._failed(error)
+            return
+        self._backoff.reset()
+        if self._site.link.boot != self._boot:
+            self._met(self._site.link.boot)
+            if self._cursor:
+                self._cursor = 0
+                self._wait = 0.0
+                return
+        self._wait = WAIT
+        self._obey(answer)
+
+    def _ask(self) -> dict[str, Any]:
+        config = self._site.config
+        question = {
+            "agent": config.agent_id,
+            "boot": self._site.boot,
+            "version": __version__,
+            "cursor": self._cursor,
+            "wait": self._wait,
+            "capacity": capacity(),
+            "enforces": self._site.spawner.enforces,
+            "host": config.host,
+        }
+        return self._channel.json("POST", "/agent/poll", question, timeout=self._wait + _SLACK)
+
+    def _met(self, boot: str) -> None:
+        self._boot = boot
+        self._site.journal.info(f"the server answers (its start {boot or 'unknown'})")
+
+    def _obey(self, answer: dict[str, Any]) -> None:
+        settings = answer.get("settings") or {}
+        self._site.ship_interval = float(settings.get("ship_interval", self._site.ship_interval))
+        if answer.get("restart"):
+            self._site.journal.info("the server asks for another version; replicas go on")
+            self._site.stop()
+            return
+        for order in answer.get("orders", []):
+            try:
+                self._care.obey(order)
+            except Exception:  # noqa: BLE001 - one bad order must not hide the ones behind it
+                self._site.journal.failure("an order was not understood", str(order)[:500])
+        self._cursor = int(answer.get("cursor", self._cursor))
+
+    def _failed(self, error: PaddleCloudError) -> None:
+        self._wait = 0.0
+        pause = self._backoff.next()
+        if isinstance(error, Unauthenticated) and self._site.link.renew_keys():
+            return
+        if pause < 0.1 or not isinstance(error, Unreachable):
+            self._site.journal.warning(f"no orders: {error}")
+        if self._is_pointless():
+            self._site.stop()
+        elif isinstance(error, Unreachable):
+            self._site.link.wait_for_endpoint(pause)
+        else:
+            self._site.stopping.wait(pause)
+
+    def _is_pointless(self) -> bool:
+        """Whether nothing is left to do and nobody left to do it for."""
+        if not self._site.directory.is_dir():
+            return True
+        config = self._site.config
+        away = self._site.link.away_for(time.monotonic())
+        if config.endpoint_file is None or away < config.linger or self._site.book.busy():
+            return False
+        self._site.journal.info(f"the server is gone for {away:.0f} s and nothing is left to do")
+        return True

@@ -1,0 +1,266 @@
+"""Brings output files to the server, while the job runs and at its end. Two threads.
+
+While it runs, what changed is sent every `ship_interval` seconds, and less often when that is much
+work. At the end everything is sent before the end is reported, however long the server or its disk
+takes: nothing is given up but a file that the server refuses for good or that cannot be read, and
+the log says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import itertools
+import threading
+import time
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING
+
+from paddlecloud.model.errors import PaddleCloudError, Retry, StorageFull, Unauthenticated
+from paddlecloud.model.signing import quote
+from paddlecloud.runtime import outputs
+from paddlecloud.runtime.book import Stage
+from paddlecloud.runtime.link import Backoff, FileBody
+
+if TYPE_CHECKING:
+    from paddlecloud.runtime.book import Tracked
+    from paddlecloud.runtime.link import Channel
+    from paddlecloud.runtime.outputs import Found
+    from paddlecloud.runtime.shared import Site
+
+#: Shipping a running job may take this part of one thread's time.
+_LOAD = 0.05
+_LONGEST_PAUSE = 30.0
+_SAVE_EVERY = 5.0
+#: A file larger than this may take longer to store than a small request.
+_BYTES_PER_SECOND = 1024 * 1024
+_TIMEOUT = 60.0
+_BLOCK = 1024 * 1024
+
+
+class Shipment:
+    """The shipping of one replica, kept from one pass to the next."""
+
+    def __init__(self, tracked: Tracked) -> None:
+        self.tracked = tracked
+        self.shipped = outputs.Shipped(tracked.root)
+        self.backoff = Backoff(first=0.1, longest=_LONGEST_PAUSE)
+        self.changing: set[str] = set()
+        """Files that were too young to be sent at the last pass."""
+        self.not_before: dict[str, float] = {}
+        """A file that took long to send is left alone for longer, while the job runs."""
+        self.given_up: set[tuple[str, outputs.Mark]] = set()
+        """Refused or unreadable; tried once more when the job is over."""
+        self.last_round = False
+
+
+class Shippers:
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._changed = threading.Condition()
+        self._due: list[tuple[float, int, Tracked]] = []
+        self._order = itertools.count()
+        self._shipments: dict[str, Shipment] = {}
+
+    def follow(self, tracked: Tracked) -> None:
+        """Send what it puts out from time to time while it runs."""
+        if tracked.stage is Stage.LAUNCHED:
+            self._put(tracked, time.monotonic() + self._site.ship_interval)
+
+    def finish(self, tracked: Tracked) -> None:
+        """It is over: send the rest, then let the reporter tell its end."""
+        if tracked.id in self._shipments or outputs.anything(tracked.root):
+            self._put(tracked, 0.0)
+        else:
+            self._done(tracked)
+
+    def close(self) -> None:
+        """Let the threads end."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def work(self) -> None:
+        """The body of each thread."""
+        channel = self._site.link.channel()
+        self._site.guarded("a shipper", lambda: self._turn(channel))
+
+    def _put(self, tracked: Tracked, due: float) -> None:
+        with self._changed:
+            heapq.heappush(self._due, (due, next(self._order), tracked))
+            self._changed.notify()
+
+    def _done(self, tracked: Tracked) -> None:
+        self._shipments.pop(tracked.id, None)
+        tracked.shipped = True
+        self._site.wake_reporter()
+
+    def _turn(self, channel: Channel) -> None:
+        tracked = self._take()
+        if tracked is None:
+            return
+        pause: float | None = 1.0
+        try:
+            pause = self._ship(tracked, channel)
+        finally:
+            # Also after an error nobody expected: an end that is never shipped is never told.
+            with self._changed:
+                tracked.shipping = False
+                again, tracked.ship_again = tracked.ship_again, False
+            if pause is not None:
+                self._put(tracked, time.monotonic() + (0.0 if again else pause))
+
+    def _take(self) -> Tracked | None:
+        """The next replica that is due and that no other thread is at; None when we stop."""
+        with self._changed:
+            while not self._site.stopping.is_set():
+                now = time.monotonic()
+                if self._due and self._due[0][0] <= now:
+                    _, _, tracked = heapq.heappop(self._due)
+                    if not self._is_wanted(tracked):
+                        continue
+                    tracked.shipping = True
+                    return tracked
+                self._changed.wait(self._due[0][0] - now if self._due else None)
+        return None
+
+    def _is_wanted(self, tracked: Tracked) -> bool:
+        tracked.ship_again = tracked.ship_again or tracked.shipping
+        if tracked.forget:
+            self._shipments.pop(tracked.id, None)
+        return not (tracked.forget or tracked.shipped or tracked.shipping)
+
+    def _ship(self, tracked: Tracked, channel: Channel) -> float | None:
+        """One pass; seconds until the next, None when there is none."""
+        over = tracked.stage is Stage.OVER
+        shipment = self._shipments.get(tracked.id)
+        if shipment is None:
+            shipment = self._shipments.setdefault(tracked.id, Shipment(tracked))
+        if over and not shipment.last_round:
+            shipment.last_round = True
+            shipment.given_up.clear()
+        began = time.monotonic()
+        try:
+            settled = self._pass(shipment, channel, over=over)
+        except (Retry, Unauthenticated) as error:
+            return self._pause_after(shipment, error)
+        finally:
+            self._save(shipment)
+        if over and not settled:
+            return shipment.backoff.next()
+        shipment.backoff.reset()
+        if over:
+            self._done(tracked)
+            return None
+        took = time.monotonic() - began
+        return max(self._site.ship_interval, took / _LOAD)
+
+    def _pause_after(self, shipment: Shipment, error: PaddleCloudError) -> float:
+        pause = shipment.backoff.next()
+        if isinstance(error, Unauthenticated):
+            self._site.link.renew_keys()
+        if isinstance(error, StorageFull) or pause >= 1.0:
+            text = f"its output waits, next try in {pause:g} s: {error}"
+            self._site.journal.warning(text, shipment.tracked.id)
+        if self._site.link.away_for(time.monotonic()) > 0:
+            self._site.link.wait(pause)
+            return 0.0
+        return pause
+
+    def _pass(self, shipment: Shipment, channel: Channel, *, over: bool) -> bool:
+        """Send every file that changed; `over` sends all, otherwise only those that rest.
+
+        False when some file changed while it was sent, or we were interrupted.
+        """
+        changing: set[str] = set()
+        saved_at = time.monotonic()
+        settled = True
+        for found in outputs.scan(shipment.tracked.root):
+            if shipment.tracked.forget or self._site.stopping.is_set():
+                return False
+            if shipment.shipped.has(found) or (found.name, found.mark) in shipment.given_up:
+                continue
+            if not over and not self._may_send(shipment, found):
+                changing.add(found.name)
+                continue
+            settled = self._send(shipment, found, channel) and settled
+            if time.monotonic() - saved_at > _SAVE_EVERY:
+                self._save(shipment)
+                saved_at = time.monotonic()
+        shipment.changing = changing
+        return settled
+
+    def _may_send(self, shipment: Shipment, found: Found) -> bool:
+        if time.monotonic() < shipment.not_before.get(found.name, 0.0):
+            return False
+        return outputs.rests(found, now=time.time(), seen_before=found.name in shipment.changing)
+
+    def _send(self, shipment: Shipment, found: Found, channel: Channel) -> bool:
+        """Whether nothing more has to be done about this file in its present state."""
+        began = time.monotonic()
+        try:
+            sent = self._put_file(shipment.tracked, found, channel)
+        except OSError as error:
+            self._give_up(shipment, found, error.strerror or str(error))
+        except (Retry, Unauthenticated):
+            raise
+        except PaddleCloudError as error:
+            self._give_up(shipment, found, str(error))
+        else:
+            took = time.monotonic() - began
+            shipment.not_before[found.name] = time.monotonic() + took / _LOAD
+            if sent is None:
+                return False
+            shipment.shipped.add(sent)
+        return True
+
+    def _put_file(self, tracked: Tracked, found: Found, channel: Channel) -> Found | None:
+        """Send one file; what was sent, or None when it changed meanwhile.
+
+        It is read twice, because the signature covers its digest: a job that rewrites it in
+        between makes the server refuse the body, and then the next pass sends it.
+        """
+        file = outputs.open_inside(found, tracked.root)
+        if file is None:
+            return found
+        with file:
+            sent = outputs.found_again(found, file)
+            digest = _digest(file, sent.size)
+            if digest is None:
+                return None
+            file.seek(0)
+            body = FileBody(file=file, size=sent.size, sha256=digest)
+            path = f"/agent/replicas/{quote(tracked.id)}/files/{quote(found.name, '/')}"
+            query = {"fence": tracked.fence, "mtime": f"{sent.mtime:.6f}"}
+            timeout = _TIMEOUT + sent.size / _BYTES_PER_SECOND
+            try:
+                channel.call("PUT", path, body, query, timeout=timeout)
+            except PaddleCloudError as error:
+                if error.code in ("auth_body_hash", "body_shrank"):
+                    return None
+                raise
+        return sent
+
+    def _give_up(self, shipment: Shipment, found: Found, reason: str) -> None:
+        shipment.given_up.add((found.name, found.mark))
+        self._site.journal.warning(f"{found.name} is not sent: {reason}", shipment.tracked.id)
+
+    def _save(self, shipment: Shipment) -> None:
+        with suppress(FileNotFoundError):
+            try:
+                shipment.shipped.save()
+            except OSError as error:
+                text = f"what was sent cannot be noted, it may be sent again: {error}"
+                self._site.journal.warning(text, shipment.tracked.id)
+
+
+def _digest(file: IO[bytes], size: int) -> str | None:
+    """Of the first `size` bytes; None when there are no longer so many."""
+    digest = hashlib.sha256()
+    left = size
+    while left:
+        piece = file.read(min(left, _BLOCK))
+        if not piece:
+            return None
+        digest.update(piece)
+        left -= len(piece)
+    return digest.hexdigest()

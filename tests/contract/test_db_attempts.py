@@ -1,0 +1,237 @@
+"""What the database promises about attempts, replicas and the orders that agents follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from paddlecloud.db import attempts, jobs
+from paddlecloud.db.attempts import Want
+from paddlecloud.db.base import Database, Tx
+from paddlecloud.model.errors import Conflict
+from paddlecloud.model.job import (
+    Attempt,
+    ExitCause,
+    ExitRecord,
+    Job,
+    Replica,
+    ReplicaState,
+    Resources,
+    Role,
+)
+from tests.unit.db.values import ENGINES, NOW, SECOND, an_attempt, opened, waiting
+
+GRACE = timedelta(seconds=40)
+
+
+@pytest.fixture(params=sorted(ENGINES))
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    with opened(request.param, tmp_path) as database:
+        yield database
+
+
+def a_placed_job(db: Database, *nodes: str, number: int = 1) -> tuple[Job, Attempt]:
+    def place(tx: Tx) -> tuple[Job, Attempt]:
+        job = waiting(tx)
+        attempt = an_attempt(job, nodes=nodes, number=number)
+        attempts.insert_attempt(tx, attempt)
+        return job, attempt
+
+    return db.write(place)
+
+
+def orders(db: Database, node: str, cursor: int = 0) -> list[tuple[int, str, str]]:
+    found = db.read(lambda tx: attempts.orders_since(tx, node, cursor))
+    return [(order.seq, order.want.value, order.replica.worker) for order in found]
+
+
+def test_an_attempt_comes_back_as_it_was_stored(db: Database) -> None:
+    def place(tx: Tx) -> Attempt:
+        attempt = replace(an_attempt(waiting(tx), nodes=("n1", "n2")), handle={"pod": "x"})
+        server = Replica(
+            id=f"{attempt.job_id}.1.pserver-0",
+            role=Role.PSERVER,
+            rank=0,
+            node="n1",
+            resources=Resources(cpu=0.5, memory=1 << 40, gpu=2),
+            host="10.0.0.1",
+            port=6174,
+        )
+        attempt = replace(attempt, replicas=(*attempt.replicas, server))
+        attempts.insert_attempt(tx, attempt)
+        return attempt
+
+    attempt = db.write(place)
+    assert db.read(lambda tx: attempts.get_attempt(tx, attempt.job_id, 1)) == attempt
+    assert db.read(lambda tx: attempts.get_attempt(tx, attempt.job_id, 2)) is None
+    assert db.read(lambda tx: attempts.attempts_of(tx, attempt.job_id)) == [attempt]
+
+
+def test_an_attempt_is_stored_once(db: Database) -> None:
+    _job, attempt = a_placed_job(db, "n1")
+    with pytest.raises(Conflict):
+        db.write(lambda tx: attempts.insert_attempt(tx, attempt))
+    assert len(orders(db, "n1")) == 1
+
+
+def test_an_attempt_that_ended_is_no_longer_live_and_keeps_its_first_outcome(db: Database) -> None:
+    job, attempt = a_placed_job(db, "n1")
+    _other, still = a_placed_job(db, "n1")
+    assert db.read(attempts.live_attempts) == [attempt, still]
+    assert db.write(lambda tx: attempts.end_attempt(tx, job.id, 1, NOW, "lost"))
+    assert not db.write(lambda tx: attempts.end_attempt(tx, job.id, 1, NOW + SECOND, "success"))
+    assert db.read(attempts.live_attempts) == [still]
+    kept = db.read(lambda tx: attempts.get_attempt(tx, job.id, 1))
+    assert kept is not None
+    assert (kept.ended_at, kept.outcome) == (NOW, "lost")
+
+
+def test_attempts_of_a_job_are_listed_in_order(db: Database) -> None:
+    job, first = a_placed_job(db, "n1")
+    second = an_attempt(job, nodes=("n2",), number=2, fence=8)
+    db.write(lambda tx: attempts.insert_attempt(tx, second))
+    assert db.read(lambda tx: attempts.attempts_of(tx, job.id)) == [first, second]
+
+
+def test_a_handle_is_kept(db: Database) -> None:
+    job, _attempt = a_placed_job(db, "n1")
+    assert db.write(lambda tx: attempts.save_handle(tx, job.id, 1, {"pid": "7"}))
+    assert not db.write(lambda tx: attempts.save_handle(tx, job.id, 2, {}))
+    kept = db.read(lambda tx: attempts.get_attempt(tx, job.id, 1))
+    assert kept is not None
+    assert kept.handle == {"pid": "7"}
+
+
+def test_a_replica_is_found_with_its_attempt(db: Database) -> None:
+    job, attempt = a_placed_job(db, "n1")
+    located = db.read(lambda tx: attempts.get_replica(tx, attempt.replicas[0].id))
+    assert located == (attempt.replicas[0], job.id, 1, 7)
+    assert db.read(lambda tx: attempts.get_replica(tx, "none")) is None
+
+
+def test_a_replica_only_moves_down_the_list(db: Database) -> None:
+    _job, attempt = a_placed_job(db, "n1")
+    ordered = attempt.replicas[0]
+    running = replace(ordered, state=ReplicaState.RUNNING, pid=42, log_bytes=100)
+    record = ExitRecord(
+        cause=ExitCause.EXIT,
+        exit_code=137,
+        signal=9,
+        oom=True,
+        started_at=NOW,
+        finished_at=NOW + SECOND,
+        max_rss=1 << 33,
+        cpu_seconds=0.25,
+        enforced={"cpu": True, "memory": False},
+    )
+    exited = replace(running, state=ReplicaState.EXITED, exit=record, log_bytes=150)
+    lost = replace(running, state=ReplicaState.LOST)
+
+    def stored() -> Replica | None:
+        located = db.read(lambda tx: attempts.get_replica(tx, ordered.id))
+        return located.replica if located else None
+
+    for replica, want, after in (
+        (running, True, running),
+        (ordered, False, running),
+        (replace(running, log_bytes=50), True, running),
+        (exited, True, exited),
+        (running, False, exited),
+        (exited, True, exited),
+        (lost, True, replace(lost, log_bytes=150)),
+        (exited, False, replace(lost, log_bytes=150)),
+    ):
+        assert db.write(lambda tx, it=replica: attempts.update_replica(tx, it)) is want  # type: ignore[misc]
+        assert stored() == after
+
+
+def test_placing_orders_every_replica_to_run_on_its_node(db: Database) -> None:
+    told: list[tuple[str, str]] = []
+    db.subscribe(lambda channel, payload: told.append((channel, payload)))
+    a_placed_job(db, "n1", "n2", "n1")
+    assert orders(db, "n1") == [(1, "run", "trainer-0"), (3, "run", "trainer-2")]
+    assert orders(db, "n2") == [(2, "run", "trainer-1")]
+    assert [payload for channel, payload in told if channel == "agent"] == ["n1", "n2"]
+    assert db.read(attempts.last_order) == 3
+
+
+def test_an_attempt_stored_without_an_order_waits_for_one(db: Database) -> None:
+    def place(tx: Tx) -> Attempt:
+        attempt = an_attempt(waiting(tx), nodes=("n1",))
+        attempts.insert_attempt(tx, attempt, want=None)
+        return attempt
+
+    attempt = db.write(place)
+    assert orders(db, "n1") == []
+    assert db.write(lambda tx: attempts.set_wanted(tx, attempt.job_id, 1, Want.RUN)) == 1
+    assert orders(db, "n1") == [(1, "run", "trainer-0")]
+
+
+def test_an_agent_hears_only_what_is_new_to_it(db: Database) -> None:
+    job, attempt = a_placed_job(db, "n1", "n1")
+    a_placed_job(db, "n1")
+
+    def stop(tx: Tx) -> int:
+        return attempts.set_wanted(tx, job.id, 1, Want.STOP, grace=GRACE, cause=ExitCause.STOPPED)
+
+    assert db.write(stop) == 2
+    assert db.write(stop) == 0, "the same order is not given again"
+    assert orders(db, "n1", 3) == [(4, "stop", "trainer-0"), (5, "stop", "trainer-1")]
+    order = db.read(lambda tx: attempts.orders_since(tx, "n1", 3))[0]
+    assert (order.grace, order.cause, order.fence) == (GRACE, ExitCause.STOPPED, 7)
+    assert (order.job_id, order.attempt, order.replica) == (job.id, 1, attempt.replicas[0])
+    assert orders(db, "n1", 5) == []
+
+
+def test_an_order_never_moves_back_up(db: Database) -> None:
+    job, attempt = a_placed_job(db, "n1")
+
+    def want(wanted: Want) -> int:
+        return db.write(lambda tx: attempts.set_wanted(tx, job.id, 1, wanted))
+
+    assert [want(Want.STOP), want(Want.RUN)] == [1, 0]
+    assert [want(Want.FORGET), want(Want.STOP), want(Want.FORGET)] == [1, 0, 0]
+    assert orders(db, "n1", 2) == [(3, "forget", "trainer-0")]
+    assert attempt.replicas[0].state is ReplicaState.ORDERED
+
+
+def test_an_agent_that_starts_anew_hears_every_live_order_and_no_other(db: Database) -> None:
+    over, _ = a_placed_job(db, "n1")
+    a_placed_job(db, "n1")
+    stopped, _ = a_placed_job(db, "n1")
+    a_placed_job(db, "n2")
+    db.write(lambda tx: attempts.set_wanted(tx, over.id, 1, Want.FORGET))
+    db.write(lambda tx: attempts.set_wanted(tx, stopped.id, 1, Want.STOP))
+    assert orders(db, "n1") == [(2, "run", "trainer-0"), (6, "stop", "trainer-0")]
+    assert db.read(lambda tx: len(attempts.orders_since(tx, "n1", 0, 1))) == 1
+
+
+def test_only_the_named_replicas_get_the_order(db: Database) -> None:
+    job, attempt = a_placed_job(db, "n1", "n1")
+    only = {attempt.replicas[1].id}
+    assert db.write(lambda tx: attempts.set_wanted(tx, job.id, 1, Want.STOP, only=only)) == 1
+    assert orders(db, "n1", 2) == [(3, "stop", "trainer-1")]
+
+
+def test_what_is_in_use_is_added_up_by_node_and_by_owner(db: Database) -> None:
+    _job, attempt = a_placed_job(db, "n1", "n1", "n2")
+    ended = replace(attempt.replicas[0], state=ReplicaState.EXITED)
+    assert db.read(attempts.used_on_nodes) == {
+        "n1": Resources(cpu=2.0, memory=200),
+        "n2": Resources(cpu=1.0, memory=100),
+    }
+    db.write(lambda tx: attempts.update_replica(tx, ended))
+    assert db.read(attempts.used_on_nodes)["n1"] == Resources(cpu=1.0, memory=100)
+    assert db.read(attempts.used_by_owner) == {"ann": Resources(cpu=2.0, memory=200)}
+
+
+def test_a_deleted_job_takes_its_attempts_and_replicas_along(db: Database) -> None:
+    job, attempt = a_placed_job(db, "n1")
+    db.write(lambda tx: jobs.delete_job(tx, job.id))
+    assert db.read(lambda tx: attempts.attempts_of(tx, job.id)) == []
+    assert db.read(lambda tx: attempts.get_replica(tx, attempt.replicas[0].id)) is None
+    assert orders(db, "n1") == []

@@ -1,0 +1,233 @@
+"""What the database promises about agents, keys, snapshots, and what servers must agree on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from paddlecloud.db import agents, coordination, jobs, snapshots, tokens
+from paddlecloud.db.agents import Agent
+from paddlecloud.db.base import Database, Tx
+from paddlecloud.db.coordination import KnownKey
+from paddlecloud.db.tokens import Token, TokenKind, User, UserRole
+from paddlecloud.model.errors import Conflict
+from paddlecloud.model.job import Job, Resources
+from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, snapshot_of
+from tests.unit.db.values import ENGINES, NOW, SECOND, a_spec, opened, waiting
+
+AGENT = Agent(
+    id="agent-1",
+    pool="local",
+    boot="b1",
+    version="0.1.0",
+    host="127.0.0.1",
+    capacity=Resources(cpu=2.0, memory=1 << 34, gpu=1),
+    enforces={"cpu": True, "memory": False, "pids": True},
+    seen_at=NOW,
+)
+TTL = timedelta(seconds=10)
+
+
+@pytest.fixture(params=sorted(ENGINES))
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    with opened(request.param, tmp_path) as database:
+        yield database
+
+
+def a_snapshot(*names: str) -> Snapshot:
+    return snapshot_of(
+        Entry(path=name, size=len(name), sha256=f"{number:064x}")
+        for number, name in enumerate(names)
+    )
+
+
+def test_of_two_that_spend_one_nonce_exactly_one_may(db: Database) -> None:
+    start = threading.Barrier(8)
+
+    def spend(_: int) -> list[bool]:
+        start.wait(30)
+        return [
+            db.write(
+                lambda tx, n=n: coordination.spend_nonce(tx, "ak", f"{n:032x}", NOW),  # type: ignore[misc]
+                durable=False,
+            )
+            for n in range(25)
+        ]
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(spend, range(8)))
+    assert [sum(column) for column in zip(*answers, strict=True)] == [1] * 25
+
+
+def test_a_nonce_belongs_to_its_key_and_is_forgotten_after_its_time(db: Database) -> None:
+    def spend(ak: str) -> bool:
+        return db.write(lambda tx: coordination.spend_nonce(tx, ak, "n", NOW))
+
+    assert [spend("a"), spend("b"), spend("a")] == [True, True, False]
+    assert db.write(lambda tx: coordination.forget_nonces(tx, NOW)) == 0
+    assert db.write(lambda tx: coordination.forget_nonces(tx, NOW + SECOND)) == 2
+    assert spend("a")
+
+
+def test_an_idempotency_key_means_its_first_job(db: Database) -> None:
+    first, second = db.write(waiting), db.write(waiting)
+
+    def remember(job: Job, owner: str = "ann") -> bool:
+        return db.write(lambda tx: coordination.remember_key(tx, owner, "k", job.id, "h", NOW))
+
+    assert [remember(first), remember(second), remember(second, "bob")] == [True, False, True]
+    known = db.read(lambda tx: coordination.find_key(tx, "ann", "k"))
+    assert known == KnownKey(job_id=first.id, request_hash="h")
+    assert db.read(lambda tx: coordination.find_key(tx, "ann", "other")) is None
+    db.write(lambda tx: jobs.delete_job(tx, first.id))
+    assert db.read(lambda tx: coordination.find_key(tx, "ann", "k")) is None
+    assert db.write(lambda tx: coordination.forget_keys(tx, NOW)) == 0
+    assert db.write(lambda tx: coordination.forget_keys(tx, NOW + SECOND)) == 1
+    assert db.read(lambda tx: jobs.get_job(tx, second.id)) == second
+
+
+def test_a_lease_has_one_holder_and_a_fence_that_only_grows(db: Database) -> None:
+    def take(holder: str, seconds: int) -> int | None:
+        now = NOW + seconds * SECOND
+        return db.write(lambda tx: coordination.take_lease(tx, "loop", holder, now, TTL))
+
+    assert take("a", 0) == 1
+    assert take("b", 9) is None
+    assert take("a", 9) == 1, "renewed in time, the fence stays"
+    assert take("b", 18) is None
+    assert take("b", 19) == 2, "it lapsed and changed hands"
+    assert take("a", 20) is None
+    assert not db.write(lambda tx: coordination.release_lease(tx, "loop", "a", 1))
+    assert db.write(lambda tx: coordination.release_lease(tx, "loop", "b", 2))
+    assert take("b", 21) == 3, "given back, it is taken anew"
+    assert take("b", 31) == 4, "lapsed, even its own holder takes it anew"
+
+
+def test_a_fence_is_good_while_the_lease_is_held(db: Database) -> None:
+    db.write(lambda tx: coordination.take_lease(tx, "loop", "a", NOW, TTL))
+
+    def good(fence: int, seconds: int) -> bool:
+        now = NOW + seconds * SECOND
+        return db.read(lambda tx: coordination.holds_lease(tx, "loop", fence, now))
+
+    assert good(1, 9)
+    assert not good(1, 10)
+    db.write(lambda tx: coordination.take_lease(tx, "loop", "b", NOW + 10 * SECOND, TTL))
+    assert [good(1, 11), good(2, 11)] == [False, True]
+
+
+def test_one_of_many_gets_the_lease(db: Database) -> None:
+    def take(holder: int) -> int | None:
+        return db.write(lambda tx: coordination.take_lease(tx, "loop", str(holder), NOW, TTL))
+
+    with ThreadPoolExecutor(8) as pool:
+        fences = list(pool.map(take, range(8)))
+    assert sorted(fence for fence in fences if fence is not None) == [1]
+
+
+def test_a_counter_gives_each_number_once_or_several_at_once(db: Database) -> None:
+    def take(tx: Tx) -> list[int]:
+        return [coordination.next_number(tx, "c", step) for step in (1, 1, 5, 1)]
+
+    assert db.write(take) == [1, 2, 7, 8]
+    assert db.write(lambda tx: coordination.next_number(tx, "other")) == 1
+
+
+def test_a_poll_is_written_when_it_says_something_new_or_now_and_then(db: Database) -> None:
+    told: list[tuple[str, str]] = []
+    db.subscribe(lambda channel, payload: told.append((channel, payload)))
+
+    def seen(agent: Agent) -> bool:
+        expected = db.read(lambda tx: agents.needs_saving(tx, agent))
+        written = db.write(lambda tx: agents.upsert_seen(tx, agent))
+        assert written is expected
+        return written
+
+    def later(seconds: float, **changes: str) -> Agent:
+        return replace(AGENT, seen_at=NOW + timedelta(seconds=seconds), **changes)  # type: ignore[arg-type]
+
+    assert seen(AGENT)
+    assert not seen(later(4.9))
+    assert db.read(agents.list_agents) == [AGENT]
+    assert seen(later(5.0))
+    assert seen(later(5.1, boot="b2"))
+    assert db.read(lambda tx: agents.get_agent(tx, "agent-1")) == later(5.1, boot="b2")
+    assert told == [("agents", "agent-1")] * 2
+    assert db.write(lambda tx: agents.delete_agent(tx, "agent-1"))
+    assert db.read(agents.list_agents) == []
+
+
+def test_a_key_speaks_for_its_user_until_it_is_revoked(db: Database) -> None:
+    told: list[tuple[str, str]] = []
+    db.subscribe(lambda channel, payload: told.append((channel, payload)))
+    user = User(id="ann", role=UserRole.ADMIN)
+
+    def create(tx: Tx) -> tuple[bool, bool, bool]:
+        new = tokens.create_user(tx, user, NOW)
+        again = tokens.create_user(tx, User(id="ann"), NOW)
+        return new, again, tokens.create_token(tx, "ak", "ann", TokenKind.AGENT, NOW)
+
+    assert db.write(create) == (True, False, True)
+    assert db.read(lambda tx: tokens.get_user(tx, "ann")) == user
+    assert db.read(lambda tx: tokens.get_user(tx, "bob")) is None
+    assert db.read(lambda tx: tokens.find_token(tx, "ak")) == Token(
+        ak="ak", user_id="ann", kind=TokenKind.AGENT, role=UserRole.ADMIN
+    )
+    assert db.write(lambda tx: tokens.revoke_token(tx, "ak", NOW))
+    assert not db.write(lambda tx: tokens.revoke_token(tx, "ak", NOW))
+    assert db.read(lambda tx: tokens.find_token(tx, "ak")) is None
+    assert not db.write(lambda tx: tokens.create_token(tx, "ak", "ann", TokenKind.USER, NOW))
+    assert told == [("token", "ak")] * 2
+
+
+def test_a_snapshot_is_its_owners_and_comes_back_entry_by_entry(db: Database) -> None:
+    snapshot = snapshot_of(
+        [
+            Entry(path="数据/训练.txt", size=3, sha256="a" * 64, executable=True),
+            Entry(path="not\udcffunicode", size=1, sha256="b" * 64),
+            Entry(path="empty", kind=EntryKind.DIRECTORY),
+            Entry(path="link", kind=EntryKind.LINK, target="empty"),
+        ]
+    )
+    db.write(lambda tx: snapshots.put_snapshot(tx, "ann", snapshot, NOW))
+    db.write(lambda tx: snapshots.put_snapshot(tx, "ann", snapshot, NOW))
+    assert db.read(lambda tx: snapshots.get_snapshot(tx, "ann", snapshot.id)) == snapshot
+    assert db.read(lambda tx: snapshots.has_snapshot(tx, "ann", snapshot.id))
+    assert db.read(lambda tx: snapshots.get_snapshot(tx, "bob", snapshot.id)) is None
+    assert not db.read(lambda tx: snapshots.has_snapshot(tx, "bob", snapshot.id))
+
+
+def test_only_snapshots_that_nobody_needs_are_deleted(db: Database) -> None:
+    used, old, fresh = a_snapshot("used"), a_snapshot("old", "b"), a_snapshot("fresh")
+
+    def fill(tx: Tx) -> Job:
+        snapshots.put_snapshot(tx, "ann", used, NOW)
+        snapshots.put_snapshot(tx, "bob", used, NOW)
+        snapshots.put_snapshot(tx, "ann", old, NOW)
+        snapshots.put_snapshot(tx, "ann", fresh, NOW + SECOND)
+        return waiting(tx, spec=a_spec(snapshot=used.id))
+
+    job = db.write(fill)
+    before = NOW + SECOND
+    unused = db.read(lambda tx: snapshots.unused_snapshots(tx, before))
+    assert sorted(unused) == [("ann", old.id), ("bob", used.id)]
+    assert db.read(lambda tx: snapshots.kept_digests(tx, "ann")) == {f"{i:064x}" for i in (0, 1)}
+
+    def delete(snapshot: Snapshot) -> bool:
+        return db.write(lambda tx: snapshots.delete_snapshot(tx, "ann", snapshot.id, before))
+
+    assert [delete(used), delete(old), delete(fresh), delete(old)] == [False, True, False, False]
+    db.write(lambda tx: jobs.delete_job(tx, job.id))
+    assert delete(used)
+
+
+def test_a_job_cannot_refer_to_files_that_are_not_there(db: Database) -> None:
+    with pytest.raises(Conflict):
+        db.write(lambda tx: waiting(tx, spec=a_spec(snapshot="sha256:unknown")))
+    assert db.read(jobs.live_jobs) == []

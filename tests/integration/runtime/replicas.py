@@ -1,0 +1,105 @@
+"""Real replicas for tests: start them, wait for a fact, and prove that nothing is left of them."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from paddlecloud.runtime import cgroups, lifelock, proctree, record
+from paddlecloud.runtime.control import Observed, Phase, inspect
+from paddlecloud.runtime.record import ExitRecord, Launch
+from paddlecloud.runtime.spawn import Spawner
+
+T = TypeVar("T")
+
+PATIENCE = 30.0
+
+
+class Bench:
+    """One spawner and the replicas started with it."""
+
+    def __init__(self, spawner: Spawner, folder: Path) -> None:
+        self.spawner = spawner
+        self.folder = folder
+        self.launches: list[Launch] = []
+
+    def order(self, command: str, **changes: Any) -> Launch:
+        """A replica that is prepared but not started."""
+        replica_id = f"test-{uuid.uuid4().hex[:12]}"
+        root = self.folder / replica_id
+        (root / "work").mkdir(parents=True)
+        env = {"PATH": os.environ["PATH"]}
+        launch: Launch = {
+            "replica_id": replica_id,
+            "root": str(root),
+            "command": command,
+            "env": env,
+            "grace": 5.0,
+        }
+        launch.update(changes)  # type: ignore[typeddict-item]
+        self.launches.append(launch)
+        return launch
+
+    def start(self, command: str, **changes: Any) -> Path:
+        launch = self.order(command, **changes)
+        self.spawner.spawn(launch)
+        return Path(launch["root"])
+
+    def run(self, command: str, **changes: Any) -> tuple[Path, ExitRecord]:
+        root = self.start(command, **changes)
+        return root, ended(root)
+
+    def check_nothing_is_left(self) -> None:
+        for launch in self.launches:
+            root = Path(launch["root"])
+            eventually(lambda root=root: lifelock.holder(root / record.LOCK) is None)
+            assert living(launch["replica_id"]) == []
+        assert groups_of(launch["replica_id"] for launch in self.launches) == []
+
+
+def eventually(fact: Callable[[], T], seconds: float = PATIENCE) -> T:
+    """The first true answer of `fact`; fails when there is none in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = fact()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.005)
+
+
+def ended(root: Path) -> ExitRecord:
+    eventually(lambda: inspect(root).phase in (Phase.EXITED, Phase.LOST))
+    found = inspect(root)
+    assert found.exit is not None, found.phase
+    return found.exit
+
+
+def running(root: Path) -> Observed:
+    """Once the command runs."""
+    eventually(lambda: inspect(root).pid)
+    return inspect(root)
+
+
+def has_file(root: Path, name: str) -> str:
+    """Once the replica wrote `name` in its working directory: what is in it."""
+    return eventually(lambda: (root / "work" / name).exists() and _text(root, name))
+
+
+def living(replica_id: str) -> list[int]:
+    return [pid for pid in proctree.marked(f"{record.MARKER}={replica_id}") if proctree.alive(pid)]
+
+
+def groups_of(replica_ids: Any) -> list[Path]:
+    places = cgroups.detect()
+    folders = [*places.v1.values(), *([places.v2] if places.v2 else [])]
+    names = [cgroups.PREFIX + replica_id for replica_id in replica_ids]
+    return [folder / name for folder in folders for name in names if (folder / name).exists()]
+
+
+def _text(root: Path, name: str) -> str:
+    return (root / "work" / name).read_text().strip()

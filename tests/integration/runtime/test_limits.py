@@ -1,0 +1,170 @@
+"""Limits through real control groups, where this machine lets us have them, and their absence."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from paddlecloud.runtime import cgroups
+from paddlecloud.runtime.cgroups import Cgroups
+from paddlecloud.runtime.control import request_stop
+from paddlecloud.runtime.record import Launch
+from tests.integration.runtime.replicas import Bench, ended, groups_of, running
+
+MIB = 1024 * 1024
+
+
+def needs(bench: Bench, controller: str) -> None:
+    if not bench.spawner.enforces[controller]:
+        pytest.skip(f"this machine does not let us limit {controller}")
+
+
+def test_a_fork_bomb_stays_within_its_limit(bench: Bench) -> None:
+    needs(bench, "pids")
+    command = "for i in $(seq 100); do sleep 600 & done; wait"
+    root, end = bench.run(command, pids_limit=20, max_seconds=3.0, grace=0.1)
+    assert end["enforced"] == {"cpu": False, "memory": False, "pids": True}
+    assert "fork" in (root / "stdout.log").read_text()
+
+
+def test_memory_death_is_told_apart(bench: Bench) -> None:
+    needs(bench, "memory")
+    eater = f"exec {sys.executable} -S -c 'x = bytearray(300 << 20); print(len(x))'"
+    _, end = bench.run(eater, memory_limit=64 * MIB)
+    assert (end["oom"], end["signal"]) == (True, 9)
+    assert end["enforced"]["memory"] is True
+
+
+def test_within_its_memory_nothing_happens(bench: Bench) -> None:
+    needs(bench, "memory")
+    eater = f"exec {sys.executable} -S -c 'x = bytearray(30 << 20); print(len(x))'"
+    _, end = bench.run(eater, memory_limit=128 * MIB)
+    assert (end["oom"], end["exit_code"]) == (False, 0)
+    assert end["max_rss"] is not None
+    assert end["max_rss"] > 30 * MIB
+
+
+def test_a_worker_killed_for_memory_is_noticed_behind_its_shell(bench: Bench) -> None:
+    needs(bench, "memory")
+    eater = f"{sys.executable} -S -c 'x = bytearray(300 << 20)'; exit 1"
+    _, end = bench.run(eater, memory_limit=64 * MIB)
+    assert end["oom"] is True
+
+
+def test_cpu_quota_and_weight_are_set(bench: Bench) -> None:
+    needs(bench, "cpu")
+    root = bench.start("sleep 600", cpu_request=2.0, cpu_limit=1.5, max_seconds=30.0)
+    running(root)
+    files = ("cpu.cfs_quota_us", "cpu.max")
+    [folder] = [
+        group for group in groups_of([root.name]) for name in files if (group / name).exists()
+    ]
+    quota = folder / "cpu.cfs_quota_us"
+    if quota.exists():
+        assert (quota.read_text(), (folder / "cpu.shares").read_text()) == ("150000\n", "2048\n")
+    else:
+        assert (folder / "cpu.max").read_text() == "150000 100000\n"
+    request_stop(root, grace=0, now=0.0)
+    assert ended(root)["enforced"]["cpu"] is True
+
+
+def test_without_a_limit_there_is_no_group(bench: Bench) -> None:
+    root = bench.start("sleep 600", cpu_request=1.0)
+    running(root)
+    assert groups_of([root.name]) == []
+    request_stop(root, grace=0, now=0.0)
+    assert ended(root)["enforced"] == {"cpu": False, "memory": False, "pids": False}
+
+
+def test_empty_groups_of_the_past_are_swept() -> None:
+    places = cgroups.detect()
+    place = places.v2 or places.v1.get("pids")
+    if place is None:
+        pytest.skip("this machine gives us no control group")
+    # A place of our own: other replicas of this machine are none of our business.
+    home = place / f"test-sweep-{os.getpid()}"
+    old = home / f"{cgroups.PREFIX}over"
+    (old / "inner").mkdir(parents=True)
+    (home / f"{cgroups.PREFIX}kept").mkdir()
+    mine = Cgroups(v2=home)
+    born = old.stat().st_mtime
+    try:
+        assert cgroups.sweep(mine, now=born + 5) == 0
+        assert cgroups.sweep(mine, now=born + 500, keep=["kept"]) == 1
+        assert [path.name for path in home.glob("paddlecloud-*")] == ["paddlecloud-kept"]
+    finally:
+        cgroups.sweep(mine, now=born + 500)
+        home.rmdir()
+
+
+def a_launch(**changes: object) -> Launch:
+    launch: Launch = {"replica_id": "r", "root": "/", "command": "", "env": {}, "grace": 1.0}
+    launch.update(changes)  # type: ignore[typeddict-item]
+    return launch
+
+
+def v2_tree(top: Path, **files: str) -> Path:
+    """A picture of a version 2 group: plain files under the kernel's names."""
+    top.mkdir(parents=True, exist_ok=True)
+    defaults = {
+        "cgroup.procs": "",
+        "cgroup.controllers": "cpu memory pids io",
+        "cgroup.subtree_control": "",
+    }
+    for name, text in {**defaults, **files}.items():
+        (top / name).write_text(text)
+    return top
+
+
+def proc_with(folder: Path, mount: Path, own: str) -> Path:
+    folder.mkdir()
+    (folder / "mountinfo").write_text(f"30 23 0:26 / {mount} rw - cgroup2 cgroup2 rw\n")
+    (folder / "cgroup").write_text(f"0::{own}\n")
+    return folder
+
+
+def test_version_two_uses_the_nearest_group_that_hands_controllers_down(tmp_path: Path) -> None:
+    mount = v2_tree(tmp_path / "cg", **{"cgroup.subtree_control": "cpu memory pids"})
+    slice_ = v2_tree(mount / "app.slice", **{"cgroup.subtree_control": "cpu memory pids"})
+    v2_tree(slice_ / "term.scope", **{"cgroup.procs": "1\n2\n"})
+    proc = proc_with(tmp_path / "proc", mount, "/app.slice/term.scope")
+    found = cgroups.detect(proc=proc)
+    assert found.v2 == slice_
+    assert found.enforces() == {"cpu": True, "memory": True, "pids": True}
+
+
+def test_version_two_hands_its_own_controllers_down_when_it_may(tmp_path: Path) -> None:
+    mount = v2_tree(tmp_path / "cg")
+    own = v2_tree(mount / "ours", **{"cgroup.procs": "41\n42\n"})
+    cgroups.detect(proc=proc_with(tmp_path / "proc", mount, "/ours"), movable={41, 42})
+    assert (own / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
+
+
+def test_version_two_limits_are_written_as_the_kernel_reads_them(tmp_path: Path) -> None:
+    place = v2_tree(tmp_path / "cg")
+    names = (
+        "cpu.weight",
+        "cpu.max",
+        "memory.max",
+        "memory.swap.max",
+        "memory.oom.group",
+        "pids.max",
+    )
+    group = place / "paddlecloud-r"
+    v2_tree(group, **dict.fromkeys(names, ""))
+    launch = a_launch(cpu_request=0.5, cpu_limit=2.0, memory_limit=MIB, pids_limit=9)
+    made = cgroups.create(Cgroups(v2=place, v2_controllers=cgroups.CONTROLLERS), launch)
+    assert made.set == {"cpu", "memory", "pids"}
+    got = [(group / name).read_text() for name in names]
+    assert got == ["50", "200000 100000", str(MIB), "0", "1", "9"]
+
+
+def test_a_limit_that_the_kernel_refuses_is_not_said_to_be_enforced(tmp_path: Path) -> None:
+    place = v2_tree(tmp_path / "cg")
+    launch = a_launch(memory_limit=MIB)
+    made = cgroups.create(Cgroups(v2=place, v2_controllers=["memory"]), launch)
+    assert made.v2 == place / "paddlecloud-r"
+    assert made.set == set()

@@ -1,0 +1,75 @@
+"""Starting replicas: once, many, and when the machine has nothing to give."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from paddlecloud.runtime import proctree
+from paddlecloud.runtime.control import Phase, inspect
+from tests.integration.runtime.replicas import Bench, ended, eventually, has_file, running
+
+
+def test_starting_twice_starts_once(bench: Bench) -> None:
+    launch = bench.order("echo x >> runs; while [ ! -e go ]; do sleep 0.01; done")
+    root = Path(launch["root"])
+    first = bench.spawner.spawn(launch)
+    has_file(root, "runs")
+    second = bench.spawner.spawn(launch)
+    eventually(lambda: not proctree.alive(second))
+    assert inspect(root).monitor_pid == first
+    (root / "work" / "go").touch()
+    assert ended(root)["exit_code"] == 0
+    third = bench.spawner.spawn(launch)
+    eventually(lambda: not proctree.alive(third))
+    assert has_file(root, "runs") == "x"
+
+
+def test_starting_at_the_same_moment_starts_once(bench: Bench) -> None:
+    launch = bench.order("echo x >> runs; sleep 0.2")
+    root = Path(launch["root"])
+    threads = [threading.Thread(target=bench.spawner.spawn, args=(launch,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ended(root)["exit_code"] == 0
+    assert has_file(root, "runs") == "x"
+
+
+def test_the_first_order_counts(bench: Bench) -> None:
+    launch = bench.order("exit 1")
+    root = Path(launch["root"])
+    bench.spawner.spawn(launch)
+    bench.spawner.spawn({**launch, "command": "exit 2"})
+    assert ended(root)["exit_code"] == 1
+
+
+def test_a_hundred_at_once(bench: Bench) -> None:
+    roots = [bench.start(f"exit {number}") for number in range(100)]
+    assert [ended(root)["exit_code"] for root in roots] == list(range(100))
+
+
+def test_a_hundred_run_side_by_side(bench: Bench) -> None:
+    roots = [bench.start("while [ ! -e go ]; do sleep 0.2; done") for _ in range(100)]
+    pids = {running(root).pid for root in roots}
+    assert len(pids) == 100
+    assert {inspect(root).phase for root in roots} == {Phase.RUNNING}
+    for root in roots:
+        (root / "work" / "go").touch()
+    assert {ended(root)["exit_code"] for root in roots} == {0}
+
+
+def test_a_directory_with_a_strange_name(bench: Bench) -> None:
+    bench.folder = bench.folder / "a b\n中 'quoted'"
+    root, end = bench.run("pwd")
+    assert end["exit_code"] == 0
+    assert (root / "stdout.log").read_text() == f"{root}/work\n"
+
+
+def test_the_zygote_is_nobodys_child_and_dead_monitors_are_buried(bench: Bench) -> None:
+    zygote = bench.spawner.zygote_pid
+    monitor_pid = bench.spawner.spawn(bench.order("true"))
+    eventually(lambda: not Path(f"/proc/{monitor_pid}").exists())
+    assert proctree.alive(zygote)
+    assert proctree.descendants(zygote) == []

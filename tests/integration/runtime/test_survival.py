@@ -1,0 +1,221 @@
+"""The agent, the zygote, the monitor itself: each is killed, and what must survive does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from paddlecloud.runtime import lifelock, proctree, record
+from paddlecloud.runtime.control import Phase, inspect, reap_leftovers, request_stop
+from paddlecloud.runtime.record import Launch
+from paddlecloud.runtime.spawn import Spawner
+from tests.integration.runtime.replicas import (
+    PATIENCE,
+    Bench,
+    ended,
+    eventually,
+    groups_of,
+    has_file,
+    living,
+    running,
+)
+
+AGENT = textwrap.dedent(
+    """
+    import json, sys, time
+    from paddlecloud.runtime.spawn import Spawner
+    spawner = Spawner.start()
+    for launch in json.load(sys.stdin):
+        spawner.spawn(launch)
+    print(spawner.zygote_pid, flush=True)
+    time.sleep(600)
+    """
+)
+WAITS = "while [ ! -e go ]; do sleep 0.01; done; exit 7"
+
+
+def agent_with(*launches: Launch) -> tuple[subprocess.Popen[str], int]:
+    """A process that started these replicas; and the pid of its zygote."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", AGENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdin:
+        json.dump(list(launches), process.stdin)
+    with process.stdout:
+        return process, int(process.stdout.readline())
+
+
+def kill_9(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait(PATIENCE)
+
+
+def test_a_replica_outlives_its_agent_and_is_found_again(bench: Bench) -> None:
+    launch = bench.order(WAITS)
+    root = Path(launch["root"])
+    process, zygote = agent_with(launch)
+    before = running(root)
+    kill_9(process)
+    eventually(lambda: not proctree.alive(zygote))
+    after = inspect(root)
+    assert (after.phase, after.pid, after.monitor_pid) == (
+        Phase.RUNNING,
+        before.pid,
+        before.monitor_pid,
+    )
+    (root / "work" / "go").touch()
+    assert ended(root)["exit_code"] == 7
+
+
+def test_the_end_is_recorded_while_nobody_is_there(bench: Bench) -> None:
+    launch = bench.order(WAITS)
+    root = Path(launch["root"])
+    process, zygote = agent_with(launch)
+    running(root)
+    os.kill(zygote, signal.SIGKILL)
+    kill_9(process)
+    (root / "work" / "go").touch()
+    assert ended(root)["exit_code"] == 7
+
+
+def test_wall_time_needs_no_agent(bench: Bench) -> None:
+    launch = bench.order("trap '' TERM; while :; do sleep 0.05; done", max_seconds=1.0, grace=0.1)
+    root = Path(launch["root"])
+    process, _ = agent_with(launch)
+    kill_9(process)
+    end = ended(root)
+    assert (end["cause"], end["signal"]) == ("wall_time", signal.SIGKILL)
+
+
+def test_another_agent_can_stop_it(bench: Bench) -> None:
+    launch = bench.order(WAITS)
+    root = Path(launch["root"])
+    process, _ = agent_with(launch)
+    running(root)
+    kill_9(process)
+    request_stop(root, grace=10, now=0.0)
+    assert ended(root)["cause"] == "stopped"
+
+
+def test_monitors_hold_nothing_of_the_agent_open(bench: Bench, tmp_path: Path) -> None:
+    with (tmp_path / "agent.lock").open("w"):
+        spawner = Spawner.start()
+        launch = bench.order(WAITS)
+        root = Path(launch["root"])
+        spawner.spawn(launch)
+        seen = running(root)
+        for pid in (spawner.zygote_pid, seen.monitor_pid, seen.pid):
+            files = {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()}
+            assert not any("agent.lock" in file for file in files), files
+    spawner.close()
+    (root / "work" / "go").touch()
+    ended(root)
+
+
+def test_a_dead_zygote_is_replaced(bench: Bench) -> None:
+    spawner = Spawner.start()
+    first = spawner.zygote_pid
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: not proctree.alive(first))
+    launches = [bench.order("exit 8"), bench.order("exit 8")]
+    for launch in launches:
+        spawner.spawn(launch)
+    assert spawner.zygote_pid != first
+    assert [ended(Path(launch["root"]))["exit_code"] for launch in launches] == [8, 8]
+    second = spawner.zygote_pid
+    spawner.close()
+    eventually(lambda: not proctree.alive(second))
+
+
+def test_the_zygote_leaves_when_the_agent_closes(bench: Bench) -> None:
+    spawner = Spawner.start()
+    launch = bench.order(WAITS)
+    root = Path(launch["root"])
+    spawner.spawn(launch)
+    running(root)
+    spawner.close()
+    eventually(lambda: not proctree.alive(spawner.zygote_pid))
+    assert inspect(root).phase is Phase.RUNNING
+    (root / "work" / "go").touch()
+    assert ended(root)["exit_code"] == 7
+
+
+@pytest.mark.parametrize("special", [{}, {"pids_limit": 500}], ids=["no group", "group"])
+def test_a_killed_monitor_is_noticed_and_its_processes_are_cleared(
+    bench: Bench, special: dict[str, int]
+) -> None:
+    root = bench.start("setsid sleep 600 & env -i sh -c 'echo $$ > bare; sleep 600'", **special)
+    bare = int(has_file(root, "bare"))
+    kill_monitor(root)
+    seen = inspect(root)
+    assert seen.phase is Phase.LOST
+    assert seen.pid is not None
+    replica_id = bench.launches[0]["replica_id"]
+    assert living(replica_id) != []
+    assert reap_leftovers(root) is True
+    assert living(replica_id) == []
+    assert not proctree.alive(bare)
+    assert groups_of([replica_id]) == []
+
+
+def test_what_has_no_environment_and_no_parent_is_found_by_its_group(bench: Bench) -> None:
+    root = bench.start(
+        "env -i setsid sh -c 'echo $$ > bare; sleep 600' & exec sleep 600", pids_limit=500
+    )
+    bare = int(has_file(root, "bare"))
+    if not groups_of([bench.launches[0]["replica_id"]]):
+        request_stop(root, grace=0, now=0.0)
+        ended(root)
+        pytest.skip("this machine gives us no control group")
+    kill_monitor(root)
+    assert reap_leftovers(root) is True
+    assert not proctree.alive(bare)
+
+
+def test_clearing_away_leaves_a_live_replica_alone(bench: Bench) -> None:
+    root = bench.start(WAITS)
+    pid = running(root).pid
+    assert reap_leftovers(root) is False
+    assert inspect(root).pid == pid
+    (root / "work" / "go").touch()
+    assert ended(root)["exit_code"] == 7
+
+
+def test_pids_of_another_boot_are_left_alone(bench: Bench) -> None:
+    root = bench.start(WAITS)
+    kill_monitor(root)
+    run = record.read(root / record.RUN)
+    record.write(root / record.RUN, {**run, "boot_id": "another"})
+    assert reap_leftovers(root) is True
+    assert living(bench.launches[0]["replica_id"]) != []
+    record.write(root / record.RUN, run)
+    assert reap_leftovers(root) is True
+
+
+def test_a_lost_replica_is_not_started_again(bench: Bench) -> None:
+    launch = bench.order("echo x >> runs; sleep 600")
+    root = Path(launch["root"])
+    bench.spawner.spawn(launch)
+    has_file(root, "runs")
+    kill_monitor(root)
+    reap_leftovers(root)
+    second = bench.spawner.spawn(launch)
+    eventually(lambda: not proctree.alive(second))
+    assert inspect(root).phase is Phase.LOST
+    assert has_file(root, "runs") == "x"
+
+
+def kill_monitor(root: Path) -> None:
+    pid = running(root).monitor_pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: lifelock.holder(root / record.LOCK) is None)

@@ -1,0 +1,375 @@
+"""`Client` against a server that breaks on demand: one submit is one job, no log byte is lost."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddlecloud import Client
+from paddlecloud.client import submission
+from paddlecloud.client.sdk import Job, check_id
+from paddlecloud.model.errors import (
+    ConfigError,
+    Conflict,
+    Invalid,
+    NotFound,
+    Refused,
+    Retry,
+    StorageFull,
+    Unreachable,
+)
+from tests.unit.client.fake_server import (
+    AK,
+    SK,
+    Answer,
+    FakeServer,
+    Seen,
+    error,
+    ok,
+    serving,
+)
+
+ID = "job-" + "0123456789abcdef" * 2
+JOB = f"/api/v1/jobs/{ID}"
+MISSING = error(409, "SnapshotMissing", "snapshot_missing")
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with serving() as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: FakeServer) -> Iterator[Client]:
+    with Client(host=server.url, ak=AK, sk=SK) as made:
+        yield made
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "run.sh").write_text("echo hi\n")
+    (tmp_path / "job" / "data.bin").write_bytes(bytes(range(256)) * 100)
+    return tmp_path / "job"
+
+
+def view(state: str, version: int, **more: Any) -> dict[str, Any]:
+    return {"job_id": ID, "job_status": state, "version": version, "failure": None, **more}
+
+
+def submitted(server: FakeServer) -> list[Any]:
+    return [seen.json for seen in server.seen if seen.path == "/api/v1/jobs"]
+
+
+def test_a_job_shows_its_keys_as_attributes() -> None:
+    job = Job(view("running", 3, start_cmd="sh run.sh"))
+    assert (job.id, job.state, job.start_cmd, job.final) == (ID, "running", "sh run.sh", False)
+    assert Job(view("killed", 4)).final
+    assert repr(job) == f"Job(id='{ID}', state='running')"
+    assert job == Job(dict(job.view)) and job != Job(view("killed", 4))
+    with pytest.raises(AttributeError, match="no_such_key"):
+        _ = job.no_such_key
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "job-", "tmp_job", ID[:-1], ID + "0", ID.upper(), "job-" + "g" * 32, f" {ID}"]
+)
+def test_a_wrong_id_is_named_before_anything_is_sent(wrong: str, client: Client) -> None:
+    for call in (client.query_job, client.kill_job, client.get_files, client.wait):
+        with pytest.raises(Invalid) as caught:
+            call(wrong)
+        assert caught.value.code == "job_id_format"
+    with pytest.raises(Invalid):
+        next(client.logs(wrong))
+    assert check_id(ID) == ID
+
+
+def test_query_and_kill(server: FakeServer, client: Client) -> None:
+    server.routes[f"GET {JOB}"] = [ok(view("running", 2))]
+    server.routes[f"POST {JOB}/kill"] = [ok(view("killing", 3))]
+    assert client.query_job(ID).state == "running"
+    assert client.kill_job(ID).state == "killing"
+    server.routes[f"GET {JOB}"] = [error(404, "NotFound", "job_unknown")]
+    with pytest.raises(NotFound):
+        client.query_job(ID)
+
+
+def test_a_remote_server_needs_keys(server: FakeServer) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Client(host=server.url).whoami()
+    assert caught.value.code == "keys_missing"
+
+
+def test_a_file_of_configuration_is_enough(server: FakeServer, tmp_path: Path) -> None:
+    path = tmp_path / "client.conf"
+    path.write_text(f"[main]\nak={AK}\nsk={SK}\n[openapi]\nhost={server.url}\n")
+    path.chmod(0o600)
+    server.routes["GET /api/v1/whoami"] = [ok({"user_id": "me"})]
+    assert Client(str(path)).whoami() == {"user_id": "me"}
+
+
+def test_lists_come_page_by_page(server: FakeServer, client: Client) -> None:
+    every = [{"job_id": ID, "job_status": "queue", "number": n} for n in range(2500, 0, -1)]
+
+    def page(seen: Seen) -> Answer:
+        before = int(seen.query.get("before", 10**9))
+        rows = [row for row in every if int(str(row["number"])) < before]
+        rows = rows[: int(seen.query["limit"])]
+        more = rows[-1]["number"] if rows and rows[-1]["number"] != 1 else None
+        return ok({"jobs": rows, "next": more})
+
+    server.routes["GET /api/v1/jobs"] = page
+    assert [job.number for job in client.list_jobs(limit=None)] == list(range(2500, 0, -1))
+    assert len(client.list_jobs()) == 50
+    assert len(client.list_jobs(limit=1200)) == 1200
+    assert client.list_jobs(limit=0) == []
+    client.list_jobs(state="schedule timeout", name="a b")
+    assert server.seen[-1].query["state"] == "schedule%20timeout"
+
+
+def test_waiting_ends_with_the_job(server: FakeServer, client: Client) -> None:
+    server.routes[f"GET {JOB}"] = [
+        ok(view("queue", 1)),
+        ok(view("running", 2)),
+        ok(view("running", 2)),
+        Answer(drop=0),
+        Answer(drop=0),
+        ok(view("success", 5)),
+    ]
+    seen = [(job.state, job.version) for job in client.changes(ID)]
+    assert seen == [("queue", 1), ("running", 2), ("success", 5)]
+    assert client.wait(ID).state == "success"
+    assert server.seen[1].query == {"wait": "30", "version": "1"}
+
+
+def test_waiting_too_long_is_a_retry(server: FakeServer, client: Client) -> None:
+    server.routes[f"GET {JOB}"] = [ok(view("running", 2))]
+    with pytest.raises(Retry) as caught:
+        client.wait(ID, timeout=0.05)
+    assert caught.value.code == "wait_timeout"
+    assert "running" in str(caught.value)
+
+
+def test_a_log_is_taken_up_again_where_it_broke(server: FakeServer, client: Client) -> None:
+    log = bytes(range(256)) * 400
+
+    def serve(seen: Seen) -> Answer:
+        offset = int(seen.query.get("offset", 0))
+        cut = 30_000 if offset < 90_000 else None
+        return Answer(log[offset:], 200, {"x-log-offset": str(offset)}, drop=cut)
+
+    server.routes[f"GET {JOB}/logs"] = serve
+    assert b"".join(client.logs(ID, worker="trainer-0", follow=True)) == log
+    offsets = [seen.query.get("offset") for seen in server.seen]
+    assert offsets == [None, "30000", "60000", "90000"]
+    assert server.seen[0].query["follow"] == "1"
+
+
+def test_the_tail_of_a_log_goes_on_from_its_own_offset(server: FakeServer, client: Client) -> None:
+    server.routes[f"GET {JOB}/logs"] = [
+        Answer(b"last lines\nmore", 200, {"x-log-offset": "5000"}, drop=11),
+        Answer(b"more", 200, {"x-log-offset": "5011"}),
+    ]
+    assert b"".join(client.logs(ID, tail=2)) == b"last lines\nmore"
+    assert server.seen[0].query["tail"] == "2"
+    assert server.seen[1].query["offset"] == "5011"
+    assert "tail" not in server.seen[1].query
+
+
+def accepts_uploads(server: FakeServer) -> set[str]:
+    """The routes of an upload over a set of contents that the server has."""
+    stored: set[str] = set()
+
+    def snapshots(seen: Seen) -> Answer:
+        wanted = {row[3] for row in seen.json["entries"] if row[1] == "file"}
+        return ok({"id": "sha256:" + "0" * 64, "missing": sorted(wanted - stored)})
+
+    def blobs(seen: Seen) -> Answer:
+        body, at, count = seen.body, 0, 0
+        while at < len(body):
+            size = int.from_bytes(body[at + 32 : at + 40], "big")
+            stored.add(body[at : at + 32].hex())
+            at, count = at + 40 + size, count + 1
+        return ok({"stored": count})
+
+    server.routes["POST /api/v1/snapshots"] = snapshots
+    server.routes["POST /api/v1/blobs"] = blobs
+    return stored
+
+
+def test_a_known_directory_moves_no_bytes(
+    server: FakeServer, client: Client, directory: Path
+) -> None:
+    server.routes["POST /api/v1/jobs"] = [ok({"job": view("schedule", 1), "notes": ["a note"]})]
+    job = client.submit_job(files=str(directory), start_cmd="sh run.sh", env={"A": "1"})
+    assert (job.id, job.notes) == (ID, ["a note"])
+    (request,) = submitted(server)
+    assert request["spec"]["directory"] == "job"
+    assert request["spec"]["env"] == {"A": "1"}
+    assert request["spec"]["inherited_env"] == {}, "a team server gives a clean environment"
+    assert len(server.seen) == 1
+
+
+def test_missing_files_are_uploaded_and_the_job_is_one(
+    server: FakeServer, client: Client, directory: Path
+) -> None:
+    stored = accepts_uploads(server)
+    answer = ok({"job": view("schedule", 1), "notes": []})
+    server.routes["POST /api/v1/jobs"] = [MISSING, answer]
+    client.submit_job(files=directory, start_cmd="sh run.sh")
+    assert len(stored) == 2
+    first, second = submitted(server)
+    assert first == second
+    assert len(first["idempotency_key"]) >= 8
+
+
+def test_a_submit_that_breaks_is_still_one_job(
+    server: FakeServer, client: Client, directory: Path
+) -> None:
+    jobs: dict[str, str] = {}
+    breaks = iter([Answer(drop=0), Answer(drop=0), error(503, "Retry", "database_busy"), None])
+
+    def submit(seen: Seen) -> Answer:
+        """Stores the job, then loses the answer."""
+        jobs.setdefault(seen.json["idempotency_key"], ID)
+        return next(breaks) or ok({"job": view("schedule", 1), "notes": []})
+
+    server.routes["POST /api/v1/jobs"] = submit
+    assert client.submit_job(files=directory, start_cmd="true").id == ID
+    assert len(jobs) == 1
+    assert len(submitted(server)) == 4
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (error(422, "Refused", "gang_refused"), Refused),
+        (error(507, "StorageFull", "store_full"), StorageFull),
+        (error(409, "Conflict", "idempotency_key_reused"), Conflict),
+    ],
+)
+def test_what_cannot_work_in_a_moment_is_not_repeated(
+    server: FakeServer, client: Client, directory: Path, answer: Answer, kind: type[Exception]
+) -> None:
+    server.routes["POST /api/v1/jobs"] = [answer]
+    with pytest.raises(kind):
+        client.submit_job(files=directory, start_cmd="true")
+    assert len(server.seen) == 1, "nothing is uploaded for a job that is refused"
+
+
+def test_a_wrong_parameter_is_refused_here(
+    server: FakeServer, client: Client, directory: Path
+) -> None:
+    for parameters in (
+        {"start_cmd": "true"},
+        {"files": directory},
+        {"files": directory / "none", "start_cmd": "true"},
+        {"files": directory, "start_cmd": "true", "cpu": "many"},
+        {"files": directory, "start_cmd": "true", "no_such": 1},
+    ):
+        with pytest.raises(Invalid):
+            client.submit_job(**parameters)
+    assert server.seen == []
+
+
+def test_a_snapshot_can_be_used_again(server: FakeServer, client: Client) -> None:
+    server.routes["POST /api/v1/jobs"] = [ok({"job": view("schedule", 1), "notes": []})]
+    snapshot = "sha256:" + "a" * 64
+    client.submit_job(snapshot=snapshot, start_cmd="true")
+    assert submitted(server)[0]["spec"]["snapshot"] == snapshot
+    server.routes["POST /api/v1/jobs"] = [MISSING]
+    with pytest.raises(Conflict):
+        client.submit_job(snapshot=snapshot, start_cmd="true")
+
+
+def test_large_files_and_many_small_ones_arrive(
+    server: FakeServer, client: Client, directory: Path
+) -> None:
+    stored = accepts_uploads(server)
+    (directory / "large.bin").write_bytes(b"\7" * (submission.BATCH + 5))
+    for number in range(30):
+        (directory / f"small-{number}").write_bytes(str(number).encode() * 1000)
+    answer = ok({"job": view("schedule", 1), "notes": []})
+    server.routes["POST /api/v1/jobs"] = [MISSING, answer]
+    heard: list[tuple[int, int]] = []
+    parameters = {"files": directory, "start_cmd": "true"}
+    submission.submit(client, parameters, lambda now, total: heard.append((now, total)))
+    assert len(stored) == 33
+    sent = sum(len(seen.body) for seen in server.seen if seen.path == "/api/v1/blobs")
+    assert sum(now for now, _ in heard) == sent
+
+
+def test_a_server_that_never_has_enough_ends_the_upload(
+    server: FakeServer, client: Client, directory: Path
+) -> None:
+    accepts_uploads(server)
+    server.routes["POST /api/v1/jobs"] = [MISSING]
+    server.routes["POST /api/v1/blobs"] = [ok({"stored": 0})]
+    with pytest.raises(Retry) as caught:
+        client.submit_job(files=directory, start_cmd="true")
+    assert caught.value.code == "upload_unfinished"
+
+
+def test_files_are_listed_and_downloaded(
+    server: FakeServer, client: Client, tmp_path: Path
+) -> None:
+    content = bytes(range(256)) * 1000
+    name = f"output/{ID}/rank-0/模型 @1.bin"
+    rows = [
+        {"path": f"output/{ID}/", "size": 0, "time": "2020-05-17T10:15:39Z"},
+        {"path": name, "size": len(content), "time": "2020-05-17T10:16:09Z"},
+    ]
+    server.routes[f"GET {JOB}/files"] = [ok({"files": rows})]
+    quoted = f"output/{ID}/rank-0/%E6%A8%A1%E5%9E%8B%20%401.bin"
+
+    def file(seen: Seen) -> Answer:
+        offset = int(seen.query.get("offset", 0))
+        return Answer(content[offset:], drop=None if offset else 100_000)
+
+    server.routes[f"GET {JOB}/files/{quoted}"] = file
+    assert client.get_files(ID) == rows
+    assert "prefix" not in server.seen[-1].query
+    client.get_files(ID, prefix="/", download_dir=str(tmp_path / "result"))
+    assert (tmp_path / "result" / ID / "rank-0" / "模型 @1.bin").read_bytes() == content
+    with pytest.raises(Invalid) as caught:
+        client.get_files(ID, download_dir=str(tmp_path / "result"))
+    assert caught.value.code == "download_dir_exists"
+
+
+def test_eight_threads_share_a_client(server: FakeServer, client: Client) -> None:
+    server.routes[f"GET {JOB}"] = lambda seen: ok(view("running", 2))
+    states: list[str] = []
+
+    def ask() -> None:
+        states.extend(client.query_job(ID).state for _ in range(10))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert states == ["running"] * 80
+
+
+def test_the_server_s_own_checks_and_housekeeping(server: FakeServer, client: Client) -> None:
+    checks = [{"name": "database", "ok": True, "detail": "3 jobs"}]
+    server.routes["GET /api/v1/doctor"] = [ok({"checks": checks})]
+    server.routes["POST /api/v1/admin/gc"] = [ok({"jobs": 2, "bytes": 10})]
+    server.routes[f"GET {JOB}/history"] = [ok({"history": [{"event": "accepted"}]})]
+    assert client.doctor() == checks
+    assert client.gc() == {"jobs": 2, "bytes": 10}
+    assert client.history(ID) == [{"event": "accepted"}]
+
+
+def test_a_server_that_is_down_is_unreachable(tmp_path: Path) -> None:
+    with serving() as gone:
+        url = gone.url
+    with pytest.raises(Unreachable):
+        Client(host=url, ak=AK, sk=SK).query_job(ID)
+    assert json.dumps(url)

@@ -1,0 +1,241 @@
+"""Signed calls: every try has a signature of its own, and only safe requests are tried twice."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from paddlecloud.client.transport import Endpoint, Transport, split_url
+from paddlecloud.model.errors import (
+    Conflict,
+    Internal,
+    NotFound,
+    PaddleCloudError,
+    Refused,
+    Retry,
+    Unreachable,
+)
+from tests.unit.client.fake_server import (
+    AK,
+    SK,
+    Answer,
+    FakeServer,
+    Seen,
+    error,
+    ok,
+    serving,
+)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with serving() as running:
+        yield running
+
+
+def endpoint_of(server: FakeServer, boot: str = "boot-1") -> Endpoint:
+    return Endpoint(server.url, AK, SK, boot)
+
+
+@pytest.fixture
+def transport(server: FakeServer) -> Iterator[Transport]:
+    made = Transport(lambda failed: failed or endpoint_of(server))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "want"),
+    [
+        ("http://127.0.0.1:8000", ("http", "127.0.0.1", 8000)),
+        ("https://cloud.example.com", ("https", "cloud.example.com", 443)),
+        ("http://cloud.example.com/", ("http", "cloud.example.com", 80)),
+        ("http://[::1]:99", ("http", "::1", 99)),
+        ("http://[::1]", ("http", "::1", 80)),
+    ],
+)
+def test_urls_are_split(url: str, want: tuple[str, str, int]) -> None:
+    assert split_url(url) == want
+
+
+def test_a_call_is_signed_and_says_its_language(server: FakeServer, transport: Transport) -> None:
+    server.routes["GET /api/v1/jobs"] = [ok({"jobs": []})]
+    transport.lang = "zh"
+    query = {"name": "a b/ü&=", "before": None}
+    assert transport.get("/jobs", query) == {"jobs": []}
+    seen = server.seen[0]
+    assert seen.query == {"name": "a%20b%2F%C3%BC%26%3D"}
+    assert seen.headers["accept-language"] == "zh"
+
+
+def test_a_connection_is_used_again(server: FakeServer, transport: Transport) -> None:
+    server.routes["GET /api/v1/whoami"] = [ok({})]
+    for _ in range(5):
+        transport.get("/whoami")
+    assert server.connections == 1
+    assert len(server.nonces) == 5
+
+
+def test_threads_share_a_transport(server: FakeServer, transport: Transport) -> None:
+    server.routes["GET /api/v1/whoami"] = lambda seen: ok({"path": seen.path})
+    wrong: list[object] = []
+
+    def ask() -> None:
+        for _ in range(20):
+            answer = transport.get("/whoami")
+            if answer != {"path": "/api/v1/whoami"}:
+                wrong.append(answer)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert len(server.nonces) == 160
+    assert server.connections <= 8
+
+
+def test_a_dropped_get_is_asked_again_with_a_new_signature(
+    server: FakeServer, transport: Transport
+) -> None:
+    server.routes["GET /api/v1/whoami"] = [ok({}), Answer(drop=0), ok({"second": True})]
+    transport.get("/whoami")
+    assert transport.get("/whoami") == {"second": True}
+    assert len(server.nonces) == 3
+
+
+def test_a_dropped_post_is_not_repeated_unless_that_is_safe(
+    server: FakeServer, transport: Transport
+) -> None:
+    server.routes["POST /api/v1/jobs"] = [Answer(drop=0)]
+    with pytest.raises(Unreachable) as caught:
+        transport.post("/jobs", {})
+    assert caught.value.code == "server_closed"
+    assert server.count("POST", "/api/v1/jobs") == 1
+    server.routes["POST /api/v1/jobs"] = [Answer(drop=0), ok({"done": 1})]
+    assert transport.post("/jobs", {}, again=True) == {"done": 1}
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "code"),
+    [
+        (error(404, "NotFound", "job_unknown"), NotFound, "job_unknown"),
+        (error(422, "Refused", "gang_refused"), Refused, "gang_refused"),
+        (error(409, "SomethingNew", "x"), Conflict, "x"),
+        (Answer(b"<html>", 502), Retry, "unknown_answer"),
+        (Answer(b"[]", 500), Internal, "unknown_answer"),
+        (Answer(b"not json", 200), Internal, "unknown_answer"),
+    ],
+    ids=["not found", "refused", "a newer class", "a proxy's page", "odd JSON", "not JSON at all"],
+)
+def test_errors_keep_their_class(
+    server: FakeServer, transport: Transport, answer: Answer, kind: type[Exception], code: str
+) -> None:
+    server.routes["GET /api/v1/whoami"] = [answer]
+    with pytest.raises(PaddleCloudError) as caught:
+        transport.get("/whoami")
+    assert type(caught.value) is kind
+    assert caught.value.code == code
+
+
+def test_the_words_of_the_server_win(server: FakeServer, transport: Transport) -> None:
+    server.routes["GET /api/v1/whoami"] = [error(404, "NotFound", "from_the_future", "新的句子")]
+    with pytest.raises(NotFound) as caught:
+        transport.get("/whoami")
+    assert caught.value.text("en") == "新的句子"
+
+
+def test_a_stream_gives_its_connection_back(server: FakeServer, transport: Transport) -> None:
+    server.routes["GET /api/v1/file"] = [Answer(b"x" * 3_000_000)]
+    for _ in range(2):
+        with transport.open("/file") as stream:
+            got = b""
+            while piece := stream.read(65536):
+                got += piece
+            assert got == b"x" * 3_000_000
+    assert server.connections == 1
+    with transport.open("/file") as stream:
+        stream.read(10)
+    with transport.open("/file") as stream:
+        assert len(stream.read()) == 3_000_000
+    assert server.connections == 2
+
+
+def test_a_long_body_is_produced_for_each_try(server: FakeServer, transport: Transport) -> None:
+    pieces = [b"a" * 1000, b"b" * 1000]
+    sha256 = hashlib.sha256(b"".join(pieces)).hexdigest()
+    server.routes["POST /api/v1/blobs"] = [Answer(drop=0), ok({"stored": 2})]
+    answer = transport.send("/blobs", lambda: iter(pieces), 2000, sha256, again=True)
+    assert answer == {"stored": 2}
+    assert [seen.body for seen in server.seen] == [b"".join(pieces)] * 2
+
+
+def test_another_program_on_the_port_is_not_believed(server: FakeServer) -> None:
+    """The old port of a dead server may belong to anybody: ask where ours is, and ask again."""
+    server.boot = ""
+    server.routes["POST /api/v1/jobs"] = [ok({"not": "ours"})]
+    with serving("boot-2") as ours:
+        ours.routes["POST /api/v1/jobs"] = [ok({"ours": True})]
+        asked: list[Endpoint | None] = []
+
+        def find(failed: Endpoint | None) -> Endpoint:
+            asked.append(failed)
+            return endpoint_of(server) if failed is None else endpoint_of(ours, "boot-2")
+
+        transport = Transport(find)
+        assert transport.post("/jobs", {}) == {"ours": True}
+        assert transport.post("/jobs", {}) == {"ours": True}
+        transport.close()
+    assert len(asked) == 2
+    assert server.count("POST", "/api/v1/jobs") == 1
+    assert ours.count("POST", "/api/v1/jobs") == 2
+
+
+def test_a_later_start_of_our_own_server_is_believed(server: FakeServer) -> None:
+    """It restarted on its old port between reading server.json and asking: nothing is repeated."""
+    server.boot = "boot-2"
+    server.routes["POST /api/v1/jobs"] = [ok({"done": 1})]
+    transport = Transport(lambda failed: endpoint_of(server, "boot-2" if failed else "boot-1"))
+    assert transport.post("/jobs", {}) == {"done": 1}
+    transport.close()
+    assert server.count("POST", "/api/v1/jobs") == 1
+
+
+def test_nobody_listening_is_asked_once_more_elsewhere(server: FakeServer) -> None:
+    with serving() as gone:
+        dead = endpoint_of(gone)
+    server.routes["POST /api/v1/jobs"] = [ok({"done": 1})]
+    transport = Transport(lambda failed: endpoint_of(server) if failed else dead)
+    assert transport.post("/jobs", {}) == {"done": 1}
+    transport.close()
+
+
+def test_a_remote_server_that_is_down_is_named() -> None:
+    with serving() as gone:
+        dead = endpoint_of(gone)
+    with pytest.raises(Unreachable) as caught:
+        Transport(lambda failed: failed or dead).get("/whoami")
+    assert str(dead.port) in str(caught.value)
+
+
+def test_what_happens_can_be_traced(server: FakeServer) -> None:
+    lines: list[str] = []
+    server.routes["GET /api/v1/whoami"] = [ok({})]
+    transport = Transport(lambda failed: endpoint_of(server), trace=lines.append)
+    transport.get("/whoami")
+    transport.close()
+    assert lines[0].startswith("GET /api/v1/whoami 200 ")
+
+
+def test_the_secret_never_travels(server: FakeServer, transport: Transport) -> None:
+    def check(seen: Seen) -> Answer:
+        assert SK not in str(seen.headers) and SK.encode() not in seen.body
+        return ok({})
+
+    server.routes["POST /api/v1/jobs"] = check
+    transport.post("/jobs", {"x": 1})
+    assert server.count("POST", "/api/v1/jobs") == 1
