@@ -23,7 +23,7 @@ from paddlecloud.model.job import (
     Resources,
     Role,
 )
-from tests.unit.db.values import ENGINES, NOW, SECOND, an_attempt, opened, waiting
+from tests.unit.db.values import ENGINES, NOW, SECOND, Ear, an_attempt, opened, waiting
 
 GRACE = timedelta(seconds=40)
 
@@ -150,12 +150,11 @@ def test_a_replica_only_moves_down_the_list(db: Database) -> None:
 
 
 def test_placing_orders_every_replica_to_run_on_its_node(db: Database) -> None:
-    told: list[tuple[str, str]] = []
-    db.subscribe(lambda channel, payload: told.append((channel, payload)))
+    ear = Ear(db)
     a_placed_job(db, "n1", "n2", "n1")
     assert orders(db, "n1") == [(1, "run", "trainer-0"), (3, "run", "trainer-2")]
     assert orders(db, "n2") == [(2, "run", "trainer-1")]
-    assert [payload for channel, payload in told if channel == "agent"] == ["n1", "n2"]
+    assert [payload for channel, payload in ear.heard() if channel == "agent"] == ["n1", "n2"]
     assert db.read(attempts.last_order) == 3
 
 

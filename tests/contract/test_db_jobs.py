@@ -15,7 +15,18 @@ from paddlecloud.db.base import Database, Tx
 from paddlecloud.model.errors import IllegalTransition, StaleVersion
 from paddlecloud.model.job import Failure, HistoryRow, Job, Reason
 from paddlecloud.model.states import FINAL, LIVE, Event, JobState
-from tests.unit.db.values import ENGINES, NEW, NOW, SECOND, a_job, a_spec, opened, stored, waiting
+from tests.unit.db.values import (
+    ENGINES,
+    NEW,
+    NOW,
+    SECOND,
+    Ear,
+    a_job,
+    a_spec,
+    opened,
+    stored,
+    waiting,
+)
 
 STARTED = (Event.ACCEPTED, Event.STARTED)
 ENDED = (*STARTED, Event.SUCCEEDED)
@@ -89,9 +100,8 @@ def test_of_many_that_save_the_same_version_one_wins(db: Database) -> None:
 
 
 def test_advancing_saves_records_and_wakes(db: Database) -> None:
-    told: list[tuple[str, str]] = []
     job = db.write(waiting)
-    db.subscribe(lambda channel, payload: told.append((channel, payload)))
+    ear = Ear(db)
     full = Reason(code="no_room", params={"free": 0})
     failure = Failure(reason=Reason(code="exit_code", params={"code": 1}))
 
@@ -134,7 +144,7 @@ def test_advancing_saves_records_and_wakes(db: Database) -> None:
             reason=failure.reason,
         ),
     ]
-    assert told == [("job", job.id)]
+    assert ear.heard() == [("job", job.id)]
 
 
 def test_an_event_that_cannot_happen_changes_nothing(db: Database) -> None:

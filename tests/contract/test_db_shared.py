@@ -19,7 +19,7 @@ from paddlecloud.db.tokens import Token, TokenKind, User, UserRole
 from paddlecloud.model.errors import Conflict
 from paddlecloud.model.job import Job, Resources
 from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, snapshot_of
-from tests.unit.db.values import ENGINES, NOW, SECOND, a_spec, opened, waiting
+from tests.unit.db.values import ENGINES, NOW, SECOND, Ear, a_spec, opened, waiting
 
 AGENT = Agent(
     id="agent-1",
@@ -140,8 +140,7 @@ def test_a_counter_gives_each_number_once_or_several_at_once(db: Database) -> No
 
 
 def test_a_poll_is_written_when_it_says_something_new_or_now_and_then(db: Database) -> None:
-    told: list[tuple[str, str]] = []
-    db.subscribe(lambda channel, payload: told.append((channel, payload)))
+    ear = Ear(db)
 
     def seen(agent: Agent) -> bool:
         expected = db.read(lambda tx: agents.needs_saving(tx, agent))
@@ -158,14 +157,13 @@ def test_a_poll_is_written_when_it_says_something_new_or_now_and_then(db: Databa
     assert seen(later(5.0))
     assert seen(later(5.1, boot="b2"))
     assert db.read(lambda tx: agents.get_agent(tx, "agent-1")) == later(5.1, boot="b2")
-    assert told == [("agents", "agent-1")] * 2
+    assert ear.heard() == [("agents", "agent-1")] * 2
     assert db.write(lambda tx: agents.delete_agent(tx, "agent-1"))
     assert db.read(agents.list_agents) == []
 
 
 def test_a_key_speaks_for_its_user_until_it_is_revoked(db: Database) -> None:
-    told: list[tuple[str, str]] = []
-    db.subscribe(lambda channel, payload: told.append((channel, payload)))
+    ear = Ear(db)
     user = User(id="ann", role=UserRole.ADMIN)
 
     def create(tx: Tx) -> tuple[bool, bool, bool]:
@@ -183,7 +181,7 @@ def test_a_key_speaks_for_its_user_until_it_is_revoked(db: Database) -> None:
     assert not db.write(lambda tx: tokens.revoke_token(tx, "ak", NOW))
     assert db.read(lambda tx: tokens.find_token(tx, "ak")) is None
     assert not db.write(lambda tx: tokens.create_token(tx, "ak", "ann", TokenKind.USER, NOW))
-    assert told == [("token", "ak")] * 2
+    assert ear.heard() == [("token", "ak")] * 2
 
 
 def test_a_snapshot_is_its_owners_and_comes_back_entry_by_entry(db: Database) -> None:

@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from paddlecloud.client.sdk import Job
 
 
-def tell_end(job: Job, out: Output, *, with_log: bool = False) -> None:
-    """`with_log` adds the last lines of the worker that failed, for whoever did not see its log."""
+def tell_end(job: Job, out: Output) -> None:
+    """One line, and for a failure the advice and the last lines of the worker that broke first."""
     state = out.told_state(job.state)
     failure = job.view.get("failure")
     if not failure:
@@ -18,9 +18,9 @@ def tell_end(job: Job, out: Output, *, with_log: bool = False) -> None:
             out.say("results", job_id=job.id)
         return
     out.say("ended_why", job_id=job.id, state=state, message=failure["message"])
-    if with_log and failure["last_lines"]:
+    if failure["advice"]:
+        out.tell(failure["advice"])
+    if failure["last_lines"]:
         out.say("last_lines", worker=failure["worker"])
         for line in failure["last_lines"]:
             out.tell(f"  {line}")
-    if failure["advice"]:
-        out.tell(failure["advice"])

@@ -140,10 +140,10 @@ def _start(option: Option) -> object:
 
 def _take_option(command: Command, args: Args, seen: set[str], word: str, rest: list[str]) -> None:
     spelling, equals, value = word.partition("=")
+    if word[1] != "-" and word[2:].isdigit():
+        # -n5 is -n 5, as everywhere; other letters joined to a flag are a misspelt long one.
+        spelling, equals, value = word[:2], "=", word[2:]
     option = _find(command, spelling)
-    if option is None and not word.startswith("--") and len(word) > 2:
-        # -n5 is -n 5, as everywhere.
-        option, spelling, equals, value = _find(command, word[:2]), word[:2], "=", word[2:]
     if option is None:
         raise _unknown(command, word.partition("=")[0])
     if option.kind == FLAG:

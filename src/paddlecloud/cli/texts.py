@@ -55,9 +55,9 @@ TEXTS: dict[str, tuple[str, str]] = {
     "watch_state": ("{time} {state}", "{time} {state}"),
     "watch_state_why": ("{time} {state}: {reason}", "{time} {state}：{reason}"),
     "watch_left": (
-        "{job_id} goes on; follow it: paddlecloud logs -f {job_id}; "
+        "interrupted, but {job_id} goes on; follow it: paddlecloud logs -f {job_id}; "
         "end it: paddlecloud kill_job {job_id}",
-        "{job_id} 继续运行；继续查看：paddlecloud logs -f {job_id}；"
+        "已中断，{job_id} 继续运行；继续查看：paddlecloud logs -f {job_id}；"
         "结束任务：paddlecloud kill_job {job_id}",
     ),
     "ended": ("{job_id}: {state}", "{job_id}：{state}"),

@@ -32,7 +32,6 @@ def follow(client: Client, job: Job, out: Output) -> int:
             (out.raw if not out.json else out.raw_aside)(piece)
         ended = states.last(LAST_STATE)
     except KeyboardInterrupt:
-        out.say("interrupted")
         out.say("watch_left", job_id=job.id)
         return INTERRUPTED
     tell_end(ended, out)

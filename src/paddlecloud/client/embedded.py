@@ -17,6 +17,7 @@ from time import monotonic, sleep
 
 from paddlecloud import __version__
 from paddlecloud.client.http import Connection
+from paddlecloud.client.quickjson import loads
 from paddlecloud.client.transport import Endpoint, split_url
 from paddlecloud.model.errors import PaddleCloudError, Refused, Unreachable
 
@@ -166,8 +167,6 @@ def _same_start(home: str, info: Mapping[str, Any]) -> bool:
 
 
 def _read_json(path: str) -> dict[str, Any]:
-    from json import loads  # noqa: PLC0415 - a remote server needs none of this
-
     try:
         with open(path, encoding="utf-8") as file:
             value = loads(file.read())
@@ -179,7 +178,8 @@ def _read_json(path: str) -> dict[str, Any]:
 def _folder(home: str) -> str:
     folder = os.path.join(home, "server")
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        for path in (home, folder):  # the mode is for the last directory of a path only
+            os.makedirs(path, mode=0o700, exist_ok=True)
     except OSError as error:
         raise Refused("home_unusable", home=home, reason=error.strerror or str(error)) from error
     return folder
@@ -293,9 +293,10 @@ def _ready(home: str) -> Endpoint | None:
     return Endpoint(info["url"], keys["ak"], keys["sk"], info["boot"])
 
 
-def _died(home: str, code: int) -> Unreachable:
-    lines = " | ".join(line.strip() for line in last_lines(log_path(home), 3))
-    return Unreachable("server_died", code=code, lines=lines, log=log_path(home))
+def _died(home: str, code: int) -> Refused:
+    """Why it ended, by the last thing it said; trying again would hear the same."""
+    last = "".join(last_lines(log_path(home), 1)).strip()
+    return Refused("server_died", code=code, last=last, log=log_path(home))
 
 
 def last_lines(path: str, count: int) -> list[str]:

@@ -131,8 +131,9 @@ def _send(
 
     def produce() -> Iterator[bytes]:
         for piece in pieces:
-            yield piece
+            # Before the piece: whoever counts the bytes does not come back after the last one.
             if progress is not None:
                 progress(len(piece), total)
+            yield piece
 
     _patiently(lambda: transport.send("/blobs", produce, length, sha256, again=True))

@@ -14,6 +14,7 @@ import os
 from time import perf_counter, time
 
 from paddlecloud.client.http import TIMEOUT, Connection, Response
+from paddlecloud.client.quickjson import loads
 from paddlecloud.model.errors import Internal, PaddleCloudError, Retry, Unreachable, from_wire
 from paddlecloud.model.signing import CONTENT_SHA256, NONCE, format_time, quote, sign
 
@@ -97,8 +98,6 @@ class Transport:
             self._idle.pop()[2].close()
 
     def _json(self, method: str, path: str, query: Mapping[str, object] | None, **how: Any) -> Any:
-        from json import loads  # noqa: PLC0415 - raw streams and `--help` need none
-
         with self._ask(method, _target(path, query), **how) as stream:
             body = stream.read()
         try:
@@ -239,8 +238,6 @@ def _checked(stream: Stream) -> Stream:
 
 
 def _error(stream: Stream) -> PaddleCloudError:
-    from json import loads  # noqa: PLC0415 - only an error answer needs it here
-
     try:
         error = loads(stream.read(MAX_ERROR))["error"]
         if not isinstance(error, dict):

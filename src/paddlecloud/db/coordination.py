@@ -48,6 +48,15 @@ def spend_nonce(tx: Tx, ak: str, nonce: str, expires_at: datetime) -> bool:
     return changed == 1
 
 
+def live_nonces(tx: Tx, now: datetime) -> list[tuple[tuple[str, str], int]]:
+    """Every nonce that still matters, with the second until when, the first to expire first."""
+    rows = tx.all(
+        "select ak, nonce, expires_at from nonces where expires_at >= ? order by expires_at",
+        (to_micros(now),),
+    )
+    return [((ak, nonce), expires // 1_000_000) for ak, nonce, expires in rows]
+
+
 def forget_nonces(tx: Tx, now: datetime) -> int:
     """Drop nonces whose signatures have expired by `now`, and say how many."""
     return tx.execute("delete from nonces where expires_at < ?", (to_micros(now),))

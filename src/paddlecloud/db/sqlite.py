@@ -41,6 +41,7 @@ _PRAGMAS = ("foreign_keys = on", "temp_store = memory")
 _WRITER_PRAGMAS = (
     "journal_mode = wal",
     "synchronous = full",
+    "secure_delete = off",
     "cache_size = -4096",
     "wal_autocheckpoint = 4000",
     "journal_size_limit = 33554432",
@@ -216,9 +217,9 @@ class SqliteDatabase:
             self._abandon(group or [first], _translated(error, self._path))
             return
         notices = dict.fromkeys(notice for task in group for notice in task.notices)
+        self._deliver(notices)
         for task in group:
             task.settle()
-        self._deliver(notices)
 
     def _arriving(self, first: _Task) -> Iterator[_Task]:
         """`first`, then whatever is submitted while the ones before it run: nobody waits for more.
@@ -280,8 +281,11 @@ class SqliteDatabase:
         try:
             if self._connection.in_transaction:
                 self._connection.execute("rollback")
+            if isinstance(error, StorageFull):
+                # What the log holds moves to its place; then the log begins again at its start.
+                self._connection.execute("pragma wal_checkpoint(passive)")
         except sqlite3.Error as failed:
-            log.error("rolling back failed: %s", failed)
+            log.warning("after a failed commit: %s", failed)
         for task in group:
             task.error = task.error or type(error)(error.code, **error.params)
             task.settle()

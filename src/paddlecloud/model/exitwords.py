@@ -40,8 +40,7 @@ The signal module would ask the machine that reads, which need not be like the o
 _MISSING = (
     re.compile(r"(?:^|: )(?:\d+: |line \d+: )?([^:\s][^:]*): (?:command )?not found$"),
     re.compile(r"command not found: (\S.*)$"),
-    re.compile(r"(?:[Cc]annot|[Cc]an't) open ['‘]?([^:'’]+)"),
-    re.compile(r"can't open file '([^']+)'"),
+    re.compile(r"(?:[Cc]annot|[Cc]an't) open (?:file )?['‘]?([^:'’]+)"),
     re.compile(r"^(?:\S+: )?(?:line )?(?:\d+: )?['‘]?([^:'’]+)['’]?: No such file or directory$"),
 )
 _DENIED = re.compile(r"(?:\d+: )?([^:\s][^:]*): Permission denied$")

@@ -78,9 +78,7 @@ class Resources:
 
     def fits_in(self, room: Resources) -> bool:
         """True if `room` has at least this much of everything (a hair of rounding forgiven)."""
-        return (
-            self.cpu <= room.cpu + 1e-9 and self.memory <= room.memory and self.gpu <= room.gpu
-        )
+        return self.cpu <= room.cpu + 1e-9 and self.memory <= room.memory and self.gpu <= room.gpu
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -411,6 +411,14 @@ TEXTS: dict[str, tuple[str, str]] = {
         "there is no job {job_id} among yours; list them with list_jobs",
         "您没有任务 {job_id}，请用 list_jobs 查看任务列表",
     ),
+    "listen_failed": (
+        "cannot listen on {host}: {reason}; check http.host in the server's settings",
+        "无法在 {host} 上监听：{reason}，请检查服务器设置中的 http.host",
+    ),
+    "not_planned_yet": (
+        "it was accepted a moment ago; a place for it is being looked for",
+        "任务刚刚提交，正在为它寻找资源",
+    ),
     "path_unsafe": (
         "{path} is not a safe relative path; use names without .., \\ or a leading /",
         "{path} 不是安全的相对路径，请勿使用 ..、\\ 或以 / 开头",

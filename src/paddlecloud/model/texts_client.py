@@ -98,8 +98,8 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
         "无法使用目录 {home}（{reason}），请把 PADDLECLOUD_HOME 设为可写的目录",
     ),
     "server_died": (
-        "the private server ended with code {code} before it was ready: {lines}; see {log}",
-        "本机服务器在就绪前退出（代码 {code}）：{lines}；详见 {log}",
+        "the private server ended with code {code} before it was ready: {last} (see {log})",
+        "本机服务器在就绪前退出（代码 {code}）：{last}（详见 {log}）",
     ),
     "server_does_not_stop": (
         "the private server of {home} did not stop within {seconds} s; end it by its pid, which "

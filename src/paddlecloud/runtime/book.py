@@ -103,7 +103,7 @@ class Book:
         self._lock = threading.Lock()
         self._replicas: dict[str, Tracked] = {}
         self.watched: dict[int, Tracked] = {}
-        """By the number that inotify gave to its directory."""
+        """By the number that inotify gave to its log."""
 
     def root(self, replica: str) -> Path:
         """Where a replica lives. Its id becomes a name in our directory, so it must be one."""

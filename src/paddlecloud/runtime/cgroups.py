@@ -9,10 +9,11 @@ Where a group lives: on version 1 below our own group; on version 2 below the ne
 our own upwards, that already hands the controllers down, because a group with processes in it may
 not do so. If there is none we try to step aside into a leaf of our own.
 
-A replica that asks for no limit gets no group: it is started the cheap way (see `child`), and its
-monitor is enough to end all of it. Making, filling and removing a group takes 0.1 to 0.3 ms. On
-version 2 the process is born in it; on version 1 it has to move, which waits for every CPU (5 to
-25 ms on an idle machine, nothing right after another move).
+When: a replica with a memory limit is born in its group, because memory once taken is charged
+where it was taken, and so is one with a small limit of processes. Other limits can wait until it
+has lived for a moment (see `monitor`) and then hold for all it has started: moving a process waits
+for every CPU (5 to 25 ms on an idle machine, next to nothing right after another move), and birth
+in a group needs a fork that costs several ms of CPU. Making and removing takes 0.1 to 0.3 ms.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from paddlecloud.runtime.record import Launch
 
@@ -33,6 +34,9 @@ PREFIX = "paddlecloud-"
 _LEAF = f"{PREFIX}agent"
 _PERIOD_US = 100_000
 _MINUTE = 60.0
+_ADOPT_ROUNDS = 100
+# More than a command can start before its limits are put on.
+_FEW_PIDS = 1000
 
 
 class Cgroups:
@@ -75,6 +79,10 @@ class Group:
         """Where it is, for the run record."""
         known = {name: str(path) for name, path in self.v1.items()}
         return known | {"v2": str(self.v2)} if self.v2 else known
+
+    def forget(self, controller: str) -> None:
+        """The group of this controller ("v2": of the rest) could not be joined: no limit there."""
+        self.set -= set(CONTROLLERS) - self.v1.keys() if controller == "v2" else {controller}
 
     def pids(self) -> list[int]:
         """The processes inside, those of groups that the replica made below included."""
@@ -123,17 +131,58 @@ def detect(*, movable: Collection[int] = (), proc: Path = Path("/proc/self")) ->
 def create(cgroups: Cgroups, launch: Launch) -> Group:
     """The group of a replica, limits set, nobody inside yet. Never fails: it may be empty."""
     name = PREFIX + launch["replica_id"]
-    wanted = _wanted(launch)
+    needed = wanted(launch)
     group = Group(v2=None, v1={})
-    if wanted and cgroups.v2 is not None and _make(cgroups.v2 / name):
+    if needed and cgroups.v2 is not None and _make(cgroups.v2 / name):
         group.v2 = cgroups.v2 / name
         _limit_v2(group, group.v2, cgroups.v2_controllers, launch)
-    for controller in wanted:
+    for controller in needed:
         place = cgroups.v1.get(controller)
         if place is not None and controller not in group.set and _make(place / name):
             group.v1[controller] = place / name
             _limit_v1(group, controller, place / name, launch)
     return group
+
+
+def wanted(launch: Launch) -> list[str]:
+    """The controllers that the order needs."""
+    # One CPU is the weight that a process has outside any group of its own.
+    weighed = launch.get("cpu_request") not in (None, 1)
+    return [name for name in CONTROLLERS if name in limited(launch) or (name == "cpu" and weighed)]
+
+
+def limited(launch: Launch) -> set[str]:
+    """The controllers for which the order has a limit."""
+    asked = {
+        "cpu": launch.get("cpu_limit"),
+        "memory": launch.get("memory_limit"),
+        "pids": launch.get("pids_limit"),
+    }
+    return {name for name, limit in asked.items() if limit is not None}
+
+
+def must_be_born_in(launch: Launch) -> bool:
+    """Whether the group has to be there before the process is."""
+    pids = launch.get("pids_limit")
+    return launch.get("memory_limit") is not None or (pids is not None and pids <= _FEW_PIDS)
+
+
+def adopt(group: Group, find: Callable[[], list[int]]) -> None:
+    """Move every process that `find` gives into the group, until it gives no new one.
+
+    What a moved process starts is inside from its birth, so even a family that keeps forking is
+    caught up with. A limit whose group could not be joined is taken out of `group.set`.
+    """
+    moved: set[int] = set()
+    for _ in range(_ADOPT_ROUNDS):
+        outside = [pid for pid in find() if pid not in moved]
+        if not outside:
+            return
+        for controller, top in [*group.v1.items(), *([("v2", group.v2)] if group.v2 else [])]:
+            joined = [_try_write(top / "cgroup.procs", str(pid)) for pid in outside]
+            if not moved and not any(joined):
+                group.forget(controller)
+        moved.update(outside)
 
 
 def join(directory: Path) -> None:
@@ -232,17 +281,6 @@ def _limit_v2(group: Group, place: Path, controllers: Collection[str], launch: L
         _try_write(place / "memory.oom.group", "1")
     if "pids" in controllers and pids is not None:
         _accept(group, "pids", place / "pids.max", str(pids))
-
-
-def _wanted(launch: Launch) -> list[str]:
-    # One CPU is the weight that a process has outside any group of its own.
-    weighed = launch.get("cpu_request") not in (None, 1)
-    asked = {
-        "cpu": weighed or launch.get("cpu_limit") is not None,
-        "memory": launch.get("memory_limit") is not None,
-        "pids": launch.get("pids_limit") is not None,
-    }
-    return [name for name in CONTROLLERS if asked[name]]
 
 
 def _limit_v1(group: Group, controller: str, place: Path, launch: Launch) -> None:

@@ -179,8 +179,6 @@ def _listen(pid: int, reader: int, group: Group) -> Started:
             fact = json.loads(line)
             if "message" in fact:
                 started.message, started.errno = fact["message"][:1000], fact["errno"]
-            elif fact["unjoined"] == "v2":
-                group.set -= set(cgroups.CONTROLLERS) - group.v1.keys()
             else:
-                group.set.discard(fact["unjoined"])
+                group.forget(fact["unjoined"])
     return started

@@ -154,6 +154,5 @@ def _kill_round(group: cgroups.Group, marker: str) -> int:
     group.kill()
     found = {*group.pids(), *proctree.marked(marker)} - {os.getpid()}
     living = [pid for pid in found if proctree.alive(pid)]
-    for pid in living:
-        proctree.signal_tree(pid, signal.SIGKILL)
+    proctree.kill_trees(living)
     return len(living)

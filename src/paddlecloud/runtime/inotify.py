@@ -1,6 +1,6 @@
-"""Tells when something in a directory changed, by inotify, without asking again and again.
+"""Tells when a file or something in a directory changed, without asking again and again.
 
-One instance serves any number of directories. Where the system has no inotify, or no instance or
+One inotify instance serves any number of them. Where the system has no inotify, or no instance or
 watch is left, `open_watcher` or `add` say None and the caller looks by itself from time to time.
 """
 
@@ -21,7 +21,6 @@ MODIFY = 0x2
 MOVED_TO = 0x80
 CREATE = 0x100
 OVERFLOW = 0x4000
-_ONLY_DIRECTORY = 0x0100_0000
 _EVENT = struct.Struct("iIII")
 
 
@@ -33,14 +32,13 @@ class Watcher:
     def fileno(self) -> int:
         return self._fd
 
-    def add(self, directory: Path, mask: int) -> int | None:
-        """Watch the entries of `directory`; the number that its events carry."""
-        name = os.fsencode(directory)
-        watch: int = self._libc.inotify_add_watch(self._fd, name, mask | _ONLY_DIRECTORY)
+    def add(self, path: Path, mask: int) -> int | None:
+        """Watch a file, or the entries of a directory; the number that its events carry."""
+        watch: int = self._libc.inotify_add_watch(self._fd, os.fsencode(path), mask)
         return watch if watch >= 0 else None
 
     def remove(self, watch: int) -> None:
-        """No more events of this watch; one whose directory is gone is none already."""
+        """No more events of this watch; one whose file is gone is none already."""
         self._libc.inotify_rm_watch(self._fd, watch)
 
     def read(self) -> list[tuple[int, int, str]]:

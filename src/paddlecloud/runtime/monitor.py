@@ -37,6 +37,9 @@ _WAITED_FOR = (signal.SIGCHLD, signal.SIGALRM, WAKE)
 # A monitor ends with its replica and not before: these reach it when a whole machine or terminal
 # goes down, and then the replica's end is still worth recording.
 _UNHEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2)
+# Moving processes into a control group may wait for every CPU of the machine. Most short commands
+# are over before it is worth it, and the first act of a long one need not wait for it.
+_SETTLE_SECONDS = 0.05
 _RETRY_SECONDS = 1.0
 _START_NOTICE_SECONDS = 0.2
 _END_NOTICE_SECONDS = 2.0
@@ -64,88 +67,134 @@ def _has_begun(root: Path) -> bool:
     return (root / record.RUN).exists() or (root / record.EXIT).exists()
 
 
+class _Life:
+    """What a monitor knows of its replica while it runs."""
+
+    def __init__(self, root: Path, launch: Launch, places: Cgroups) -> None:
+        self.root = root
+        self.launch = launch
+        self.places = places
+        self.group = cgroups.Group(v2=None, v1={})
+        self.main = 0
+        self.status = 0
+        self.stop: StopRecord | None = None
+        self.started_at = 0.0
+        self.settle_at: float | None = None
+        """When the limits that can wait are put on; None when they are on, or there is none."""
+
+
 def _live(root: Path, places: Cgroups) -> None:
     launch: Launch | None = record.read(root / record.ORDER)
     stop: StopRecord | None = record.read(root / record.STOP)
     if launch is None:
         _leave(root, _never_started(f"{record.ORDER} is missing or damaged", None))
         return
-    group = cgroups.Group(v2=None, v1={})
-    if stop is not None:
-        ended = _ended(cause=stop["cause"], stop=stop)
-    else:
-        group = cgroups.create(places, launch)
-        ended = _carry_out(root, launch, group)
-    _leave(root, ended)
+    life = _Life(root, launch, places)
+    _leave(root, _carry_out(life) if stop is None else _ended(cause=stop["cause"], stop=stop))
     notify(launch, _END_NOTICE_SECONDS)
-    group.remove()
+    life.group.remove()
 
 
-def _carry_out(root: Path, launch: Launch, group: Group) -> ExitRecord:
+def _carry_out(life: _Life) -> ExitRecord:
     linux.become_subreaper()
-    started_at = time.time()
-    run: RunRecord = {
-        "monitor_pid": os.getpid(),
-        "monitor_start": linux.start_time(os.getpid()),
-        "boot_id": linux.boot_id(),
-        "cgroup": group.to_json(),
-        "pid": None,
-        "started_at": None,
-    }
+    life.started_at = time.time()
+    if cgroups.must_be_born_in(life.launch):
+        life.group = cgroups.create(life.places, life.launch)
+    elif any(cgroups.wanted(life.launch)):
+        life.settle_at = time.monotonic() + _SETTLE_SECONDS
     try:
         # Before the process exists: one that no record knows could be started twice.
-        record.create(root / record.RUN, run)
-        started = child.start(root, launch, group)
+        record.create(life.root / record.RUN, _run_record(life))
+        started = child.start(life.root, life.launch, life.group)
     except OSError as error:
         return _never_started(_words(error), error.errno)
+    life.main = started.pid
     if not started.message:
-        with suppress(OSError):
-            record.write(root / record.RUN, {**run, "pid": started.pid, "started_at": started_at})
-        notify(launch, _START_NOTICE_SECONDS)
-    record.reserve(root / record.EXIT)
-    return _see_through(root, launch, group, started, started_at)
+        _rewrite_run(life)
+        notify(life.launch, _START_NOTICE_SECONDS)
+    record.reserve(life.root / record.EXIT)
+    return _see_through(life, started)
 
 
-def _see_through(
-    root: Path, launch: Launch, group: Group, started: Started, started_at: float
-) -> ExitRecord:
-    ooms = _oom_kills(group)
+def _see_through(life: _Life, started: Started) -> ExitRecord:
+    ooms = _oom_kills(life.group)
+    launch = life.launch
     course = Course(
         now=time.monotonic(), max_seconds=launch.get("max_seconds"), grace=launch["grace"]
     )
-    status, stop = _wait(root, launch, group, started.pid, course)
+    counted = life.group.oom_kills() is not None
+    _wait(life, course)
     if started.message:
         return _never_started(started.message, started.errno)
-    ended = _ended(cause=course.cause, stop=stop)
-    code = os.waitstatus_to_exitcode(status)
+    ended = _ended(cause=course.cause, stop=life.stop)
+    code = os.waitstatus_to_exitcode(life.status)
     ended["exit_code"], ended["signal"] = (code, None) if code >= 0 else (None, -code)
-    ended["started_at"] = started_at
-    ended["oom"] = _oom_kills(group) > ooms and (_counts_oom(group) or code == -signal.SIGKILL)
-    ended["enforced"] = {name: name in group.set for name in cgroups.CONTROLLERS}
+    ended["started_at"] = life.started_at
+    if counted or code == -signal.SIGKILL:
+        ended["oom"] = _oom_kills(life.group if counted else None) > ooms
+    ended["enforced"] = _enforced(life)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     ended["max_rss"] = used.ru_maxrss * _RSS_UNIT
     ended["cpu_seconds"] = round(used.ru_utime + used.ru_stime, 6)
     return ended
 
 
-def _wait(
-    root: Path, launch: Launch, group: Group, main: int, course: Course
-) -> tuple[int, StopRecord | None]:
-    """Until no process of the replica is left; the main one's status and the wish to stop."""
-    status = 0
-    stop: StopRecord | None = None
+def _wait(life: _Life, course: Course) -> None:
+    """Until no process of the replica is left."""
     while True:
-        reaped, left = _reap(main)
+        reaped, left = _reap(life.main)
         if reaped is not None:
-            status = reaped
+            life.status = reaped
             course.main_ended(time.monotonic())
         if not left:
-            return status, stop
+            return
         now = time.monotonic()
-        _do(course.act(now), group, main)
-        if _sleep(course.wake_after(now)) == WAKE:
-            stop = _wish(root, launch)
-            course.stop(cause=stop["cause"], grace=stop["grace"], now=time.monotonic())
+        if life.settle_at is not None and now >= life.settle_at:
+            _settle(life)
+        _do(course.act(now), life.group, life.main)
+        if _sleep(_sooner(course.wake_after(now), life.settle_at, now)) == WAKE:
+            life.stop = _wish(life)
+            course.stop(cause=life.stop["cause"], grace=life.stop["grace"], now=time.monotonic())
+
+
+def _sooner(wake_after: float | None, settle_at: float | None, now: float) -> float | None:
+    if settle_at is None:
+        return wake_after
+    settle_after = max(0.0, settle_at - now)
+    return settle_after if wake_after is None else min(wake_after, settle_after)
+
+
+def _settle(life: _Life) -> None:
+    """Put on the limits that could wait, over everything the replica has started so far."""
+    life.settle_at = None
+    life.group = cgroups.create(life.places, life.launch)
+    _rewrite_run(life)
+    cgroups.adopt(life.group, lambda: proctree.descendants(os.getpid()))
+
+
+def _enforced(life: _Life) -> dict[str, bool]:
+    """Of a replica that was over before its limits were put on: what they would have been."""
+    if life.settle_at is None:
+        return {name: name in life.group.set for name in cgroups.CONTROLLERS}
+    limited, able = cgroups.limited(life.launch), life.places.enforces()
+    return {name: name in limited and able[name] for name in cgroups.CONTROLLERS}
+
+
+def _run_record(life: _Life) -> RunRecord:
+    return {
+        "monitor_pid": os.getpid(),
+        "monitor_start": linux.start_time(os.getpid()),
+        "boot_id": linux.boot_id(),
+        "cgroup": life.group.to_json(),
+        "pid": life.main or None,
+        "started_at": life.started_at if life.main else None,
+    }
+
+
+def _rewrite_run(life: _Life) -> None:
+    # What it said before is still true, only less: a full disk is no reason to give up.
+    with suppress(OSError):
+        record.write(life.root / record.RUN, _run_record(life))
 
 
 def _reap(main: int) -> tuple[int | None, bool]:
@@ -185,14 +234,14 @@ def _sleep(seconds: float | None) -> int:
     return signal.sigwait(_WAITED_FOR)
 
 
-def _wish(root: Path, launch: Launch) -> StopRecord:
+def _wish(life: _Life) -> StopRecord:
     """What was asked; a signal without a record comes from an agent whose disk is full."""
-    asked: StopRecord | None = record.read(root / record.STOP)
+    asked: StopRecord | None = record.read(life.root / record.STOP)
     if asked is not None:
         return asked
     return {
         "cause": record.CAUSE_STOPPED,
-        "grace": launch["grace"],
+        "grace": life.launch["grace"],
         "requested_at": time.time(),
     }
 
@@ -238,12 +287,8 @@ def _leave(root: Path, ended: ExitRecord) -> None:
             return
 
 
-def _counts_oom(group: Group) -> bool:
-    return group.oom_kills() is not None
-
-
-def _oom_kills(group: Group) -> int:
-    counted = group.oom_kills()
+def _oom_kills(group: Group | None) -> int:
+    counted = None if group is None else group.oom_kills()
     return linux.oom_kills() if counted is None else counted
 
 

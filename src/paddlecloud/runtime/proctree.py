@@ -1,8 +1,8 @@
 """Process trees through /proc: who descends from whom, and signals to all of them.
 
 A snapshot of a tree is old when it is taken, so nothing here promises completeness: callers repeat
-until the kernel says that no child is left. What is promised is that no stranger is hit: a signal
-goes through a pidfd, after checking that the process still belongs to the tree.
+until the kernel says that no child is left. What is promised is that no stranger is hit: a process
+is known by its pid and the moment of its start, and signalled through a pidfd after comparing both.
 """
 
 from __future__ import annotations
@@ -21,22 +21,31 @@ if TYPE_CHECKING:
 
 def descendants(root: int) -> list[int]:
     """Every process below `root`, parents before children, without `root` itself."""
-    children = _children if Path("/proc/thread-self/children").exists() else _scanned()
-    found: list[int] = []
-    seen = {root}
-    layer = [root]
-    while layer:
-        layer = [pid for parent in layer for pid in children(parent) if pid not in seen]
-        seen.update(layer)
-        found += layer
-    return found
+    return list(_below(root))
 
 
 def signal_descendants(root: int, number: int) -> int:
     """Send a signal once to each process below `root`; how many got it."""
-    tree = descendants(root)
-    parents = {root, *tree}
-    return sum(_signal_if(pid, number, parents=parents) for pid in tree)
+    return sum(_signal(pid, start, number) for pid, start in _below(root).items())
+
+
+def kill_trees(roots: Iterable[int]) -> None:
+    """Kill `roots` and what is below them, though nobody adopts what they leave behind.
+
+    All are halted first, until no new one appears: a process killed in between would give its
+    children to init, where nobody finds them again, and a parent would comment on its child's end.
+    """
+    tops = {pid: start for pid in roots if (start := linux.start_time(pid)) is not None}
+    halted: dict[int, int] = {}
+    found = tops
+    while found:
+        for pid, start in found.items():
+            _signal(pid, start, signal.SIGSTOP)
+        halted |= found
+        below = {pid: start for top in tops for pid, start in _below(top).items()}
+        found = {pid: start for pid, start in below.items() if halted.get(pid) != start}
+    for pid, start in halted.items():
+        _signal(pid, start, signal.SIGKILL)
 
 
 def kill_groups(root: int) -> None:
@@ -50,12 +59,6 @@ def kill_groups(root: int) -> None:
     for group in groups:
         with suppress(OSError):
             os.killpg(group, signal.SIGKILL)
-
-
-def signal_tree(root: int, number: int) -> int:
-    """Like `signal_descendants`, and `root` as well (the caller knows that it is the right one)."""
-    below = signal_descendants(root, number)
-    return below + _signal_if(root, number, parents=None)
 
 
 def marked(marker: str) -> list[int]:
@@ -75,6 +78,21 @@ def alive(pid: int) -> bool:
     """It exists and is not a zombie."""
     fields = linux.stat_fields(pid)
     return fields is not None and fields[0] not in (b"Z", b"X")
+
+
+def _below(root: int) -> dict[int, int]:
+    """From pid to start time, parents before children."""
+    children = _children if Path("/proc/thread-self/children").exists() else _scanned()
+    found: dict[int, int] = {}
+    layer = [root]
+    while layer:
+        below = {pid: parent for parent in layer for pid in children(parent)}
+        layer = [pid for pid in below if pid not in found and pid != root]
+        for pid in layer:
+            fields = linux.stat_fields(pid)
+            if fields is not None and int(fields[1]) in (below[pid], root):
+                found[pid] = int(fields[19])
+    return found
 
 
 def _children(pid: int) -> Iterable[int]:
@@ -108,13 +126,13 @@ def _environment(pid: int) -> list[bytes]:
     return []
 
 
-def _signal_if(pid: int, number: int, *, parents: set[int] | None) -> bool:
+def _signal(pid: int, start: int, number: int) -> bool:
     try:
         fd = os.pidfd_open(pid)
     except OSError:
         return False
     try:
-        if parents is not None and _parent(pid) not in parents:
+        if linux.start_time(pid) != start:
             return False
         signal.pidfd_send_signal(fd, number)
     except OSError:

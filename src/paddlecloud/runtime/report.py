@@ -63,6 +63,8 @@ def compose(replicas: Iterable[Tracked], *, now: float, most: int = 256) -> Batc
     room = MAX_LOG_BYTES
     share = MAX_LOG_BYTES if len(ready) == 1 else _SHARE
     for _, tracked in ready[:most]:
+        if not room:
+            break
         item, piece = _item(tracked, min(room, share))
         tracked.sent_at = now
         if len(item) > 2:
@@ -111,7 +113,7 @@ def _log(tracked: Tracked, room: int) -> tuple[int, bytes, int]:
             # rest goes on behind it.
             tracked.log_base = tracked.acked
         start = tracked.acked - tracked.log_base
-        piece = os.pread(fd, min(length - start, room), start) if room else b""
+        piece = os.pread(fd, min(length - start, room), start)
         return tracked.acked, piece, tracked.log_base + length
     finally:
         os.close(fd)

@@ -21,7 +21,6 @@ from paddlecloud.model.errors import PaddleCloudError, Retry, Unauthenticated
 from paddlecloud.runtime.book import Stage
 from paddlecloud.runtime.inotify import OVERFLOW
 from paddlecloud.runtime.link import Backoff
-from paddlecloud.runtime.record import EXIT, RUN, STDOUT
 from paddlecloud.runtime.report import LOG_HOLD, Batch, compose, due, encode
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 SWEEP = 1.0
 #: The same where nothing tells of new log bytes.
 SWEEP_BLIND = 0.2
-_REFUSED_PAUSE = 10.0
+_REFUSED_PAUSE = 2.0
 _UNANSWERED_PAUSE = 1.0
 _MOST_ITEMS = 256
 
@@ -91,7 +90,7 @@ class Reporter:
         """Sleep; then the replicas of which something was told.
 
         While log bytes are held back for a moment, new ones do not wake us: at thousands of lines
-        a second that would be a wake-up for each. Starts and ends come as notices as well.
+        a second that would be a wake-up for each. Starts and ends come as notices and do.
         """
         watcher = self._site.watcher
         poll = select.poll()
@@ -102,7 +101,7 @@ class Reporter:
         poll.poll(None if seconds is None else seconds * 1000 + 0.5)
         with suppress(BlockingIOError):
             os.read(self._site.wake_reader, 4096)
-        return self._heard() | self._seen()
+        return self._heard() | self._note_logs()
 
     def _heard(self) -> set[Tracked]:
         """The replicas whose monitors sent a notice."""
@@ -115,26 +114,22 @@ class Reporter:
                     told.add(tracked)
         return told
 
-    def _seen(self) -> set[Tracked]:
-        """The replicas in whose directories a record appeared; new log bytes are only noted."""
-        told: set[Tracked] = set()
+    def _note_logs(self) -> set[Tracked]:
+        """Note whose log grew. If the kernel lost count, every replica is looked at."""
         events = self._site.watcher.read() if self._site.watcher is not None else []
-        for watch, mask, name in events:
+        for watch, mask, _ in events:
             if mask & OVERFLOW:
-                return set(self._everything())
+                return self._everything()
             tracked = self._site.book.watched.get(watch)
-            if tracked is None:
-                continue
-            if name == STDOUT:
+            if tracked is not None:
                 tracked.dirty = True
-            elif name in (RUN, EXIT):
-                told.add(tracked)
-        return told
+        return set()
 
-    def _everything(self) -> list[Tracked]:
-        for tracked in self._site.book.all():
+    def _everything(self) -> set[Tracked]:
+        replicas = self._site.book.all()
+        for tracked in replicas:
             tracked.dirty = True
-        return self._site.book.all()
+        return set(replicas)
 
     def _report(self, now: float) -> None:
         most = 1 if self._singly else _MOST_ITEMS

@@ -8,8 +8,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from paddlecloud.runtime.book import Book
-from paddlecloud.runtime.inotify import MODIFY, MOVED_TO, open_watcher
+from paddlecloud.runtime.inotify import MODIFY, open_watcher
 from paddlecloud.runtime.link import Link
+from paddlecloud.runtime.record import STDOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,9 +47,11 @@ class Site:
         return self._wake_reader
 
     def watch(self, tracked: Tracked) -> None:
-        """Hear of new log bytes and records of this replica from now on."""
+        """Hear of new log bytes of this replica from now on; its log is made if it is not there."""
+        log = tracked.root / STDOUT
+        os.close(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644))
         if self.watcher is not None:
-            tracked.watch = self.watcher.add(tracked.root, MODIFY | MOVED_TO)
+            tracked.watch = self.watcher.add(log, MODIFY)
         if tracked.watch is not None:
             self.book.watched[tracked.watch] = tracked
 

@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def main(fd: int, agent: int) -> NoReturn:
         gc.freeze()
         with socket.socket(fileno=_SOCKET) as talk:
             _answer(talk, {"pid": os.getpid(), "enforces": places.enforces()})
+            cgroups.sweep(places, now=time.time())
             _serve(talk, places)
     except (BrokenPipeError, ConnectionResetError):
         pass

@@ -12,21 +12,23 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from paddlecloud.db import coordination, tokens
-from paddlecloud.db.base import Tx
+from paddlecloud.db import tokens
+from paddlecloud.db.nonces import WriteBehindNonces
 from paddlecloud.model import signing
-from paddlecloud.model.errors import Retry, Unauthenticated
+from paddlecloud.model.errors import Unauthenticated
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.threads import in_thread
 
 REQUIRED = ("host", signing.CONTENT_SHA256, signing.NONCE)
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _REMEMBERED_SECONDS = 3.0
+WRITE_BEHIND = timedelta(milliseconds=100)
+"""How long a spent nonce may be in memory alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +48,8 @@ class Gate:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
         self._known: dict[str, tuple[float, Caller | None]] = {}
+        self._flush_at = deps.clock()
+        self._nonces = WriteBehindNonces(deps.db, self._flush_at)
 
     async def admit(self, request: Request, headers: Mapping[str, str], kind: str) -> Caller:
         """The caller of a request whose signature holds and whose nonce is new."""
@@ -65,14 +69,14 @@ class Gate:
         assert caller is not None
         if caller.kind != kind:
             raise Unauthenticated("auth_role", ak=caller.ak, role=caller.kind)
-        await self._spend(request.method, auth, headers[signing.NONCE])
+        self._spend(auth, headers[signing.NONCE], now)
         return caller
 
     async def _caller(self, ak: str, now: float) -> Caller | None:
         until, caller = self._known.get(ak, (0.0, None))
         if now < until:
             return caller
-        found = await run_in_threadpool(self._deps.db.read, lambda tx: tokens.find_token(tx, ak))
+        found = await in_thread(self._deps.db.read, lambda tx: tokens.find_token(tx, ak))
         caller = (
             Caller(ak=found.ak, user_id=found.user_id, kind=found.kind.value, role=found.role.value)
             if found
@@ -82,21 +86,15 @@ class Gate:
             self._known[ak] = (now + _REMEMBERED_SECONDS, caller)
         return caller
 
-    async def _spend(self, method: str, auth: signing.Authorization, nonce: str) -> None:
-        expires = datetime.fromtimestamp(auth.expires_at, UTC)
-
-        def spend(tx: Tx) -> bool:
-            return coordination.spend_nonce(tx, auth.ak, nonce[:64], expires)
-
-        try:
-            new = await asyncio.wrap_future(self._deps.db.submit(spend, durable=False))
-        except Retry:
-            # A full disk must not keep people from looking at their jobs.
-            if method != "GET":
-                raise
-            new = True
-        if not new:
+    def _spend(self, auth: signing.Authorization, nonce: str, now: datetime) -> None:
+        if not self._nonces.spend(auth.ak, nonce[:64], auth.expires_at):
             raise Unauthenticated("auth_replay")
+        if now >= self._flush_at:
+            self._flush_at = now + WRITE_BEHIND
+            asyncio.get_running_loop().call_later(WRITE_BEHIND.total_seconds(), self._flush)
+
+    def _flush(self) -> None:
+        self._nonces.flush(self._deps.clock())
 
 
 def secret_of(server_key: bytes, ak: str) -> str:
@@ -107,4 +105,5 @@ def check_host(host: str, own: str) -> None:
     """A page in a browser that resolves its own name to us sends that name: refuse it."""
     name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
     if name.strip("[]") not in (*_LOOPBACK, own):
-        raise Unauthenticated("auth_host", host=host[:200])
+        shown = host[:200].encode("ascii", "backslashreplace").decode()
+        raise Unauthenticated("auth_host", host=shown)

@@ -128,6 +128,8 @@ class Deps:
     hub: Hub = field(default_factory=Hub)
     uploads: threading.Lock = field(default_factory=threading.Lock)
     """Held while contents are named by a snapshot, and while unnamed ones are deleted."""
+    log_moves: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a log of a job that may be tried again is written, and while it is moved."""
     metrics: Metrics = field(default_factory=Metrics)
     clock: Callable[[], datetime] = utc_now
 

@@ -60,6 +60,10 @@ class Route:
     """Content type of a raw answer."""
 
 
+class GoingDown(Exception):
+    """Cuts an endless answer: an orderly end would tell the reader that this was all."""
+
+
 class SignedBody:
     """The body of a request piece by piece; the end raises if it is not the one that was signed."""
 

@@ -7,6 +7,7 @@ is refused with a suggestion, because a misspelt setting that is ignored is wors
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -128,6 +129,14 @@ def _merge(settings: Settings, raw: Mapping[str, object], path: Path) -> Setting
         else:
             changes[key] = _typed(key, current, value, path)
     merged = replace(settings, **changes)  # type: ignore[arg-type]
+    if not _is_loopback(merged.http.host):
+        raise ConfigError(
+            "settings_value",
+            path=str(path),
+            key="http.host",
+            value=merged.http.host,
+            want="an address of this machine alone, such as 127.0.0.1 (there is no TLS here yet)",
+        )
     try:
         merged.zone  # noqa: B018 - reading it checks it
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
@@ -139,6 +148,13 @@ def _merge(settings: Settings, raw: Mapping[str, object], path: Path) -> Setting
             want="a zone name such as Asia/Shanghai",
         ) from error
     return merged
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.IPv4Address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _section(name: str, current: object, raw: Mapping[str, object], path: Path) -> object:

@@ -12,7 +12,10 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 Key = Annotated[str, Meta(min_length=8, max_length=64, pattern="^[A-Za-z0-9_.-]+$")]
-Natural = Annotated[int, Meta(ge=0)]
+Natural = Annotated[int, Meta(ge=0, le=2**53)]
+"""As far as every JSON reader counts exactly, and no file or column overflows."""
+Epoch = Annotated[float, Meta(ge=0, le=253_402_300_799)]
+"""Seconds since 1970, up to the end of year 9999."""
 
 
 class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,7 +34,7 @@ class SpecShape(Request, frozen=True, kw_only=True):
     public_bos: int | UnsetType = UNSET
     job_type: str | None = None
     instance_count: int | UnsetType = UNSET
-    wall_time: float | None = None
+    wall_time: int | None = None
     bos_url: str = ""
     snapshot: str | None = None
     directory: str = ""
@@ -131,7 +134,7 @@ class JobsQuery(Request, frozen=True, kw_only=True):
     state: str | None = None
     name: str | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 50
-    before: int | None = None
+    before: Natural | None = None
 
 
 class JobsAnswer(Answer, frozen=True, kw_only=True):
@@ -348,7 +351,7 @@ class EntriesAnswer(Answer, frozen=True, kw_only=True):
 
 class UploadQuery(Request, frozen=True, kw_only=True):
     fence: int
-    mtime: float | None = None
+    mtime: Epoch | None = None
 
 
 class UploadAnswer(Answer, frozen=True, kw_only=True):

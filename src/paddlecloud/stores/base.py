@@ -155,6 +155,14 @@ class CanLocalPath(Protocol):
         """Where the file, or the directory of such paths, lies; None when it does not exist."""
 
 
+@runtime_checkable
+class CanSweep(Protocol):
+    """Leaves something behind when a process dies in the middle of a write."""
+
+    def sweep(self, before: datetime) -> int:
+        """Remove what was left by writes that began `before`; how many."""
+
+
 def pour(sink: Sink, chunks: Iterable[bytes]) -> Stat:
     """Write all chunks and commit; whatever goes wrong, nothing is left behind."""
     try:

@@ -55,13 +55,12 @@ class Bench:
 
     def check_nothing_is_left(self) -> None:
         for launch in self.launches:
-            root = Path(launch["root"])
-            eventually(lambda root=root: lifelock.holder(root / record.LOCK) is None)
+            _wait_for_the_monitor(Path(launch["root"]))
             assert living(launch["replica_id"]) == []
         assert groups_of(launch["replica_id"] for launch in self.launches) == []
 
 
-def eventually(fact: Callable[[], T], seconds: float = PATIENCE) -> T:
+def eventually(fact: Callable[[], T | None], seconds: float = PATIENCE) -> T:
     """The first true answer of `fact`; fails when there is none in time."""
     deadline = time.monotonic() + seconds
     while True:
@@ -87,7 +86,8 @@ def running(root: Path) -> Observed:
 
 def has_file(root: Path, name: str) -> str:
     """Once the replica wrote `name` in its working directory: what is in it."""
-    return eventually(lambda: (root / "work" / name).exists() and _text(root, name))
+    file = root / "work" / name
+    return eventually(lambda: file.read_text().strip() if file.exists() else "")
 
 
 def living(replica_id: str) -> list[int]:
@@ -101,5 +101,5 @@ def groups_of(replica_ids: Any) -> list[Path]:
     return [folder / name for folder in folders for name in names if (folder / name).exists()]
 
 
-def _text(root: Path, name: str) -> str:
-    return (root / "work" / name).read_text().strip()
+def _wait_for_the_monitor(root: Path) -> None:
+    eventually(lambda: lifelock.holder(root / record.LOCK) is None)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.runtime import cgroups
+from paddlecloud.runtime import cgroups, record
 from paddlecloud.runtime.cgroups import Cgroups
 from paddlecloud.runtime.control import request_stop
 from paddlecloud.runtime.record import Launch
-from tests.integration.runtime.replicas import Bench, ended, groups_of, running
+from tests.integration.runtime.replicas import Bench, ended, eventually, groups_of, running
 
 MIB = 1024 * 1024
 
@@ -59,9 +59,8 @@ def test_cpu_quota_and_weight_are_set(bench: Bench) -> None:
     root = bench.start("sleep 600", cpu_request=2.0, cpu_limit=1.5, max_seconds=30.0)
     running(root)
     files = ("cpu.cfs_quota_us", "cpu.max")
-    [folder] = [
-        group for group in groups_of([root.name]) for name in files if (group / name).exists()
-    ]
+    folder = eventually(lambda: group_with(root.name, *files))
+    assert str(running(root).pid) in eventually((folder / "cgroup.procs").read_text).split()
     quota = folder / "cpu.cfs_quota_us"
     if quota.exists():
         assert (quota.read_text(), (folder / "cpu.shares").read_text()) == ("150000\n", "2048\n")
@@ -69,6 +68,29 @@ def test_cpu_quota_and_weight_are_set(bench: Bench) -> None:
         assert (folder / "cpu.max").read_text() == "150000 100000\n"
     request_stop(root, grace=0, now=0.0)
     assert ended(root)["enforced"]["cpu"] is True
+
+
+def group_with(replica_id: str, *files: str) -> Path | None:
+    """The group of the replica that has one of these files, if there is one by now."""
+    groups = groups_of([replica_id])
+    return next((group for group in groups for name in files if (group / name).exists()), None)
+
+
+def test_a_wide_limit_is_put_on_later_over_all_that_was_started(bench: Bench) -> None:
+    needs(bench, "pids")
+    root = bench.start("sleep 600 & setsid sleep 600 & sleep 600", pids_limit=2000)
+    folder = eventually(lambda: group_with(root.name, "pids.max"))
+    assert (folder / "pids.max").read_text() == "2000\n"
+    eventually(lambda: len((folder / "cgroup.procs").read_text().split()) == 4)
+    request_stop(root, grace=0, now=0.0)
+    assert ended(root)["enforced"]["pids"] is True
+
+
+def test_a_short_command_is_over_before_a_wide_limit_is_put_on(bench: Bench) -> None:
+    needs(bench, "pids")
+    root, end = bench.run("true", pids_limit=2000)
+    assert end["enforced"] == {"cpu": False, "memory": False, "pids": True}
+    assert record.read(root / record.RUN)["cgroup"] == {}
 
 
 def test_without_a_limit_there_is_no_group(bench: Bench) -> None:

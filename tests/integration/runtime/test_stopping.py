@@ -6,6 +6,7 @@ record says and how long it may take.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -30,6 +31,11 @@ if os.fork() == 0:
 os.wait()
 while not os.path.exists("daemon"): pass
 '"""
+GROUPS = pytest.mark.parametrize(
+    "special",
+    [{}, {"pids_limit": 60}, {"pids_limit": 5000}],
+    ids=["no group", "born in a group", "moved into a group"],
+)
 IGNORES_TERM = "trap '' TERM; touch ready; while :; do sleep 0.05; done"
 
 
@@ -91,7 +97,7 @@ def test_a_longer_second_stop_changes_nothing(bench: Bench) -> None:
     assert ended(root)["signal"] == signal.SIGKILL
 
 
-@pytest.mark.parametrize("special", [{}, {"pids_limit": 500}], ids=["no group", "group"])
+@GROUPS
 def test_a_daemon_that_hides_is_ended(bench: Bench, special: dict[str, int]) -> None:
     root = bench.start(DOUBLE_FORK + "; sleep 600", **special)
     daemon = int(has_file(root, "daemon"))
@@ -100,7 +106,7 @@ def test_a_daemon_that_hides_is_ended(bench: Bench, special: dict[str, int]) -> 
     assert not proctree.alive(daemon)
 
 
-@pytest.mark.parametrize("special", [{}, {"pids_limit": 500}], ids=["no group", "group"])
+@GROUPS
 def test_what_outlives_the_main_process_is_ended_before_the_end_is_told(
     bench: Bench, special: dict[str, int]
 ) -> None:
@@ -118,7 +124,7 @@ def test_a_background_process_without_its_environment_is_ended(bench: Bench) -> 
     assert not proctree.alive(int(has_file(root, "hidden")))
 
 
-@pytest.mark.parametrize("special", [{}, {"pids_limit": 60}], ids=["no group", "group"])
+@GROUPS
 def test_a_family_that_keeps_forking_is_ended(bench: Bench, special: dict[str, int]) -> None:
     breeder = "trap '' TERM; while :; do sleep 0.01 & sleep 0.01; done"
     root = bench.start(f'{breeder} & {breeder} & setsid sh -c "{breeder}" & {breeder}', **special)
@@ -169,7 +175,7 @@ def test_signals_that_take_a_machine_down_do_not_end_the_monitor(bench: Bench) -
     monitor_pid = running(root).monitor_pid
     assert monitor_pid is not None
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        proctree._signal_if(monitor_pid, number, parents=None)
+        os.kill(monitor_pid, number)
     (root / "work" / "go").touch()
     assert ended(root)["exit_code"] == 6
 

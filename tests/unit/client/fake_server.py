@@ -39,12 +39,16 @@ class Seen:
 
 @dataclass
 class Answer:
-    """What goes back; `drop` closes the connection after so many bytes of the body."""
+    """What goes back; `drop` closes the connection after so many bytes of the body.
+
+    `hold` sends the body and keeps the answer open until the client goes away.
+    """
 
     body: bytes = b"{}"
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     drop: int | None = None
+    hold: bool = False
 
 
 def ok(value: object, **headers: str) -> Answer:
@@ -156,8 +160,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name.replace("_", "-"), value)
         if self.server.boot:
             self.send_header("x-paddlecloud-server", self.server.boot)
-        self.send_header("content-length", str(len(answer.body)))
+        self.send_header("content-length", str(len(answer.body) + answer.hold))
         self.end_headers()
         self.wfile.write(answer.body[: answer.drop])
-        if answer.drop is not None:
+        if answer.hold:
+            self.wfile.flush()
+            self.rfile.read(1)
+        if answer.drop is not None or answer.hold:
             self.close_connection = True

@@ -488,7 +488,7 @@ def test_an_existing_directory_is_not_touched(here: Path, kind: str) -> None:
     else:
         target.symlink_to("nowhere")
     with pytest.raises(Invalid) as caught:
-        download(from_dict(STORED), LISTED, "result")
+        download(interrupted, LISTED, "result")
     assert caught.value.code == "download_dir_exists"
     assert "--download_dir" in str(caught.value)
     assert [path.name for path in here.iterdir()] == ["result"]

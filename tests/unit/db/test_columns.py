@@ -35,7 +35,9 @@ def test_a_time_without_a_zone_is_refused() -> None:
 
 
 def test_nothing_stays_nothing() -> None:
-    assert maybe_to_micros(None) is maybe_from_micros(None) is maybe_to_json(None) is None
+    assert maybe_to_micros(None) is None
+    assert maybe_from_micros(None) is None
+    assert maybe_to_json(None) is None
     assert maybe_json_reader(JobSpec)(None) is None
 
 

@@ -1,4 +1,4 @@
-"""Builders of stored values that state only what matters, and the databases every promise is run on.
+"""Builders of stored values that state only what matters, and the databases to try them on.
 
 A new engine joins by one entry in `ENGINES`.
 """
@@ -6,6 +6,7 @@ A new engine joins by one entry in `ENGINES`.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -47,6 +48,28 @@ def opened(engine: str, folder: Path) -> Iterator[Database]:
         yield database
     finally:
         database.close()
+
+
+class Ear:
+    """Hears every wake-up of a database from now on."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._heard: list[tuple[str, str]] = []
+        self._end = threading.Event()
+        db.subscribe(self._listen)
+
+    def heard(self) -> list[tuple[str, str]]:
+        """What came of every write that has returned by now, in order."""
+        self._db.write(lambda tx: tx.notify("end of test", ""))
+        assert self._end.wait(30)
+        return self._heard
+
+    def _listen(self, channel: str, payload: str) -> None:
+        if channel == "end of test":
+            self._end.set()
+        else:
+            self._heard.append((channel, payload))
 
 
 def a_spec(

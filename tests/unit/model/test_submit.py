@@ -80,9 +80,7 @@ def test_two_parameters_are_enough() -> None:
         ({"cpu": None}, "cpu", None),
     ],
 )
-def test_good_values_become_typed_ones(
-    given_: dict[str, object], name: str, want: object
-) -> None:
+def test_good_values_become_typed_ones(given_: dict[str, object], name: str, want: object) -> None:
     assert parse_parameters({**PLAIN, **given_})[name] == want
 
 

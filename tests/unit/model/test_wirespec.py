@@ -66,7 +66,10 @@ def test_several_gpu_instances_are_trainers_only() -> None:
 def test_the_mode_can_be_chosen_and_pservers_need_no_card() -> None:
     mode = {"instance_count": 2, "job_type": "gpu", "distribute_job_type": "PSERVER"}
     spec = spec_from_wire(a_wire(**mode))
-    assert [(g.role, g.resources.gpu) for g in spec.groups] == [(Role.PSERVER, 0), (Role.TRAINER, 1)]
+    assert [(g.role, g.resources.gpu) for g in spec.groups] == [
+        (Role.PSERVER, 0),
+        (Role.TRAINER, 1),
+    ]
 
 
 def test_a_job_type_decided_later_gives_the_same_spec_as_one_given() -> None:

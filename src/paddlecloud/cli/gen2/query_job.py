@@ -28,7 +28,7 @@ def run(args: Args, context: Context) -> int:
     if job.view.get("failure") and context.out.told_on_terminal:
         from paddlecloud.cli.endings import tell_end  # noqa: PLC0415 - only a failure needs it
 
-        tell_end(job, context.out, with_log=True)
+        tell_end(job, context.out)
     return 0
 
 

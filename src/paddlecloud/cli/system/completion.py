@@ -160,7 +160,7 @@ _paddlecloud() {{
     fi
     case "$command" in
         {groups}) command="$command ${{COMP_WORDS[2]}}"; first=3 ;;
-        completion|help) [ "$COMP_CWORD" -gt 2 ] || first=3 ;;
+        completion|help) case "$current" in -*) ;; *) first=3 ;; esac ;;
     esac
     if [ "$COMP_CWORD" -lt "$first" ]; then
         case "${{COMP_WORDS[1]}}" in

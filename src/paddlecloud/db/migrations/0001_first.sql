@@ -64,6 +64,8 @@ create index jobs_live on jobs (state, number) where finished_at is null;
 create index jobs_placed on jobs (number) where finished_at is null and pool is not null;
 create index jobs_line on jobs (priority, number, waiting_since)
     where pool is null and state in ('schedule', 'queue');
+create index jobs_by_patience on jobs (waiting_since)
+    where pool is null and state in ('schedule', 'queue');
 create index jobs_line_of_owner on jobs (owner, priority desc, number)
     where pool is null and state in ('schedule', 'queue');
 create index jobs_deadline on jobs (deadline) where finished_at is null and deadline is not null;

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -23,6 +22,7 @@ from paddlecloud.server.shapes import (
     UploadAnswer,
     UploadQuery,
 )
+from paddlecloud.server.threads import in_thread
 
 BYTES = "application/octet-stream"
 MAX_REPORT = 16 * 1024 * 1024
@@ -32,11 +32,11 @@ async def poll(deps: Deps, call: Call, _request: Request) -> PollAnswer:
     """Orders above the cursor: at once if there are any, else when one comes."""
     asked: PollRequest = call.body
     node = call.caller.user_id
-    await run_in_threadpool(agents.seen, deps, node, asked)
+    await in_thread(agents.seen, deps, node, asked)
     deadline = time.monotonic() + asked.wait
     with deps.hub.waiter(("agent", node)) as waiter:
         while True:
-            answer = await run_in_threadpool(agents.orders, deps, node, asked)
+            answer = await in_thread(agents.orders, deps, node, asked)
             left = deadline - time.monotonic()
             if answer.orders or answer.restart or left <= 0 or deps.hub.closed:
                 return answer
@@ -50,7 +50,7 @@ async def report(deps: Deps, call: Call, request: Request) -> ReportAnswer:
         raise Invalid("body_invalid", detail="the report is shorter than its own length says")
     notes = decode_body(bytes(raw[4 : 4 + size]), Report)
     assert isinstance(notes, Report)
-    return await run_in_threadpool(agents.report, deps, call.caller.user_id, notes, raw[4 + size :])
+    return await in_thread(agents.report, deps, call.caller.user_id, notes, raw[4 + size :])
 
 
 def manifest(deps: Deps, call: Call) -> EntriesAnswer:
@@ -69,7 +69,7 @@ def blob(deps: Deps, call: Call) -> Response:
 async def upload(deps: Deps, call: Call, request: Request) -> UploadAnswer:
     """One output file: it gets its name when all of it is here and is what was signed."""
     query: UploadQuery = call.query
-    assigned = await run_in_threadpool(
+    assigned = await in_thread(
         agents.upload, deps, call.caller.user_id, call.path["replica"], query.fence
     )
     modified = None if query.mtime is None else datetime.fromtimestamp(query.mtime, UTC)
@@ -77,6 +77,8 @@ async def upload(deps: Deps, call: Call, request: Request) -> UploadAnswer:
     try:
         async for piece in SignedBody(request, call.headers).pieces():
             sink.write(piece)
+        # Sending takes its time: meanwhile a newer attempt may have come to own this place.
+        await in_thread(agents.upload, deps, call.caller.user_id, call.path["replica"], query.fence)
         return UploadAnswer(size=sink.commit().size)
     finally:
         sink.abort()

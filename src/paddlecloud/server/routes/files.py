@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http import Call, Route, SignedBody
+from paddlecloud.server.http import Call, GoingDown, Route, SignedBody
 from paddlecloud.server.services import files, jobs, snapshots
+from paddlecloud.server.services.files import LogPlace
 from paddlecloud.server.shapes import (
     BlobsAnswer,
     FileQuery,
@@ -20,9 +21,9 @@ from paddlecloud.server.shapes import (
     SnapshotAnswer,
     SnapshotRequest,
 )
+from paddlecloud.server.threads import in_thread
 
 BYTES = "application/octet-stream"
-LOG_CHUNK = 256 * 1024
 
 
 def listed(deps: Deps, call: Call) -> FilesAnswer:
@@ -41,35 +42,39 @@ def fetch(deps: Deps, call: Call) -> Response:
 async def logs(deps: Deps, call: Call, _request: Request) -> Response:
     """The bytes of one worker's log from an offset on; with follow, until the job is over."""
     query: LogsQuery = call.query
-    job = await run_in_threadpool(jobs.get, deps, call.caller.user_id, call.path["job_id"])
-    place = await run_in_threadpool(files.log_place, deps, job, query.worker, query.attempt)
+    job = await in_thread(jobs.get, deps, call.caller.user_id, call.path["job_id"])
+    place = await in_thread(files.log_place, deps, job, query.worker, query.attempt)
     offset = query.offset
     if query.tail is not None:
-        offset = await run_in_threadpool(deps.logs.tail_offset, place.path, query.tail)
-    following = bool(query.follow) and place.attempt >= job.attempt
-    pieces = _pieces(deps, call, place.path, offset, follow=following)
-    headers = {"x-log-offset": str(offset), "x-log-worker": place.worker}
+        offset = await in_thread(deps.logs.tail_offset, place.path, query.tail)
+    pieces = _pieces(deps, call, place, offset)
+    headers = {
+        "x-log-offset": str(offset),
+        "x-log-worker": place.worker,
+        "x-log-attempt": str(place.attempt),
+    }
     return StreamingResponse(pieces, media_type=BYTES, headers=headers)
 
 
-async def _pieces(
-    deps: Deps, call: Call, path: str, offset: int, *, follow: bool
-) -> AsyncIterator[bytes]:
-    job_id, owner = call.path["job_id"], call.caller.user_id
-    over = not follow
+async def _pieces(deps: Deps, call: Call, place: LogPlace, offset: int) -> AsyncIterator[bytes]:
+    """One attempt's log; a follower who named no attempt goes on with the next one's."""
+    query: LogsQuery = call.query
+    job_id = call.path["job_id"]
     with deps.hub.waiter(("log", job_id), ("job", job_id)) as waiter:
         while True:
-            data = await run_in_threadpool(deps.logs.read, path, offset, LOG_CHUNK)
-            if data:
-                offset += len(data)
-                yield data
-            elif over or deps.hub.closed:
+            piece = await in_thread(files.log_piece, deps, job_id, place, offset)
+            if piece.data:
+                offset += len(piece.data)
+                yield piece.data
+            elif piece.newer and query.follow and query.attempt is None:
+                offset = 0 if place.attempt else offset
+                place = replace(place, attempt=place.attempt + 1)
+            elif piece.final or piece.newer or not query.follow:
                 return
+            elif deps.hub.closed:
+                raise GoingDown("the log goes on; the follower comes back for it")
             else:
-                # The end is looked at before the last read, so that no byte slips in between.
-                over = (await run_in_threadpool(jobs.get, deps, owner, job_id)).final
-                if not over:
-                    await waiter.wait(1.0)
+                await waiter.wait(1.0)
 
 
 def offer(deps: Deps, call: Call) -> SnapshotAnswer:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from paddlecloud.server.deps import Deps
@@ -19,12 +19,15 @@ from paddlecloud.server.shapes import (
     SubmitAnswer,
     SubmitRequest,
 )
+from paddlecloud.server.threads import in_thread
 
 
-def submit(deps: Deps, call: Call) -> SubmitAnswer:
-    job, notes = jobs.submit(deps, call.caller.user_id, call.body)
+async def submit(deps: Deps, call: Call, _request: Request) -> SubmitAnswer:
+    """The busiest route: it waits for the database without taking a thread."""
+    store, notes = jobs.submission(deps, call.caller.user_id, call.body)
+    job = await asyncio.wrap_future(deps.db.submit(store))
     return SubmitAnswer(
-        job=views.view(deps, job, call.lang, position=False),
+        job=views.new(deps, job, call.lang),
         notes=[views.say(note, call.lang) for note in notes],
     )
 
@@ -45,11 +48,20 @@ async def look(deps: Deps, call: Call, _request: Request) -> JobView:
     deadline = time.monotonic() + query.wait
     with deps.hub.waiter(("job", job_id)) as waiter:
         while True:
-            job = await run_in_threadpool(jobs.get, deps, call.caller.user_id, job_id)
             left = deadline - time.monotonic()
-            if job.version > query.version or job.final or left <= 0 or deps.hub.closed:
-                return await run_in_threadpool(views.view, deps, job, call.lang)
+            than = query.version if left > 0 and not deps.hub.closed else -1
+            found = await in_thread(_newer, deps, call, than)
+            if found is not None:
+                return found
             await waiter.wait(min(left, 5.0))
+
+
+def _newer(deps: Deps, call: Call, version: int) -> JobView | None:
+    """The job if it has moved on since `version`, or can no longer."""
+    job = jobs.get(deps, call.caller.user_id, call.path["job_id"])
+    if job.version <= version and not job.final:
+        return None
+    return views.view(deps, job, call.lang)
 
 
 def kill(deps: Deps, call: Call) -> JobView:
@@ -67,7 +79,7 @@ ROUTES = (
         method="POST",
         path="/api/v1/jobs",
         summary="Submit a job",
-        plain=submit,
+        streaming=submit,
         body=SubmitRequest,
         answer=SubmitAnswer,
     ),

@@ -8,6 +8,7 @@ the fence of its attempt, and a message with an old fence changes nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -26,7 +27,7 @@ from paddlecloud.model.job import (
     ReplicaState,
     Resources,
 )
-from paddlecloud.model.paths import log_directory, output_directory, replica_log
+from paddlecloud.model.paths import log_directory, output_directory
 from paddlecloud.model.snapshot import check_path
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services import files, snapshots
@@ -57,10 +58,6 @@ class Assigned:
     replica: Replica
     attempt: Attempt
     job: Job
-
-    @property
-    def log(self) -> str:
-        return f"{files.user_root(self.job.owner)}/{replica_log(self.job.id, self.replica)}"
 
 
 def seen(deps: Deps, node: str, poll: PollRequest) -> None:
@@ -207,11 +204,22 @@ def _current(assigned: Assigned, fence: int, node: str) -> bool:
 
 def _store_log(deps: Deps, assigned: Assigned, item: ReportItem, piece: memoryview) -> int:
     if item.log is None:
-        return deps.logs.size(assigned.log)
-    size = deps.logs.append(assigned.log, item.log.offset, piece)
+        return deps.logs.size(_log(deps, assigned))
+    with deps.log_moves if assigned.job.spec.max_retries else nullcontext():
+        size = deps.logs.append(_log(deps, assigned), item.log.offset, piece)
     if piece:
         deps.hub.tell("log", assigned.job.id)
     return size
+
+
+def _log(deps: Deps, assigned: Assigned) -> str:
+    """Where the log lies; asked anew for a job that may be tried again, whose logs move."""
+    job: Job | None = assigned.job
+    if assigned.job.spec.max_retries:
+        job = deps.db.read(lambda tx: jobs.get_job(tx, assigned.job.id))
+    return files.log_path(
+        deps, job or assigned.job, assigned.replica.worker, assigned.attempt.number
+    )
 
 
 def _without_exit(item: ReportItem) -> ReportItem:
@@ -219,7 +227,7 @@ def _without_exit(item: ReportItem) -> ReportItem:
 
 
 def _tail(deps: Deps, assigned: Assigned, size: int) -> bytes:
-    return deps.logs.read(assigned.log, max(0, size - TAIL_BYTES), TAIL_BYTES)
+    return deps.logs.read(_log(deps, assigned), max(0, size - TAIL_BYTES), TAIL_BYTES)
 
 
 def _take_in(
@@ -273,7 +281,10 @@ def _exit_record(note: ExitNote) -> ExitRecord:
 
 
 def _when(epoch: float | None) -> datetime | None:
-    return None if epoch is None else datetime.fromtimestamp(epoch, UTC)
+    try:
+        return None if epoch is None else datetime.fromtimestamp(epoch, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None  # a broken clock must not keep the end of a job from being told
 
 
 def _order(deps: Deps, row: attempts.Order, assigned: Assigned | None) -> Order:

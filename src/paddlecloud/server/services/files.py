@@ -7,18 +7,21 @@ directory. Nothing outside of that directory can be named.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
-from paddlecloud.db import attempts
-from paddlecloud.model.errors import Invalid, NotFound
+from paddlecloud.db import attempts, jobs
+from paddlecloud.model.errors import Conflict, Invalid, NotFound
 from paddlecloud.model.job import Job
-from paddlecloud.model.paths import log_file, output_root
+from paddlecloud.model.paths import log_directory, log_file, output_root
 from paddlecloud.model.snapshot import EntryKind, check_path
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services import snapshots
 from paddlecloud.server.services.views import iso
 from paddlecloud.server.shapes import FileRow
 from paddlecloud.stores.base import Reader
+
+LOG_CHUNK = 256 * 1024
 
 
 def user_root(owner: str) -> str:
@@ -69,9 +72,67 @@ def log_place(deps: Deps, job: Job, worker: str | None, attempt: int | None) -> 
     chosen = worker or names[0]
     if chosen not in names:
         raise Invalid("worker_unknown", worker=chosen[:100], known=", ".join(names))
-    earlier = None if number >= job.attempt else number
-    path = log_file(job.id, chosen, earlier)
-    return LogPlace(path=f"{user_root(job.owner)}/{path}", worker=chosen, attempt=number)
+    return LogPlace(path=log_path(deps, job, chosen, number), worker=chosen, attempt=number)
+
+
+def log_path(deps: Deps, job: Job, worker: str, number: int) -> str:
+    """Where the log of a worker of one attempt lies now.
+
+    The log of an attempt that is over goes aside before the next attempt gets its place; while the
+    job waits for that, the newest log may be here or there.
+    """
+    root = user_root(job.owner)
+    current = f"{root}/{log_file(job.id, worker)}"
+    aside = f"{root}/{log_file(job.id, worker, number)}"
+    if number < job.attempt:
+        return aside
+    between = number > 0 and job.pool is None
+    return aside if between and deps.store.stat(current) is None else current
+
+
+def set_logs_aside(deps: Deps, job: Job) -> None:
+    """Make room for the logs of the next attempt: those of the last go to log/attempt-<k>/.
+
+    Done before the next attempt exists and harmless to repeat, so a crash leaves no mixture.
+    """
+    attempt = deps.db.read(lambda tx: attempts.get_attempt(tx, job.id, job.attempt))
+    root, number = user_root(job.owner), job.attempt
+    for replica in attempt.replicas if attempt else ():
+        role, rank = replica.role, replica.rank
+        for source, target in (
+            (log_file(job.id, replica.worker), log_file(job.id, replica.worker, number)),
+            (log_directory(job.id, role, rank), log_directory(job.id, role, rank, number)),
+        ):
+            # Nothing to move, or what a straggler left behind after the move: both may stay.
+            with suppress(NotFound, Conflict), deps.log_moves:
+                deps.logs.move(f"{root}/{source}", f"{root}/{target}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogPiece:
+    data: bytes
+    final: bool
+    """The job had ended before these bytes were read."""
+    newer: bool
+    """A later attempt had begun before these bytes were read."""
+
+
+def log_piece(deps: Deps, job_id: str, place: LogPlace, offset: int) -> LogPiece:
+    """The next bytes of one attempt's log, wherever it lies meanwhile."""
+    before = _known(deps, job_id)
+    path = log_path(deps, before, place.worker, place.attempt)
+    data = deps.logs.read(path, offset, LOG_CHUNK)
+    moved = log_path(deps, _known(deps, job_id), place.worker, place.attempt)
+    if moved != path:
+        data = deps.logs.read(moved, offset, LOG_CHUNK)
+    return LogPiece(data=data, final=before.final, newer=before.attempt > place.attempt)
+
+
+def _known(deps: Deps, job_id: str) -> Job:
+    job = deps.db.read(lambda tx: jobs.get_job(tx, job_id))
+    if job is None:
+        raise NotFound("job_unknown", job_id=job_id[:100])
+    return job
 
 
 def _outputs(deps: Deps, job: Job) -> Iterator[FileRow]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 import msgspec
@@ -32,8 +32,13 @@ Tails = Mapping[str, bytes]
 """The last log bytes of workers, for the words about a failure."""
 
 
-def submit(deps: Deps, owner: str, request: SubmitRequest) -> tuple[Job, list[Reason]]:
-    """Accept a job, once per idempotency key. Every rule is checked before anything is stored."""
+def submission(
+    deps: Deps, owner: str, request: SubmitRequest
+) -> tuple[Callable[[Tx], Job], list[Reason]]:
+    """The transaction that accepts a job, once per idempotency key, and notes for its owner.
+
+    Every rule is checked here, before anything is stored.
+    """
     now = deps.clock()
     spec, notes = admit(deps, request)
     digest = hashlib.sha256(msgspec.json.encode(request.spec)).hexdigest()
@@ -44,13 +49,12 @@ def submit(deps: Deps, owner: str, request: SubmitRequest) -> tuple[Job, list[Re
             return _same_request(tx, earlier, digest, request.idempotency_key)
         if spec.snapshot is not None and not snapshots.has_snapshot(tx, owner, spec.snapshot):
             raise SnapshotMissing("snapshot_missing", snapshot=spec.snapshot)
-        job = jobs.insert_job(tx, _new_job(owner, spec, now))
-        job = jobs.advance(tx, job, Event.ACCEPTED, now=now, reason=_NOT_PLANNED)
+        job = jobs.insert_accepted(tx, _new_job(owner, spec, now), now, _NOT_PLANNED)
         coordination.remember_key(tx, owner, request.idempotency_key, job.id, digest, now)
         tx.notify(SCHEDULE_BELL, "")
         return job
 
-    return deps.db.write(store), notes
+    return store, notes
 
 
 def admit(deps: Deps, request: SubmitRequest) -> tuple[JobSpec, list[Reason]]:
@@ -120,7 +124,9 @@ def settle(tx: Tx, job: Job, *, now: datetime, tails: Tails | None = None) -> Jo
         if step is None:
             return job
         event, failure = step
-        job = jobs.advance(tx, job, event, now=now, failure=failure or job.failure)
+        # Between two attempts the job waits, and the end of the last one is why.
+        reason = failure.reason if failure and event is Event.ATTEMPT_LOST else None
+        job = jobs.advance(tx, job, event, now=now, reason=reason, failure=failure)
         if attempt is not None and attempt.over and (job.final or job.pool is None):
             _let_go(tx, attempt, now=now, outcome=event)
     return job

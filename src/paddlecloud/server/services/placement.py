@@ -17,7 +17,15 @@ from paddlecloud.db import attempts, coordination, jobs
 from paddlecloud.db.attempts import Want
 from paddlecloud.db.base import Tx
 from paddlecloud.model.errors import PaddleCloudError, Retry, StaleVersion
-from paddlecloud.model.job import Attempt, Failure, Job, Reason, Replica, Resources
+from paddlecloud.model.job import (
+    Attempt,
+    Failure,
+    Job,
+    Reason,
+    Replica,
+    ReplicaState,
+    Resources,
+)
 from paddlecloud.model.paths import replica_id, worker_name
 from paddlecloud.model.pool import Pool
 from paddlecloud.model.states import WAITING, Event, JobState
@@ -33,6 +41,7 @@ from paddlecloud.scheduler.view import (
     weight,
 )
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.services import files
 
 log = logging.getLogger(__name__)
 MAX_NEWCOMERS = 1000
@@ -72,34 +81,51 @@ def read_view(deps: Deps, now: datetime, window: int) -> tuple[View, dict[str, J
 
 
 def apply(deps: Deps, decisions: Sequence[Decision], known: dict[str, Job], now: datetime) -> int:
-    """Carry out a plan and say how many jobs got a place.
+    """Carry out a plan and say how many jobs got a place that took them.
 
     A decision about a job that has moved on since is dropped.
     """
     if not decisions:
         return 0
-    placed = deps.db.write(lambda tx: _write(tx, decisions, known, now))
-    for attempt in placed:
-        start(deps, attempt)
-    return len(placed)
+    ready = [decision for decision in decisions if _ready(deps, decision, known)]
+    placed = deps.db.write(lambda tx: _write(tx, ready, known, now))
+    return sum(start(deps, attempt) for attempt in placed)
 
 
-def start(deps: Deps, attempt: Attempt) -> None:
-    """Ask the backend for the agents of a placed attempt, and keep its handle."""
+def _ready(deps: Deps, decision: Decision, known: dict[str, Job]) -> bool:
+    """False while the logs of the last attempt cannot be set aside (a full disk, say)."""
+    job = known[decision.job_id]
+    if not isinstance(decision, Place) or job.attempt == 0:
+        return True
+    try:
+        files.set_logs_aside(deps, job)
+    except (PaddleCloudError, OSError) as error:
+        log.warning("job %s has to wait with its next attempt: %s", job.id, error)
+        return False
+    return True
+
+
+def start(deps: Deps, attempt: Attempt) -> bool:
+    """Ask the backend for the agents of a placed attempt, and keep its handle.
+
+    False if it refused: the job then waits again, and other pools are asked first.
+    """
     try:
         handle = deps.backends[attempt.pool].start(attempt)
     except Retry as error:
         log.warning("pool %s cannot start %s yet: %s", attempt.pool, attempt.job_id, error)
-        return
+        return True
     except (PaddleCloudError, OSError) as error:
         log.error("pool %s refused %s: %s", attempt.pool, attempt.job_id, error)
         deps.db.write(lambda tx: _refused(tx, attempt, deps.clock()))
-        return
+        return False
     if handle != attempt.handle:
-        deps.db.write(
+        # Not waited for: without it the watch loop asks the backend again, which starts nothing.
+        deps.db.submit(
             lambda tx: attempts.save_handle(tx, attempt.job_id, attempt.number, handle),
             durable=False,
         )
+    return True
 
 
 def _pool_views(deps: Deps, used: Mapping[str, Resources]) -> tuple[PoolView, ...]:
@@ -148,8 +174,7 @@ def _place(tx: Tx, job: Job, decision: Place, now: datetime) -> Attempt:
             tx, job, Event.ROOM_FOUND, now=now, reason=reason, pool=decision.pool, attempt=number
         )
     else:
-        changed = replace(job, reason=reason, pool=decision.pool, attempt=number)
-        job = jobs.save_job(tx, changed, expected_version=job.version)
+        job = _save(tx, job, replace(job, reason=reason, pool=decision.pool, attempt=number))
     attempt = Attempt(
         job_id=job.id,
         number=number,
@@ -186,7 +211,14 @@ def _hold(tx: Tx, job: Job, reason: Reason, now: datetime) -> None:
     if job.state is JobState.SCHEDULE:
         jobs.advance(tx, job, Event.NO_ROOM, now=now, reason=reason)
     else:
-        jobs.save_job(tx, replace(job, reason=reason), expected_version=job.version)
+        _save(tx, job, replace(job, reason=reason))
+
+
+def _save(tx: Tx, job: Job, changed: Job) -> Job:
+    """Keep a change that is no change of state, and tell who waits for one."""
+    saved = jobs.save_job(tx, changed, expected_version=job.version)
+    tx.notify("job", job.id)
+    return saved
 
 
 def _refused(tx: Tx, attempt: Attempt, now: datetime) -> None:
@@ -194,6 +226,8 @@ def _refused(tx: Tx, attempt: Attempt, now: datetime) -> None:
     job = jobs.get_job(tx, attempt.job_id)
     if job is None or job.attempt != attempt.number or job.state not in WAITING:
         return
+    for replica in attempt.replicas:
+        attempts.update_replica(tx, replace(replica, state=ReplicaState.LOST))
     attempts.end_attempt(tx, job.id, attempt.number, now, Event.POOL_REFUSED)
     attempts.set_wanted(tx, job.id, attempt.number, Want.FORGET)
     reason = Reason(code="queue_pool_refused", params={"pool": attempt.pool})
@@ -201,7 +235,10 @@ def _refused(tx: Tx, attempt: Attempt, now: datetime) -> None:
 
 
 def _waiting(job: Job, pools: Mapping[str, Pool]) -> WaitingJob:
-    asked = pools if job.spec.cluster == "default" else (job.spec.cluster,)
+    asked = list(pools) if job.spec.cluster == "default" else [job.spec.cluster]
+    reason = job.reason
+    if reason is not None and reason.code == "queue_pool_refused":
+        asked.sort(key=lambda name: name == reason.params["pool"])
     return WaitingJob(
         id=job.id,
         owner=job.owner,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from paddlecloud.db import coordination, jobs, snapshots
@@ -12,8 +12,11 @@ from paddlecloud.model.paths import output_root
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services.files import user_root
 from paddlecloud.server.services.snapshots import blobs_root
+from paddlecloud.stores.base import CanSweep
 
 BATCH = 100
+ABANDONED = timedelta(days=1)
+"""No upload lasts this long: what it left behind is nobody's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +31,8 @@ def collect(deps: Deps) -> Collected:
     unused = _unused_files(deps)
     now = deps.clock()
     deps.db.write(lambda tx: coordination.forget_nonces(tx, now), durable=False)
+    if isinstance(deps.store, CanSweep):
+        deps.store.sweep(now - ABANDONED)
     return Collected(jobs=finished.jobs, bytes=finished.bytes + unused)
 
 
@@ -37,11 +42,17 @@ def _finished_jobs(deps: Deps) -> Collected:
     while True:
         old = deps.db.read(lambda tx: jobs.finished_before(tx, before, BATCH))
         for job in old:
-            freed += deps.store.delete_tree(f"{user_root(job.owner)}/{output_root(job.id)}")
+            freed += _delete_outputs(deps, f"{user_root(job.owner)}/{output_root(job.id)}")
             deps.db.write(partial(_delete_job, job.id))
             count += 1
         if len(old) < BATCH:
             return Collected(jobs=count, bytes=freed)
+
+
+def _delete_outputs(deps: Deps, root: str) -> int:
+    freed = deps.store.delete_tree(root)
+    deps.logs.forget(root)
+    return freed
 
 
 def _delete_job(job_id: str, tx: Tx) -> None:

@@ -29,8 +29,9 @@ def offer(deps: Deps, owner: str, rows: list[EntryRow]) -> tuple[Snapshot, list[
     if deps.db.read(lambda tx: snapshots.has_snapshot(tx, owner, snapshot.id)):
         return snapshot, []
     with deps.uploads:
-        needed = snapshot.digests.items()
-        missing = [sha for sha, size in needed if not _stored(deps, owner, sha, size)]
+        paths = {blob_path(owner, sha): sha for sha in snapshot.digests}
+        stored = {paths[path]: size for path, size in deps.store.sizes(paths).items()}
+        missing = [sha for sha, size in snapshot.digests.items() if stored.get(sha) != size]
         if not missing:
             deps.store.flush()
             now = deps.clock()
@@ -39,12 +40,12 @@ def offer(deps: Deps, owner: str, rows: list[EntryRow]) -> tuple[Snapshot, list[
 
 
 def receiver(deps: Deps, owner: str) -> PackReceiver:
-    """What takes a pack stream apart into this user's contents."""
+    """What takes a pack stream apart into this user's contents, and checks each one."""
 
     def sink(sha256: str, size: int) -> Sink | None:
         if _stored(deps, owner, sha256, size):
             return None
-        return deps.store.open_write(blob_path(owner, sha256), sha256=sha256)
+        return deps.store.open_write(blob_path(owner, sha256))
 
     return PackReceiver(sink)
 

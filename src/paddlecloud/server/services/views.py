@@ -20,12 +20,17 @@ from paddlecloud.server.shapes import (
 )
 
 
-def view(deps: Deps, job: Job, lang: str, *, position: bool = True) -> JobView:
-    """One job, whole. `position` counts the queue ahead of it, which a busy submit leaves out."""
+def new(deps: Deps, job: Job, lang: str) -> JobView:
+    """A job that was just accepted: nothing about it has to be looked up."""
+    return _view(deps, job, None, None, lang)
+
+
+def view(deps: Deps, job: Job, lang: str) -> JobView:
+    """One job, whole, with its workers and the number of jobs ahead of it."""
 
     def read(tx: Tx) -> tuple[Attempt | None, int | None]:
         attempt = attempts.get_attempt(tx, job.id, job.attempt) if job.attempt else None
-        waits = position and job.state in WAITING and job.pool is None
+        waits = job.state in WAITING and job.pool is None
         return attempt, jobs.queue_position(tx, job) if waits else None
 
     attempt, ahead = deps.db.read(read)

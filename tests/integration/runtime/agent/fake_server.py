@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from paddlecloud.model.errors import Unauthenticated
 from paddlecloud.model.signing import check_body, header_map, parse, verify
 from paddlecloud.model.snapshot import Entry, snapshot_of
 
@@ -60,6 +61,7 @@ class FakeServer:
         self.polls: list[dict[str, Any]] = []
         self.faults: list[tuple[str, str]] = []
         """(part of a path, what happens): each is used up by one request."""
+        self.refused = 0
         self.boots = 0
         self._http: _Server | None = None
         self.start()
@@ -85,6 +87,11 @@ class FakeServer:
             with self.changed:
                 self.changed.notify_all()
         self._http = None
+
+    def cut_off(self) -> None:
+        """End every connection; the server goes on."""
+        if self._http is not None:
+            self._http.cut_off()
 
     def files(self, contents: dict[str, bytes], *, executable: Iterable[str] = ()) -> str:
         """Store a snapshot of these files; its id."""
@@ -184,7 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._serve(self.rfile.read(int(self.headers.get("content-length", "0"))))
 
-    do_PUT = do_POST  # noqa: N815 - the name is http.server's
+    do_PUT = do_POST
 
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet."""
@@ -192,7 +199,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self, body: bytes) -> None:
         fake = self.server.fake
         parts = urlsplit(self.path)
-        self._check(parts.path, parts.query, body)
+        try:
+            self._check(parts.path, parts.query, body)
+        except Unauthenticated as error:
+            fake.refused += 1
+            self._answer(401, {"error": error.to_wire("en")})
+            return
         with fake.changed:
             fake.calls.append(f"{self.command} {parts.path}")
             fault = fake.take_fault(parts.path)

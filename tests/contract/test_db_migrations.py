@@ -1,0 +1,210 @@
+"""Old databases go on working: their rows survive, and what we cannot know the shape of is refused.
+
+`OLD_ROWS` was written when migration 1 was the only one. It stays as it is for ever; a new
+migration adds a block of rows in the shape of its day and a check that they are read today.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import stat
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from paddlecloud.db import agents, attempts, coordination, jobs, snapshots, tokens
+from paddlecloud.db.base import Tx
+from paddlecloud.db.migrate import FOLDER, Migration, migrate, migrations
+from paddlecloud.db.sqlite import open_sqlite
+from paddlecloud.model.errors import ConfigError, Internal, Retry
+from paddlecloud.model.job import ExitCause, ReplicaState, Resources
+from paddlecloud.model.states import Event, JobState
+from tests.unit.db.values import NOW
+
+RELEASED = {
+    "0001_first": "937381b7c4a11677852c1517e01cd01fbf0170ca58eb23e5c2060a641a5fbe2a",
+}
+"""Checksums of migrations that people's databases were made with: never change one."""
+
+OLD_ROWS = """
+insert into counters values ('job', 2), ('order', 1), ('fence', 1);
+insert into users values ('ann', 'admin', 1589710569000000);
+insert into tokens values ('ak1', 'ann', 'user', 1589710569000000, null);
+insert into snapshots values
+    ('ann', 'sha256:1', 3, 1589710569000000, '[["run.sh","file",3,"DIGEST",1,""]]');
+insert into jobs values
+    (1, 'job-1', 'ann', 'plsc', 'failed', 5, 2, 1, 'local', 0, 1589710569000000,
+     1589710569000000, 1589710570000000, 1589710580000000, 1589710575123456, 'sha256:1', null,
+     null,
+     '{"reason":{"code":"exit_code","params":{"code":1}},"advice":null,"worker":"trainer-0",
+       "exit_code":1,"last_lines":["boom"]}',
+     '{"start_cmd":"sh run.sh","groups":[{"role":"TRAINER","count":1,
+       "resources":{"cpu":1.0,"memory":0,"gpu":0}}],"job_name":"plsc","wall_time":"PT10S",
+       "snapshot":"sha256:1","priority":2}'),
+    (2, 'job-2', 'ann', 'tmp_job', 'schedule', 1, 0, 0, null, 0, 1589710569000000,
+     1589710569000000, null, null, null, null, 'not_planned_yet',
+     '{"code":"not_planned_yet","params":{}}', null,
+     '{"start_cmd":"true","groups":[]}');
+insert into job_history values
+    (1, 1, 1589710569000000, 'accepted', 'submit', 'schedule', null),
+    (1, 2, 1589710575123456, 'broke', 'running', 'failed', '{"code":"exit_code","params":{}}');
+insert into attempts values
+    ('job-1', 1, 1, 'local', '{"agent":"a"}', 1589710569000000, 1589710575123456, 'broke');
+insert into replicas values
+    ('job-1.1.trainer-0', 'job-1', 1, 1, 'TRAINER', 0, 'agent-1', '127.0.0.1', 62000, 1.0, 0, 0,
+     'exited', 4711, 12, '{"cause":"exit","exit_code":1,"started_at":"2020-05-17T10:16:10Z"}',
+     'stop', 1, 40000000, 'stopped');
+insert into agents values
+    ('agent-1', 'local', 'b', '0.1.0', '127.0.0.1', 2.0, 1024, 0, '{"cpu":true}',
+     1589710569000000, 1589710569000000);
+insert into nonces values ('ak1', 'n1', 1589710569000000);
+insert into idempotency values ('ann', 'k1', 1, 'h', 1589710569000000);
+insert into leases values ('loop', 'me', 4, 1589710569000000);
+""".replace("DIGEST", "a" * 64)
+
+
+def an_old_database(path: Path) -> None:
+    """A database of the first release, with something in every table."""
+    first = migrations()[0]
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in (LEDGER, *first.statements):
+            connection.execute(statement)
+        connection.executescript(OLD_ROWS)
+        connection.execute(
+            "insert into schema_migrations values (1, '0001_first', ?, 0)",
+            (RELEASED["0001_first"],),
+        )
+        connection.commit()
+
+
+LEDGER = """create table schema_migrations (
+    number integer primary key, name text not null, checksum text not null,
+    applied_at bigint not null)"""
+
+
+def test_released_migrations_were_not_edited() -> None:
+    ours = {migration.name: migration.checksum for migration in migrations()}
+    assert {name: ours.get(name) for name in RELEASED} == RELEASED
+
+
+def test_rows_of_the_first_release_are_read_today(tmp_path: Path) -> None:
+    an_old_database(tmp_path / "old.db")
+    with closing(open_sqlite(tmp_path / "old.db", now=NOW)) as db:
+        failed = db.read(lambda tx: jobs.get_job(tx, "job-1"))
+        assert failed is not None
+        assert failed.failure is not None
+        assert (failed.state, failed.version, failed.number) == (JobState.FAILED, 5, 1)
+        assert (failed.spec.wall_time, failed.spec.priority) == (timedelta(seconds=10), 2)
+        assert failed.failure.last_lines == ("boom",)
+        assert failed.finished_at == datetime(2020, 5, 17, 10, 16, 15, 123456, tzinfo=UTC)
+        assert [job.id for job in db.read(lambda tx: jobs.newcomers(tx, 9))] == ["job-2"]
+        history = db.read(lambda tx: jobs.history(tx, "job-1"))
+        assert [row.event for row in history] == [Event.ACCEPTED, Event.BROKE]
+        attempt = db.read(lambda tx: attempts.get_attempt(tx, "job-1", 1))
+        assert attempt is not None
+        assert (attempt.handle, attempt.outcome) == ({"agent": "a"}, "broke")
+        assert attempt.replicas[0].state is ReplicaState.EXITED
+        assert attempt.replicas[0].exit is not None
+        assert attempt.replicas[0].exit.exit_code == 1
+        order = db.read(lambda tx: attempts.orders_since(tx, "agent-1", 0))[0]
+        assert (order.grace, order.cause) == (timedelta(seconds=40), ExitCause.STOPPED)
+        agent = db.read(agents.list_agents)[0]
+        assert (agent.capacity, agent.enforces) == (Resources(cpu=2.0, memory=1024), {"cpu": True})
+        assert db.read(lambda tx: tokens.find_token(tx, "ak1")) is not None
+        snapshot = db.read(lambda tx: snapshots.get_snapshot(tx, "ann", "sha256:1"))
+        assert snapshot is not None
+        assert snapshot.entries[0].executable
+        known = db.read(lambda tx: coordination.find_key(tx, "ann", "k1"))
+        assert known is not None
+        assert known.job_id == "job-1"
+        assert not db.write(lambda tx: coordination.spend_nonce(tx, "ak1", "n1", NOW))
+        assert db.write(lambda tx: coordination.take_lease(tx, "loop", "x", NOW, timedelta(1))) == 5
+        assert db.write(lambda tx: coordination.next_number(tx, "job")) == 3
+
+
+def test_a_later_migration_keeps_the_rows_and_is_applied_once(tmp_path: Path) -> None:
+    an_old_database(tmp_path / "old.db")
+    folder = a_folder(tmp_path, "alter table jobs add column note text;\n-- a word; in passing\n")
+
+    def step(tx: Tx) -> list[int]:
+        return migrate(tx, now=NOW, folder=folder)
+
+    with closing(open_sqlite(tmp_path / "old.db", now=NOW)) as db:
+        wanted = [migration.number for migration in migrations(folder)][-1:]
+        assert [db.write(step), db.write(step)] == [wanted, []]
+        assert db.read(lambda tx: tx.all("select id, note from jobs order by number")) == [
+            ("job-1", None),
+            ("job-2", None),
+        ]
+    with pytest.raises(ConfigError) as caught:
+        open_sqlite(tmp_path / "old.db", now=NOW)
+    assert caught.value.code == "database_newer"
+    assert caught.value.params == {"found": wanted[0], "known": wanted[0] - 1}
+
+
+def test_a_migration_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    folder = a_folder(tmp_path, "create table half (a text);\ncreate table half (a text);\n")
+    with closing(open_sqlite(tmp_path / "x.db", now=NOW)) as db:
+        with pytest.raises(Internal):
+            db.write(lambda tx: migrate(tx, now=NOW, folder=folder))
+        tables = db.read(lambda tx: tx.all("select name from sqlite_master where name = 'half'"))
+        assert tables == []
+        assert db.write(lambda tx: migrate(tx, now=NOW)) == []
+
+
+def test_a_database_whose_migration_differs_from_ours_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    with closing(open_sqlite(path, now=NOW)) as db:
+        db.write(lambda tx: tx.execute("update schema_migrations set checksum = 'other'"))
+    with pytest.raises(ConfigError) as caught:
+        open_sqlite(path, now=NOW)
+    assert caught.value.code == "database_migration_edited"
+    assert caught.value.params == {"name": "0001_first"}
+
+
+def test_a_missing_number_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "0002_second.sql").write_text("select 1;\n")
+    with pytest.raises(ConfigError) as caught:
+        migrations(tmp_path)
+    assert caught.value.code == "database_migrations_gap"
+
+
+def test_statements_end_with_a_semicolon_at_the_end_of_a_line() -> None:
+    text = "-- one; two\ncreate table a (b text);\n\ninsert into a\nvalues ('x;y');\n"
+    assert Migration(number=1, name="x", text=text).statements == [
+        "-- one; two\ncreate table a (b text)",
+        "insert into a\nvalues ('x;y')",
+    ]
+
+
+def test_only_its_owner_may_read_the_database(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    path.touch(mode=0o644)
+    with closing(open_sqlite(path, now=NOW)):
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+    assert modes == {"x.db": 0o600, "x.db-wal": 0o600, "x.db-shm": 0o600}
+
+
+def test_a_file_that_is_no_database_is_said_to_be_none(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    path.write_text("not a database, " * 100)
+    with pytest.raises(Retry) as caught:
+        open_sqlite(path, now=NOW)
+    assert "not a database" in caught.value.text("en")
+
+
+def test_a_place_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Retry) as caught:
+        open_sqlite(tmp_path / "none" / "x.db", now=NOW)
+    assert str(tmp_path / "none" / "x.db") in caught.value.text("en")
+
+
+def a_folder(tmp_path: Path, text: str) -> Path:
+    """Our migrations and one more."""
+    folder = tmp_path / "migrations"
+    shutil.copytree(FOLDER, folder)
+    (folder / f"{len(migrations()) + 1:04}_more.sql").write_text(text)
+    return folder

@@ -1,0 +1,112 @@
+"""Every command in the README, the quickstart and the how-to guides runs and does what it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, PAGES, TOP, Block, Session, blocks, name_of, shows, steps
+
+RUN = sorted(
+    [*TOP.glob("README*.md"), *DOCS.glob("quickstart*.md"), *DOCS.glob("how-to/*.md")], key=name_of
+)
+RUNNABLE = ("sh", "console", "python")
+SHOWN_ONLY = ("text", "toml", "ini", "json", "mermaid")
+
+# What a page shows and the tests do not run, with the reason.
+NOT_RUN = {
+    "make demo": "tests/integration runs it; it installs the whole project",
+    "make test": "it would run itself",
+    "make install": "it makes the environment that these tests run in",
+    "sh scripts/install.sh": "tests/integration runs it; it installs the whole project",
+    "paddlecloud server logs -f": "it goes on until it is interrupted",
+}
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    session = Session(tmp_path)
+    yield session
+    session.end()
+
+
+@pytest.mark.parametrize("page", RUN, ids=name_of)
+def test_a_page_runs_as_it_is_written(page: Path, session: Session) -> None:
+    for block in blocks(page.read_text(encoding="utf-8")):
+        where = f"{name_of(page)}:{block.line}"
+        if block.info == "sh":
+            code, output = session.run(block.text)
+            assert code == 0, f"{where} ended with {code}:\n{output}"
+        elif block.info == "python":
+            code, output = session.run_python(block.text)
+            assert code == 0, f"{where} ended with {code}:\n{output}"
+        elif block.info == "console":
+            for command, shown in steps(block.text):
+                code, output = session.type(command)
+                assert code == 0, f"{where}: {command} ended with {code}:\n{output}"
+                assert shows(output, shown), f"{where}: {command} printed\n{output}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_block_is_of_a_known_kind(page: Path) -> None:
+    known = {*RUNNABLE, *SHOWN_ONLY, "sh no-run"}
+    for block in blocks(page.read_text(encoding="utf-8")):
+        assert block.info in known, f"{name_of(page)}:{block.line}: {block.info!r}"
+        if page not in RUN:
+            assert block.info not in RUNNABLE, f"{name_of(page)}:{block.line}: nobody runs it"
+
+
+def test_what_is_not_run_has_a_reason() -> None:
+    shown = {
+        line.partition("#")[0].strip()
+        for page in PAGES
+        for block in blocks(page.read_text(encoding="utf-8"))
+        if block.info == "sh no-run" and name_of(page) != "CONTRIBUTING.md"
+        for line in block.text.splitlines()
+    }
+    assert shown == set(NOT_RUN)
+
+
+@pytest.mark.parametrize(
+    ("shown", "output", "want"),
+    [
+        ("a\n", "a\r\n", True),
+        ("a\n", "b\n", False),
+        ("a\n...\nd\n", "a\nb\nc\nd\n", True),
+        ("a\n...\nd\n", "a\nd\n", True),
+        ("a\n...\nd\n", "a\nb\n", False),
+        ("", "", True),
+        ("", "a\n", False),
+        ("up 1 B\n", "up [#-] 50%\rup 300.5 KiB\n", True),
+        (f"job-{'0' * 32}: killed\n", f"job-{'1' * 32}: killed\n", True),
+        (f"job-{'0' * 32}: killed\n", f"job-{'1' * 32}: failed\n", False),
+        ("running: http://127.0.0.1:1 (pid 2)\n", "running: http://127.0.0.1:80 (pid 9)\n", True),
+        ("a   b\n", "a  b\n", True),
+    ],
+)
+def test_output_is_compared_without_what_differs(shown: str, output: str, want: bool) -> None:
+    assert shows(output, shown) is want
+
+
+def test_blocks_are_found_with_their_lines() -> None:
+    text = "a\n```sh\nls\n```\n\n1. b\n\n   ```console\n   $ ls\n   x\n   ```\n"
+    assert blocks(text) == [
+        Block(info="sh", text="ls\n", line=2),
+        Block(info="console", text="$ ls\nx\n", line=8),
+    ]
+    assert steps("$ ls\nx\ny\n$ true\n") == [("ls", "x\ny\n"), ("true", "")]
+
+
+@pytest.mark.parametrize("text", ["```sh\nls\n", "````sh\nls\n```\n"])
+def test_an_open_block_is_found(text: str) -> None:
+    with pytest.raises(AssertionError, match="never closed"):
+        blocks(text)
+
+
+def test_a_session_keeps_variables_and_directory_and_tells_failures(session: Session) -> None:
+    assert session.run("X='a b'\ncd examples") == (0, "")
+    assert session.type('echo "$X"; test -d hello_train') == (0, "a b\r\n")
+    assert session.run("false\necho no")[0] == 1
+    assert session.run_python("import os; raise SystemExit(os.environ['X'] != 'a b')")[0] == 0

@@ -1,0 +1,264 @@
+"""Orders are carried out: run, stop, forget; and the agent's own beginning and end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+
+import pytest
+
+from paddlecloud import __version__
+from paddlecloud.runtime import control, record
+from paddlecloud.runtime.control import Phase
+from tests.integration.runtime.agent.world import COMMAND, World, alive, pids_of
+from tests.integration.runtime.replicas import eventually
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "number"),
+    [("exit 0", 0, None), ("exit 7", 7, None), ("kill -9 $$", None, 9)],
+)
+def test_exit_code_and_log_reach_the_server(
+    world: World, command: str, code: int | None, number: int | None
+) -> None:
+    replica = world.run(f"echo one; echo two >&2; {command}")
+    ended = world.ended(replica)
+    assert (ended["exit_code"], ended["signal"], ended["cause"]) == (code, number, "exit")
+    assert ended["log_size"] == 8
+    assert world.text(replica) == "one\ntwo\n"
+    assert world.stored(replica).started[0]["pid"] > 1
+    assert world.stored(replica).puts == []
+
+
+def test_start_and_log_are_told_while_it_runs(world: World) -> None:
+    replica = world.run("echo here; sleep 600")
+    world.says(replica, "here")
+    world.server.wait(lambda: world.stored(replica).started)
+    assert world.stored(replica).started[0]["pid"] == world.running(replica)
+    assert not world.stored(replica).over
+
+
+def test_the_first_question_says_what_this_machine_has(world: World) -> None:
+    world.server.wait(lambda: world.server.polls)
+    asked = world.server.polls[0]
+    assert asked["agent"] == "local"
+    assert asked["version"] == __version__
+    assert asked["cursor"] == 0
+    assert asked["wait"] == 0
+    assert asked["capacity"]["cpu"] >= 1
+    assert asked["capacity"]["memory"] > 2**20
+    assert set(asked["enforces"]) == {"cpu", "memory", "pids"}
+
+
+def test_the_environment_names_the_directories(world: World) -> None:
+    replica = world.run(
+        'pwd; echo "$OUTPUT_PATH $LOCAL_LOG_PATH $LOCAL_MOUNT_PATH $TMPDIR"; '
+        'touch "$OUTPUT_PATH/a" "$LOCAL_LOG_PATH/b" "$LOCAL_MOUNT_PATH/c" "$TMPDIR/d" && echo fine'
+    )
+    assert world.ended(replica)["exit_code"] == 0
+    root = world.root(replica)
+    names = " ".join(str(root / name) for name in ("output", "log", "mount", "tmp"))
+    assert world.text(replica) == f"{root / 'work'}\n{names}\nfine\n"
+
+
+def test_stop_ends_the_whole_tree(world: World) -> None:
+    replica = world.run("(trap '' TERM; setsid sleep 600) & sleep 600 & echo up; wait")
+    world.says(replica, "up")
+    assert pids_of(replica)
+    world.server.order(replica, "stop", grace=0.2)
+    assert world.ended(replica)["cause"] == "stopped"
+    assert pids_of(replica) == []
+
+
+def test_a_stop_lets_it_save_its_work(world: World) -> None:
+    replica = world.run(
+        "trap 'echo saved > $OUTPUT_PATH/model; exit 0' TERM; echo up; sleep 600 & wait"
+    )
+    world.says(replica, "up")
+    world.server.order(replica, "stop", grace=20.0)
+    ended = world.ended(replica)
+    assert (ended["cause"], ended["exit_code"]) == ("stopped", 0)
+    assert world.stored(replica).files == {"output/model": b"saved\n"}
+
+
+def test_the_cause_of_a_stop_is_kept(world: World) -> None:
+    replica = world.run("echo up; sleep 600")
+    world.says(replica, "up")
+    world.server.order(replica, "stop", grace=0.0, cause="wall_time")
+    assert world.ended(replica)["cause"] == "wall_time"
+
+
+def test_wall_time_is_enforced_on_the_machine(world: World) -> None:
+    replica = world.run("sleep 600", max_seconds=0.3)
+    assert world.ended(replica)["cause"] == "wall_time"
+
+
+def test_stop_of_one_never_started_is_told_without_running_it(idle_world: World) -> None:
+    world = idle_world
+    replica = world.run("touch $OUTPUT_PATH/ran")
+    world.server.order(replica, "stop")
+    world.start_agent()
+    ended = world.ended(replica)
+    assert (ended["cause"], ended["started_at"], ended["log_size"]) == ("stopped", None, 0)
+    assert world.stored(replica).files == {}
+
+
+def test_forget_deletes_what_is_over(world: World) -> None:
+    replica = world.run("echo hi")
+    world.ended(replica)
+    assert world.root(replica).is_dir()
+    world.server.order(replica, "forget")
+    eventually(lambda: not world.root(replica).exists())
+    eventually(lambda: not list((world.directory / "trash").iterdir()))
+
+
+def test_forget_waits_for_the_end(world: World) -> None:
+    replica = world.run("echo up; sleep 600")
+    world.says(replica, "up")
+    pid = world.running(replica)
+    world.server.order(replica, "forget")
+    other = world.run("echo later")
+    world.ended(other)
+    assert alive(pid)
+    assert world.root(replica).is_dir()
+    world.server.order(replica, "stop", grace=0.0)
+    eventually(lambda: not world.root(replica).exists())
+    assert not alive(pid)
+
+
+def test_an_order_that_comes_twice_starts_once(world: World) -> None:
+    replica = world.run("echo started; sleep 600")
+    world.says(replica, "started")
+    pid = world.running(replica)
+    for _ in range(3):
+        world.server.order(replica, "run")
+    world.ended(world.run("true"))
+    assert world.running(replica) == pid
+    assert world.text(replica) == "started\n"
+
+
+def test_a_replica_that_the_server_does_not_know_is_ended_and_deleted(world: World) -> None:
+    replica = world.run("echo up; sleep 600")
+    world.says(replica, "up")
+    pid = world.running(replica)
+    world.stored(replica).fence = 2
+    world.server.orders.pop(replica)
+    with (world.root(replica) / record.STDOUT).open("a") as log:
+        log.write("more\n")
+    eventually(lambda: not alive(pid))
+    eventually(lambda: not world.root(replica).exists())
+
+
+def test_a_killed_monitor_means_lost_and_nothing_left(world: World) -> None:
+    replica = world.run("echo up; sleep 600 & sleep 600")
+    world.says(replica, "up")
+    pid = world.running(replica)
+    monitor = control.inspect(world.root(replica)).monitor_pid or 0
+    subprocess.run(["kill", "-9", str(monitor)], check=True)
+    world.server.wait(lambda: world.stored(replica).lost)
+    assert not alive(pid)
+    assert pids_of(replica) == []
+    assert world.text(replica) == "up\n"
+
+
+def test_a_second_agent_says_so_and_ends(world: World) -> None:
+    world.server.wait(lambda: world.server.polls)
+    first = world.agent
+    second = subprocess.run(
+        [*COMMAND, "--config", str(world.directory / "agent.json")],
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert second.returncode == 0
+    assert b"another agent already serves" in second.stderr
+    assert first is not None
+    assert first.poll() is None
+    world.ended(world.run("true"))
+
+
+def test_sigterm_ends_the_agent_and_not_the_job(world: World) -> None:
+    replica = world.run("echo up; while ! test -e $OUTPUT_PATH/go; do sleep 0.02; done; exit 3")
+    world.says(replica, "up")
+    pid = world.running(replica)
+    began = time.monotonic()
+    assert world.kill_agent(signal.SIGTERM) == 0
+    assert time.monotonic() - began < 5
+    assert alive(pid)
+    world.start_agent()
+    eventually(lambda: "adopted, launched" in world.journal())
+    assert world.running(replica) == pid
+    (world.root(replica) / "output" / "go").touch()
+    assert world.ended(replica)["exit_code"] == 3
+    assert [note["pid"] for note in world.stored(replica).started] == [pid, pid]
+
+
+def test_another_version_is_let_in(world: World) -> None:
+    replica = world.run("echo up; sleep 600")
+    world.says(replica, "up")
+    world.server.restart = True
+    world.server.order("job-none.1.trainer-0", "forget")
+    assert world.agent is not None
+    assert world.agent.wait(20) == 0
+    assert control.inspect(world.root(replica)).phase is Phase.RUNNING
+
+
+def test_without_server_and_work_it_ends(idle_world: World) -> None:
+    idle_world.configure(linger=0.3)
+    agent = idle_world.start_agent()
+    replica = idle_world.run("echo hi")
+    idle_world.ended(replica)
+    eventually(lambda: "the server has all of it" in idle_world.journal())
+    idle_world.server.stop()
+    assert agent.wait(30) == 0
+
+
+def test_without_server_but_with_work_it_stays(idle_world: World) -> None:
+    idle_world.configure(linger=0.1)
+    agent = idle_world.start_agent()
+    replica = idle_world.run("echo up; while ! test -e $OUTPUT_PATH/go; do sleep 0.02; done")
+    idle_world.says(replica, "up")
+    idle_world.server.stop()
+    (idle_world.root(replica) / "output" / "go").touch()
+    eventually(lambda: control.inspect(idle_world.root(replica)).phase is Phase.EXITED)
+    with pytest.raises(subprocess.TimeoutExpired):
+        agent.wait(1.5)
+    idle_world.server.start()
+    assert idle_world.ended(replica)["exit_code"] == 0
+
+
+def test_it_ends_when_its_directory_is_gone(idle_world: World) -> None:
+    agent = idle_world.start_agent()
+    idle_world.server.wait(lambda: idle_world.server.polls)
+    idle_world.directory.rename(idle_world.home / "elsewhere")
+    idle_world.server.stop()
+    assert agent.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "not a JSON object"),
+        (json.dumps({"agent_id": "a", "ak": "x"}), "lacks sk, url"),
+    ],
+)
+def test_a_wrong_configuration_is_named(idle_world: World, content: str, words: str) -> None:
+    path = idle_world.directory / "agent.json"
+    path.write_text(content)
+    ran = subprocess.run(
+        [*COMMAND, "--config", str(path)], capture_output=True, timeout=30, check=False
+    )
+    assert ran.returncode == 2
+    assert words in ran.stderr.decode()
+    assert str(path) in ran.stderr.decode()
+
+
+def test_version_and_usage(idle_world: World) -> None:
+    told = subprocess.run([*COMMAND, "--version"], capture_output=True, timeout=30, check=True)
+    assert told.stdout.decode() == f"paddlecloud agent {__version__}\n"
+    wrong = subprocess.run(COMMAND, capture_output=True, timeout=30, check=False)
+    assert wrong.returncode == 2
+    assert b"usage:" in wrong.stderr

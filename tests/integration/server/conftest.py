@@ -1,0 +1,39 @@
+"""The stage of the session and a fresh world for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.server.world import Stage, World
+
+MakeWorld = Callable[..., World]
+
+
+@pytest.fixture(scope="session")
+def stage() -> Iterator[Stage]:
+    stage = Stage().open()
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def make_world(stage: Stage, tmp_path: Path) -> Iterator[MakeWorld]:
+    """Makes the world of this test, with other pools or settings than usual."""
+    made: list[World] = []
+
+    def make(**changes: Any) -> World:
+        made.append(World(stage, tmp_path / "home", **changes))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.close()
+
+
+@pytest.fixture
+def world(make_world: MakeWorld) -> World:
+    return make_world()

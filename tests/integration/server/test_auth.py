@@ -1,0 +1,342 @@
+"""Nobody gets in: every route times every way of getting a request wrong."""
+
+from __future__ import annotations
+
+import secrets
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from paddlecloud.db import tokens
+from paddlecloud.model import signing
+from paddlecloud.server.app import App
+from paddlecloud.server.auth import EMPTY_SHA256
+from paddlecloud.server.http import Access, Route
+from paddlecloud.server.routes import ROUTES
+from paddlecloud.testing import Reply, SignedCaller, encode_query, exchange
+from tests.integration.server.world import Stage, World
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # the vendor's files carry invalid escape sequences
+    from baidubce.auth import bce_v1_signer as vendor
+    from baidubce.auth.bce_credentials import BceCredentials
+
+GUARDED = [route for route in ROUTES if route.access is not Access.OPEN]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """A world with one running job, and for each route a request that would be answered."""
+
+    world: World
+    job_id: str
+    order: dict[str, Any]
+
+    def wanted(self, route: Route) -> Request:
+        values = {
+            "job_id": self.job_id,
+            "path": "run.sh",
+            "snapshot_id": self.order["run"]["snapshot"],
+            "sha256": "0" * 64,
+            "replica": self.order["replica"],
+            "area": "output",
+        }
+        agent = route.access is Access.AGENT
+        return Request(
+            caller=self.world.agent.caller if agent else self.world.user,
+            method=route.method,
+            path=route.path.replace(":path", "").format(**values),
+            query=_QUERIES.get(route.path, lambda _: {})(self),
+            body=_BODIES.get((route.method, route.path), lambda _: b"")(self),
+        )
+
+
+_QUERIES: dict[str, Callable[[Site], dict[str, object]]] = {
+    "/api/v1/agent/snapshots/{snapshot_id}": lambda site: {"replica": site.order["replica"]},
+    "/api/v1/agent/blobs/{sha256}": lambda site: {"replica": site.order["replica"]},
+    "/api/v1/agent/replicas/{replica}/files/{area}/{path:path}": lambda site: {
+        "fence": site.order["fence"]
+    },
+}
+_REPORT = b'{"agent": "node-0", "boot": "b", "seq": 1, "items": []}'
+_BODIES: dict[tuple[str, str], Callable[[Site], bytes]] = {
+    ("POST", "/api/v1/jobs"): lambda _: (
+        b'{"spec": {"start_cmd": "x"}, "idempotency_key": "0123456789"}'
+    ),
+    ("POST", "/api/v1/snapshots"): lambda _: b'{"entries": []}',
+    ("POST", "/api/v1/agent/poll"): lambda site: (
+        b'{"agent": "node-0", "boot": "b", "version": "0", "cursor": 99, "wait": 0,'
+        b' "capacity": {"cpu": 1, "memory": 1}}'
+    ),
+    ("POST", "/api/v1/agent/report"): lambda _: len(_REPORT).to_bytes(4, "big") + _REPORT,
+}
+
+
+@dataclass(kw_only=True)
+class Request:
+    """One request before it is signed; what a test changes afterwards is not covered."""
+
+    caller: SignedCaller
+    method: str
+    path: str
+    query: dict[str, object]
+    body: bytes
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def signed(self) -> Request:
+        pairs = encode_query(self.query)
+        self.headers = self.caller.headers(self.method, self.raw_path, pairs, self.body)
+        return self
+
+    def resigned(self, **headers: str | None) -> Request:
+        """The same with these headers instead, signed again with what is left."""
+        kept = {k: v for k, v in (self.signed().headers | headers).items() if v is not None}
+        del kept["authorization"]
+        kept["authorization"] = signing.sign(
+            self.caller.ak,
+            self.caller.sk,
+            self.method,
+            self.raw_path,
+            encode_query(self.query),
+            kept,
+            int(self.caller.clock()),
+        )
+        self.headers = kept
+        return self
+
+    @property
+    def raw_path(self) -> str:
+        return signing.quote(self.path, "/")
+
+    def send(self) -> Reply:
+        pairs = encode_query(self.query)
+        target = f"{self.raw_path}?{pairs}" if pairs else self.raw_path
+        caller = self.caller
+        return exchange(caller.host, caller.port, self.method, target, self.headers, self.body)
+
+
+def unsigned(request: Request, _site: Site) -> None:
+    del request.signed().headers["authorization"]
+
+
+def malformed(request: Request, _site: Site) -> None:
+    request.signed().headers["authorization"] = "Bearer let-me-in"
+
+
+def wrong_secret(request: Request, _site: Site) -> None:
+    request.caller = replace(request.caller, sk="0" * 64)
+    request.signed()
+
+
+def unknown_key(request: Request, _site: Site) -> None:
+    request.caller = replace(request.caller, ak="f" * 32)
+    request.signed()
+
+
+def changed_body(request: Request, _site: Site) -> None:
+    request.signed().body += b" "
+
+
+def changed_query(request: Request, _site: Site) -> None:
+    request.signed().query["offset"] = 1
+
+
+def changed_path(request: Request, _site: Site) -> None:
+    request.signed().path += "x"
+
+
+def changed_method(request: Request, _site: Site) -> None:
+    real, request.method = request.method, "DELETE"
+    request.signed().method = real
+
+
+def replayed(request: Request, site: Site) -> None:
+    first = Request(
+        caller=request.caller,
+        method="GET",
+        path="/api/v1/agent/blobs/0" if request.caller is not site.world.user else "/api/v1/whoami",
+        query={"replica": "none"} if request.caller is not site.world.user else {},
+        body=b"",
+    ).signed()
+    assert first.send().status in (200, 404)
+    request.resigned(**{signing.NONCE: first.headers[signing.NONCE]})
+
+
+def expired(request: Request, site: Site) -> None:
+    request.caller = replace(request.caller, clock=lambda: site.world.clock().timestamp() - 1801)
+    request.signed()
+
+
+def from_the_future(request: Request, site: Site) -> None:
+    request.caller = replace(request.caller, clock=lambda: site.world.clock().timestamp() + 901)
+    request.signed()
+
+
+def without_nonce(request: Request, _site: Site) -> None:
+    request.resigned(**{signing.NONCE: None})
+
+
+def nonce_not_covered(request: Request, _site: Site) -> None:
+    request.resigned(**{signing.NONCE: None}).headers[signing.NONCE] = secrets.token_hex(16)
+
+
+def body_hash_not_covered(request: Request, _site: Site) -> None:
+    request.resigned(**{signing.CONTENT_SHA256: None}).headers[signing.CONTENT_SHA256] = (
+        EMPTY_SHA256
+    )
+
+
+def foreign_host(request: Request, _site: Site) -> None:
+    request.resigned(host="evil.example")
+
+
+def host_that_is_no_text(request: Request, _site: Site) -> None:
+    request.resigned(host="127.0.0.1\udcff")
+
+
+def other_kind_of_key(request: Request, site: Site) -> None:
+    own = request.caller is site.world.user
+    request.caller = site.world.agent.caller if own else site.world.user
+    request.signed()
+
+
+ATTACKS: list[tuple[Callable[[Request, Site], None], str]] = [
+    (unsigned, "auth_missing"),
+    (malformed, "auth_malformed"),
+    (wrong_secret, "auth_signature"),
+    (unknown_key, "auth_unknown_key"),
+    (changed_body, "auth_body_hash"),
+    (changed_query, "auth_signature"),
+    (changed_path, "auth_signature"),
+    (changed_method, "auth_signature"),
+    (replayed, "auth_replay"),
+    (expired, "auth_expired"),
+    (from_the_future, "auth_future"),
+    (without_nonce, "auth_header_unsigned"),
+    (nonce_not_covered, "auth_header_unsigned"),
+    (body_hash_not_covered, "auth_header_unsigned"),
+    (foreign_host, "auth_host"),
+    (host_that_is_no_text, "auth_host"),
+    (other_kind_of_key, "auth_role"),
+]
+
+
+@pytest.fixture(scope="module")
+def one_site(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    world = World(stage, tmp_path_factory.mktemp("auth"))
+    job_id, order = world.placed()
+    world.agent.start(order)
+    yield Site(world=world, job_id=job_id, order=order)
+    world.close()
+
+
+@pytest.fixture
+def site(one_site: Site) -> Site:
+    one_site.world.enter()
+    return one_site
+
+
+def test_exactly_these_routes_are_open() -> None:
+    open_routes = [(route.method, route.path) for route in ROUTES if route.access is Access.OPEN]
+    assert open_routes == [("GET", "/healthz")]
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda pair: pair[0].__name__)
+def test_no_route_lets_it_in(
+    attack: tuple[Callable[[Request, Site], None], str], site: Site
+) -> None:
+    change, code = attack
+    before = site.world.job(site.job_id)
+    for route in GUARDED:
+        request = site.wanted(route)
+        change(request, site)
+        reply = request.send()
+        path_is_gone = change is changed_path and reply.status == 404
+        if not path_is_gone:  # one letter more can be another route, or none
+            assert (reply.status, reply.code) == (401, code), f"{route.method} {route.path}"
+    assert site.world.job(site.job_id) == before
+    assert [s.path for s in site.world.deps.store.list("users/someone/output")] == []
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=lambda route: f"{route.method} {route.path}")
+def test_the_same_requests_unchanged_are_answered(route: Route, site: Site) -> None:
+    """Otherwise the test above could pass for another reason."""
+    if "{area}" in route.path or route.path.endswith("/kill"):
+        pytest.skip("changes the world that the other tests share; test_life does it")
+    reply = site.wanted(route).signed().send()
+    assert reply.status != 401, reply.body
+    assert reply.status < 500, reply.body
+
+
+def test_health_needs_no_signature_but_the_right_host(site: Site) -> None:
+    world = site.world
+    where = ("127.0.0.1", world.stage.port, "GET", "/healthz")
+    assert exchange(*where, {"host": "localhost"}).json()["boot"] == world.deps.boot
+    reply = exchange(*where, {"host": "evil.example"})
+    assert (reply.status, reply.code) == (401, "auth_host")
+    assert exchange(*where, {}).status in (400, 401)
+
+
+def test_a_route_that_does_not_exist_says_so_and_nothing_else(site: Site) -> None:
+    for method, path in (("GET", "/"), ("PUT", "/api/v1/jobs"), ("DELETE", "/healthz")):
+        reply = site.world.user.call(method, path)
+        assert (reply.status, reply.code) == (404, "route_unknown")
+
+
+def test_the_refusal_is_in_the_language_of_the_caller(site: Site) -> None:
+    request = site.wanted(GUARDED[0]).signed()
+    del request.headers["authorization"]
+    request.headers["accept-language"] = "zh"
+    assert "请求没有签名" in request.send().body.decode()
+
+
+def test_a_revoked_key_is_forgotten_within_seconds(site: Site) -> None:
+    world = site.world
+    caller = world.caller("someone-else")
+    assert caller.get("/api/v1/whoami")["user_id"] == "someone-else"
+    assert world.deps.db.write(lambda tx: tokens.revoke_token(tx, caller.ak, world.clock()))
+    world.clock.move(seconds=4)
+    assert caller.call("GET", "/api/v1/whoami").code == "auth_unknown_key"
+
+
+def test_a_nonce_is_remembered_by_the_next_server_too(site: Site) -> None:
+    world = site.world
+    request = Request(caller=world.user, method="GET", path="/api/v1/whoami", query={}, body=b"")
+    assert request.signed().send().status == 200
+    world.stage.app = App(world.deps)
+    assert request.send().code == "auth_replay"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "params", "body"),
+    [
+        ("GET", "/api/v1/whoami", {}, b""),
+        ("GET", "/api/v1/jobs", {"limit": "5", "name": "a b/ä"}, b""),
+        ("POST", "/api/v1/snapshots", {}, b'{"entries": []}'),
+    ],
+)
+def test_the_signature_of_the_vendors_sdk_is_understood(
+    site: Site, method: str, path: str, params: dict[str, str], body: bytes
+) -> None:
+    caller = site.world.user
+    headers = caller.headers(method, path, encode_query(params), body)
+    del headers["authorization"]
+    raw = {name.encode(): value.encode() for name, value in headers.items()}
+    signed = vendor.sign(
+        BceCredentials(caller.ak, caller.sk),
+        method.encode(),
+        path.encode(),
+        raw,
+        {name.encode(): value.encode() for name, value in params.items()},
+        int(caller.clock()),
+        1800,
+        {name.encode() for name in headers},
+    )
+    headers["authorization"] = signed.decode()
+    pairs = encode_query(params)
+    target = f"{path}?{pairs}" if pairs else path
+    reply = exchange(caller.host, caller.port, method, target, headers, body)
+    assert reply.status == 200, reply.body

@@ -1,0 +1,267 @@
+"""Submitting: once per key, nothing stored when refused, every wrong value told in words."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.integration.server.conftest import MakeWorld
+from tests.integration.server.world import Stage, World, a_submit, packed
+
+JOBS = "/api/v1/jobs"
+NOWHERE = "sha256:" + "0" * 64
+
+
+def test_a_submit_is_a_waiting_job_with_a_reason(world: World) -> None:
+    answer = world.user.post(JOBS, a_submit(world.spec(job_name="mnist", description="first")))
+    job = answer["job"]
+    assert (job["job_status"], job["job_name"], job["description"]) == (
+        "schedule",
+        "mnist",
+        "first",
+    )
+    assert job["queue_reason"] == "it was accepted a moment ago; a place for it is being looked for"
+    assert job["bos_url"] == "paddlecloud-public.local/someone/job"
+    assert job["attempts"] == 0
+    assert world.look(job["job_id"])["queue_position"] == 0
+
+
+def test_the_type_that_was_chosen_is_told(make_world: MakeWorld) -> None:
+    world = make_world()
+    answer = world.user.post(JOBS, a_submit(world.spec()))
+    assert answer["job"]["job_type"] == "cpu"
+    assert answer["notes"] == [
+        "job_type is not given and no machine here has a GPU: the job runs as job_type=cpu"
+    ]
+    assert world.user.post(JOBS, a_submit(world.spec(job_type="cpu")))["notes"] == []
+
+
+def test_an_unset_type_is_gpu_where_there_is_one(make_world: MakeWorld) -> None:
+    world = make_world(pools={"local": {"node": "node", "gpu": "2"}})
+    answer = world.user.post(JOBS, a_submit(world.spec()))
+    assert (answer["job"]["job_type"], answer["job"]["resources"]["gpu"]) == ("gpu", 1)
+    assert answer["notes"] == []
+
+
+def test_the_notes_are_in_the_language_of_the_caller(world: World) -> None:
+    reply = world.user.call(
+        "POST", JOBS, body=a_submit(world.spec()), headers={"accept-language": "zh-CN"}
+    )
+    assert reply.json()["notes"] == [
+        "未指定 job_type 且没有带 GPU 的机器：任务按 job_type=cpu 运行"
+    ]
+    assert reply.json()["job"]["queue_reason"] == "任务刚刚提交，正在为它寻找资源"
+
+
+def test_the_same_key_is_the_same_job(world: World) -> None:
+    body = a_submit(world.spec(), "key-of-this-submit")
+    ids = {world.user.post(JOBS, body)["job"]["job_id"] for _ in range(3)}
+    assert len(ids) == 1
+    assert world.count("jobs") == 1
+
+
+def test_the_same_key_for_something_else_is_a_conflict(world: World) -> None:
+    world.user.post(JOBS, a_submit(world.spec(), "key-of-this-submit"))
+    reply = world.user.call(
+        "POST", JOBS, body=a_submit(world.spec(job_name="b"), "key-of-this-submit")
+    )
+    assert (reply.status, reply.code) == (409, "idempotency_key_reused")
+    assert world.count("jobs") == 1
+
+
+def test_the_key_of_one_user_is_nothing_to_another(world: World) -> None:
+    other = world.caller("another")
+    first = world.user.post(JOBS, a_submit(world.spec(), "key-of-this-submit"))
+    second = other.post(JOBS, a_submit(world.spec(other), "key-of-this-submit"))
+    assert first["job"]["job_id"] != second["job"]["job_id"]
+
+
+def test_sixteen_threads_with_one_key_make_one_job(world: World) -> None:
+    body = a_submit(world.spec(), "key-of-this-submit")
+    with ThreadPoolExecutor(16) as threads:
+        replies = list(threads.map(lambda _: world.user.call("POST", JOBS, body=body), range(16)))
+    assert {reply.status for reply in replies} == {200}
+    assert len({reply.json()["job"]["job_id"] for reply in replies}) == 1
+    assert world.count("jobs") == 1
+
+
+def test_missing_files_store_nothing_and_the_key_stays_free(world: World) -> None:
+    spec = world.spec()
+    body = a_submit(spec | {"snapshot": NOWHERE}, "key-of-this-submit")
+    reply = world.user.call("POST", JOBS, body=body)
+    assert (reply.status, reply.code) == (409, "snapshot_missing")
+    assert (world.count("jobs"), world.count("idempotency")) == (0, 0)
+    assert world.user.post(JOBS, a_submit(spec, "key-of-this-submit"))["job"]["job_id"]
+
+
+def test_files_of_another_user_are_missing_files(world: World) -> None:
+    spec = world.spec(world.caller("another"))
+    assert world.user.call("POST", JOBS, body=a_submit(spec)).code == "snapshot_missing"
+
+
+WRONG_VALUES: list[tuple[str, Any, str]] = [
+    ("start_cmd", None, "body_invalid"),
+    ("start_cmd", "  ", "param_missing"),
+    ("start_cmd", 7, "body_invalid"),
+    ("start_cmd", "a\0b", "param_nul"),
+    ("job_name", "", "param_name_length"),
+    ("job_name", ["a"], "body_invalid"),
+    ("job_name", "a/b", "param_name_letters"),
+    ("cluster", 1, "body_invalid"),
+    ("public_bcc", 2, "param_choice"),
+    ("public_bcc", "yes", "body_invalid"),
+    ("public_bos", True, "body_invalid"),
+    ("job_type", "tpu", "param_choice"),
+    ("job_type", 1, "body_invalid"),
+    ("instance_count", 0, "param_range"),
+    ("instance_count", 10**30, "param_range"),
+    ("instance_count", 1.5, "body_invalid"),
+    ("wall_time", -1, "wall_time_range"),
+    ("wall_time", "00:30:00", "body_invalid"),
+    ("bos_url", "nonsense", "bos_url_format"),
+    ("bos_url", 1, "body_invalid"),
+    ("snapshot", "md5:1", "snapshot_id_format"),
+    ("snapshot", None, "files_needed"),
+    ("directory", "a/b", "param_name_letters"),
+    ("directory", 1, "body_invalid"),
+    ("env", {"A": 1}, "body_invalid"),
+    ("env", {"1A": "x"}, "env_name"),
+    ("env", {"PADDLECLOUD_X": "x"}, "env_reserved"),
+    ("env", [], "body_invalid"),
+    ("inherited_env", {"A": None}, "body_invalid"),
+    ("description", {}, "body_invalid"),
+    ("max_retries", -1, "param_range"),
+    ("max_retries", "1", "body_invalid"),
+    ("priority", 101, "param_range"),
+    ("priority", 0.5, "body_invalid"),
+    ("cpu", 0, "param_range"),
+    ("cpu", "1", "body_invalid"),
+    ("memory", 1, "memory_range"),
+    ("memory", 1.5, "body_invalid"),
+    ("gpu", 65, "param_range"),
+    ("gpu", "1", "body_invalid"),
+    ("distribute_job_type", "MPI", "param_choice"),
+    ("distribute_job_type", 1, "body_invalid"),
+    ("distribute_job_type", "NCCL2", "distribute_alone"),
+    ("colour", "blue", "body_invalid"),
+]
+
+
+Refusing = tuple[World, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def one_world(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Refusing]:
+    """One world for all refusals: the point is that none of them changes it."""
+    world = World(stage, tmp_path_factory.mktemp("refusing"))
+    yield world, world.spec()
+    world.close()
+
+
+@pytest.fixture
+def refusing(one_world: Refusing) -> Refusing:
+    one_world[0].enter()
+    return one_world
+
+
+@pytest.mark.parametrize(("name", "value", "code"), WRONG_VALUES)
+def test_a_wrong_value_is_refused_in_words(
+    refusing: Refusing, name: str, value: object, code: str
+) -> None:
+    world, spec = refusing
+    reply = world.user.call("POST", JOBS, body=a_submit(spec | {name: value}))
+    assert (reply.status, reply.code) == (400, code)
+    message = str(reply.body.decode())
+    assert name in message or code in ("bos_url_format", "files_needed"), message
+    assert (world.count("jobs"), world.count("idempotency")) == (0, 0)
+
+
+IMPOSSIBLE = [
+    ({"instance_count": 2}, "instances_one_only"),
+    ({"public_bos": 0, "bos_url": "b.bj.bcebos.com/d"}, "object_store_none"),
+    ({"cluster": "cce"}, "cluster_unknown"),
+    ({"job_type": "gpu"}, "job_type_none"),
+    ({"cpu": 99}, "resources_never"),
+    ({"memory": 2**40}, "resources_never"),
+]
+
+
+@pytest.mark.parametrize(("asked", "code"), IMPOSSIBLE)
+def test_the_impossible_is_refused_before_any_upload(
+    refusing: Refusing, asked: dict[str, Any], code: str
+) -> None:
+    world, spec = refusing
+    body = a_submit(spec | {"snapshot": NOWHERE} | asked)
+    reply = world.user.call("POST", JOBS, body=body)
+    assert (reply.status, reply.code) == (422, code)
+    assert world.count("jobs") == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff",
+        b"[" * 100_000,
+        {"spec": {"start_cmd": "a"}},
+        {"spec": {"start_cmd": "a"}, "idempotency_key": "short"},
+        {"spec": {"start_cmd": "a"}, "idempotency_key": "k" * 65},
+        {"spec": {"start_cmd": "a"}, "idempotency_key": "blank in it"},
+    ],
+    ids=["empty", "cut", "list", "not text", "deep", "no key", "short key", "long key", "bad key"],
+)
+def test_a_broken_body_is_refused(refusing: Refusing, body: object) -> None:
+    reply = refusing[0].user.call("POST", JOBS, body=body)
+    assert (reply.status, reply.code) == (400, "body_invalid")
+
+
+def test_a_wall_time_is_kept_and_shown(world: World) -> None:
+    job_id = world.submit(wall_time=5400)
+    assert world.look(job_id)["wall_time"] == "01:30:00"
+
+
+def test_a_snapshot_is_stored_only_when_every_content_is_here(world: World) -> None:
+    here, absent = b"here", b"absent"
+    entries = [
+        [name, "file", len(data), hashlib.sha256(data).hexdigest(), 0, ""]
+        for name, data in (("a", here), ("b", absent))
+    ]
+    assert world.user.post("/api/v1/blobs", packed(here))["stored"] == 1
+    answer = world.user.post("/api/v1/snapshots", {"entries": entries})
+    assert answer["missing"] == [hashlib.sha256(absent).hexdigest()]
+    body = a_submit({"start_cmd": "x", "snapshot": answer["id"]})
+    assert world.user.call("POST", JOBS, body=body).code == "snapshot_missing"
+    assert world.user.post("/api/v1/blobs", packed(absent))["stored"] == 1
+    assert world.user.post("/api/v1/snapshots", {"entries": entries})["missing"] == []
+    assert world.user.post(JOBS, body)["job"]["snapshot"] == answer["id"]
+
+
+@pytest.mark.parametrize(
+    ("row", "code"),
+    [
+        (["../a", "file", 1, "0" * 64, 0, ""], "path_unsafe"),
+        (["/a", "file", 1, "0" * 64, 0, ""], "path_unsafe"),
+        (["a", "socket", 1, "0" * 64, 0, ""], "snapshot_kind"),
+        (["a", "file", -1, "0" * 64, 0, ""], "snapshot_digest"),
+        (["a", "file", 1, "xyz", 0, ""], "snapshot_digest"),
+        (["a", "link", 0, "", 0, "../../etc/passwd"], "snapshot_link"),
+        (["a", "file", 1], "body_invalid"),
+    ],
+)
+def test_a_hostile_manifest_is_refused(refusing: Refusing, row: list[object], code: str) -> None:
+    reply = refusing[0].user.call("POST", "/api/v1/snapshots", body={"entries": [row]})
+    assert (reply.status, reply.code) == (400, code)
+
+
+def test_contents_that_are_not_what_they_say_are_refused(world: World) -> None:
+    lie = packed(b"truth")[:-5] + b"false"
+    assert world.user.call("POST", "/api/v1/blobs", body=lie).code == "blob_digest"
+    cut = packed(b"truth")[:-1]
+    assert world.user.call("POST", "/api/v1/blobs", body=cut).code == "pack_malformed"
+    assert [stat.path for stat in world.deps.store.list("users/")] == []

@@ -1,0 +1,246 @@
+"""A whole server in the test process: real database, real files, real HTTP on a loopback socket.
+
+Only the backend is scripted and the clock is moved by the test; the loops are run by hand (`plan`,
+`Watch.tick`), so that nothing happens that the test did not ask for. One uvicorn serves the whole
+session and each test gives it its own app, because starting and ending uvicorn costs more than
+most tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from paddlecloud.backends.scripted import Scripted
+from paddlecloud.db import jobs, tokens
+from paddlecloud.db.base import Tx
+from paddlecloud.db.sqlite import open_sqlite
+from paddlecloud.db.tokens import TokenKind, User, UserRole
+from paddlecloud.model.job import Job, JobType
+from paddlecloud.model.pool import Pool
+from paddlecloud.server.app import App
+from paddlecloud.server.auth import secret_of
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.loops import schedule
+from paddlecloud.server.settings import Settings
+from paddlecloud.stores.directory import DirectoryStore
+from paddlecloud.stores.logs import LogStore
+from paddlecloud.testing import Reply, ScriptedAgent, SignedCaller
+from tests.integration.server.contract import check_reply
+
+NODE = "node-0"
+
+
+class Stage(uvicorn.Server):
+    """The uvicorn of the session, in a thread; `app` answers."""
+
+    def __init__(self) -> None:
+        config = uvicorn.Config(
+            self._dispatch,
+            port=0,
+            interface="asgi3",
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            proxy_headers=False,
+        )
+        super().__init__(config)
+        self.app: ASGIApp | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.port = 0
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self.run, name="uvicorn", daemon=True)
+
+    async def startup(self, sockets: list[Any] | None = None) -> None:
+        await super().startup(sockets)
+        self.loop = asyncio.get_running_loop()
+        self.port = self.servers[0].sockets[0].getsockname()[1]
+        self._ready.set()
+
+    def open(self) -> Stage:
+        self._thread.start()
+        assert self._ready.wait(20)
+        return self
+
+    def close(self) -> None:
+        self.should_exit = True
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert self.app is not None
+        await self.app(scope, receive, send)
+
+
+class Clock:
+    """Stands still until the test moves it."""
+
+    def __init__(self) -> None:
+        self.now = datetime.now(UTC).replace(microsecond=0)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def move(self, **step: float) -> datetime:
+        self.now += timedelta(**step)
+        return self.now
+
+
+class World:
+    """One server with its pools, its users and its agents."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        home: Path,
+        *,
+        pools: Mapping[str, Mapping[str, str]] | None = None,
+        change: Callable[[Settings], Settings] = lambda settings: settings,
+    ) -> None:
+        self.stage = stage
+        self.clock = Clock()
+        asked = pools or {"local": {"node": "node", "cpu": "1"}}
+        self.backends = {name: Scripted(settings) for name, settings in asked.items()}
+        server_dir = home / "server"
+        server_dir.mkdir(parents=True, exist_ok=True)
+        settings = change(Settings(home=home, time_zone="Asia/Shanghai"))
+        self.deps = Deps(
+            settings=settings,
+            db=open_sqlite(server_dir / "paddlecloud.db", now=self.clock()),
+            store=DirectoryStore(settings.store_dir),
+            logs=LogStore(settings.store_dir),
+            pools={name: _pool(name, backend) for name, backend in self.backends.items()},
+            backends=self.backends,
+            server_key=b"k" * 32,
+            boot=secrets.token_hex(8),
+            clock=self.clock,
+        )
+        self.deps.db.subscribe(self.deps.hub.tell)
+        assert stage.loop is not None
+        self.deps.hub.attach(stage.loop)
+        self.app = App(self.deps)
+        self.enter()
+        self.user = self.caller("someone")
+        self.agent = self.agent_of(NODE)
+
+    def enter(self) -> World:
+        """From now on this world answers."""
+        self.stage.app = self.app
+        return self
+
+    def close(self) -> None:
+        self.deps.hub.close()
+        self.stage.app = None
+        self.deps.db.close()
+        self.deps.logs.close()
+
+    def caller(self, user_id: str, kind: TokenKind = TokenKind.USER) -> SignedCaller:
+        """A new pair of keys of this user, who is made if need be."""
+        ak = secrets.token_hex(16)
+
+        def create(tx: Tx) -> None:
+            tokens.create_user(tx, User(id=user_id, role=UserRole.USER), self.clock())
+            tokens.create_token(tx, ak, user_id, kind, self.clock())
+
+        self.deps.db.write(create)
+        return SignedCaller(
+            host="127.0.0.1",
+            port=self.stage.port,
+            ak=ak,
+            sk=secret_of(self.deps.server_key, ak),
+            clock=lambda: self.clock().timestamp(),
+            check=check_reply,
+        )
+
+    def agent_of(self, node: str) -> ScriptedAgent:
+        return ScriptedAgent(caller=self.caller(node, TokenKind.AGENT), name=node)
+
+    def snapshot(self, files: Mapping[str, bytes], caller: SignedCaller | None = None) -> str:
+        """Upload these files and name them."""
+        caller = caller or self.user
+        entries = [
+            [path, "file", len(data), hashlib.sha256(data).hexdigest(), 0, ""]
+            for path, data in files.items()
+        ]
+        answer = caller.post("/api/v1/snapshots", {"entries": entries})
+        if answer["missing"]:
+            caller.post("/api/v1/blobs", b"".join(map(packed, files.values())))
+            answer = caller.post("/api/v1/snapshots", {"entries": entries})
+        assert answer["missing"] == []
+        return str(answer["id"])
+
+    def spec(self, caller: SignedCaller | None = None, **changes: Any) -> dict[str, Any]:
+        """A wire spec whose files are here."""
+        files = self.snapshot({"run.sh": b"echo hi\n"}, caller)
+        return {"start_cmd": "sh run.sh", "snapshot": files, "directory": "job"} | changes
+
+    def submit(self, caller: SignedCaller | None = None, **changes: Any) -> str:
+        """The id of a new job."""
+        body = a_submit(self.spec(caller, **changes))
+        answer = (caller or self.user).post("/api/v1/jobs", body)
+        return str(answer["job"]["job_id"])
+
+    def plan(self) -> None:
+        """One tick of the schedule loop."""
+        schedule.tick(self.deps, self.clock())
+
+    def placed(self, **changes: Any) -> tuple[str, dict[str, Any]]:
+        """A job that got its place, and the order to run it."""
+        job_id = self.submit(**changes)
+        self.plan()
+        return job_id, self.agent.order(job_id)
+
+    def look(self, job_id: str, **query: object) -> dict[str, Any]:
+        view: dict[str, Any] = self.user.get(f"/api/v1/jobs/{job_id}", **query)
+        return view
+
+    def state(self, job_id: str) -> str:
+        return str(self.look(job_id)["job_status"])
+
+    def job(self, job_id: str) -> Job:
+        job = self.deps.db.read(lambda tx: jobs.get_job(tx, job_id))
+        assert job is not None
+        return job
+
+    def count(self, table: str) -> int:
+        row = self.deps.db.read(lambda tx: tx.one(f"select count(*) from {table}"))
+        assert row is not None
+        return int(row[0])
+
+    def log(self, job_id: str, **query: object) -> bytes:
+        return self.raw(f"/api/v1/jobs/{job_id}/logs", **query).body
+
+    def raw(self, path: str, **query: object) -> Reply:
+        reply = self.user.call("GET", path, query)
+        assert reply.status == 200, reply.body
+        return reply
+
+    def with_clock(self, now: datetime) -> Deps:
+        """The same world at another time, for what takes Deps and no `now`."""
+        return replace(self.deps, clock=lambda: now)
+
+
+def a_submit(spec: Mapping[str, Any], key: str | None = None) -> dict[str, Any]:
+    return {"spec": dict(spec), "idempotency_key": key or secrets.token_hex(16)}
+
+
+def packed(data: bytes) -> bytes:
+    """One file of a pack stream."""
+    return hashlib.sha256(data).digest() + len(data).to_bytes(8, "big") + data
+
+
+def _pool(name: str, backend: Scripted) -> Pool:
+    gpus = any(node.total.gpu for node in backend.capacity())
+    types = frozenset(JobType) if gpus else frozenset({JobType.CPU})
+    return Pool(name=name, backend="scripted", private=True, job_types=types)

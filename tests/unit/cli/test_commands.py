@@ -1,0 +1,131 @@
+"""The table of commands: found by their words, complete in both languages, examples that parse."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from paddlecloud.cli import commands, helptext, texts
+from paddlecloud.cli.options import Command, parse
+from paddlecloud.model.errors import Invalid
+from paddlecloud.model.submit import PARAMETERS
+
+EVERY = commands.load_all()
+CHINESE = re.compile(r"[\u4e00-\u9fff]")
+
+
+def test_the_commands_of_the_product_are_there() -> None:
+    assert [command.name for command in EVERY] == [
+        "submit_job", "query_job", "list_jobs", "logs", "get_files", "kill_job", "doctor",
+        "config show", "server start", "server stop", "server status", "server logs", "admin gc",
+        "completion", "version",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "rest"),
+    [
+        (["query_job", "x"], "query_job", ["x"]),
+        (["server", "logs", "-f"], "server logs", ["-f"]),
+        (["get_fils"], "get_fils", []),
+    ],
+)
+def test_words_name_a_command(words: list[str], name: str, rest: list[str]) -> None:
+    command, left = commands.find(words)
+    assert (command.name, list(left)) == (name, rest)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "part"),
+    [
+        (["qury_job"], "command_meant", "query_job"),
+        (["submitjob"], "command_meant", "submit_job"),
+        (["xyz123"], "command_unknown", "xyz123"),
+        (["server"], "command_incomplete", "start, stop, status, logs"),
+        (["server", "--json"], "command_incomplete", "status"),
+        (["server", "stat"], "command_meant", "server sta"),
+        (["config", "shwo"], "command_meant", "config show"),
+    ],
+)
+def test_a_wrong_word_gets_a_suggestion(words: list[str], code: str, part: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        commands.find(words)
+    assert caught.value.code == code
+    assert part in str(caught.value)
+
+
+def test_nobody_is_told_of_a_hidden_spelling() -> None:
+    assert "get_fils" not in helptext.program("en")
+    with pytest.raises(Invalid) as caught:
+        commands.find(["get_fil"])
+    assert caught.value.params["meant"] == "get_files"
+
+
+def test_every_parameter_of_a_submit_is_a_flag() -> None:
+    command = commands.load("submit_job")
+    assert command is not None
+    assert {p.name for p in PARAMETERS} <= {option.name for option in command.options}
+    assert "--file" in next(o for o in command.options if o.name == "files").spellings
+
+
+@pytest.mark.parametrize("command", EVERY, ids=lambda command: command.name)
+def test_every_command_is_described_in_both_languages(command: Command) -> None:
+    for english, chinese in [command.help, *(option.help for option in command.options)]:
+        assert english and not CHINESE.search(english)
+        assert CHINESE.search(chinese)
+    names = [spelling for option in command.options for spelling in option.spellings]
+    assert len(names) == len(set(names)), "two options share a spelling"
+    assert {"json", "config", "help"} <= {option.name for option in command.options}
+    assert not command.operand or command.operand in {o.name for o in command.options}
+
+
+@pytest.mark.parametrize("command", EVERY, ids=lambda command: command.name)
+def test_every_example_parses(command: Command) -> None:
+    assert command.examples
+    for example in command.examples:
+        if not example.startswith("paddlecloud "):
+            continue
+        words = shlex.split(example.split("|")[0])[1:]
+        if words[0] == "--version":
+            continue
+        found, rest = commands.find(words)
+        assert found.name == command.name
+        parse(found, rest)
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_help_shows_everything(lang: str) -> None:
+    top = helptext.program(lang)
+    for command in EVERY:
+        assert f"  {command.name} " in top
+        text = helptext.command(command, lang)
+        for option in command.options:
+            assert option.flag in text
+        assert all(example in text for example in command.examples)
+    assert bool(CHINESE.search(top)) == (lang == "zh")
+
+
+def test_help_names_defaults_and_choices() -> None:
+    command = commands.load("get_files")
+    assert command is not None
+    text = helptext.command(command, "en")
+    assert "(default: output)" in text
+    assert "one of gpu, cpu" in helptext.command(EVERY[0], "en")
+
+
+def placeholders(sentence: str) -> set[str]:
+    return set(re.findall(r"{(\w+)}", sentence))
+
+
+@pytest.mark.parametrize("code", texts.TEXTS)
+def test_every_message_exists_in_both_languages(code: str) -> None:
+    english, chinese = texts.TEXTS[code]
+    assert placeholders(english) == placeholders(chinese)
+    assert english and not CHINESE.search(english)
+    assert CHINESE.search(chinese) or not re.sub(r"{\w+}|\W", "", english)
+
+
+def test_a_sentence_of_the_model_can_be_said_too() -> None:
+    assert "a, b" in texts.say("files_skipped", "en", paths="a, b")

@@ -1,0 +1,466 @@
+"""The whole command against a scripted server: what is printed where, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddlecloud.cli import main as entry
+from paddlecloud.cli.main import main
+from tests.unit.client.fake_server import (
+    AK,
+    SK,
+    Answer,
+    FakeServer,
+    Seen,
+    error,
+    ok,
+    serving,
+)
+
+ID = "job-" + "0123456789abcdef" * 2
+JOB = f"/api/v1/jobs/{ID}"
+VIEW: dict[str, Any] = {
+    "bos_url": "paddlecloud-public.local/me/plsc",
+    "create_time": "2020-05-17 18:15:28",
+    "error_msg": "",
+    "finish_time": "",
+    "instance_count": 1,
+    "instance_ids_list": ["17", "18"],
+    "job_id": ID,
+    "job_name": "tmp_job",
+    "job_status": "running",
+    "job_type": "cpu",
+    "kill_flag": 0,
+    "public_bcc": 1,
+    "public_bos": 1,
+    "queue_reason": "",
+    "start_cmd": "sh run.sh\nsh more.sh",
+    "start_time": "2020-05-17 18:15:47",
+    "wall_time": "00:30:00",
+    "version": 3,
+    "failure": None,
+    "exit_code": None,
+    "attempts": 1,
+    "workers": [],
+}
+PLAIN = f"""\
+bos_url: paddlecloud-public.local/me/plsc
+create_time: 2020-05-17 18:15:28
+error_msg:
+finish_time:
+instance_count: 1
+instance_ids_list: 17,18
+job_id: {ID}
+job_name: tmp_job
+job_status: running
+job_type: cpu
+kill_flag: 0
+public_bcc: 1
+public_bos: 1
+queue_reason:
+start_cmd: sh run.sh sh more.sh
+start_time: 2020-05-17 18:15:47
+wall_time: 00:30:00
+"""
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
+    """A server that the environment points to."""
+    with serving() as running:
+        monkeypatch.setenv("PADDLECLOUD_HOST", running.url)
+        monkeypatch.setenv("PADDLECLOUD_AK", AK)
+        monkeypatch.setenv("PADDLECLOUD_SK", SK)
+        yield running
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "run.sh").write_text("echo hi\n")
+    return tmp_path / "job"
+
+
+def submits(server: FakeServer, *views: dict[str, Any]) -> None:
+    """The routes of a job that goes through these views, with a log of one line."""
+    server.routes["POST /api/v1/jobs"] = [ok({"job": VIEW, "notes": ["runs as cpu"]})]
+    server.routes[f"GET {JOB}"] = [ok(view) for view in views]
+    server.routes[f"GET {JOB}/logs"] = [Answer(b"one\n", 200, {"x-log-offset": "0"})]
+
+
+def run_program(*words: str, **more: Any) -> subprocess.Popen[bytes]:
+    program = [sys.executable, "-m", "paddlecloud", *words]
+    return subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
+
+
+def test_query_job_prints_the_seventeen_lines(server: FakeServer, capsys: Captured) -> None:
+    server.routes[f"GET {JOB}"] = [ok(VIEW)]
+    assert main(["query_job", f"--job_id={ID}"]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == (PLAIN, "")
+    assert main(["query_job", ID, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == VIEW
+    assert main(["--json", "query_job", ID]) == 0
+    assert json.loads(capsys.readouterr().out) == VIEW
+
+
+def test_submit_job_prints_the_id_and_nothing_else(
+    server: FakeServer, directory: Path, capsys: Captured
+) -> None:
+    submits(server)
+    assert main(["submit_job", f"--files={directory}", "--start_cmd=sh run.sh"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"job_id: {ID}\n"
+    assert captured.err == "runs as cpu\n"
+    assert main(["submit_job", "--files", str(directory), "--start_cmd", "x", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["job_id"] == ID
+
+
+def test_the_flags_of_a_submit_arrive(
+    server: FakeServer, directory: Path, capsys: Captured
+) -> None:
+    submits(server)
+    words = ["--job_name=训练", "--cpu=2", "--memory=1Gi", "--env", "A=1", "--env", "B=x=y"]
+    more = ["--max_retries", "2", f"--file={directory}", "--start_cmd=true"]
+    assert main(["submit_job", *words, *more]) == 0
+    spec = server.seen[0].json["spec"]
+    assert (spec["job_name"], spec["cpu"], spec["memory"]) == ("训练", 2.0, 2**30)
+    assert spec["env"] == {"A": "1", "B": "x=y"}
+    assert spec["max_retries"] == 2
+
+
+def test_watching_follows_states_and_log_to_the_end(
+    server: FakeServer, directory: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    waiting = {**VIEW, "job_status": "queue", "queue_reason": "no room: 1 CPU", "version": 4}
+    ended = {**VIEW, "job_status": "success", "version": 9}
+    submits(server, waiting, VIEW | {"version": 5}, ended)
+    server.routes[f"GET {JOB}/logs"] = [Answer(b"one\n\xff two\n", 200, {"x-log-offset": "0"})]
+    words = ["submit_job", f"--files={directory}", "--start_cmd=x", "--watch_mode=1"]
+    assert main(words) == 0
+    captured = capfdbinary.readouterr()
+    assert captured.out == f"job_id: {ID}\n".encode() + b"one\n\xff two\n"
+    told = captured.err.decode()
+    assert "queue: no room: 1 CPU" in told
+    assert "running" in told
+    assert f"{ID}: success" in told
+
+
+@pytest.mark.parametrize("state", ["failed", "timeout", "killed", "schedule timeout"])
+def test_any_other_end_is_exit_code_one(
+    server: FakeServer, directory: Path, capsys: Captured, state: str
+) -> None:
+    failure = {
+        "message": "trainer-0 ended with exit code 3",
+        "advice": "look at line 7",
+        "worker": "trainer-0",
+        "last_lines": ["Traceback", "KeyError: 'x'"],
+    }
+    submits(server, {**VIEW, "job_status": state, "version": 9, "failure": failure})
+    words = ["submit_job", f"--files={directory}", "--start_cmd=x", "--watch_mode=1"]
+    assert main(words) == 1
+    told = capsys.readouterr().err
+    assert f"{ID}: {state}: trainer-0 ended with exit code 3\nlook at line 7\n" in told
+    assert "  KeyError: 'x'\n" in told
+
+
+def test_watching_with_json_keeps_stdout_for_the_answer(
+    server: FakeServer, directory: Path, capfd: Captured
+) -> None:
+    submits(server, {**VIEW, "job_status": "success", "version": 9})
+    words = ["submit_job", f"--files={directory}", "--start_cmd=x", "--watch_mode=1", "--json"]
+    assert main(words) == 0
+    captured = capfd.readouterr()
+    assert json.loads(captured.out)["job_id"] == ID
+    assert "one\n" in captured.err
+
+
+def test_ctrl_c_leaves_the_job_and_says_so(server: FakeServer, directory: Path) -> None:
+    submits(server, VIEW)
+    server.routes[f"GET {JOB}/logs"] = [
+        Answer(b"one\n", 200, {"x-log-offset": "0"}, drop=None, hold=True)
+    ]
+    program = run_program("submit_job", f"--files={directory}", "--start_cmd=x", "--watch_mode=1")
+    assert program.stdout is not None
+    assert program.stdout.readline() == f"job_id: {ID}\n".encode()
+    assert program.stdout.readline() == b"one\n"
+    program.send_signal(signal.SIGINT)
+    _, told = program.communicate(timeout=30)
+    assert program.returncode == 130
+    assert told.decode().splitlines()[-1].startswith(f"interrupted, but {ID} goes on;")
+    assert b"Traceback" not in told
+
+
+def test_a_reader_that_went_away_is_no_error(server: FakeServer) -> None:
+    rows = [{**VIEW, "number": n} for n in range(900, 0, -1)]
+    server.routes["GET /api/v1/jobs"] = [ok({"jobs": rows, "next": None})]
+    program = run_program("list_jobs", "--all")
+    assert program.stdout is not None and program.stderr is not None
+    program.stdout.readline()
+    program.stdout.close()
+    told = program.stderr.read()
+    program.stderr.close()
+    assert (program.wait(30), told) == (141, b"")
+
+
+def test_list_jobs_in_a_pipe_and_as_json(server: FakeServer, capsys: Captured) -> None:
+    def page(seen: Seen) -> Answer:
+        rows = [{**VIEW, "number": n} for n in range(3, 0, -1)][: int(seen.query["limit"])]
+        return ok({"jobs": rows, "next": None})
+
+    server.routes["GET /api/v1/jobs"] = page
+    assert main(["list_jobs", "--state=schedule_timeout", "--name=a"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.count("\n") == 3
+    assert captured.out.startswith(f"{ID}\trunning\tcpu\t2020-05-17 18:15:28\t")
+    assert server.seen[-1].query["state"] == "schedule%20timeout"
+    assert main(["list_jobs", "--limit=2", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 2
+    assert main(["list_jobs", "--limit=2"]) == 0
+    assert "--all" in capsys.readouterr().err
+    assert main(["list_jobs", "--limit=0"]) == 2
+
+
+def test_get_files_lists_and_downloads(
+    server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = f"output/{ID}/log/trainer-0.log"
+    rows = [
+        {"path": f"output/{ID}/", "size": 0, "time": "2020-05-17T10:15:39Z"},
+        {"path": name, "size": 3, "time": "2020-05-17T10:16:09Z"},
+    ]
+    server.routes[f"GET {JOB}/files"] = [ok({"files": rows})]
+    server.routes[f"GET {JOB}/files/{name}"] = [Answer(b"hi\n")]
+    assert main(["get_fils", f"--job_id={ID}"]) == 0
+    want = f"output/{ID}/\t0\t2020-05-17T10:15:39Z\n{name}\t3\t2020-05-17T10:16:09Z\n"
+    assert capsys.readouterr().out == want
+    assert main(["get_files", ID, f"--prefix=output/{ID}/log", "--download=1"]) == 0
+    assert (tmp_path / "output" / ID / "log" / "trainer-0.log").read_bytes() == b"hi\n"
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "1 files, 3 B, in output\n")
+    asked = len(server.seen)
+    assert main(["get_files", ID, "--download=1"]) == 2
+    assert len(server.seen) == asked, "nothing is asked when the directory is in the way"
+    server.routes[f"GET {JOB}/files"] = [ok({"files": []})]
+    assert main(["get_files", ID, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"job_id": ID, "files": []}
+
+
+def test_logs_are_the_bytes_as_they_are(
+    server: FakeServer, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    data = bytes(range(256)) * 3
+    server.routes[f"GET {JOB}/logs"] = [Answer(data, 200, {"x-log-offset": "0"})]
+    assert main(["logs", ID, "-w", "trainer-1", "-n3", "-f"]) == 0
+    assert capfdbinary.readouterr().out == data
+    want = {"worker": "trainer-1", "tail": "3", "follow": "1"}
+    assert server.seen[0].query == want
+    assert main(["logs", ID, "--json"]) == 0
+    assert json.loads(capfdbinary.readouterr().out)["worker"] == "trainer-0"
+
+
+def test_kill_and_gc(server: FakeServer, capsys: Captured) -> None:
+    server.routes[f"POST {JOB}/kill"] = [ok({**VIEW, "job_status": "killing"})]
+    server.routes["POST /api/v1/admin/gc"] = [ok({"jobs": 2, "bytes": 2048})]
+    assert main(["kill_job", ID]) == 0
+    assert capsys.readouterr().err.startswith(f"{ID}: killing;")
+    assert main(["admin", "gc"]) == 0
+    assert capsys.readouterr().out == "deleted 2 jobs, 2.0 KiB\n"
+    ended = error(409, "Conflict", "job_is_final", "it has ended")
+    server.routes[f"POST {JOB}/kill"] = [ended]
+    assert main(["kill_job", ID]) == 1
+    assert capsys.readouterr().err == "paddlecloud: it has ended\n"
+
+
+def test_an_error_under_json_is_an_object_on_stderr(server: FakeServer, capsys: Captured) -> None:
+    server.routes[f"GET {JOB}"] = [error(404, "NotFound", "job_unknown", "no such job", id=ID)]
+    assert main(["query_job", ID, "--json"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    wire = json.loads(captured.err)["error"]
+    assert (wire["kind"], wire["code"], wire["message"]) == (
+        "NotFound", "job_unknown", "no such job",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["nonsense"],
+        ["server"],
+        ["query_job"],
+        ["query_job", "tmp_job"],
+        ["query_job", "--job=1"],
+        ["query_job", ID, ID],
+        ["kill_job", "--job_id="],
+        ["get_files", ID, "--download=yes"],
+        ["logs", ID, "-n", "x"],
+        ["list_jobs", "--state=gone"],
+        ["submit_job"],
+        ["submit_job", "--start_cmd=x"],
+        ["submit_job", "--files=."],
+        ["submit_job", "--files=/nonexistent", "--start_cmd=x"],
+        ["submit_job", "--files=.", "--start_cmd=x", "--watch_mode=2"],
+        ["submit_job", "--files=.", "--start_cmd=x", "--wall_time=30"],
+        ["submit_job", "--files=.", "--start_cmd=x", "extra"],
+        ["completion"],
+        ["completion", "tcsh"],
+        ["--config"],
+        ["query_job", ID, "--config=/nonexistent"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_one_sentence_and_nothing_is_sent(
+    server: FakeServer, words: list[str], capsys: Captured
+) -> None:
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    if words:
+        assert captured.err.startswith("paddlecloud: ")
+        assert captured.err.count("\n") == 1
+    assert server.seen == []
+
+
+def test_help_and_version_need_nothing(capsys: Captured) -> None:
+    for words in (["--help"], ["help"], ["query_job", "--help"], ["help", "server", "stop"]):
+        assert main(words) == 0
+        assert "usage: paddlecloud" in capsys.readouterr().out
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("paddlecloud ")
+    assert main(["version", "--json"]) == 0
+    assert "version" in json.loads(capsys.readouterr().out)
+
+
+def test_the_language_is_the_person_s(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.setenv("PADDLECLOUD_LANG", "zh")
+    assert main(["--help"]) == 0
+    assert "用法" in capsys.readouterr().out
+    assert main(["qury_job"]) == 2
+    assert "是否想用 query_job" in capsys.readouterr().err
+
+
+def test_the_configuration_is_shown_without_its_secrets(tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "client.conf"
+    path.write_text("[main]\nak=ak-1\nsk=very-secret\nunknown=1\n")
+    path.chmod(0o600)
+    assert main(["config", "show", "--origin", "--config", str(path)]) == 0
+    captured = capsys.readouterr()
+    assert f"main.ak\tak-1\t{path}:2\n" in captured.out
+    assert "very-secret" not in captured.out + captured.err
+    assert "unknown" in captured.err
+    assert main(["config", "show", f"--config={path}", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {"name": "main.debug", "value": "0", "origin": "default"} in rows
+    assert main(["config", "show", f"--config={path}"]) == 0
+    assert "main.ak: ak-1\n" in capsys.readouterr().out
+
+
+def test_a_mistake_of_ours_is_a_sentence_and_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured, tmp_path: Path
+) -> None:
+    def broken(*_: object) -> int:
+        raise ZeroDivisionError("oh no")
+
+    monkeypatch.setattr(entry, "run", broken)
+    monkeypatch.setenv("PADDLECLOUD_HOME", str(tmp_path))
+    assert main(["query_job", ID]) == 1
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "ZeroDivisionError: oh no" in told
+    saved = (tmp_path / "cache" / "last-error.txt").read_text()
+    assert "Traceback" in saved and "oh no" in saved
+    monkeypatch.setenv("PADDLECLOUD_DEBUG", "1")
+    assert main(["query_job", ID]) == 1
+    assert "Traceback" in capsys.readouterr().err
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PADDLECLOUD_HOME", str(tmp_path / "file"))
+    monkeypatch.delenv("PADDLECLOUD_DEBUG")
+    assert main(["query_job", ID]) == 1
+    assert "PADDLECLOUD_DEBUG=1" in capsys.readouterr().err
+
+
+def test_debug_shows_the_calls(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    server.routes[f"GET {JOB}"] = [ok(VIEW)]
+    monkeypatch.setenv("PADDLECLOUD_DEBUG", "1")
+    assert main(["query_job", ID]) == 0
+    assert f"GET {JOB} 200" in capsys.readouterr().err
+
+
+def test_doctor_names_the_first_broken_link(server: FakeServer, capsys: Captured) -> None:
+    server.routes["GET /api/v1/whoami"] = [
+        ok({"user_id": "me", "ak": AK, "time": "2020-01-01T00:00:00Z"})
+    ]
+    checks = [
+        {"name": "database", "ok": True, "detail": "3 jobs"},
+        {"name": "store", "ok": False, "detail": "no space left"},
+        {"name": "agent", "ok": True, "detail": ""},
+    ]
+    server.routes["GET /api/v1/doctor"] = [ok({"checks": checks})]
+    assert main(["doctor"]) == 1
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert [line.split(":")[0] for line in lines] == [
+        "configuration", "server", "signature", "database", "store",
+    ]  # fmt: skip
+    assert "clock differs" in lines[2]
+    assert "failed" in lines[4] and "no space left" in lines[4]
+    assert "the first broken link is: store" in captured.err
+    assert main(["doctor", "--json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["ok"], answer["broken"]) == (False, "store")
+
+
+def test_doctor_finds_wrong_keys(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    server.routes["GET /api/v1/whoami"] = [error(401, "Unauthenticated", "auth_signature", "no")]
+    assert main(["doctor", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["broken"] == "signature"
+    monkeypatch.setenv("PADDLECLOUD_CONFIG", os.devnull + "/none")
+    assert main(["doctor", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["broken"] == "configuration"
+
+
+def test_a_tiny_job_with_the_wrong_log_is_found(server: FakeServer, capsys: Captured) -> None:
+    server.routes["GET /api/v1/whoami"] = [
+        ok({"user_id": "me", "ak": AK, "time": "2020-01-01T00:00:00Z"})
+    ]
+    server.routes["GET /api/v1/doctor"] = [ok({"checks": []})]
+    submits(server, {**VIEW, "job_status": "success", "version": 4})
+    assert main(["doctor", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["broken"] == "job"
+    server.routes[f"GET {JOB}/logs"] = [Answer(b"ok\n")]
+    assert main(["doctor", "--json"]) == 0
+    server.routes[f"GET {JOB}"] = [ok({**VIEW, "job_status": "failed", "version": 4})]
+    assert main(["doctor"]) == 1
+    assert "ended failed" in capsys.readouterr().out
+
+
+def test_query_job_imports_nothing_heavy(server: FakeServer) -> None:
+    """Each of these costs 10 ms or more; five times a bare Python is all that a query may take."""
+    server.routes[f"GET {JOB}"] = [ok(VIEW)]
+    program = [sys.executable, "-X", "importtime", "-m", "paddlecloud", "query_job", ID]
+    done = subprocess.run(program, capture_output=True, check=True, timeout=60)
+    assert done.stdout.decode() == PLAIN
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.decode().splitlines()}
+    assert "paddlecloud.client.sdk" in loaded
+    heavy = {
+        "argparse", "asyncio", "dataclasses", "http.client", "logging", "pathlib", "socket",
+        "ssl", "subprocess", "tempfile", "threading", "traceback", "typing", "urllib.parse",
+        "paddlecloud.client.files", "paddlecloud.model.submit", "paddlecloud.model.states",
+    }  # fmt: skip
+    assert loaded & heavy == set()

@@ -1,0 +1,102 @@
+"""Lines, tables and sizes, on a terminal and in a pipe."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from paddlecloud.cli import render
+from paddlecloud.cli.render import Output, key_lines, one_line, size, width
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> tuple[Terminal, Terminal]:
+    """stdout and stderr as terminals; a fixture would come before pytest sets its own."""
+    streams = Terminal(), Terminal()
+    monkeypatch.setattr(sys, "stdout", streams[0])
+    monkeypatch.setattr(sys, "stderr", streams[1])
+    return streams
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [("", 0), ("abc", 3), ("任务", 4), ("a任b", 4), ("é", 1), ("e\u0301", 1), ("ｆｕｌｌ", 8)],
+)
+def test_wide_characters_take_two_columns(text: str, want: int) -> None:
+    assert width(text) == want
+
+
+@pytest.mark.parametrize(
+    ("count", "want"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (1024**2, "1.0 MiB"),
+        (5 * 1024**4, "5.0 TiB"),
+        (3 * 1024**6, "3072.0 PiB"),
+    ],
+)
+def test_sizes_in_words(count: int, want: str) -> None:
+    assert size(count) == want
+
+
+@pytest.mark.parametrize(
+    ("value", "want"),
+    [(None, ""), (0, "0"), ("a\nb\r\nc", "a b c"), (["1", "2"], "1,2"), ([], ""), ("", "")],
+)
+def test_a_value_is_one_line(value: object, want: str) -> None:
+    assert one_line(value) == want
+
+
+def test_keys_are_sorted_and_an_empty_one_ends_at_its_colon() -> None:
+    view = {"b": "x y", "a": "", "c": 0, "other": 1}
+    assert key_lines(view, ("c", "a", "b", "missing")) == ["a:", "b: x y", "c: 0", "missing:"]
+
+
+def test_a_table_is_aligned_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    out = Output("en", {"NO_COLOR": "1"})
+    out.table(("name", "state"), [["训练任务", "running"], ["b", "success"]])
+    assert terminal[0].getvalue() == "name      state\n训练任务  running\nb         success\n"
+
+
+def test_colours_are_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    assert Output("en", {}).state("success") == "\x1b[32msuccess\x1b[0m"
+    assert Output("en", {}).state("queue") == "queue"
+    assert Output("en", {"NO_COLOR": "1"}).state("success") == "success"
+    assert Output("en", {"TERM": "dumb"}).state("success") == "success"
+    Output("en", {}).table(("a", "b"), [["x", "failed"]])
+    assert "\x1b[31mfailed\x1b[0m" in terminal[0].getvalue()
+
+
+def test_a_pipe_gets_tabs_and_one_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    out = Output("en", {})
+    out.table(("name", "state"), [["训练", "running"], ["b", ""]])
+    out.value({"名": [1, None]})
+    out.error("bad")
+    captured = capsys.readouterr()
+    assert captured.out == '训练\trunning\nb\t\n{"名": [1, null]}\n'
+    assert captured.err == "bad\n"
+    assert out.progress("x", 10) is None
+
+
+def test_a_bar_redraws_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    bar = Output("en", {}).progress("uploading", 1000)
+    assert bar is not None
+    for _ in range(1000):
+        bar.add(1)
+    bar.done()
+    text = terminal[1].getvalue()
+    assert text.count("\r") == 101
+    assert text.endswith(f"[{'#' * render._BAR}] 100% 1000 B\n")
+    assert Output("en", {}).progress("x", 0) is None

@@ -1,0 +1,126 @@
+"""One exit record and its log, in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from paddlecloud.model.exitwords import words_for
+from paddlecloud.model.job import ExitCause, ExitRecord, Reason, Resources
+from paddlecloud.model.texts import TEXTS, render
+from tests.unit.model.builders import JOB_ID, ended
+
+GIB = 2**30
+
+
+def spoken(record: ExitRecord, tail: bytes = b"", memory: int = 0) -> tuple[Reason, Reason]:
+    words = words_for(JOB_ID, "trainer-0", record, Resources(memory=memory), tail)
+    assert words.advice is not None
+    for reason in words:
+        assert reason is not None
+        for lang in ("en", "zh"):
+            sentence = render(reason.code, reason.params, lang)
+            assert reason.code in TEXTS
+            assert not sentence.endswith("})"), "a value of the sentence is missing"
+    return words.reason, words.advice
+
+
+CASES = [
+    ("a plain exit", ended(3), b"", "fail_exit", "advice_log", "exit code 3"),
+    ("a segfault", ended(by_signal=11), b"", "fail_segv", "advice_crash", "segmentation fault"),
+    ("a segfault below a shell", ended(139), b"", "fail_segv", "advice_crash", "exit code 139"),
+    ("an abort", ended(by_signal=6), b"", "fail_abort", "advice_crash", "SIGABRT"),
+    ("a division", ended(by_signal=8), b"", "fail_fpe", "advice_crash", "SIGFPE"),
+    ("a wrong processor", ended(by_signal=4), b"", "fail_ill", "advice_illegal", "SIGILL"),
+    ("a full /dev/shm", ended(by_signal=7), b"", "fail_bus", "advice_bus", "SIGBUS"),
+    ("a foreign kill", ended(by_signal=9), b"", "fail_sigkill", "advice_host_memory", "SIGKILL"),
+    ("a kill below a shell", ended(137), b"", "fail_sigkill", "advice_host_memory", "137"),
+    ("a foreign end", ended(by_signal=15), b"", "fail_sigterm", "advice_log", "SIGTERM"),
+    ("an interrupt", ended(by_signal=2), b"", "fail_sigint", "advice_log", "SIGINT"),
+    ("a rare signal", ended(by_signal=10), b"", "fail_signal", "advice_log", "signal 10"),
+    ("a code that is no signal", ended(250), b"", "fail_exit", "advice_log", "250"),
+    ("a usage error", ended(2), b"usage: x\n", "fail_exit", "advice_log", "exit code 2"),
+    (
+        "a platform stop", ended(cause=ExitCause.STOPPED), b"", "fail_stopped", "advice_log",
+        "stopped",
+    ),
+    (
+        "a missing module",
+        ended(1),
+        b"Traceback ...\nModuleNotFoundError: No module named 'paddle.fluid'\n",
+        "fail_exit",
+        "advice_module",
+        "exit code 1",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("record", "tail", "reason", "advice", "said"),
+    [c[1:] for c in CASES],
+    ids=[c[0] for c in CASES],
+)
+def test_each_end_has_its_sentence_and_advice(
+    record: ExitRecord, tail: bytes, reason: str, advice: str, said: str
+) -> None:
+    got, hint = spoken(record, tail)
+    assert (got.code, hint.code) == (reason, advice)
+    assert said in render(got.code, got.params, "en")
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "command"),
+    [
+        (127, "sh: 1: pyhton: not found", "pyhton"),
+        (127, "/bin/sh: 1: pyhton: not found", "pyhton"),
+        (127, "run.sh: 3: pyhton: not found", "pyhton"),
+        (127, "/bin/sh: line 1: pyhton: command not found", "pyhton"),
+        (127, "bash: pyhton: command not found", "pyhton"),
+        (127, "zsh:1: command not found: pyhton", "pyhton"),
+        (127, "/bin/sh: pyhton: not found", "pyhton"),
+        (127, "bash: run.sh: No such file or directory", "run.sh"),
+        (127, "/usr/bin/env: ‘python9’: No such file or directory", "python9"),
+        (127, "sh: 1: ./go.sh: not found", "./go.sh"),
+        (127, "sh: 0: Can't open run.sh", "run.sh"),
+        (2, "sh: 0: cannot open run.sh: No such file", "run.sh"),
+        (2, "python: can't open file '/x/train.py': [Errno 2] No such file", "/x/train.py"),
+        (127, "nothing that helps", "?"),
+    ],
+)
+def test_a_missing_command_is_named(code: int, line: str, command: str) -> None:
+    reason, advice = spoken(ended(code), f"before\n{line}\n".encode())
+    assert (reason.code, advice.code) == ("fail_missing", "advice_missing")
+    assert reason.params["command"] == advice.params["command"] == command
+
+
+@pytest.mark.parametrize(
+    ("line", "command"),
+    [
+        ("sh: 1: ./run.sh: Permission denied", "./run.sh"),
+        ("/bin/sh: line 1: ./run.sh: Permission denied", "./run.sh"),
+        ("bash: ./run.sh: Permission denied", "./run.sh"),
+    ],
+)
+def test_a_file_that_may_not_be_executed_is_named(line: str, command: str) -> None:
+    reason, advice = spoken(ended(126), line.encode())
+    assert (reason.code, advice.code) == ("fail_not_executable", "advice_not_executable")
+    assert reason.params["command"] == command
+
+
+def test_a_memory_death_is_told_with_its_limit() -> None:
+    reason, advice = spoken(ended(by_signal=9, oom=True, max_rss=3 * GIB), memory=2 * GIB)
+    assert reason.code == "fail_memory"
+    assert "2 GiB" in render(reason.code, reason.params, "en")
+    assert "--memory" in render(advice.code, advice.params, "en")
+
+
+def test_a_memory_death_without_a_limit_is_the_machines() -> None:
+    reason, _ = spoken(ended(137, oom=True, max_rss=3 * GIB))
+    assert reason.code == "fail_host_memory"
+    assert "3 GiB" in render(reason.code, reason.params, "en")
+
+
+def test_a_failed_start_repeats_the_systems_words() -> None:
+    record = ended(cause=ExitCause.START_FAILED, ran=False, message="No space left on device")
+    reason, advice = spoken(record)
+    assert (reason.code, advice.code) == ("fail_start", "advice_start")
+    assert "No space left on device" in render(reason.code, reason.params, "en")

@@ -1,0 +1,262 @@
+"""From what is known of the replicas to the next event of the job, and to the cause."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddlecloud.model.failure import Outcome, explain, outcome, settle, wants_stop
+from paddlecloud.model.job import Attempt, ExitCause, Job, Replica, ReplicaState, Role
+from paddlecloud.model.states import FINAL, TRANSITIONS, Event, JobState
+from paddlecloud.model.texts import render
+from tests.unit.model.builders import NOW, a_job, a_replica, a_spec, an_attempt, ended
+
+OK = ended(0)
+STOPPED = ended(by_signal=15, cause=ExitCause.STOPPED)
+WALL_TIME = ended(by_signal=15, cause=ExitCause.WALL_TIME)
+START_FAILED = ended(cause=ExitCause.START_FAILED, ran=False, message="ENOENT")
+ORDERED = a_replica(state=ReplicaState.ORDERED)
+LOST = a_replica(state=ReplicaState.LOST)
+
+
+def the_end(job: Job, attempt: Attempt | None) -> tuple[list[Event], Job]:
+    """Applies what `settle` says until it says nothing more, as the server does."""
+    events = []
+    while (answer := settle(job, attempt)) is not None:
+        event, failure = answer
+        events.append(event)
+        job = job.after(event, now=NOW, failure=failure)
+        assert len(events) < 5, "it never comes to an end"
+    return events, job
+
+
+@pytest.mark.parametrize(
+    ("replica", "want"),
+    [
+        (ORDERED, []),
+        (a_replica(), [Event.STARTED]),
+        (a_replica(ended=OK), [Event.STARTED, Event.SUCCEEDED]),
+        (a_replica(ended=ended(1)), [Event.STARTED, Event.BROKE]),
+        (a_replica(ended=WALL_TIME), [Event.STARTED, Event.WALL_TIME_OVER]),
+        (a_replica(ended=START_FAILED), [Event.BROKE]),
+        (a_replica(ended=ended(cause=ExitCause.STOPPED, ran=False)), [Event.BROKE]),
+        (LOST, [Event.BROKE]),
+        (a_replica(state=ReplicaState.LOST, pid=7), [Event.STARTED, Event.BROKE]),
+        (a_replica(state=ReplicaState.EXITED), [Event.BROKE]),
+    ],
+)
+def test_a_placed_job_of_one_replica(replica: Replica, want: list[Event]) -> None:
+    events, job = the_end(a_job(state=JobState.SCHEDULE), an_attempt(replica))
+    assert events == want
+    if want and want[-1] in (Event.BROKE, Event.WALL_TIME_OVER):
+        assert job.failure is not None
+
+
+@pytest.mark.parametrize("replica", [a_replica(ended=OK), a_replica(ended=ended(1)), LOST])
+def test_a_job_that_is_being_killed_ends_killed_whatever_its_replica_did(
+    replica: Replica,
+) -> None:
+    events, job = the_end(a_job(state=JobState.KILLING, kill_asked=True), an_attempt(replica))
+    assert events == [Event.STOPPED]
+    assert job.state is JobState.KILLED
+    assert job.failure is not None
+    assert job.failure.reason.code == "killed_running"
+
+
+def test_a_job_is_not_killed_before_all_of_it_is_gone() -> None:
+    job = a_job(state=JobState.KILLING)
+    assert settle(job, an_attempt(a_replica())) is None
+    assert settle(job, an_attempt(ORDERED)) is None
+
+
+def test_a_job_that_is_killed_while_it_waits_has_nothing_to_wait_for() -> None:
+    events, job = the_end(a_job(state=JobState.KILLING, pool=None, attempt=0), None)
+    assert events == [Event.STOPPED]
+    assert job.failure is not None
+    assert job.failure.reason.code == "killed_waiting"
+
+
+@pytest.mark.parametrize(
+    ("replica", "retries", "want"),
+    [
+        (LOST, 0, Event.BROKE),
+        (LOST, 1, Event.ATTEMPT_LOST),
+        (a_replica(ended=ended(1)), 1, Event.ATTEMPT_LOST),
+        (a_replica(ended=ended(by_signal=9)), 1, Event.ATTEMPT_LOST),
+        (a_replica(ended=ended(127)), 1, Event.BROKE),
+        (a_replica(ended=ended(126)), 1, Event.BROKE),
+        (a_replica(ended=WALL_TIME), 1, Event.WALL_TIME_OVER),
+        (a_replica(ended=OK), 1, Event.SUCCEEDED),
+    ],
+)
+def test_retries_are_used_where_they_may_help(replica: Replica, retries: int, want: Event) -> None:
+    job = a_job(spec=a_spec(max_retries=retries))
+    answer = settle(job, an_attempt(replica))
+    assert answer is not None
+    assert answer[0] is want
+
+
+def test_the_last_retry_is_the_last() -> None:
+    job = a_job(spec=a_spec(max_retries=2), attempt=3)
+    answer = settle(job, an_attempt(LOST, number=3))
+    assert answer is not None
+    assert answer[0] is Event.BROKE
+
+
+def test_a_lost_attempt_is_lost_once() -> None:
+    attempt = an_attempt(LOST)
+    events, job = the_end(a_job(spec=a_spec(max_retries=5)), attempt)
+    assert events == [Event.ATTEMPT_LOST]
+    assert (job.state, job.pool) == (JobState.SCHEDULE, None)
+    placed_again = replace(job, pool="local", attempt=2)
+    assert settle(placed_again, attempt) is None
+    assert settle(placed_again, an_attempt(LOST, number=2, ended_at=NOW)) is None
+
+
+def trainer(rank: int, **changes: object) -> Replica:
+    return a_replica(rank=rank, **changes)  # type: ignore[arg-type]
+
+
+def pserver(rank: int, **changes: object) -> Replica:
+    return a_replica(role=Role.PSERVER, rank=rank, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "stop", "want"),
+    [
+        ([trainer(0), trainer(1)], False, None),
+        ([trainer(0, ended=OK), trainer(1)], False, None),
+        ([trainer(0, ended=ended(3)), trainer(1)], True, None),
+        ([trainer(0, ended=OK), pserver(0)], True, None),
+        ([trainer(0, ended=OK), pserver(0, ended=STOPPED)], False, Outcome.SUCCEEDED),
+        ([trainer(0, ended=OK), pserver(0, ended=ended(by_signal=6))], False, Outcome.SUCCEEDED),
+        ([trainer(0), pserver(0, ended=ended(1))], True, None),
+        ([trainer(0, ended=STOPPED), pserver(0, ended=ended(1, after=50))], False, Outcome.BROKE),
+        ([trainer(0, ended=OK), trainer(1, ended=ended(1))], False, Outcome.BROKE),
+        ([trainer(0, ended=OK), trainer(1, state=ReplicaState.LOST)], False, Outcome.LOST),
+        ([trainer(0, ended=STOPPED), trainer(1, ended=WALL_TIME)], False, Outcome.WALL_TIME),
+        ([trainer(0, ended=STOPPED)], False, Outcome.STOPPED),
+    ],
+)
+def test_a_gang_ends_as_a_whole(replicas: list[Replica], stop: bool, want: Outcome | None) -> None:
+    attempt = an_attempt(*replicas)
+    assert wants_stop(attempt) is stop
+    assert outcome(attempt) is want
+
+
+def test_the_first_failure_in_time_is_the_cause_and_its_peers_only_follow() -> None:
+    attempt = an_attempt(
+        trainer(0, ended=ended(by_signal=6, after=10.3)),
+        trainer(1, ended=ended(3, after=10.0)),
+        trainer(2, ended=STOPPED),
+    )
+    failure = explain(a_job(), attempt, {"trainer-0": b"peer is gone\n", "trainer-1": b"boom\n"})
+    assert failure is not None
+    assert (failure.worker, failure.exit_code) == ("trainer-1", 3)
+    assert failure.last_lines == ("boom",)
+
+
+def test_a_failure_names_worker_code_and_last_lines() -> None:
+    tail = b"".join(b"step %d\n" % n for n in range(50))
+    attempt = an_attempt(a_replica(ended=ended(by_signal=11)))
+    failure = explain(a_job(), attempt, {"trainer-0": tail})
+    assert failure is not None
+    assert (failure.worker, failure.exit_code) == ("trainer-0", 139)
+    assert failure.last_lines == tuple(f"step {n}" for n in range(30, 50))
+    assert failure.reason.code == "fail_segv"
+
+
+def test_nothing_is_explained_while_it_goes_well() -> None:
+    assert explain(a_job(), an_attempt(a_replica()), {}) is None
+    assert explain(a_job(), an_attempt(a_replica(ended=OK)), {}) is None
+
+
+def test_the_wall_time_is_named() -> None:
+    job = a_job(spec=a_spec(wall_time=timedelta(minutes=30)))
+    failure = explain(job, an_attempt(a_replica(ended=WALL_TIME)), {})
+    assert failure is not None
+    assert "00:30:00" in render(failure.reason.code, failure.reason.params, "en")
+    assert failure.advice is not None
+
+
+def test_a_lost_machine_is_named() -> None:
+    failure = explain(a_job(), an_attempt(LOST), {"trainer-0": b"last words\n"})
+    assert failure is not None
+    assert "node-1" in render(failure.reason.code, failure.reason.params, "zh")
+    assert failure.last_lines == ("last words",)
+
+
+_records = st.builds(
+    ended,
+    st.sampled_from([None, 0, 1, 126, 127, 137]),
+    by_signal=st.sampled_from([None, 9, 11]),
+    cause=st.sampled_from(list(ExitCause)),
+    after=st.integers(0, 100),
+    ran=st.booleans(),
+    oom=st.booleans(),
+)
+_replicas = st.builds(
+    a_replica,
+    role=st.sampled_from(list(Role)),
+    rank=st.integers(0, 3),
+    state=st.sampled_from(list(ReplicaState)),
+    ended=st.none() | _records,
+    pid=st.none() | st.just(7),
+)
+_jobs = st.builds(
+    a_job,
+    state=st.sampled_from(list(JobState)),
+    spec=st.builds(a_spec, max_retries=st.integers(0, 2)),
+    pool=st.sampled_from([None, "local"]),
+    attempt=st.integers(0, 2),
+    kill_asked=st.booleans(),
+)
+
+
+@given(_jobs, st.lists(_replicas, min_size=1, max_size=4), st.integers(1, 2))
+def test_every_event_is_legal_and_a_final_one_waits_for_the_last_replica(
+    job: Job, replicas: list[Replica], number: int
+) -> None:
+    attempt = an_attempt(*replicas, number=number)
+    answer = settle(job, attempt)
+    if answer is None:
+        return
+    event, failure = answer
+    after = TRANSITIONS[job.state, event]
+    if after in FINAL:
+        current = job.pool is not None and job.attempt == number
+        assert attempt.over or not current
+    if event in (Event.BROKE, Event.WALL_TIME_OVER, Event.ATTEMPT_LOST, Event.STOPPED):
+        assert failure is not None or not any(r.role is Role.TRAINER for r in replicas)
+    if event is Event.SUCCEEDED:
+        trainers = [r for r in replicas if r.role is Role.TRAINER]
+        assert trainers
+        assert all(r.exit is not None and r.exit.ok for r in trainers)
+
+
+@given(_jobs, st.lists(_replicas, min_size=1, max_size=4), st.integers(1, 2))
+def test_settling_comes_to_an_end_and_a_finished_attempt_leaves_nobody_waiting(
+    job: Job, replicas: list[Replica], number: int
+) -> None:
+    attempt = an_attempt(*replicas, number=number)
+    current = job.pool is not None and job.attempt == number
+    busy = job.state in (JobState.SCHEDULE, JobState.RUNNING, JobState.KILLING)
+    events, after = the_end(job, attempt)
+    if current and attempt.over and busy:
+        assert events
+        assert after.final or events[-1] is Event.ATTEMPT_LOST
+
+
+@given(_jobs, st.lists(_replicas, min_size=1, max_size=4), st.randoms())
+def test_the_order_of_the_replicas_changes_nothing(
+    job: Job, replicas: list[Replica], chance: object
+) -> None:
+    unique = {replica.worker: replica for replica in replicas}
+    mixed = list(unique.values())
+    chance.shuffle(mixed)  # type: ignore[attr-defined]
+    if job.state is not JobState.KILLING:
+        assert settle(job, an_attempt(*unique.values())) == settle(job, an_attempt(*mixed))

@@ -1,0 +1,204 @@
+"""When something is said of a replica, and what: values only, and a log file to read."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddlecloud.runtime.book import Book, Stage, Tracked, not_run
+from paddlecloud.runtime.report import (
+    LOG_HOLD,
+    MAX_LOG_BYTES,
+    START_HOLD,
+    Batch,
+    compose,
+    due,
+    encode,
+)
+
+NOW = 1000.0
+
+
+def a_replica(
+    root: Path = Path("nowhere"),
+    *,
+    log: bytes | None = None,
+    acked: int | None = 0,
+    stage: Stage = Stage.LAUNCHED,
+    name: str = "job-1.1.trainer-0",
+) -> Tracked:
+    tracked = Tracked(id=name, fence=3, root=root / name, run={}, acked=acked)
+    tracked.stage = stage
+    if log is not None:
+        tracked.root.mkdir()
+        (tracked.root / "stdout.log").write_bytes(log)
+        tracked.dirty = True
+    return tracked
+
+
+def over(tracked: Tracked, *, shipped: bool = True) -> Tracked:
+    tracked.end(not_run("exit", now=5.0))
+    tracked.shipped = shipped
+    return tracked
+
+
+def started(tracked: Tracked) -> Tracked:
+    tracked.started = {"pid": 7, "at": 4.0}
+    tracked.started_noticed = NOW
+    return tracked
+
+
+def test_nothing_is_due_of_one_that_is_only_ordered_or_known_whole() -> None:
+    assert due(a_replica(stage=Stage.ORDERED)) is None
+    assert due(a_replica(stage=Stage.DONE)) is None
+    assert due(a_replica()) is None
+
+
+def test_one_of_an_earlier_agent_is_asked_about_at_once() -> None:
+    assert due(a_replica(acked=None)) == 0.0
+
+
+def test_a_start_waits_a_moment_for_the_end() -> None:
+    tracked = started(a_replica())
+    assert due(tracked) == NOW + START_HOLD
+    assert due(over(tracked)) == 0.0
+
+
+def test_the_second_piece_of_a_log_waits_a_moment() -> None:
+    tracked = a_replica()
+    tracked.dirty = True
+    assert due(tracked) == LOG_HOLD
+    tracked.sent_at = NOW
+    assert due(tracked) == NOW + LOG_HOLD
+
+
+def test_an_end_waits_for_the_outputs_but_its_log_does_not() -> None:
+    tracked = over(a_replica(), shipped=False)
+    assert due(tracked) == 0.0
+    tracked.dirty = False
+    assert due(tracked) is None
+
+
+def test_one_that_was_refused_is_held_whatever_happens() -> None:
+    tracked = over(a_replica())
+    tracked.hold_until = NOW
+    assert due(tracked) == NOW
+
+
+def test_one_to_be_forgotten_is_not_spoken_of() -> None:
+    tracked = over(a_replica())
+    tracked.forget = True
+    assert due(tracked) is None
+
+
+def test_a_short_job_takes_one_item(tmp_path: Path) -> None:
+    tracked = over(started(a_replica(tmp_path, log=b"hi\n")))
+    batch = compose([tracked], now=NOW)
+    assert [sorted(item) for item in batch.items] == [
+        ["exited", "fence", "log", "replica", "started"]
+    ]
+    item = batch.items[0]
+    assert item["log"] == {"offset": 0, "length": 3}
+    assert (item["exited"]["log_size"], item["exited"]["cause"]) == (3, "exit")
+    assert batch.pieces == [b"hi\n"]
+
+
+def test_the_end_is_not_told_before_the_last_byte(tmp_path: Path) -> None:
+    tracked = over(a_replica(tmp_path, log=b"x" * (MAX_LOG_BYTES + 5)))
+    first = compose([tracked], now=NOW)
+    assert "exited" not in first.items[0]
+    assert len(first.pieces[0]) == MAX_LOG_BYTES
+    assert tracked.dirty
+    tracked.acked = MAX_LOG_BYTES
+    second = compose([tracked], now=NOW)
+    assert second.items[0]["log"] == {"offset": MAX_LOG_BYTES, "length": 5}
+    assert second.items[0]["exited"]["log_size"] == MAX_LOG_BYTES + 5
+
+
+def test_a_lost_one_is_told_after_its_log(tmp_path: Path) -> None:
+    tracked = a_replica(tmp_path, log=b"last words")
+    tracked.end(None)
+    tracked.shipped = True
+    batch = compose([tracked], now=NOW)
+    assert batch.items[0]["lost"] is True
+    assert "exited" not in batch.items[0]
+    assert batch.pieces == [b"last words"]
+
+
+def test_a_touched_log_without_new_bytes_is_no_news(tmp_path: Path) -> None:
+    tracked = a_replica(tmp_path, log=b"old", acked=3)
+    assert compose([tracked], now=NOW).items == []
+    assert not tracked.dirty
+
+
+def test_a_log_shorter_than_what_was_sent_goes_on_behind_it(tmp_path: Path) -> None:
+    tracked = over(a_replica(tmp_path, log=b"new", acked=10))
+    batch = compose([tracked], now=NOW)
+    assert batch.items[0]["log"] == {"offset": 10, "length": 3}
+    assert batch.items[0]["exited"]["log_size"] == 13
+
+
+def test_an_earlier_agents_replica_is_asked_about_without_bytes(tmp_path: Path) -> None:
+    tracked = over(a_replica(tmp_path, log=b"12345", acked=None))
+    batch = compose([tracked], now=NOW)
+    assert batch.items[0]["log"] == {"offset": 0, "length": 0}
+    assert batch.items[0]["exited"]["log_size"] == 5
+
+
+def test_a_report_that_did_not_arrive_is_due_again(tmp_path: Path) -> None:
+    tracked = a_replica(tmp_path, log=b"hi")
+    batch = compose([tracked], now=NOW)
+    assert due(tracked) is None
+    batch.restore()
+    assert due(tracked) == NOW + LOG_HOLD
+
+
+def test_loud_ones_share_a_report(tmp_path: Path) -> None:
+    loud = [a_replica(tmp_path, log=b"x" * MAX_LOG_BYTES, name=f"r{n}") for n in range(8)]
+    batch = compose(loud, now=NOW)
+    assert sum(len(piece) for piece in batch.pieces) <= MAX_LOG_BYTES
+    heard = {item["replica"] for item in batch.items}
+    assert len(heard) >= 4
+    later = compose(loud, now=NOW + 1)
+    assert {item["replica"] for item in later.items} | heard == {t.id for t in loud}
+
+
+@given(st.lists(st.binary(max_size=40), max_size=5))
+def test_what_is_encoded_can_be_cut_apart_again(pieces: list[bytes]) -> None:
+    batch = Batch()
+    for number, piece in enumerate(pieces):
+        log = {"offset": 0, "length": len(piece)}
+        batch.items.append({"replica": str(number), "log": log})
+        batch.pieces.append(piece)
+    body = encode("agent", "boot", 4, batch)
+    (length,) = struct.unpack(">I", body[:4])
+    head = json.loads(body[4 : 4 + length])
+    assert (head["agent"], head["boot"], head["seq"]) == ("agent", "boot", 4)
+    rest = body[4 + length :]
+    for item, piece in zip(head["items"], pieces, strict=True):
+        assert rest[: item["log"]["length"]] == piece
+        rest = rest[item["log"]["length"] :]
+    assert rest == b""
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a", ".hidden", "a\0b"])
+def test_an_id_that_is_no_name_of_a_directory_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="not the id of a replica"):
+        Book(Path("replicas")).root(name)
+
+
+def test_a_book_keeps_the_first_of_two_with_one_id() -> None:
+    book = Book(Path("replicas"))
+    first, second = a_replica(), a_replica()
+    assert book.add(first) is first
+    assert book.add(second) is first
+    assert book.busy()
+    first.stage = Stage.DONE
+    assert not book.busy()
+    book.remove(first.id)
+    assert book.all() == []
