@@ -86,5 +86,5 @@ def _unknown(name: str) -> Invalid:
 
     meant = nearest(name, [known for known, _, _ in JOBS + SYSTEM])
     if meant is None:
-        return Invalid("command_unknown", command=name)
+        return Invalid("command_unknown", command=name or '""')
     return Invalid("command_meant", command=name, meant=meant)

@@ -44,6 +44,15 @@ def program(lang: str) -> str:
     return "\n".join(lines)
 
 
+def group(name: str, lang: str) -> str:
+    """What `paddlecloud GROUP --help` prints."""
+    lines = [f"{_word('usage', lang)}: paddlecloud {name} COMMAND [--key=value ...]", ""]
+    for full, _, text in commands.SYSTEM:
+        if full.startswith(name + " "):
+            lines.append(f"  {full:<15} {_pick(text, lang)}")
+    return "\n".join(lines)
+
+
 def command(described: Command, lang: str) -> str:
     """What `paddlecloud COMMAND --help` prints."""
     lines = [f"{_word('usage', lang)}: {usage(described)}", "", _pick(described.help, lang)]

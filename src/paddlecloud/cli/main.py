@@ -50,6 +50,8 @@ def run(words: list[str], out: Output, environ: Mapping[str, str]) -> int:
     words = _common_first(words)
     if not words or words[0] in ("--help", "-h", "help"):
         return _help(words, out)
+    if words[0] in commands.GROUPS and words[1:2] in (["--help"], ["-h"]):
+        return _help(["help", words[0]], out)
     if words[0] in ("--version", "-V"):
         words[0] = "version"
     command, rest = commands.find(words)
@@ -94,6 +96,9 @@ def _help(words: list[str], out: Output) -> int:
     from paddlecloud.cli import helptext  # noqa: PLC0415 - only `--help` needs it
 
     named = [word for word in words[1:] if not word.startswith("-")]
+    if len(named) == 1 and named[0] in commands.GROUPS:
+        out.line(helptext.group(named[0], out.lang))
+        return 0
     if named:
         command, _ = commands.find(named)
         out.line(helptext.command(command, out.lang))

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: What an option takes: nothing, a text, a whole number, 0 or 1, or a text each time it is given.
 FLAG, TEXT, NUMBER, BOOL, LIST = "flag", "text", "number", "bool", "list"
+#: How a sentence shows a word that has no letters.
+_EMPTY = '""'
 
 
 class Option:
@@ -148,7 +150,7 @@ def _take_option(command: Command, args: Args, seen: set[str], word: str, rest: 
         raise _unknown(command, word.partition("=")[0])
     if option.kind == FLAG:
         if equals and value not in ("0", "1"):
-            raise Invalid("flag_takes_no_value", flag=spelling, value=value)
+            raise Invalid("flag_takes_no_value", flag=spelling, value=value or _EMPTY)
         args[option.name] = value != "0"
         return
     if not equals:
@@ -186,21 +188,21 @@ def _set(option: Option, args: Args, seen: set[str], spelling: str, value: str) 
 def _typed(option: Option, spelling: str, value: str) -> object:
     if option.kind == NUMBER:
         if not (value.isascii() and value.isdigit() and len(value) <= 12):
-            raise Invalid("flag_number", flag=spelling, value=value)
+            raise Invalid("flag_number", flag=spelling, value=value or _EMPTY)
         return int(value)
     if option.kind == BOOL:
         if value not in ("0", "1"):
-            raise Invalid("flag_bool", flag=spelling, value=value)
+            raise Invalid("flag_bool", flag=spelling, value=value or _EMPTY)
         return value == "1"
     if option.choices and value not in option.choices:
         known = ", ".join(option.choices)
-        raise Invalid("flag_choice", flag=spelling, value=value, choices=known)
+        raise Invalid("flag_choice", flag=spelling, value=value or _EMPTY, choices=known)
     return value
 
 
 def _set_operand(command: Command, args: Args, seen: set[str], word: str) -> None:
     if not command.operand or (args[command.operand] is not None and command.operand in seen):
-        raise Invalid("operand_unexpected", command=command.name, word=word)
+        raise Invalid("operand_unexpected", command=command.name, word=word or _EMPTY)
     option = next(option for option in command.options if option.name == command.operand)
     _set(option, args, seen, option.metavar, word)
 

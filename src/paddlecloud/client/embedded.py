@@ -45,10 +45,15 @@ _children: list[subprocess.Popen[bytes]] = []
 
 
 def find(home: str) -> Endpoint | None:
-    """What the files say, not checked: the first request will tell whether it is true."""
+    """Where the files say it is, if it holds its lock; the first request tells the rest.
+
+    After a crash any program may sit at the address, even one that never answers.
+    """
     info = read_info(home)
     keys = _read_json(os.path.join(home, "server", "credentials.json"))
     if not info or info["version"] != __version__ or "ak" not in keys or "sk" not in keys:
+        return None
+    if not is_alive(home):
         return None
     return Endpoint(info["url"], keys["ak"], keys["sk"], info["boot"])
 

@@ -455,7 +455,7 @@ def _shown(value: object) -> str:
     """A value as an error may repeat it: short, on one line, always encodable."""
     text = str(value).encode("utf-8", "backslashreplace").decode()
     text = "".join(letter if letter.isprintable() else "?" for letter in text[:200])
-    return text if len(text) <= 80 else text[:77] + "..."
+    return (text or '""') if len(text) <= 80 else text[:77] + "..."
 
 
 _CHECKERS: dict[str, Callable[[Parameter, object], object]] = {

@@ -1,8 +1,8 @@
 """What the agent knows of each of its replicas, in memory. The truth lies in their directories.
 
-Everything here can be rebuilt from that directory and from the server's answers, so nothing is
-saved but `task.json`: the sign that the files are laid out and the command may be started. A
-directory without it was given up half way, before anything ran, and may be deleted.
+Everything here can be rebuilt from that directory and from the server's answers. The order on disk
+is the sign that the files are laid out and a monitor may have been asked for; a directory without
+it was given up half way, before anything ran, and may be deleted.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from paddlecloud.runtime import record
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-TASK = "task.json"
 
 
 class Stage(enum.Enum):
@@ -132,16 +130,17 @@ class Book:
         return any(tracked.stage is not Stage.DONE for tracked in self.all())
 
 
-def write_task(tracked: Tracked) -> None:
-    record.write(tracked.root / TASK, {"replica": tracked.id, "fence": tracked.fence})
+def write_order(tracked: Tracked, launch: record.Launch) -> None:
+    """From now on a monitor may be asked for; a later agent reads it back with `read_order`."""
+    record.write(tracked.root / record.ORDER, {**launch, "fence": tracked.fence})
 
 
-def read_task(root: Path) -> Tracked | None:
+def read_order(root: Path) -> Tracked | None:
     """The replica whose files lie ready in `root`; None when they never were."""
-    task = record.read(root / TASK)
-    if not isinstance(task, dict) or task.get("replica") != root.name:
+    order = record.read(root / record.ORDER)
+    if not isinstance(order, dict) or order.get("replica_id") != root.name:
         return None
-    return Tracked(id=root.name, fence=int(task.get("fence", 0)), root=root, run={}, acked=None)
+    return Tracked(id=root.name, fence=int(order.get("fence", 0)), root=root, run={}, acked=None)
 
 
 def not_run(cause: str, *, now: float, message: str = "") -> record.ExitRecord:

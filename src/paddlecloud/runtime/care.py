@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from paddlecloud.runtime import control, record
-from paddlecloud.runtime.book import Stage, StopWish, Tracked, read_task
+from paddlecloud.runtime.book import Stage, StopWish, Tracked, read_order
 from paddlecloud.runtime.control import Phase
 from paddlecloud.runtime.starting import request_stop
 
@@ -38,7 +38,7 @@ class Care:
         directory = self._site.directory / "replicas"
         directory.mkdir(parents=True, exist_ok=True)
         for root in sorted(directory.iterdir()):
-            tracked = read_task(root)
+            tracked = read_order(root)
             if tracked is None:
                 self._janitor.discard(root)
             else:
@@ -48,6 +48,8 @@ class Care:
     def obey(self, order: dict[str, Any]) -> None:
         """Carry out one order of the server."""
         replica, want = str(order["replica"]), order["want"]
+        if want not in ("run", "stop", "forget"):
+            raise ValueError(f"not a thing to want: {want!r}")
         tracked = self._site.book.get(replica)
         if want == "forget":
             if tracked is not None:

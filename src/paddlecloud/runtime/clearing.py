@@ -72,9 +72,15 @@ class Janitor:
         if isinstance(task, os.PathLike):
             shutil.rmtree(task, ignore_errors=True)
             return
-        if not control.reap_leftovers(task.root):
-            self._site.journal.warning("some processes do not end; trying again", task.id)
-            self._queue.put(task)
+        reaped = False
+        try:
+            reaped = control.reap_leftovers(task.root)
+        finally:
+            if not reaped:
+                self._queue.put(task)
+        if not reaped:
+            self._site.journal.warning("some of its processes do not end; trying again", task.id)
+            self._site.stopping.wait(0.5)
             return
         self._site.journal.warning("its monitor was killed; nobody knows how it ended", task.id)
         task.end(None)

@@ -118,8 +118,8 @@ class Link:
         with self._changed:
             self._changed.notify_all()
 
-    def wait_for_endpoint(self, seconds: float) -> None:
-        """Sleep so long, or until an embedded server wrote its address anew."""
+    def wait_for_endpoint(self, known: Endpoint | None, seconds: float) -> None:
+        """Sleep so long, or until an embedded server writes another address than `known`."""
         file = self.config.endpoint_file
         watcher = open_watcher() if file is not None else None
         watch = None
@@ -130,9 +130,10 @@ class Link:
                 self.wait(min(seconds, _FIRST_PAUSE))
                 return
             deadline = time.monotonic() + seconds
-            while watcher.wait(deadline - time.monotonic()):
-                if any(name == getattr(file, "name", "") for _, _, name in watcher.read()):
+            while find_endpoint(self.config) == known:
+                if not watcher.wait(deadline - time.monotonic()):
                     return
+                watcher.read()
         finally:
             if watcher is not None:
                 watcher.close()
@@ -154,7 +155,8 @@ class Channel:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._connection: Connection | None = None
-        self._endpoint: Endpoint | None = None
+        self.endpoint: Endpoint | None = None
+        """Where the last connection led, or was to lead."""
 
     def json(
         self,
@@ -227,7 +229,8 @@ class Channel:
 
     def _connected(self) -> Connection:
         if self._connection is None:
-            self._endpoint = found = self._link.endpoint()
+            self.endpoint = None
+            self.endpoint = found = self._link.endpoint()
             self._connection = Connection(found.host, found.port, found.tls, TIMEOUT)
         return self._connection
 
@@ -256,7 +259,7 @@ class Channel:
 
     def _read(self, response: Response, sink: Callable[[bytes], object] | None) -> bytes:
         boot = response.headers.get(SERVER_HEADER, "")
-        expected = self._endpoint.boot if self._endpoint else ""
+        expected = self.endpoint.boot if self.endpoint else ""
         if boot and expected and boot != expected:
             raise self._stranger("its start mark is another one")
         good = 200 <= response.status < 300

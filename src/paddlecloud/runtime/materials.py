@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _REMEMBERED = 16
 _REMEMBERED_ENTRIES = 5000
+_SPARED_SECONDS = 600.0
 
 
 class Materials:
@@ -34,6 +35,8 @@ class Materials:
         self._limit = limit
         self._lock = threading.Lock()
         self._known: dict[str, Snapshot] = {}
+        self._grown = limit
+        """Bytes fetched since the last `prune`; at the start nobody knows what is there."""
 
     def snapshot(self, snapshot_id: str, replica: str, channel: Channel) -> Snapshot:
         """The list of files named by `snapshot_id`, whose id proves that it is the right one."""
@@ -61,8 +64,15 @@ class Materials:
         self._fetch(sha256, replica, cached, channel)
         return cached
 
-    def prune(self) -> int:
-        """Forget the contents used longest ago until the rest fits the limit; bytes freed."""
+    def prune(self, now: float) -> int:
+        """Delete what was used longest ago until the rest fits the limit; bytes freed.
+
+        Looks only after much was fetched, and spares what was used a moment ago: another thread
+        may be about to copy it. `now` is the time of day.
+        """
+        if self._grown <= self._limit // 10:
+            return 0
+        self._grown = 0
         files = []
         for path in self._cache.rglob("*"):
             with suppress(OSError):
@@ -71,8 +81,8 @@ class Materials:
                     files.append((found.st_mtime_ns, found.st_size, path))
         surplus = sum(size for _, size, _ in files) - self._limit
         freed = 0
-        for _, size, path in sorted(files):
-            if freed >= surplus:
+        for used_at, size, path in sorted(files):
+            if freed >= surplus or now - used_at / 1e9 < _SPARED_SECONDS:
                 break
             with suppress(OSError):
                 path.unlink()
@@ -124,6 +134,7 @@ class Materials:
                 channel.call("GET", path, query={"replica": replica}, sink=take)
             if digest.hexdigest() != sha256:
                 raise Invalid("agent_blob_damaged", sha256=sha256, received=digest.hexdigest())
+            self._grown += aside.stat().st_size
             aside.replace(target)
         finally:
             aside.unlink(missing_ok=True)

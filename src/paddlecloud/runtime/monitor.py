@@ -103,8 +103,10 @@ def _carry_out(life: _Life) -> ExitRecord:
     elif any(cgroups.wanted(life.launch)):
         life.settle_at = time.monotonic() + _SETTLE_SECONDS
     try:
-        # Before the process exists: one that no record knows could be started twice.
+        # Before the process exists: one that no record knows could be started twice, and one that
+        # fills the disk would leave no space for its end.
         record.create(life.root / record.RUN, _run_record(life))
+        record.reserve(life.root / record.EXIT)
         started = child.start(life.root, life.launch, life.group)
     except OSError as error:
         return _never_started(_words(error), error.errno)
@@ -112,7 +114,6 @@ def _carry_out(life: _Life) -> ExitRecord:
     if not started.message:
         _rewrite_run(life)
         notify(life.launch, _START_NOTICE_SECONDS)
-    record.reserve(life.root / record.EXIT)
     return _see_through(life, started)
 
 

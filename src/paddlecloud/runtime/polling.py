@@ -97,7 +97,7 @@ class Poller:
         if self._is_pointless():
             self._site.stop()
         elif isinstance(error, Unreachable):
-            self._site.link.wait_for_endpoint(pause)
+            self._site.link.wait_for_endpoint(self._channel.endpoint, pause)
         else:
             self._site.stopping.wait(pause)
 

@@ -78,7 +78,8 @@ class Reporter:
         return max(0.0, min(waits) - now) if waits else None
 
     def _sweep_interval(self) -> float:
-        return SWEEP if self._site.watcher is not None else SWEEP_BLIND
+        told = self._site.watcher is not None and bool(self._notices.getsockname())
+        return SWEEP if told else SWEEP_BLIND
 
     def _sweep(self) -> list[Tracked]:
         launched = [t for t in self._site.book.all() if t.stage is Stage.LAUNCHED]
@@ -202,15 +203,20 @@ class Reporter:
 
 
 def open_notices(path: str) -> socket.socket:
-    """The datagram socket at `path`, in place of one that a dead agent left."""
+    """The datagram socket at `path`, in place of one that a dead agent left.
+
+    If it cannot be had (a full disk, a path too long) nobody hears of it: we look more often then.
+    """
     notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     notices.setblocking(False)
-    Path(path).unlink(missing_ok=True)
     folder = os.open(Path(path).parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
         # A socket's address holds about 100 bytes; a home directory may be deeper.
         short = f"/proc/self/fd/{folder}/{Path(path).name}"
+        Path(path).unlink(missing_ok=True)
         notices.bind(short if len(os.fsencode(path)) > 100 else path)
+    except OSError:
+        return notices
     finally:
         os.close(folder)
     return notices

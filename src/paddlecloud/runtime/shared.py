@@ -35,7 +35,9 @@ class Site:
         self.ship_interval = 10.0
         """Seconds; the server says it in each answer to a poll."""
         self.stopping = threading.Event()
-        self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake_reader, self._wake_writer = os.pipe()
+        os.set_blocking(self._wake_reader, False)
+        os.set_blocking(self._wake_writer, False)
 
     @property
     def notices(self) -> str:

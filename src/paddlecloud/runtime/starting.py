@@ -2,8 +2,8 @@
 
 What the owner of a job has to know (disk full, damaged files) ends the replica with a sentence;
 what only the network or the server can mend is tried again for as long as the replica is wanted.
-Starting a replica twice starts it once: `task.json` and the monitor's own records see to it, also
-across a restart of the agent.
+Starting a replica twice starts it once: the order on disk and the monitor's own records see to it,
+also across a restart of the agent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from paddlecloud.model.env import with_paths
 from paddlecloud.model.errors import PaddleCloudError, Retry, Unauthenticated
 from paddlecloud.runtime import control, record, workspace
-from paddlecloud.runtime.book import TASK, Stage, not_run, write_task
+from paddlecloud.runtime.book import Stage, not_run, write_order
 from paddlecloud.runtime.link import Backoff
 from paddlecloud.runtime.materials import Materials
 from paddlecloud.runtime.record import CAUSE_START_FAILED, ORDER
@@ -50,11 +50,6 @@ class Starters:
         """Let one thread end; those that were not begun are ordered again later."""
         self._queue.put(None)
 
-    def prune(self) -> None:
-        freed = self._materials.prune()
-        if freed:
-            self._site.journal.info(f"removed {freed} bytes of cached files")
-
     def work(self) -> None:
         """The body of each thread."""
         channel = self._site.link.channel()
@@ -76,19 +71,19 @@ class Starters:
             self._site.wake_reporter()
 
     def _start(self, tracked: Tracked, channel: Channel) -> None:
-        ready = (tracked.root / TASK).exists()
+        ready = (tracked.root / ORDER).exists()
         if not ready and not self._make_ready(tracked, channel):
             return
-        wish = tracked.stop
-        if wish is not None and not (tracked.root / ORDER).exists():
-            self._end(tracked, wish.cause)
-            return
         self._site.watch(tracked)
+        wish = tracked.stop
         if wish is not None:
             # A monitor may be on its way; any that comes finds the wish and does not run.
             request_stop(tracked, wish)
         if self._spawn(tracked):
             self._launched(tracked, wish)
+        freed = self._materials.prune(time.time())
+        if freed:
+            self._site.journal.info(f"removed {freed} bytes of cached files")
 
     def _make_ready(self, tracked: Tracked, channel: Channel) -> bool:
         """Lay its files out; False when it is over, or the agent stops, before that."""
@@ -119,7 +114,7 @@ class Starters:
             for digest in (snapshot.digests if snapshot is not None else ())
         }
         self._layer.lay_out(tracked.root, snapshot, blobs.__getitem__)
-        write_task(tracked)
+        write_order(tracked, self._launch(tracked))
 
     def _spawn(self, tracked: Tracked) -> bool:
         """Ask for a monitor; a machine short of processes is asked again a few times."""
@@ -128,10 +123,11 @@ class Starters:
             message = "the process that watches over it does not come up; see the agent's log"
             self._end(tracked, CAUSE_START_FAILED, message)
             return False
+        launch = record.read(tracked.root / ORDER)
         backoff = Backoff(first=0.1)
         for attempt in range(_SPAWN_TRIES):
             try:
-                self._site.spawner.spawn(self._launch(tracked))
+                self._site.spawner.spawn(launch)
             except Retry as error:
                 if control.inspect(tracked.root).phase is not control.Phase.NOT_STARTED:
                     return True

@@ -73,23 +73,9 @@ def serve(settings: Settings) -> None:
     sys.setswitchinterval(0.0005)
     deps = open_deps(settings)
     listener = _listen(settings)
-    config = uvicorn.Config(
-        App(deps),
-        loop="uvloop",
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=3,
-        server_header=False,
-        date_header=False,
-    )
     runner = Runner(deps, (schedule.LOOP, watch.LOOP, clean.LOOP))
     try:
-        _Server(config, deps, runner, listener).run(sockets=[listener])
+        _Server(App(deps), deps, runner, listener).run(sockets=[listener])
     finally:
         runner.stop()
         deps.logs.close()
@@ -99,11 +85,23 @@ def serve(settings: Settings) -> None:
 class _Server(uvicorn.Server):
     """Announces itself when it listens, and lets the long polls go before it waits for them."""
 
-    def __init__(
-        self, config: uvicorn.Config, deps: Deps, runner: Runner, listener: socket.socket
-    ) -> None:
+    def __init__(self, app: App, deps: Deps, runner: Runner, listener: socket.socket) -> None:
+        config = uvicorn.Config(
+            app,
+            loop="uvloop",
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=3,
+            server_header=False,
+            date_header=False,
+        )
         super().__init__(config)
-        self._deps, self._runner, self._listener = deps, runner, listener
+        self._app, self._deps, self._runner, self._listener = app, deps, runner, listener
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._deps.hub.attach(asyncio.get_running_loop())
@@ -116,15 +114,18 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         with contextlib.suppress(FileNotFoundError):
             (self._deps.settings.server_dir / "server.json").unlink()
+        log.info("going down, jobs go on")
         self._deps.hub.close()
         await super().shutdown(sockets)
+        self._app.close()
 
     def handle_exit(self, sig: int, frame: object) -> None:
-        # Not the base class: it would raise the signal again after an orderly end.
-        log.info("signal %s: going down, jobs go on", signal.Signals(sig).name)
+        """Only flags: a handler interrupts anything, and a lock taken here could be held there.
+
+        Not the one of the base class, which raises the signal again after an orderly end.
+        """
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
-        self._deps.hub.close()
 
 
 def open_deps(settings: Settings) -> Deps:

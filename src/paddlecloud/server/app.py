@@ -47,10 +47,15 @@ class App:
         self._patterns: dict[str, list[tuple[re.Pattern[str], Route]]] = {}
         for route in ROUTES:
             if "{" in route.path:
-                pattern = compile_path(route.path)[0]
+                # DOTALL: the name of a file may hold any letter, a line end too.
+                pattern = re.compile(compile_path(route.path)[0].pattern, re.DOTALL)
                 self._patterns.setdefault(route.method, []).append((pattern, route))
             else:
                 self._fixed[route.method, route.path] = route
+
+    def close(self) -> None:
+        """Write down what was only in memory. The event loop that served is over."""
+        self._gate.flush()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

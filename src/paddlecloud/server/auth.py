@@ -91,9 +91,10 @@ class Gate:
             raise Unauthenticated("auth_replay")
         if now >= self._flush_at:
             self._flush_at = now + WRITE_BEHIND
-            asyncio.get_running_loop().call_later(WRITE_BEHIND.total_seconds(), self._flush)
+            asyncio.get_running_loop().call_later(WRITE_BEHIND.total_seconds(), self.flush)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Hand the nonces that were spent since the last time to the database."""
         self._nonces.flush(self._deps.clock())
 
 

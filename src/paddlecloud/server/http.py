@@ -55,9 +55,8 @@ class Route:
     body: type | None = None
     query: type | None = None
     answer: type | None = None
-    """None: raw bytes."""
+    """None: not of a shape; `media` says what it is."""
     media: str = field(default="application/json")
-    """Content type of a raw answer."""
 
 
 class GoingDown(Exception):

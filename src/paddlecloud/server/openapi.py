@@ -85,7 +85,8 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
 
 
 def _content(shape: type | None, media: str) -> dict[str, Any]:
-    if shape is None:
-        kind = "application/octet-stream" if media == "application/json" else media
-        return {kind: {"schema": {"type": "string", "format": "binary"}}}
-    return {"application/json": {"schema": {"$ref": _REF.format(name=shape.__name__)}}}
+    if shape is not None:
+        return {"application/json": {"schema": {"$ref": _REF.format(name=shape.__name__)}}}
+    if media == "application/json":
+        return {media: {"schema": {"type": "object"}}}
+    return {media: {"schema": {"type": "string", "format": "binary"}}}

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -121,33 +122,32 @@ def read_settings(home: Path, path: Path | None = None) -> Settings:
 def _merge(settings: Settings, raw: Mapping[str, object], path: Path) -> Settings:
     changes: dict[str, object] = {}
     for key, value in raw.items():
-        current = getattr(settings, key, None) if key in _TOP_KEYS else None
-        if current is None:
-            raise _unknown(key, _TOP_KEYS, path)
-        if isinstance(value, Mapping):
+        if key not in _TOP_KEYS:
+            raise _unknown(key, list(_TOP_KEYS), path)
+        current = getattr(settings, key)
+        if not is_dataclass(current):
+            changes[key] = _typed(key, _TOP_KEYS[key], value, path)
+        elif isinstance(value, Mapping):
             changes[key] = _section(key, current, value, path)
         else:
-            changes[key] = _typed(key, current, value, path)
+            raise _wrong(key, value, f"a section: write [{key}] above its keys", path)
     merged = replace(settings, **changes)  # type: ignore[arg-type]
-    if not _is_loopback(merged.http.host):
-        raise ConfigError(
-            "settings_value",
-            path=str(path),
-            key="http.host",
-            value=merged.http.host,
-            want="an address of this machine alone, such as 127.0.0.1 (there is no TLS here yet)",
-        )
-    try:
-        merged.zone  # noqa: B018 - reading it checks it
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ConfigError(
-            "settings_value",
-            path=str(path),
-            key="time_zone",
-            value=merged.time_zone,
-            want="a zone name such as Asia/Shanghai",
-        ) from error
+    _check(merged, path)
     return merged
+
+
+def _check(settings: Settings, path: Path) -> None:
+    """The rules about values that a type does not say."""
+    if not _is_loopback(settings.http.host):
+        want = "an address of this machine alone, such as 127.0.0.1 (there is no TLS here yet)"
+        raise _wrong("http.host", settings.http.host, want, path)
+    if settings.http.port > 65535:
+        raise _wrong("http.port", settings.http.port, "a port, 0 to 65535", path)
+    try:
+        settings.zone  # noqa: B018 - reading it checks it
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        want = "a zone name such as Asia/Shanghai"
+        raise _wrong("time_zone", settings.time_zone, want, path) from error
 
 
 def _is_loopback(host: str) -> bool:
@@ -158,29 +158,42 @@ def _is_loopback(host: str) -> bool:
 
 
 def _section(name: str, current: object, raw: Mapping[str, object], path: Path) -> object:
-    known = [item.name for item in fields(current)]  # type: ignore[arg-type]
+    known = {item.name: str(item.type) for item in fields(current)}  # type: ignore[arg-type]
     changes: dict[str, object] = {}
     for key, value in raw.items():
         if key not in known:
             raise _unknown(f"{name}.{key}", [f"{name}.{item}" for item in known], path)
-        changes[key] = _typed(f"{name}.{key}", getattr(current, key), value, path)
+        changes[key] = _typed(f"{name}.{key}", known[key], value, path)
     return replace(current, **changes)  # type: ignore[type-var]
 
 
-def _typed(key: str, current: object, value: object, path: Path) -> object:
-    """`value` as the type of the default: durations are given in seconds, sizes in bytes."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if isinstance(current, timedelta) and number and value > 0:  # type: ignore[operator]
-        return timedelta(seconds=value)  # type: ignore[arg-type]
-    if isinstance(current, str) and isinstance(value, str):
+def _typed(key: str, kind: str, value: object, path: Path) -> object:
+    """`value` as this kind of field: durations are given in seconds, sizes in bytes."""
+    number = float(value) if isinstance(value, int | float) and value is not True else -1.0
+    kind = kind.removesuffix(" | None")
+    if kind == "str" and isinstance(value, str):
         return value
-    if isinstance(current, int | float | None) and number and value >= 0:  # type: ignore[operator]
+    if kind == "timedelta" and 0 < number <= _LONGEST:
+        return timedelta(seconds=number)
+    if kind == "float" and 0 <= number < math.inf:
+        return number
+    if kind == "int" and type(value) is int and 0 <= number <= _LARGEST:
         return value
-    want = {
-        timedelta: "a number of seconds above 0",
-        str: "a text in quotes",
-    }.get(type(current), "a number, 0 or more")
-    raise ConfigError("settings_value", path=str(path), key=key, value=str(value), want=want)
+    raise _wrong(key, value, _WANTED[kind], path)
+
+
+_LONGEST = 100 * 366 * 86400.0
+_LARGEST = 2**53
+_WANTED = {
+    "str": "a text in quotes",
+    "timedelta": "a number of seconds above 0 and below 100 years",
+    "float": "a number, 0 or more",
+    "int": "a whole number, 0 or more",
+}
+
+
+def _wrong(key: str, value: object, want: str, path: Path) -> ConfigError:
+    return ConfigError("settings_value", path=str(path), key=key, value=str(value), want=want)
 
 
 def _unknown(key: str, known: list[str], path: Path) -> ConfigError:
@@ -190,4 +203,4 @@ def _unknown(key: str, known: list[str], path: Path) -> ConfigError:
     )
 
 
-_TOP_KEYS = [item.name for item in fields(Settings) if item.name != "home"]
+_TOP_KEYS = {item.name: str(item.type) for item in fields(Settings) if item.name != "home"}

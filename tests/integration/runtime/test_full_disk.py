@@ -28,9 +28,11 @@ def small_disk(bench: Bench, tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode != 0:
         pytest.skip("only root can make a small file system")
     bench.folder = place
-    yield place
-    bench.check_nothing_is_left()
-    subprocess.run(["umount", str(place)], check=True)
+    try:
+        yield place
+        bench.check_nothing_is_left()
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def fill(place: Path) -> Path:

@@ -47,5 +47,5 @@ def api() -> dict[str, Any]:
 @cache
 def _pattern(template: str) -> re.Pattern[str]:
     """A parameter at the very end called path may hold slashes, the others not."""
-    text = re.sub(r"\{path\}$", "(.+)", template)
+    text = re.sub(r"\{path\}$", "(.*)", template)
     return re.compile(re.sub(r"\{\w+\}", "([^/]+)", text), re.DOTALL)

@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import secrets
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -142,6 +143,7 @@ class World:
     def close(self) -> None:
         self.deps.hub.close()
         self.stage.app = None
+        self.app.close()
         self.deps.db.close()
         self.deps.logs.close()
 
@@ -244,3 +246,11 @@ def _pool(name: str, backend: Scripted) -> Pool:
     gpus = any(node.total.gpu for node in backend.capacity())
     types = frozenset(JobType) if gpus else frozenset({JobType.CPU})
     return Pool(name=name, backend="scripted", private=True, job_types=types)
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Wait for another thread or process to do its part; fail when it does not."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)

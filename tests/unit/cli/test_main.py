@@ -15,6 +15,7 @@ import pytest
 
 from paddlecloud.cli import main as entry
 from paddlecloud.cli.main import main
+from paddlecloud.cli.system import doctor
 from tests.unit.client.fake_server import (
     AK,
     SK,
@@ -338,6 +339,10 @@ def test_help_and_version_need_nothing(capsys: Captured) -> None:
     for words in (["--help"], ["help"], ["query_job", "--help"], ["help", "server", "stop"]):
         assert main(words) == 0
         assert "usage: paddlecloud" in capsys.readouterr().out
+    for words in (["server", "--help"], ["server", "-h"], ["help", "server"]):
+        assert main(words) == 0
+        text = capsys.readouterr().out
+        assert "server status" in text and "submit_job" not in text
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("paddlecloud ")
     assert main(["version", "--json"]) == 0
@@ -422,6 +427,25 @@ def test_doctor_names_the_first_broken_link(server: FakeServer, capsys: Captured
     assert main(["doctor", "--json"]) == 1
     answer = json.loads(capsys.readouterr().out)
     assert (answer["ok"], answer["broken"]) == (False, "store")
+
+
+def test_doctor_gives_a_new_server_time_to_hear_from_its_agent(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    server.routes["GET /api/v1/whoami"] = [
+        ok({"user_id": "me", "ak": AK, "time": "2020-01-01T00:00:00Z"})
+    ]
+    silent = {"checks": [{"name": "agent", "ok": False, "detail": "none was ever seen"}]}
+    heard = {"checks": [{"name": "agent", "ok": True, "detail": "local"}]}
+    submits(server, {**VIEW, "job_status": "success", "version": 4})
+    server.routes[f"GET {JOB}/logs"] = [Answer(b"ok\n")]
+    server.routes["GET /api/v1/doctor"] = [ok(silent), ok(heard)]
+    assert main(["doctor", "--json"]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(doctor, "AGENT_SECONDS", 0.0)
+    server.routes["GET /api/v1/doctor"] = [ok(silent)]
+    assert main(["doctor", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["broken"] == "agent"
 
 
 def test_doctor_finds_wrong_keys(

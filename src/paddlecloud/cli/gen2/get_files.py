@@ -30,7 +30,8 @@ def run(args: Args, context: Context) -> int:
     elif not args["download"]:
         for row in rows:
             context.out.line(f"{row['path']}\t{row['size']}\t{row['time']}")
-    return 0
+    # A script that goes on with the download directory would find none.
+    return 1 if args["download"] and not rows else 0
 
 
 def _download(args: Args, context: Context, job_id: str, rows: list[dict[str, Any]]) -> None:

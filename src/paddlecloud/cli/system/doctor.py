@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import tempfile
 from datetime import datetime
-from time import perf_counter, time
+from time import monotonic, perf_counter, sleep, time
 
 from paddlecloud.cli.options import Command
+from paddlecloud.cli.texts import TEXTS
 from paddlecloud.model.errors import PaddleCloudError
 
 TYPE_CHECKING = False
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Seconds that the tiny job may take.
 JOB_SECONDS = 60.0
+#: Seconds that an agent may take to be heard of.
+AGENT_SECONDS = 10.0
 #: A clock may be off by this many seconds before it is worth a word.
 CLOCK_SECONDS = 60.0
 
@@ -65,7 +68,7 @@ def _links(context: Context) -> Iterator[Link]:
     yield "configuration", lambda: _configuration(context)
     yield "server", lambda: context.client.transport.endpoint.url
     yield "signature", lambda: _signature(context)
-    for check in context.client.doctor():
+    for check in _server_checks(context):
         yield str(check["name"]), lambda check=check: _reported(check)  # type: ignore[misc]
     yield "job", lambda: _tiny_job(context)
 
@@ -81,6 +84,17 @@ def _signature(context: Context) -> str:
     if seconds < CLOCK_SECONDS:
         return who
     return f"{who}; {context.out.text('clock_off', seconds=round(seconds))}"
+
+
+def _server_checks(context: Context) -> list[dict[str, object]]:
+    """What the server says; one that has just started has to hear from its agent first."""
+    until = monotonic() + AGENT_SECONDS
+    while True:
+        checks = context.client.doctor()
+        broken = {check["name"] for check in checks if not check["ok"]}
+        if broken != {"agent"} or monotonic() > until:
+            return checks
+        sleep(0.1)
 
 
 def _reported(check: dict[str, object]) -> str:
@@ -113,8 +127,8 @@ def _print(context: Context, name: str, ok: bool, detail: str, spent: float) -> 
 
 
 def _title(context: Context, name: str) -> str:
-    known = ("configuration", "server", "signature", "job")
-    return context.out.text("link_" + name) if name in known else name
+    """A newer server may name links that this program has no word for."""
+    return context.out.text("link_" + name) if "link_" + name in TEXTS else name
 
 
 COMMANDS = (

@@ -217,3 +217,19 @@ def test_a_disk_without_a_single_byte_left(small_disk: Path, tmp_path: Path) -> 
         assert world.ended(replica)["exit_code"] == 0
     finally:
         world.close()
+
+
+def test_the_cache_of_fetched_files_is_bounded(idle_world: World) -> None:
+    old = idle_world.directory / "cache" / "blobs" / "00" / ("0" * 64)
+    old.parent.mkdir(parents=True)
+    old.write_bytes(b"x" * 5000)
+    os.utime(old, (1, 1))
+    idle_world.configure(cache_bytes=2000)
+    idle_world.start_agent()
+    snapshot = idle_world.server.files({"new": b"y" * 1500})
+    idle_world.ended(idle_world.run("true", snapshot=snapshot))
+    eventually(lambda: not old.exists())
+    kept = [
+        path for path in (idle_world.directory / "cache" / "blobs").rglob("*") if path.is_file()
+    ]
+    assert [path.stat().st_size for path in kept] == [1500]

@@ -192,7 +192,7 @@ def test_sigterm_ends_the_agent_and_not_the_job(world: World) -> None:
     assert world.running(replica) == pid
     (world.root(replica) / "output" / "go").touch()
     assert world.ended(replica)["exit_code"] == 3
-    assert [note["pid"] for note in world.stored(replica).started] == [pid, pid]
+    assert {note["pid"] for note in world.stored(replica).started} == {pid}
 
 
 def test_another_version_is_let_in(world: World) -> None:

@@ -1,0 +1,118 @@
+"""A private home with real processes in it: how tests run commands there, find, kill and await.
+
+A process belongs to a home when the home's path is in its command line or its environment: that
+holds for the server, the agent, its zygote, the monitors and every process of a job.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from paddlecloud.client import embedded
+
+WAIT = 30.0
+"""Seconds in which anything of these tests happens many times over, on a busy machine too."""
+KINDS = ("server", "agent", "zygote", "monitor", "job")
+
+
+class Home:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.environ = {**os.environ, "PADDLECLOUD_HOME": str(path)}
+
+    def start(self, *words: str, **how: Any) -> subprocess.Popen[str]:
+        """A command of the command line, under way; its output is read by the caller."""
+        program = [sys.executable, "-m", "paddlecloud", *words]
+        return subprocess.Popen(
+            program,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environ,
+            **how,
+        )
+
+    def run(self, *words: str, timeout: float = 2 * WAIT) -> subprocess.CompletedProcess[str]:
+        """A command of the command line, to its end."""
+        process = self.start(*words)
+        try:
+            out, told = process.communicate(timeout=timeout)
+        finally:
+            process.kill()
+            process.wait()
+        return subprocess.CompletedProcess(words, process.returncode, out, told)
+
+    def processes(self) -> dict[int, str]:
+        """What runs for this home: pid and one of `KINDS`; commands of the person are left out."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                kind = self._kind(entry)
+                if kind is not None:
+                    found[int(entry.name)] = kind
+        return found
+
+    def of_kind(self, *kinds: str) -> list[int]:
+        return [pid for pid, kind in self.processes().items() if kind in kinds]
+
+    def kill(self, *kinds: str) -> list[int]:
+        """SIGKILL to all of these kinds at once; whom it reached."""
+        found = self.of_kind(*kinds)
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        return found
+
+    def kill_and_await(self, *kinds: str) -> None:
+        killed = self.kill(*kinds)
+        assert killed, f"no {kinds} to kill"
+        until(lambda: not set(killed) & set(self.processes()), f"the end of {kinds}")
+
+    def clear(self) -> None:
+        """End everything; the server first, or it would start another agent."""
+        for kinds in (("server",), ("agent", "zygote"), ("monitor", "job")):
+            deadline = time.monotonic() + WAIT
+            while self.kill(*kinds):
+                assert time.monotonic() < deadline, f"{kinds} cannot be killed"
+                time.sleep(0.01)
+        embedded.stop(str(self.path))  # it also buries a server that this very process started
+
+    def _kind(self, entry: Path) -> str | None:
+        try:
+            command = (entry / "cmdline").read_bytes()
+            name = (entry / "comm").read_text().strip()
+            environ = (entry / "environ").read_bytes()
+        except OSError:
+            return None
+        here = os.fsencode(self.path)
+        if not command or not (here in command or here in environ):
+            return None
+        named = {"pc-zygote": "zygote", "pc-monitor": "monitor"}.get(name)
+        if named is not None:
+            return named
+        for module, kind in ((b"paddlecloud.server", "server"), (b"paddlecloud.runtime", "agent")):
+            if module in command:
+                return kind
+        return "job" if b"PADDLECLOUD_REPLICA=" in environ else None
+
+
+def until(condition: Callable[[], object], what: str, seconds: float = WAIT) -> None:
+    """Wait for something that real processes do; a test that hangs says what it hangs on."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
+        time.sleep(0.01)
+
+
+def job_id_of(output: str) -> str:
+    """The id in the first line of what submit_job printed."""
+    return output.partition("\n")[0].removeprefix("job_id: ")

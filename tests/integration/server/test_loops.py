@@ -1,0 +1,315 @@
+"""Scheduling, watching and cleaning through the loops, by a clock that the test moves."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from paddlecloud.db import coordination
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.loops import clean, schedule
+from paddlecloud.server.loops.runner import Loop, Runner
+from paddlecloud.server.loops.watch import Watch
+from paddlecloud.server.services import retention
+from tests.integration.server.conftest import MakeWorld
+from tests.integration.server.world import World, eventually
+
+TWO_POOLS = {
+    "near": {"node": "node", "cpu": "1"},
+    "far": {"node": "far", "cpu": "1"},
+}
+
+
+def test_the_second_job_waits_its_turn_and_says_why(world: World) -> None:
+    _first, order = world.placed()
+    second, third = world.submit(), world.submit(priority=1)
+    world.plan()
+    view = world.look(second)
+    assert (view["job_status"], view["queue_position"]) == ("queue", 1)
+    assert world.look(third)["queue_position"] == 0
+    assert view["queue_reason"] == (
+        "it asks for 1 x (1 CPU), and pool local has at most 0 CPU free on one of its 1 machines"
+    )
+    zh = world.user.call("GET", f"/api/v1/jobs/{second}", headers={"accept-language": "zh"}).json()
+    assert zh["queue_reason"].startswith("任务需要 1 份（1 CPU），而资源池 local")
+    world.agent.run(order)
+    world.plan()
+    assert [o["job"] for o in world.agent.poll() if o["want"] == "run"] == [third]
+
+
+def test_a_reason_is_given_at_every_moment_of_waiting(world: World) -> None:
+    reasons: list[str] = []
+    blocker, order = world.placed()
+    job_id = world.submit(max_retries=1)
+
+    def note(state: str) -> None:
+        view = world.look(job_id)
+        assert view["job_status"] == state
+        reasons.append(view["queue_reason"])
+
+    note("schedule")
+    world.plan()
+    note("queue")
+    world.agent.run(order)
+    world.plan()
+    note("schedule")
+    own = world.agent.order(job_id)
+    world.agent.exit(own, 5)
+    note("schedule")
+    assert len(set(reasons)) == 4
+    assert "" not in reasons
+    assert world.state(blocker) == "success"
+
+
+def test_nobody_waits_longer_than_the_schedule_timeout(world: World) -> None:
+    world.placed()
+    job_id = world.submit()
+    world.plan()
+    world.clock.move(hours=23, minutes=59)
+    world.plan()
+    assert world.state(job_id) == "queue"
+    world.clock.move(minutes=2)
+    world.plan()
+    view = world.look(job_id)
+    assert view["job_status"] == "schedule timeout"
+    assert "24:00:00" in view["error_msg"]
+
+
+def test_a_pool_that_refuses_is_passed_over(make_world: MakeWorld) -> None:
+    world = make_world(
+        pools={"near": TWO_POOLS["near"] | {"start": "refuse"}, "far": TWO_POOLS["far"]}
+    )
+    far = world.agent_of("far-0")
+    job_id = world.submit()
+    world.plan()
+    view = world.look(job_id)
+    assert (view["job_status"], view["pool"]) == ("schedule", "")
+    assert view["queue_reason"] == "pool near refused the job; another place is being looked for"
+    world.plan()
+    assert far.order(job_id)["attempt"] == 2
+    assert world.look(job_id)["pool"] == "far"
+    events = [row["event"] for row in world.user.get(f"/api/v1/jobs/{job_id}/history")["history"]]
+    assert events == ["accepted", "pool refused"]
+
+
+def test_a_refusal_gives_the_room_back(make_world: MakeWorld) -> None:
+    world = make_world(pools={"near": TWO_POOLS["near"] | {"start": "refuse"}})
+    refused = world.submit()
+    world.plan()
+    world.backends["near"].settings["start"] = "ok"
+    world.user.post(f"/api/v1/jobs/{refused}/kill")
+    job_id = world.submit()
+    world.plan()
+    assert world.look(job_id)["pool"] == "near"
+
+
+def test_a_pool_that_refuses_everything_does_not_keep_the_planner_busy(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(pools={"near": TWO_POOLS["near"] | {"start": "refuse"}})
+    world.submit()
+    world.plan()
+    assert world.count("attempts") == 1
+
+
+def test_a_start_that_was_put_off_is_made_up_for(make_world: MakeWorld) -> None:
+    world = make_world(pools={"near": TWO_POOLS["near"] | {"start": "later"}})
+    backend = world.backends["near"]
+    job_id = world.submit()
+    world.plan()
+    assert (world.state(job_id), backend.started) == ("schedule", {})
+    watch = Watch()
+    watch.tick(world.deps, world.clock())
+    assert backend.started == {}
+    backend.settings["start"] = "ok"
+    watch.tick(world.deps, world.clock())
+    assert backend.started == {f"{job_id}.1": 1}
+    assert world.count("attempts") == 1
+
+
+def test_a_start_that_was_cut_short_is_repeated(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server dies between saving the place and asking the backend."""
+    job_id = world.submit()
+
+    def die(_attempt: object) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.backends["local"], "start", die)
+        with pytest.raises(KeyboardInterrupt):
+            world.plan()
+    assert world.backends["local"].started == {}
+    Watch().tick(world.deps, world.clock())
+    assert world.backends["local"].started == {f"{job_id}.1": 1}
+    assert world.agent.order(job_id)["attempt"] == 1
+
+
+def test_agents_that_vanished_are_asked_for_again(world: World) -> None:
+    job_id, order = world.placed()
+    world.agent.start(order)
+    world.backends["local"].started.clear()
+    Watch().tick(world.deps, world.clock())
+    assert world.backends["local"].started == {f"{job_id}.1": 1}
+    assert world.state(job_id) == "running"
+
+
+def test_an_end_that_was_taken_in_but_not_drawn_is_drawn_by_the_watch(world: World) -> None:
+    job_id, _ = world.placed()
+    note = '{"cause":"exit","exit_code":0,"started_at":"2026-01-01T00:00:00Z"}'
+    world.deps.db.write(
+        lambda tx: tx.execute("update replicas set state = 'exited', exit_record = ?", (note,))
+    )
+    Watch().tick(world.deps, world.clock())
+    assert world.state(job_id) == "success"
+
+
+def small_retention(world_settings: Any) -> Any:
+    keep = retention_settings(world_settings)
+    return replace(world_settings, retention=keep)
+
+
+def retention_settings(settings: Any) -> Any:
+    return replace(
+        settings.retention, finished_jobs=timedelta(days=2), unused_files=timedelta(days=1)
+    )
+
+
+def test_only_what_is_old_is_deleted(make_world: MakeWorld) -> None:
+    world = make_world(change=small_retention)
+    old_files, kept_files = world.snapshot({"a": b"old"}), world.snapshot({"a": b"kept"})
+    old, order = world.placed(snapshot=old_files)
+    world.agent.upload(order, "model", b"12345")
+    world.agent.run(order, b"log\n")
+    world.clock.move(days=1, hours=12)
+    young, order = world.placed(snapshot=kept_files)
+    world.agent.run(order, b"log\n")
+    waiting = world.submit(snapshot=kept_files)
+    assert retention.collect(world.deps).jobs == 0
+    world.clock.move(days=1)
+    answer = world.user.post("/api/v1/admin/gc")
+    assert answer["jobs"] == 1
+    assert answer["bytes"] >= 9
+    assert world.user.call("GET", f"/api/v1/jobs/{old}").status == 404
+    assert list(world.deps.store.list(f"users/someone/output/{old}/")) == []
+    assert world.log(young) == b"log\n"
+    assert world.state(waiting) == "schedule"
+    entries = world.user.get(f"/api/v1/jobs/{waiting}/files", prefix="/")["files"]
+    assert [row["path"] for row in entries][-1] == "a"
+    assert world.raw(f"/api/v1/jobs/{waiting}/files/a").body == b"kept"
+
+
+def test_unused_files_go_after_their_time_and_shared_contents_stay(make_world: MakeWorld) -> None:
+    world = make_world(change=small_retention)
+    unused = world.snapshot({"a": b"shared", "b": b"alone"})
+    world.clock.move(days=3)
+    used = world.snapshot({"a": b"shared"})
+    job_id = world.submit(snapshot=used)
+    world.clock.move(hours=1)
+    clean.tick(world.deps, world.clock())
+    rows = world.deps.db.read(lambda tx: tx.all("select id from snapshots"))
+    assert unused not in {row[0] for row in rows}
+    assert world.raw(f"/api/v1/jobs/{job_id}/files/a").body == b"shared"
+    sizes = sorted(stat.size for stat in world.deps.store.list("users/someone/blobs/"))
+    assert 5 not in sizes, "the content that nobody names is gone"
+
+
+def test_a_live_job_keeps_everything_however_old_it_is(make_world: MakeWorld) -> None:
+    world = make_world(change=small_retention)
+    job_id, order = world.placed()
+    world.agent.start(order)
+    world.agent.log(order, 0, b"log\n")
+    waiting = world.submit()
+    world.clock.move(days=400)
+    assert retention.collect(world.deps).jobs == 0
+    assert world.log(job_id) == b"log\n"
+    for job in (job_id, waiting):
+        assert world.raw(f"/api/v1/jobs/{job}/files/run.sh").body == b"echo hi\n"
+
+
+def test_spent_nonces_are_forgotten_when_their_signatures_are_worthless(world: World) -> None:
+    world.look(world.submit())
+    world.app.close()
+    eventually(lambda: world.count("nonces") > 0)
+    world.clock.move(hours=1)
+    retention.collect(world.deps)
+    assert world.count("nonces") == 0
+
+
+def test_the_runner_is_woken_by_a_submit(world: World) -> None:
+    quiet = replace(schedule.LOOP, every=timedelta(hours=1))
+    runner = Runner(world.deps, (quiet,))
+    runner.start()
+    try:
+        job_id = world.submit()
+        eventually(lambda: world.look(job_id)["pool"] == "local")
+    finally:
+        runner.stop()
+
+
+def test_a_tick_that_fails_does_not_end_its_loop(world: World) -> None:
+    calls: list[datetime] = []
+    done = threading.Event()
+
+    def tick(_deps: Deps, now: datetime) -> None:
+        calls.append(now)
+        if len(calls) == 1:
+            raise RuntimeError("once")
+        done.set()
+
+    runner = Runner(world.deps, (Loop(name="test", tick=tick, every=timedelta(milliseconds=1)),))
+    runner.start()
+    try:
+        assert done.wait(20)
+    finally:
+        runner.stop()
+
+
+def test_a_loop_that_another_server_runs_is_left_alone(world: World) -> None:
+    calls: list[datetime] = []
+    ttl = timedelta(hours=1)
+    world.deps.db.write(
+        lambda tx: coordination.take_lease(tx, "loop-test", "other", world.clock(), ttl)
+    )
+    loop = Loop(name="test", tick=lambda _, now: calls.append(now), every=timedelta(seconds=60))
+    runner = Runner(world.deps, (loop,))
+    runner.start()
+    bell = world.deps.hub.bell("test")
+    for _ in range(3):
+        bell.set()
+        eventually(lambda: not bell.is_set())
+    assert calls == []
+    world.clock.move(hours=2)
+    bell.set()
+    eventually(lambda: len(calls) == 1)
+    runner.stop()
+
+
+def test_every_link_is_looked_at_by_the_doctor(world: World) -> None:
+    checks = {c["name"]: c for c in world.user.get("/api/v1/doctor")["checks"]}
+    assert (checks["database"]["ok"], checks["store"]["ok"]) == (True, True)
+    assert (checks["agent"]["ok"], "none was ever seen" in checks["agent"]["detail"]) == (
+        False,
+        True,
+    )
+    world.agent.poll()
+    assert all(check["ok"] for check in world.user.get("/api/v1/doctor")["checks"])
+    world.clock.move(minutes=2)
+    agent = world.user.get("/api/v1/doctor")["checks"][2]
+    assert (agent["ok"], "node-0" in agent["detail"]) == (False, True)
+
+
+def test_metrics_count_requests_and_jobs(world: World) -> None:
+    world.submit()
+    world.agent.poll()
+    text = world.raw("/metrics").body.decode()
+    assert 'paddlecloud_jobs{state="schedule"} 1' in text
+    assert 'paddlecloud_agent_silent_seconds{agent="node-0"} 0' in text
+    line = 'paddlecloud_requests_total{method="POST",route="/api/v1/jobs",status="200"} 1'
+    assert line in text
+    assert text.count("# TYPE paddlecloud_jobs gauge") == 1
