@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all check format bench lock clean
+.PHONY: help install demo test test-all check format docs bench lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ check: install ## everything a machine can say about the code without running it
 format: install ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: install ## write the generated pages of docs/reference anew
+	$(BIN)/python scripts/gen_reference.py
 
 bench: install ## measure speed and memory, print the table
 	$(BIN)/python -m bench $(ARGS)

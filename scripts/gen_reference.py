@@ -1,4 +1,4 @@
-"""Writes the parts of docs/reference that the code itself knows: commands, errors, settings, routes.
+"""Writes what the code itself knows of docs/reference: commands, errors, settings, routes.
 
 Whole pages (commands, errors) and marked blocks inside pages that people wrote (settings, routes).
 Everything comes from the tables that the program works with, so a page cannot lag behind; a test
@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -72,17 +72,20 @@ def error_page() -> str:
         for code, (english, chinese) in sorted(TEXTS.items())
         if not code.startswith("help_")
     ]
-    return "\n\n".join(
-        [
-            "# Errors and other sentences",
-            MARK,
-            _ERROR_INTRO,
-            "## Classes",
-            _table(("class", "HTTP", "exit code", "below"), _class_rows(PaddleCloudError)),
-            "## Sentences",
-            _table(("code", "class or place", "English", "中文"), rows),
-        ]
-    ) + "\n"
+    return (
+        "\n\n".join(
+            [
+                "# Errors and other sentences",
+                MARK,
+                _ERROR_INTRO,
+                "## Classes",
+                _table(("class", "HTTP", "exit code", "below"), _class_rows(PaddleCloudError)),
+                "## Sentences",
+                _table(("code", "class or place", "English", "中文"), rows),
+            ]
+        )
+        + "\n"
+    )
 
 
 def setting_tables() -> str:
@@ -164,21 +167,21 @@ def _raised_as(code: str, raised: dict[str, set[str]]) -> str:
 
 
 def _class_rows(kind: type[PaddleCloudError], below: str = "") -> list[tuple[str, ...]]:
-    rows = [(f"`{kind.__name__}`", str(kind.status), str(kind.exit_code), below)]
+    rows: list[tuple[str, ...]] = [
+        (f"`{kind.__name__}`", str(kind.status), str(kind.exit_code), below)
+    ]
     for child in kind.__subclasses__():
         rows += _class_rows(child, f"`{kind.__name__}`")
     return rows
 
 
 def _section(item: Field[object]) -> type | None:
-    made = item.default_factory
+    made: object = item.default_factory
     return made if isinstance(made, type) and is_dataclass(made) else None
 
 
 def _setting_table(kind: str, items: list[Field[object]], notes: dict[tuple[str, str], str]) -> str:
-    rows = [
-        (f"`{item.name}`", _default(item), notes.get((kind, item.name), "")) for item in items
-    ]
+    rows = [(f"`{item.name}`", _default(item), notes.get((kind, item.name), "")) for item in items]
     return _table(("key", "default", "meaning"), rows)
 
 
@@ -190,8 +193,9 @@ def _default(item: Field[object]) -> str:
         return f"`{int(value.total_seconds())}` ({_duration(value)})"
     if isinstance(value, str):
         return f'`"{value}"`'
-    large = isinstance(value, int) and value >= settings.MIB
-    return f"`{value}` ({value // settings.MIB} MiB)" if large else f"`{value}`"  # type: ignore[operator]
+    if isinstance(value, int) and value >= settings.MIB:
+        return f"`{value}` ({value // settings.MIB} MiB)"
+    return f"`{value}`"
 
 
 def _duration(value: timedelta) -> str:
@@ -224,7 +228,7 @@ def _route_row(route: Route) -> tuple[str, ...]:
     return (route.method, f"`{path}`", route.summary, query, body, answer)
 
 
-def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [header, tuple("---" for _ in header), *rows]
     return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
 

@@ -186,8 +186,8 @@ class Session:
         """Every variable and the directory are kept for the next block; a failure ends a block."""
         return (
             f". '{self._state}'\n"
-            f'cd "$(cat \'{self._place}\')"\n'
-            f"trap 'code=$?; export -p >\"{self._state}\"; pwd >\"{self._place}\"; exit $code' EXIT\n"
+            f"cd \"$(cat '{self._place}')\"\n"
+            f'trap \'code=$?; export -p >"{self._state}"; pwd >"{self._place}"; exit $code\' EXIT\n'
             f"set -ea\n{script}\n"
         )
 

@@ -33,9 +33,7 @@ def broken(page: Path) -> list[str]:
         if re.match(r"[a-z]+:", link):
             continue
         path = (page.parent / target).resolve() if target else page
-        if not path.is_file():
-            found.append(link)
-        elif anchor and anchor not in anchors(path.read_text(encoding="utf-8")):
+        if not path.is_file() or (anchor and anchor not in anchors(path.read_text("utf-8"))):
             found.append(link)
     return found
 
@@ -67,6 +65,8 @@ def test_both_languages_have_the_same_blocks() -> None:
             ]
             for suffix in ("", ".zh")
         )
-        commands = [[line.partition("#")[0].partition("||")[0].strip() for line in lines]
-                    for lines in (english, chinese)]
+        commands = [
+            [line.partition("#")[0].partition("||")[0].strip() for line in lines]
+            for lines in (english, chinese)
+        ]
         assert commands[0] == commands[1]

@@ -20,7 +20,6 @@ NOT_RUN = {
     "make demo": "tests/integration runs it; it installs the whole project",
     "make test": "it would run itself",
     "make install": "it makes the environment that these tests run in",
-    "sh scripts/install.sh": "tests/integration runs it; it installs the whole project",
     "paddlecloud server logs -f": "it goes on until it is interrupted",
 }
 

@@ -19,6 +19,7 @@ from tests.docs.pages import DOCS, Session
 from tests.unit.model.builders import a_job, a_replica, a_spec, an_attempt
 
 REFERENCE = DOCS / "reference"
+GENERATED = gen_reference.pages()
 
 
 def page(name: str) -> str:
@@ -42,10 +43,9 @@ def names(cells: list[str]) -> set[str]:
     return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
 
 
-@pytest.mark.parametrize("path", gen_reference.pages(), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.name)
 def test_a_generated_page_is_up_to_date(path: Path) -> None:
-    want = gen_reference.pages()[path]
-    assert path.read_text(encoding="utf-8") == want, "run `make docs`"
+    assert path.read_text(encoding="utf-8") == GENERATED[path], "run `make docs`"
 
 
 def test_a_page_that_would_change_is_told(
@@ -71,9 +71,7 @@ def gangs() -> Iterator[dict[str, str]]:
     ):
         job = a_job(spec=spec)
         env = environment(job, an_attempt(*replicas), replicas[-1], inherit=True)
-        yield with_paths(
-            env, work="w", output="o", log="l", mount="m", temporary="t", home="h"
-        )
+        yield with_paths(env, work="w", output="o", log="l", mount="m", temporary="t", home="h")
 
 
 def test_the_table_of_variables_is_complete() -> None:

@@ -47,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(words: list[str], out: Output, environ: Mapping[str, str]) -> int:
     """Run the command that the words name."""
+    out.json = "--json" in words  # so that even words nobody understands are answered as asked
     words = _common_first(words)
     if not words or words[0] in ("--help", "-h", "help"):
         return _help(words, out)

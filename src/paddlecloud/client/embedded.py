@@ -7,7 +7,7 @@ usual case is reading two small files; everything else is imported when it is ne
 What the server does is its own business: it is started as a process, never imported.
 """
 # Every command comes through here, and importing pathlib costs 8 ms.
-# ruff: noqa: PTH103, PTH115, PTH118, PTH123, PTH208
+# ruff: noqa: PTH103, PTH115, PTH116, PTH118, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Seconds until a started server has to answer; it needs less than one.
 START_DEADLINE = 15.0
+#: A server that was killed while it started is started again, so many times in all.
+START_TRIES = 3
 #: Seconds that a server gets to end after SIGTERM.
 STOP_DEADLINE = 10.0
 #: A healthy server on loopback answers within milliseconds.
@@ -74,6 +76,7 @@ def ensure(home: str, environ: Mapping[str, str], note: Note | None = None) -> E
     _reap()
     folder = _folder(home)
     with _Held(os.path.join(folder, "start.lock")):
+        gone = read_info(home).get("boot", "")
         if is_alive(home):
             old = _outdated(home)
             found = _wait_for(home, None) if old is None else None
@@ -83,11 +86,7 @@ def ensure(home: str, environ: Mapping[str, str], note: Note | None = None) -> E
                 _tell(note, "server_replaced", old=old, new=__version__)
                 stop(home)
         _tell(note, "server_starting")
-        process = _spawn(home, environ)
-        found = _wait_for(home, process)
-        if found is None:
-            raise _died(home, process.wait())
-        return found
+        return _start(home, environ)
 
 
 def is_alive(home: str) -> bool:
@@ -223,6 +222,20 @@ def _fcntl() -> Any:
     return fcntl
 
 
+def _start(home: str, environ: Mapping[str, str]) -> Endpoint:
+    """Start a server. One that a signal ended said nothing about itself: it is started again."""
+    said_before = _size(log_path(home))
+    for _ in range(START_TRIES):
+        process = _spawn(home, environ)
+        found = _wait_for(home, process)
+        if found is not None:
+            return found
+        code = process.wait()
+        if code >= 0:
+            break
+    raise _died(home, code, said_before)
+
+
 def _outdated(home: str) -> str | None:
     """The version of the running server if it is older than this program."""
     info = read_info(home)
@@ -298,21 +311,29 @@ def _ready(home: str) -> Endpoint | None:
     return Endpoint(info["url"], keys["ak"], keys["sk"], info["boot"])
 
 
-def _died(home: str, code: int) -> Refused:
+def _died(home: str, code: int, said_before: int) -> Refused:
     """Why it ended, by the last thing it said; trying again would hear the same."""
-    last = "".join(last_lines(log_path(home), 1)).strip()
+    last = "".join(last_lines(log_path(home), 1, said_before)).strip()
     return Refused("server_died", code=code, last=last, log=log_path(home))
 
 
-def last_lines(path: str, count: int) -> list[str]:
-    """The last lines of a text file that have something in them."""
+def last_lines(path: str, count: int, begin: int = 0) -> list[str]:
+    """The last lines of a text file, from byte `begin` on, that have something in them."""
     try:
         with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 64 * 1024))
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(begin if begin <= size else 0, size - 64 * 1024))
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return []
     return [line for line in text.splitlines() if line.strip()][-count:]
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 def _holds_lock(info: Mapping[str, Any], home: str) -> bool:

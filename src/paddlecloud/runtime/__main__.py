@@ -27,6 +27,8 @@ def main(arguments: list[str]) -> int:
         return 2
     with suppress(OSError):
         os.setsid()
+    # Whoever started us may keep its own files private; a job's are made as in a login shell.
+    os.umask(0o022)
     spawner = Spawner.start()
 
     from paddlecloud.runtime.agent import run  # noqa: PLC0415 - the zygote must not hold all this

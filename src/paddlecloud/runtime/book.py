@@ -50,6 +50,7 @@ class Tracked:
         self.fence = fence
         self.root = root
         self.run = run
+        """What the order says of the run; empty once it is written down."""
         self.lock = threading.Lock()
         self.stage = Stage.ORDERED
         self.queued = False

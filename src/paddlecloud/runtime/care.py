@@ -94,7 +94,7 @@ class Care:
 
     def _fill_in(self, tracked: Tracked, order: dict[str, Any]) -> None:
         tracked.fence = max(tracked.fence, int(order["fence"]))
-        if order.get("run") and not tracked.run:
+        if order.get("run") and tracked.stage is Stage.ORDERED and not tracked.run:
             tracked.run = {**order["run"], "grace": order["grace"]}
 
     def _adopt(self, tracked: Tracked) -> None:

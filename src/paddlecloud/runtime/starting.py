@@ -160,6 +160,7 @@ class Starters:
             tracked.launched_at = time.monotonic()
             tracked.stage = Stage.LAUNCHED
             wish = tracked.stop
+        tracked.run = {}
         took = (tracked.launched_at - tracked.ordered_at) * 1000
         self._site.journal.info(f"launched {took:.1f} ms after its order", tracked.id)
         if wish is not None and wish is not known:

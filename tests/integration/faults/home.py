@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from paddlecloud.client import embedded
 
 WAIT = 30.0
 """Seconds in which anything of these tests happens many times over, on a busy machine too."""
-KINDS = ("server", "agent", "zygote", "monitor", "job")
 
 
 class Home:
@@ -50,7 +50,7 @@ class Home:
         return subprocess.CompletedProcess(words, process.returncode, out, told)
 
     def processes(self) -> dict[int, str]:
-        """What runs for this home: pid and one of `KINDS`; commands of the person are left out."""
+        """What runs for this home: pid and what it is. Commands of the person are left out."""
         found = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -62,20 +62,18 @@ class Home:
     def of_kind(self, *kinds: str) -> list[int]:
         return [pid for pid, kind in self.processes().items() if kind in kinds]
 
-    def kill(self, *kinds: str) -> list[int]:
-        """SIGKILL to all of these kinds at once; whom it reached."""
-        found = self.of_kind(*kinds)
+    def kill(self, *kinds: str) -> dict[int, str]:
+        """SIGKILL to all of these kinds at once; whom it was sent to."""
+        found = {pid: kind for pid, kind in self.processes().items() if kind in kinds}
         for pid in found:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         return found
 
     def kill_and_await(self, *kinds: str) -> None:
         killed = self.kill(*kinds)
         assert killed, f"no {kinds} to kill"
-        until(lambda: not set(killed) & set(self.processes()), f"the end of {kinds}")
+        until(lambda: not killed.keys() & self.processes().keys(), f"the end of {kinds}")
 
     def clear(self) -> None:
         """End everything; the server first, or it would start another agent."""

@@ -74,7 +74,9 @@ def test_a_start_on_a_full_disk_fails_in_words_once_there_is_space(
     (root / record.LOCK).touch()
     filler = fill(small_disk)
     bench.spawner.spawn(launch)
-    eventually(lambda: inspect(root).phase is Phase.RUNNING)
+    # It has given the start up and is now trying to say so.
+    eventually(lambda: (root / "exit.json.reserved").exists())
+    assert inspect(root).phase is Phase.RUNNING
     filler.unlink()
     end = ended(root)
     assert (end["cause"], end["start_errno"]) == ("start_failed", errno.ENOSPC)

@@ -32,7 +32,8 @@ def test_the_second_job_waits_its_turn_and_says_why(world: World) -> None:
     assert (view["job_status"], view["queue_position"]) == ("queue", 1)
     assert world.look(third)["queue_position"] == 0
     assert view["queue_reason"] == (
-        "it asks for 1 x (1 CPU), and pool local has at most 0 CPU free on one of its 1 machines"
+        "it asks for 1 x (1 CPU), and pool local has at most 0 CPU, 8 GiB free on one "
+        "of its 1 machines"
     )
     zh = world.user.call("GET", f"/api/v1/jobs/{second}", headers={"accept-language": "zh"}).json()
     assert zh["queue_reason"].startswith("任务需要 1 份（1 CPU），而资源池 local")

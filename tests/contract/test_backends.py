@@ -1,0 +1,193 @@
+"""Every backend keeps the promises of `backends/base.py`, found by walking the package.
+
+A new backend joins by its file; only how to make one for a test has to be added to `MAKERS`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pkgutil
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import paddlecloud.backends
+from paddlecloud.backends.base import Backend, Presence, create
+from paddlecloud.backends.local import Local
+from paddlecloud.backends.scripted import Scripted
+from paddlecloud.model.errors import ConfigError, Refused, Retry
+from paddlecloud.testing import an_attempt
+from tests.integration.server.process import agents_of, end_agents
+from tests.integration.server.world import eventually
+
+KINDS = [found.name for found in pkgutil.iter_modules(paddlecloud.backends.__path__)]
+AT_ONCE = 2.0
+"""Seconds; no promise of "never waits" may take a network's patience."""
+
+
+@contextmanager
+def scripted(_tmp: Path) -> Iterator[Callable[[], Backend]]:
+    one = create("scripted", {"cpu": "2"})
+    yield lambda: one
+
+
+@contextmanager
+def local(tmp: Path) -> Iterator[Callable[[], Backend]]:
+    """With a real agent, whose server never comes."""
+    config = tmp / "agent" / "agent.json"
+    config.parent.mkdir()
+    endpoint = str(tmp / "server.json")
+    keys = {"agent_id": "local", "ak": "a" * 32, "sk": "s" * 64, "endpoint_file": endpoint}
+    config.write_text(json.dumps(keys))
+    made: list[Local] = []
+
+    def make() -> Backend:
+        backend = create("local", {"node": "local", "agent_config": str(config)})
+        assert isinstance(backend, Local)
+        made.append(backend)
+        return backend
+
+    yield make
+    end_agents(config)
+    for backend in made:
+        if backend._child is not None:
+            backend._child.wait(10)
+
+
+MAKERS = {"scripted": scripted, "local": local}
+
+
+@pytest.fixture(params=[kind for kind in KINDS if kind != "base"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Backend]]:
+    """Makes the backend; made twice it is the same place, as after a restart of the server."""
+    assert request.param in MAKERS, f"say in MAKERS how to make {request.param} for a test"
+    with MAKERS[request.param](tmp_path) as maker:
+        yield maker
+
+
+@pytest.fixture
+def backend(make: Callable[[], Backend]) -> Backend:
+    return make()
+
+
+def test_the_package_was_walked() -> None:
+    assert {"base", "local", "scripted"} <= set(KINDS)
+
+
+def test_capacity_names_what_is_there_and_never_waits(backend: Backend) -> None:
+    began = time.monotonic()
+    nodes = backend.capacity()
+    assert time.monotonic() - began < AT_ONCE
+    assert nodes
+    assert len({node.id for node in nodes}) == len(nodes)
+    for node in nodes:
+        assert node.total.cpu > 0
+        assert node.total.memory > 0
+        assert node.total.gpu >= 0
+        assert node.host
+
+
+def test_a_handle_is_small_and_can_be_stored(backend: Backend) -> None:
+    handle = backend.start(an_attempt())
+    assert json.loads(json.dumps(dict(handle))) == handle
+    assert all(isinstance(value, str) for value in handle.values())
+    assert len(json.dumps(dict(handle))) < 4096
+
+
+def test_start_returns_at_once_and_what_it_started_comes_up(backend: Backend) -> None:
+    began = time.monotonic()
+    handle = backend.start(an_attempt())
+    assert time.monotonic() - began < AT_ONCE
+    assert backend.look(handle).presence in (Presence.COMING, Presence.UP)
+    eventually(lambda: backend.look(handle).presence is Presence.UP)
+
+
+def test_starting_twice_is_starting_once(make: Callable[[], Backend]) -> None:
+    first, attempt = make(), an_attempt()
+    handle = first.start(attempt)
+    eventually(lambda: first.look(handle).presence is Presence.UP)
+    assert first.start(attempt) == handle
+    again = make()
+    assert again.start(attempt) == handle
+    assert again.look(handle).presence is Presence.UP
+
+
+def test_an_unknown_handle_is_gone(backend: Backend) -> None:
+    for handle in ({}, {"node": "elsewhere"}, {"attempt": "job-1.1"}, {"machine": "i-1"}):
+        began = time.monotonic()
+        assert backend.look(handle).presence is Presence.GONE
+        assert time.monotonic() - began < AT_ONCE
+
+
+def test_stopping_what_is_gone_is_done(backend: Backend) -> None:
+    for handle in ({}, {"node": "elsewhere"}, {"attempt": "job-1.1"}):
+        backend.stop(handle, timedelta(seconds=1))
+    handle = backend.start(an_attempt())
+    backend.stop(handle, timedelta(seconds=1))
+    backend.stop(handle, timedelta(seconds=1))
+
+
+@pytest.mark.parametrize("kind", ["nowhere", "../local", "", "os.path"])
+def test_a_backend_that_does_not_exist_is_told(kind: str) -> None:
+    with pytest.raises(ConfigError, match="there is no backend"):
+        create(kind, {})
+
+
+def test_eight_threads_start_one_agent(tmp_path: Path) -> None:
+    with local(tmp_path) as make:
+        backends = [make() for _ in range(8)]
+        with ThreadPoolExecutor(8) as threads:
+            handles = list(threads.map(lambda backend: backend.start(an_attempt()), backends))
+        eventually(lambda: backends[0].look(handles[0]).presence is Presence.UP)
+        config = tmp_path / "agent" / "agent.json"
+        eventually(lambda: len(leaders(agents_of(config))) == 1)
+
+
+def leaders(pids: list[int]) -> list[int]:
+    """Those that are no children of the others: the agents without their zygotes."""
+    parents = {}
+    for pid in pids:
+        try:
+            parents[pid] = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, IndexError):
+            continue
+    return [
+        pid for pid, parent in parents.items() if parent not in parents or parent == os.getpid()
+    ]
+
+
+def test_a_dead_agent_is_started_again(tmp_path: Path) -> None:
+    with local(tmp_path) as make:
+        backend = make()
+        handle = backend.start(an_attempt())
+        eventually(lambda: backend.look(handle).presence is Presence.UP)
+        end_agents(tmp_path / "agent" / "agent.json")
+        assert backend.look(handle).presence is Presence.COMING
+        assert isinstance(backend, Local)
+        assert backend._child is not None
+        backend._child.wait(10)
+        backend.start(an_attempt())
+        eventually(lambda: backend.look(handle).presence is Presence.UP)
+
+
+def test_the_scripted_one_does_what_it_is_told() -> None:
+    backend = Scripted({"start": "refuse", "nodes": "2", "gpu": "3"})
+    assert [(node.id, node.total.gpu) for node in backend.capacity()] == [
+        ("scripted-0", 3),
+        ("scripted-1", 3),
+    ]
+    with pytest.raises(Refused, match="refused"):
+        backend.start(an_attempt())
+    backend.settings["start"] = "later"
+    with pytest.raises(Retry, match="cannot start"):
+        backend.start(an_attempt())
+    backend.settings["start"] = "ok"
+    handle = backend.start(an_attempt())
+    backend.settings["agents"] = "gone"
+    assert backend.look(handle).presence is Presence.GONE

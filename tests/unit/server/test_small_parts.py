@@ -1,0 +1,91 @@
+"""The small pure parts of the server: the Host check, metrics text, times as people read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from paddlecloud.model.errors import Unauthenticated
+from paddlecloud.server.auth import check_host, secret_of
+from paddlecloud.server.metrics import Metrics
+from paddlecloud.server.services.views import hours, iso
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "127.0.0.1:80",
+        "localhost:1",
+        "[::1]:80",
+        "[::1]",
+        "own.example",
+        "own.example:1",
+    ],
+)
+def test_our_own_names_are_let_in(host: str) -> None:
+    check_host(host, "own.example")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        ":80",
+        "evil.example",
+        "evil.example:80",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "localhost:80:80",
+        "user@localhost",
+        "127.0.0.2",
+        "::1",
+        "localhost\udcff",
+    ],
+)
+def test_other_names_are_not(host: str) -> None:
+    with pytest.raises(Unauthenticated) as caught:
+        check_host(host, "127.0.0.1")
+    assert str(caught.value).isascii()
+
+
+def test_a_secret_belongs_to_one_key_and_one_server() -> None:
+    secrets = {secret_of(key, ak) for key in (b"1", b"2") for ak in ("a", "b")}
+    assert len(secrets) == 4
+    assert secret_of(b"1", "a") in secrets
+
+
+def test_metrics_are_prometheus_text() -> None:
+    metrics = Metrics()
+    metrics.add("requests_total", {"route": "/a", "method": "GET"})
+    metrics.add("requests_total", {"method": "GET", "route": "/a"})
+    metrics.add("seconds_sum", {}, 0.25)
+    text = metrics.render([("jobs", {"state": 'a"b\\c\nd'}, 3.0)])
+    assert text == (
+        "# TYPE jobs gauge\n"
+        'jobs{state="a\\"b\\\\c\\nd"} 3\n'
+        "# TYPE requests_total counter\n"
+        'requests_total{method="GET",route="/a"} 2\n'
+        "# TYPE seconds_sum counter\n"
+        "seconds_sum 0.25\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("duration", "want"),
+    [
+        (None, ""),
+        (timedelta(seconds=59), "00:00:59"),
+        (timedelta(hours=1, minutes=2, seconds=3), "01:02:03"),
+        (timedelta(days=5), "120:00:00"),
+    ],
+)
+def test_a_duration_has_hours_minutes_and_seconds(duration: timedelta | None, want: str) -> None:
+    assert hours(duration) == want
+
+
+def test_a_time_is_told_in_utc() -> None:
+    shanghai = timezone(timedelta(hours=8))
+    assert iso(datetime(2020, 5, 17, 18, 16, 9, tzinfo=shanghai)) == "2020-05-17T10:16:09Z"
+    assert iso(datetime(2020, 5, 17, 10, 16, 9, 999, tzinfo=UTC)) == "2020-05-17T10:16:09Z"
