@@ -69,6 +69,24 @@ def test_a_server_that_is_killed_while_it_starts_is_started_again(home: Home) ->
     assert (command.returncode, out) == (0, "[]\n"), told
 
 
+def test_a_command_whose_server_dies_over_it_starts_another(home: Home) -> None:
+    assert home.run("server", "start").returncode == 0
+    (server,) = home.of_kind("server")
+    os.kill(server, signal.SIGSTOP)
+    command = home.start("list_jobs", "--json")
+    until(lambda: _has_socket(command.pid), "the command to connect")
+    os.kill(server, signal.SIGKILL)
+    out, told = command.communicate(timeout=WAIT)
+    assert (command.returncode, out) == (0, "[]\n"), told
+
+
+def _has_socket(pid: int) -> bool:
+    with suppress(OSError):
+        links = [link.readlink() for link in Path(f"/proc/{pid}/fd").iterdir()]
+        return any(str(link).startswith("socket:") for link in links)
+    return False
+
+
 @pytest.fixture
 def job(home: Home, tmp_path: Path) -> Gated:
     return Gated(home, tmp_path)

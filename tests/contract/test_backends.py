@@ -53,11 +53,13 @@ def local(tmp: Path) -> Iterator[Callable[[], Backend]]:
         made.append(backend)
         return backend
 
-    yield make
-    end_agents(config)
-    for backend in made:
-        if backend._child is not None:
-            backend._child.wait(10)
+    try:
+        yield make
+    finally:
+        end_agents(config)
+        for backend in made:
+            if backend._child is not None:
+                backend._child.wait(10)
 
 
 MAKERS = {"scripted": scripted, "local": local}

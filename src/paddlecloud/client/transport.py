@@ -107,27 +107,33 @@ class Transport:
 
     def _ask(self, method: str, target: str, *, again: bool = False, **how: Any) -> Stream:
         """Send, and send again where that is safe: on a refusal to connect nothing was sent; a
-        GET, or a request that says so, may be repeated when the connection broke."""
+        GET, or a request that says so, may be repeated when the connection broke.
+
+        A server that dies over a request needs three: the second try learns that it is gone.
+        """
         repeatable = again or method == "GET"
-        endpoint = self.endpoint
-        try:
-            stream = self._send(endpoint, method, target, **how)
-        except Unreachable as error:
-            if error.code == "server_unreachable":
-                self._endpoint = self._find(endpoint)
-                if self._endpoint is endpoint:
+        for tries_left in (2, 1, 0):
+            endpoint = self.endpoint
+            try:
+                stream = self._send(endpoint, method, target, **how)
+            except Unreachable as error:
+                if not tries_left or not self._may_repeat(error, endpoint, repeatable):
                     raise
-            elif error.code != "server_closed" or not repeatable:
-                raise
-        else:
-            if not endpoint.boot or stream.boot == endpoint.boot:
-                return _checked(stream)
+                continue
+            if not tries_left or not endpoint.boot or stream.boot == endpoint.boot:
+                break
             # Another program, or a later start of ours, has the address by now.
             self._endpoint = self._find(endpoint)
             if stream.boot == self._endpoint.boot:
-                return _checked(stream)
+                break
             stream.close()
-        return _checked(self._send(self.endpoint, method, target, **how))
+        return _checked(stream)
+
+    def _may_repeat(self, error: Unreachable, endpoint: Endpoint, repeatable: bool) -> bool:
+        if error.code != "server_unreachable":
+            return repeatable and error.code == "server_closed"
+        self._endpoint = self._find(endpoint)
+        return self._endpoint is not endpoint
 
     def _send(
         self, endpoint: Endpoint, method: str, target: str, *, timeout: float = TIMEOUT, **how: Any

@@ -26,12 +26,11 @@ class Http:
     """Where the server listens and what it takes in."""
 
     host: str = "127.0.0.1"
+    """Address to listen on; one of this machine alone, because there is no TLS here yet."""
     port: int = 0
     """0: the port of last time if it is free, else any free one."""
     max_json: int = 32 * MIB
     """Bytes of a JSON body; the manifest of 100,000 files has about 15 MB."""
-    signature_window: timedelta = timedelta(minutes=15)
-    """How far a client's clock may be off; also how long a nonce must be remembered."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +70,9 @@ class LocalPool:
     cpu: float | None = None
     """None: as many as this machine has."""
     memory: int | None = None
+    """Bytes that may be asked for; None: as many as this machine has."""
     gpu: int = 0
+    """Cards that may be asked for; jobs are counted, but each still sees every card."""
 
 
 @dataclass(frozen=True, kw_only=True)
