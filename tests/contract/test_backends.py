@@ -6,7 +6,6 @@ A new backend joins by its file; only how to make one for a test has to be added
 from __future__ import annotations
 
 import json
-import os
 import pkgutil
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ from paddlecloud.backends.local import Local
 from paddlecloud.backends.scripted import Scripted
 from paddlecloud.model.errors import ConfigError, Refused, Retry
 from paddlecloud.testing import an_attempt
-from tests.integration.server.process import agents_of, end_agents
+from tests.integration.server.process import end_agents
 from tests.integration.server.world import eventually
 
 KINDS = [found.name for found in pkgutil.iter_modules(paddlecloud.backends.__path__)]
@@ -56,10 +55,11 @@ def local(tmp: Path) -> Iterator[Callable[[], Backend]]:
     try:
         yield make
     finally:
+        children = [backend._child for backend in made if backend._child is not None]
+        for child in children:
+            child.kill()
+            child.wait(10)
         end_agents(config)
-        for backend in made:
-            if backend._child is not None:
-                backend._child.wait(10)
 
 
 MAKERS = {"scripted": scripted, "local": local}
@@ -128,8 +128,8 @@ def test_an_unknown_handle_is_gone(backend: Backend) -> None:
 
 
 def test_stopping_what_is_gone_is_done(backend: Backend) -> None:
-    for handle in ({}, {"node": "elsewhere"}, {"attempt": "job-1.1"}):
-        backend.stop(handle, timedelta(seconds=1))
+    for unknown in ({}, {"node": "elsewhere"}, {"attempt": "job-1.1"}):
+        backend.stop(unknown, timedelta(seconds=1))
     handle = backend.start(an_attempt())
     backend.stop(handle, timedelta(seconds=1))
     backend.stop(handle, timedelta(seconds=1))
@@ -147,21 +147,9 @@ def test_eight_threads_start_one_agent(tmp_path: Path) -> None:
         with ThreadPoolExecutor(8) as threads:
             handles = list(threads.map(lambda backend: backend.start(an_attempt()), backends))
         eventually(lambda: backends[0].look(handles[0]).presence is Presence.UP)
-        config = tmp_path / "agent" / "agent.json"
-        eventually(lambda: len(leaders(agents_of(config))) == 1)
-
-
-def leaders(pids: list[int]) -> list[int]:
-    """Those that are no children of the others: the agents without their zygotes."""
-    parents = {}
-    for pid in pids:
-        try:
-            parents[pid] = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, IndexError):
-            continue
-    return [
-        pid for pid, parent in parents.items() if parent not in parents or parent == os.getpid()
-    ]
+        children = [b._child for b in backends if isinstance(b, Local) and b._child is not None]
+        eventually(lambda: sum(child.poll() is None for child in children) == 1)
+        assert {child.poll() for child in children} <= {None, 0}
 
 
 def test_a_dead_agent_is_started_again(tmp_path: Path) -> None:
@@ -170,10 +158,10 @@ def test_a_dead_agent_is_started_again(tmp_path: Path) -> None:
         handle = backend.start(an_attempt())
         eventually(lambda: backend.look(handle).presence is Presence.UP)
         end_agents(tmp_path / "agent" / "agent.json")
-        assert backend.look(handle).presence is Presence.COMING
         assert isinstance(backend, Local)
         assert backend._child is not None
         backend._child.wait(10)
+        assert backend.look(handle).presence is Presence.COMING
         backend.start(an_attempt())
         eventually(lambda: backend.look(handle).presence is Presence.UP)
 

@@ -86,7 +86,7 @@ def ensure(home: str, environ: Mapping[str, str], note: Note | None = None) -> E
                 _tell(note, "server_replaced", old=old, new=__version__)
                 stop(home)
         _tell(note, "server_starting")
-        return _start(home, environ)
+        return _start(home, environ, gone)
 
 
 def is_alive(home: str) -> bool:
@@ -96,6 +96,8 @@ def is_alive(home: str) -> bool:
         fd = os.open(os.path.join(home, "server", "lock"), os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
+    except OSError as error:
+        raise _unusable(os.path.join(home, "server", "lock"), error) from error
     try:
         # Shared: two who only look must not take each other for a server.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -185,8 +187,12 @@ def _folder(home: str) -> str:
         for path in (home, folder):  # the mode is for the last directory of a path only
             os.makedirs(path, mode=0o700, exist_ok=True)
     except OSError as error:
-        raise Refused("home_unusable", home=home, reason=error.strerror or str(error)) from error
+        raise _unusable(home, error) from error
     return folder
+
+
+def _unusable(path: str, error: OSError) -> Refused:
+    return Refused("home_unusable", home=path, reason=error.strerror or str(error))
 
 
 class _Held:
@@ -197,7 +203,10 @@ class _Held:
 
     def __enter__(self) -> None:
         fcntl = _fcntl()
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _unusable(self._path, error) from error
         until = monotonic() + 2 * START_DEADLINE
         while True:
             try:
@@ -222,12 +231,12 @@ def _fcntl() -> Any:
     return fcntl
 
 
-def _start(home: str, environ: Mapping[str, str]) -> Endpoint:
+def _start(home: str, environ: Mapping[str, str], gone: str) -> Endpoint:
     """Start a server. One that a signal ended said nothing about itself: it is started again."""
     said_before = _size(log_path(home))
     for _ in range(START_TRIES):
         process = _spawn(home, environ)
-        found = _wait_for(home, process)
+        found = _wait_for(home, process, gone)
         if found is not None:
             return found
         code = process.wait()
@@ -289,11 +298,16 @@ def _check_installed() -> None:
             raise Refused("server_not_installed", package=package)
 
 
-def _wait_for(home: str, process: subprocess.Popen[bytes] | None) -> Endpoint | None:
-    """The endpoint as soon as a server answers; None if there is none to wait for any more."""
+def _wait_for(
+    home: str, process: subprocess.Popen[bytes] | None, gone: str = ""
+) -> Endpoint | None:
+    """The endpoint as soon as a server answers; None if there is none to wait for any more.
+
+    `gone` is a start that has ended: whoever sits at its address now is not asked.
+    """
     until = monotonic() + START_DEADLINE
     while True:
-        endpoint = _ready(home)
+        endpoint = _ready(home, gone)
         if endpoint is not None:
             return endpoint
         if (process is None or process.poll() is not None) and not is_alive(home):
@@ -303,10 +317,10 @@ def _wait_for(home: str, process: subprocess.Popen[bytes] | None) -> Endpoint | 
         sleep(0.005)
 
 
-def _ready(home: str) -> Endpoint | None:
+def _ready(home: str, gone: str) -> Endpoint | None:
     info = read_info(home)
     keys = _read_json(os.path.join(home, "server", "credentials.json"))
-    if not info or "ak" not in keys or not answers(info):
+    if not info or info["boot"] == gone or "ak" not in keys or not answers(info):
         return None
     return Endpoint(info["url"], keys["ak"], keys["sk"], info["boot"])
 
@@ -326,7 +340,8 @@ def last_lines(path: str, count: int, begin: int = 0) -> list[str]:
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return []
-    return [line for line in text.splitlines() if line.strip()][-count:]
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-count:] if count else []
 
 
 def _size(path: str) -> int:

@@ -7,7 +7,7 @@ import re
 from functools import cache
 from typing import Any
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 
 from paddlecloud.server.openapi import document
 from paddlecloud.server.routes import ROUTES

@@ -47,12 +47,13 @@ class Site:
             "area": "output",
         }
         agent = route.access is Access.AGENT
+        body = (route.method, route.path)
         return Request(
             caller=self.world.agent.caller if agent else self.world.user,
             method=route.method,
             path=route.path.replace(":path", "").format(**values),
-            query=_QUERIES.get(route.path, lambda _: {})(self),
-            body=_BODIES.get((route.method, route.path), lambda _: b"")(self),
+            query=_QUERIES[route.path](self) if route.path in _QUERIES else {},
+            body=_BODIES[body](self) if body in _BODIES else b"",
         )
 
 

@@ -15,6 +15,7 @@ from paddlecloud.server.loops import clean, schedule
 from paddlecloud.server.loops.runner import Loop, Runner
 from paddlecloud.server.loops.watch import Watch
 from paddlecloud.server.services import retention
+from paddlecloud.server.settings import Retention, Settings
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, eventually
 
@@ -170,15 +171,9 @@ def test_an_end_that_was_taken_in_but_not_drawn_is_drawn_by_the_watch(world: Wor
     assert world.state(job_id) == "success"
 
 
-def small_retention(world_settings: Any) -> Any:
-    keep = retention_settings(world_settings)
-    return replace(world_settings, retention=keep)
-
-
-def retention_settings(settings: Any) -> Any:
-    return replace(
-        settings.retention, finished_jobs=timedelta(days=2), unused_files=timedelta(days=1)
-    )
+def small_retention(settings: Settings) -> Settings:
+    keep = Retention(finished_jobs=timedelta(days=2), unused_files=timedelta(days=1))
+    return replace(settings, retention=keep)
 
 
 def test_only_what_is_old_is_deleted(make_world: MakeWorld) -> None:

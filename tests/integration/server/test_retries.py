@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from paddlecloud.scheduler.view import Place
 from paddlecloud.server.loops.watch import Watch
 from paddlecloud.server.services import agents, files, placement
 from paddlecloud.testing import item
@@ -203,7 +204,7 @@ def test_a_decision_about_a_job_that_moved_on_is_dropped(world: World) -> None:
     job_id = world.submit()
     view, waiting = placement.read_view(world.deps, world.clock(), 16)
     world.user.post(f"/api/v1/jobs/{job_id}/kill")
-    from_plan = [placement.Place(job_id=job_id, pool="local", nodes=())]
+    from_plan = [Place(job_id=job_id, pool="local", nodes=())]
     assert placement.apply(world.deps, from_plan, waiting, view.now) == 0
     assert world.count("attempts") == 0
 
