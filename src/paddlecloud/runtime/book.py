@@ -54,6 +54,8 @@ class Tracked:
         self.lock = threading.Lock()
         self.stage = Stage.ORDERED
         self.queued = False
+        self.named = 0
+        """The round of orders in which the server last named it."""
         self.ordered_at = 0.0
         self.stop: StopWish | None = None
         self.stop_told = False

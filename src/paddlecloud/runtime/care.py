@@ -32,6 +32,9 @@ class Care:
         self._starters = starters
         self._shippers = shippers
         self._janitor = janitor
+        self._round = 0
+        self._heard = 0
+        """The last round that was heard to its end."""
 
     def adopt(self) -> int:
         """Take over what an earlier agent left: running, over, or never begun. How many."""
@@ -45,6 +48,19 @@ class Care:
                 self._adopt(tracked)
         return len(self._site.book.all())
 
+    def begin_round(self) -> None:
+        """From now on the server names everything that it still wants of this agent."""
+        self._round += 1
+
+    def end_round(self) -> None:
+        """It has; what it did not name is let go of, now or when it is over."""
+        self._heard = self._round
+        for tracked in self._site.book.all():
+            if tracked.stage is Stage.ORDERED and tracked.named < self._heard:
+                self.expel(tracked)
+            else:
+                self._let_go(tracked)
+
     def obey(self, order: dict[str, Any]) -> None:
         """Carry out one order of the server."""
         replica, want = str(order["replica"]), order["want"]
@@ -57,6 +73,7 @@ class Care:
             return
         if tracked is None:
             tracked = self._site.book.add(self._new(order))
+        tracked.named = self._round
         self._fill_in(tracked, order)
         if want == "stop":
             self._stop(tracked, StopWish(grace=float(order["grace"]), cause=str(order["cause"])))
@@ -77,6 +94,7 @@ class Care:
         tracked.stage = Stage.DONE
         self._site.unwatch(tracked)
         self._site.journal.info("the server has all of it", tracked.id)
+        self._let_go(tracked)
 
     def expel(self, tracked: Tracked) -> None:
         """The server does not want it any more: end it at once, then delete it."""
@@ -87,6 +105,10 @@ class Care:
         if tracked.stage is Stage.ORDERED and not tracked.queued:
             self._starters.put(tracked)
         self._site.wake_reporter()
+
+    def _let_go(self, tracked: Tracked) -> None:
+        if tracked.stage is Stage.DONE and tracked.named < self._heard:
+            self._forget(tracked)
 
     def _new(self, order: dict[str, Any]) -> Tracked:
         root = self._site.book.root(str(order["replica"]))

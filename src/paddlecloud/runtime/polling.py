@@ -3,7 +3,8 @@
 The first question after the server was away does not wait for an order: its answer is how every
 thread learns that the server is back. Orders are repeated by the server until they are outdated,
 so a question that starts from the beginning (cursor 0) is always safe; it is asked once after each
-start of either side.
+start of either side. That begins a round, which an answer without orders ends: what was not named
+in it is not wanted any more, because the order to forget it met a process that was about to die.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Poller:
         self._cursor = 0
         self._boot = ""
         self._wait = 0.0
+        self._in_round = False
 
     def work(self) -> None:
         """The body of the thread."""
@@ -52,8 +54,8 @@ class Poller:
                 self._cursor = 0
                 self._wait = 0.0
                 return
-        self._wait = WAIT
         self._obey(answer)
+        self._wait = 0.0 if self._in_round else WAIT
 
     def _ask(self) -> dict[str, Any]:
         config = self._site.config
@@ -80,12 +82,19 @@ class Poller:
             self._site.journal.info("the server asks for another version; replicas go on")
             self._site.stop()
             return
-        for order in answer.get("orders", []):
+        orders = answer.get("orders", [])
+        if not self._cursor:
+            self._in_round = True
+            self._care.begin_round()
+        for order in orders:
             try:
                 self._care.obey(order)
             except Exception:  # noqa: BLE001 - one bad order must not hide the ones behind it
                 self._site.journal.failure("an order was not understood", str(order)[:500])
         self._cursor = int(answer.get("cursor", self._cursor))
+        if self._in_round and not orders:
+            self._in_round = False
+            self._care.end_round()
 
     def _failed(self, error: PaddleCloudError) -> None:
         self._wait = 0.0

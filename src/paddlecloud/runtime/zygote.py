@@ -4,6 +4,9 @@ The agent has threads and connections, and forking such a process is not safe; s
 anew costs 30 ms and 8 MB a replica. So the agent forks this process before it has any thread and
 asks it over a socket. It belongs to nobody (its parent is init), holds none of the agent's files,
 and ends when the agent's side of the socket closes. Monitors that it forked go on.
+
+One monitor is always forked ahead and waits for its replica, so that a start does not even wait for
+the fork; the next one is forked while the replica already runs.
 """
 
 from __future__ import annotations
@@ -78,25 +81,70 @@ def _forget_the_agent(fd: int) -> None:
 
 def _serve(talk: socket.socket, places: Cgroups) -> None:
     waiting = b""
+    spare = _fork_spare(talk, places)
     while piece := talk.recv(65536):
         *lines, waiting = (waiting + piece).split(b"\n")
         for line in lines:
-            _answer(talk, _fork_monitor(Path(json.loads(line)["root"]), talk, places))
+            root = os.fsencode(json.loads(line)["root"])
+            if not _send_to_work(spare, root):
+                spare = _fork_spare(talk, places)
+                _send_to_work(spare, root)
+            _answer(talk, {"pid": spare.pid} if spare.pid else {"errno": spare.errno})
+            spare = _fork_spare(talk, places)
 
 
-def _fork_monitor(root: Path, talk: socket.socket, places: Cgroups) -> dict[str, int]:
+class _Spare:
+    """A monitor that was forked and waits at the other end of a pipe for its replica's root."""
+
+    __slots__ = ("errno", "pid", "pipe")
+
+    def __init__(self, *, pid: int, pipe: int, errno: int = 0) -> None:
+        self.pid = pid
+        self.pipe = pipe
+        self.errno = errno
+
+
+def _fork_spare(talk: socket.socket, places: Cgroups) -> _Spare:
+    """A monitor in waiting; one without a pid when this machine has no process to give."""
+    reader, writer = os.pipe()
     try:
         pid = os.fork()
     except OSError as error:
-        return {"errno": error.errno or 0}
-    if pid:
-        return {"pid": pid}
+        os.close(reader)
+        os.close(writer)
+        return _Spare(pid=0, pipe=-1, errno=error.errno or 0)
+    if pid == 0:
+        os.close(writer)
+        _wait_for_work(reader, talk, places)
+    os.close(reader)
+    return _Spare(pid=pid, pipe=writer)
+
+
+def _send_to_work(spare: _Spare, root: bytes) -> bool:
+    """Give a spare its replica; False if it is not there any more."""
+    if not spare.pid:
+        return False
+    try:
+        # A path is shorter than what a pipe takes in one piece, so it arrives whole.
+        os.write(spare.pipe, root)
+    except BrokenPipeError:
+        return False
+    finally:
+        os.close(spare.pipe)
+    return True
+
+
+def _wait_for_work(reader: int, talk: socket.socket, places: Cgroups) -> NoReturn:
     try:
         talk.close()
         os.setsid()
         # The ignored SIGCHLD of the zygote would take the exit status away from us.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        monitor.run(root, places)
+        linux.set_name("pc-spare")
+        root = os.read(reader, 65536)
+        os.close(reader)
+        if root:
+            monitor.run(Path(os.fsdecode(root)), places)
     finally:
         os._exit(0)
 

@@ -1,0 +1,51 @@
+"""An order that reached an agent, or left a server, in the moment of its death."""
+
+from __future__ import annotations
+
+from tests.integration.runtime.agent.world import World
+from tests.integration.runtime.replicas import eventually
+
+
+def test_a_forget_that_a_dying_agent_heard_is_made_up_for(idle_world: World) -> None:
+    """The server counts it as said: a new agent, which asks for what is live, hears no word."""
+    idle_world.start_agent()
+    replica = idle_world.run("echo done")
+    idle_world.ended(replica)
+    idle_world.kill_agent()
+    del idle_world.server.orders[replica]
+    kept = idle_world.run("echo up; sleep 600")
+    idle_world.start_agent()
+    eventually(lambda: not idle_world.root(replica).exists())
+    idle_world.says(kept, "up")
+    assert idle_world.root(kept).exists()
+
+
+def test_a_forget_that_a_dying_server_said_is_made_up_for(idle_world: World) -> None:
+    """The agent stays; it asks the next server for what is live, and that is another job."""
+    idle_world.start_agent()
+    replica = idle_world.run("echo done")
+    kept = idle_world.run("echo up; sleep 600")
+    idle_world.ended(replica)
+    idle_world.says(kept, "up")
+    idle_world.server.stop()
+    del idle_world.server.orders[replica]
+    assert idle_world.root(replica).exists()
+    idle_world.server.start()
+    eventually(lambda: not idle_world.root(replica).exists())
+    assert idle_world.running(kept)
+
+
+def test_what_is_over_but_still_ordered_is_kept(idle_world: World) -> None:
+    """A worker that is done while others of its job run: forgetting it would start it again."""
+    idle_world.start_agent()
+    replica = idle_world.run("echo once >> $OUTPUT_PATH/runs; cat $OUTPUT_PATH/runs")
+    idle_world.ended(replica)
+    for _ in range(2):
+        idle_world.kill_agent()
+        polls = len(idle_world.server.polls)
+        idle_world.start_agent()
+        later = idle_world.run("true")
+        idle_world.ended(later)
+        idle_world.server.wait(lambda: len(idle_world.server.polls) > polls + 2)
+    assert idle_world.root(replica).exists()
+    assert idle_world.text(replica) == "once\n"
