@@ -181,7 +181,8 @@ def set_wanted(
     """Give the replicas of an attempt (or `only` these ids) a new order; say how many got one.
 
     An order that says the same as the one before is not given again, and none moves back up, so
-    loops may repeat this as they like. The agents concerned are woken.
+    loops may repeat this as they like. The agents concerned are woken, unless it is to forget:
+    that can wait until they ask anyway.
     """
     asked = (want.value, grace // _MICROSECOND, cause.value if cause else None)
     rows = [
@@ -201,8 +202,9 @@ def set_wanted(
             "update replicas set want = ?, grace = ?, cause = ?, seq = ? where id = ?",
             (*asked, seq, replica_id),
         )
-    for node in {node: None for _id, node in rows}:
-        tx.notify("agent", node)
+    if want is not Want.FORGET:
+        for node in {node: None for _id, node in rows}:
+            tx.notify("agent", node)
     return len(rows)
 
 

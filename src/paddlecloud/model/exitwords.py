@@ -44,6 +44,7 @@ _MISSING = (
     re.compile(r"^(?:\S+: )?(?:line )?(?:\d+: )?['‘]?([^:'’]+)['’]?: No such file or directory$"),
 )
 _DENIED = re.compile(r"(?:\d+: )?([^:\s][^:]*): Permission denied$")
+_FULL = re.compile(r"^(.*(?:No space left on device|Disk quota exceeded).*)$")
 _MODULE = re.compile(r"^(?:ModuleNotFoundError|ImportError): No module named '?([\w.]+)'?")
 
 
@@ -62,6 +63,10 @@ def words_for(
     number = _signal_of(record)
     if number is not None:
         return _signal(worker, number, job_id)
+    full = record.message or _found((_FULL,), lines)
+    if full and record.exit_code not in (126, 127):
+        reason = _reason("fail_disk_full", worker, exit_code=record.exit_code, detail=full)
+        return Words(reason, _advice("advice_disk_full", job_id=job_id))
     return _exit(job_id, worker, record.exit_code, lines)
 
 

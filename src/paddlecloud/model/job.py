@@ -140,7 +140,7 @@ class ExitRecord:
     signal: int | None = None
     oom: bool = False
     message: str = ""
-    """Why it could not start, in the system's words (START_FAILED only)."""
+    """Why it could not start, in the system's words; or which disk was full when it failed."""
     started_at: datetime | None = None
     finished_at: datetime | None = None
     max_rss: int | None = None

@@ -20,6 +20,10 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "{worker} was ended by a bus error ({signal}, exit code {exit_code})",
         "{worker} 因总线错误结束（{signal}，退出码 {exit_code}）",
     ),
+    "fail_disk_full": (
+        "{worker} ended with exit code {exit_code}, and no space was left on a disk: {detail}",
+        "{worker} 以退出码 {exit_code} 结束，且磁盘没有剩余空间：{detail}",
+    ),
     "fail_exit": (
         "{worker} ended with exit code {exit_code}",
         "{worker} 以退出码 {exit_code} 结束",
@@ -103,6 +107,12 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "with --env PYTHONFAULTHANDLER=1 to see where",
         "错误发生在本地代码中：请检查已安装的包是否互相匹配，"
         "可加 --env PYTHONFAULTHANDLER=1 查看出错位置",
+    ),
+    "advice_disk_full": (
+        "free space on the machine, or let the job write less, then submit it again; what there "
+        "was space for: paddlecloud logs --job_id={job_id}",
+        "请清理机器的磁盘或减少任务的写入，然后重新提交；"
+        "已保存的日志：paddlecloud logs --job_id={job_id}",
     ),
     "advice_host_memory": (
         "probably the machine had no memory left: use less, or tell the job's need with --memory",

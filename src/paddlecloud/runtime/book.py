@@ -63,6 +63,8 @@ class Tracked:
         """Delete it as soon as it is over: the server wants nothing more of it."""
         # Starter.
         self.launched_at = 0.0
+        self.just_launched = False
+        """Its notices may have come before it counted as launched: it is looked at once more."""
         self.launches = 0
         # Reporter.
         self.started: dict[str, Any] | None = None
@@ -77,6 +79,7 @@ class Tracked:
         self.hold_until = 0.0
         self.watch: int | None = None
         self.exit: record.ExitRecord | None = None
+        self.cleared = False
         self.reaping = False
         """Its monitor was killed; the janitor ends what is left of it."""
         # Shipper.

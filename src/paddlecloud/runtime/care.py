@@ -96,6 +96,13 @@ class Care:
         self._site.journal.info("the server has all of it", tracked.id)
         self._let_go(tracked)
 
+    def make_room(self) -> None:
+        """The server has no space, perhaps for what lies here: keep only what it has to get."""
+        for tracked in self._site.book.all():
+            if tracked.stage is Stage.OVER and not tracked.cleared:
+                tracked.cleared = True
+                self._janitor.make_room(tracked)
+
     def expel(self, tracked: Tracked) -> None:
         """The server does not want it any more: end it at once, then delete it."""
         self._site.journal.warning("the server does not know it; it is ended", tracked.id)

@@ -13,7 +13,7 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from paddlecloud.runtime import control
+from paddlecloud.runtime import control, workspace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,10 +35,15 @@ class Janitor:
         """Delete a directory; it is out of the way when this returns."""
         self._count += 1
         target = self._trash / f"{root.name}.{self._site.boot}.{self._count}"
-        with suppress(FileNotFoundError):
+        try:
             self._trash.mkdir(exist_ok=True)
             root.rename(target)
-            self._queue.put(target)
+        except FileNotFoundError:
+            return
+        except OSError:
+            # No space for a directory: then the deletion is what makes some.
+            target = root
+        self._queue.put(target)
 
     def forget(self, tracked: Tracked) -> None:
         """Delete a replica that is over and that the server wants nothing more of."""
@@ -46,6 +51,11 @@ class Janitor:
         self._site.unwatch(tracked)
         self.discard(tracked.root)
         self._site.journal.info("forgotten", tracked.id)
+
+    def make_room(self, tracked: Tracked) -> None:
+        """Delete what nobody will ask for of a replica that is over."""
+        for name in workspace.DISPOSABLE:
+            self._queue.put(tracked.root / name)
 
     def reap(self, tracked: Tracked) -> None:
         """End what is left of a replica whose monitor died, then call it lost."""

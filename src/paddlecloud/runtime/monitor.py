@@ -43,6 +43,8 @@ _SETTLE_SECONDS = 0.05
 _RETRY_SECONDS = 1.0
 _START_NOTICE_SECONDS = 0.2
 _END_NOTICE_SECONDS = 2.0
+# Less than this means that some write of the replica found no room.
+_LITTLE_SPACE = 64 * 1024
 _RSS_UNIT = 1024 if linux.LINUX else 1
 
 
@@ -131,6 +133,8 @@ def _see_through(life: _Life, started: Started) -> ExitRecord:
     code = os.waitstatus_to_exitcode(life.status)
     ended["exit_code"], ended["signal"] = (code, None) if code >= 0 else (None, -code)
     ended["started_at"] = life.started_at
+    if code > 0:
+        ended["message"] = _full_disk(life.root)
     if counted or code == -signal.SIGKILL:
         ended["oom"] = _oom_kills(life.group if counted else None) > ooms
     ended["enforced"] = _enforced(life)
@@ -262,6 +266,13 @@ def _ended(*, cause: str, stop: StopRecord | None = None) -> ExitRecord:
         "cpu_seconds": None,
         "enforced": dict.fromkeys(cgroups.CONTROLLERS, False),
     }
+
+
+def _full_disk(root: Path) -> str:
+    """In words, if the disk that the replica wrote to has no space: its log cannot say so."""
+    disk = os.statvfs(root)
+    free = disk.f_frsize * (disk.f_bavail if os.geteuid() else disk.f_bfree)
+    return f"{root}: {free} bytes free" if free < _LITTLE_SPACE else ""
 
 
 def _never_started(message: str, number: int | None) -> ExitRecord:

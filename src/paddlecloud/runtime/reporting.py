@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paddlecloud.model.errors import PaddleCloudError, Retry, Unauthenticated
+from paddlecloud.model.errors import PaddleCloudError, Retry, StorageFull, Unauthenticated
 from paddlecloud.runtime.book import Stage
 from paddlecloud.runtime.inotify import OVERFLOW
 from paddlecloud.runtime.link import Backoff
@@ -61,8 +61,9 @@ class Reporter:
         if now - self._swept_at >= self._sweep_interval():
             self._swept_at = now
             told.update(self._sweep())
-        told.update(t for t in self._site.book.all() if t.forget and not t.alive)
+        told.update(t for t in self._site.book.all() if _is_to_be_seen(t))
         for tracked in told:
+            tracked.just_launched = False
             self._care.look(tracked, now)
         if now >= self._quiet_until or self._site.link.generation != self._quiet_since:
             self._report(now)
@@ -159,6 +160,8 @@ class Reporter:
         batch.restore()
         if isinstance(error, Unauthenticated):
             self._site.link.renew_keys()
+        if isinstance(error, StorageFull):
+            self._care.make_room()
         pause = self._backoff.next()
         self._quiet_since = self._site.link.generation
         self._quiet_until = time.monotonic() + pause
@@ -200,6 +203,10 @@ class Reporter:
             tracked.dirty = True
             if "exited" in item and not first:
                 tracked.hold_until = now + _UNANSWERED_PAUSE
+
+
+def _is_to_be_seen(tracked: Tracked) -> bool:
+    return tracked.just_launched or (tracked.forget and not tracked.alive)
 
 
 def open_notices(path: str) -> socket.socket:

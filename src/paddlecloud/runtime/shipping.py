@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING
 
 from paddlecloud.model.errors import PaddleCloudError, Retry, StorageFull, Unauthenticated
 from paddlecloud.model.signing import quote
-from paddlecloud.runtime import outputs
+from paddlecloud.runtime import outputs, workspace
 from paddlecloud.runtime.book import Stage
 from paddlecloud.runtime.link import Backoff, FileBody
 
@@ -161,6 +161,9 @@ class Shippers:
         if isinstance(error, StorageFull) or pause >= 1.0:
             text = f"its output waits, next try in {pause:g} s: {error}"
             self._site.journal.warning(text, shipment.tracked.id)
+        if isinstance(error, StorageFull) and not shipment.tracked.alive:
+            # Its disk may be the server's own: nobody will ask for its working files.
+            workspace.clear(shipment.tracked.root)
         if self._site.link.away_for(time.monotonic()) > 0:
             self._site.link.wait(pause)
             return 0.0

@@ -159,6 +159,7 @@ class Starters:
         with tracked.lock:
             tracked.launched_at = time.monotonic()
             tracked.stage = Stage.LAUNCHED
+            tracked.just_launched = True
             wish = tracked.stop
         tracked.run = {}
         took = (tracked.launched_at - tracked.ordered_at) * 1000
@@ -186,15 +187,15 @@ def request_stop(tracked: Tracked, wish: StopWish) -> None:
 
 
 def _environment(env: dict[str, str], root: Path) -> dict[str, str]:
-    (root / "tmp").mkdir(exist_ok=True)
+    (root / workspace.TEMPORARY).mkdir(exist_ok=True)
     if "HOME" not in env:
-        (root / "home").mkdir(exist_ok=True)
+        (root / workspace.HOME).mkdir(exist_ok=True)
     return with_paths(
         env,
         work=os.fspath(root / workspace.WORK),
         output=os.fspath(root / workspace.OUTPUT),
         log=os.fspath(root / workspace.LOG),
         mount=os.fspath(root / workspace.MOUNT),
-        temporary=os.fspath(root / "tmp"),
-        home=os.fspath(root / "home"),
+        temporary=os.fspath(root / workspace.TEMPORARY),
+        home=os.fspath(root / workspace.HOME),
     )

@@ -29,6 +29,10 @@ MOUNT = "mount"
 OUTPUT = "output"
 LOG = "log"
 VIEWS = (WORK, MOUNT)
+TEMPORARY = "tmp"
+HOME = "home"
+DISPOSABLE = (*VIEWS, TEMPORARY, HOME)
+"""What nobody asks for any more when the replica is over."""
 _FICLONE = 0x4004_9409
 _SMALL = 256 * 1024
 _LEAST = 64 * 1024
@@ -119,9 +123,9 @@ class Layer:
 
 
 def clear(root: Path) -> None:
-    """Give back the space of both views, as far as it can be done."""
-    for view in VIEWS:
-        shutil.rmtree(root / view, ignore_errors=True)
+    """Give back the space of all but outputs, logs and records, as far as it can be done."""
+    for name in DISPOSABLE:
+        shutil.rmtree(root / name, ignore_errors=True)
 
 
 def in_words(error: OSError, root: Path, snapshot: Snapshot | None = None) -> PaddleCloudError:

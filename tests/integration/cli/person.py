@@ -83,18 +83,23 @@ class Person:
             out, err = process.communicate(timeout=WAIT)
         return Done(code=process.returncode, out=out.decode(), err=err.decode())
 
+    @contextlib.contextmanager
     def starts(
         self, *words: str | bytes, before: Sequence[str] = (), **more: str
-    ) -> subprocess.Popen[bytes]:
+    ) -> Iterator[subprocess.Popen[bytes]]:
         """The command, begun; `before` stands before its words, as `nice` would."""
-        return subprocess.Popen(
+        with subprocess.Popen(
             [*before, PROGRAM, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=self.here,
             env=self.environ(more),
-        )
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def runs_as_anybody(self, *words: str, **more: str) -> Done:
         """The same without root's right to read and write everything."""

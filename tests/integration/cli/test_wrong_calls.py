@@ -101,9 +101,7 @@ def test_the_command_alone_is_answered_with_help(shared: Person) -> None:
 
 def test_bytes_that_are_no_text_are_refused(shared: Person, fill: Fill) -> None:
     before = shared.stored()
-    done = shared.runs(
-        "submit_job", fill("--files=<job>"), "--start_cmd=ls", b"--job_name=caf\xe9"
-    )
+    done = shared.runs("submit_job", fill("--files=<job>"), "--start_cmd=ls", b"--job_name=caf\xe9")
     assert (done.code, done.out) == (USAGE, "")
     assert done.err == (
         "paddlecloud: job_name is not valid UTF-8 text; check the terminal's character encoding\n"

@@ -41,12 +41,11 @@ class Home:
 
     def run(self, *words: str, timeout: float = 2 * WAIT) -> subprocess.CompletedProcess[str]:
         """A command of the command line, to its end."""
-        process = self.start(*words)
-        try:
-            out, told = process.communicate(timeout=timeout)
-        finally:
-            process.kill()
-            process.wait()
+        with self.start(*words) as process:
+            try:
+                out, told = process.communicate(timeout=timeout)
+            finally:
+                process.kill()
         return subprocess.CompletedProcess(words, process.returncode, out, told)
 
     def processes(self) -> dict[int, str]:
@@ -65,9 +64,11 @@ class Home:
     def kill(self, *kinds: str) -> dict[int, str]:
         """SIGKILL to all of these kinds at once; whom it was sent to."""
         found = {pid: kind for pid, kind in self.processes().items() if kind in kinds}
-        for pid in found:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        for pid, kind in found.items():
+            # Looked at again: a fork of the zygote may have become a monitor by now.
+            if self._kind(Path(f"/proc/{pid}")) == kind:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         return found
 
     def kill_and_await(self, *kinds: str) -> None:

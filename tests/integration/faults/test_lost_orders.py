@@ -30,6 +30,7 @@ def test_a_forget_that_a_dying_server_said_is_made_up_for(idle_world: World) -> 
     idle_world.server.stop()
     del idle_world.server.orders[replica]
     assert idle_world.root(replica).exists()
+    eventually(lambda: "no orders" in idle_world.journal())
     idle_world.server.start()
     eventually(lambda: not idle_world.root(replica).exists())
     assert idle_world.running(kept)
@@ -42,10 +43,9 @@ def test_what_is_over_but_still_ordered_is_kept(idle_world: World) -> None:
     idle_world.ended(replica)
     for _ in range(2):
         idle_world.kill_agent()
-        polls = len(idle_world.server.polls)
         idle_world.start_agent()
-        later = idle_world.run("true")
-        idle_world.ended(later)
-        idle_world.server.wait(lambda: len(idle_world.server.polls) > polls + 2)
+        idle_world.ended(idle_world.run("true"))
+        # An answer without orders, and so the end of the round, is asked for without patience.
+        idle_world.server.wait(lambda: idle_world.server.polls[-1]["wait"] > 0)
     assert idle_world.root(replica).exists()
     assert idle_world.text(replica) == "once\n"

@@ -79,6 +79,7 @@ def _follow(path: Path, context: Context) -> None:
     """Print what is appended, across rotations, until the person has seen enough."""
     seen = path.stat()
     position = seen.st_size
+    context.out.raw(b"")  # the lines printed so far must not wait for the next one
     while True:
         sleep(LOOK)
         try:

@@ -10,7 +10,7 @@ from paddlecloud.server.loops.runner import Loop
 from paddlecloud.server.services import placement
 from paddlecloud.server.services.jobs import SCHEDULE_BELL
 
-NARROW = 16
+NARROW = 4
 """Looked at first: nearly always one of these fits, and a long queue costs no more than these."""
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from paddlecloud.db.attempts import Want
 from paddlecloud.model.errors import Invalid
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Access, Call, Route, SignedBody, decode_body
@@ -25,6 +26,8 @@ from paddlecloud.server.shapes import (
 from paddlecloud.server.threads import in_thread
 
 BYTES = "application/octet-stream"
+IDLE_SECONDS = 1.0
+"""So long may orders that are no hurry wait for company."""
 MAX_REPORT = 16 * 1024 * 1024
 
 
@@ -33,12 +36,17 @@ async def poll(deps: Deps, call: Call, _request: Request) -> PollAnswer:
     asked: PollRequest = call.body
     node = call.caller.user_id
     await in_thread(agents.seen, deps, node, asked)
-    deadline = time.monotonic() + asked.wait
+    began = time.monotonic()
+    deadline = began + asked.wait
     with deps.hub.waiter(("agent", node)) as waiter:
         while True:
             answer = await in_thread(agents.orders, deps, node, asked)
+            if answer.orders:
+                # Forgetting is no hurry, and an answer now would delay the order to run behind it.
+                urgent = any(order.want != Want.FORGET for order in answer.orders)
+                deadline = min(deadline, 0.0 if urgent else began + IDLE_SECONDS)
             left = deadline - time.monotonic()
-            if answer.orders or answer.restart or left <= 0 or deps.hub.closed:
+            if answer.restart or left <= 0 or deps.hub.closed:
                 return answer
             await waiter.wait(min(left, 5.0))
 

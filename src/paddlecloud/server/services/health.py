@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 from collections.abc import Callable
 from datetime import timedelta
 
-from paddlecloud.db import agents, jobs
-from paddlecloud.model.errors import PaddleCloudError
+from paddlecloud.db import agents, coordination, jobs
+from paddlecloud.db.sqlite import LITTLE_SPACE
+from paddlecloud.model.errors import PaddleCloudError, StorageFull
 from paddlecloud.model.states import JobState
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.shapes import Check
@@ -42,7 +44,10 @@ def _check(name: str, look: Callable[[], str]) -> Check:
 
 
 def _database(deps: Deps) -> str:
-    deps.db.write(lambda tx: tx.execute("update leases set holder = holder where 1 = 0"))
+    deps.db.write(lambda tx: coordination.next_number(tx, "probe"))
+    # A little fits into the log of the database for a while yet; a job may not.
+    if shutil.disk_usage(deps.settings.server_dir).free < LITTLE_SPACE:
+        raise StorageFull("database_full", path=str(deps.settings.server_dir))
     count = sum(deps.db.read(jobs.count_by_state).values())
     return f"{count} jobs"
 
