@@ -1,16 +1,22 @@
 #!/bin/sh
 # The main way, once: submit an example to the embedded server, watch it, fetch its results.
 # Everything it makes lies in demo-results/ and in $PADDLECLOUD_HOME (default ~/.paddlecloud).
+# Fails if the job does.
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$PWD/.venv/bin:$PATH"
 rm -rf demo-results
+notes=$(mktemp -d)
+trap 'rm -rf "$notes"' EXIT
 
 echo "== submit examples/hello_train and follow it" >&2
-paddlecloud submit_job --job_name=hello_train --job_type=cpu --files=examples/hello_train/job \
-    --start_cmd="sh run.sh" --watch_mode=1 | tee demo-submit.txt
-job=$(sed -n 's/^job_id: //p' demo-submit.txt)
-rm -f demo-submit.txt
+# A pipe has the exit code of its last part, so the first one leaves a file when it fails.
+{
+    paddlecloud submit_job --job_name=hello_train --job_type=cpu --files=examples/hello_train/job \
+        --start_cmd="sh run.sh" --watch_mode=1 || touch "$notes/failed"
+} | tee "$notes/submit.txt"
+[ ! -e "$notes/failed" ] || exit 1
+job=$(sed -n 's/^job_id: //p' "$notes/submit.txt")
 
 echo "== query_job" >&2
 paddlecloud query_job --job_id="$job"

@@ -159,16 +159,39 @@ add_to_path() {
         *) [ -e "$1" ] || return 0 ;;
     esac
     ! grep -qxF "$begin" "$1" 2>/dev/null || return 0
-    [ ! -s "$1" ] || [ -z "$(tail -c 1 "$1")" ] || echo >>"$1"
-    printf '%s\nexport PATH="$HOME/bin/paddlecloud:$PATH"\n%s\n' "$begin" "$end" >>"$1"
+    rewrite "$1" with_our_lines
 }
 
 remove_from_path() {
-    grep -qxF "$begin" "$1" 2>/dev/null || return 0
-    kept=$(mktemp)
-    awk -v b="$begin" -v e="$end" '$0 == b {skip = 1} !skip {print} $0 == e {skip = 0}' "$1" >"$kept"
-    cat "$kept" >"$1" # keeps the file's owner, mode and links
-    rm -f "$kept"
+    # Half of the pair is not ours to cut at: everything after it would go.
+    grep -qxF "$begin" "$1" 2>/dev/null && grep -qxF "$end" "$1" || return 0
+    rewrite "$1" without_our_lines
+}
+
+with_our_lines() {
+    [ ! -e "$1" ] || cat "$1" || return 1
+    [ ! -s "$1" ] || [ -z "$(tail -c 1 "$1")" ] || echo || return 1
+    printf '%s\nexport PATH="$HOME/bin/paddlecloud:$PATH"\n%s\n' "$begin" "$end"
+}
+
+without_our_lines() {
+    awk -v b="$begin" -v e="$end" '$0 == b {skip = 1} !skip {print} $0 == e {skip = 0}' "$1"
+}
+
+# rewrite FILE COMMAND: give FILE the output of `COMMAND FILE`. It is written beside the file and
+# moved into place when it is whole, so a full disk costs nobody their settings; the copy made first
+# keeps owner and mode, and a link goes on pointing to the real file.
+rewrite() {
+    real=$1
+    [ ! -L "$real" ] || real=$(readlink -f "$real")
+    aside=$real.paddlecloud-new
+    rm -f "$aside"
+    if { [ ! -e "$real" ] || cp -p "$real" "$aside"; } && "$2" "$real" >"$aside" &&
+        mv -f "$aside" "$real"; then
+        return 0
+    fi
+    rm -f "$aside"
+    fail 1 "$1 cannot be written and is left as it was; make room and run this again"
 }
 
 full_path() {

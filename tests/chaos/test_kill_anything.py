@@ -212,8 +212,8 @@ def test_nothing_is_lost_and_nothing_runs_twice(home: Home, crowd: Crowd, tmp_pa
                 check_end(client, each, jobs[each.marker], tmp_path)
     ran = Counter(crowd.ledger.read_text().split())
     assert ran == Counter(list(jobs)), "a command ran twice, or not at all"
-    assert killer.hits["server"] >= 10, "this was no test"
-    assert killer.hits["agent"] >= 10, "this was no test"
+    assert killer.hits["server"] >= 5, "this was no test"
+    assert killer.hits["agent"] >= 5, "this was no test"
     check_nothing_is_left(home)
 
 

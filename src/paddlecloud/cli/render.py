@@ -45,9 +45,7 @@ class Output:
 
     def value(self, value: object) -> None:
         """JSON: one line for programs, several for people."""
-        from json import dumps  # noqa: PLC0415 - only --json writes it
-
-        print(dumps(value, ensure_ascii=False, indent=2 if self.on_terminal else None))
+        print(json_text(value, sys.stdout, indent=2 if self.on_terminal else None))
 
     def raw(self, data: bytes) -> None:
         """Bytes as they are, at once."""
@@ -127,6 +125,18 @@ class Progress:
             sys.stderr.write("\n")
 
 
+def json_text(value: object, stream: TextIO, indent: int | None = None) -> str:
+    """JSON that arrives as it is: a stream that is not UTF-8, or text that no encoding can carry,
+    gets escapes, because `?` in the place of a letter would be another value."""
+    from json import dumps  # noqa: PLC0415 - only --json writes it
+
+    text = dumps(value, ensure_ascii=False, indent=indent)
+    encoding = (getattr(stream, "encoding", None) or "utf-8").lower().replace("_", "-")
+    if text.isascii() or (encoding in ("utf-8", "utf8") and _has_no_surrogate(text)):
+        return text
+    return dumps(value, indent=indent)
+
+
 def one_line(value: object) -> str:
     """A value of query_job as one line: lists with commas, line ends as blanks."""
     if isinstance(value, list):
@@ -172,6 +182,14 @@ def _aligned(
         for text, plain, space in zip(shown, row, widths, strict=True)
     ]
     return "  ".join(cells).rstrip()
+
+
+def _has_no_surrogate(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _paint(text: str, colour: str) -> str:

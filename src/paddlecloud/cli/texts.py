@@ -29,6 +29,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     # -- the private server ------------------------------------------------------------------
     "server_starting": ("starting the private server ...", "正在启动本机服务器……"),
+    "server_awaited": ("waiting for the server: {reason}", "正在等待服务器：{reason}"),
     "server_replaced": (
         "replacing the private server {old} by {new}; running jobs go on",
         "正在将本机服务器从 {old} 升级到 {new}，运行中的任务不受影响",
@@ -87,6 +88,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "link_configuration": ("configuration", "配置"),
     "link_server": ("server", "服务器"),
     "link_signature": ("signature", "签名"),
+    "link_report": ("the server's own checks", "服务器自检"),
     "link_database": ("database", "数据库"),
     "link_store": ("store", "存储"),
     "link_agent": ("agent", "执行器"),

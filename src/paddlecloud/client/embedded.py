@@ -7,7 +7,7 @@ usual case is reading two small files; everything else is imported when it is ne
 What the server does is its own business: it is started as a process, never imported.
 """
 # Every command comes through here, and importing pathlib costs 8 ms.
-# ruff: noqa: PTH103, PTH115, PTH116, PTH118, PTH123, PTH208
+# ruff: noqa: PTH103, PTH110, PTH115, PTH116, PTH118, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -62,29 +62,34 @@ def find(home: str) -> Endpoint | None:
 
 def read_info(home: str) -> dict[str, Any]:
     """server.json; empty when there is none or it is not whole."""
-    info = _read_json(os.path.join(home, "server", "server.json"))
+    info = _read_json(_info_path(home))
     whole = all(isinstance(info.get(key), str) for key in ("url", "boot", "version"))
     return info if whole and isinstance(info.get("pid"), int) else {}
 
 
-def ensure(home: str, environ: Mapping[str, str], note: Note | None = None) -> Endpoint:
+def ensure(
+    home: str, environ: Mapping[str, str], note: Note | None = None, *, wake: bool = True
+) -> Endpoint:
     """The endpoint of a server that answers; one is started if none does.
 
     `note(code, **params)` hears what takes long. An older server than this program is replaced;
-    a newer one is kept, because going back would meet a database it does not know.
+    a newer one is kept, because going back would meet a database it does not know. Without `wake`
+    a server that somebody stopped stays stopped, and only one that crashed is started again.
     """
     _reap()
     folder = _folder(home)
     with _Held(os.path.join(folder, "start.lock")):
         gone = read_info(home).get("boot", "")
+        old = None
         if is_alive(home):
             old = _outdated(home)
             found = _wait_for(home, None) if old is None else None
             if found is not None:
                 return found
-            if old is not None:
-                _tell(note, "server_replaced", old=old, new=__version__)
-                stop(home)
+        _check_start(home, environ, wake)
+        if old is not None:
+            _tell(note, "server_replaced", old=old, new=__version__)
+            stop(home)
         _tell(note, "server_starting")
         return _start(home, environ, gone)
 
@@ -181,6 +186,10 @@ def _read_json(path: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _info_path(home: str) -> str:
+    return os.path.join(home, "server", "server.json")
+
+
 def _folder(home: str) -> str:
     folder = os.path.join(home, "server")
     try:
@@ -229,6 +238,16 @@ def _fcntl() -> Any:
     except ImportError:
         raise Refused("embedded_unsupported", system=sys.platform) from None
     return fcntl
+
+
+def _check_start(home: str, environ: Mapping[str, str], wake: bool) -> None:
+    """Whether this process may start a server. A job may not: the server would be one of its
+    processes, and end with it. A crash leaves server.json behind, an orderly stop does not."""
+    if not wake and not os.path.exists(_info_path(home)):
+        raise Unreachable("server_was_stopped")
+    replica = environ.get("PADDLECLOUD_REPLICA")
+    if replica:
+        raise Refused("server_start_in_job", replica=replica)
 
 
 def _start(home: str, environ: Mapping[str, str], gone: str) -> Endpoint:

@@ -5,10 +5,9 @@ Where the bytes go, and that they appear whole or not at all, is the work of `fi
 
 from __future__ import annotations
 
-from time import sleep
-
 from paddlecloud.client import files
-from paddlecloud.model.errors import Unreachable
+from paddlecloud.client.retries import patiently, pause
+from paddlecloud.model.errors import Retry
 from paddlecloud.model.signing import quote
 
 TYPE_CHECKING = False
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from paddlecloud.client.transport import Stream, Transport
 
 BLOCK = 1024 * 1024
-TRIES = 5
 
 
 def download(
@@ -34,7 +32,7 @@ def download(
 
     def fetch(name: str) -> files.Fetched:
         target = f"{path}/{quote(name, '/')}"
-        stream = transport.open(target)
+        stream = patiently(lambda: transport.open(target))
         length = stream.headers.get("content-length")
         return files.Fetched(
             _pieces(transport, target, stream),
@@ -45,20 +43,20 @@ def download(
     return files.download(fetch, [str(row["path"]) for row in rows], download_dir, progress=tell)
 
 
-def _pieces(transport: Transport, target: str, stream: Stream) -> Iterator[bytes]:
+def _pieces(transport: Transport, target: str, stream: Stream | None) -> Iterator[bytes]:
     offset = 0
     tries = 0
     while True:
         try:
+            if stream is None:
+                stream = transport.open(target, {"offset": offset})
             with stream:
                 while piece := stream.read(BLOCK):
                     tries = 0
                     offset += len(piece)
                     yield piece
             return
-        except Unreachable:
+        except Retry as error:
             tries += 1
-            if tries == TRIES:
-                raise
-            sleep(0.1 * 2**tries)
-        stream = transport.open(target, {"offset": offset})
+            pause(error, tries)
+            stream = None

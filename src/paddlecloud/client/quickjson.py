@@ -19,7 +19,8 @@ def loads(data: bytes | str) -> Any:
     start = len(text) - len(text.lstrip(_BLANKS))
     try:
         value, end = _scan(text, start)
-    except StopIteration:
+    except (StopIteration, SystemError, RecursionError):
+        # Python 3.11 words its complaint with `json.decoder`, and breaks where nobody imported it.
         raise ValueError("no JSON value") from None
     if text[end:].strip(_BLANKS):
         raise ValueError("something follows the JSON value")

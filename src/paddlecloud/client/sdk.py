@@ -8,11 +8,9 @@ use: `query_job` must not pay for them.
 from __future__ import annotations
 
 import os
-from time import monotonic, sleep
 
-from paddlecloud.client.http import TIMEOUT
 from paddlecloud.client.transport import Endpoint, Transport
-from paddlecloud.model.errors import ConfigError, Invalid, Retry, Unreachable
+from paddlecloud.model.errors import ConfigError, Invalid, Retry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,10 +21,6 @@ if TYPE_CHECKING:
 
     Note = Callable[..., None]
 
-#: How long one long poll asks the server to hold its answer, in seconds.
-POLL_SECONDS = 30
-#: How long a follower waits for a server that went away, in seconds.
-PATIENCE = 600.0
 #: Rows of one page when all jobs are wanted.
 PAGE = 1000
 FINAL = frozenset(("failed", "success", "timeout", "schedule timeout", "killed"))
@@ -92,7 +86,10 @@ class Client:
             given = {"config": config, "host": host, "port": port, "ak": ak, "sk": sk}
             config = _resolve(given, self.environ)
         self.config = config
-        self._note = note
+        #: Hears what takes long, as `note(code, **params)`.
+        self.note = note
+        #: Whether the person knows that the server is being waited for.
+        self.waiting_told = False
         self.transport = Transport(self._find, config.lang, trace)
 
     def submit_job(self, **parameters: Any) -> Job:
@@ -146,29 +143,11 @@ class Client:
     def changes(self, job_id: str, timeout: float | None = None) -> Iterator[Job]:
         """The job now and after every change, until it has ended or the time is over.
 
-        A server that goes away meanwhile is waited for.
+        A server that goes away meanwhile is waited for, unless it never answered.
         """
-        deadline = None if timeout is None else monotonic() + timeout
-        version = -1
-        patience = _Patience()
-        while True:
-            seconds = _left(deadline)
-            query = {"wait": seconds, "version": version} if version >= 0 else None
-            try:
-                job = Job(
-                    self.transport.get(
-                        f"/jobs/{check_id(job_id)}", query, timeout=seconds + TIMEOUT
-                    )
-                )
-            except Unreachable as error:
-                patience.pause(error, deadline)
-                continue
-            patience.renew()
-            if job.version > version:
-                version = job.version
-                yield job
-            if job.final or (deadline is not None and monotonic() >= deadline):
-                return
+        from paddlecloud.client import following  # noqa: PLC0415 - `query_job` follows nothing
+
+        return following.changes(self, check_id(job_id), timeout)
 
     def logs(
         self,
@@ -180,26 +159,13 @@ class Client:
     ) -> Iterator[bytes]:
         """What a worker wrote, as it is; with `follow`, until the job has ended and all is read.
 
-        A broken connection is taken up again at the byte where it broke.
+        Without `attempt` a follower sees every attempt from the newest one on. A broken connection
+        is taken up again at the byte where it broke.
         """
-        path = f"/jobs/{check_id(job_id)}/logs"
-        query = {"worker": worker, "follow": int(follow), "tail": tail, "attempt": attempt}
-        offset: int | None = None
-        patience = _Patience()
-        while True:
-            if offset is not None:
-                query |= {"offset": offset, "tail": None}
-            try:
-                with self.transport.open(path, query, timeout=_LOG_SILENCE) as stream:
-                    offset = int(stream.headers.get("x-log-offset", offset or 0))
-                    while piece := stream.read(256 * 1024):
-                        patience.renew()
-                        offset += len(piece)
-                        yield piece
-                return
-            except Unreachable as error:
-                if error.code != "server_timeout":
-                    patience.pause(error, None)
+        from paddlecloud.client import following  # noqa: PLC0415 - `query_job` follows nothing
+
+        asked = {"worker": worker, "follow": int(follow), "tail": tail, "attempt": attempt}
+        return following.logs(self, check_id(job_id), asked)
 
     def get_files(
         self,
@@ -243,7 +209,7 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _find(self, failed: Endpoint | None) -> Endpoint:
+    def _find(self, failed: Endpoint | None, wake: bool) -> Endpoint:
         config = self.config
         if not config.embedded:
             if failed is not None:
@@ -257,7 +223,7 @@ class Client:
         known = embedded.find(config.home)
         if known is not None and (failed is None or known.boot != failed.boot):
             return known
-        return embedded.ensure(config.home, self.environ, self._note)
+        return embedded.ensure(config.home, self.environ, self.note, wake=wake)
 
 
 def check_id(job_id: str) -> str:
@@ -272,37 +238,6 @@ def server_url(config: Config) -> str:
     """The address of a remote server."""
     name = f"[{config.host}]" if ":" in config.host else config.host
     return f"{config.scheme}://{name}:{config.port}"
-
-
-#: Longest silence of a log that is followed; the connection is then made anew, and nothing is lost.
-_LOG_SILENCE = 120.0
-
-
-class _Patience:
-    """How long to go on asking a server that does not answer: ever slower, up to ten minutes."""
-
-    def __init__(self) -> None:
-        self.renew()
-
-    def renew(self) -> None:
-        self._until: float | None = None
-        self._next = 0.05
-
-    def pause(self, error: Unreachable, deadline: float | None) -> None:
-        now = monotonic()
-        if self._until is None:
-            self._until = now + PATIENCE
-        limit = self._until if deadline is None else min(self._until, deadline)
-        if now >= limit:
-            raise error
-        sleep(min(self._next, limit - now))
-        self._next = min(self._next * 2, 5.0)
-
-
-def _left(deadline: float | None) -> float:
-    if deadline is None:
-        return POLL_SECONDS
-    return round(max(0.0, min(POLL_SECONDS, deadline - monotonic())), 3)
 
 
 def _resolve(given: Mapping[str, object], environ: Mapping[str, str]) -> Config:

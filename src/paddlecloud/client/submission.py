@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from time import sleep, time
+from time import time
 
 from paddlecloud.client import files
-from paddlecloud.model.errors import Retry, SnapshotMissing, Unreachable
+from paddlecloud.client.retries import patiently
+from paddlecloud.model.errors import Retry, SnapshotMissing
 from paddlecloud.model.submit import INHERITED_NAMES, local_parameters, parse_parameters
 
 TYPE_CHECKING = False
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
     """Hears of uploaded bytes: how many now, how many there will be in all."""
     Note = Callable[..., None]
 
-TRIES = 5
-#: The first pause between two tries, in seconds; each one is twice as long.
-PAUSE = 0.1
+#: Where the private server is: known here even when no variable says it.
+HOME = "PADDLECLOUD_HOME"
 #: One upload request of small files; it is held in memory so that each file is read once.
 BATCH = 8 * 1024 * 1024
 #: A directory that changes while it is uploaded settles within a few rounds, or never.
@@ -67,7 +67,7 @@ def upload(transport: Transport, scan: files.Scan, progress: Progress | None = N
     """Bring the contents that the server lacks, until it has the whole snapshot."""
     body = {"entries": scan.entries}
     for _ in range(ROUNDS):
-        missing = _patiently(lambda: transport.post("/snapshots", body, again=True))["missing"]
+        missing = patiently(lambda: transport.post("/snapshots", body, again=True))["missing"]
         if not missing:
             return
         total = sum(scan.sources[sha256][1] for sha256 in missing)
@@ -85,33 +85,22 @@ def _spec(client: Client, parameters: Mapping[str, Any]) -> tuple[dict[str, obje
         raw["files"] = "."
     spec = parse_parameters(raw)
     if client.config.embedded:
-        spec["inherited_env"] = _inherited(client.environ)
+        spec["inherited_env"] = _inherited({**client.environ, HOME: client.config.home})
     if snapshot is not None:
         return spec | {"snapshot": snapshot}, None
     return spec, local_parameters(raw)[0]
 
 
 def _inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """What makes `python` in the job the submitter's own; text that is not UTF-8 stays here."""
+    """What makes `python` and `paddlecloud` in the job the submitter's own; text that is not UTF-8
+    stays here."""
     found = {name: environ[name] for name in INHERITED_NAMES if environ.get(name)}
     return {name: value for name, value in found.items() if value.isprintable()}
 
 
 def _post(transport: Transport, request: Mapping[str, object]) -> dict[str, Any]:
-    answer: dict[str, Any] = _patiently(lambda: transport.post("/jobs", request, again=True))
+    answer: dict[str, Any] = patiently(lambda: transport.post("/jobs", request, again=True))
     return answer
-
-
-def _patiently(call: Callable[[], Any]) -> Any:
-    """Repeat what may work in a moment; a full disk or a full queue will not."""
-    for tries in range(1, TRIES + 1):
-        try:
-            return call()
-        except Retry as error:
-            if type(error) not in (Retry, Unreachable) or tries == TRIES:
-                raise
-            sleep(PAUSE * 2**tries)
-    raise AssertionError("unreachable: the last try returns or raises")
 
 
 def _send(
@@ -136,4 +125,4 @@ def _send(
                 progress(len(piece), total)
             yield piece
 
-    _patiently(lambda: transport.send("/blobs", produce, length, sha256, again=True))
+    patiently(lambda: transport.send("/blobs", produce, length, sha256, again=True))

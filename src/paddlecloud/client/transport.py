@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
-    Find = Callable[["Endpoint | None"], "Endpoint"]
+    Find = Callable[["Endpoint | None", bool], "Endpoint"]
     Trace = Callable[[str], None]
 
 PREFIX = "/api/v1"
@@ -54,20 +54,23 @@ class Endpoint:
 
 
 class Transport:
-    """`find(None)` gives the endpoint; `find(endpoint)` gives one after that one failed."""
+    """`find(None, wake)` gives the endpoint, `find(endpoint, wake)` one after that one failed;
+    without `wake` a server that somebody stopped is not to be started."""
 
     def __init__(self, find: Find, lang: str = "en", trace: Trace | None = None) -> None:
         self.lang = lang
         self._find = find
         self._trace = trace
         self._endpoint: Endpoint | None = None
+        #: Whether a server has ever answered.
+        self.answered = False
         #: Open connections that nobody uses now: list.pop and append are atomic.
         self._idle: list[tuple[Endpoint, int, Connection]] = []
 
     @property
     def endpoint(self) -> Endpoint:
         if self._endpoint is None:
-            self._endpoint = self._find(None)
+            self._endpoint = self._find(None, True)
         return self._endpoint
 
     def get(self, path: str, query: Mapping[str, object] | None = None, **how: Any) -> Any:
@@ -87,10 +90,14 @@ class Transport:
         return self._json("POST", path, None, body=pieces, size=size, sha256=sha256, **how)
 
     def open(
-        self, path: str, query: Mapping[str, object] | None = None, timeout: float = TIMEOUT
+        self,
+        path: str,
+        query: Mapping[str, object] | None = None,
+        timeout: float = TIMEOUT,
+        wake: bool = True,
     ) -> Stream:
         """A raw answer whose body is still to be read."""
-        return self._ask("GET", _target(path, query), timeout=timeout)
+        return self._ask("GET", target_of(path, query), timeout=timeout, wake=wake)
 
     def close(self) -> None:
         """Close the connections that are idle; a later call opens new ones."""
@@ -98,14 +105,16 @@ class Transport:
             self._idle.pop()[2].close()
 
     def _json(self, method: str, path: str, query: Mapping[str, object] | None, **how: Any) -> Any:
-        with self._ask(method, _target(path, query), **how) as stream:
+        with self._ask(method, target_of(path, query), **how) as stream:
             body = stream.read()
         try:
             return loads(body)
         except ValueError:
             raise _not_ours(stream.status) from None
 
-    def _ask(self, method: str, target: str, *, again: bool = False, **how: Any) -> Stream:
+    def _ask(
+        self, method: str, target: str, *, again: bool = False, wake: bool = True, **how: Any
+    ) -> Stream:
         """Send, and send again where that is safe: on a refusal to connect nothing was sent; a
         GET, or a request that says so, may be repeated when the connection broke.
 
@@ -117,22 +126,24 @@ class Transport:
             try:
                 stream = self._send(endpoint, method, target, **how)
             except Unreachable as error:
-                if not tries_left or not self._may_repeat(error, endpoint, repeatable):
+                if not tries_left or not self._may_repeat(error, endpoint, repeatable, wake):
                     raise
                 continue
             if not tries_left or not endpoint.boot or stream.boot == endpoint.boot:
                 break
             # Another program, or a later start of ours, has the address by now.
-            self._endpoint = self._find(endpoint)
+            self._endpoint = self._find(endpoint, wake)
             if stream.boot == self._endpoint.boot:
                 break
             stream.close()
         return _checked(stream)
 
-    def _may_repeat(self, error: Unreachable, endpoint: Endpoint, repeatable: bool) -> bool:
+    def _may_repeat(
+        self, error: Unreachable, endpoint: Endpoint, repeatable: bool, wake: bool
+    ) -> bool:
         if error.code != "server_unreachable":
             return repeatable and error.code == "server_closed"
-        self._endpoint = self._find(endpoint)
+        self._endpoint = self._find(endpoint, wake)
         return self._endpoint is not endpoint
 
     def _send(
@@ -140,11 +151,8 @@ class Transport:
     ) -> Stream:
         connection = self._connection(endpoint)
         body, headers = _content(**how)
-        headers.update(self._identity(endpoint, connection.authority))
-        raw_path, _, query = target.partition("?")
-        headers["authorization"] = sign(
-            endpoint.ak, endpoint.sk, method, raw_path, query, headers, int(time())
-        )
+        headers["accept-language"] = self.lang
+        sign_request(endpoint, connection.authority, method, target, headers)
         began = perf_counter()
         try:
             response = connection.request(method, target, headers, body, timeout=timeout)
@@ -152,6 +160,7 @@ class Transport:
             self._say(method, target, error.code, began)
             raise
         self._say(method, target, response.status, began)
+        self.answered = True
         entry = (endpoint, os.getpid(), connection)
         return Stream(response, lambda: self._idle.append(entry))
 
@@ -163,14 +172,6 @@ class Transport:
                 return connection
             connection.close()
         return Connection(endpoint.host, endpoint.port, endpoint.tls)
-
-    def _identity(self, endpoint: Endpoint, authority: str) -> dict[str, str]:
-        return {
-            "host": authority,
-            NONCE: os.urandom(16).hex(),
-            "x-bce-date": format_time(int(time())),
-            "accept-language": self.lang,
-        }
 
     def _say(self, method: str, target: str, outcome: object, began: float) -> None:
         if self._trace is not None:
@@ -218,7 +219,20 @@ def split_url(url: str) -> tuple[str, str, int]:
     return scheme, host.strip("[]"), int(port)
 
 
-def _target(path: str, query: Mapping[str, object] | None) -> str:
+def sign_request(
+    endpoint: Endpoint, authority: str, method: str, target: str, headers: dict[str, str]
+) -> None:
+    """Add to `headers` what proves who asks, when, and that nobody asks it a second time."""
+    now = int(time())
+    headers["host"] = authority
+    headers[NONCE] = os.urandom(16).hex()
+    headers["x-bce-date"] = format_time(now)
+    raw_path, _, query = target.partition("?")
+    headers["authorization"] = sign(endpoint.ak, endpoint.sk, method, raw_path, query, headers, now)
+
+
+def target_of(path: str, query: Mapping[str, object] | None = None) -> str:
+    """What stands in the request line for a path below the interface's prefix."""
     given = [(key, value) for key, value in (query or {}).items() if value is not None]
     text = "&".join(f"{key}={quote(str(value))}" for key, value in given)
     return PREFIX + path + ("?" + text if text else "")
@@ -245,12 +259,20 @@ def _checked(stream: Stream) -> Stream:
 
 def _error(stream: Stream) -> PaddleCloudError:
     try:
-        error = loads(stream.read(MAX_ERROR))["error"]
+        error = loads(_whole(stream, MAX_ERROR))["error"]
         if not isinstance(error, dict):
             raise TypeError
     except (ValueError, KeyError, TypeError):
         return _not_ours(stream.status)
     return from_wire(stream.status, error)
+
+
+def _whole(stream: Stream, limit: int) -> bytes:
+    """The body, or the beginning of one that is longer than `limit`."""
+    body = b""
+    while len(body) < limit and (piece := stream.read(limit - len(body))):
+        body += piece
+    return body
 
 
 def _not_ours(status: int) -> PaddleCloudError:

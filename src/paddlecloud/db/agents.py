@@ -38,7 +38,7 @@ class Agent:
 def needs_saving(tx: Tx, agent: Agent, every: timedelta = SEEN_EVERY) -> bool:
     """Whether `upsert_seen` would write: ask in a read, and spare the writer most polls."""
     known = get_agent(tx, agent.id)
-    return known is None or _changed(known, agent) or agent.seen_at - known.seen_at >= every
+    return known is None or _changed(known, agent) or _is_old(known, agent, every)
 
 
 def upsert_seen(tx: Tx, agent: Agent, every: timedelta = SEEN_EVERY) -> bool:
@@ -48,12 +48,17 @@ def upsert_seen(tx: Tx, agent: Agent, every: timedelta = SEEN_EVERY) -> bool:
     """
     known = get_agent(tx, agent.id)
     news = known is None or _changed(known, agent)
-    if known is not None and not news and agent.seen_at - known.seen_at < every:
+    if known is not None and not news and not _is_old(known, agent, every):
         return False
     _save(tx, agent)
     if news:
         tx.notify("agents", agent.id)
     return True
+
+
+def _is_old(known: Agent, agent: Agent, every: timedelta) -> bool:
+    """Also when the clock was set back: a time to come would hide that the agent falls silent."""
+    return abs(agent.seen_at - known.seen_at) >= every
 
 
 def get_agent(tx: Tx, agent_id: str) -> Agent | None:
@@ -64,10 +69,6 @@ def get_agent(tx: Tx, agent_id: str) -> Agent | None:
 def list_agents(tx: Tx) -> list[Agent]:
     """Every agent ever heard of, by id."""
     return [_agent(row) for row in tx.all(f"select {_COLUMNS} from agents order by id")]
-
-
-def delete_agent(tx: Tx, agent_id: str) -> bool:
-    return tx.execute("delete from agents where id = ?", (agent_id,)) == 1
 
 
 def _changed(known: Agent, agent: Agent) -> bool:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple
 
 from paddlecloud.db.base import Row, Tx, Value
 from paddlecloud.db.columns import (
+    MICROSECOND,
     from_micros,
     maybe_from_micros,
     maybe_json_reader,
@@ -35,8 +35,11 @@ from paddlecloud.model.job import (
     Role,
 )
 
-_MICROSECOND = timedelta(microseconds=1)
-_REPLICA = "id, role, rank, node, cpu, memory, gpu, host, port, state, pid, log_bytes, exit_record"
+_REPLICA = (
+    "id, role, rank, node, cpu, memory, gpu, host, port, state, pid, started_at, log_bytes,"
+    " exit_record"
+)
+_FIELDS = len(_REPLICA.split(","))
 _ATTEMPT = "job_id, number, fence, pool, created_at, handle, ended_at, outcome"
 _IN_USE = "state in ('ordered', 'running')"
 _LIVE_ORDER = "want in ('run', 'stop')"
@@ -48,15 +51,6 @@ class Want(StrEnum):
     RUN = "run"
     STOP = "stop"
     FORGET = "forget"
-
-
-class Located(NamedTuple):
-    """A replica and the attempt it belongs to."""
-
-    replica: Replica
-    job_id: str
-    attempt: int
-    fence: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +73,7 @@ def insert_attempt(tx: Tx, attempt: Attempt, *, want: Want | None = Want.RUN) ->
     With `want=None` no agent hears of them until `set_wanted`.
     """
     tx.execute(
-        f"insert into attempts ({_ATTEMPT}) values (?, ?, ?, ?, ?, ?, ?, ?)",
+        f"insert into attempts ({_ATTEMPT}, released) values (?, ?, ?, ?, ?, ?, ?, ?, 0)",
         (
             attempt.job_id,
             attempt.number,
@@ -102,9 +96,11 @@ def get_attempt(tx: Tx, job_id: str, number: int) -> Attempt | None:
     return found[0] if found else None
 
 
-def attempts_of(tx: Tx, job_id: str) -> list[Attempt]:
-    """Every attempt of a job, the first one first."""
-    return _attempts(tx, "job_id = ?", "job_id = ?", job_id)
+def attempt_of(tx: Tx, replica_id: str) -> Attempt | None:
+    """The attempt that a replica belongs to."""
+    its = "(select job_id, attempt from replicas where id = ?)"
+    found = _attempts(tx, f"(job_id, number) = {its}", f"(job_id, attempt) = {its}", replica_id)
+    return found[0] if found else None
 
 
 def live_attempts(tx: Tx) -> list[Attempt]:
@@ -114,6 +110,38 @@ def live_attempts(tx: Tx) -> list[Attempt]:
         "ended_at is null",
         "(job_id, attempt) in (select job_id, number from attempts where ended_at is null)",
     )
+
+
+def ended_attempts(tx: Tx, limit: int) -> list[Attempt]:
+    """Attempts that ended and whose place was not given back yet, the first ended first."""
+    ended = "ended_at is not null and released = 0"
+    first = f"select job_id, number from attempts where {ended} order by ended_at limit ?"
+    return _attempts(tx, f"(job_id, number) in ({first})", f"(job_id, attempt) in ({first})", limit)
+
+
+def release(tx: Tx, ended: Collection[Attempt]) -> None:
+    """These attempts are done with: their agents may forget every replica that has exited.
+
+    A lost replica is another matter: nobody knows what became of it until its agent says so.
+    """
+    exited = [
+        replica.id
+        for attempt in ended
+        for replica in attempt.replicas
+        if replica.state is ReplicaState.EXITED
+    ]
+    first = next_number(tx, "order", len(exited)) - len(exited) + 1 if exited else 0
+    for seq, replica_id in enumerate(exited, first):
+        tx.execute(
+            "update replicas set want = 'forget', grace = 0, cause = null, seq = ?"
+            " where id = ? and want <> 'forget'",
+            (seq, replica_id),
+        )
+    for attempt in ended:
+        tx.execute(
+            "update attempts set released = 1 where job_id = ? and number = ?",
+            (attempt.job_id, attempt.number),
+        )
 
 
 def save_handle(tx: Tx, job_id: str, number: int, handle: Mapping[str, str]) -> bool:
@@ -135,13 +163,6 @@ def end_attempt(tx: Tx, job_id: str, number: int, now: datetime, outcome: str) -
     return changed == 1
 
 
-def get_replica(tx: Tx, replica_id: str) -> Located | None:
-    row = tx.one(
-        f"select {_REPLICA}, job_id, attempt, fence from replicas where id = ?", (replica_id,)
-    )
-    return Located(_replica(row), row[13], row[14], row[15]) if row else None
-
-
 def update_replica(tx: Tx, replica: Replica) -> bool:
     """Save what is known of a replica; False, and nothing changed, if that would move it back.
 
@@ -151,12 +172,13 @@ def update_replica(tx: Tx, replica: Replica) -> bool:
     reachable = order[: order.index(replica.state) + 1]
     places = ", ".join("?" for _ in reachable)
     changed = tx.execute(
-        "update replicas set state = ?, pid = ?, port = ?, exit_record = ?,"
+        "update replicas set state = ?, pid = ?, started_at = ?, port = ?, exit_record = ?,"
         " log_bytes = case when log_bytes > ? then log_bytes else ? end"
         f" where id = ? and state in ({places})",
         (
             replica.state.value,
             replica.pid,
+            maybe_to_micros(replica.started_at),
             replica.port,
             maybe_to_json(replica.exit),
             replica.log_bytes,
@@ -184,7 +206,7 @@ def set_wanted(
     loops may repeat this as they like. The agents concerned are woken, unless it is to forget:
     that can wait until they ask anyway.
     """
-    asked = (want.value, grace // _MICROSECOND, cause.value if cause else None)
+    asked = (want.value, grace // MICROSECOND, cause.value if cause else None)
     rows = [
         (replica_id, node)
         for replica_id, node, *current in tx.all(
@@ -222,12 +244,6 @@ def orders_since(tx: Tx, node: str, cursor: int, limit: int = 256) -> list[Order
     return [_order(row) for row in rows]
 
 
-def last_order(tx: Tx) -> int:
-    """The highest sequence number given so far: the cursor of an agent that has seen all."""
-    row = tx.one("select value from counters where name = ?", ("order",))
-    return int(row[0]) if row else 0
-
-
 def used_on_nodes(tx: Tx) -> dict[str, Resources]:
     """What the replicas that are not over have taken of each node that has any."""
     rows = tx.all(
@@ -250,7 +266,7 @@ def used_by_owner(tx: Tx) -> dict[str, Resources]:
 def _insert_replica(tx: Tx, attempt: Attempt, replica: Replica) -> None:
     tx.execute(
         f"insert into replicas ({_REPLICA}, job_id, attempt, fence, grace)"
-        " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
+        " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
         (*_replica_values(replica), attempt.job_id, attempt.number, attempt.fence),
     )
 
@@ -268,6 +284,7 @@ def _replica_values(replica: Replica) -> tuple[Value, ...]:
         replica.port,
         replica.state.value,
         replica.pid,
+        maybe_to_micros(replica.started_at),
         replica.log_bytes,
         maybe_to_json(replica.exit),
     )
@@ -280,7 +297,7 @@ def _attempts(tx: Tx, which: str, replicas_of: str, *values: Value) -> list[Atte
         " order by role desc, rank",
         values,
     ):
-        members.setdefault((row[13], row[14]), []).append(_replica(row))
+        members.setdefault((row[_FIELDS], row[_FIELDS + 1]), []).append(_replica(row))
     rows = tx.all(
         f"select {_ATTEMPT} from attempts where {which} order by created_at, number", values
     )
@@ -315,7 +332,8 @@ def _attempt(row: Row, replicas: list[Replica]) -> Attempt:
 
 def _replica(row: Row) -> Replica:
     """The first columns of a row, in the order of `_REPLICA`."""
-    id_, role, rank, node, cpu, memory, gpu, host, port, state, pid, log_bytes, exit_ = row[:13]
+    id_, role, rank, node, cpu, memory, gpu, host, port, state, pid, *rest = row[:_FIELDS]
+    started_at, log_bytes, exit_ = rest
     return Replica(
         id=id_,
         role=Role(role),
@@ -328,11 +346,12 @@ def _replica(row: Row) -> Replica:
         pid=pid,
         log_bytes=log_bytes,
         exit=_read_exit(exit_),
+        started_at=maybe_from_micros(started_at),
     )
 
 
 def _order(row: Row) -> Order:
-    job_id, attempt, fence, seq, want, grace, cause = row[13:]
+    job_id, attempt, fence, seq, want, grace, cause = row[_FIELDS:]
     return Order(
         seq=seq,
         want=Want(want),

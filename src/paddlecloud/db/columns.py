@@ -17,13 +17,13 @@ import msgspec
 T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
+MICROSECOND = timedelta(microseconds=1)
 _encoder = msgspec.json.Encoder()
 
 
 def to_micros(at: datetime) -> int:
     """An aware time as a column; a naive one raises TypeError."""
-    return (at - _EPOCH) // _MICROSECOND
+    return (at - _EPOCH) // MICROSECOND
 
 
 def from_micros(micros: int) -> datetime:

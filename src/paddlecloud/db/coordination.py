@@ -67,7 +67,7 @@ def remember_key(
 ) -> bool:
     """Tie an idempotency key to the job it made; False, and nothing changed, if it was tied before.
 
-    A key is forgotten with its job, or by `forget_keys`.
+    A key is forgotten with its job and not before, so it makes one job however late it comes.
     """
     changed = tx.execute(
         "insert into idempotency (owner, key, job_number, request_hash, created_at)"
@@ -85,11 +85,6 @@ def find_key(tx: Tx, owner: str, key: str) -> KnownKey | None:
         (owner, key),
     )
     return KnownKey(job_id=row[0], request_hash=row[1]) if row else None
-
-
-def forget_keys(tx: Tx, before: datetime) -> int:
-    """Drop idempotency keys older than `before`, and say how many; their jobs stay."""
-    return tx.execute("delete from idempotency where created_at < ?", (to_micros(before),))
 
 
 def take_lease(tx: Tx, name: str, holder: str, now: datetime, ttl: timedelta) -> int | None:
@@ -115,6 +110,11 @@ def holds_lease(tx: Tx, name: str, fence: int, now: datetime) -> bool:
         (name, fence, to_micros(now)),
     )
     return row is not None
+
+
+def break_leases(tx: Tx) -> int:
+    """End every lease; for a server that knows that no other one runs on this database."""
+    return tx.execute("update leases set expires_at = 0 where expires_at > 0")
 
 
 def release_lease(tx: Tx, name: str, holder: str, fence: int) -> bool:

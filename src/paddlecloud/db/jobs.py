@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from paddlecloud.db.base import Row, Tx, Value
 from paddlecloud.db.columns import (
+    MICROSECOND,
     from_micros,
     json_reader,
     maybe_from_micros,
@@ -33,9 +34,9 @@ NOT_PLANNED_YET = "not_planned_yet"
 """The code of the reason a job has until the scheduler looked at it for the first time."""
 
 _COLUMNS = (
-    "number, id, owner, name, state, version, priority, attempt, pool, kill_asked, created_at,"
-    " waiting_since, started_at, deadline, finished_at, snapshot, reason_code, reason, failure,"
-    " spec"
+    "number, id, owner, name, state, version, priority, attempt, retried, pool, kill_asked,"
+    " created_at, waiting_since, started_at, running_since, ran, deadline, finished_at, snapshot,"
+    " reason_code, reason, failure, spec"
 )
 _PLACES = ", ".join("?" for _ in _COLUMNS.split(","))
 _WAITING = "pool is null and state in ('schedule', 'queue')"
@@ -59,13 +60,10 @@ def insert_job(tx: Tx, job: Job) -> Job:
 
 
 def insert_accepted(tx: Tx, job: Job, now: datetime, reason: Reason) -> Job:
-    """Store a new job together with its first step, in one row less than `insert_job` and
-    `advance` would take: the busiest write there is."""
-    submitted = replace(job, number=next_number(tx, "job"))
-    accepted = submitted.after(Event.ACCEPTED, now=now, reason=reason)
-    tx.execute(f"insert into jobs ({_COLUMNS}) values ({_PLACES})", _values(accepted))
-    record(tx, submitted, accepted, Event.ACCEPTED, now)
-    tx.notify("job", accepted.id)
+    """Store a new job together with its first step, in one write less than `insert_job` and
+    `advance` would take: the busiest there is."""
+    accepted = insert_job(tx, job.after(Event.ACCEPTED, now=now, reason=reason))
+    record(tx, job, accepted, Event.ACCEPTED, now)
     return accepted
 
 
@@ -77,17 +75,21 @@ def save_job(tx: Tx, job: Job, *, expected_version: int) -> Job:
     """
     saved = replace(job, version=expected_version + 1)
     changed = tx.execute(
-        "update jobs set state = ?, version = ?, attempt = ?, pool = ?, kill_asked = ?,"
-        " waiting_since = ?, started_at = ?, deadline = ?, finished_at = ?, reason_code = ?,"
-        " reason = ?, failure = ? where id = ? and version = ?",
+        "update jobs set state = ?, version = ?, attempt = ?, retried = ?, pool = ?,"
+        " kill_asked = ?, waiting_since = ?, started_at = ?, running_since = ?, ran = ?,"
+        " deadline = ?, finished_at = ?, reason_code = ?, reason = ?, failure = ?"
+        " where id = ? and version = ?",
         (
             saved.state.value,
             saved.version,
             saved.attempt,
+            saved.retried,
             saved.pool,
             int(saved.kill_asked),
             to_micros(saved.waiting_since),
             maybe_to_micros(saved.started_at),
+            maybe_to_micros(saved.running_since),
+            saved.ran // MICROSECOND,
             _deadline(saved),
             maybe_to_micros(saved.finished_at),
             saved.reason.code if saved.reason else None,
@@ -124,10 +126,20 @@ def record(tx: Tx, before: Job, after: Job, event: Event, now: datetime) -> None
 
 
 def advance(
-    tx: Tx, job: Job, event: Event, now: datetime, reason: Reason | None = None, **changes: object
+    tx: Tx,
+    job: Job,
+    event: Event,
+    now: datetime,
+    *,
+    at: datetime | None = None,
+    reason: Reason | None = None,
+    **changes: object,
 ) -> Job:
-    """`job` after `event`: saved if nobody was faster, recorded, and told to who waits for it."""
-    after = job.after(event, now=now, reason=reason, **changes)
+    """`job` after `event`: saved if nobody was faster, recorded, and told to who waits for it.
+
+    `at`: when it happened, if that is known; the history tells when it was learned.
+    """
+    after = job.after(event, now=now, at=at, reason=reason, **changes)
     saved = save_job(tx, after, expected_version=job.version)
     record(tx, job, saved, event, now)
     tx.notify("job", job.id)
@@ -183,12 +195,6 @@ def newcomers(tx: Tx, limit: int) -> list[Job]:
     return _jobs(tx, condition, (JobState.SCHEDULE.value, NOT_PLANNED_YET, limit))
 
 
-def live_jobs(tx: Tx) -> list[Job]:
-    """Every job that is not final, waiting ones too (there may be many)."""
-    # Ordered as their index is: asked for in order of arrival, SQLite would walk the whole table.
-    return sorted(_jobs(tx, f"{_LIVE} order by state, number"), key=lambda job: job.number)
-
-
 def placed_jobs(tx: Tx) -> list[Job]:
     """Live jobs that have a place: what the watch loop has to look at."""
     return _jobs(tx, f"{_LIVE} and pool is not null order by number")
@@ -206,7 +212,7 @@ def overdue_waiting(tx: Tx, before: datetime, limit: int = 1000) -> list[Job]:
 
 
 def overdue_running(tx: Tx, now: datetime, limit: int = 1000) -> list[Job]:
-    """Live jobs whose wall time, counted from their first start, was over at `now`."""
+    """Live jobs whose wall time, counted while they run, was over at `now`."""
     condition = f"{_LIVE} and deadline is not null and deadline <= ? order by deadline limit ?"
     return _jobs(tx, condition, (to_micros(now), limit))
 
@@ -274,11 +280,14 @@ def _values(job: Job) -> tuple[Value, ...]:
         job.version,
         job.spec.priority,
         job.attempt,
+        job.retried,
         job.pool,
         int(job.kill_asked),
         to_micros(job.created_at),
         to_micros(job.waiting_since),
         maybe_to_micros(job.started_at),
+        maybe_to_micros(job.running_since),
+        job.ran // MICROSECOND,
         _deadline(job),
         maybe_to_micros(job.finished_at),
         job.spec.snapshot,
@@ -290,9 +299,8 @@ def _values(job: Job) -> tuple[Value, ...]:
 
 
 def _deadline(job: Job) -> int | None:
-    if job.started_at is None or job.spec.wall_time is None:
-        return None
-    return to_micros(job.started_at + job.spec.wall_time)
+    # Most jobs have no limit: nothing is to be computed for them.
+    return None if job.spec.wall_time is None else maybe_to_micros(job.deadline)
 
 
 def _page(
@@ -330,9 +338,9 @@ _read_failure: Callable[[str | None], Failure | None] = maybe_json_reader(Failur
 
 def _job(row: Row) -> Job:
     """A row in the order of `_COLUMNS`; what is marked with _ only serves the indexes."""
-    (number, id_, owner, _name, state, version, _priority, attempt, pool, kill_asked) = row[:10]
-    (created_at, waiting_since, started_at, _deadline, finished_at) = row[10:15]
-    (_snapshot, _reason_code, reason, failure, spec) = row[15:]
+    (number, id_, owner, _name, state, version, _priority, attempt, retried) = row[:9]
+    (pool, kill_asked, created_at, waiting_since, started_at, running_since) = row[9:15]
+    (ran, _deadline, finished_at, _snapshot, _reason_code, reason, failure, spec) = row[15:]
     return Job(
         id=id_,
         number=number,
@@ -345,8 +353,11 @@ def _job(row: Row) -> Job:
         reason=_read_reason(reason),
         failure=_read_failure(failure),
         attempt=attempt,
+        retried=retried,
         pool=pool,
         started_at=maybe_from_micros(started_at),
+        running_since=maybe_from_micros(running_since),
+        ran=timedelta(microseconds=ran),
         finished_at=maybe_from_micros(finished_at),
         kill_asked=bool(kill_asked),
     )

@@ -8,13 +8,16 @@ second. A database that several servers share has to ask it each time (`coordina
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from concurrent.futures import Future
 from datetime import UTC, datetime
 
 from paddlecloud.db import coordination
 from paddlecloud.db.base import Database, Tx
 
 Key = tuple[str, str]
+BUCKET = 60
+"""Seconds of expiry that are forgotten together: nobody walks over every nonce to find the old."""
 
 
 class WriteBehindNonces:
@@ -22,28 +25,46 @@ class WriteBehindNonces:
 
     def __init__(self, db: Database, now: datetime) -> None:
         self._db = db
-        self._seen = dict(db.read(lambda tx: coordination.live_nonces(tx, now)))
+        self._buckets: dict[int, set[Key]] = {}
         self._unwritten: dict[Key, int] = {}
+        self._sent: tuple[Future[None], Mapping[Key, int]] | None = None
+        for key, expires_at in db.read(lambda tx: coordination.live_nonces(tx, now)):
+            self._buckets.setdefault(expires_at // BUCKET, set()).add(key)
 
     def spend(self, ak: str, nonce: str, expires_at: int) -> bool:
         """True for the first that spends this nonce of this key; until when it matters is given."""
         key = (ak, nonce)
-        if key in self._seen:
-            return False
-        self._seen[key] = self._unwritten[key] = expires_at
+        for bucket in self._buckets.values():
+            if key in bucket:
+                return False
+        self._buckets.setdefault(expires_at // BUCKET, set()).add(key)
+        self._unwritten[key] = expires_at
         return True
 
-    def flush(self, now: datetime) -> None:
-        """Hand what is new to the database, without waiting, and forget what has expired."""
-        unwritten, self._unwritten = self._unwritten, {}
-        if unwritten:
-            self._db.submit(lambda tx: _write(tx, unwritten.items()), durable=False)
-        oldest = next(iter(self._seen.values()), None)
-        if oldest is not None and oldest < now.timestamp():
-            alive = now.timestamp()
-            self._seen = {key: until for key, until in self._seen.items() if until >= alive}
+    def flush(self, now: datetime) -> bool:
+        """Hand what is new to the database, without waiting, and forget what has expired.
+
+        True when nothing is left to do. What the database could not keep is handed over again.
+        """
+        for minute in [m for m in self._buckets if (m + 1) * BUCKET < now.timestamp()]:
+            del self._buckets[minute]
+        if self._sent is not None and not self._settle(*self._sent):
+            return False
+        batch, self._unwritten = self._unwritten, {}
+        if batch:
+            self._sent = self._db.submit(lambda tx: _write(tx, batch), durable=False), batch
+        return not batch
+
+    def _settle(self, writing: Future[None], batch: Mapping[Key, int]) -> bool:
+        """False while the last batch is on its way; one that failed is to be written again."""
+        if not writing.done():
+            return False
+        if writing.cancelled() or writing.exception() is not None:
+            self._unwritten = {**batch, **self._unwritten}
+        self._sent = None
+        return True
 
 
-def _write(tx: Tx, spent: Iterable[tuple[Key, int]]) -> None:
-    for (ak, nonce), until in spent:
+def _write(tx: Tx, spent: Mapping[Key, int]) -> None:
+    for (ak, nonce), until in spent.items():
         coordination.spend_nonce(tx, ak, nonce, datetime.fromtimestamp(until, UTC))

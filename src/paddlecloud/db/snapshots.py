@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from paddlecloud.db.base import Tx
-from paddlecloud.db.columns import to_micros
+from paddlecloud.db.columns import from_micros, to_micros
 from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot
+
+USE_STEP = timedelta(hours=1)
+"""Uses closer together than this are written down once: most submits name the same files."""
 
 _UNUSED = (
     "used_at < ? and not exists (select 1 from jobs"
@@ -42,10 +45,21 @@ def get_entries(tx: Tx, owner: str, snapshot_id: str) -> str | None:
     return str(row[0]) if row else None
 
 
-def has_snapshot(tx: Tx, owner: str, snapshot_id: str) -> bool:
-    """Whether a job of this owner may refer to it; answered by the key alone."""
-    row = tx.one("select 1 from snapshots where owner = ? and id = ?", (owner, snapshot_id))
-    return row is not None
+def last_use(tx: Tx, owner: str, snapshot_id: str) -> datetime | None:
+    """When it was last wanted, to the hour; None if no job of this owner may refer to it."""
+    row = tx.one("select used_at from snapshots where owner = ? and id = ?", (owner, snapshot_id))
+    return from_micros(row[0]) if row else None
+
+
+def touch(tx: Tx, owner: str, snapshot_id: str, now: datetime) -> bool:
+    """Note that it is wanted now, if that is news by an hour; False if there is none."""
+    used_at = last_use(tx, owner, snapshot_id)
+    if used_at is not None and now - used_at >= USE_STEP:
+        tx.execute(
+            "update snapshots set used_at = ? where owner = ? and id = ?",
+            (to_micros(now), owner, snapshot_id),
+        )
+    return used_at is not None
 
 
 def unused_snapshots(tx: Tx, before: datetime, limit: int = 1000) -> list[tuple[str, str]]:

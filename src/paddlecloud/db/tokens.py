@@ -56,6 +56,11 @@ def get_user(tx: Tx, user_id: str) -> User | None:
     return User(id=row[0], role=UserRole(row[1])) if row else None
 
 
+def user_ids(tx: Tx) -> list[str]:
+    """Everybody, agents too."""
+    return [row[0] for row in tx.all("select id from users order by id")]
+
+
 def create_token(tx: Tx, ak: str, user_id: str, kind: TokenKind, now: datetime) -> bool:
     """Store an access key; False, and nothing changed, if it exists (even revoked)."""
     changed = tx.execute(

@@ -138,10 +138,9 @@ def from_wire(status: int, error: Mapping[str, object]) -> PaddleCloudError:
 
 
 def _by_status(status: int) -> type[PaddleCloudError]:
-    same = [kind for kind in _KINDS.values() if kind.status == status]
-    if same:
-        return same[0]
-    return Internal if status >= 500 else Invalid
+    branches = (kind for kind in _KINDS.values() if kind is not PaddleCloudError)
+    same = (kind for kind in branches if kind.status == status)
+    return next(same, Internal if status >= 500 else Invalid)
 
 
 def _tree(kind: type[PaddleCloudError]) -> dict[str, type[PaddleCloudError]]:

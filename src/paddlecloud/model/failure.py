@@ -36,6 +36,9 @@ from paddlecloud.model.tail import last_lines
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 _HOPELESS_CODES = (126, 127)
+_ENDS = frozenset(
+    {Event.SUCCEEDED, Event.BROKE, Event.WALL_TIME_OVER, Event.ATTEMPT_LOST, Event.STOPPED}
+)
 
 
 class Outcome(StrEnum):
@@ -65,6 +68,24 @@ def settle(
     if job.state not in (JobState.SCHEDULE, JobState.RUNNING) or not attempt.over:
         return None
     return _end(job, attempt, tails or {})
+
+
+def moment(event: Event, job: Job, attempt: Attempt | None, now: datetime) -> datetime:
+    """When `event` really happened, by what its replicas tell; never before they were ordered.
+
+    A report may be late, and the clock of a machine may be wrong, so the words of a replica count
+    as far as they are possible.
+    """
+    if attempt is None:
+        return now
+    if event is Event.STARTED:
+        began = [r.started_at or (r.exit.started_at if r.exit else None) for r in attempt.replicas]
+        told = min((at for at in began if at is not None), default=now)
+    elif event in _ENDS and all(r.exit and r.exit.finished_at for r in attempt.replicas):
+        told = max(r.exit.finished_at or now for r in attempt.replicas if r.exit is not None)
+    else:
+        told = now
+    return min(now, max(told, job.running_since or attempt.created_at))
 
 
 def explain(job: Job, attempt: Attempt, tails: Mapping[str, bytes]) -> Failure | None:
@@ -140,7 +161,7 @@ def _end(job: Job, attempt: Attempt, tails: Mapping[str, bytes]) -> tuple[Event,
         return Event.SUCCEEDED, None
     if ended is Outcome.WALL_TIME:
         return Event.WALL_TIME_OVER, failure
-    if attempt.number <= job.spec.max_retries and _worth_retrying(attempt):
+    if job.retried < job.spec.max_retries and _worth_retrying(attempt):
         return Event.ATTEMPT_LOST, failure
     return Event.BROKE, failure
 

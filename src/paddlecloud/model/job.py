@@ -168,6 +168,8 @@ class Replica:
     pid: int | None = None
     log_bytes: int = 0
     exit: ExitRecord | None = None
+    started_at: datetime | None = None
+    """When its command began, by the clock of its machine."""
 
     @property
     def worker(self) -> str:
@@ -232,9 +234,16 @@ class Job:
     """Why it ended badly, or is about to: written before the clean-up begins."""
     attempt: int = 0
     """Number of the current attempt; 0 before the first."""
+    retried: int = 0
+    """How many attempts were lost so far; one that its pool refused counts for nothing."""
     pool: str | None = None
     """Where the current attempt was placed; None while it waits for a place."""
     started_at: datetime | None = None
+    """When its first attempt began to run."""
+    running_since: datetime | None = None
+    """When the current attempt began to run; None while nothing runs."""
+    ran: timedelta = timedelta(0)
+    """How long the attempts before the current one ran: only running time counts."""
     finished_at: datetime | None = None
     kill_asked: bool = False
 
@@ -242,20 +251,43 @@ class Job:
     def final(self) -> bool:
         return self.state in FINAL
 
+    @property
+    def time_left(self) -> timedelta | None:
+        """What its wall time leaves to the current attempt; None where there is no limit."""
+        return None if self.spec.wall_time is None else self.spec.wall_time - self.ran
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the wall time of what runs now is over; None while nothing runs."""
+        left = self.time_left
+        return None if left is None or self.running_since is None else self.running_since + left
+
     def after(
-        self, event: Event, *, now: datetime, reason: Reason | None = None, **changes: object
+        self,
+        event: Event,
+        *,
+        now: datetime,
+        at: datetime | None = None,
+        reason: Reason | None = None,
+        **changes: object,
     ) -> Job:
-        """This job after `event`: the only writer of `state`."""
+        """This job after `event`: the only writer of `state`.
+
+        `at` is when it happened, where that is known to be before `now`.
+        """
         state = next_state(self.state, event)
+        at = at or now
         stamps: dict[str, object] = {"state": state, "reason": reason}
-        if event is Event.STARTED and self.started_at is None:
-            stamps["started_at"] = now
+        if event is Event.STARTED:
+            stamps |= {"started_at": self.started_at or at, "running_since": at}
         if event is Event.ATTEMPT_LOST:
-            stamps |= {"pool": None, "waiting_since": now}
+            ran = at - self.running_since if self.running_since else timedelta(0)
+            stamps |= {"pool": None, "waiting_since": now, "running_since": None}
+            stamps |= {"retried": self.retried + 1, "ran": self.ran + ran}
         if event is Event.KILL_ASKED:
             stamps["kill_asked"] = True
         if state in FINAL:
-            stamps["finished_at"] = now
+            stamps["finished_at"] = at
         return replace(self, **(stamps | changes))  # type: ignore[arg-type]
 
 

@@ -11,10 +11,8 @@ the documents of 2020 print, so that scripts written for it find their files:
 
 from __future__ import annotations
 
-from paddlecloud.model.errors import Invalid
-from paddlecloud.model.job import Replica, Role
+from paddlecloud.model.job import Role
 
-_WORKERS = {"trainer": Role.TRAINER, "pserver": Role.PSERVER}
 _DIRECTORIES = {Role.TRAINER: "rank", Role.PSERVER: "pserver"}
 
 
@@ -49,25 +47,9 @@ def worker_name(role: Role, rank: int) -> str:
     return f"{role.lower()}-{rank}"
 
 
-def parse_worker(name: str) -> tuple[Role, int]:
-    """Role and rank of a worker's name, or Invalid."""
-    kind, _, rank = name.rpartition("-")
-    if kind not in _WORKERS or not (rank.isascii() and rank.isdigit() and len(rank) <= 6):
-        raise Invalid("worker_format", worker=name[:80])
-    return _WORKERS[kind], int(rank)
-
-
 def replica_id(job_id: str, attempt: int, worker: str) -> str:
     """Unique over all jobs and attempts, and fit to be a directory's name."""
     return f"{job_id}.{attempt}.{worker}"
-
-
-def replica_output(job_id: str, replica: Replica) -> str:
-    return output_directory(job_id, replica.role, replica.rank)
-
-
-def replica_log(job_id: str, replica: Replica, earlier_attempt: int | None = None) -> str:
-    return log_file(job_id, replica.worker, earlier_attempt)
 
 
 def public_bos_url(server_name: str, user_id: str, directory: str) -> str:

@@ -30,5 +30,4 @@ class Pool:
     """True: it belongs to its person (own machine or own keys), so the limits of public pools
     (one instance, no wall_time, free quota) do not apply."""
     job_types: frozenset[JobType] = frozenset({JobType.CPU, JobType.GPU})
-    max_instances: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)

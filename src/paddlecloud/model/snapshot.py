@@ -45,7 +45,8 @@ class Snapshot:
 
     @property
     def size(self) -> int:
-        return sum(entry.size for entry in self.entries)
+        """Bytes of its files; what a directory or a link says of its size means nothing."""
+        return sum(entry.size for entry in self.entries if entry.kind is EntryKind.FILE)
 
     @property
     def digests(self) -> dict[str, int]:
@@ -67,18 +68,19 @@ def check_path(path: str) -> None:
         not path
         or "\\" in path
         or "\0" in path
-        or len(path.encode("utf-8", "surrogateescape")) > MAX_PATH_BYTES
         or any(part in ("", ".", "..") for part in parts)
-        or any(len(part.encode("utf-8", "surrogateescape")) > MAX_NAME_BYTES for part in parts)
         or (len(parts[0]) >= 2 and parts[0][1] == ":")
+        or _too_long(path, parts)
     )
     if bad:
-        raise Invalid("path_unsafe", path=path[:200])
+        raise Invalid("path_unsafe", path=_shown(path))
 
 
 def _check(entries: tuple[Entry, ...]) -> None:
     kinds: dict[str, EntryKind] = {}
     for entry in entries:
+        _check_text(entry.path, entry.path)
+        _check_text(entry.path, entry.target)
         check_path(entry.path)
         if entry.path in kinds:
             raise Invalid("snapshot_name_twice", path=entry.path)
@@ -93,6 +95,27 @@ def _check(entries: tuple[Entry, ...]) -> None:
             if kinds.get(above, EntryKind.DIRECTORY) is not EntryKind.DIRECTORY:
                 raise Invalid("snapshot_below_file", path=path, above=above)
             above = above.rpartition("/")[0]
+
+
+def _check_text(path: str, text: str) -> None:
+    """A name must be text: other systems could not store it, and JSON could not carry it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Invalid("path_encoding", path=_shown(path)) from None
+
+
+def _too_long(path: str, parts: list[str]) -> bool:
+    try:
+        sizes = [len(part.encode("utf-8", "surrogateescape")) for part in parts]
+    except UnicodeEncodeError:  # half of a surrogate pair, which no file name can hold
+        return True
+    return max(sizes) > MAX_NAME_BYTES or sum(sizes) + len(parts) - 1 > MAX_PATH_BYTES
+
+
+def _shown(path: str) -> str:
+    """The path as text that any encoder takes, cut to a readable length."""
+    return path[:200].encode("utf-8", "backslashreplace").decode()
 
 
 def resolve_link(path: str, target: str) -> str:

@@ -47,8 +47,10 @@ INHERITED_NAMES = (
     "LD_LIBRARY_PATH",
     "DYLD_LIBRARY_PATH",
     "PYTHONPATH",
+    "PADDLECLOUD_HOME",
 )
-"""What a submitter's own shell passes to a job on their own machine, so that `python` is theirs.
+"""What a submitter's own shell passes to a job on their own machine, so that `python` is theirs,
+and the platform's home, so that a `paddlecloud` in the job asks the server that runs the job.
 Nothing on the list is a secret; the rest of the shell's environment stays where it is."""
 
 RESERVED_NAMES = frozenset(
@@ -188,17 +190,18 @@ def check_wire(wire: Mapping[str, object]) -> dict[str, object]:
     values = {p.name: _value(p, given) for p in PARAMETERS if p.name not in LOCAL}
     values["snapshot"] = _snapshot(given.get("snapshot"))
     values["directory"] = _directory(given.get("directory", ""))
-    values["inherited_env"] = check_env(given.get("inherited_env", {}))
+    values["inherited_env"] = check_env(given.get("inherited_env", {}), INHERITED_NAMES)
     _check_together(values, has_files=values["snapshot"] is not None)
     return values
 
 
-def check_env(value: object) -> dict[str, str]:
-    """Variables as a mapping, a K=V text or a sequence of such texts; reserved names refused."""
+def check_env(value: object, allowed: Iterable[str] = ()) -> dict[str, str]:
+    """Variables as a mapping, a K=V text or a sequence of such texts; reserved names refused,
+    except those that are `allowed`."""
     pairs = dict(_pairs(value))
     total = 0
     for name, text in pairs.items():
-        _check_variable(name, text)
+        _check_variable(name, text, reserved=name not in allowed and _is_reserved(name))
         total += len(name) + len(text.encode()) + 2
     if total > MAX_ENV_BYTES:
         raise Invalid("env_size", size=format_size(total), limit=format_size(MAX_ENV_BYTES))
@@ -352,11 +355,15 @@ def _pairs(value: object) -> Iterable[tuple[str, str]]:
     return pairs
 
 
-def _check_variable(name: str, text: str) -> None:
+def _is_reserved(name: str) -> bool:
+    return name in RESERVED_NAMES or name.startswith(RESERVED_PREFIXES)
+
+
+def _check_variable(name: str, text: str, *, reserved: bool) -> None:
     letters = name.replace("_", "a")
     if not name or not letters.isascii() or not letters.isalnum() or is_digits(name[0]):
         raise Invalid("env_name", name=_shown(name))
-    if name in RESERVED_NAMES or name.startswith(RESERVED_PREFIXES):
+    if reserved:
         raise Invalid("env_reserved", name=name)
     if "\0" in text:
         raise Invalid("param_nul", name=f"env {name}")

@@ -91,6 +91,10 @@ TEXTS: dict[str, tuple[str, str]] = {
         "access key {ak} is not known here or was revoked; ask for a new token with gen_token",
         "access key {ak} 不存在或已被吊销，请用 gen_token 重新申请",
     ),
+    "auth_expire_long": (
+        "the signature is good for {expire} s, and {limit} s are the most; sign each request anew",
+        "签名有效期为 {expire} 秒，最长允许 {limit} 秒，请为每个请求重新签名",
+    ),
     "auth_expired": (
         "the signature of {timestamp} expired after {expire} s; check this machine's clock",
         "{timestamp} 的签名已超过 {expire} 秒有效期，请检查本机时钟",
@@ -118,6 +122,10 @@ TEXTS: dict[str, tuple[str, str]] = {
     "auth_host": (
         "the Host header {host} is not a name of this server",
         "Host 头 {host} 不是本服务器的名字",
+    ),
+    "auth_admin": (
+        "only an admin may do this, and {user_id} is none; ask an admin of this server",
+        "只有管理员可以执行此操作，{user_id} 不是管理员，请联系本服务器的管理员",
     ),
     "auth_role": (
         "access key {ak} belongs to a {role}; this route is not for it",
@@ -418,6 +426,14 @@ TEXTS: dict[str, tuple[str, str]] = {
     "not_planned_yet": (
         "it was accepted a moment ago; a place for it is being looked for",
         "任务刚刚提交，正在为它寻找资源",
+    ),
+    "lease_lost": (
+        "another server has taken over {name}; this one writes nothing more for it",
+        "另一台服务器已接管 {name}，本服务器不再为其写入",
+    ),
+    "path_encoding": (
+        "the name {path} is not valid UTF-8; rename the file or leave it out",
+        "文件名 {path} 不是有效的 UTF-8，请重命名或不要提交该文件",
     ),
     "path_unsafe": (
         "{path} is not a safe relative path; use names without .., \\ or a leading /",

@@ -121,4 +121,14 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
         "another command has been starting the private server for too long; it holds {path}",
         "另一条命令启动本机服务器耗时过长，它占用了 {path}",
     ),
+    "server_start_in_job": (
+        "a job ({replica}) cannot start the private server, because it would end with the job; "
+        "start it outside of jobs: paddlecloud server start",
+        "任务（{replica}）内不能启动本机服务器，因为它会随任务一起结束；"
+        "请在任务之外执行 paddlecloud server start",
+    ),
+    "server_was_stopped": (
+        "the private server was stopped; start it: paddlecloud server start",
+        "本机服务器已停止；启动：paddlecloud server start",
+    ),
 }

@@ -7,10 +7,6 @@ from __future__ import annotations
 
 JOB_TEXTS: dict[str, tuple[str, str]] = {
     # -- workers -----------------------------------------------------------------------------
-    "worker_format": (
-        "worker {worker} is not a name like trainer-0 or pserver-1",
-        "worker {worker} 的写法应如 trainer-0 或 pserver-1",
-    ),
     # -- why a job ended ---------------------------------------------------------------------
     "fail_abort": (
         "{worker} aborted itself ({signal}, exit code {exit_code})",

@@ -2,8 +2,8 @@
 
 This module puts the parts together and ends them. The parts, each a thread or a few: `polling`
 (orders), `starting` (files and processes), `reporting` (starts, logs, ends), `shipping` (outputs),
-`clearing` (deletion). None of them keeps the only copy of anything, so the agent may be killed at
-any moment; the next one adopts what runs.
+`care` (adoption, ends, deletion). None of them keeps the only copy of anything, so the agent may be
+killed at any moment; the next one adopts what runs.
 """
 
 from __future__ import annotations
@@ -13,21 +13,19 @@ import fcntl
 import gc
 import os
 import signal
-import sys
 import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from paddlecloud import __version__
-from paddlecloud.runtime.care import Care
-from paddlecloud.runtime.clearing import Janitor
+from paddlecloud.runtime.care import Care, Janitor
 from paddlecloud.runtime.config import read_config
 from paddlecloud.runtime.journal import Journal
 from paddlecloud.runtime.polling import Poller
 from paddlecloud.runtime.reporting import Reporter
-from paddlecloud.runtime.shared import Site
 from paddlecloud.runtime.shipping import Shippers
+from paddlecloud.runtime.site import Site
 from paddlecloud.runtime.starting import Starters
 
 if TYPE_CHECKING:
@@ -58,7 +56,7 @@ class Agent:
         site.journal.info(f"version {__version__} begins, pid {os.getpid()}, adopted {adopted}")
         self._reporter = Reporter(site, care)
         self._poller = Poller(site, care)
-        site.link.on_return = site.wake_reporter
+        site.link.on_return = self._hurry
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -84,14 +82,19 @@ class Agent:
         self._site.stop()
         self._shippers.close()
         self._janitor.close()
-        for _ in range(_STARTERS):
-            self._starters.close()
+        self._starters.close()
         deadline = time.monotonic() + seconds
         for thread in self._threads:
             if thread.name != "poller":
                 thread.join(max(0.0, deadline - time.monotonic()))
         self._site.spawner.close()
         self._site.journal.info("ends; replicas go on")
+
+    def _hurry(self) -> None:
+        """The server is back: try everything again that waits for it."""
+        self._site.wake_reporter()
+        self._starters.hurry()
+        self._shippers.hurry()
 
 
 def run(config_path: Path, spawner: Spawner, say: Callable[[str], object]) -> int:
@@ -104,10 +107,12 @@ def run(config_path: Path, spawner: Spawner, say: Callable[[str], object]) -> in
     site = Site(config, Journal(config.directory / "agent.log"), spawner)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: site.stopping.set())
-    # Its threads hand over to each other all the time; by default each may keep the rest waiting 5 ms.
-    sys.setswitchinterval(0.0005)
-    agent = Agent(site)
-    agent.start()
+    try:
+        agent = Agent(site)
+        agent.start()
+    except Exception:
+        site.journal.failure("cannot begin")
+        raise
     site.stopping.wait()
     agent.finish(_LAST_WORK)
     return 0

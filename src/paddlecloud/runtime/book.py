@@ -38,9 +38,8 @@ class StopWish:
 
 
 class Tracked:
-    """One replica. `lock` guards the step from ORDERED to LAUNCHED against a stop in between;
-
-    the other fields have one writer each: the thread named in the comment.
+    """One replica. `lock` guards its steps from stage to stage, and a stop against them; the other
+    fields have one writer each: the thread named in the comment.
     """
 
     def __init__(
@@ -48,7 +47,10 @@ class Tracked:
     ) -> None:
         self.id = id
         self.fence = fence
+        """Below 0: an earlier agent's, of which only the directory is known. Nothing is said of it
+        before an order names it."""
         self.root = root
+        self._place = str(root)
         self.run = run
         """What the order says of the run; empty once it is written down."""
         self.lock = threading.Lock()
@@ -66,14 +68,19 @@ class Tracked:
         self.just_launched = False
         """Its notices may have come before it counted as launched: it is looked at once more."""
         self.launches = 0
+        self.asked = False
+        """A monitor may have been asked for, by us or by an earlier agent: only the records may
+        say from now on that it does not run."""
+        self.pause = 0.0
+        """Seconds before the next try to start it."""
+        self.trouble = ""
+        """Why the last try failed."""
         # Reporter.
         self.started: dict[str, Any] | None = None
         self.started_noticed = 0.0
         self.started_told = False
         self.acked = acked
         """Log bytes that the server has; None after a restart, until it says so."""
-        self.log_base = 0
-        """Log bytes that were sent before the job truncated its own log."""
         self.dirty = False
         self.sent_at = 0.0
         self.hold_until = 0.0
@@ -81,7 +88,7 @@ class Tracked:
         self.exit: record.ExitRecord | None = None
         self.cleared = False
         self.reaping = False
-        """Its monitor was killed; the janitor ends what is left of it."""
+        """Its monitor or its records are gone; the janitor ends what is left of it."""
         # Shipper.
         self.shipped = False
         self.shipping = False
@@ -92,11 +99,16 @@ class Tracked:
     def alive(self) -> bool:
         return self.stage in (Stage.ORDERED, Stage.LAUNCHED)
 
+    def place(self, name: str) -> str:
+        """The path of a file of it, as text: a Path costs more than the call that it is for."""
+        return f"{self._place}/{name}"
+
     def end(self, exit: record.ExitRecord | None) -> None:
         """Nothing of it runs any more; None: nobody knows how it ended."""
-        self.exit = exit
-        self.stage = Stage.OVER
-        self.dirty = True
+        with self.lock:
+            self.exit = exit
+            self.stage = Stage.OVER
+            self.dirty = True
 
 
 class Book:
@@ -142,11 +154,18 @@ def write_order(tracked: Tracked, launch: record.Launch) -> None:
 
 
 def read_order(root: Path) -> Tracked | None:
-    """The replica whose files lie ready in `root`; None when they never were."""
+    """The replica that an earlier agent left in `root`; None when nothing of it ever ran.
+
+    One whose order cannot be read, or is gone while it has begun, is known by its name alone.
+    """
     order = record.read(root / record.ORDER)
-    if not isinstance(order, dict) or order.get("replica_id") != root.name:
+    if isinstance(order, dict) and order.get("replica_id") == root.name:
+        fence = int(order.get("fence", 0))
+    elif any((root / name).exists() for name in (record.ORDER, record.RUN, record.EXIT)):
+        fence = -1
+    else:
         return None
-    return Tracked(id=root.name, fence=int(order.get("fence", 0)), root=root, run={}, acked=None)
+    return Tracked(id=root.name, fence=fence, root=root, run={}, acked=None)
 
 
 def not_run(cause: str, *, now: float, message: str = "") -> record.ExitRecord:

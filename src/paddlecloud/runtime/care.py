@@ -2,26 +2,38 @@
 
 Every step may be taken twice, and in any order that the network makes of them: orders come again
 after a restart, a stop may overtake its start, a replica may be over before it is told to stop.
+The `Janitor` does what may take long (a million files, a process that is slow to die) in a thread
+of its own. A directory leaves the agent's sight by one rename before it is deleted, so a crash in
+between leaves rubbish in the trash and never half a replica.
 """
 
 from __future__ import annotations
 
+import os
+import queue
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from paddlecloud.runtime import control, record
+from paddlecloud.runtime import control, record, workspace
 from paddlecloud.runtime.book import Stage, StopWish, Tracked, read_order
 from paddlecloud.runtime.control import Phase
 from paddlecloud.runtime.starting import request_stop
 
 if TYPE_CHECKING:
-    from paddlecloud.runtime.clearing import Janitor
-    from paddlecloud.runtime.shared import Site
+    from pathlib import Path
+
     from paddlecloud.runtime.shipping import Shippers
+    from paddlecloud.runtime.site import Site
     from paddlecloud.runtime.starting import Starters
 
 #: A monitor that has not come up after this many seconds is asked for again.
 MONITOR_SECONDS = 5.0
+#: Rubbish is deleted when nothing was thrown away for so long, in seconds: jobs come first.
+_QUIET = 0.3
+#: But after this many seconds in any case.
+_LONGEST_KEPT = 2.0
+_REAP_AGAIN = 0.5
 
 
 class Care:
@@ -37,15 +49,17 @@ class Care:
         """The last round that was heard to its end."""
 
     def adopt(self) -> int:
-        """Take over what an earlier agent left: running, over, or never begun. How many."""
+        """Take over what an earlier agent left: running, over, or never begun. How many.
+
+        One directory that cannot be understood must not keep the others from being adopted.
+        """
         directory = self._site.directory / "replicas"
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         for root in sorted(directory.iterdir()):
-            tracked = read_order(root)
-            if tracked is None:
-                self._janitor.discard(root)
-            else:
-                self._adopt(tracked)
+            try:
+                self._adopt(root)
+            except Exception:  # noqa: BLE001 - logged; the others, and the agent, go on
+                self._site.journal.failure("cannot be adopted", root.name)
         return len(self._site.book.all())
 
     def begin_round(self) -> None:
@@ -56,7 +70,8 @@ class Care:
         """It has; what it did not name is let go of, now or when it is over."""
         self._heard = self._round
         for tracked in self._site.book.all():
-            if tracked.stage is Stage.ORDERED and tracked.named < self._heard:
+            unknown = tracked.stage is Stage.ORDERED or tracked.fence < 0
+            if unknown and tracked.named < self._heard:
                 self.expel(tracked)
             else:
                 self._let_go(tracked)
@@ -105,7 +120,8 @@ class Care:
 
     def expel(self, tracked: Tracked) -> None:
         """The server does not want it any more: end it at once, then delete it."""
-        self._site.journal.warning("the server does not know it; it is ended", tracked.id)
+        if tracked.alive and not tracked.forget:
+            self._site.journal.warning("the server does not want it; it is ended", tracked.id)
         tracked.forget = True
         if tracked.alive:
             self._stop(tracked, StopWish(grace=0.0, cause=record.CAUSE_STOPPED))
@@ -119,28 +135,43 @@ class Care:
 
     def _new(self, order: dict[str, Any]) -> Tracked:
         root = self._site.book.root(str(order["replica"]))
-        return Tracked(id=root.name, fence=int(order["fence"]), root=root, run={}, acked=0)
+        tracked = Tracked(id=root.name, fence=int(order["fence"]), root=root, run={}, acked=0)
+        if (order.get("run") or {}).get("began"):
+            # It ran here, and its records are gone. It must not run a second time.
+            tracked.acked = None
+            self._lose(tracked, "it ran before, but nothing is left of it here")
+        return tracked
 
     def _fill_in(self, tracked: Tracked, order: dict[str, Any]) -> None:
         tracked.fence = max(tracked.fence, int(order["fence"]))
         if order.get("run") and tracked.stage is Stage.ORDERED and not tracked.run:
             tracked.run = {**order["run"], "grace": order["grace"]}
 
-    def _adopt(self, tracked: Tracked) -> None:
+    def _adopt(self, root: Path) -> None:
         now = time.monotonic()
+        tracked = read_order(root)
+        if tracked is None:
+            self._janitor.discard(root)
+            return
+        tracked.asked = True
         self._site.book.add(tracked)
-        if control.inspect(tracked.root).phase is Phase.NOT_STARTED:
+        if tracked.fence >= 0 and control.inspect(root).phase is Phase.NOT_STARTED:
             # The order comes again and starts it; a monitor on its way is found by then.
             return
         tracked.stage = Stage.LAUNCHED
         tracked.launched_at = now
         tracked.dirty = True
-        self._site.watch(tracked)
+        with suppress(OSError):
+            self._site.watch(tracked)
         self.look(tracked, now)
         self._site.journal.info(f"adopted, {tracked.stage.value}", tracked.id)
 
     def _forget(self, tracked: Tracked) -> None:
-        """The reporter does it, as soon as the replica is over."""
+        """The reporter does it. What still runs is ended first: the server gave it up for lost
+        while we were away, and nobody else would ever stop it."""
+        if tracked.alive:
+            self.expel(tracked)
+            return
         tracked.forget = True
         self._site.wake_reporter()
 
@@ -150,7 +181,7 @@ class Care:
             tracked.stop_told = False
             launched = tracked.stage is Stage.LAUNCHED
         self._site.journal.info(f"stop within {wish.grace:g} s, {wish.cause}", tracked.id)
-        self._site.link.wake()
+        self._starters.hurry(tracked)
         if launched:
             self._try_to_stop(tracked, wish)
 
@@ -165,18 +196,26 @@ class Care:
         if observed.phase is Phase.RUNNING:
             self._started(tracked, observed.pid, observed.started_at, now)
         elif observed.phase is Phase.EXITED:
-            run = record.read(tracked.root / record.RUN) or {}
+            run = {} if tracked.started else record.read(tracked.root / record.RUN) or {}
             self._started(tracked, run.get("pid"), run.get("started_at"), now)
             tracked.end(observed.exit)
             self._shippers.finish(tracked)
         elif observed.phase is Phase.LOST:
             self._started(tracked, observed.pid, observed.started_at, now)
-            tracked.reaping = True
-            self._janitor.reap(tracked)
+            self._lose(tracked, "its monitor was killed; nobody knows how it ended")
+        elif tracked.started or tracked.fence < 0 or not (tracked.root / record.ORDER).exists():
+            self._lose(tracked, "its records are gone; nobody knows how it ended")
         elif now - tracked.launched_at > MONITOR_SECONDS and not tracked.queued:
             self._site.journal.warning("no monitor came up; asking for another", tracked.id)
             tracked.launched_at = now
             self._starters.put(tracked)
+
+    def _lose(self, tracked: Tracked, why: str) -> None:
+        """Nobody will ever say how it ended; whatever runs of it is ended before we say so."""
+        tracked.stage = Stage.LAUNCHED
+        tracked.reaping = True
+        self._site.journal.warning(why, tracked.id)
+        self._janitor.reap(tracked)
 
     def _started(
         self, tracked: Tracked, pid: int | None, started_at: float | None, now: float
@@ -185,3 +224,103 @@ class Care:
             tracked.started = {"pid": pid, "at": started_at}
             tracked.started_noticed = now
             self._shippers.follow(tracked)
+
+
+class Janitor:
+    def __init__(self, site: Site, shippers: Shippers) -> None:
+        self._site = site
+        self._shippers = shippers
+        self._trash = site.directory / "trash"
+        self._queue: queue.SimpleQueue[Path | Tracked | None] = queue.SimpleQueue()
+        self._rubbish: list[str] = []
+        self._kept_since = 0.0
+        self._count = 0
+
+    def discard(self, root: Path) -> None:
+        """Delete a directory; it is out of the way when this returns."""
+        self._count += 1
+        target = self._trash / f"{root.name}.{self._site.boot}.{self._count}"
+        try:
+            root.rename(target)
+        except FileNotFoundError:
+            if not root.exists():
+                return
+            target = self._discard_again(root, target)
+        except OSError:
+            # No space for a name: then the deletion is what makes some.
+            target = root
+        self._queue.put(target)
+
+    def forget(self, tracked: Tracked) -> None:
+        """Delete a replica that is over and that the server wants nothing more of."""
+        self._site.book.remove(tracked.id)
+        self._site.unwatch(tracked)
+        self.discard(tracked.root)
+
+    def make_room(self, tracked: Tracked) -> None:
+        """Delete what nobody will ask for of a replica that is over."""
+        for name in workspace.DISPOSABLE:
+            self._queue.put(tracked.root / name)
+
+    def reap(self, tracked: Tracked) -> None:
+        """End what is left of a replica whose monitor died, then call it lost."""
+        self._queue.put(tracked)
+
+    def close(self) -> None:
+        self._queue.put(None)
+
+    def work(self) -> None:
+        """The body of the thread."""
+        with suppress(OSError):
+            self._rubbish += [str(left) for left in self._trash.iterdir()]
+        self._site.guarded("the janitor", self._turn)
+
+    def _discard_again(self, root: Path, target: Path) -> Path:
+        try:
+            self._trash.mkdir(exist_ok=True, mode=0o700)
+            root.rename(target)
+        except OSError:
+            return root
+        return target
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        if self._rubbish and now - self._kept_since > _LONGEST_KEPT:
+            self._empty()
+            return
+        try:
+            task = self._queue.get(timeout=_QUIET if self._rubbish else None)
+        except queue.Empty:
+            self._empty()
+            return
+        if isinstance(task, os.PathLike):
+            if not self._rubbish:
+                self._kept_since = now
+            self._rubbish.append(str(task))
+        elif task is not None:
+            self._reap(task)
+
+    def _empty(self) -> None:
+        rubbish, self._rubbish = self._rubbish, []
+        for path in rubbish:
+            if self._site.stopping.is_set():
+                return
+            try:
+                workspace.remove(path)
+            except OSError as error:
+                self._site.journal.warning(f"{path} cannot be deleted: {error}")
+
+    def _reap(self, tracked: Tracked) -> None:
+        reaped = False
+        try:
+            reaped = control.reap_leftovers(tracked.root)
+        finally:
+            if not reaped:
+                self._queue.put(tracked)
+        if not reaped:
+            text = "some of its processes do not end; trying again"
+            self._site.journal.warning(text, tracked.id)
+            self._site.stopping.wait(_REAP_AGAIN)
+            return
+        tracked.end(None)
+        self._shippers.finish(tracked)

@@ -1,9 +1,9 @@
 """Makes the replica's main process what the order says, up to exec.
 
 Two ways to the same process. The plain way lets the C library start it without copying our memory
-(3 to 5 ms of CPU less). A control group or another user needs the long way: a fork that changes
-itself step by step and reports through a pipe that exec closes, where silence means that the
-command runs; it joins its control groups itself, so nothing it starts can be outside of them.
+(3 to 5 ms of CPU less). A control group needs the long way: a fork that changes itself step by step
+and reports through a pipe that exec closes, where silence means that the command runs; it joins its
+control groups itself, so nothing it starts can be outside of them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import resource
 import signal
 from pathlib import Path
 
-from paddlecloud.runtime import cgroups, linux
-from paddlecloud.runtime.record import MARKER, STDOUT, WORK
+from paddlecloud.runtime import cgroups, processes
+from paddlecloud.runtime.record import MARKER, WORK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,24 +41,20 @@ class Started:
         self.errno = errno
 
 
-def start(root: Path, launch: Launch, group: Group) -> Started:
+def start(root: Path, launch: Launch, group: Group, *, log: int) -> Started:
     """Run the order's command below `root`; returns when it runs or is known to have failed.
 
-    Limits whose control group could not be joined are taken out of `group.set`. Raises OSError
-    when no process could be made at all.
+    `log` becomes its stdout and stderr. Limits whose control group could not be joined are taken
+    out of `group.set`. Raises OSError when no process could be made at all.
     """
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-    log = os.open(root / STDOUT, flags, 0o644)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    special = group.v1 or group.v2 or launch.get("uid") is not None or launch.get("gid") is not None
     try:
-        if special or not hasattr(os, "posix_spawn"):
+        if group.v1 or group.v2 or not hasattr(os, "posix_spawn"):
             return _long_way(root, launch, group, null=null, log=log)
         return _plain_way(root, launch, null=null, log=log)
     finally:
         os.close(null)
-        os.close(log)
 
 
 def _plain_way(root: Path, launch: Launch, *, null: int, log: int) -> Started:
@@ -104,7 +100,7 @@ def _fork(group: Group) -> tuple[int, Mapping[str, Path]]:
     try:
         fd = os.open(group.v2, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            return linux.fork_into(fd), group.v1
+            return processes.fork_into(fd), group.v1
         finally:
             os.close(fd)
     except OSError:
@@ -123,8 +119,6 @@ def _become(
         step = "standard streams"
         for source, target in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
-        step = f"user {launch.get('uid')} group {launch.get('gid')}"
-        _become_user(launch)
         step = f"working directory {root / WORK}"
         os.chdir(root / WORK)
         step = "command"
@@ -143,15 +137,6 @@ def _join(name: str, directory: Path, report: int) -> None:
         cgroups.join(directory)
     except OSError:
         _tell(report, unjoined=name)
-
-
-def _become_user(launch: Launch) -> None:
-    uid, gid = launch.get("uid"), launch.get("gid")
-    if gid is not None:
-        os.setgroups([gid])
-        os.setresgid(gid, gid, gid)
-    if uid is not None:
-        os.setresuid(uid, uid, uid)
 
 
 def _default_signals() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paddlecloud.client.transport import Endpoint
 from paddlecloud.model.errors import ConfigError
 
 
@@ -33,16 +34,6 @@ class AgentConfig:
     def directory(self) -> Path:
         """Everything the agent writes lies here."""
         return self.path.parent
-
-
-@dataclass(frozen=True, kw_only=True)
-class Endpoint:
-    """Where the server listens; `boot` is empty when only its address is known."""
-
-    host: str
-    port: int
-    tls: bool = False
-    boot: str = ""
 
 
 def read_config(path: Path) -> AgentConfig:
@@ -70,24 +61,23 @@ def read_config(path: Path) -> AgentConfig:
 def find_endpoint(config: AgentConfig) -> Endpoint | None:
     """Where the server is now; None while an embedded one has not said so."""
     if config.endpoint_file is None:
-        return parse_url(config.url)
+        return endpoint_at(config.url, config)
     try:
         raw = json.loads(config.endpoint_file.read_bytes())
-        return parse_url(str(raw["url"]), boot=str(raw.get("boot") or ""))
+        return endpoint_at(str(raw["url"]), config, boot=str(raw.get("boot") or ""))
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def parse_url(url: str, *, boot: str = "") -> Endpoint:
-    """`http://host:port` or `https://host[:port]`, without any path."""
-    scheme, separator, rest = url.partition("://")
-    authority = rest.rstrip("/")
-    host, colon, port = authority.rpartition(":")
-    if not colon or authority.endswith("]"):
-        host, port = authority, "443" if scheme == "https" else "80"
-    if scheme not in ("http", "https") or not separator or not host or not port.isdigit():
+def endpoint_at(url: str, config: AgentConfig, *, boot: str = "") -> Endpoint:
+    """`http://host:port` or `https://host[:port]`, with the keys of this agent."""
+    try:
+        found = Endpoint(url, config.ak, config.sk, boot)
+    except ValueError:
+        raise ConfigError("agent_url", url=url) from None
+    if not found.host or not url.startswith(("http://", "https://")):
         raise ConfigError("agent_url", url=url)
-    return Endpoint(host=host.strip("[]"), port=int(port), tls=scheme == "https", boot=boot)
+    return found
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -13,13 +13,13 @@ import signal
 import time
 from contextlib import suppress
 
-from paddlecloud.runtime import cgroups, lifelock, linux, monitor, proctree, record
+from paddlecloud.runtime import cgroups, monitor, processes, record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from paddlecloud.runtime.record import ExitRecord, RunRecord, StopRecord
+    from paddlecloud.runtime.record import ExitRecord, StopRecord
 
 
 class Phase(enum.Enum):
@@ -54,21 +54,24 @@ def inspect(root: Path) -> Observed:
     """What is true of the replica now. Reads only, takes no lock, disturbs nobody.
 
     RUNNING means that its monitor lives; `pid` is still None in the instant before the fork. LOST
-    means that the monitor was killed: its processes may still run (see `reap_leftovers`).
+    means that the monitor was killed: its processes may still run (see `reap_leftovers`); or that
+    its records are damaged, so that nobody knows whether it ran.
     """
     over = _over(root)
     if over is not None:
         return over
-    holder = lifelock.holder(root / record.LOCK)
-    run: RunRecord | None = record.read(root / record.RUN)
-    pid, started_at = (run["pid"], run["started_at"]) if run is not None else (None, None)
+    # In this order: a monitor that begins between the two looks has not begun, rather than died.
+    begun = record.has_begun(root)
+    holder = record.lock_holder(root / record.LOCK)
+    run = record.read(root / record.RUN) or {}
+    pid, started_at = run.get("pid"), run.get("started_at")
     if holder is not None:
         return Observed(phase=Phase.RUNNING, monitor_pid=holder, pid=pid, started_at=started_at)
     # The monitor may have ended between the two looks.
     over = _over(root)
     if over is not None:
         return over
-    phase = Phase.LOST if (root / record.RUN).exists() else Phase.NOT_STARTED
+    phase = Phase.LOST if begun else Phase.NOT_STARTED
     return Observed(phase=phase, pid=pid, started_at=started_at)
 
 
@@ -83,13 +86,14 @@ def request_stop(
     earlier: StopRecord | None = record.read(root / record.STOP)
     wish: StopRecord = {"cause": cause, "grace": grace, "requested_at": now}
     if earlier is not None:
-        wish = {**earlier, "grace": min(grace, earlier["grace"])}
+        wish = {**wish, **earlier, "grace": min(grace, earlier.get("grace", grace))}
     try:
         record.write(root / record.STOP, wish)
     except OSError as error:
-        # A full disk must not keep a job alive: the monitor understands the bare signal, too.
+        # A full disk must not keep a job alive: where a monitor can see who sends a signal, it
+        # understands one without a record, too.
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        if not (full and _wake_monitor(root)):
+        if not (full and processes.LINUX and _wake_monitor(root)):
             raise
     else:
         _wake_monitor(root)
@@ -102,14 +106,15 @@ def reap_leftovers(root: Path, *, seconds: float = 10.0) -> bool:
     process that has it. What dropped its environment and its parents without a control group to
     hold it cannot be found; no promise is made for it.
     """
-    if lifelock.holder(root / record.LOCK) is not None:
+    if record.lock_holder(root / record.LOCK) is not None:
         return False
-    run: RunRecord | None = record.read(root / record.RUN)
-    if run is None or run["boot_id"] != linux.boot_id():
+    run = record.read(root / record.RUN) or {}
+    # A record that a full disk cut short says nothing, also not that there is nothing.
+    if run.get("boot_id", processes.boot_id()) != processes.boot_id():
         return True
     launch = record.read(root / record.ORDER) or {}
-    marker = f"{record.MARKER}={launch.get('replica_id')}"
-    group = cgroups.from_json(run["cgroup"])
+    marker = f"{record.MARKER}={launch.get('replica_id', root.name)}"
+    group = cgroups.from_json(run.get("cgroup", {}))
     deadline = time.monotonic() + seconds
     while _kill_round(group, marker):
         if time.monotonic() > deadline:
@@ -123,12 +128,12 @@ def _over(root: Path) -> Observed | None:
     exit: ExitRecord | None = record.read(root / record.EXIT)
     if exit is None:
         return None
-    return Observed(phase=Phase.EXITED, started_at=exit["started_at"], exit=exit)
+    return Observed(phase=Phase.EXITED, started_at=exit.get("started_at"), exit=exit)
 
 
 def _wake_monitor(root: Path) -> bool:
     """Signal the monitor and nobody else; False when there is none."""
-    pid = lifelock.holder(root / record.LOCK)
+    pid = record.lock_holder(root / record.LOCK)
     if pid is None:
         return False
     if not hasattr(os, "pidfd_open"):
@@ -140,7 +145,7 @@ def _wake_monitor(root: Path) -> bool:
         return False
     try:
         # Only if it still holds the lock is this descriptor the monitor and not a later process.
-        if lifelock.holder(root / record.LOCK) != pid:
+        if record.lock_holder(root / record.LOCK) != pid:
             return False
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(fd, monitor.WAKE)
@@ -152,7 +157,7 @@ def _wake_monitor(root: Path) -> bool:
 def _kill_round(group: cgroups.Group, marker: str) -> int:
     """One round of SIGKILL; how many processes were still alive in it."""
     group.kill()
-    found = {*group.pids(), *proctree.marked(marker)} - {os.getpid()}
-    living = [pid for pid in found if proctree.alive(pid)]
-    proctree.kill_trees(living)
+    found = {*group.pids(), *processes.marked(marker)} - {os.getpid()}
+    living = [pid for pid in found if processes.alive(pid)]
+    processes.kill_trees(living)
     return len(living)

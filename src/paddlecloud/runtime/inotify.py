@@ -32,7 +32,7 @@ class Watcher:
     def fileno(self) -> int:
         return self._fd
 
-    def add(self, path: Path, mask: int) -> int | None:
+    def add(self, path: Path | str, mask: int) -> int | None:
         """Watch a file, or the entries of a directory; the number that its events carry."""
         watch: int = self._libc.inotify_add_watch(self._fd, os.fsencode(path), mask)
         return watch if watch >= 0 else None

@@ -2,15 +2,15 @@
 
 A `Link` is shared by all threads; each thread has a `Channel` of its own, which is one kept-alive
 connection. The server may be away for as long as it likes: a call then raises `Unreachable`, and
-`Link.wait` lets the caller sleep until somebody reached the server again. What a call means is the
-caller's business.
+`Link.on_return` is called when somebody reaches the server again. What a call means is the
+caller's business. The client's `Transport` is not used whole: it looks for another server and
+asks again by itself, while here an answer that is not our server's must never end a job.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import threading
 import time
 from contextlib import suppress
@@ -18,19 +18,26 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from paddlecloud.client.http import Connection
-from paddlecloud.model.errors import ConfigError, PaddleCloudError, Unreachable, from_wire
-from paddlecloud.model.signing import CONTENT_SHA256, NONCE, format_time, quote, sign
-from paddlecloud.runtime.config import AgentConfig, Endpoint, find_endpoint, read_config
+from paddlecloud.client.transport import EMPTY_SHA256, sign_request, target_of
+from paddlecloud.model.errors import (
+    ConfigError,
+    PaddleCloudError,
+    Unauthenticated,
+    Unreachable,
+    from_wire,
+)
+from paddlecloud.model.signing import CONTENT_SHA256
+from paddlecloud.runtime.config import find_endpoint, read_config
 from paddlecloud.runtime.inotify import CREATE, MODIFY, MOVED_TO, open_watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from paddlecloud.client.http import Response
+    from paddlecloud.client.transport import Endpoint
+    from paddlecloud.runtime.config import AgentConfig
 
-PREFIX = "/api/v1"
 TIMEOUT = 30.0
-EMPTY = hashlib.sha256(b"").hexdigest()
 SERVER_HEADER = "x-paddlecloud-server"
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
@@ -64,12 +71,10 @@ class Backoff:
 class Link:
     def __init__(self, config: AgentConfig) -> None:
         self.config = config
-        self.boot = ""
-        """The server's own mark of its start, as its last answer said."""
         self.generation = 0
         """Grows whenever the server is reached again after it was lost."""
         self.on_return: Callable[[], object] = lambda: None
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._up = False
         self._reached_at = time.monotonic()
 
@@ -88,35 +93,21 @@ class Link:
             )
         return found
 
-    def reached(self, boot: str) -> None:
-        with self._changed:
-            self.boot = boot or self.boot
+    def reached(self) -> None:
+        with self._lock:
             self._reached_at = time.monotonic()
             if self._up:
                 return
             self._up = True
             self.generation += 1
-            self._changed.notify_all()
         self.on_return()
 
     def lost(self) -> None:
-        with self._changed:
-            self._up = False
+        self._up = False
 
     def away_for(self, now: float) -> float:
         """Seconds since the server answered last (`now` is monotonic)."""
         return 0.0 if self._up else now - self._reached_at
-
-    def wait(self, seconds: float) -> None:
-        """Sleep so long, or until somebody reaches the server."""
-        with self._changed:
-            if not self._up:
-                self._changed.wait(seconds)
-
-    def wake(self) -> None:
-        """End every `wait` now."""
-        with self._changed:
-            self._changed.notify_all()
 
     def wait_for_endpoint(self, known: Endpoint | None, seconds: float) -> None:
         """Sleep so long, or until an embedded server writes another address than `known`."""
@@ -127,10 +118,10 @@ class Link:
             watch = watcher.add(file.parent, MODIFY | MOVED_TO | CREATE)
         try:
             if watcher is None or watch is None:
-                self.wait(min(seconds, _FIRST_PAUSE))
+                time.sleep(min(seconds, _FIRST_PAUSE))
                 return
             deadline = time.monotonic() + seconds
-            while find_endpoint(self.config) == known:
+            while _is_same(find_endpoint(self.config), known):
                 if not watcher.wait(deadline - time.monotonic()):
                     return
                 watcher.read()
@@ -157,6 +148,8 @@ class Channel:
         self._connection: Connection | None = None
         self.endpoint: Endpoint | None = None
         """Where the last connection led, or was to lead."""
+        self.boot = ""
+        """The mark of its start that the server put on its last answer."""
 
     def json(
         self,
@@ -214,18 +207,19 @@ class Channel:
     ) -> bytes:
         try:
             connection = self._connected()
-            raw_path = PREFIX + path
-            raw_query = "&".join(f"{k}={quote(str(v))}" for k, v in (query or {}).items())
-            headers = self._headers(connection, method, raw_path, raw_query, body)
-            target = f"{raw_path}?{raw_query}" if raw_query else raw_path
+            target = target_of(path, query)
+            headers = self._headers(connection, method, target, body)
             content: bytes | IO[bytes] = body.file if isinstance(body, FileBody) else body
             response = connection.request(method, target, headers, content, timeout=timeout)
-            answer = self._read(response, sink)
+            return self._read(response, sink)
+        except Unauthenticated:
+            # The next call takes the keys that the configuration has by then.
+            self.close()
+            raise
         except Unreachable:
             self.close()
             self._link.lost()
             raise
-        return answer
 
     def _connected(self) -> Connection:
         if self._connection is None:
@@ -235,53 +229,40 @@ class Channel:
         return self._connection
 
     def _headers(
-        self,
-        connection: Connection,
-        method: str,
-        raw_path: str,
-        raw_query: str,
-        body: bytes | FileBody,
+        self, connection: Connection, method: str, target: str, body: bytes | FileBody
     ) -> dict[str, str]:
-        now = int(time.time())
-        config = self._link.config
-        headers = {
-            "host": connection.authority,
-            "x-bce-date": format_time(now),
-            CONTENT_SHA256: _digest(body),
-            NONCE: os.urandom(16).hex(),
-        }
-        headers["authorization"] = sign(
-            config.ak, config.sk, method, raw_path, raw_query, headers, now
-        )
+        assert self.endpoint is not None
+        headers = {CONTENT_SHA256: _digest(body)}
         if isinstance(body, FileBody):
             headers["content-length"] = str(body.size)
+        sign_request(self.endpoint, connection.authority, method, target, headers)
         return headers
 
     def _read(self, response: Response, sink: Callable[[bytes], object] | None) -> bytes:
-        boot = response.headers.get(SERVER_HEADER, "")
+        self.boot = response.headers.get(SERVER_HEADER, "")
         expected = self.endpoint.boot if self.endpoint else ""
-        if boot and expected and boot != expected:
+        if self.boot and expected and self.boot != expected:
             raise self._stranger("its start mark is another one")
         good = 200 <= response.status < 300
         if good and sink is not None:
             for piece in response.iter_chunks():
                 sink(piece)
-            self._link.reached(boot)
+            self._link.reached()
             return b""
         answer = response.read()
         if not good:
-            raise self._refusal(response, answer, boot)
-        self._link.reached(boot)
+            raise self._refusal(response, answer)
+        self._link.reached()
         return answer
 
-    def _refusal(self, response: Response, answer: bytes, boot: str) -> PaddleCloudError:
+    def _refusal(self, response: Response, answer: bytes) -> PaddleCloudError:
         error = None
         with suppress(ValueError, AttributeError):
             error = json.loads(answer).get("error")
         if not isinstance(error, dict):
             # Not our server's way to say no: somebody else has its port, or a proxy speaks.
             return self._stranger(f"status {response.status} without a reason")
-        self._link.reached(boot)
+        self._link.reached()
         refusal = from_wire(response.status, error)
         refusal.add_note(f"request {response.headers.get('x-request-id', '?')}")
         return refusal
@@ -294,4 +275,10 @@ class Channel:
 def _digest(body: bytes | FileBody) -> str:
     if isinstance(body, FileBody):
         return body.sha256
-    return hashlib.sha256(body).hexdigest() if body else EMPTY
+    return hashlib.sha256(body).hexdigest() if body else EMPTY_SHA256
+
+
+def _is_same(one: Endpoint | None, other: Endpoint | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return (one.url, one.boot) == (other.url, other.boot)

@@ -13,15 +13,21 @@ import os
 import stat
 import threading
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddlecloud.model.errors import Invalid
 from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, snapshot_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from paddlecloud.runtime.link import Channel
 
+    Source = Callable[[str, int], int]
+
+_READ = os.O_RDONLY | os.O_CLOEXEC
+_FETCHES = 3
 _REMEMBERED = 16
 _REMEMBERED_ENTRIES = 5000
 _SPARED_SECONDS = 600.0
@@ -50,19 +56,21 @@ class Materials:
         self._remember(found)
         return found
 
-    def blob(self, sha256: str, replica: str, blobs_dir: Path | None, channel: Channel) -> Path:
-        """A file with this content; fetched if neither the store nor the cache has it."""
-        if blobs_dir is not None:
-            stored = blobs_dir / sha256[:2] / sha256
-            if stored.exists():
-                return stored
-        cached = self._cache / "blobs" / sha256[:2] / sha256
-        if cached.exists():
-            with suppress(OSError):
-                os.utime(cached)
-            return cached
-        self._fetch(sha256, replica, cached, channel)
-        return cached
+    def source(self, replica: str, blobs_dir: str | None, channel: Channel) -> Source:
+        """What opens a file with a wanted content; one that neither the store nor the cache has is
+        fetched for that replica."""
+
+        def open_content(sha256: str, size: int) -> int:
+            if blobs_dir is not None:
+                with suppress(FileNotFoundError):
+                    return os.open(f"{blobs_dir}/{sha256[:2]}/{sha256}", _READ)
+            cached = self._cache / "blobs" / sha256[:2] / sha256
+            with suppress(FileNotFoundError):
+                return _sound(cached, size)
+            self._fetch(sha256, replica, cached, channel)
+            return os.open(cached, _READ)
+
+        return open_content
 
     def prune(self, now: float) -> int:
         """Delete what was used longest ago until the rest fits the limit; bytes freed.
@@ -99,7 +107,7 @@ class Materials:
         """Keep it for the next job; a cache that cannot be written is no reason to fail."""
         path = self._manifest(snapshot_id)
         with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             aside = _aside(path)
             try:
                 aside.write_text(json.dumps(entries))
@@ -120,7 +128,16 @@ class Materials:
         return self._cache / "snapshots" / (snapshot_id.replace(":", "-") + ".json")
 
     def _fetch(self, sha256: str, replica: str, target: Path, channel: Channel) -> None:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        """Ask again for what arrives damaged; the owner hears of it if it always does."""
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for _ in range(_FETCHES):
+            received = self._fetch_once(sha256, replica, target, channel)
+            if received == sha256:
+                return
+        raise Invalid("agent_blob_damaged", sha256=sha256, received=received)
+
+    def _fetch_once(self, sha256: str, replica: str, target: Path, channel: Channel) -> str:
+        """The digest of what arrived; it is at `target` if it is the right one."""
         aside = _aside(target)
         digest = hashlib.sha256()
         try:
@@ -132,12 +149,12 @@ class Materials:
 
                 path = f"/agent/blobs/{sha256}"
                 channel.call("GET", path, query={"replica": replica}, sink=take)
-            if digest.hexdigest() != sha256:
-                raise Invalid("agent_blob_damaged", sha256=sha256, received=digest.hexdigest())
-            self._grown += aside.stat().st_size
-            aside.replace(target)
+            if digest.hexdigest() == sha256:
+                self._grown += aside.stat().st_size
+                aside.replace(target)
         finally:
             aside.unlink(missing_ok=True)
+        return digest.hexdigest()
 
 
 def _check_id(snapshot_id: str) -> None:
@@ -168,5 +185,19 @@ def _checked(snapshot_id: str, rows: Any) -> Snapshot:
     return found
 
 
+def _sound(cached: Path, size: int) -> int:
+    """The cached file, open and marked as used. One that a loss of power cut short is deleted and
+    counts as not there."""
+    fd = os.open(cached, _READ)
+    if os.fstat(fd).st_size != size:
+        os.close(fd)
+        cached.unlink(missing_ok=True)
+        raise FileNotFoundError(cached)
+    with suppress(OSError):
+        os.utime(fd)
+    return fd
+
+
 def _aside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.part")
+    # By chance: in containers the process and thread of an earlier agent had the same numbers.
+    return path.with_name(f"{path.name}.{os.urandom(8).hex()}.part")

@@ -4,7 +4,7 @@ It outlives the agent and the server: it belongs to nobody, needs nobody, and ke
 disk. It is a subreaper, so every process of the replica, whatever it does (setsid, double fork),
 stays below it, and the kernel's "no child left" is the proof that nothing runs any more; only then
 `exit.json` appears. All its signals are blocked from birth and waited for one at a time, so there
-is no handler and no race.
+is no handler and no race. What the replica prints is copied by a thread (see `capture`).
 
 Wall time is counted by the monotonic clock: a clock set forward ends no job, and the time a laptop
 sleeps is no running time.
@@ -23,7 +23,8 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from paddlecloud.runtime import cgroups, child, lifelock, linux, proctree, record
+from paddlecloud.runtime import cgroups, child, processes, record
+from paddlecloud.runtime.capture import Capture
 from paddlecloud.runtime.course import Act, Course
 
 TYPE_CHECKING = False
@@ -41,11 +42,14 @@ _UNHEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal
 # are over before it is worth it, and the first act of a long one need not wait for it.
 _SETTLE_SECONDS = 0.05
 _RETRY_SECONDS = 1.0
+_GROUP_SECONDS = 0.02
+_NOBODY = -1
+_FOR_EVER = 86_400.0
 _START_NOTICE_SECONDS = 0.2
 _END_NOTICE_SECONDS = 2.0
 # Less than this means that some write of the replica found no room.
 _LITTLE_SPACE = 64 * 1024
-_RSS_UNIT = 1024 if linux.LINUX else 1
+_RSS_UNIT = 1024 if processes.LINUX else 1
 
 
 def block_signals() -> None:
@@ -55,18 +59,14 @@ def block_signals() -> None:
 
 def run(root: Path, places: Cgroups) -> None:
     """The whole life of a monitor. Returns at once when the replica has, or had, another one."""
-    linux.set_name("pc-monitor")
+    processes.set_name("pc-monitor")
     try:
-        if lifelock.take(root / record.LOCK) and not _has_begun(root):
+        if record.take_lock(root / record.LOCK) and not record.has_begun(root):
             _live(root, places)
     except BaseException:
         with suppress(OSError):
             (root / "monitor.log").write_text(traceback.format_exc())
         raise
-
-
-def _has_begun(root: Path) -> bool:
-    return (root / record.RUN).exists() or (root / record.EXIT).exists()
 
 
 class _Life:
@@ -87,10 +87,11 @@ class _Life:
 
 def _live(root: Path, places: Cgroups) -> None:
     launch: Launch | None = record.read(root / record.ORDER)
-    stop: StopRecord | None = record.read(root / record.STOP)
     if launch is None:
-        _leave(root, _never_started(f"{record.ORDER} is missing or damaged", None))
+        _leave(root, _never_started(f"{record.ORDER} is missing", None))
         return
+    root.chmod(0o700)
+    stop = _asked(root, launch)
     life = _Life(root, launch, places)
     _leave(root, _carry_out(life) if stop is None else _ended(cause=stop["cause"], stop=stop))
     notify(launch, _END_NOTICE_SECONDS)
@@ -98,7 +99,7 @@ def _live(root: Path, places: Cgroups) -> None:
 
 
 def _carry_out(life: _Life) -> ExitRecord:
-    linux.become_subreaper()
+    processes.become_subreaper()
     life.started_at = time.time()
     if cgroups.must_be_born_in(life.launch):
         life.group = cgroups.create(life.places, life.launch)
@@ -109,17 +110,19 @@ def _carry_out(life: _Life) -> ExitRecord:
         # fills the disk would leave no space for its end.
         record.create(life.root / record.RUN, _run_record(life))
         record.reserve(life.root / record.EXIT)
-        started = child.start(life.root, life.launch, life.group)
+        log = Capture(life.root / record.STDOUT, limit=life.launch.get("log_limit"))
+        started = child.start(life.root, life.launch, life.group, log=log.writer)
     except OSError as error:
         return _never_started(_words(error), error.errno)
     life.main = started.pid
+    log.begin()
     if not started.message:
         _rewrite_run(life)
         notify(life.launch, _START_NOTICE_SECONDS)
-    return _see_through(life, started)
+    return _see_through(life, started, log)
 
 
-def _see_through(life: _Life, started: Started) -> ExitRecord:
+def _see_through(life: _Life, started: Started, log: Capture) -> ExitRecord:
     ooms = _oom_kills(life.group)
     launch = life.launch
     course = Course(
@@ -127,14 +130,14 @@ def _see_through(life: _Life, started: Started) -> ExitRecord:
     )
     counted = life.group.oom_kills() is not None
     _wait(life, course)
+    log.finish()
     if started.message:
         return _never_started(started.message, started.errno)
     ended = _ended(cause=course.cause, stop=life.stop)
     code = os.waitstatus_to_exitcode(life.status)
     ended["exit_code"], ended["signal"] = (code, None) if code >= 0 else (None, -code)
     ended["started_at"] = life.started_at
-    if code > 0:
-        ended["message"] = _full_disk(life.root)
+    _tell_of_the_disk(ended, life.root, log.lost)
     if counted or code == -signal.SIGKILL:
         ended["oom"] = _oom_kills(life.group if counted else None) > ooms
     ended["enforced"] = _enforced(life)
@@ -151,22 +154,27 @@ def _wait(life: _Life, course: Course) -> None:
         if reaped is not None:
             life.status = reaped
             course.main_ended(time.monotonic())
-        if not left:
+        if not left and not _group_lives(life.main):
             return
         now = time.monotonic()
         if life.settle_at is not None and now >= life.settle_at:
             _settle(life)
         _do(course.act(now), life.group, life.main)
-        if _sleep(_sooner(course.wake_after(now), life.settle_at, now)) == WAKE:
-            life.stop = _wish(life)
-            course.stop(cause=life.stop["cause"], grace=life.stop["grace"], now=time.monotonic())
+        sender = _sleep(_soonest(course.wake_after(now), _settle_after(life, now), left=left))
+        wish = None if sender is None else _wish(life, sender)
+        if wish is not None:
+            life.stop = wish
+            course.stop(cause=wish["cause"], grace=wish["grace"], now=time.monotonic())
 
 
-def _sooner(wake_after: float | None, settle_at: float | None, now: float) -> float | None:
-    if settle_at is None:
-        return wake_after
-    settle_after = max(0.0, settle_at - now)
-    return settle_after if wake_after is None else min(wake_after, settle_after)
+def _settle_after(life: _Life, now: float) -> float | None:
+    return None if life.settle_at is None else max(0.0, life.settle_at - now)
+
+
+def _soonest(*seconds: float | None, left: bool) -> float | None:
+    # Of the end of a process that is no child, no signal tells.
+    look = None if left else _GROUP_SECONDS
+    return min((one for one in (*seconds, look) if one is not None), default=None)
 
 
 def _settle(life: _Life) -> None:
@@ -174,7 +182,7 @@ def _settle(life: _Life) -> None:
     life.settle_at = None
     life.group = cgroups.create(life.places, life.launch)
     _rewrite_run(life)
-    cgroups.adopt(life.group, lambda: proctree.descendants(os.getpid()))
+    cgroups.adopt(life.group, lambda: processes.descendants(os.getpid()))
 
 
 def _enforced(life: _Life) -> dict[str, bool]:
@@ -188,8 +196,8 @@ def _enforced(life: _Life) -> dict[str, bool]:
 def _run_record(life: _Life) -> RunRecord:
     return {
         "monitor_pid": os.getpid(),
-        "monitor_start": linux.start_time(os.getpid()),
-        "boot_id": linux.boot_id(),
+        "monitor_start": processes.start_time(os.getpid()),
+        "boot_id": processes.boot_id(),
         "cgroup": life.group.to_json(),
         "pid": life.main or None,
         "started_at": life.started_at if life.main else None,
@@ -216,39 +224,74 @@ def _reap(main: int) -> tuple[int | None, bool]:
             status = ended
 
 
+def _group_lives(main: int) -> bool:
+    """Whether the group of the main process has members where no subreaper keeps them with us."""
+    if processes.LINUX or not main:
+        return False
+    try:
+        os.killpg(main, 0)
+    except (ProcessLookupError, PermissionError):
+        # The latter is how macOS says that only zombies are left.
+        return False
+    return True
+
+
 def _do(act: Act | None, group: Group, main: int) -> None:
     if act is None:
         return
     number = signal.SIGKILL if act is Act.KILL else signal.SIGTERM
-    if not linux.LINUX:
+    if not processes.LINUX:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(main, number)
         return
     if act is Act.KILL:
         group.kill()
-        proctree.kill_groups(os.getpid())
-    proctree.signal_descendants(os.getpid(), number)
+        processes.kill_groups(os.getpid())
+    processes.signal_descendants(os.getpid(), number)
     if act is Act.TERMINATE:
         # A process that was halted hears nothing until it goes on.
-        proctree.signal_descendants(os.getpid(), signal.SIGCONT)
+        processes.signal_descendants(os.getpid(), signal.SIGCONT)
 
 
-def _sleep(seconds: float | None) -> int:
-    # A timer of 0 would be no timer at all.
-    signal.setitimer(signal.ITIMER_REAL, 0 if seconds is None else max(seconds, 0.0005))
-    return signal.sigwait(_WAITED_FOR)
+def _sleep(seconds: float | None) -> int | None:
+    """Until a signal comes or the time is over; the pid that sent it if it was WAKE."""
+    if sys.platform != "linux":
+        # A timer of 0 would be no timer at all.
+        signal.setitimer(signal.ITIMER_REAL, 0 if seconds is None else max(seconds, 0.0005))
+        return _NOBODY if signal.sigwait(_WAITED_FOR) == WAKE else None
+    told = signal.sigtimedwait(_WAITED_FOR, _FOR_EVER if seconds is None else seconds)
+    return told.si_pid if told is not None and told.si_signo == WAKE else None
 
 
-def _wish(life: _Life) -> StopRecord:
-    """What was asked; a signal without a record comes from an agent whose disk is full."""
-    asked: StopRecord | None = record.read(life.root / record.STOP)
-    if asked is not None:
-        return asked
+def _wish(life: _Life, sender: int) -> StopRecord | None:
+    """What was asked. A signal without a record comes from an agent whose disk is full, or means
+    nothing: the replica may send signals to its parent as it likes."""
+    asked = _asked(life.root, life.launch)
+    if asked is None and _is_outside(sender):
+        return {
+            "cause": record.CAUSE_STOPPED,
+            "grace": life.launch["grace"],
+            "requested_at": time.time(),
+        }
+    return asked
+
+
+def _asked(root: Path, launch: Launch) -> StopRecord | None:
+    found = record.read(root / record.STOP)
+    if found is None:
+        return None
     return {
-        "cause": record.CAUSE_STOPPED,
-        "grace": life.launch["grace"],
-        "requested_at": time.time(),
+        "cause": str(found.get("cause", record.CAUSE_STOPPED)),
+        "grace": float(found.get("grace", launch["grace"])),
+        "requested_at": float(found.get("requested_at", 0.0)),
     }
+
+
+def _is_outside(pid: int) -> bool:
+    """Alive and not one of ours; 0 is a process outside of the container that we are in."""
+    if pid == 0:
+        return True
+    return processes.alive(pid) and pid not in {os.getpid(), *processes.descendants(os.getpid())}
 
 
 def _ended(*, cause: str, stop: StopRecord | None = None) -> ExitRecord:
@@ -268,11 +311,18 @@ def _ended(*, cause: str, stop: StopRecord | None = None) -> ExitRecord:
     }
 
 
-def _full_disk(root: Path) -> str:
+def _tell_of_the_disk(ended: ExitRecord, root: Path, lost: int) -> None:
     """In words, if the disk that the replica wrote to has no space: its log cannot say so."""
-    disk = os.statvfs(root)
-    free = disk.f_frsize * (disk.f_bavail if os.geteuid() else disk.f_bfree)
-    return f"{root}: {free} bytes free" if free < _LITTLE_SPACE else ""
+    told = []
+    if lost:
+        ended["log_lost"] = lost
+        told.append(f"{lost} bytes of its log could not be written")
+    if lost or ended["exit_code"]:
+        disk = os.statvfs(root)
+        free = disk.f_frsize * (disk.f_bavail if os.geteuid() else disk.f_bfree)
+        if free < _LITTLE_SPACE:
+            told.append(f"{root}: {free} bytes free")
+    ended["message"] = "; ".join(told)
 
 
 def _never_started(message: str, number: int | None) -> ExitRecord:
@@ -301,7 +351,7 @@ def _leave(root: Path, ended: ExitRecord) -> None:
 
 def _oom_kills(group: Group | None) -> int:
     counted = None if group is None else group.oom_kills()
-    return linux.oom_kills() if counted is None else counted
+    return processes.oom_kills() if counted is None else counted
 
 
 def notify(launch: Launch, seconds: float) -> None:
@@ -323,7 +373,7 @@ def _connect(out: socket.socket, path: str) -> None:
     folder = os.open(Path(path).parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
         short = f"/proc/self/fd/{folder}/{Path(path).name}"
-        out.connect(short if len(os.fsencode(path)) > 100 and linux.LINUX else path)
+        out.connect(short if len(os.fsencode(path)) > 100 and processes.LINUX else path)
     finally:
         os.close(folder)
 

@@ -9,17 +9,17 @@ in it is not wanted any more, because the order to forget it met a process that 
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
 from paddlecloud import __version__
 from paddlecloud.model.errors import PaddleCloudError, Unauthenticated, Unreachable
-from paddlecloud.runtime.capacity import capacity
 from paddlecloud.runtime.link import Backoff
 
 if TYPE_CHECKING:
     from paddlecloud.runtime.care import Care
-    from paddlecloud.runtime.shared import Site
+    from paddlecloud.runtime.site import Site
 
 #: Seconds; longer than the server's answer may take, so that only a dead connection runs into it.
 WAIT = 30.0
@@ -48,8 +48,8 @@ class Poller:
             self._failed(error)
             return
         self._backoff.reset()
-        if self._site.link.boot != self._boot:
-            self._met(self._site.link.boot)
+        if self._channel.boot != self._boot:
+            self._met(self._channel.boot)
             if self._cursor:
                 self._cursor = 0
                 self._wait = 0.0
@@ -120,3 +120,19 @@ class Poller:
             return False
         self._site.journal.info(f"the server is gone for {away:.0f} s and nothing is left to do")
         return True
+
+
+def capacity() -> dict[str, float]:
+    """What replicas may use together on this machine. No GPU is offered: nothing here yet hands
+    single cards to replicas."""
+    return {"cpu": float(_cpus()), "memory": _memory(), "gpu": 0}
+
+
+def _cpus() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

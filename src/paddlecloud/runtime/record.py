@@ -1,15 +1,25 @@
 """What a replica leaves on disk beside its files: the order, the run, the wish to stop, the end.
 
 These records are the only truth about a replica: the agent may die and read them again. A record
-appears whole or not at all (written aside, then renamed). The shapes are plain JSON objects and
-not dataclasses, because every monitor lives in a copy of this program and each import costs it
-memory; the types exist for the type checker alone.
+appears whole or not at all (written aside, then renamed), and only its owner can read it. The
+shapes are plain JSON objects and not dataclasses, because every monitor lives in a copy of this
+program and each import costs it memory; the types exist for the type checker alone. On disk each
+carries the number of its format; readers take what they know and leave the rest.
+
+Beside them lies the lock that a monitor holds for its life: whoever asks learns whether it lives,
+and its pid. A record lock and not flock, for three reasons: a question takes no lock, so asking
+never disturbs a monitor that is just starting; the answer carries the pid, known to be alive at
+that moment; and a forked child does not inherit the lock, so nothing but the monitor can keep it.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
+import struct
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,8 +42,8 @@ if TYPE_CHECKING:
         cpu_limit: NotRequired[float | None]
         memory_limit: NotRequired[int | None]
         pids_limit: NotRequired[int | None]
-        uid: NotRequired[int | None]
-        gid: NotRequired[int | None]
+        log_limit: NotRequired[int | None]
+        """Bytes of stdout and stderr that are kept, from the head and the tail."""
         notify: NotRequired[str | None]
         """A unix datagram socket that gets the replica id at start and at end."""
 
@@ -69,6 +79,8 @@ if TYPE_CHECKING:
         max_rss: int | None
         cpu_seconds: float | None
         enforced: dict[str, bool]
+        log_lost: NotRequired[int]
+        """Bytes of the log that no disk took; absent when there are none."""
 
 else:
     Launch = RunRecord = StopRecord = ExitRecord = dict
@@ -87,22 +99,43 @@ CAUSE_STOPPED = "stopped"
 CAUSE_WALL_TIME = "wall_time"
 CAUSE_START_FAILED = "start_failed"
 
+_RECORDS = (ORDER, RUN, STOP, EXIT)
+_FORMAT = 1
 _RESERVED_BYTES = 4096
+# struct flock: (type, whence, start, len, pid) on Linux, (start, len, pid, type, whence) on macOS.
+_LINUX = sys.platform == "linux"
+_FLOCK = struct.Struct("hhqqi" if _LINUX else "qqihh")
 
 
 def read(path: Path) -> Any:
-    """The JSON value at `path`; None when it is missing or was never whole."""
+    """The JSON object at `path`; None when it is missing or was never whole."""
     try:
-        return json.loads(path.read_bytes())
+        found = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
+    if not isinstance(found, dict):
+        return None
+    if path.name in _RECORDS:
+        found.pop("v", None)
+    return found
+
+
+def has_begun(root: Path) -> bool:
+    """Whether the replica in `root` may have run already, so that it must not be started.
+
+    A loss of power leaves young files empty: an order that is there without being readable was
+    given, and nobody knows any more what became of it.
+    """
+    if (root / RUN).exists() or (root / EXIT).exists():
+        return True
+    return (root / ORDER).exists() and read(root / ORDER) is None
 
 
 def write(path: Path, value: Mapping[str, Any]) -> None:
     """Put `value` at `path` in one step; a full disk leaves what was there before."""
     aside = path.with_name(f"{path.name}.{os.urandom(4).hex()}.tmp")
     try:
-        aside.write_bytes(json.dumps(value).encode())
+        create(aside, value, name=path.name)
         aside.replace(path)
     except OSError:
         with suppress(OSError):
@@ -110,11 +143,14 @@ def write(path: Path, value: Mapping[str, Any]) -> None:
         raise
 
 
-def create(path: Path, value: Mapping[str, Any]) -> None:
-    """Make a record that must not exist yet. A reader may meet it empty for an instant."""
+def create(path: Path, value: Mapping[str, Any], *, name: str = "") -> None:
+    """Make a record that must not exist yet. A reader may meet it empty for an instant, so it is
+    not for an order, which then would count as damaged."""
+    left = memoryview(_encode(name or path.name, value))
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        os.write(fd, json.dumps(value).encode())
+        while left:
+            left = left[os.write(fd, left) :]
     finally:
         os.close(fd)
 
@@ -134,15 +170,60 @@ def write_reserved(path: Path, value: Mapping[str, Any]) -> None:
     """Like `write`, into the reserved space. It survives every kill, though not a loss of power,
     after which nothing of the replica runs and it counts as lost: the wait for the disk would be a
     good part of a short job."""
-    data = json.dumps(value).encode()
+    data = _encode(path.name, value)
     fd = os.open(_reserved(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        os.pwrite(fd, data, 0)
+        if os.pwrite(fd, data, 0) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         os.ftruncate(fd, len(data))
     finally:
         os.close(fd)
     _reserved(path).replace(path)
 
 
+def take_lock(path: Path) -> bool:
+    """Hold the lock until this process ends; False when somebody else holds it.
+
+    The file descriptor stays open on purpose, and the process must not open the file again:
+    closing any descriptor of it would give the lock up.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        os.close(fd)
+        return False
+    return True
+
+
+def lock_holder(path: Path) -> int | None:
+    """The pid of the process that holds the lock, or None. Must not be asked by the holder."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        kind, pid = _unpack(fcntl.fcntl(fd, fcntl.F_GETLK, _question()))
+    finally:
+        os.close(fd)
+    return None if kind == fcntl.F_UNLCK else pid
+
+
+def _encode(name: str, value: Mapping[str, Any]) -> bytes:
+    whole = {"v": _FORMAT, **value} if name in _RECORDS else value
+    return json.dumps(whole).encode()
+
+
 def _reserved(path: Path) -> Path:
     return path.with_name(f"{path.name}.reserved")
+
+
+def _question() -> bytes:
+    if _LINUX:
+        return _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    return _FLOCK.pack(0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
+
+
+def _unpack(answer: bytes) -> tuple[int, int]:
+    fields = _FLOCK.unpack(answer)
+    return (fields[0], fields[4]) if _LINUX else (fields[3], fields[2])

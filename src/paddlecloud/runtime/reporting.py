@@ -4,6 +4,11 @@ The thread sleeps until inotify, a monitor's notice, another thread or the clock
 nothing is under way it sends at once; while a request is under way the rest gathers for the next
 one. A report may be lost, repeated or answered late: only what the server acknowledged counts, and
 its word on how many log bytes it has decides where the log goes on.
+
+What a report says (`due`, `compose`): a start is held back for a moment, because a short job's end
+often follows and both fit into one request; log bytes go out at once, then further ones of the same
+file wait a moment; the end goes out when everything before it is at the server, or in the same
+request.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ import json
 import os
 import select
 import socket
+import struct
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -21,13 +27,21 @@ from paddlecloud.model.errors import PaddleCloudError, Retry, StorageFull, Unaut
 from paddlecloud.runtime.book import Stage
 from paddlecloud.runtime.inotify import OVERFLOW
 from paddlecloud.runtime.link import Backoff
-from paddlecloud.runtime.report import LOG_HOLD, Batch, compose, due, encode
+from paddlecloud.runtime.record import STDOUT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from paddlecloud.runtime.book import Tracked
     from paddlecloud.runtime.care import Care
-    from paddlecloud.runtime.shared import Site
+    from paddlecloud.runtime.record import ExitRecord
+    from paddlecloud.runtime.site import Site
 
+MAX_LOG_BYTES = 4 * 1024 * 1024
+START_HOLD = 0.008
+LOG_HOLD = 0.015
+#: Of one replica while others wait, so that a loud one does not silence the rest.
+_SHARE = 1024 * 1024
 #: Every replica is looked at so often, in case nobody told of its end (its monitor was killed).
 SWEEP = 1.0
 #: The same where nothing tells of new log bytes.
@@ -203,6 +217,103 @@ class Reporter:
             tracked.dirty = True
             if "exited" in item and not first:
                 tracked.hold_until = now + _UNANSWERED_PAUSE
+
+
+class Batch:
+    """The items of one report, with their log bytes and the replicas they are about."""
+
+    def __init__(self) -> None:
+        self.items: list[dict[str, Any]] = []
+        self.pieces: list[bytes] = []
+        self.members: list[Tracked] = []
+
+    def restore(self) -> None:
+        """It did not arrive: everything in it has to be said again."""
+        for tracked in self.members:
+            tracked.dirty = True
+
+
+def due(tracked: Tracked) -> float | None:
+    """When there is something to say of it (monotonic seconds); None when there is nothing."""
+    if tracked.forget or tracked.fence < 0 or tracked.stage in (Stage.ORDERED, Stage.DONE):
+        return None
+    moments = []
+    if tracked.acked is None or (tracked.stage is Stage.OVER and tracked.shipped):
+        moments.append(0.0)
+    if tracked.started is not None and not tracked.started_told:
+        moments.append(tracked.started_noticed + START_HOLD)
+    if tracked.dirty:
+        moments.append(0.0 if tracked.stage is Stage.OVER else tracked.sent_at + LOG_HOLD)
+    return max(min(moments), tracked.hold_until) if moments else None
+
+
+def compose(replicas: Iterable[Tracked], *, now: float, most: int = 256) -> Batch:
+    """Everything that is due, those first that waited longest, up to a limit of bytes."""
+    ready = [(t.sent_at, t) for t in replicas if (moment := due(t)) is not None and moment <= now]
+    ready.sort(key=lambda pair: pair[0])
+    batch = Batch()
+    room = MAX_LOG_BYTES
+    share = MAX_LOG_BYTES if len(ready) == 1 else _SHARE
+    for _, tracked in ready[:most]:
+        if not room:
+            break
+        item, piece = _item(tracked, min(room, share))
+        tracked.sent_at = now
+        if len(item) > 2:
+            batch.items.append(item)
+            batch.pieces.append(piece)
+            batch.members.append(tracked)
+            room -= len(piece)
+    return batch
+
+
+def encode(agent: str, boot: str, sequence: int, batch: Batch) -> bytes:
+    """The body of the request: length of the JSON, the JSON, the log bytes of all items."""
+    head = {"agent": agent, "boot": boot, "seq": sequence, "items": batch.items}
+    text = json.dumps(head).encode()
+    return b"".join((struct.pack(">I", len(text)), text, *batch.pieces))
+
+
+def _item(tracked: Tracked, room: int) -> tuple[dict[str, Any], bytes]:
+    item: dict[str, Any] = {"replica": tracked.id, "fence": tracked.fence}
+    if tracked.started is not None and not tracked.started_told:
+        item["started"] = tracked.started
+    # Before the log is read: whatever comes to the log after its end is not missed then.
+    over = tracked.stage is Stage.OVER and tracked.shipped
+    tracked.dirty = False
+    offset, piece, size = _log(tracked, room)
+    if piece or tracked.acked is None:
+        item["log"] = {"offset": offset, "length": len(piece)}
+    complete = offset + len(piece) == size
+    if tracked.acked is None:
+        # The answer says what the server has; only an end that tells the log's size can go along.
+        if over and tracked.exit is not None:
+            item["exited"] = _exited(tracked.exit, size)
+    elif not complete:
+        tracked.dirty = True
+    elif over:
+        item |= {"lost": True} if tracked.exit is None else {"exited": _exited(tracked.exit, size)}
+    return item, piece
+
+
+def _log(tracked: Tracked, room: int) -> tuple[int, bytes, int]:
+    """Offset and bytes of the next piece, and how long the whole log is."""
+    known = tracked.acked or 0
+    try:
+        fd = os.open(tracked.place(STDOUT), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return known, b"", known
+    try:
+        # A job that reaches for its log and cuts it takes nothing back of what was sent.
+        size = max(os.fstat(fd).st_size, known)
+        left = 0 if tracked.acked is None else min(size - known, room)
+        return known, os.pread(fd, left, known) if left else b"", size
+    finally:
+        os.close(fd)
+
+
+def _exited(exit: ExitRecord, size: int) -> dict[str, Any]:
+    return {**exit, "log_size": size}
 
 
 def _is_to_be_seen(tracked: Tracked) -> bool:

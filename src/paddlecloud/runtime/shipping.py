@@ -9,8 +9,6 @@ the log says so.
 from __future__ import annotations
 
 import hashlib
-import heapq
-import itertools
 import threading
 import time
 from contextlib import suppress
@@ -21,12 +19,13 @@ from paddlecloud.model.signing import quote
 from paddlecloud.runtime import outputs, workspace
 from paddlecloud.runtime.book import Stage
 from paddlecloud.runtime.link import Backoff, FileBody
+from paddlecloud.runtime.site import Turns
 
 if TYPE_CHECKING:
     from paddlecloud.runtime.book import Tracked
     from paddlecloud.runtime.link import Channel
     from paddlecloud.runtime.outputs import Found
-    from paddlecloud.runtime.shared import Site
+    from paddlecloud.runtime.site import Site
 
 #: Shipping a running job may take this part of one thread's time.
 _LOAD = 0.05
@@ -57,37 +56,35 @@ class Shipment:
 class Shippers:
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._changed = threading.Condition()
-        self._due: list[tuple[float, int, Tracked]] = []
-        self._order = itertools.count()
+        self._turns = Turns()
+        self._lock = threading.Lock()
+        """Guards who is at a replica."""
         self._shipments: dict[str, Shipment] = {}
 
     def follow(self, tracked: Tracked) -> None:
         """Send what it puts out from time to time while it runs."""
         if tracked.stage is Stage.LAUNCHED:
-            self._put(tracked, time.monotonic() + self._site.ship_interval)
+            self._turns.put(tracked, time.monotonic() + self._site.ship_interval)
 
     def finish(self, tracked: Tracked) -> None:
         """It is over: send the rest, then let the reporter tell its end."""
         if tracked.id in self._shipments or outputs.anything(tracked.root):
-            self._put(tracked, 0.0)
+            self._turns.put(tracked)
         else:
             self._done(tracked)
 
+    def hurry(self) -> None:
+        """Try at once what waits: the server is back."""
+        self._turns.hurry()
+
     def close(self) -> None:
         """Let the threads end."""
-        with self._changed:
-            self._changed.notify_all()
+        self._turns.close()
 
     def work(self) -> None:
         """The body of each thread."""
         channel = self._site.link.channel()
         self._site.guarded("a shipper", lambda: self._turn(channel))
-
-    def _put(self, tracked: Tracked, due: float) -> None:
-        with self._changed:
-            heapq.heappush(self._due, (due, next(self._order), tracked))
-            self._changed.notify()
 
     def _done(self, tracked: Tracked) -> None:
         self._shipments.pop(tracked.id, None)
@@ -95,39 +92,30 @@ class Shippers:
         self._site.wake_reporter()
 
     def _turn(self, channel: Channel) -> None:
-        tracked = self._take()
-        if tracked is None:
+        tracked = self._turns.take()
+        if tracked is None or not self._begin(tracked):
             return
         pause: float | None = 1.0
         try:
             pause = self._ship(tracked, channel)
         finally:
             # Also after an error nobody expected: an end that is never shipped is never told.
-            with self._changed:
+            with self._lock:
                 tracked.shipping = False
                 again, tracked.ship_again = tracked.ship_again, False
             if pause is not None:
-                self._put(tracked, time.monotonic() + (0.0 if again else pause))
+                self._turns.put(tracked, time.monotonic() + (0.0 if again else pause))
 
-    def _take(self) -> Tracked | None:
-        """The next replica that is due and that no other thread is at; None when we stop."""
-        with self._changed:
-            while not self._site.stopping.is_set():
-                now = time.monotonic()
-                if self._due and self._due[0][0] <= now:
-                    _, _, tracked = heapq.heappop(self._due)
-                    if not self._is_wanted(tracked):
-                        continue
-                    tracked.shipping = True
-                    return tracked
-                self._changed.wait(self._due[0][0] - now if self._due else None)
-        return None
-
-    def _is_wanted(self, tracked: Tracked) -> bool:
-        tracked.ship_again = tracked.ship_again or tracked.shipping
-        if tracked.forget:
-            self._shipments.pop(tracked.id, None)
-        return not (tracked.forget or tracked.shipped or tracked.shipping)
+    def _begin(self, tracked: Tracked) -> bool:
+        """Whether it is wanted, and no other thread is at it."""
+        with self._lock:
+            tracked.ship_again = tracked.ship_again or tracked.shipping
+            if tracked.forget:
+                self._shipments.pop(tracked.id, None)
+            if tracked.forget or tracked.shipped or tracked.shipping:
+                return False
+            tracked.shipping = True
+            return True
 
     def _ship(self, tracked: Tracked, channel: Channel) -> float | None:
         """One pass; seconds until the next, None when there is none."""
@@ -164,9 +152,6 @@ class Shippers:
         if isinstance(error, StorageFull) and not shipment.tracked.alive:
             # Its disk may be the server's own: nobody will ask for its working files.
             workspace.clear(shipment.tracked.root)
-        if self._site.link.away_for(time.monotonic()) > 0:
-            self._site.link.wait(pause)
-            return 0.0
         return pause
 
     def _pass(self, shipment: Shipment, channel: Channel, *, over: bool) -> bool:

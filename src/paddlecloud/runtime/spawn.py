@@ -1,35 +1,47 @@
-"""Starting replicas from the agent: an order on disk, then one fork by the zygote.
+"""Starting replicas: the agent's side (`Spawner`), and the zygote that forks their monitors.
 
-`Spawner.start` belongs at the very beginning of the agent, before any thread. A zygote that died
-is replaced by a fresh interpreter (slower once, never again), because a process with threads must
-not fork. Starting a replica twice starts it once: the order is kept as it was first written, and
-the monitors sort it out by their lock and record.
+The agent has threads and connections, and forking such a process is not safe; starting Python
+anew costs 30 ms and 8 MB a replica. So the agent forks a warm process, the zygote, before it has
+any thread, and asks it over a socket: a line with a replica's root, answered by a line with the
+monitor's pid. The zygote belongs to nobody (its parent is init), holds none of the agent's files,
+and ends when the agent's side of the socket closes; monitors that it forked go on. One that died
+is replaced by a fresh interpreter (slower once, never again).
+
+One monitor is always forked ahead and waits for its replica, so that a start does not even wait for
+the fork; the next one is forked while the replica already runs. Starting a replica twice starts it
+once: the order is kept as it was first written, and the monitors sort it out by their lock and
+record.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import signal
 import socket
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
 from paddlecloud.model.errors import Retry
-from paddlecloud.runtime import record, zygote
+from paddlecloud.runtime import cgroups, monitor, processes, record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, NoReturn
 
+    from paddlecloud.runtime.cgroups import Cgroups
     from paddlecloud.runtime.record import Launch
 
 _ANSWER_SECONDS = 10.0
 _FRESH = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from paddlecloud.runtime import zygote; "
-    "zygote.detach(int(sys.argv[2]), int(sys.argv[3]))"
+    "import sys; sys.path.insert(0, sys.argv[1]); from paddlecloud.runtime import spawn; "
+    "spawn.detach(int(sys.argv[2]), int(sys.argv[3]))"
 )
+_SOCKET = 3
 
 
 class Spawner:
@@ -86,6 +98,8 @@ class Spawner:
             self._connect(fresh=True)
             return self._ask(Path(launch["root"]))
         except (OSError, EOFError) as error:
+            # An answer that comes late must not be taken for that to a later question.
+            self._hang_up()
             raise _not_started(launch, str(error) or "no answer") from error
 
     def _connect(self, *, fresh: bool) -> None:
@@ -119,7 +133,7 @@ def _start_forked(fd: int) -> None:
     agent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        zygote.detach(fd, agent)
+        detach(fd, agent)
     os.waitpid(pid, 0)
 
 
@@ -128,8 +142,135 @@ def _start_fresh(fd: int) -> None:
 
     here = str(Path(__file__).parents[2])
     command = [sys.executable, "-I", "-c", _FRESH, here, str(fd), str(os.getpid())]
-    subprocess.run(command, pass_fds=[fd], check=True, timeout=_ANSWER_SECONDS)
+    try:
+        subprocess.run(command, pass_fds=[fd], check=True, timeout=_ANSWER_SECONDS)
+    except subprocess.CalledProcessError as error:
+        raise OSError(f"{sys.executable} ended with code {error.returncode}") from error
+    except subprocess.TimeoutExpired as error:
+        raise OSError(f"{sys.executable} took more than {error.timeout:g} s") from error
 
 
 def _not_started(launch: Launch, reason: str) -> Retry:
     return Retry("replica_not_started", replica=launch["replica_id"], reason=reason)
+
+
+def detach(fd: int, agent: int) -> None:
+    """In a forked child of the agent: become the zygote in a further fork. Never returns."""
+    try:
+        os.setsid()
+        if os.fork() == 0:
+            _zygote(fd, agent)
+    finally:
+        os._exit(0)
+
+
+def _zygote(fd: int, agent: int) -> NoReturn:
+    """Serve the requests that come over the socket `fd` until the other side closes it."""
+    try:
+        _forget_the_agent(fd)
+        monitor.block_signals()
+        processes.set_name("pc-zygote")
+        places = cgroups.detect(movable={os.getpid(), agent})
+        processes.boot_id()
+        gc.disable()
+        gc.freeze()
+        with socket.socket(fileno=_SOCKET) as talk:
+            _answer(talk, {"pid": os.getpid(), "enforces": places.enforces()})
+            cgroups.sweep(places, now=time.time())
+            _serve(talk, places)
+    except (BrokenPipeError, ConnectionResetError):
+        pass
+    finally:
+        os._exit(0)
+
+
+def _forget_the_agent(fd: int) -> None:
+    """Keep nothing open but the socket: an inherited lock or port would outlive its owner."""
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        with suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    # Nobody waits for monitors: the kernel buries them by itself.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    os.dup2(fd, _SOCKET, inheritable=False)
+    os.closerange(_SOCKET + 1, os.sysconf("SC_OPEN_MAX"))
+    null = os.open("/dev/null", os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    os.close(null)
+    os.chdir("/")
+
+
+def _serve(talk: socket.socket, places: Cgroups) -> None:
+    waiting = b""
+    spare = _fork_spare(talk, places)
+    while piece := talk.recv(65536):
+        *lines, waiting = (waiting + piece).split(b"\n")
+        for line in lines:
+            root = os.fsencode(json.loads(line)["root"])
+            if not _send_to_work(spare, root):
+                spare = _fork_spare(talk, places)
+                _send_to_work(spare, root)
+            _answer(talk, {"pid": spare.pid} if spare.pid else {"errno": spare.errno})
+            spare = _fork_spare(talk, places)
+
+
+class _Spare:
+    """A monitor that was forked and waits at the other end of a pipe for its replica's root."""
+
+    __slots__ = ("errno", "pid", "pipe")
+
+    def __init__(self, *, pid: int, pipe: int, errno: int = 0) -> None:
+        self.pid = pid
+        self.pipe = pipe
+        self.errno = errno
+
+
+def _fork_spare(talk: socket.socket, places: Cgroups) -> _Spare:
+    """A monitor in waiting; one without a pid when this machine has no process to give."""
+    reader, writer = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        os.close(reader)
+        os.close(writer)
+        return _Spare(pid=0, pipe=-1, errno=error.errno or 0)
+    if pid == 0:
+        os.close(writer)
+        _wait_for_work(reader, talk, places)
+    os.close(reader)
+    return _Spare(pid=pid, pipe=writer)
+
+
+def _send_to_work(spare: _Spare, root: bytes) -> bool:
+    """Give a spare its replica; False if it is not there any more."""
+    if not spare.pid:
+        return False
+    try:
+        # A path is shorter than what a pipe takes in one piece, so it arrives whole.
+        os.write(spare.pipe, root)
+    except BrokenPipeError:
+        return False
+    finally:
+        os.close(spare.pipe)
+    return True
+
+
+def _wait_for_work(reader: int, talk: socket.socket, places: Cgroups) -> NoReturn:
+    try:
+        talk.close()
+        os.setsid()
+        # The ignored SIGCHLD of the zygote would take the exit status away from us.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        processes.set_name("pc-spare")
+        root = os.read(reader, 65536)
+        os.close(reader)
+        if root:
+            monitor.run(Path(os.fsdecode(root)), places)
+    finally:
+        os._exit(0)
+
+
+def _answer(talk: socket.socket, fact: dict[str, object] | dict[str, int]) -> None:
+    talk.sendall(json.dumps(fact).encode() + b"\n")

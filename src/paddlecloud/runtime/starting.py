@@ -1,36 +1,40 @@
 """Brings ordered replicas to life: their files first, then one call of the spawner.
 
 What the owner of a job has to know (disk full, damaged files) ends the replica with a sentence;
-what only the network or the server can mend is tried again for as long as the replica is wanted.
-Starting a replica twice starts it once: the order on disk and the monitor's own records see to it,
-also across a restart of the agent.
+what only the network or the server can mend is tried again for as long as the replica is wanted,
+and holds up nobody else meanwhile. Starting a replica twice starts it once: the order on disk and
+the monitor's own records see to it, also across a restart of the agent. Once a monitor may have
+been asked for, the records alone decide that it does not run: nothing is ended or deleted here.
 """
 
 from __future__ import annotations
 
-import os
-import queue
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddlecloud.model.env import with_paths
 from paddlecloud.model.errors import PaddleCloudError, Retry, Unauthenticated
 from paddlecloud.runtime import control, record, workspace
 from paddlecloud.runtime.book import Stage, not_run, write_order
-from paddlecloud.runtime.link import Backoff
+from paddlecloud.runtime.control import Phase
 from paddlecloud.runtime.materials import Materials
 from paddlecloud.runtime.record import CAUSE_START_FAILED, ORDER
+from paddlecloud.runtime.site import Turns
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from paddlecloud.runtime.book import StopWish, Tracked
     from paddlecloud.runtime.link import Channel
     from paddlecloud.runtime.record import Launch
-    from paddlecloud.runtime.shared import Site
+    from paddlecloud.runtime.site import Site
 
-_SPAWN_TRIES = 5
-_MOST_LAUNCHES = 4
+_MOST_LAUNCHES = 6
+#: Directories that a job gets unless its environment names another one.
+_OWN = {workspace.TEMPORARY: "TMPDIR", workspace.HOME: "HOME"}
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 2.0
 
 
 class Starters:
@@ -38,17 +42,21 @@ class Starters:
         self._site = site
         self._layer = workspace.Layer()
         self._materials = Materials(site.directory / "cache", limit=site.config.cache_bytes)
-        self._queue: queue.SimpleQueue[Tracked | None] = queue.SimpleQueue()
+        self._turns = Turns()
 
     def put(self, tracked: Tracked) -> None:
         """Start it as soon as a thread is free."""
         tracked.queued = True
         tracked.ordered_at = time.monotonic()
-        self._queue.put(tracked)
+        self._turns.put(tracked)
+
+    def hurry(self, tracked: Tracked | None = None) -> None:
+        """Try at once what waits for its next try."""
+        self._turns.hurry(tracked)
 
     def close(self) -> None:
-        """Let one thread end; those that were not begun are ordered again later."""
-        self._queue.put(None)
+        """Let the threads end; those that were not begun are ordered again later."""
+        self._turns.close()
 
     def work(self) -> None:
         """The body of each thread."""
@@ -56,116 +64,139 @@ class Starters:
         self._site.guarded("a starter", lambda: self._turn(channel))
 
     def _turn(self, channel: Channel) -> None:
-        tracked = self._queue.get()
-        if tracked is None or self._site.stopping.is_set():
+        tracked = self._turns.take()
+        if tracked is None:
             return
+        again = True
         try:
-            self._start(tracked, channel)
-        except OSError as error:
-            self._end(tracked, CAUSE_START_FAILED, str(workspace.in_words(error, tracked.root)))
+            again = self._start(tracked, channel)
+        except (OSError, PaddleCloudError) as error:
+            again = self._failed(tracked, error)
         except Exception as error:  # noqa: BLE001 - the owner hears of it, and the log has the rest
             self._site.journal.failure("could not be started", tracked.id)
-            self._end(tracked, CAUSE_START_FAILED, f"{type(error).__name__}: {error}")
+            again = self._failed(tracked, error)
         finally:
-            tracked.queued = False
-            self._site.wake_reporter()
+            if again:
+                self._try_later(tracked)
+            else:
+                tracked.queued = False
+                self._site.wake_reporter()
 
-    def _start(self, tracked: Tracked, channel: Channel) -> None:
-        ready = (tracked.root / ORDER).exists()
-        if not ready and not self._make_ready(tracked, channel):
-            return
+    def _start(self, tracked: Tracked, channel: Channel) -> bool:
+        """One try; whether there has to be another."""
+        if not tracked.alive or tracked.reaping:
+            return False
+        launch = None
+        if tracked.stage is Stage.LAUNCHED and _is_seen(tracked):
+            return False
+        if not tracked.asked:
+            if tracked.stop is not None:
+                self._end(tracked, tracked.stop.cause)
+                return False
+            launch = self._make_ready(tracked, channel)
         self._site.watch(tracked)
         wish = tracked.stop
         if wish is not None:
             # A monitor may be on its way; any that comes finds the wish and does not run.
             request_stop(tracked, wish)
-        if self._spawn(tracked):
-            self._launched(tracked, wish)
+        if tracked.launches >= _MOST_LAUNCHES:
+            return self._give_up(tracked)
+        self._spawn(tracked, launch or record.read(tracked.root / ORDER))
+        self._launched(tracked, wish)
         freed = self._materials.prune(time.time())
         if freed:
             self._site.journal.info(f"removed {freed} bytes of cached files")
-
-    def _make_ready(self, tracked: Tracked, channel: Channel) -> bool:
-        """Lay its files out; False when it is over, or the agent stops, before that."""
-        backoff = Backoff()
-        while tracked.stop is None and not self._site.stopping.is_set():
-            try:
-                self._prepare(tracked, channel)
-            except (Retry, Unauthenticated) as error:
-                self._site.journal.warning(f"its files cannot be had yet: {error}", tracked.id)
-                self._site.link.wait(backoff.next())
-            except PaddleCloudError as error:
-                self._end(tracked, CAUSE_START_FAILED, str(error))
-                return False
-            else:
-                return True
-        if tracked.stop is not None:
-            self._end(tracked, tracked.stop.cause)
         return False
 
-    def _prepare(self, tracked: Tracked, channel: Channel) -> None:
+    def _make_ready(self, tracked: Tracked, channel: Channel) -> Launch:
+        """Lay its files out and write its order down."""
         run = tracked.run
         snapshot = None
         if run.get("snapshot"):
             snapshot = self._materials.snapshot(run["snapshot"], tracked.id, channel)
-        blobs_dir = Path(run["blobs_dir"]) if run.get("blobs_dir") else None
-        blobs = {
-            digest: self._materials.blob(digest, tracked.id, blobs_dir, channel)
-            for digest in (snapshot.digests if snapshot is not None else ())
-        }
-        self._layer.lay_out(tracked.root, snapshot, blobs.__getitem__)
-        write_order(tracked, self._launch(tracked))
-
-    def _spawn(self, tracked: Tracked) -> bool:
-        """Ask for a monitor; a machine short of processes is asked again a few times."""
-        tracked.launches += 1
-        if tracked.launches > _MOST_LAUNCHES:
-            message = "the process that watches over it does not come up; see the agent's log"
-            self._end(tracked, CAUSE_START_FAILED, message)
-            return False
-        launch = record.read(tracked.root / ORDER)
-        backoff = Backoff(first=0.1)
-        for attempt in range(_SPAWN_TRIES):
-            try:
-                self._site.spawner.spawn(launch)
-            except Retry as error:
-                if control.inspect(tracked.root).phase is not control.Phase.NOT_STARTED:
-                    return True
-                if attempt == _SPAWN_TRIES - 1:
-                    self._end(tracked, CAUSE_START_FAILED, str(error))
-                    return False
-                self._site.stopping.wait(backoff.next())
-            else:
-                return True
-        return False
+        blobs = self._materials.source(tracked.id, run.get("blobs_dir"), channel)
+        own = [name for name, variable in _OWN.items() if variable not in run["env"]]
+        self._layer.lay_out(tracked.root, snapshot, blobs, own)
+        launch = self._launch(tracked)
+        write_order(tracked, launch)
+        return launch
 
     def _launch(self, tracked: Tracked) -> Launch:
-        run, root = tracked.run, tracked.root
+        run = tracked.run
         return {
             "replica_id": tracked.id,
-            "root": str(root),
+            "root": str(tracked.root),
             "command": run["command"],
-            "env": _environment(run["env"], root),
+            "env": _environment(run["env"], tracked),
             "grace": float(run.get("grace", 40.0)),
             "max_seconds": run.get("max_seconds"),
             "cpu_request": run.get("cpu_request"),
             "cpu_limit": run.get("cpu_limit"),
             "memory_limit": run.get("memory_limit"),
             "pids_limit": run.get("pids_limit"),
+            "log_limit": run.get("log_limit") or None,
             "notify": self._site.notices,
         }
 
+    def _spawn(self, tracked: Tracked, launch: Any) -> None:
+        if launch is None:
+            # Deleted, or damaged: the next look finds out that it is lost.
+            raise Retry("replica_not_started", replica=tracked.id, reason=f"{ORDER} is gone")
+        tracked.asked = True
+        tracked.launches += 1
+        self._site.spawner.spawn(launch)
+
     def _launched(self, tracked: Tracked, known: StopWish | None) -> None:
-        with tracked.lock:
-            tracked.launched_at = time.monotonic()
-            tracked.stage = Stage.LAUNCHED
-            tracked.just_launched = True
-            wish = tracked.stop
+        self._count_as_launched(tracked)
         tracked.run = {}
+        tracked.pause = 0.0
         took = (tracked.launched_at - tracked.ordered_at) * 1000
         self._site.journal.info(f"launched {took:.1f} ms after its order", tracked.id)
+        wish = tracked.stop
         if wish is not None and wish is not known:
             request_stop(tracked, wish)
+
+    def _count_as_launched(self, tracked: Tracked) -> None:
+        with tracked.lock:
+            tracked.launched_at = time.monotonic()
+            if tracked.alive:
+                tracked.stage = Stage.LAUNCHED
+            tracked.just_launched = True
+
+    def _failed(self, tracked: Tracked, error: Exception) -> bool:
+        """Tell the owner, if it surely does not run and trying again is pointless; else True."""
+        if isinstance(error, Unauthenticated):
+            self._site.link.renew_keys()
+        if tracked.asked:
+            # It may run: whatever else is to be done about it, its records are looked at.
+            self._count_as_launched(tracked)
+            self._site.wake_reporter()
+        if tracked.asked or isinstance(error, Retry | Unauthenticated):
+            if str(error) != tracked.trouble:
+                self._site.journal.warning(f"cannot be started yet: {error}", tracked.id)
+            tracked.trouble = str(error)
+            return True
+        if isinstance(error, OSError):
+            error = workspace.in_words(error, tracked.root)
+        words = str(error) if isinstance(error, PaddleCloudError) else f"a mistake: {error!r}"
+        workspace.clear(tracked.root)
+        self._end(tracked, CAUSE_START_FAILED, words)
+        return False
+
+    def _try_later(self, tracked: Tracked) -> None:
+        """What it waits for may come at any time (`hurry`); else it is tried less and less."""
+        tracked.pause = min(max(_FIRST_PAUSE, tracked.pause * 2), _LONGEST_PAUSE)
+        self._turns.put(tracked, time.monotonic() + tracked.pause)
+
+    def _give_up(self, tracked: Tracked) -> bool:
+        """No monitor comes up. The wish to stop keeps a late one from running it, and then the
+        records say whether one did; whether it has to be tried again."""
+        message = tracked.trouble or "no process that watches over it comes up; see the agent's log"
+        cause = tracked.stop.cause if tracked.stop is not None else CAUSE_START_FAILED
+        control.request_stop(tracked.root, grace=0.0, now=time.time(), cause=cause)
+        if control.inspect(tracked.root).phase is Phase.NOT_STARTED:
+            self._end(tracked, cause, message)
+        return False
 
     def _end(self, tracked: Tracked, cause: str, message: str = "") -> None:
         """It will never run: leave a record that keeps a late monitor from running it, too."""
@@ -175,7 +206,6 @@ class Starters:
         with suppress(OSError):
             if tracked.root.is_dir():
                 record.write(tracked.root / record.EXIT, ended)
-        workspace.clear(tracked.root)
         tracked.shipped = True
         tracked.end(ended)
 
@@ -186,16 +216,18 @@ def request_stop(tracked: Tracked, wish: StopWish) -> None:
     tracked.stop_told = True
 
 
-def _environment(env: dict[str, str], root: Path) -> dict[str, str]:
-    (root / workspace.TEMPORARY).mkdir(exist_ok=True)
-    if "HOME" not in env:
-        (root / workspace.HOME).mkdir(exist_ok=True)
+def _is_seen(tracked: Tracked) -> bool:
+    """Whether its records tell of it by now; then a further monitor has nothing to do."""
+    return control.inspect(tracked.root).phase is not Phase.NOT_STARTED
+
+
+def _environment(env: dict[str, str], tracked: Tracked) -> dict[str, str]:
     return with_paths(
         env,
-        work=os.fspath(root / workspace.WORK),
-        output=os.fspath(root / workspace.OUTPUT),
-        log=os.fspath(root / workspace.LOG),
-        mount=os.fspath(root / workspace.MOUNT),
-        temporary=os.fspath(root / workspace.TEMPORARY),
-        home=os.fspath(root / workspace.HOME),
+        work=tracked.place(workspace.WORK),
+        output=tracked.place(workspace.OUTPUT),
+        log=tracked.place(workspace.LOG),
+        mount=tracked.place(workspace.MOUNT),
+        temporary=tracked.place(workspace.TEMPORARY),
+        home=tracked.place(workspace.HOME),
     )

@@ -1,9 +1,10 @@
-"""Lays out the directories that a replica sees: its files twice, and places for what it makes.
+"""Lays out the directories that a replica sees, and takes them away again.
 
 `work/` is where the command runs, `mount/` a second view of the same files (LOCAL_MOUNT_PATH).
 Both are the replica's own: what it changes there changes nothing else. On file systems that can,
-the two share their blocks with the store until somebody writes; elsewhere they are copies. Hard
-links would be cheaper still, but a job that writes into such a file would change the store.
+large files share their blocks with the store until somebody writes; elsewhere they are copies.
+Hard links would be cheaper still, but a job that writes into such a file would change the store.
+Paths are text here and not Path: a short job is hardly more than the files laid out for it.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused
 from paddlecloud.model.snapshot import EntryKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterable
 
     from paddlecloud.model.snapshot import Entry, Snapshot
+
+T = TypeVar("T")
 
 WORK = "work"
 MOUNT = "mount"
@@ -39,6 +43,10 @@ _LEAST = 64 * 1024
 _BLOCK = 1024 * 1024
 _CANNOT = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM}
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_NEW = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: One open descriptor a level.
+_DEEPEST = 32
 
 
 class Layer:
@@ -47,44 +55,44 @@ class Layer:
     def __init__(self) -> None:
         self._clones: dict[tuple[int, int], bool] = {}
 
-    def lay_out(self, root: Path, snapshot: Snapshot | None, find: Callable[[str], Path]) -> None:
+    def lay_out(
+        self,
+        root: Path,
+        snapshot: Snapshot | None,
+        find: Callable[[str, int], int],
+        own: Iterable[str] = (),
+    ) -> None:
         """Make the directories below `root`. Doing it again after a failure is doing it once.
 
-        `find` gives a file with the content of a digest. What went wrong leaves as an error in
-        words for the owner of the job; the space that was taken is given back first.
+        `find` opens a file with the content of a digest and size; `own` names further empty
+        directories. What went wrong leaves as an error in words for the owner of the job; the space
+        that was taken is given back first.
         """
         entries = snapshot.entries if snapshot is not None else ()
+        top = str(root)
         try:
-            for name in (WORK, MOUNT, OUTPUT, LOG):
-                (root / name).mkdir(parents=True, exist_ok=True)
-            self._make_directories(root, entries)
+            _make(top, 0o700)
+            for name in (WORK, MOUNT, OUTPUT, LOG, *own):
+                _make(f"{top}/{name}")
+            _make_directories(top, entries)
             for entry in entries:
                 if entry.kind is EntryKind.FILE:
-                    self._place(root, entry, find(entry.sha256))
+                    self._place(top, entry, find)
             _make_links(root, entries)
         except OSError as error:
+            if error.errno in _FULL:
+                clear(root)
             raise in_words(error, root, snapshot) from error
 
-    def _make_directories(self, root: Path, entries: tuple[Entry, ...]) -> None:
-        needed = set()
-        for entry in entries:
-            if entry.kind is EntryKind.DIRECTORY:
-                needed.add(entry.path)
-            elif "/" in entry.path:
-                needed.add(entry.path.rpartition("/")[0])
-        for view in VIEWS:
-            for path in sorted(needed):
-                (root / view / path).mkdir(parents=True, exist_ok=True)
-
-    def _place(self, root: Path, entry: Entry, source: Path) -> None:
+    def _place(self, top: str, entry: Entry, find: Callable[[str, int], int]) -> None:
         mode = 0o755 if entry.executable else 0o644
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        reader = find(entry.sha256, entry.size)
         try:
+            small = os.read(reader, _SMALL + 1) if entry.size <= _SMALL else None
             for view in VIEWS:
-                writer = os.open(root / view / entry.path, flags, mode)
+                writer = os.open(f"{top}/{view}/{entry.path}", _NEW, mode)
                 try:
-                    copied = self._copy(reader, writer, entry.size)
+                    copied = self._copy(reader, writer, entry.size, small)
                 finally:
                     os.close(writer)
                 if copied != entry.size:
@@ -94,12 +102,12 @@ class Layer:
         finally:
             os.close(reader)
 
-    def _copy(self, reader: int, writer: int, size: int) -> int:
+    def _copy(self, reader: int, writer: int, size: int, small: bytes | None) -> int:
+        if small is not None:
+            return _write_all(writer, small)
         if self._clone(reader, writer):
             return os.fstat(writer).st_size
         os.lseek(reader, 0, os.SEEK_SET)
-        if size <= _SMALL:
-            return _write_all(writer, os.read(reader, _SMALL + 1))
         with suppress(OSError):
             if size == _copy_in_kernel(reader, writer, size):
                 return os.fstat(reader).st_size
@@ -125,7 +133,28 @@ class Layer:
 def clear(root: Path) -> None:
     """Give back the space of all but outputs, logs and records, as far as it can be done."""
     for name in DISPOSABLE:
-        shutil.rmtree(root / name, ignore_errors=True)
+        with suppress(OSError):
+            remove(f"{root}/{name}")
+
+
+def remove(path: str) -> None:
+    """Delete a tree, whatever rights its owner took from it; one that is gone is deleted.
+
+    No link is ever followed, also not one that somebody puts in the place of a directory meanwhile.
+    Raises OSError when something stays.
+    """
+    above, _, name = path.rpartition("/")
+    try:
+        top = os.open(above, _FOLDER)
+    except FileNotFoundError:
+        return
+    removal = _Removal(top)
+    try:
+        removal.remove(top, name, 0)
+        while removal.deep:
+            removal.remove(top, removal.deep.pop(), 0)
+    finally:
+        os.close(top)
 
 
 def in_words(error: OSError, root: Path, snapshot: Snapshot | None = None) -> PaddleCloudError:
@@ -133,20 +162,35 @@ def in_words(error: OSError, root: Path, snapshot: Snapshot | None = None) -> Pa
     reason = os.strerror(error.errno) if error.errno else str(error)
     if error.errno not in _FULL:
         return Refused("agent_workspace_failed", path=str(error.filename or root), reason=reason)
-    clear(root)
     free = shutil.disk_usage(_existing(root)).free
     needed = max(_LEAST, snapshot.size * len(VIEWS) if snapshot is not None else 0)
     return Refused("agent_workspace_full", path=str(root), needed=needed, free=free, reason=reason)
 
 
-def _existing(path: Path) -> Path:
-    return path if path.exists() else _existing(path.parent)
+def _make(path: str, mode: int = 0o777) -> None:
+    try:
+        os.mkdir(path, mode)  # noqa: PTH102 - see the top of this file
+    except FileExistsError:
+        if not Path(path).is_dir():
+            raise
+
+
+def _make_directories(top: str, entries: tuple[Entry, ...]) -> None:
+    needed: set[str] = set()
+    for entry in entries:
+        path = entry.path if entry.kind is EntryKind.DIRECTORY else entry.path.rpartition("/")[0]
+        while path and path not in needed:
+            needed.add(path)
+            path = path.rpartition("/")[0]
+    for path in sorted(needed):
+        for view in VIEWS:
+            _make(f"{top}/{view}/{path}")
 
 
 def _make_links(root: Path, entries: tuple[Entry, ...]) -> None:
-    for view in VIEWS:
-        for entry in entries:
-            if entry.kind is EntryKind.LINK:
+    for entry in entries:
+        if entry.kind is EntryKind.LINK:
+            for view in VIEWS:
                 with suppress(FileExistsError):
                     (root / view / entry.path).symlink_to(entry.target)
 
@@ -175,3 +219,80 @@ def _write_all(writer: int, data: bytes) -> int:
     while view:
         view = view[os.write(writer, view) :]
     return len(data)
+
+
+class _Removal:
+    """One deletion; `deep` names what was too deep and lies at the top now, to be deleted next."""
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+        self.deep: list[str] = []
+
+    def remove(self, above: int, name: str, depth: int) -> None:
+        """Delete the entry `name` of the open directory `above`."""
+        try:
+            # One call for what is empty, as most directories are.
+            os.rmdir(name, dir_fd=above)
+        except FileNotFoundError:
+            return
+        except NotADirectoryError:
+            os.unlink(name, dir_fd=above)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            if depth < _DEEPEST:
+                self._remove_folder(above, name, depth)
+            else:
+                self._move_to_the_top(above, name)
+
+    def _remove_folder(self, above: int, name: str, depth: int) -> None:
+        fd = _insist(above, name, lambda: os.open(name, _FOLDER, dir_fd=above))
+        try:
+            with os.scandir(fd) as found:
+                entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
+            for entry, is_folder in entries:
+                self._remove_entry(fd, entry, depth, is_folder=is_folder)
+        finally:
+            os.close(fd)
+        os.rmdir(name, dir_fd=above)
+
+    def _remove_entry(self, above: int, name: str, depth: int, *, is_folder: bool) -> None:
+        def act() -> None:
+            if is_folder:
+                self.remove(above, name, depth + 1)
+            else:
+                os.unlink(name, dir_fd=above)
+
+        with suppress(FileNotFoundError):
+            try:
+                act()
+            except PermissionError:
+                os.fchmod(above, stat.S_IRWXU)
+                act()
+
+    def _move_to_the_top(self, above: int, name: str) -> None:
+        moved = f"deep.{os.urandom(8).hex()}"
+        _insist(
+            above,
+            name,
+            lambda: os.rename(name, moved, src_dir_fd=above, dst_dir_fd=self._top),
+        )
+        self.deep.append(moved)
+
+
+def _insist(above: int, name: str, act: Callable[[], T]) -> T:
+    """Do something to a directory, if need be after taking the rights to it."""
+    try:
+        return act()
+    except PermissionError:
+        # Held by a descriptor, so that no link in its place lends the right to something else.
+        fd = os.open(name, _FOLDER | getattr(os, "O_PATH", 0), dir_fd=above)
+        try:
+            os.chmod(f"/proc/self/fd/{fd}", stat.S_IRWXU)  # noqa: PTH101 - no path
+        finally:
+            os.close(fd)
+        return act()
+
+
+def _existing(path: Path) -> Path:
+    return path if path.exists() else _existing(path.parent)

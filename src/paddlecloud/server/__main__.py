@@ -27,7 +27,7 @@ import uvicorn
 from paddlecloud import __version__
 from paddlecloud.backends.base import create as create_backend
 from paddlecloud.backends.local import Local
-from paddlecloud.db.sqlite import SqliteDatabase
+from paddlecloud.db import coordination, open_sqlite
 from paddlecloud.model.errors import ConfigError, PaddleCloudError
 from paddlecloud.model.job import JobType
 from paddlecloud.model.pool import Pool
@@ -38,7 +38,7 @@ from paddlecloud.server.loops import clean, schedule, watch
 from paddlecloud.server.loops.runner import Runner
 from paddlecloud.server.services import accounts
 from paddlecloud.server.settings import Settings, read_settings
-from paddlecloud.stores.directory import DirectoryStore
+from paddlecloud.stores import create as create_store
 from paddlecloud.stores.logs import LogStore
 
 log = logging.getLogger("paddlecloud.server")
@@ -69,8 +69,6 @@ def main() -> int:
 
 def serve(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT."""
-    # A thread that computes lets the event loop and the writer in ten times sooner than by default.
-    sys.setswitchinterval(0.0005)
     deps = open_deps(settings)
     listener = _listen(settings)
     runner = Runner(deps, (schedule.LOOP, watch.LOOP, clean.LOOP))
@@ -132,7 +130,9 @@ def open_deps(settings: Settings) -> Deps:
     """Open everything that the services need; makes what is missing."""
     server_dir = settings.server_dir
     now = datetime.now(UTC)
-    db = SqliteDatabase(server_dir / "paddlecloud.db", now=now)
+    db = open_sqlite(server_dir / "paddlecloud.db", now=now)
+    # The lock of the home is ours, so whoever held a lease is dead.
+    db.write(coordination.break_leases, durable=False)
     key = accounts.server_key(server_dir / "server.key")
     accounts.embedded_user(db, key, server_dir / "credentials.json", now)
     agent_config = settings.agent_dir / "agent.json"
@@ -141,7 +141,7 @@ def open_deps(settings: Settings) -> Deps:
     deps = Deps(
         settings=settings,
         db=db,
-        store=DirectoryStore(settings.store_dir),
+        store=create_store("directory", {"root": settings.store_dir}),
         logs=LogStore(settings.store_dir),
         pools={NODE: _local_pool(backend.capacity()[0].total.gpu)},
         backends={NODE: backend},

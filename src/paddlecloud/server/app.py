@@ -17,8 +17,9 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
+from paddlecloud.db.tokens import UserRole
 from paddlecloud.model import signing
-from paddlecloud.model.errors import Internal, NotFound, PaddleCloudError
+from paddlecloud.model.errors import Internal, NotFound, PaddleCloudError, Refused
 from paddlecloud.server.auth import NOBODY, Gate, check_host
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import (
@@ -31,7 +32,7 @@ from paddlecloud.server.http import (
     json_response,
 )
 from paddlecloud.server.routes import ROUTES
-from paddlecloud.server.threads import in_thread
+from paddlecloud.server.threads import in_long_thread, in_thread
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class App:
 
     def close(self) -> None:
         """Write down what was only in memory. The event loop that served is over."""
-        self._gate.flush()
+        self._gate.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -94,6 +95,11 @@ class App:
         response.headers["x-paddlecloud-server"] = self._deps.boot
         spent = time.perf_counter() - began
         self._count(request.method, route, response.status_code, spent)
+        level = logging.INFO if response.status_code >= 500 else logging.DEBUG
+        if log.isEnabledFor(level):
+            where = request.scope["path"][:200]
+            line = (request_id, request.method, where, response.status_code, spent * 1000)
+            log.log(level, "request %s: %s %s answered %d in %.1f ms", *line)
         return response
 
     async def _handle(
@@ -104,6 +110,8 @@ class App:
         caller = NOBODY
         if route.access is not Access.OPEN:
             caller = await self._gate.admit(request, headers, route.access.value)
+        if route.admin and caller.role != UserRole.ADMIN:
+            raise Refused("auth_admin", user_id=caller.user_id)
         call = Call(
             caller=caller,
             lang=_language(request),
@@ -117,7 +125,8 @@ class App:
             result = await route.streaming(self._deps, call, request)
         else:
             assert route.plain is not None
-            result = await in_thread(route.plain, self._deps, call)
+            run = in_long_thread if route.long else in_thread
+            result = await run(route.plain, self._deps, call)
         return result if isinstance(result, Response) else json_response(result)
 
     async def _body(self, route: Route, request: Request, headers: Mapping[str, str]) -> object:

@@ -12,7 +12,6 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 
 from starlette.requests import Request
 
@@ -27,8 +26,8 @@ REQUIRED = ("host", signing.CONTENT_SHA256, signing.NONCE)
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _REMEMBERED_SECONDS = 3.0
-WRITE_BEHIND = timedelta(milliseconds=100)
-"""How long a spent nonce may be in memory alone."""
+WRITE_BEHIND = 0.1
+"""Seconds that a spent nonce may be in memory alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +47,22 @@ class Gate:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
         self._known: dict[str, tuple[float, Caller | None]] = {}
-        self._flush_at = deps.clock()
-        self._nonces = WriteBehindNonces(deps.db, self._flush_at)
+        self._revocations = 0
+        self._flush_pending = False
+        self._nonces = WriteBehindNonces(deps.db, deps.clock())
+        self._unsubscribe = deps.db.subscribe(self._forget)
+
+    def close(self) -> None:
+        """Write down what was only in memory. The event loop that served is over."""
+        self._unsubscribe()
+        self._nonces.flush(self._deps.clock())
 
     async def admit(self, request: Request, headers: Mapping[str, str], kind: str) -> Caller:
         """The caller of a request whose signature holds and whose nonce is new."""
         auth = signing.parse(headers.get("authorization"))
+        if auth.expire > signing.DEFAULT_EXPIRE:
+            limit = signing.DEFAULT_EXPIRE
+            raise Unauthenticated("auth_expire_long", expire=auth.expire, limit=limit)
         now = self._deps.clock()
         caller = await self._caller(auth.ak, now.timestamp())
         signing.verify(
@@ -69,33 +78,45 @@ class Gate:
         assert caller is not None
         if caller.kind != kind:
             raise Unauthenticated("auth_role", ak=caller.ak, role=caller.kind)
-        self._spend(auth, headers[signing.NONCE], now)
+        self._spend(auth, headers[signing.NONCE])
         return caller
 
     async def _caller(self, ak: str, now: float) -> Caller | None:
         until, caller = self._known.get(ak, (0.0, None))
-        if now < until:
+        if until - _REMEMBERED_SECONDS <= now < until:  # not from before the clock was set back
             return caller
+        revocations = self._revocations
         found = await in_thread(self._deps.db.read, lambda tx: tokens.find_token(tx, ak))
         caller = (
             Caller(ak=found.ak, user_id=found.user_id, kind=found.kind.value, role=found.role.value)
             if found
             else None
         )
-        if caller is not None:
+        if caller is not None and revocations == self._revocations:
             self._known[ak] = (now + _REMEMBERED_SECONDS, caller)
         return caller
 
-    def _spend(self, auth: signing.Authorization, nonce: str, now: datetime) -> None:
+    def _forget(self, channel: str, ak: str) -> None:
+        """A key was made or revoked: ask the database for it again. Called from any thread."""
+        if channel == "token":
+            self._revocations += 1
+            self._known.pop(ak, None)
+
+    def _spend(self, auth: signing.Authorization, nonce: str) -> None:
         if not self._nonces.spend(auth.ak, nonce[:64], auth.expires_at):
             raise Unauthenticated("auth_replay")
-        if now >= self._flush_at:
-            self._flush_at = now + WRITE_BEHIND
-            asyncio.get_running_loop().call_later(WRITE_BEHIND.total_seconds(), self.flush)
+        self._flush_later()
 
-    def flush(self) -> None:
+    def _flush_later(self) -> None:
+        if not self._flush_pending:
+            self._flush_pending = True
+            asyncio.get_running_loop().call_later(WRITE_BEHIND, self._flush)
+
+    def _flush(self) -> None:
         """Hand the nonces that were spent since the last time to the database."""
-        self._nonces.flush(self._deps.clock())
+        self._flush_pending = False
+        if not self._nonces.flush(self._deps.clock()):
+            self._flush_later()
 
 
 def secret_of(server_key: bytes, ak: str) -> str:

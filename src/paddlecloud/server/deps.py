@@ -112,6 +112,37 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+class OwnerLocks:
+    """A lock for each owner that ever needed one, so that nobody waits for somebody else."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
+
+    def of(self, owner: str) -> threading.Lock:
+        with self._lock:
+            return self._locks.setdefault(owner, threading.Lock())
+
+
+class RecentDigests:
+    """Which contents the snapshots asked for last have: an agent fetches them one by one."""
+
+    def __init__(self, size: int = 4) -> None:
+        self._size = size
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[str, str], frozenset[str]] = {}
+
+    def get(self, key: tuple[str, str], find: Callable[[], frozenset[str]]) -> frozenset[str]:
+        with self._lock:
+            found = self._kept.pop(key, None)
+        found = find() if found is None else found
+        with self._lock:
+            self._kept[key] = found
+            while len(self._kept) > self._size:
+                self._kept.pop(next(iter(self._kept)))
+        return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Deps:
     settings: Settings
@@ -126,8 +157,9 @@ class Deps:
     boot: str
     """Identity of this run of the server."""
     hub: Hub = field(default_factory=Hub)
-    uploads: threading.Lock = field(default_factory=threading.Lock)
-    """Held while contents are named by a snapshot, and while unnamed ones are deleted."""
+    uploads: OwnerLocks = field(default_factory=OwnerLocks)
+    """Held while an owner's contents are named by a snapshot, and while unnamed ones go."""
+    digests: RecentDigests = field(default_factory=RecentDigests)
     log_moves: threading.Lock = field(default_factory=threading.Lock)
     """Held while a log of a job that may be tried again is written, and while it is moved."""
     metrics: Metrics = field(default_factory=Metrics)

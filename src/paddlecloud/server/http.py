@@ -57,6 +57,10 @@ class Route:
     answer: type | None = None
     """None: not of a shape; `media` says what it is."""
     media: str = field(default="application/json")
+    admin: bool = False
+    """Only for a user whose role is admin."""
+    long: bool = False
+    """A plain one that may take as long as a disk does: it gets a thread from the other pool."""
 
 
 class GoingDown(Exception):
@@ -84,6 +88,18 @@ class SignedBody:
         except ClientDisconnect as error:
             raise Retry("body_cut", size=size) from error
         signing.check_body(self._headers, self._digest.hexdigest())
+
+    async def batches(self, size: int = 1024 * 1024) -> AsyncIterator[bytes]:
+        """The same in pieces of at least `size` but for the last: few changes of thread."""
+        kept: list[bytes] = []
+        length = 0
+        async for piece in self.pieces():
+            kept.append(piece)
+            length += len(piece)
+            if length >= size:
+                yield b"".join(kept)
+                kept, length = [], 0
+        yield b"".join(kept)
 
     async def whole(self, limit: int) -> bytes:
         declared = self._headers.get("content-length", "")

@@ -32,7 +32,7 @@ class Metrics:
         for name, labels, value in sorted(rows):
             if name in kinds:
                 lines.append(f"# TYPE {name} {kinds.pop(name)}")
-            lines.append(f"{name}{_braces(labels)} {value:g}")
+            lines.append(f"{name}{_braces(labels)} {_number(value)}")
         return "\n".join(lines) + "\n"
 
 
@@ -40,6 +40,11 @@ def _braces(labels: Labels) -> str:
     if not labels:
         return ""
     return "{" + ",".join(f'{key}="{_escape(value)}"' for key, value in labels) + "}"
+
+
+def _number(value: float) -> str:
+    """Every digit of it: a counter that is rounded seems to stand still."""
+    return str(int(value)) if value == int(value) else repr(value)
 
 
 def _escape(value: str) -> str:

@@ -53,6 +53,8 @@ class Running:
     """An agent not heard of for this long is lost, and its replicas with it."""
     pids_limit: int = 4096
     """Processes and threads of one replica, where the machine can enforce it."""
+    log_limit: int = 1024 * MIB
+    """Bytes of one replica's log; of a longer one the head and the tail are kept. 0: no limit."""
 
 
 @dataclass(frozen=True, kw_only=True)

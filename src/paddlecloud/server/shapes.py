@@ -185,7 +185,7 @@ class FileQuery(Request, frozen=True, kw_only=True):
     offset: Natural = 0
 
 
-EntryRow = tuple[str, str, int, str, int, str]
+EntryRow = tuple[str, str, Natural, str, int, str]
 """path, kind, size, sha256, executable 0|1, target."""
 
 
@@ -233,9 +233,9 @@ class Health(Answer, frozen=True, kw_only=True):
 
 
 class Capacity(Request, frozen=True, kw_only=True):
-    cpu: float
-    memory: int
-    gpu: int = 0
+    cpu: Annotated[float, Meta(ge=0, le=1e6)]
+    memory: Natural
+    gpu: Annotated[int, Meta(ge=0, le=100_000)] = 0
 
 
 class PollRequest(Request, frozen=True, kw_only=True):
@@ -250,7 +250,10 @@ class PollRequest(Request, frozen=True, kw_only=True):
 
 
 class RunOrder(Answer, frozen=True, kw_only=True):
+    """What to run. `began`: the server has seen this replica run, so it must not begin again."""
+
     command: str
+    began: bool
     env: dict[str, str]
     snapshot: str | None
     blobs_dir: str | None
@@ -262,6 +265,7 @@ class RunOrder(Answer, frozen=True, kw_only=True):
     cpu_limit: float | None
     memory_limit: int | None
     pids_limit: int | None
+    log_limit: int | None
 
 
 class Order(Answer, frozen=True, kw_only=True):
@@ -289,7 +293,7 @@ class PollAnswer(Answer, frozen=True, kw_only=True):
 
 
 class StartedNote(Struct, frozen=True):
-    pid: int
+    pid: Annotated[int, Meta(ge=0, le=2**31 - 1)]
     at: float
 
 

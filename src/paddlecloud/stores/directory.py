@@ -25,6 +25,7 @@ from paddlecloud.stores.base import Reader, Stat, pour
 from paddlecloud.stores.tree import (
     ABSENT,
     DIRECTORY,
+    FEW,
     SCRATCH,
     Tree,
     explained,
@@ -32,9 +33,6 @@ from paddlecloud.stores.tree import (
     split,
     suppress_absent,
 )
-
-_FEW = 8
-"""Up to so many files, syncing each is cheaper than what else may wait in the file system."""
 
 
 def create(settings: Mapping[str, object]) -> DirectoryStore:
@@ -80,11 +78,13 @@ class DirectoryStore:
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Reader:
         fd = self._open(path)
         found = os.fstat(fd)
-        length = max(0, found.st_size - offset if length is None else length)
+        # Beyond its end there is nothing to read, and the system knows no place that far.
+        offset = min(offset, found.st_size)
         os.lseek(fd, offset, os.SEEK_SET)
+        left = found.st_size - offset
         return Reader(
             _stat(path, found),
-            min(length, max(0, found.st_size - offset)),
+            left if length is None else max(0, min(length, left)),
             lambda size: os.read(fd, size),
             lambda: os.close(fd),
         )
@@ -226,12 +226,12 @@ class DirectoryStore:
         with self._noting:
             if self._unsynced is not None:
                 self._unsynced.add(path)
-                if len(self._unsynced) > _FEW:
+                if len(self._unsynced) > FEW:
                     self._unsynced = None
 
     def _sync(self, paths: set[str] | None) -> None:
         if paths is None:
-            _sync_file_system(self._scratch)
+            self._tree.sync_all()
         elif paths:
             self._tree.sync(paths)
 
@@ -247,13 +247,15 @@ class _FileSink:
         self._want = sha256
         self._hash = hashlib.sha256() if sha256 is not None else None
         self._modified = modified
+        # Whoever gives up while another thread writes must not take the descriptor from under it.
+        self._lock = threading.Lock()
         with explained(path):
             self._name, self._fd = store._scratch_file()
 
     def write(self, data: bytes | bytearray | memoryview, /) -> None:
         if self._hash is not None:
             self._hash.update(data)
-        with explained(self._path):
+        with explained(self._path), self._lock:
             written = os.write(self._fd, data)
             while written < len(data):
                 written += os.write(self._fd, memoryview(data)[written:])
@@ -287,9 +289,10 @@ class _FileSink:
             raise Invalid("blob_digest", want=self._want, got=got)
 
     def _close(self) -> bool:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        with self._lock:
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
+                os.close(fd)
         return fd >= 0
 
 
@@ -301,15 +304,3 @@ def _sort_key(entry: os.DirEntry[str]) -> str:
 def _stat(path: str, found: os.stat_result) -> Stat:
     modified = datetime.fromtimestamp(found.st_mtime, UTC)
     return Stat(path=path, size=found.st_size, modified=modified)
-
-
-def _sync_file_system(fd: int) -> None:
-    """Everything in the file system of `fd`; where the system has no such call, in all of them."""
-    import ctypes  # noqa: PLC0415 - 2 MB that most servers never need
-
-    library = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(library, "syncfs"):
-        os.sync()
-    elif library.syncfs(fd) != 0:
-        failed = ctypes.get_errno()
-        raise OSError(failed, os.strerror(failed))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -71,9 +71,9 @@ class LogStore:
             return file.size() if file else 0
         return _tail_offset(file.fd, file.size(), lines)
 
-    def flush(self, path: str) -> None:
-        """Return when what was appended so far would survive a loss of power."""
-        self._tree.sync([path])
+    def flush(self, paths: Collection[str]) -> None:
+        """Return when what was appended to these logs so far would survive a loss of power."""
+        self._tree.sync(paths)
 
     def move(self, path: str, target: str) -> None:
         """Give a log another place, replacing what was there. NotFound when there is no log."""

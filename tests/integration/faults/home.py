@@ -49,7 +49,8 @@ class Home:
         return subprocess.CompletedProcess(words, process.returncode, out, told)
 
     def processes(self) -> dict[int, str]:
-        """What runs for this home: pid and what it is. Commands of the person are left out."""
+        """What runs for this home: pid and what it is: server, agent, zygote, spare, monitor
+        (names that they give themselves) or job. Commands of the person are left out."""
         found = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -65,7 +66,7 @@ class Home:
         """SIGKILL to all of these kinds at once; whom it was sent to."""
         found = {pid: kind for pid, kind in self.processes().items() if kind in kinds}
         for pid, kind in found.items():
-            # Looked at again: a fork of the zygote may have become a monitor by now.
+            # Looked at again: what was a spare of the zygote may be a monitor by now.
             if self._kind(Path(f"/proc/{pid}")) == kind:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -78,7 +79,7 @@ class Home:
 
     def clear(self) -> None:
         """End everything; the server first, or it would start another agent."""
-        for kinds in (("server",), ("agent", "zygote"), ("monitor", "job")):
+        for kinds in (("server",), ("agent", "zygote", "spare"), ("monitor", "job")):
             deadline = time.monotonic() + WAIT
             while self.kill(*kinds):
                 assert time.monotonic() < deadline, f"{kinds} cannot be killed"
@@ -95,9 +96,8 @@ class Home:
         here = os.fsencode(self.path)
         if not command or not (here in command or here in environ):
             return None
-        named = {"pc-zygote": "zygote", "pc-monitor": "monitor"}.get(name)
-        if named is not None:
-            return named
+        if name.startswith("pc-"):
+            return name.removeprefix("pc-")
         for module, kind in ((b"paddlecloud.server", "server"), (b"paddlecloud.runtime", "agent")):
             if module in command:
                 return kind

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from paddlecloud.runtime import cgroups, lifelock, proctree, record
+from paddlecloud.runtime import cgroups, processes, record
 from paddlecloud.runtime.control import Observed, Phase, inspect
 from paddlecloud.runtime.record import ExitRecord, Launch
 from paddlecloud.runtime.spawn import Spawner
@@ -91,7 +91,9 @@ def has_file(root: Path, name: str) -> str:
 
 
 def living(replica_id: str) -> list[int]:
-    return [pid for pid in proctree.marked(f"{record.MARKER}={replica_id}") if proctree.alive(pid)]
+    return [
+        pid for pid in processes.marked(f"{record.MARKER}={replica_id}") if processes.alive(pid)
+    ]
 
 
 def groups_of(replica_ids: Any) -> list[Path]:
@@ -102,4 +104,4 @@ def groups_of(replica_ids: Any) -> list[Path]:
 
 
 def _wait_for_the_monitor(root: Path) -> None:
-    eventually(lambda: lifelock.holder(root / record.LOCK) is None)
+    eventually(lambda: record.lock_holder(root / record.LOCK) is None)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.runtime import record
+from paddlecloud.runtime import processes, record
 from paddlecloud.runtime.control import Phase, inspect, request_stop
 from tests.integration.runtime.replicas import Bench, ended, eventually, has_file
 
@@ -33,6 +33,13 @@ def small_disk(bench: Bench, tmp_path: Path) -> Iterator[Path]:
         bench.check_nothing_is_left()
     finally:
         subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill_but(place: Path, free: int) -> Path:
+    """Leave so many bytes; the file to delete to give the rest back."""
+    filler = fill(place)
+    os.truncate(filler, filler.stat().st_size - free)
+    return filler
 
 
 def fill(place: Path) -> Path:
@@ -63,6 +70,49 @@ def test_a_stop_works_on_a_full_disk(bench: Bench, small_disk: Path) -> None:
     fill(small_disk)
     request_stop(root, grace=10, now=0.0)
     assert ended(root)["cause"] == "stopped"
+
+
+def await_a_blocked_log(root: Path) -> None:
+    """Its log takes no more, and the replica waits at the full pipe."""
+
+    def sleeps() -> bool:
+        fields = processes.stat_fields(inspect(root).pid or 0)
+        return fields is not None and fields[0] == b"S" and os.statvfs(root).f_bavail == 0
+
+    eventually(sleeps)
+
+
+def test_a_log_on_a_full_disk_waits_for_space_and_is_whole(bench: Bench, small_disk: Path) -> None:
+    filler = fill_but(small_disk, 64 * 1024)
+    root = bench.start("exec seq 400000")
+    await_a_blocked_log(root)
+    assert inspect(root).phase is Phase.RUNNING
+    subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
+    end = ended(root)
+    assert (end["exit_code"], end["message"], end.get("log_lost")) == (0, "", None)
+    assert (root / "stdout.log").read_text() == "".join(f"{n + 1}\n" for n in range(400_000))
+    filler.unlink()
+
+
+@pytest.mark.parametrize("ending", ["stopped", "wall_time"])
+def test_a_log_on_a_full_disk_does_not_keep_a_replica_alive(
+    bench: Bench, small_disk: Path, ending: str
+) -> None:
+    fill_but(small_disk, 64 * 1024)
+    root = bench.start("exec seq 400000", max_seconds=1.0 if ending == "wall_time" else None)
+    await_a_blocked_log(root)
+    if ending == "stopped":
+        request_stop(root, grace=10, now=0.0)
+    end = ended(root)
+    assert end["cause"] == ending
+    log = (root / "stdout.log").read_bytes()
+    want = "".join(f"{n + 1}\n" for n in range(400_000)).encode()
+    assert log
+    assert want.startswith(log)
+    # What was in the monitor's hand and in the pipe.
+    assert 0 < end["log_lost"] <= 2 * 1024 * 1024
+    assert f"{end['log_lost']} bytes of its log could not be written" in end["message"]
+    assert f"{root}: 0 bytes free" in end["message"]
 
 
 def test_a_start_on_a_full_disk_fails_in_words_once_there_is_space(

@@ -7,12 +7,14 @@ import json
 import os
 import signal
 import socket
+import stat
 import sys
 from pathlib import Path
 
 import pytest
 
-from paddlecloud.runtime.control import Phase, inspect
+from paddlecloud.runtime import processes
+from paddlecloud.runtime.control import Phase, inspect, request_stop
 from tests.integration.runtime.replicas import Bench, ended, eventually, running
 
 SHOW_YOURSELF = """
@@ -81,7 +83,9 @@ def test_the_process_is_clean(bench: Bench, special: dict[str, int]) -> None:
     assert int(shown["SigBlk"], 16) == 0
     # Python ignores 13 and 25; 32 and 33 belong to the C library, which ignores them on its own.
     assert int(shown["SigIgn"], 16) & ~(1 << 12 | 1 << 24 | 0b11 << 31) == 0
-    assert shown["fds"] == {"0": "/dev/null", "1": f"{root}/stdout.log", "2": f"{root}/stdout.log"}
+    stream = shown["fds"].get("1", "")
+    assert stream.startswith("pipe:")
+    assert shown["fds"] == {"0": "/dev/null", "1": stream, "2": stream}
     assert shown["core"] == [0, 0]
     assert shown["cwd"] == f"{root}/work"
     assert shown["session"] == shown["pid"]
@@ -118,25 +122,61 @@ def test_an_impossible_environment_is_told(bench: Bench) -> None:
     assert "null" in end["message"]
 
 
-def test_a_damaged_order_is_told(bench: Bench) -> None:
-    launch = bench.order("true")
+@pytest.mark.parametrize("left", ["", "{", "[]"])
+def test_what_a_loss_of_power_left_of_an_order_is_lost_and_never_run(
+    bench: Bench, left: str
+) -> None:
+    launch = bench.order("touch ran")
     root = Path(launch["root"])
-    (root / "order.json").write_text("{")
-    bench.spawner.spawn(launch)
-    assert ended(root)["message"] == "order.json is missing or damaged"
+    (root / "order.json").write_text(left)
+    assert inspect(root).phase is Phase.LOST
+    monitor_pid = bench.spawner.spawn(launch)
+    eventually(lambda: not processes.alive(monitor_pid))
+    assert inspect(root).phase is Phase.LOST
+    assert not (root / "work" / "ran").exists()
 
 
-def test_another_user_runs_the_command(bench: Bench) -> None:
-    if os.getuid() != 0:
-        pytest.skip("only root can become another user")
-    launch = bench.order("id -u; id -g; id -G", uid=65534, gid=65534)
+@pytest.mark.parametrize("name", ["run.json", "exit.json"])
+def test_what_has_an_empty_record_is_lost_and_never_run(bench: Bench, name: str) -> None:
+    launch = bench.order("touch ran")
     root = Path(launch["root"])
-    for folder in (root, *root.parents):
-        if folder.stat().st_mode & 0o001 == 0:
-            folder.chmod(folder.stat().st_mode | 0o011)
-    bench.spawner.spawn(launch)
-    assert ended(root)["exit_code"] == 0
-    assert (root / "stdout.log").read_text() == "65534\n65534\n65534\n"
+    (root / name).touch()
+    monitor_pid = bench.spawner.spawn(launch)
+    eventually(lambda: not processes.alive(monitor_pid))
+    assert inspect(root).phase is Phase.LOST
+    assert not (root / "work" / "ran").exists()
+
+
+def test_only_the_owner_reads_what_a_replica_leaves(bench: Bench) -> None:
+    launch = bench.order("while [ ! -e go ]; do sleep 0.01; done")
+    root = Path(launch["root"])
+    before = os.umask(0o022)
+    try:
+        bench.spawner.spawn(launch)
+        running(root)
+        request_stop(root, grace=5, now=0.0)
+    finally:
+        os.umask(before)
+    ended(root)
+    assert stat.S_IMODE(root.stat().st_mode) == 0o700
+    modes = {
+        file.name: stat.S_IMODE(file.stat().st_mode) for file in root.iterdir() if file.is_file()
+    }
+    names = ("order.json", "run.json", "stop.json", "exit.json", "lock", "stdout.log")
+    assert modes == dict.fromkeys(names, 0o600)
+
+
+def test_records_tell_their_format_and_others_are_read_as_far_as_they_go(bench: Bench) -> None:
+    root, end = bench.run("exit 3")
+    for name in ("order.json", "run.json", "exit.json"):
+        assert json.loads((root / name).read_text())["v"] == 1
+    assert "v" not in end
+    (root / "exit.json").write_text('{"v": 7, "exit_code": 3, "more": []}')
+    (root / "run.json").write_text('{"v": 7}')
+    seen = inspect(root)
+    assert (seen.phase, seen.started_at, seen.pid) == (Phase.EXITED, None, None)
+    (root / "exit.json").unlink()
+    assert inspect(root).phase is Phase.LOST
 
 
 def test_looking_before_during_and_after(bench: Bench) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
 
-from paddlecloud.runtime import proctree
+import pytest
+
+from paddlecloud.model.errors import Retry
+from paddlecloud.runtime import processes, spawn
 from paddlecloud.runtime.control import Phase, inspect
+from paddlecloud.runtime.spawn import Spawner
 from tests.integration.runtime.replicas import Bench, ended, eventually, has_file, running
 
 
@@ -16,12 +21,12 @@ def test_starting_twice_starts_once(bench: Bench) -> None:
     first = bench.spawner.spawn(launch)
     has_file(root, "runs")
     second = bench.spawner.spawn(launch)
-    eventually(lambda: not proctree.alive(second))
+    eventually(lambda: not processes.alive(second))
     assert inspect(root).monitor_pid == first
     (root / "work" / "go").touch()
     assert ended(root)["exit_code"] == 0
     third = bench.spawner.spawn(launch)
-    eventually(lambda: not proctree.alive(third))
+    eventually(lambda: not processes.alive(third))
     assert has_file(root, "runs") == "x"
 
 
@@ -67,11 +72,32 @@ def test_a_directory_with_a_strange_name(bench: Bench) -> None:
     assert (root / "stdout.log").read_text() == f"{root}/work\n"
 
 
+@pytest.mark.parametrize(
+    "program", ["exit 1", "exit 0", "exec sleep 600"], ids=["fails", "does nothing", "hangs"]
+)
+def test_a_zygote_that_cannot_be_had_is_worth_a_second_try(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{program}\n")
+    python.chmod(0o755)
+    spawner = Spawner()
+    launch = bench.order("exit 4")
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "executable", str(python))
+        patched.setattr(spawn, "_ANSWER_SECONDS", 0.2)
+        with pytest.raises(Retry, match=launch["replica_id"]):
+            spawner.spawn(launch)
+    spawner.spawn(launch)
+    assert ended(Path(launch["root"]))["exit_code"] == 4
+    spawner.close()
+
+
 def test_the_zygote_is_nobodys_child_and_dead_monitors_are_buried(bench: Bench) -> None:
     zygote = bench.spawner.zygote_pid
     monitor_pid = bench.spawner.spawn(bench.order("true"))
     eventually(lambda: not Path(f"/proc/{monitor_pid}").exists())
-    assert proctree.alive(zygote)
-    spare = proctree.descendants(zygote)
+    assert processes.alive(zygote)
+    spare = processes.descendants(zygote)
     assert len(spare) == 1
     assert monitor_pid not in spare

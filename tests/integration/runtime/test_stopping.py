@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from paddlecloud.runtime import proctree
+from paddlecloud.runtime import processes, record
 from paddlecloud.runtime.control import Phase, inspect, request_stop
 from tests.integration.runtime.replicas import Bench, ended, eventually, has_file, living, running
 
@@ -103,7 +104,7 @@ def test_a_daemon_that_hides_is_ended(bench: Bench, special: dict[str, int]) -> 
     daemon = int(has_file(root, "daemon"))
     stop(root, grace=0.2)
     ended(root)
-    assert not proctree.alive(daemon)
+    assert not processes.alive(daemon)
 
 
 @GROUPS
@@ -112,7 +113,7 @@ def test_what_outlives_the_main_process_is_ended_before_the_end_is_told(
 ) -> None:
     root, end = bench.run(DOUBLE_FORK + "; exit 5", **special)
     daemon = int(has_file(root, "daemon"))
-    assert not proctree.alive(daemon)
+    assert not processes.alive(daemon)
     assert (end["cause"], end["exit_code"]) == ("exit", 5)
 
 
@@ -121,7 +122,7 @@ def test_a_background_process_without_its_environment_is_ended(bench: Bench) -> 
         "env -i setsid sh -c 'echo $$ > hidden; sleep 600' & "
         "while [ ! -s hidden ]; do sleep 0.01; done"
     )
-    assert not proctree.alive(int(has_file(root, "hidden")))
+    assert not processes.alive(int(has_file(root, "hidden")))
 
 
 @GROUPS
@@ -178,6 +179,34 @@ def test_signals_that_take_a_machine_down_do_not_end_the_monitor(bench: Bench) -
         os.kill(monitor_pid, number)
     (root / "work" / "go").touch()
     assert ended(root)["exit_code"] == 6
+
+
+@pytest.mark.parametrize("sender", ["kill -USR1 $PPID", 'sh -c "kill -USR1 $PPID"'])
+def test_a_replica_that_signals_its_parent_does_not_stop_itself(bench: Bench, sender: str) -> None:
+    _, end = bench.run(f"{sender}; sleep 0.1; {sender}; exit 5")
+    assert (end["cause"], end["exit_code"]) == ("exit", 5)
+
+
+WITHOUT_A_SUBREAPER = """
+import sys
+from paddlecloud.runtime import monitor, processes
+processes.LINUX = False
+monitor.main(sys.argv[1])
+"""
+
+
+def test_without_a_subreaper_the_group_is_ended_before_the_end_is_told(bench: Bench) -> None:
+    """As on macOS, where orphans go to another parent."""
+    launch = bench.order(
+        "sh -c 'trap \"\" TERM; touch up; while :; do sleep 0.05; done' & "
+        "while [ ! -e up ]; do sleep 0.01; done; echo $! > left; exit 7"
+    )
+    root = Path(launch["root"])
+    record.write(root / record.ORDER, launch)
+    subprocess.run([sys.executable, "-c", WITHOUT_A_SUBREAPER, str(root)], check=True, timeout=60)
+    end = ended(root)
+    assert (end["cause"], end["exit_code"]) == ("exit", 7)
+    assert not processes.alive(int(has_file(root, "left")))
 
 
 def has_file_or_empty(root: Path, name: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.runtime import lifelock, proctree, record
+from paddlecloud.runtime import processes, record
 from paddlecloud.runtime.control import Phase, inspect, reap_leftovers, request_stop
 from paddlecloud.runtime.record import Launch
 from paddlecloud.runtime.spawn import Spawner
@@ -65,7 +65,7 @@ def test_a_replica_outlives_its_agent_and_is_found_again(bench: Bench) -> None:
     process, zygote = agent_with(launch)
     before = running(root)
     kill_9(process)
-    eventually(lambda: not proctree.alive(zygote))
+    eventually(lambda: not processes.alive(zygote))
     after = inspect(root)
     assert (after.phase, after.pid, after.monitor_pid) == (
         Phase.RUNNING,
@@ -125,7 +125,7 @@ def test_a_dead_zygote_is_replaced(bench: Bench) -> None:
     spawner = Spawner.start()
     first = spawner.zygote_pid
     os.kill(first, signal.SIGKILL)
-    eventually(lambda: not proctree.alive(first))
+    eventually(lambda: not processes.alive(first))
     launches = [bench.order("exit 8"), bench.order("exit 8")]
     for launch in launches:
         spawner.spawn(launch)
@@ -133,7 +133,7 @@ def test_a_dead_zygote_is_replaced(bench: Bench) -> None:
     assert [ended(Path(launch["root"]))["exit_code"] for launch in launches] == [8, 8]
     second = spawner.zygote_pid
     spawner.close()
-    eventually(lambda: not proctree.alive(second))
+    eventually(lambda: not processes.alive(second))
 
 
 def test_the_zygote_leaves_when_the_agent_closes(bench: Bench) -> None:
@@ -143,7 +143,7 @@ def test_the_zygote_leaves_when_the_agent_closes(bench: Bench) -> None:
     spawner.spawn(launch)
     running(root)
     spawner.close()
-    eventually(lambda: not proctree.alive(spawner.zygote_pid))
+    eventually(lambda: not processes.alive(spawner.zygote_pid))
     assert inspect(root).phase is Phase.RUNNING
     (root / "work" / "go").touch()
     assert ended(root)["exit_code"] == 7
@@ -168,7 +168,7 @@ def test_a_killed_monitor_is_noticed_and_its_processes_are_cleared(
     assert living(replica_id) != []
     assert reap_leftovers(root) is True
     assert living(replica_id) == []
-    assert [pid for pid in bare if proctree.alive(pid)] == []
+    assert [pid for pid in bare if processes.alive(pid)] == []
     assert groups_of([replica_id]) == []
     assert (root / "stdout.log").read_text() == ""
 
@@ -181,7 +181,22 @@ def test_what_has_no_environment_and_no_parent_is_found_by_its_group(bench: Benc
     bare = int(has_file(root, "bare"))
     kill_monitor(root)
     assert reap_leftovers(root) is True
-    assert not proctree.alive(bare)
+    assert not processes.alive(bare)
+
+
+@pytest.mark.parametrize("left", ["", '{"monitor_pid": 1'], ids=["empty", "cut"])
+@pytest.mark.parametrize("order", [True, False], ids=["with its order", "without"])
+def test_a_damaged_record_hides_no_process(bench: Bench, left: str, order: bool) -> None:
+    root = bench.start("echo up > up; exec sleep 600")
+    has_file(root, "up")
+    kill_monitor(root)
+    (root / record.RUN).write_text(left)
+    if not order:
+        (root / record.ORDER).write_text("")
+    assert inspect(root).phase is Phase.LOST
+    assert living(root.name) != []
+    assert reap_leftovers(root) is True
+    assert living(root.name) == []
 
 
 def test_clearing_away_leaves_a_live_replica_alone(bench: Bench) -> None:
@@ -212,7 +227,7 @@ def test_a_lost_replica_is_not_started_again(bench: Bench) -> None:
     kill_monitor(root)
     reap_leftovers(root)
     second = bench.spawner.spawn(launch)
-    eventually(lambda: not proctree.alive(second))
+    eventually(lambda: not processes.alive(second))
     assert inspect(root).phase is Phase.LOST
     assert has_file(root, "runs") == "x"
 
@@ -221,4 +236,4 @@ def kill_monitor(root: Path) -> None:
     pid = running(root).monitor_pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: lifelock.holder(root / record.LOCK) is None)
+    eventually(lambda: record.lock_holder(root / record.LOCK) is None)

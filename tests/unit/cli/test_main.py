@@ -335,6 +335,35 @@ def test_wrong_usage_is_one_sentence_and_nothing_is_sent(
     assert server.seen == []
 
 
+@pytest.mark.parametrize(
+    "locale",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        {"PYTHONIOENCODING": "gbk"},
+        {"PYTHONIOENCODING": "utf-8"},
+    ],
+    ids=["ascii", "C", "gbk", "utf-8"],
+)
+def test_json_is_the_same_value_in_every_locale(
+    server: FakeServer, locale: dict[str, str]
+) -> None:
+    view = {**VIEW, "job_name": "训练 😀 \udc80"}
+    server.routes[f"GET {JOB}"] = [ok(view), error(404, "NotFound", "job_unknown", "没有 😀")]
+    environ = {**os.environ, **locale}
+    out, _ = run_program("query_job", ID, "--json", env=environ).communicate(timeout=30)
+    assert json.loads(out.decode()) == view
+    _, told = run_program("query_job", ID, "--json", env=environ).communicate(timeout=30)
+    assert json.loads(told.decode())["error"]["message"] == "没有 😀"
+
+
+def test_json_stays_readable_where_it_can(server: FakeServer) -> None:
+    server.routes[f"GET {JOB}"] = [ok({**VIEW, "job_name": "训练"})]
+    environ = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+    out, _ = run_program("query_job", ID, "--json", env=environ).communicate(timeout=30)
+    assert '"训练"' in out.decode()
+
+
 def test_help_and_version_need_nothing(capsys: Captured) -> None:
     for words in (["--help"], ["help"], ["query_job", "--help"], ["help", "server", "stop"]):
         assert main(words) == 0

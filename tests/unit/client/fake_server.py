@@ -41,7 +41,8 @@ class Seen:
 class Answer:
     """What goes back; `drop` closes the connection after so many bytes of the body.
 
-    `hold` sends the body and keeps the answer open until the client goes away.
+    `hold` sends the body and keeps the answer open until the client goes away; `chunk` sends it in
+    pieces of that size.
     """
 
     body: bytes = b"{}"
@@ -49,6 +50,7 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     drop: int | None = None
     hold: bool = False
+    chunk: int = 0
 
 
 def ok(value: object, **headers: str) -> Answer:
@@ -160,6 +162,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name.replace("_", "-"), value)
         if self.server.boot:
             self.send_header("x-paddlecloud-server", self.server.boot)
+        if answer.chunk:
+            self._send_chunks(answer)
+            return
         self.send_header("content-length", str(len(answer.body) + answer.hold))
         self.end_headers()
         self.wfile.write(answer.body[: answer.drop])
@@ -168,3 +173,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.rfile.read(1)
         if answer.drop is not None or answer.hold:
             self.close_connection = True
+
+    def _send_chunks(self, answer: Answer) -> None:
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        for start in range(0, len(answer.body), answer.chunk):
+            piece = answer.body[start : start + answer.chunk]
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        self.wfile.write(b"0\r\n\r\n")

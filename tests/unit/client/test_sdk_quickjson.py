@@ -51,6 +51,23 @@ def test_bad_text_is_a_value_error(bad: bytes) -> None:
         loads(bad)
 
 
+def test_bad_text_is_a_value_error_where_nobody_imported_json() -> None:
+    program = (
+        "import sys\n"
+        "from paddlecloud.client.quickjson import loads\n"
+        "for bad in ('', '{', '{\"url\": \"http', '[1,]', '{\"a\" 1}', 'NaN', '[' * 100000):\n"
+        "    assert 'json' not in sys.modules\n"
+        "    try:\n"
+        "        loads(bad)\n"
+        "    except ValueError:\n"
+        "        sys.modules.pop('json', None)\n"
+        "        sys.modules.pop('json.decoder', None)\n"
+        "    else:\n"
+        "        sys.exit(f'{bad!r} was read')\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
 def test_a_python_without_the_c_part_reads_too() -> None:
     program = (
         "import sys; sys.modules['_json'] = None\n"

@@ -16,6 +16,7 @@ from paddlecloud.model.errors import (
     PaddleCloudError,
     Refused,
     Retry,
+    SnapshotMissing,
     Unreachable,
 )
 from tests.unit.client.fake_server import (
@@ -42,7 +43,7 @@ def endpoint_of(server: FakeServer, boot: str = "boot-1") -> Endpoint:
 
 @pytest.fixture
 def transport(server: FakeServer) -> Iterator[Transport]:
-    made = Transport(lambda failed: failed or endpoint_of(server))
+    made = Transport(lambda failed, wake: failed or endpoint_of(server))
     yield made
     made.close()
 
@@ -142,6 +143,27 @@ def test_errors_keep_their_class(
     assert caught.value.code == code
 
 
+def test_an_error_that_comes_in_pieces_keeps_its_class(
+    server: FakeServer, transport: Transport
+) -> None:
+    missing = error(409, "SnapshotMissing", "snapshot_missing", "upload first")
+    missing.chunk = 7
+    server.routes["GET /api/v1/whoami"] = [missing, ok({"next": 1})]
+    with pytest.raises(SnapshotMissing, match="upload first"):
+        transport.get("/whoami")
+    assert transport.get("/whoami") == {"next": 1}
+    assert server.connections == 1
+
+
+def test_an_error_without_end_is_not_read_for_ever(
+    server: FakeServer, transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paddlecloud.client.transport.MAX_ERROR", 1000)
+    server.routes["GET /api/v1/whoami"] = [Answer(b"x" * 100_000, 500, hold=True)]
+    with pytest.raises(Internal):
+        transport.get("/whoami")
+
+
 def test_the_words_of_the_server_win(server: FakeServer, transport: Transport) -> None:
     server.routes["GET /api/v1/whoami"] = [error(404, "NotFound", "from_the_future", "新的句子")]
     with pytest.raises(NotFound) as caught:
@@ -182,7 +204,7 @@ def test_another_program_on_the_port_is_not_believed(server: FakeServer) -> None
         ours.routes["POST /api/v1/jobs"] = [ok({"ours": True})]
         asked: list[Endpoint | None] = []
 
-        def find(failed: Endpoint | None) -> Endpoint:
+        def find(failed: Endpoint | None, wake: bool) -> Endpoint:
             asked.append(failed)
             return endpoint_of(server) if failed is None else endpoint_of(ours, "boot-2")
 
@@ -199,7 +221,9 @@ def test_a_later_start_of_our_own_server_is_believed(server: FakeServer) -> None
     """It restarted on its old port between reading server.json and asking: nothing is repeated."""
     server.boot = "boot-2"
     server.routes["POST /api/v1/jobs"] = [ok({"done": 1})]
-    transport = Transport(lambda failed: endpoint_of(server, "boot-2" if failed else "boot-1"))
+    transport = Transport(
+        lambda failed, wake: endpoint_of(server, "boot-2" if failed else "boot-1")
+    )
     assert transport.post("/jobs", {}) == {"done": 1}
     transport.close()
     assert server.count("POST", "/api/v1/jobs") == 1
@@ -209,7 +233,7 @@ def test_nobody_listening_is_asked_once_more_elsewhere(server: FakeServer) -> No
     with serving() as gone:
         dead = endpoint_of(gone)
     server.routes["POST /api/v1/jobs"] = [ok({"done": 1})]
-    transport = Transport(lambda failed: endpoint_of(server) if failed else dead)
+    transport = Transport(lambda failed, wake: endpoint_of(server) if failed else dead)
     assert transport.post("/jobs", {}) == {"done": 1}
     transport.close()
 
@@ -218,14 +242,14 @@ def test_a_remote_server_that_is_down_is_named() -> None:
     with serving() as gone:
         dead = endpoint_of(gone)
     with pytest.raises(Unreachable) as caught:
-        Transport(lambda failed: failed or dead).get("/whoami")
+        Transport(lambda failed, wake: failed or dead).get("/whoami")
     assert str(dead.port) in str(caught.value)
 
 
 def test_what_happens_can_be_traced(server: FakeServer) -> None:
     lines: list[str] = []
     server.routes["GET /api/v1/whoami"] = [ok({})]
-    transport = Transport(lambda failed: endpoint_of(server), trace=lines.append)
+    transport = Transport(lambda failed, wake: endpoint_of(server), trace=lines.append)
     transport.get("/whoami")
     transport.close()
     assert lines[0].startswith("GET /api/v1/whoami 200 ")

@@ -55,7 +55,14 @@ def test_only_one_branch_is_worth_repeating() -> None:
 
 @pytest.mark.parametrize(
     ("status", "want"),
-    [(400, Invalid), (404, NotFound), (422, Refused), (599, Internal), (418, Invalid)],
+    [
+        (400, Invalid),
+        (404, NotFound),
+        (422, Refused),
+        (500, Internal),
+        (599, Internal),
+        (418, Invalid),
+    ],
 )
 def test_an_unknown_kind_falls_back_on_its_status(
     status: int, want: type[PaddleCloudError]

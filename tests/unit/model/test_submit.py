@@ -241,7 +241,12 @@ def test_the_documented_parameters_have_the_documented_order_and_defaults() -> N
 
 def test_what_a_shell_passes_on_is_never_refused() -> None:
     inherited = dict.fromkeys(submit.INHERITED_NAMES, "x")
-    assert check_env(inherited) == inherited
+    wire = {**parse_parameters(PLAIN), "snapshot": SNAPSHOT, "inherited_env": inherited}
+    assert check_wire(wire)["inherited_env"] == inherited
+    with pytest.raises(Invalid, match="PADDLECLOUD_HOME"):
+        check_env({"PADDLECLOUD_HOME": "elsewhere"})
+    with pytest.raises(Invalid, match="PADDLECLOUD_AK"):
+        check_wire({**wire, "inherited_env": {"PADDLECLOUD_AK": "x"}})
 
 
 WIRE = {**parse_parameters(PLAIN), "snapshot": SNAPSHOT}

@@ -8,32 +8,37 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.model.errors import ConfigError
-from paddlecloud.runtime.config import Endpoint, parse_url
+from paddlecloud.runtime.config import AgentConfig, endpoint_at
 from paddlecloud.runtime.inotify import MODIFY, parse
 from paddlecloud.runtime.journal import Journal
 from paddlecloud.runtime.link import Backoff
 from paddlecloud.runtime.outputs import Found, rests
 
 
+CONFIG = AgentConfig(path=Path("agent.json"), agent_id="local", ak="a", sk="s")
+
+
 @pytest.mark.parametrize(
     ("url", "want"),
     [
-        ("http://127.0.0.1:8000", Endpoint(host="127.0.0.1", port=8000)),
-        ("http://127.0.0.1:8000/", Endpoint(host="127.0.0.1", port=8000)),
-        ("https://cloud.example", Endpoint(host="cloud.example", port=443, tls=True)),
-        ("https://cloud.example:8443", Endpoint(host="cloud.example", port=8443, tls=True)),
-        ("http://[::1]:80", Endpoint(host="::1", port=80)),
-        ("http://[::1]", Endpoint(host="::1", port=80)),
+        ("http://127.0.0.1:8000", ("127.0.0.1", 8000, False)),
+        ("http://127.0.0.1:8000/", ("127.0.0.1", 8000, False)),
+        ("https://cloud.example", ("cloud.example", 443, True)),
+        ("https://cloud.example:8443", ("cloud.example", 8443, True)),
+        ("http://[::1]:80", ("::1", 80, False)),
+        ("http://[::1]", ("::1", 80, False)),
     ],
 )
-def test_addresses_of_servers(url: str, want: Endpoint) -> None:
-    assert parse_url(url) == want
+def test_addresses_of_servers(url: str, want: tuple[str, int, bool]) -> None:
+    found = endpoint_at(url, CONFIG, boot="b")
+    assert (found.host, found.port, found.tls) == want
+    assert (found.ak, found.sk, found.boot) == ("a", "s", "b")
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:80", "ftp://x:1", "http://", "http://x:y"])
 def test_what_is_no_address_is_named(url: str) -> None:
     with pytest.raises(ConfigError, match="is not an address of a server") as caught:
-        parse_url(url)
+        endpoint_at(url, CONFIG)
     assert caught.value.params == {"url": url}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddlecloud.runtime.book import Book, Stage, Tracked, not_run
-from paddlecloud.runtime.report import (
+from paddlecloud.runtime.reporting import (
     LOG_HOLD,
     MAX_LOG_BYTES,
     START_HOLD,
@@ -136,11 +137,59 @@ def test_a_touched_log_without_new_bytes_is_no_news(tmp_path: Path) -> None:
     assert not tracked.dirty
 
 
-def test_a_log_shorter_than_what_was_sent_goes_on_behind_it(tmp_path: Path) -> None:
+def test_a_job_that_cuts_its_own_log_takes_nothing_back(tmp_path: Path) -> None:
     tracked = over(a_replica(tmp_path, log=b"new", acked=10))
     batch = compose([tracked], now=NOW)
-    assert batch.items[0]["log"] == {"offset": 10, "length": 3}
-    assert batch.items[0]["exited"]["log_size"] == 13
+    assert "log" not in batch.items[0]
+    assert batch.items[0]["exited"]["log_size"] == 10
+
+
+def test_a_lost_one_of_an_earlier_agent_is_told_after_its_log(tmp_path: Path) -> None:
+    """The server takes `lost` for the last word, so it must not go along with the question."""
+    tracked = a_replica(tmp_path, log=b"last words", acked=None)
+    tracked.end(None)
+    tracked.shipped = True
+    first = compose([tracked], now=NOW)
+    assert first.items[0]["log"] == {"offset": 0, "length": 0}
+    assert "lost" not in first.items[0]
+    tracked.acked = 4
+    second = compose([tracked], now=NOW)
+    assert second.pieces == [b" words"]
+    assert second.items[0]["lost"] is True
+
+
+def test_an_end_in_the_moment_of_reading_the_log_waits_for_the_next_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the bytes that came with it would be missing at the server for good."""
+    tracked = a_replica(tmp_path, log=b"first ")
+    tracked.shipped = True
+    read = os.pread
+
+    def and_then_it_ends(fd: int, size: int, offset: int) -> bytes:
+        piece = read(fd, size, offset)
+        with (tracked.root / "stdout.log").open("ab") as log:
+            log.write(b"last")
+        tracked.end(None)
+        return piece
+
+    monkeypatch.setattr(os, "pread", and_then_it_ends)
+    first = compose([tracked], now=NOW)
+    monkeypatch.setattr(os, "pread", read)
+    assert "lost" not in first.items[0]
+    assert due(tracked) == 0.0
+    tracked.acked = 6
+    second = compose([tracked], now=NOW)
+    assert second.pieces == [b"last"]
+    assert second.items[0]["lost"] is True
+
+
+def test_nothing_is_said_of_one_that_only_its_directory_tells_of() -> None:
+    tracked = a_replica(acked=None)
+    tracked.fence = -1
+    assert due(tracked) is None
+    tracked.fence = 2
+    assert due(tracked) == 0.0
 
 
 def test_an_earlier_agents_replica_is_asked_about_without_bytes(tmp_path: Path) -> None:

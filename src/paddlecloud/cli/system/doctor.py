@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from datetime import datetime
+from functools import partial
 from time import monotonic, perf_counter, sleep, time
 
 from paddlecloud.cli.options import Command
@@ -68,8 +69,13 @@ def _links(context: Context) -> Iterator[Link]:
     yield "configuration", lambda: _configuration(context)
     yield "server", lambda: context.client.transport.endpoint.url
     yield "signature", lambda: _signature(context)
-    for check in _server_checks(context):
-        yield str(check["name"]), lambda check=check: _reported(check)  # type: ignore[misc]
+    try:
+        checks = _server_checks(context)
+    except PaddleCloudError as error:
+        yield "report", partial(_raise, error)
+        return
+    for check in checks:
+        yield str(check["name"]), partial(_reported, check)
     yield "job", lambda: _tiny_job(context)
 
 
@@ -95,6 +101,10 @@ def _server_checks(context: Context) -> list[dict[str, object]]:
         if broken != {"agent"} or monotonic() > until:
             return checks
         sleep(0.1)
+
+
+def _raise(error: PaddleCloudError) -> str:
+    raise error
 
 
 def _reported(check: dict[str, object]) -> str:

@@ -41,11 +41,14 @@ create table jobs (
     version integer not null,
     priority integer not null,
     attempt integer not null,
+    retried integer not null,
     pool text,
     kill_asked integer not null,
     created_at bigint not null,
     waiting_since bigint not null,
     started_at bigint,
+    running_since bigint,
+    ran bigint not null,
     deadline bigint,
     finished_at bigint,
     snapshot text,
@@ -91,10 +94,13 @@ create table attempts (
     created_at bigint not null,
     ended_at bigint,
     outcome text not null,
+    released integer not null,
     primary key (job_id, number)
 );
 
 create index attempts_live on attempts (job_id, number) where ended_at is null;
+create index attempts_to_release on attempts (ended_at)
+    where ended_at is not null and released = 0;
 
 create table replicas (
     id text primary key,
@@ -111,6 +117,7 @@ create table replicas (
     gpu integer not null,
     state text not null,
     pid integer,
+    started_at bigint,
     log_bytes bigint not null,
     exit_record text,
     want text,
@@ -159,7 +166,6 @@ create table idempotency (
 );
 
 create index idempotency_by_job on idempotency (job_number);
-create index idempotency_by_age on idempotency (created_at);
 
 create table leases (
     name text primary key,

@@ -1,7 +1,9 @@
 """Runs the loops in threads: woken by a bell or after a while, by one server at a time.
 
 A loop holds a lease in the database while it works, so that of several servers on one database only
-one plans. What a tick raises is logged and the loop goes on: the next tick sees the same facts.
+one plans. Whatever it writes asks in the same transaction whether the lease is still its own: a
+server that slept through the end of its lease writes nothing over the work of the next one. What a
+tick raises is logged and the loop goes on: the next tick sees the same facts.
 """
 
 from __future__ import annotations
@@ -10,14 +12,20 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from paddlecloud.db import coordination
+from paddlecloud.db.base import Listener, Tx
+from paddlecloud.model.errors import Conflict, PaddleCloudError
 from paddlecloud.server.deps import Deps
 
 log = logging.getLogger(__name__)
 LEASE = timedelta(seconds=30)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,25 +60,70 @@ class Runner:
 
     def _run(self, loop: Loop) -> None:
         bell = self._deps.hub.bell(loop.bell or loop.name)
-        lease_until = 0.0
+        leased = Leased(self._deps, f"loop-{loop.name}")
+        deps = replace(self._deps, db=leased)
         while not self._stop.is_set():
             bell.clear()
             try:
-                if time.monotonic() > lease_until:
-                    lease_until = self._take_lease(loop)
-                if lease_until:
-                    loop.tick(self._deps, self._deps.clock())
+                if leased.held():
+                    loop.tick(deps, deps.clock())
             except Exception:
                 log.exception("loop %s failed; it goes on", loop.name)
                 self._stop.wait(0.2)
             bell.wait(loop.every.total_seconds())
+        leased.give_back()
 
-    def _take_lease(self, loop: Loop) -> float:
-        """Until when (monotonic) this server may run the loop; 0 if another one does."""
-        now = self._deps.clock()
-        holder = self._deps.settings.name
-        fence = self._deps.db.write(
-            lambda tx: coordination.take_lease(tx, f"loop-{loop.name}", holder, now, LEASE),
-            durable=False,
-        )
-        return 0.0 if fence is None else time.monotonic() + LEASE.total_seconds() / 3
+
+class Leased:
+    """The database as a loop sees it while its lease is good."""
+
+    def __init__(self, deps: Deps, name: str) -> None:
+        self._db, self._clock = deps.db, deps.clock
+        self._name, self._holder = name, deps.boot
+        self._fence: int | None = None
+        self._renew_at = 0.0
+
+    def held(self) -> bool:
+        """Whether this server may run the loop now; takes the lease, or renews it in good time."""
+        if time.monotonic() > self._renew_at:
+            self._fence = self._db.write(self._take, durable=False)
+            if self._fence is not None:
+                self._renew_at = time.monotonic() + LEASE.total_seconds() / 3
+        return self._fence is not None
+
+    def give_back(self) -> None:
+        """Let the next server begin at once."""
+        fence = self._fence
+        if fence is not None:
+            with suppress(PaddleCloudError):
+                self._db.write(
+                    lambda tx: coordination.release_lease(tx, self._name, self._holder, fence),
+                    durable=False,
+                )
+
+    def write(self, work: Callable[[Tx], T], *, durable: bool = True) -> T:
+        return self._db.write(lambda tx: self._guarded(tx, work), durable=durable)
+
+    def submit(self, work: Callable[[Tx], T], *, durable: bool = True) -> Future[T]:
+        return self._db.submit(lambda tx: self._guarded(tx, work), durable=durable)
+
+    def read(self, work: Callable[[Tx], T]) -> T:
+        return self._db.read(work)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        return self._db.subscribe(listener)
+
+    def close(self) -> None:
+        """The database is not the loop's to close."""
+
+    def _guarded(self, tx: Tx, work: Callable[[Tx], T]) -> T:
+        fence = self._fence or 0
+        if not coordination.holds_lease(tx, self._name, fence, self._clock()):
+            self._fence = self._take(tx)
+            # One more is our own lapse, in which nobody took over.
+            if self._fence is None or self._fence > fence + 1:
+                raise Conflict("lease_lost", name=self._name)
+        return work(tx)
+
+    def _take(self, tx: Tx) -> int | None:
+        return coordination.take_lease(tx, self._name, self._holder, self._clock(), LEASE)

@@ -1,4 +1,5 @@
-"""Repairs what no message will: agents that vanished, starts cut short, ends nobody reported.
+"""Repairs what no message will: agents that vanished, starts cut short, ends nobody reported; and
+lets go of what is over, once it is safe.
 
 An agent counts as lost only after this loop itself has watched it be silent for long enough: a
 laptop that slept for a night must not wake to find its jobs given up.
@@ -8,14 +9,17 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 from paddlecloud.backends.base import Presence
 from paddlecloud.db import agents as agent_rows
 from paddlecloud.db import attempts, jobs
 from paddlecloud.db.base import Tx
-from paddlecloud.model.job import Attempt, ExitCause
+from paddlecloud.model.failure import settle as implied
+from paddlecloud.model.job import Attempt, ExitCause, Job
 from paddlecloud.model.states import JobState
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops.runner import Loop
@@ -29,17 +33,31 @@ MONITOR_LATE = timedelta(seconds=30)
 
 @dataclass
 class Watch:
-    """Seconds of silence of each node, as watched by this process."""
+    """What this process has watched: the silence of each node, and jumps of the clock."""
 
     silent: dict[str, float] = field(default_factory=dict)
     last: float = field(default_factory=time.monotonic)
+    last_now: datetime | None = None
+    jumped: timedelta = timedelta()
+    """How far the clock ran ahead of the time that passed: a sleep, or somebody set it."""
 
     def tick(self, deps: Deps, now: datetime) -> None:
         live = deps.db.read(attempts.live_attempts)
         for attempt in live:
             self._keep_agents(deps, attempt)
-        self._lose_silent(deps, live, now)
-        deps.db.write(lambda tx: _repair(tx, deps, now))
+        self._lose_silent(deps, live, now, min(self._step(now), LONGEST_STEP))
+        _settle_all(deps, now)
+        _end_overdue(deps, now, self.jumped)
+        placement.release_ended(deps)
+
+    def _step(self, now: datetime) -> float:
+        """Seconds since the last tick."""
+        passed, self.last = time.monotonic() - self.last, time.monotonic()
+        ahead = now - (self.last_now or now) - timedelta(seconds=passed)
+        if ahead.total_seconds() > LONGEST_STEP:
+            self.jumped += ahead
+        self.last_now = now
+        return passed
 
     def _keep_agents(self, deps: Deps, attempt: Attempt) -> None:
         """Ask the backend again where a start was cut short or an agent died."""
@@ -49,8 +67,7 @@ class Watch:
         if attempt.handle is None or backend.look(attempt.handle).presence is not Presence.UP:
             placement.start(deps, attempt)
 
-    def _lose_silent(self, deps: Deps, live: list[Attempt], now: datetime) -> None:
-        step, self.last = min(time.monotonic() - self.last, LONGEST_STEP), time.monotonic()
+    def _lose_silent(self, deps: Deps, live: list[Attempt], now: datetime, step: float) -> None:
         seen = {agent.id: agent.seen_at for agent in deps.db.read(agent_rows.list_agents)}
         fresh = now - 2 * agent_rows.SEEN_EVERY - timedelta(seconds=35)
         nodes = {replica.node for attempt in live for replica in attempt.replicas}
@@ -65,11 +82,44 @@ class Watch:
                 agents.mark_lost(deps, node)
 
 
-def _repair(tx: Tx, deps: Deps, now: datetime) -> None:
-    for job in jobs.placed_jobs(tx) + jobs.jobs_in_state(tx, JobState.KILLING):
-        job_service.settle(tx, job, now=now)
-    # The monitor beside a replica ends it in time; this is for the day when it does not.
-    for job in jobs.overdue_running(tx, now - deps.settings.running.grace - MONITOR_LATE):
+def _settle_all(deps: Deps, now: datetime) -> None:
+    """Draw what was not drawn. Nearly always there is nothing, so the question is a read."""
+    for job_id, attempt in deps.db.read(_unsettled):
+        tails = agents.last_bytes(deps, attempt) if attempt is not None else {}
+        deps.db.write(partial(_settle, job_id=job_id, now=now, tails=tails))
+
+
+def _unsettled(tx: Tx) -> list[tuple[str, Attempt | None]]:
+    """The jobs whose replicas imply something that is not written down."""
+    running = {(attempt.job_id, attempt.number): attempt for attempt in attempts.live_attempts(tx)}
+    candidates = jobs.placed_jobs(tx) + jobs.jobs_in_state(tx, JobState.KILLING)
+    found: dict[str, Attempt | None] = {}
+    for job in candidates:
+        attempt = running.get((job.id, job.attempt))
+        if implied(job, attempt) is not None:
+            found[job.id] = attempt
+    return list(found.items())
+
+
+def _settle(tx: Tx, job_id: str, now: datetime, tails: Mapping[str, bytes]) -> None:
+    job = jobs.get_job(tx, job_id)
+    if job is not None:
+        job_service.settle(tx, job, now=now, tails=tails)
+
+
+def _end_overdue(deps: Deps, now: datetime, jumped: timedelta) -> None:
+    """The monitor beside a replica ends it in time; this is for the day when it does not.
+
+    What the clock jumped was no running time.
+    """
+    late = now - deps.settings.running.grace - MONITOR_LATE - jumped
+    overdue = deps.db.read(lambda tx: jobs.overdue_running(tx, late))
+    if overdue:
+        deps.db.write(lambda tx: _stop_all(tx, deps, overdue))
+
+
+def _stop_all(tx: Tx, deps: Deps, overdue: Sequence[Job]) -> None:
+    for job in overdue:
         job_service.stop_replicas(tx, deps, job, ExitCause.WALL_TIME)
 
 

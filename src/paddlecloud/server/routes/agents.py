@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from paddlecloud.db.attempts import Want
-from paddlecloud.model.errors import Invalid
+from paddlecloud.model.errors import Invalid, NotFound
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Access, Call, Route, SignedBody, decode_body
 from paddlecloud.server.services import agents, snapshots
@@ -23,7 +23,8 @@ from paddlecloud.server.shapes import (
     UploadAnswer,
     UploadQuery,
 )
-from paddlecloud.server.threads import in_thread
+from paddlecloud.server.threads import in_long_thread, in_thread
+from paddlecloud.stores.base import Sink
 
 BYTES = "application/octet-stream"
 IDLE_SECONDS = 1.0
@@ -62,34 +63,47 @@ async def report(deps: Deps, call: Call, request: Request) -> ReportAnswer:
 
 
 def manifest(deps: Deps, call: Call) -> EntriesAnswer:
-    job = agents.replica_owner(deps, call.caller.user_id, call.query.replica)
-    found = snapshots.manifest(deps, job.owner, call.path["snapshot_id"])
-    return EntriesAnswer(entries=snapshots.rows_of(found))
+    owner, own = agents.replica_files(deps, call.caller.user_id, call.query.replica)
+    asked = call.path["snapshot_id"]
+    if asked != own:
+        raise NotFound("snapshot_unknown", snapshot=asked[:100])
+    return EntriesAnswer(entries=snapshots.rows_of(snapshots.manifest(deps, owner, own)))
 
 
 def blob(deps: Deps, call: Call) -> Response:
-    job = agents.replica_owner(deps, call.caller.user_id, call.query.replica)
-    reader = deps.store.read(snapshots.blob_path(job.owner, call.path["sha256"]))
-    headers = {"content-length": str(reader.length)}
+    owner, own = agents.replica_files(deps, call.caller.user_id, call.query.replica)
+    sha256 = call.path["sha256"]
+    reader = snapshots.content(deps, owner, own, sha256)
+    headers = {"content-length": str(reader.length), "x-content-sha256": sha256}
     return StreamingResponse(iter(reader), media_type=BYTES, headers=headers)
 
 
 async def upload(deps: Deps, call: Call, request: Request) -> UploadAnswer:
     """One output file: it gets its name when all of it is here and is what was signed."""
-    query: UploadQuery = call.query
-    assigned = await in_thread(
-        agents.upload, deps, call.caller.user_id, call.path["replica"], query.fence
-    )
-    modified = None if query.mtime is None else datetime.fromtimestamp(query.mtime, UTC)
-    sink = agents.open_output(deps, assigned, call.path["area"], call.path["path"], modified)
+    sink = await in_long_thread(_open, deps, call)
     try:
-        async for piece in SignedBody(request, call.headers).pieces():
-            sink.write(piece)
-        # Sending takes its time: meanwhile a newer attempt may have come to own this place.
-        await in_thread(agents.upload, deps, call.caller.user_id, call.path["replica"], query.fence)
-        return UploadAnswer(size=sink.commit().size)
+        rest = b""
+        async for batch in SignedBody(request, call.headers).batches():
+            if rest:
+                await in_long_thread(sink.write, rest)
+            rest = batch
+        return await in_long_thread(_finish, deps, call, sink, rest)
     finally:
         sink.abort()
+
+
+def _open(deps: Deps, call: Call) -> Sink:
+    query: UploadQuery = call.query
+    assigned = agents.upload(deps, call.caller.user_id, call.path["replica"], query.fence)
+    modified = None if query.mtime is None else datetime.fromtimestamp(query.mtime, UTC)
+    return agents.open_output(deps, assigned, call.path["area"], call.path["path"], modified)
+
+
+def _finish(deps: Deps, call: Call, sink: Sink, rest: bytes) -> UploadAnswer:
+    sink.write(rest)
+    # Sending takes its time: meanwhile a newer attempt may have come to own this place.
+    agents.upload(deps, call.caller.user_id, call.path["replica"], call.query.fence)
+    return UploadAnswer(size=sink.commit().size)
 
 
 ROUTES = (

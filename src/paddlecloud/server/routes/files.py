@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -21,7 +20,7 @@ from paddlecloud.server.shapes import (
     SnapshotAnswer,
     SnapshotRequest,
 )
-from paddlecloud.server.threads import in_thread
+from paddlecloud.server.threads import in_long_thread, in_thread
 
 BYTES = "application/octet-stream"
 
@@ -34,13 +33,19 @@ def listed(deps: Deps, call: Call) -> FilesAnswer:
 def fetch(deps: Deps, call: Call) -> Response:
     query: FileQuery = call.query
     job = jobs.get(deps, call.caller.user_id, call.path["job_id"])
-    reader = files.opened(deps, job, call.path["path"], query.offset)
+    reader, sha256 = files.opened(deps, job, call.path["path"], query.offset)
     headers = {"content-length": str(reader.length)}
+    if sha256 is not None:
+        headers["x-content-sha256"] = sha256
     return StreamingResponse(iter(reader), media_type=BYTES, headers=headers)
 
 
 async def logs(deps: Deps, call: Call, _request: Request) -> Response:
-    """The bytes of one worker's log from an offset on; with follow, until the job is over."""
+    """The bytes of one worker's log from an offset on; with follow, until that attempt is over.
+
+    Of a job that is tried again the next attempt has a log of its own, which begins at 0: the
+    follower asks for it. x-log-attempt says whose log this is.
+    """
     query: LogsQuery = call.query
     job = await in_thread(jobs.get, deps, call.caller.user_id, call.path["job_id"])
     place = await in_thread(files.log_place, deps, job, query.worker, query.attempt)
@@ -57,7 +62,6 @@ async def logs(deps: Deps, call: Call, _request: Request) -> Response:
 
 
 async def _pieces(deps: Deps, call: Call, place: LogPlace, offset: int) -> AsyncIterator[bytes]:
-    """One attempt's log; a follower who named no attempt goes on with the next one's."""
     query: LogsQuery = call.query
     job_id = call.path["job_id"]
     with deps.hub.waiter(("log", job_id), ("job", job_id)) as waiter:
@@ -66,9 +70,6 @@ async def _pieces(deps: Deps, call: Call, place: LogPlace, offset: int) -> Async
             if piece.data:
                 offset += len(piece.data)
                 yield piece.data
-            elif piece.newer and query.follow and query.attempt is None:
-                offset = 0 if place.attempt else offset
-                place = replace(place, attempt=place.attempt + 1)
             elif piece.final or piece.newer or not query.follow:
                 return
             elif deps.hub.closed:
@@ -87,8 +88,8 @@ async def blobs(deps: Deps, call: Call, request: Request) -> BlobsAnswer:
     """A pack stream of contents; each is checked against its digest and stored."""
     receiver = snapshots.receiver(deps, call.caller.user_id)
     try:
-        async for piece in SignedBody(request, call.headers).pieces():
-            receiver.feed(piece)
+        async for batch in SignedBody(request, call.headers).batches():
+            await in_long_thread(receiver.feed, batch)
         return BlobsAnswer(stored=receiver.finish())
     finally:
         receiver.abort()
@@ -124,6 +125,7 @@ ROUTES = (
         path="/api/v1/snapshots",
         summary="Name files by content; what is missing?",
         plain=offer,
+        long=True,
         body=SnapshotRequest,
         answer=SnapshotAnswer,
     ),

@@ -7,6 +7,9 @@ import time
 
 from starlette.requests import Request
 
+from paddlecloud.model.errors import Refused
+from paddlecloud.model.job import Job, Reason
+from paddlecloud.model.states import JobState
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Call, Route
 from paddlecloud.server.services import jobs, views
@@ -24,12 +27,24 @@ from paddlecloud.server.threads import in_thread
 
 async def submit(deps: Deps, call: Call, _request: Request) -> SubmitAnswer:
     """The busiest route: it waits for the database without taking a thread."""
-    store, notes = jobs.submission(deps, call.caller.user_id, call.body)
-    job = await asyncio.wrap_future(deps.db.submit(store))
-    return SubmitAnswer(
-        job=views.new(deps, job, call.lang),
-        notes=[views.say(note, call.lang) for note in notes],
-    )
+    owner = call.caller.user_id
+    notes: list[Reason] = []
+    try:
+        store, notes = jobs.submission(deps, owner, call.body)
+    except Refused:
+        known = await in_thread(jobs.repeated, deps, owner, call.body)
+        if known is None:
+            raise
+        job = known
+    else:
+        job = await asyncio.wrap_future(deps.db.submit(store))
+    fresh = job.state is JobState.SCHEDULE and job.attempt == 0
+    view = views.new(deps, job, call.lang) if fresh else await in_thread(_view, deps, call, job)
+    return SubmitAnswer(job=view, notes=[views.say(note, call.lang) for note in notes])
+
+
+def _view(deps: Deps, call: Call, job: Job) -> JobView:
+    return views.view(deps, job, call.lang)
 
 
 def listed(deps: Deps, call: Call) -> JobsAnswer:

@@ -70,6 +70,7 @@ ROUTES = (
         path="/api/v1/doctor",
         summary="Check every link",
         plain=doctor,
+        long=True,
         answer=DoctorAnswer,
     ),
     Route(
@@ -77,6 +78,8 @@ ROUTES = (
         path="/api/v1/admin/gc",
         summary="Delete what is past its time",
         plain=gc,
+        admin=True,
+        long=True,
         answer=GcAnswer,
     ),
     Route(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from paddlecloud.db import tokens
 from paddlecloud.db.base import Database, Tx
-from paddlecloud.db.tokens import TokenKind, User, UserRole
+from paddlecloud.db.tokens import Token, TokenKind, User, UserRole
 from paddlecloud.server.auth import secret_of
 
 
@@ -29,34 +29,33 @@ def server_key(path: Path) -> bytes:
 
 def embedded_user(db: Database, key: bytes, path: Path, now: datetime) -> str:
     """The id of the person this server belongs to; their token is written to `path`."""
-    if path.exists():
-        kept = json.loads(path.read_text("utf-8"))
-        if db.read(lambda tx: tokens.find_token(tx, kept["ak"])) is not None:
-            return str(kept["user_id"])
-    user_id, ak = _user_name(), secrets.token_hex(16)
-    _create(db, User(id=user_id, role=UserRole.ADMIN), ak, TokenKind.USER, now)
-    sk = secret_of(key, ak)
-    write_private(path, json.dumps({"user_id": user_id, "ak": ak, "sk": sk}))
-    return user_id
+    kept = _kept(path)
+    token = _good_token(db, kept, TokenKind.USER)
+    if token is None:
+        user = User(id=_user_name(), role=UserRole.ADMIN)
+        token = _create(db, user, TokenKind.USER, now)
+    facts = {"user_id": token.user_id, "ak": token.ak, "sk": secret_of(key, token.ak)}
+    if kept != facts:
+        write_private(path, json.dumps(facts))
+    return token.user_id
 
 
 def embedded_agent(
     db: Database, key: bytes, path: Path, node: str, endpoint_file: Path, now: datetime
 ) -> None:
     """The configuration of the local agent, with a token of its own."""
-    if path.exists():
-        kept = json.loads(path.read_text("utf-8"))
-        if db.read(lambda tx: tokens.find_token(tx, kept["ak"])) is not None:
-            return
-    ak = secrets.token_hex(16)
-    _create(db, User(id=node), ak, TokenKind.AGENT, now)
-    config = {
+    kept = _kept(path)
+    token = _good_token(db, kept, TokenKind.AGENT)
+    if token is None or token.user_id != node:
+        token = _create(db, User(id=node), TokenKind.AGENT, now)
+    facts = {
         "agent_id": node,
-        "ak": ak,
-        "sk": secret_of(key, ak),
+        "ak": token.ak,
+        "sk": secret_of(key, token.ak),
         "endpoint_file": str(endpoint_file),
     }
-    write_private(path, json.dumps(config))
+    if kept != facts:
+        write_private(path, json.dumps(facts))
 
 
 def write_private(path: Path, text: str) -> None:
@@ -65,19 +64,38 @@ def write_private(path: Path, text: str) -> None:
     scratch = path.with_name(path.name + ".new")
     file = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        os.write(file, text.encode())
+        rest = text.encode()
+        while rest:  # of a disk that is nearly full only a part may fit, without an error
+            rest = rest[os.write(file, rest) :]
         os.fsync(file)
     finally:
         os.close(file)
     scratch.replace(path)
 
 
-def _create(db: Database, user: User, ak: str, kind: TokenKind, now: datetime) -> None:
+def _kept(path: Path) -> dict[str, object]:
+    """What the file says; nothing when it is missing or damaged: it is then written again."""
+    try:
+        kept = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def _good_token(db: Database, kept: dict[str, object], kind: TokenKind) -> Token | None:
+    found = db.read(lambda tx: tokens.find_token(tx, str(kept.get("ak", ""))))
+    return found if found is not None and found.kind is kind else None
+
+
+def _create(db: Database, user: User, kind: TokenKind, now: datetime) -> Token:
+    ak = secrets.token_hex(16)
+
     def create(tx: Tx) -> None:
         tokens.create_user(tx, user, now)
         tokens.create_token(tx, ak, user.id, kind, now)
 
     db.write(create)
+    return Token(ak=ak, user_id=user.id, kind=kind, role=user.role)
 
 
 def _user_name() -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from paddlecloud import __version__
 from paddlecloud.db import agents, attempts, jobs
@@ -29,8 +30,9 @@ from paddlecloud.model.job import (
 )
 from paddlecloud.model.paths import log_directory, output_directory
 from paddlecloud.model.snapshot import check_path
+from paddlecloud.model.tail import TAIL_BYTES
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services import files, snapshots
+from paddlecloud.server.services import files, placement, snapshots
 from paddlecloud.server.services import jobs as job_service
 from paddlecloud.server.shapes import (
     Ack,
@@ -46,8 +48,6 @@ from paddlecloud.server.shapes import (
 )
 from paddlecloud.stores.base import CanLocalPath, Sink
 
-TAIL_BYTES = 16 * 1024
-"""Enough for the last 20 lines in the words about a failure."""
 MAX_ORDERS = 200
 
 
@@ -111,16 +111,20 @@ def report(deps: Deps, node: str, notes: Report, log_bytes: memoryview) -> Repor
         piece = log_bytes[position : position + length]
         position += length
         assigned = known[item.replica]
-        if assigned is None or not _current(assigned, item.fence, node):
+        ends = item.lost or item.exited is not None
+        if assigned is None or not _current(assigned, item.fence, node, ends=ends):
             stale.append(item.replica)
             continue
         size = _store_log(deps, assigned, item, piece)
-        whole = item.exited is not None and size >= item.exited.log_size
+        given_up = assigned.replica.state is ReplicaState.LOST
+        whole = item.exited is not None and (given_up or size >= item.exited.log_size)
         acks.append(Ack(replica=item.replica, log_size=size, exited=whole))
         if item.started or whole or item.lost:
             news.append((item if whole else _without_exit(item), assigned))
-            if whole or item.lost:
-                tails[assigned.replica.id] = _tail(deps, assigned, size)
+        if whole or item.lost:
+            tails[assigned.replica.id] = _tail(deps, assigned, size)
+        if item.lost:
+            deps.logs.flush([_log(deps, assigned)])
     if news:
         deps.db.write(lambda tx: _take_in(tx, news, tails, deps.clock()))
     return ReportAnswer(acks=acks, stale=stale)
@@ -149,57 +153,68 @@ def open_output(
     return deps.store.open_write(full, modified=modified)
 
 
-def replica_owner(deps: Deps, node: str, replica_id: str) -> Job:
-    """The job of a replica that this agent holds: it may read that job's files and no others."""
+def replica_files(deps: Deps, node: str, replica_id: str) -> tuple[str, str]:
+    """Owner and id of the snapshot that this agent may read for a live replica of its own."""
     assigned = deps.db.read(lambda tx: _assigned(tx, replica_id))
-    if assigned is None or assigned.replica.node != node:
+    if assigned is None or assigned.replica.node != node or assigned.replica.over:
         raise NotFound("replica_unknown", replica=replica_id[:200])
-    return assigned.job
+    return assigned.job.owner, assigned.job.spec.snapshot or ""
 
 
 def mark_lost(deps: Deps, node: str) -> None:
     """An agent is gone for good: everything that ran there is lost with it."""
     now = deps.clock()
+    live = [a for a in deps.db.read(attempts.live_attempts) if _running_on(a, node)]
+    tails = {attempt.job_id: last_bytes(deps, attempt) for attempt in live}
 
-    def lose(tx: Tx) -> None:
-        for attempt in attempts.live_attempts(tx):
-            mine = [r for r in attempt.replicas if r.node == node and not r.over]
-            for replica in mine:
-                attempts.update_replica(tx, replace(replica, state=ReplicaState.LOST))
-            job = jobs.get_job(tx, attempt.job_id) if mine else None
-            if job is not None:
-                job_service.settle(tx, job, now=now)
+    def lose(tx: Tx, job_id: str) -> None:
+        job = jobs.get_job(tx, job_id)
+        attempt = job_service.current_attempt(tx, job) if job is not None else None
+        if job is not None and attempt is not None:
+            placement.lose(tx, attempt, _running_on(attempt, node))
+            job_service.settle(tx, job, now=now, tails=tails[job_id])
 
-    deps.db.write(lose)
+    for attempt in live:
+        deps.db.write(partial(lose, job_id=attempt.job_id))
+
+
+def last_bytes(deps: Deps, attempt: Attempt) -> dict[str, bytes]:
+    """The end of each worker's log, for the words about a failure."""
+    job = deps.db.read(lambda tx: jobs.get_job(tx, attempt.job_id))
+    tails: dict[str, bytes] = {}
+    for replica in attempt.replicas if job is not None else ():
+        assert job is not None
+        assigned = Assigned(replica=replica, attempt=attempt, job=job)
+        size = deps.logs.size(_log(deps, assigned))
+        tails[replica.worker] = _tail(deps, assigned, size)
+    return tails
+
+
+def _running_on(attempt: Attempt, node: str) -> list[Replica]:
+    return [replica for replica in attempt.replicas if replica.node == node and not replica.over]
 
 
 def _assigned(tx: Tx, replica_id: str) -> Assigned | None:
-    job_id, _, rest = replica_id.partition(".")
-    number = rest.partition(".")[0]
-    job = jobs.get_job(tx, job_id)
-    if job is None or not number.isdigit():
+    attempt = attempts.attempt_of(tx, replica_id)
+    job = jobs.get_job(tx, attempt.job_id) if attempt is not None else None
+    if attempt is None or job is None:
         return None
-    attempt = attempts.get_attempt(tx, job_id, int(number))
-    for replica in attempt.replicas if attempt else ():
-        if replica.id == replica_id:
-            assert attempt is not None
-            return Assigned(replica=replica, attempt=attempt, job=job)
-    return None
+    replica = next(one for one in attempt.replicas if one.id == replica_id)
+    return Assigned(replica=replica, attempt=attempt, job=job)
 
 
-def _current(assigned: Assigned, fence: int, node: str) -> bool:
-    return (
-        assigned.attempt.fence == fence
-        and assigned.replica.node == node
-        and assigned.job.attempt == assigned.attempt.number
-        and assigned.attempt.ended_at is None
-    ) or (
-        # The end was already taken in and its answer lost: say yes again.
-        assigned.attempt.fence == fence
-        and assigned.replica.node == node
-        and assigned.replica.over
-        and assigned.job.attempt == assigned.attempt.number
-    )
+def _current(assigned: Assigned, fence: int, node: str, *, ends: bool = False) -> bool:
+    """Whether a message of this agent with this fence counts; one that `ends` a replica may repeat.
+
+    The end was taken in and its answer lost: say yes again. A replica that was given up counts for
+    nothing but its end, so an agent that comes back with one alive hears that it is stale.
+    """
+    replica, attempt = assigned.replica, assigned.attempt
+    if attempt.fence != fence or replica.node != node:
+        return False
+    if replica.over and ends:
+        return True
+    return replica.state is not ReplicaState.LOST and assigned.job.attempt == attempt.number
 
 
 def _store_log(deps: Deps, assigned: Assigned, item: ReportItem, piece: memoryview) -> int:
@@ -239,10 +254,16 @@ def _take_in(
     touched: dict[str, dict[str, bytes]] = {}
     for item, stale_view in news:
         assigned = _assigned(tx, stale_view.replica.id)
-        if assigned is None or assigned.replica.over:
+        if assigned is None:
             continue
-        changed = _observed(assigned.replica, item)
-        attempts.update_replica(tx, changed)
+        changed = assigned.replica
+        if not changed.over:
+            changed = _observed(changed, item)
+            attempts.update_replica(tx, changed)
+        if changed.state is ReplicaState.LOST and (item.lost or item.exited):
+            _forget(tx, assigned)
+        if assigned.replica.over:
+            continue
         job_tails = touched.setdefault(assigned.job.id, {})
         if changed.id in tails:
             job_tails[changed.worker] = tails[changed.id]
@@ -252,9 +273,17 @@ def _take_in(
             job_service.settle(tx, job, now=now, tails=job_tails)
 
 
+def _forget(tx: Tx, assigned: Assigned) -> None:
+    """Its own agent says that nothing is left of a lost replica."""
+    job_id, number = assigned.job.id, assigned.attempt.number
+    attempts.set_wanted(tx, job_id, number, Want.FORGET, only=(assigned.replica.id,))
+
+
 def _observed(replica: Replica, item: ReportItem) -> Replica:
     if item.started is not None:
-        replica = replace(replica, state=ReplicaState.RUNNING, pid=item.started.pid)
+        began = replica.started_at or _when(item.started.at)
+        pid = item.started.pid
+        replica = replace(replica, state=ReplicaState.RUNNING, pid=pid, started_at=began)
     if item.lost:
         replica = replace(replica, state=ReplicaState.LOST)
     if item.exited is not None:
@@ -304,21 +333,25 @@ def _order(deps: Deps, row: attempts.Order, assigned: Assigned | None) -> Order:
 
 def _run_order(deps: Deps, assigned: Assigned) -> RunOrder:
     job, replica = assigned.job, assigned.replica
-    spec = job.spec
-    inherit = deps.pools[assigned.attempt.pool].private
+    spec, left = job.spec, job.time_left
+    pool = deps.pools.get(assigned.attempt.pool)
+    inherit = pool is not None and pool.private
     return RunOrder(
         command=spec.start_cmd,
+        began=replica.state is not ReplicaState.ORDERED,
         env=environment(job, assigned.attempt, replica, inherit=inherit),
         snapshot=spec.snapshot,
         blobs_dir=_blobs_dir(deps, job.owner),
         role=replica.role.value,
         rank=replica.rank,
         worker=replica.worker,
-        max_seconds=spec.wall_time.total_seconds() if spec.wall_time else None,
+        # An attempt whose job has no time left still tells so by itself, in the usual way.
+        max_seconds=None if left is None else max(1.0, left.total_seconds()),
         cpu_request=replica.resources.cpu,
         cpu_limit=replica.resources.cpu if spec.cpu_limited else None,
         memory_limit=replica.resources.memory or None,
         pids_limit=deps.settings.running.pids_limit or None,
+        log_limit=deps.settings.running.log_limit or None,
     )
 
 

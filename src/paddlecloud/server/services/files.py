@@ -29,27 +29,31 @@ def user_root(owner: str) -> str:
 
 
 def listed(deps: Deps, job: Job, prefix: str | None) -> list[FileRow]:
-    """Rows sorted by path, the job's own directory first. No prefix: the outputs; "/": all."""
+    """Rows sorted by path, the job's own directory first. No prefix: the outputs; "/": all.
+
+    Files that were submitted in a directory `output` of the user's own are found there too.
+    """
     root = output_root(job.id) + "/"
     wanted = root if prefix is None else prefix.lstrip("/")
     rows = [row for row in _outputs(deps, job) if _matches(row.path, wanted)]
     if _matches(root, wanted) or wanted.rstrip("/") == root.rstrip("/"):
         rows.insert(0, FileRow(path=root, size=0, time=iso(job.created_at)))
-    if not wanted.startswith("output/") and job.spec.snapshot is not None:
+    if not f"{wanted}/".startswith(root) and job.spec.snapshot is not None:
         rows += [row for row in _submitted(deps, job) if _matches(row.path, wanted)]
     return rows
 
 
-def opened(deps: Deps, job: Job, path: str, offset: int) -> Reader:
-    """The bytes of one listed file."""
+def opened(deps: Deps, job: Job, path: str, offset: int) -> tuple[Reader, str | None]:
+    """The bytes of one listed file from `offset` on, and the sha256 of all of it where known."""
     check_path(path)
     if path.startswith(output_root(job.id) + "/"):
-        return deps.store.read(f"{user_root(job.owner)}/{path}", offset)
+        return deps.store.read(f"{user_root(job.owner)}/{path}", offset), None
     if job.spec.snapshot is not None:
         snapshot = snapshots.manifest(deps, job.owner, job.spec.snapshot)
         for entry in snapshot.entries:
             if entry.path == path and entry.kind is EntryKind.FILE:
-                return deps.store.read(snapshots.blob_path(job.owner, entry.sha256), offset)
+                blob = snapshots.blob_path(job.owner, entry.sha256)
+                return deps.store.read(blob, offset), entry.sha256
     raise NotFound("file_unknown", path=path[:200], job_id=job.id)
 
 
@@ -63,11 +67,14 @@ class LogPlace:
 
 
 def log_place(deps: Deps, job: Job, worker: str | None, attempt: int | None) -> LogPlace:
-    """The log asked for: by default the first worker of the newest attempt."""
-    number = attempt or job.attempt
-    if number > job.attempt or (attempt is not None and attempt < 1):
-        raise NotFound("attempt_unknown", attempt=number, job_id=job.id, attempts=job.attempt)
-    found = deps.db.read(lambda tx: attempts.get_attempt(tx, job.id, number)) if number else None
+    """The log asked for: by default the first worker of the newest attempt.
+
+    Before there is any attempt that is taken to be trainer-0 of the first: every job has one.
+    """
+    number = max(1, job.attempt) if attempt is None else attempt
+    if attempt is not None and not 1 <= attempt <= job.attempt:
+        raise NotFound("attempt_unknown", attempt=attempt, job_id=job.id, attempts=job.attempt)
+    found = deps.db.read(lambda tx: attempts.get_attempt(tx, job.id, number))
     names = [replica.worker for replica in found.replicas] if found else ["trainer-0"]
     chosen = worker or names[0]
     if chosen not in names:
@@ -86,7 +93,7 @@ def log_path(deps: Deps, job: Job, worker: str, number: int) -> str:
     aside = f"{root}/{log_file(job.id, worker, number)}"
     if number < job.attempt:
         return aside
-    between = number > 0 and job.pool is None
+    between = number == job.attempt and job.pool is None
     return aside if between and deps.store.stat(current) is None else current
 
 

@@ -19,6 +19,7 @@ from paddlecloud.db.attempts import Want
 from paddlecloud.db.base import Tx
 from paddlecloud.model.admission import refusal, settled
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, SnapshotMissing
+from paddlecloud.model.failure import moment
 from paddlecloud.model.failure import settle as implied
 from paddlecloud.model.job import Attempt, ExitCause, HistoryRow, Job, JobSpec, Reason
 from paddlecloud.model.states import Event, JobState
@@ -37,24 +38,33 @@ def submission(
 ) -> tuple[Callable[[Tx], Job], list[Reason]]:
     """The transaction that accepts a job, once per idempotency key, and notes for its owner.
 
-    Every rule is checked here, before anything is stored.
+    Every rule is checked here, before anything is stored. A request that comes again gets the job
+    that it made, whatever became of that.
     """
     now = deps.clock()
     spec, notes = admit(deps, request)
-    digest = hashlib.sha256(msgspec.json.encode(request.spec)).hexdigest()
 
     def store(tx: Tx) -> Job:
-        earlier = coordination.find_key(tx, owner, request.idempotency_key)
-        if earlier is not None:
-            return _same_request(tx, earlier, digest, request.idempotency_key)
-        if spec.snapshot is not None and not snapshots.has_snapshot(tx, owner, spec.snapshot):
+        known = _made_before(tx, owner, request)
+        if known is not None:
+            return known
+        if spec.snapshot is not None and not snapshots.touch(tx, owner, spec.snapshot, now):
             raise SnapshotMissing("snapshot_missing", snapshot=spec.snapshot)
         job = jobs.insert_accepted(tx, _new_job(owner, spec, now), now, _NOT_PLANNED)
-        coordination.remember_key(tx, owner, request.idempotency_key, job.id, digest, now)
+        key, digest = request.idempotency_key, _digest(request)
+        coordination.remember_key(tx, owner, key, job.id, digest, now)
         tx.notify(SCHEDULE_BELL, "")
         return job
 
     return store, notes
+
+
+def repeated(deps: Deps, owner: str, request: SubmitRequest) -> Job | None:
+    """The job that this very request made before, if it did.
+
+    For a request that would be refused today: what was acknowledged stays so.
+    """
+    return deps.db.read(lambda tx: _made_before(tx, owner, request))
 
 
 def admit(deps: Deps, request: SubmitRequest) -> tuple[JobSpec, list[Reason]]:
@@ -117,7 +127,10 @@ def stop_replicas(tx: Tx, deps: Deps, job: Job, cause: ExitCause) -> None:
 
 
 def settle(tx: Tx, job: Job, *, now: datetime, tails: Tails | None = None) -> Job:
-    """Move `job` as far as the facts in the database say, and let go of what is over."""
+    """Move `job` as far as the facts in the database say, and end an attempt that is over.
+
+    Its agents are told to forget it later, when its log is safe (`placement.release_ended`).
+    """
     while not job.final:
         attempt = current_attempt(tx, job)
         step = implied(job, attempt, tails or {})
@@ -126,9 +139,11 @@ def settle(tx: Tx, job: Job, *, now: datetime, tails: Tails | None = None) -> Jo
         event, failure = step
         # Between two attempts the job waits, and the end of the last one is why.
         reason = failure.reason if failure and event is Event.ATTEMPT_LOST else None
-        job = jobs.advance(tx, job, event, now=now, reason=reason, failure=failure)
+        at = moment(event, job, attempt, now)
+        job = jobs.advance(tx, job, event, now=now, at=at, reason=reason, failure=failure)
         if attempt is not None and attempt.over and (job.final or job.pool is None):
-            _let_go(tx, attempt, now=now, outcome=event)
+            attempts.end_attempt(tx, attempt.job_id, attempt.number, now, event)
+            tx.notify(SCHEDULE_BELL, "")
     return job
 
 
@@ -137,12 +152,6 @@ def current_attempt(tx: Tx, job: Job) -> Attempt | None:
     if job.pool is None or job.attempt == 0:
         return None
     return attempts.get_attempt(tx, job.id, job.attempt)
-
-
-def _let_go(tx: Tx, attempt: Attempt, *, now: datetime, outcome: str) -> None:
-    attempts.end_attempt(tx, attempt.job_id, attempt.number, now, outcome)
-    attempts.set_wanted(tx, attempt.job_id, attempt.number, Want.FORGET)
-    tx.notify(SCHEDULE_BELL, "")
 
 
 def _new_job(owner: str, spec: JobSpec, now: datetime) -> Job:
@@ -158,11 +167,18 @@ def _new_job(owner: str, spec: JobSpec, now: datetime) -> Job:
     )
 
 
-def _same_request(tx: Tx, earlier: coordination.KnownKey, digest: str, key: str) -> Job:
-    job = jobs.get_job(tx, earlier.job_id)
-    if job is None or earlier.request_hash != digest:
+def _made_before(tx: Tx, owner: str, request: SubmitRequest) -> Job | None:
+    key = request.idempotency_key
+    earlier = coordination.find_key(tx, owner, key)
+    if earlier is None:
+        return None
+    if earlier.request_hash != _digest(request):
         raise Conflict("idempotency_key_reused", key=key, job_id=earlier.job_id)
-    return job
+    return jobs.get_job(tx, earlier.job_id)
+
+
+def _digest(request: SubmitRequest) -> str:
+    return hashlib.sha256(msgspec.json.encode(request.spec)).hexdigest()
 
 
 def _state(word: str) -> JobState:

@@ -11,14 +11,16 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from paddlecloud.db import attempts, coordination, jobs
 from paddlecloud.db.attempts import Want
 from paddlecloud.db.base import Tx
-from paddlecloud.model.errors import PaddleCloudError, Retry, StaleVersion
+from paddlecloud.model.admission import Nodes, pools_for
+from paddlecloud.model.errors import PaddleCloudError, Refused, Retry, StaleVersion
 from paddlecloud.model.job import (
     Attempt,
+    ExitCause,
     Failure,
     Job,
     Reason,
@@ -45,6 +47,8 @@ from paddlecloud.server.services import files
 
 log = logging.getLogger(__name__)
 MAX_NEWCOMERS = 1000
+MAX_RELEASED = 256
+"""Ended attempts that are let go at once: each batch costs one wait for the disk."""
 BASE_PORT = 62000
 """Ports of replicas count up from here, as in the original documents."""
 
@@ -56,8 +60,10 @@ def read_view(deps: Deps, now: datetime, window: int) -> tuple[View, dict[str, J
     CPU is free it sees only those and the ones that waited too long: nothing else could change.
     """
 
+    nodes = deps.nodes()
+
     def read(tx: Tx) -> tuple[tuple[PoolView, ...], list[Job], dict[str, Resources]]:
-        pools = _pool_views(deps, attempts.used_on_nodes(tx))
+        pools = _pool_views(deps.pools, nodes, attempts.used_on_nodes(tx))
         latest = now - deps.settings.scheduling.schedule_timeout
         waiting = (
             jobs.waiting_jobs(tx, per_owner=window)
@@ -72,7 +78,7 @@ def read_view(deps: Deps, now: datetime, window: int) -> tuple[View, dict[str, J
     view = View(
         now=now,
         pools=pools,
-        waiting=tuple(_waiting(job, deps.pools) for job in waiting),
+        waiting=tuple(_waiting(job, tuple(deps.pools.values()), nodes) for job in waiting),
         usage={owner: weight(taken) for owner, taken in usage.items()},
         schedule_timeout=deps.settings.scheduling.schedule_timeout,
         reserve_after=deps.settings.scheduling.reserve_after,
@@ -128,10 +134,54 @@ def start(deps: Deps, attempt: Attempt) -> bool:
     return True
 
 
-def _pool_views(deps: Deps, used: Mapping[str, Resources]) -> tuple[PoolView, ...]:
+def release_ended(deps: Deps) -> int:
+    """Let go of attempts that are over, and say how many: until then their agents keep every byte.
+
+    An agent may forget a replica only when its log and its outputs would survive a loss of power
+    here. That costs a wait for the disk, so it is done for many at a time, behind the answers; a
+    job is over before it.
+    """
+    ended = deps.db.read(lambda tx: attempts.ended_attempts(tx, MAX_RELEASED))
+    stopped = [attempt for attempt in ended if _stopped(deps, attempt)]
+    if stopped:
+        _flush(deps, stopped)
+        deps.db.write(lambda tx: attempts.release(tx, stopped))
+    return len(stopped)
+
+
+def _stopped(deps: Deps, attempt: Attempt) -> bool:
+    """What the backend made for this attempt alone ceases; False if it has to be asked again."""
+    backend = deps.backends.get(attempt.pool)
+    if backend is None or attempt.handle is None:
+        return True
+    try:
+        backend.stop(attempt.handle, timedelta(0))
+    except (PaddleCloudError, OSError) as error:
+        log.warning("pool %s cannot let go of %s yet: %s", attempt.pool, attempt.job_id, error)
+        return False
+    return True
+
+
+def _flush(deps: Deps, ended: Sequence[Attempt]) -> None:
+    logged = [a for a in ended if any(replica.log_bytes for replica in a.replicas)]
+    known = deps.db.read(lambda tx: {a.job_id: jobs.get_job(tx, a.job_id) for a in logged})
+    paths = [
+        files.log_path(deps, job, replica.worker, attempt.number)
+        for attempt in logged
+        if (job := known[attempt.job_id]) is not None
+        for replica in attempt.replicas
+    ]
+    if paths:
+        deps.logs.flush(paths)
+    deps.store.flush()
+
+
+def _pool_views(
+    pools: Mapping[str, Pool], nodes: Nodes, used: Mapping[str, Resources]
+) -> tuple[PoolView, ...]:
     return tuple(
         PoolView(
-            pool=deps.pools[name],
+            pool=pools[name],
             nodes=tuple(
                 NodeView(
                     id=node.id,
@@ -139,10 +189,10 @@ def _pool_views(deps: Deps, used: Mapping[str, Resources]) -> tuple[PoolView, ..
                     total=node.total,
                     free=node.total - used.get(node.id, _NOTHING),
                 )
-                for node in nodes
+                for node in machines
             ),
         )
-        for name, nodes in deps.nodes().items()
+        for name, machines in nodes.items()
     )
 
 
@@ -226,16 +276,35 @@ def _refused(tx: Tx, attempt: Attempt, now: datetime) -> None:
     job = jobs.get_job(tx, attempt.job_id)
     if job is None or job.attempt != attempt.number or job.state not in WAITING:
         return
-    for replica in attempt.replicas:
-        attempts.update_replica(tx, replace(replica, state=ReplicaState.LOST))
+    lose(tx, attempt, attempt.replicas)
     attempts.end_attempt(tx, job.id, attempt.number, now, Event.POOL_REFUSED)
-    attempts.set_wanted(tx, job.id, attempt.number, Want.FORGET)
     reason = Reason(code="queue_pool_refused", params={"pool": attempt.pool})
     jobs.advance(tx, job, Event.POOL_REFUSED, now=now, reason=reason, pool=None)
 
 
-def _waiting(job: Job, pools: Mapping[str, Pool]) -> WaitingJob:
-    asked = list(pools) if job.spec.cluster == "default" else [job.spec.cluster]
+def lose(tx: Tx, attempt: Attempt, replicas: Sequence[Replica]) -> None:
+    """Count these replicas as lost, and order their end in case they are not.
+
+    Their agent may have seen the order to run and be out of reach; when it comes back it ends them
+    and says so, and only then is it told to forget them.
+    """
+    for replica in replicas:
+        attempts.update_replica(tx, replace(replica, state=ReplicaState.LOST))
+    attempts.set_wanted(
+        tx,
+        attempt.job_id,
+        attempt.number,
+        Want.STOP,
+        cause=ExitCause.STOPPED,
+        only={replica.id for replica in replicas},
+    )
+
+
+def _waiting(job: Job, pools: Sequence[Pool], nodes: Nodes) -> WaitingJob:
+    try:
+        asked = [pool.name for pool in pools_for(job.spec, pools, nodes)]
+    except Refused:  # what it was admitted for is gone: it waits for that to come back
+        asked = []
     reason = job.reason
     if reason is not None and reason.code == "queue_pool_refused":
         asked.sort(key=lambda name: name == reason.params["pool"])
@@ -248,7 +317,7 @@ def _waiting(job: Job, pools: Mapping[str, Pool]) -> WaitingJob:
         state=job.state,
         groups=job.spec.groups,
         job_type=job.spec.job_type,
-        pools=tuple(n for n in asked if n in pools and job.spec.job_type in pools[n].job_types),
+        pools=tuple(asked),
         held_reason=job.reason,
     )
 

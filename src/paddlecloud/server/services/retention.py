@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from paddlecloud.db import coordination, jobs, snapshots
+from paddlecloud.db import coordination, jobs, snapshots, tokens
 from paddlecloud.db.base import Tx
+from paddlecloud.model.errors import PaddleCloudError
+from paddlecloud.model.job import Job
 from paddlecloud.model.paths import output_root
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services.files import user_root
 from paddlecloud.server.services.snapshots import blobs_root
 from paddlecloud.stores.base import CanSweep
 
+log = logging.getLogger(__name__)
 BATCH = 100
 ABANDONED = timedelta(days=1)
 """No upload lasts this long: what it left behind is nobody's."""
@@ -37,35 +41,43 @@ def collect(deps: Deps) -> Collected:
 
 
 def _finished_jobs(deps: Deps) -> Collected:
+    """A job that cannot be deleted is left for the next time; the others go."""
     before = deps.clock() - deps.settings.retention.finished_jobs
+    failed: set[str] = set()
     count = freed = 0
     while True:
-        old = deps.db.read(lambda tx: jobs.finished_before(tx, before, BATCH))
+        most = BATCH + len(failed)
+        found = deps.db.read(partial(jobs.finished_before, when=before, limit=most))
+        old = [job for job in found if job.id not in failed]
         for job in old:
-            freed += _delete_outputs(deps, f"{user_root(job.owner)}/{output_root(job.id)}")
-            deps.db.write(partial(_delete_job, job.id))
-            count += 1
-        if len(old) < BATCH:
+            try:
+                freed += _delete_job(deps, job)
+                count += 1
+            except (PaddleCloudError, OSError) as error:
+                log.warning("job %s could not be deleted: %s", job.id, error)
+                failed.add(job.id)
+        if not old:
             return Collected(jobs=count, bytes=freed)
 
 
-def _delete_outputs(deps: Deps, root: str) -> int:
+def _delete_job(deps: Deps, job: Job) -> int:
+    root = f"{user_root(job.owner)}/{output_root(job.id)}"
     freed = deps.store.delete_tree(root)
     deps.logs.forget(root)
+    deps.db.write(partial(jobs.delete_job, job_id=job.id))
     return freed
 
 
-def _delete_job(job_id: str, tx: Tx) -> None:
-    jobs.delete_job(tx, job_id)
-
-
 def _unused_files(deps: Deps) -> int:
-    """Snapshots that no job names any more, then the contents that no snapshot names."""
+    """Snapshots that no job names any more, then the contents that no snapshot names.
+
+    Those are looked for with every owner: an upload that never came to its snapshot leaves some.
+    """
     before = deps.clock() - deps.settings.retention.unused_files
     unused = deps.db.read(lambda tx: snapshots.unused_snapshots(tx, before))
     for owner, snapshot_id in unused:
         deps.db.write(partial(_delete_snapshot, owner, snapshot_id, before))
-    return sum(_unnamed_contents(deps, owner, before) for owner in {owner for owner, _ in unused})
+    return sum(_unnamed_contents(deps, owner, before) for owner in deps.db.read(tokens.user_ids))
 
 
 def _delete_snapshot(owner: str, snapshot_id: str, before: datetime, tx: Tx) -> None:
@@ -73,11 +85,12 @@ def _delete_snapshot(owner: str, snapshot_id: str, before: datetime, tx: Tx) -> 
 
 
 def _unnamed_contents(deps: Deps, owner: str, before: datetime) -> int:
+    old = [s for s in deps.store.list(blobs_root(owner) + "/") if s.modified < before]
     freed = 0
-    with deps.uploads:
-        kept = deps.db.read(lambda tx: snapshots.kept_digests(tx, owner))
-        for stat in list(deps.store.list(blobs_root(owner) + "/")):
-            if stat.modified < before and stat.path.rpartition("/")[2] not in kept:
+    with deps.uploads.of(owner):
+        kept = deps.db.read(lambda tx: snapshots.kept_digests(tx, owner)) if old else set()
+        for stat in old:
+            if stat.path.rpartition("/")[2] not in kept:
                 deps.store.delete(stat.path)
                 freed += stat.size
     return freed

@@ -11,7 +11,7 @@ from paddlecloud.model.errors import Invalid, NotFound
 from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, snapshot_of
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.shapes import EntryRow
-from paddlecloud.stores.base import Sink
+from paddlecloud.stores.base import Reader, Sink
 from paddlecloud.stores.pack import PackReceiver
 
 
@@ -26,15 +26,20 @@ def blobs_root(owner: str) -> str:
 def offer(deps: Deps, owner: str, rows: list[EntryRow]) -> tuple[Snapshot, list[str]]:
     """The snapshot of these rows and the contents still missing; none missing: it is stored."""
     snapshot = snapshot_of(_entry(row) for row in rows)
-    if deps.db.read(lambda tx: snapshots.has_snapshot(tx, owner, snapshot.id)):
+    now = deps.clock()
+    used_at = deps.db.read(lambda tx: snapshots.last_use(tx, owner, snapshot.id))
+    if used_at is not None and now - used_at < snapshots.USE_STEP:
         return snapshot, []
-    with deps.uploads:
+    if used_at is not None and deps.db.write(
+        lambda tx: snapshots.touch(tx, owner, snapshot.id, now)
+    ):
+        return snapshot, []
+    with deps.uploads.of(owner):
         paths = {blob_path(owner, sha): sha for sha in snapshot.digests}
         stored = {paths[path]: size for path, size in deps.store.sizes(paths).items()}
         missing = [sha for sha, size in snapshot.digests.items() if stored.get(sha) != size]
         if not missing:
             deps.store.flush()
-            now = deps.clock()
             deps.db.write(lambda tx: snapshots.put_snapshot(tx, owner, snapshot, now))
     return snapshot, missing
 
@@ -57,6 +62,17 @@ def manifest(deps: Deps, owner: str, snapshot_id: str) -> Snapshot:
     return found
 
 
+def content(deps: Deps, owner: str, snapshot_id: str, sha256: str) -> Reader:
+    """One content that this snapshot names; any other is as unknown as none."""
+
+    def find() -> frozenset[str]:
+        return frozenset(manifest(deps, owner, snapshot_id).digests)
+
+    if sha256 not in deps.digests.get((owner, snapshot_id), find):
+        raise NotFound("file_missing", path=sha256[:100])
+    return deps.store.read(blob_path(owner, sha256))
+
+
 def rows_of(snapshot: Snapshot) -> list[EntryRow]:
     return [
         (e.path, e.kind.value, e.size, e.sha256, int(e.executable), e.target)
@@ -75,8 +91,6 @@ def _entry(row: EntryRow) -> Entry:
         known = EntryKind(kind)
     except ValueError:
         raise Invalid("snapshot_kind", path=path[:200], kind=kind[:50]) from None
-    if size < 0:
-        raise Invalid("snapshot_digest", path=path[:200])
     return Entry(
         path=path,
         kind=known,

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from paddlecloud import __version__
-from paddlecloud.runtime import control, linux
+from paddlecloud.runtime import control, processes
 from paddlecloud.runtime.control import Phase
 from paddlecloud.runtime.pack import main, pack
 from tests.integration.runtime.agent.world import World
@@ -55,6 +55,6 @@ def test_it_runs_a_job_also_when_its_zygote_was_killed(idle_world: World, tmp_pa
 
 def _zygote(root: Path) -> int:
     """The parent of the replica's monitor."""
-    fields = linux.stat_fields(control.inspect(root).monitor_pid or 0)
+    fields = processes.stat_fields(control.inspect(root).monitor_pid or 0)
     assert fields is not None
     return int(fields[1])

@@ -12,7 +12,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from paddlecloud.runtime import control, lifelock, proctree, record
+from paddlecloud.runtime import control, processes, record
 from tests.integration.runtime.agent.fake_server import AK, SK, FakeServer, Stored
 from tests.integration.runtime.replicas import eventually
 
@@ -87,19 +87,19 @@ class World:
         for root in sorted((self.directory / "replicas").glob("*")):
             _end(root)
         for replica in self.server.replicas:
-            assert proctree.marked(f"{record.MARKER}={replica}") == []
+            assert processes.marked(f"{record.MARKER}={replica}") == []
 
 
 def _end(root: Path) -> None:
     control.request_stop(root, grace=0.0, now=time.time())
-    eventually(lambda: lifelock.holder(root / record.LOCK) is None)
+    eventually(lambda: record.lock_holder(root / record.LOCK) is None)
     control.reap_leftovers(root)
 
 
 def alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists() and proctree.alive(pid)
+    return Path(f"/proc/{pid}").exists() and processes.alive(pid)
 
 
 def pids_of(replica: str) -> list[int]:
-    found = proctree.marked(f"{record.MARKER}={replica}")
-    return [pid for pid in found if proctree.alive(pid) and pid != os.getpid()]
+    found = processes.marked(f"{record.MARKER}={replica}")
+    return [pid for pid in found if processes.alive(pid) and pid != os.getpid()]

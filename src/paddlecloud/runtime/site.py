@@ -1,9 +1,12 @@
-"""What the threads of the agent share, and nothing that they do."""
+"""What the threads of the agent share, and nothing that they do: its parts, wake-ups, queues."""
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import os
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -50,9 +53,9 @@ class Site:
 
     def watch(self, tracked: Tracked) -> None:
         """Hear of new log bytes of this replica from now on; its log is made if it is not there."""
-        log = tracked.root / STDOUT
-        os.close(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644))
-        if self.watcher is not None:
+        log = tracked.place(STDOUT)
+        os.close(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if self.watcher is not None and tracked.watch is None:
             tracked.watch = self.watcher.add(log, MODIFY)
         if tracked.watch is not None:
             self.book.watched[tracked.watch] = tracked
@@ -72,7 +75,6 @@ class Site:
         """Ask every thread to end after what it is doing."""
         self.stopping.set()
         self.wake_reporter()
-        self.link.wake()
 
     def guarded(self, name: str, turn: Callable[[], object]) -> None:
         """Repeat `turn` until the agent stops, whatever goes wrong in it."""
@@ -82,3 +84,44 @@ class Site:
             except Exception:  # noqa: BLE001 - one mistake must not end the agent; it is logged
                 self.journal.failure(f"{name} stumbled and goes on")
                 self.stopping.wait(1.0)
+
+
+class Turns:
+    """Replicas that wait for a thread, each until its moment. Safe for several threads."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: list[tuple[float, int, Tracked]] = []
+        self._order = itertools.count()
+        self._closed = False
+
+    def put(self, tracked: Tracked, due: float = 0.0) -> None:
+        """It is its turn at `due` (monotonic seconds), behind those whose turn came before."""
+        with self._changed:
+            heapq.heappush(self._waiting, (due, next(self._order), tracked))
+            self._changed.notify()
+
+    def take(self) -> Tracked | None:
+        """Wait for the next one; None when there will be none any more."""
+        with self._changed:
+            while not self._closed:
+                pause = self._waiting[0][0] - time.monotonic() if self._waiting else None
+                if pause is not None and pause <= 0:
+                    return heapq.heappop(self._waiting)[2]
+                self._changed.wait(pause)
+        return None
+
+    def hurry(self, tracked: Tracked | None = None) -> None:
+        """It is its turn now, or everybody's: what they waited for may have come."""
+        with self._changed:
+            for index, (due, number, waiting) in enumerate(self._waiting):
+                hurried = tracked is None or waiting is tracked
+                self._waiting[index] = (0.0 if hurried else due, number, waiting)
+            heapq.heapify(self._waiting)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let every `take` end."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()

@@ -1,0 +1,167 @@
+"""Follows a job: its changes of state, and its log from one attempt to the next.
+
+Both go on across a restart of the server, a broken connection and a long silence, without a byte
+lost or doubled. Patience begins with the first answer: a server that never answered is most likely
+not there. A follower never starts a private server that somebody stopped, or stopping one would be
+impossible while anybody watches; it waits for the next start.
+"""
+
+from __future__ import annotations
+
+from time import monotonic, sleep
+
+from paddlecloud.client.http import TIMEOUT
+from paddlecloud.client.sdk import Client, Job
+from paddlecloud.model.errors import Unreachable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+#: How long one long poll asks the server to hold its answer, in seconds.
+POLL_SECONDS = 30
+#: How long a follower waits for a server that went away, in seconds.
+PATIENCE = 600.0
+#: A restart is over before this many seconds; a longer absence is worth a word.
+TELL_AFTER = 1.0
+#: Longest silence of a log that is followed; the connection is then made anew, and nothing is lost.
+LOG_SILENCE = 120.0
+BLOCK = 256 * 1024
+
+
+class Patience:
+    """How long to go on asking a server that does not answer: ever slower, up to ten minutes."""
+
+    def __init__(self, client: Client, *, follow: bool = True) -> None:
+        self._client = client
+        self._may_wait = follow and client.transport.answered
+        self._since: float | None = None
+        self._next = 0.05
+        #: Whether the server has answered this follower.
+        self.begun = False
+
+    def renew(self) -> None:
+        """The server answered."""
+        self.begun = self._may_wait = True
+        self._since, self._next = None, 0.05
+        self._client.waiting_told = False
+
+    def pause(self, error: Unreachable, deadline: float | None = None) -> None:
+        """Wait a little, or raise the error if there is nothing to wait for."""
+        now = monotonic()
+        if self._since is None:
+            self._since = now
+        limit = self._since + PATIENCE
+        if deadline is not None:
+            limit = min(limit, deadline)
+        if not self._may_wait or now >= limit:
+            raise error
+        if now - self._since >= TELL_AFTER:
+            self._tell(error)
+        sleep(min(self._next, limit - now))
+        self._next = min(self._next * 2, 5.0)
+
+    def _tell(self, error: Unreachable) -> None:
+        """Once for every absence, however many follow through this client."""
+        client = self._client
+        if not client.waiting_told and client.note is not None:
+            client.waiting_told = True
+            client.note("server_awaited", reason=error.text(client.config.lang))
+
+
+def changes(
+    client: Client, job_id: str, timeout: float | None = None, patience: Patience | None = None
+) -> Iterator[Job]:
+    """The job now and after every change, until it has ended or the time is over."""
+    deadline = None if timeout is None else monotonic() + timeout
+    version = -1
+    patience = patience or Patience(client)
+    while True:
+        seconds = _left(deadline)
+        query = {"wait": seconds, "version": version} if version >= 0 else None
+        how = {"timeout": seconds + TIMEOUT, "wake": not patience.begun}
+        try:
+            job = Job(client.transport.get(f"/jobs/{job_id}", query, **how))
+        except Unreachable as error:
+            patience.pause(error, deadline)
+            continue
+        patience.renew()
+        if job.version > version:
+            version = job.version
+            yield job
+        if job.final or (deadline is not None and monotonic() >= deadline):
+            return
+
+
+def logs(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[bytes]:
+    """The bytes of a log; `asked` has worker, follow, tail and attempt as the server knows them."""
+    follow = bool(asked["follow"])
+    patience = Patience(client, follow=follow)
+    place = _Place(asked)
+    while True:
+        reading = False
+        try:
+            with client.transport.open(
+                f"/jobs/{job_id}/logs", place.query, LOG_SILENCE, wake=not patience.begun
+            ) as stream:
+                place.enter(stream.headers)
+                reading = True
+                patience.renew()
+                while piece := stream.read(BLOCK):
+                    patience.renew()
+                    place.advance(len(piece))
+                    yield piece
+        except Unreachable as error:
+            if not (follow and reading and error.code == "server_timeout"):
+                patience.pause(error)
+            continue
+        if not place.moves_on or not _has_newer(client, job_id, place.attempt, patience):
+            return
+        place.next_attempt()
+
+
+class _Place:
+    """Where in which attempt's log the reader is."""
+
+    def __init__(self, asked: Mapping[str, object]) -> None:
+        self.query = dict(asked)
+        self.attempt = 0
+        self._offset = 0
+        #: Whether the end of an attempt may not be the end of the log.
+        self.moves_on = False
+        self._goes_through_all = bool(asked["follow"]) and asked["attempt"] is None
+
+    def enter(self, headers: Mapping[str, str]) -> None:
+        """The server says which attempt it shows (0: none has begun yet), and from which byte."""
+        self._offset = int(headers.get("x-log-offset", self._offset))
+        self.attempt = int(headers.get("x-log-attempt", 0))
+        self.moves_on = self._goes_through_all and "x-log-attempt" in headers
+        self._resume()
+
+    def advance(self, count: int) -> None:
+        if self.moves_on and self.attempt == 0:
+            self.attempt = 1
+        self._offset += count
+        self._resume()
+
+    def next_attempt(self) -> None:
+        self.attempt += 1
+        self._offset = 0
+        self._resume()
+
+    def _resume(self) -> None:
+        self.query |= {"offset": self._offset, "tail": None}
+        if self.attempt:
+            self.query["attempt"] = self.attempt
+
+
+def _has_newer(client: Client, job_id: str, attempt: int, patience: Patience) -> bool:
+    """Whether another attempt follows; waits until the job has one or has ended."""
+    found = changes(client, job_id, patience=patience)
+    return any(int(job.view.get("attempts") or 0) > attempt for job in found)
+
+
+def _left(deadline: float | None) -> float:
+    if deadline is None:
+        return POLL_SECONDS
+    return round(max(0.0, min(POLL_SECONDS, deadline - monotonic())), 3)

@@ -1,0 +1,91 @@
+"""A clock that is set forward or back, or a laptop that slept: jobs, agents and nonces survive."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from paddlecloud.db import agents, coordination
+from paddlecloud.server.loops.runner import LEASE
+from paddlecloud.server.loops.watch import Watch
+from tests.integration.server.world import World
+
+
+def test_a_clock_set_forward_ends_no_job(world: World) -> None:
+    """Only running time counts, and the monitor beside the job counts it."""
+    job_id, order = world.placed(wall_time=3600)
+    world.agent.start(order)
+    watch = Watch()
+    watch.tick(world.deps, world.clock())
+    world.clock.move(days=3)
+    for _ in range(3):
+        watch.tick(world.deps, world.clock.move(seconds=2))
+    assert world.state(job_id) == "running"
+    assert world.agent.poll() == []
+    world.agent.exit(order, 0)
+    assert world.state(job_id) == "success"
+
+
+def test_a_monitor_that_overslept_is_made_up_for_after_a_jump_too(world: World) -> None:
+    job_id, order = world.placed(wall_time=3600)
+    world.agent.start(order)
+    watch = Watch()
+    watch.tick(world.deps, world.clock())
+    watch.tick(world.deps, world.clock.move(days=3))
+    for _ in range(2):
+        watch.last -= 1850  # as if so much real time had passed
+        watch.tick(world.deps, world.clock.move(seconds=1850))
+    assert world.agent.order(job_id, "stop")["cause"] == "wall_time"
+
+
+@pytest.mark.parametrize("days", [-400, -1, 1, 30])
+def test_a_job_lives_through_a_jump_at_any_moment(world: World, days: int) -> None:
+    """Submitted before it, run across it and ended after it; a second one wholly after it."""
+    first, order = world.placed()
+    world.clock.move(days=days)
+    world.agent.start(order)
+    world.agent.log(order, 0, b"hello\n")
+    world.agent.exit(order, 3, log_size=6)
+    view = world.look(first)
+    assert (view["job_status"], view["exit_code"]) == ("failed", 3)
+    assert world.log(first) == b"hello\n"
+    second, order = world.placed()
+    world.agent.run(order, b"again\n")
+    assert world.state(second) == "success"
+    events = [row["event"] for row in world.user.get(f"/api/v1/jobs/{first}/history")["history"]]
+    assert events[-1] == "broke"
+
+
+def test_spent_nonces_are_kept_after_the_clock_was_set_back(world: World) -> None:
+    world.user.get("/api/v1/whoami")
+    world.clock.move(days=-2)
+    before = world.count("nonces")
+    deadline = time.monotonic() + 20
+    while world.count("nonces") <= before + 1:
+        world.user.get("/api/v1/whoami")
+        assert time.monotonic() < deadline, "nonces stay in memory for two days"
+
+
+def test_an_agent_that_dies_after_the_clock_was_set_back_is_noticed(world: World) -> None:
+    job_id, order = world.placed()
+    world.agent.start(order)
+    world.clock.move(days=-2)
+    world.agent.poll()
+    (known,) = world.deps.db.read(agents.list_agents)
+    assert known.seen_at == world.clock()
+    watch = Watch()
+    world.clock.move(minutes=10)
+    for _ in range(20):
+        watch.last -= 5.0
+        watch.tick(world.deps, world.clock())
+    assert world.state(job_id) == "failed"
+
+
+def test_loops_go_on_after_the_clock_was_set_back(world: World) -> None:
+    """A lease of the future must not shut its own holder out."""
+    db, now = world.deps.db, world.clock()
+    assert db.write(lambda tx: coordination.take_lease(tx, "loop", "me", now, LEASE)) is not None
+    earlier = world.clock.move(days=-2)
+    fence = db.write(lambda tx: coordination.take_lease(tx, "loop", "me", earlier, LEASE))
+    assert fence is not None
