@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SUITES := $(wildcard tests/unit tests/contract tests/integration tests/docs)
 PYTEST := $(BIN)/python -m pytest
+# Two at a time; the tests of one file stay together, because they share a server.
+AT_ONCE := --numprocesses=2 --dist=loadfile
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -31,7 +33,7 @@ demo: install ## run an example job from submit to results on this machine
 	@sh scripts/demo.sh
 
 test: install ## the fast tests (under 3 minutes)
-	$(PYTEST) $(SUITES) -m "not slow and not chaos and not bench" $(ARGS)
+	$(PYTEST) $(SUITES) $(AT_ONCE) -m "not slow and not chaos and not bench" $(ARGS)
 
 test-all: install ## every test, the slow and the destructive ones too
 	$(PYTEST) tests -m "not bench" $(ARGS)

@@ -7,4 +7,4 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 target=${1:-$top/dist/paddlecloud-agent.pyz}
 python=$(sh "$top/scripts/find-python.sh")
 mkdir -p "$(dirname "$target")"
-PYTHONPATH=$top/src "$python" -m paddlecloud.runtime.pack "$target"
+"$python" "$top/scripts/pack_agent.py" "$target"

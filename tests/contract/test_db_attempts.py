@@ -68,7 +68,6 @@ def test_an_attempt_comes_back_as_it_was_stored(db: Database) -> None:
     attempt = db.write(place)
     assert db.read(lambda tx: attempts.get_attempt(tx, attempt.job_id, 1)) == attempt
     assert db.read(lambda tx: attempts.get_attempt(tx, attempt.job_id, 2)) is None
-    assert db.read(lambda tx: attempts.attempts_of(tx, attempt.job_id)) == [attempt]
 
 
 def test_an_attempt_is_stored_once(db: Database) -> None:
@@ -90,11 +89,42 @@ def test_an_attempt_that_ended_is_no_longer_live_and_keeps_its_first_outcome(db:
     assert (kept.ended_at, kept.outcome) == (NOW, "lost")
 
 
-def test_attempts_of_a_job_are_listed_in_order(db: Database) -> None:
-    job, first = a_placed_job(db, "n1")
+def test_an_attempt_is_found_by_a_replica_of_it(db: Database) -> None:
+    job, first = a_placed_job(db, "n1", "n2")
     second = an_attempt(job, nodes=("n2",), number=2, fence=8)
     db.write(lambda tx: attempts.insert_attempt(tx, second))
-    assert db.read(lambda tx: attempts.attempts_of(tx, job.id)) == [first, second]
+    for attempt in (first, second):
+        for replica in attempt.replicas:
+            found = db.read(lambda tx, it=replica: attempts.attempt_of(tx, it.id))  # type: ignore[misc]
+            assert found == attempt
+    for unknown in ("none", "", f"{job.id}.\u00b2.trainer-0", f"{job.id}.3.trainer-0"):
+        assert db.read(lambda tx, it=unknown: attempts.attempt_of(tx, it)) is None  # type: ignore[misc]
+
+
+def test_an_attempt_is_released_once_and_only_what_exited_is_forgotten(db: Database) -> None:
+    ear = Ear(db)
+    (early, one), (late, two) = a_placed_job(db, "n1", "n2"), a_placed_job(db, "n1")
+    a_placed_job(db, "n1")
+
+    def end(tx: Tx) -> None:
+        attempts.update_replica(tx, replace(one.replicas[0], state=ReplicaState.EXITED))
+        attempts.update_replica(tx, replace(one.replicas[1], state=ReplicaState.LOST))
+        attempts.update_replica(tx, replace(two.replicas[0], state=ReplicaState.EXITED))
+        attempts.end_attempt(tx, late.id, 1, NOW + SECOND, "")
+        attempts.end_attempt(tx, early.id, 1, NOW, "")
+
+    db.write(end)
+    assert [a.job_id for a in db.read(lambda tx: attempts.ended_attempts(tx, 1))] == [early.id]
+    ended = db.read(lambda tx: attempts.ended_attempts(tx, 9))
+    assert {a.job_id for a in ended} == {early.id, late.id}
+    before = len(ear.heard())
+    db.write(lambda tx: attempts.release(tx, ended))
+    assert db.read(lambda tx: attempts.ended_attempts(tx, 9)) == []
+    assert len(ear.heard()) == before, "forgetting is no hurry"
+    assert [want for _, want, _ in orders(db, "n1", 4)] == ["forget", "forget"]
+    assert [want for _, want, _ in orders(db, "n2")] == ["run"], "a lost one may be alive"
+    db.write(lambda tx: attempts.release(tx, ended))
+    assert len(orders(db, "n1", 4)) == 2, "repeating it orders nothing new"
 
 
 def test_a_handle_is_kept(db: Database) -> None:
@@ -106,17 +136,12 @@ def test_a_handle_is_kept(db: Database) -> None:
     assert kept.handle == {"pid": "7"}
 
 
-def test_a_replica_is_found_with_its_attempt(db: Database) -> None:
-    job, attempt = a_placed_job(db, "n1")
-    located = db.read(lambda tx: attempts.get_replica(tx, attempt.replicas[0].id))
-    assert located == (attempt.replicas[0], job.id, 1, 7)
-    assert db.read(lambda tx: attempts.get_replica(tx, "none")) is None
-
-
 def test_a_replica_only_moves_down_the_list(db: Database) -> None:
     _job, attempt = a_placed_job(db, "n1")
     ordered = attempt.replicas[0]
-    running = replace(ordered, state=ReplicaState.RUNNING, pid=42, log_bytes=100)
+    running = replace(
+        ordered, state=ReplicaState.RUNNING, pid=42, log_bytes=100, started_at=NOW + SECOND
+    )
     record = ExitRecord(
         cause=ExitCause.EXIT,
         exit_code=137,
@@ -132,8 +157,8 @@ def test_a_replica_only_moves_down_the_list(db: Database) -> None:
     lost = replace(running, state=ReplicaState.LOST)
 
     def stored() -> Replica | None:
-        located = db.read(lambda tx: attempts.get_replica(tx, ordered.id))
-        return located.replica if located else None
+        found = db.read(lambda tx: attempts.attempt_of(tx, ordered.id))
+        return found.replicas[0] if found else None
 
     for replica, want, after in (
         (running, True, running),
@@ -155,7 +180,6 @@ def test_placing_orders_every_replica_to_run_on_its_node(db: Database) -> None:
     assert orders(db, "n1") == [(1, "run", "trainer-0"), (3, "run", "trainer-2")]
     assert orders(db, "n2") == [(2, "run", "trainer-1")]
     assert [payload for channel, payload in ear.heard() if channel == "agent"] == ["n1", "n2"]
-    assert db.read(attempts.last_order) == 3
 
 
 def test_an_attempt_stored_without_an_order_waits_for_one(db: Database) -> None:
@@ -231,6 +255,5 @@ def test_what_is_in_use_is_added_up_by_node_and_by_owner(db: Database) -> None:
 def test_a_deleted_job_takes_its_attempts_and_replicas_along(db: Database) -> None:
     job, attempt = a_placed_job(db, "n1")
     db.write(lambda tx: jobs.delete_job(tx, job.id))
-    assert db.read(lambda tx: attempts.attempts_of(tx, job.id)) == []
-    assert db.read(lambda tx: attempts.get_replica(tx, attempt.replicas[0].id)) is None
+    assert db.read(lambda tx: attempts.attempt_of(tx, attempt.replicas[0].id)) is None
     assert orders(db, "n1") == []

@@ -106,8 +106,8 @@ def test_advancing_saves_records_and_wakes(db: Database) -> None:
     failure = Failure(reason=Reason(code="exit_code", params={"code": 1}))
 
     def live(tx: Tx) -> Job:
-        held = jobs.advance(tx, job, Event.NO_ROOM, NOW, full)
-        found = jobs.advance(tx, held, Event.ROOM_FOUND, NOW, NEW, pool="local", attempt=1)
+        held = jobs.advance(tx, job, Event.NO_ROOM, NOW, reason=full)
+        found = jobs.advance(tx, held, Event.ROOM_FOUND, NOW, reason=NEW, pool="local", attempt=1)
         running = jobs.advance(tx, found, Event.STARTED, NOW + SECOND)
         return jobs.advance(tx, running, Event.BROKE, NOW + 2 * SECOND, failure=failure)
 
@@ -220,7 +220,7 @@ def test_the_position_counts_who_is_before(db: Database) -> None:
 def test_newcomers_are_those_nobody_looked_at(db: Database) -> None:
     def fill(tx: Tx) -> list[Job]:
         fresh = [waiting(tx) for _ in range(3)]
-        jobs.advance(tx, waiting(tx), Event.NO_ROOM, NOW, Reason(code="no_room"))
+        jobs.advance(tx, waiting(tx), Event.NO_ROOM, NOW, reason=Reason(code="no_room"))
         stored(tx, a_job(), Event.ACCEPTED, reason=Reason(code="starting"))
         return fresh
 
@@ -229,16 +229,15 @@ def test_newcomers_are_those_nobody_looked_at(db: Database) -> None:
     assert db.read(lambda tx: jobs.newcomers(tx, 2)) == fresh[:2]
 
 
-def test_live_and_placed_jobs_and_those_in_one_state(db: Database) -> None:
-    def fill(tx: Tx) -> tuple[Job, Job, Job]:
+def test_placed_jobs_and_those_in_one_state(db: Database) -> None:
+    def fill(tx: Tx) -> tuple[Job, Job]:
         stored(tx, a_job(), *ENDED)
-        waits = waiting(tx)
+        waiting(tx)
         runs = stored(tx, replace(a_job(), pool="local"), *STARTED)
         dies = stored(tx, a_job(), Event.ACCEPTED, Event.KILL_ASKED)
-        return waits, runs, dies
+        return runs, dies
 
-    waits, runs, dies = db.write(fill)
-    assert db.read(jobs.live_jobs) == [waits, runs, dies]
+    runs, dies = db.write(fill)
     assert db.read(jobs.placed_jobs) == [runs]
     assert db.read(lambda tx: jobs.jobs_in_state(tx, JobState.KILLING)) == [dies]
     assert db.read(lambda tx: jobs.jobs_in_state(tx, JobState.SUCCESS)) == []
@@ -288,6 +287,13 @@ def test_wall_time_counts_from_the_start_and_only_while_the_job_lives(db: Databa
     job = db.write(fill)
     assert db.read(lambda tx: jobs.overdue_running(tx, NOW + 10 * SECOND)) == []
     assert db.read(lambda tx: jobs.overdue_running(tx, NOW + 11 * SECOND)) == [job]
+    lost = db.write(lambda tx: jobs.advance(tx, job, Event.ATTEMPT_LOST, NOW + 5 * SECOND))
+    assert db.read(lambda tx: jobs.overdue_running(tx, NOW + 99 * SECOND)) == []
+    again = db.write(lambda tx: jobs.advance(tx, lost, Event.STARTED, NOW + 50 * SECOND))
+    assert db.read(lambda tx: jobs.get_job(tx, job.id)) == again
+    assert (again.ran, again.retried) == (4 * SECOND, 1)
+    assert db.read(lambda tx: jobs.overdue_running(tx, NOW + 55 * SECOND)) == []
+    assert db.read(lambda tx: jobs.overdue_running(tx, NOW + 56 * SECOND)) == [again]
 
 
 def test_finished_jobs_are_found_oldest_first_and_deleted_whole(db: Database) -> None:

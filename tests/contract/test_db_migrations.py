@@ -55,8 +55,11 @@ insert into attempts values
     ('job-1', 1, 1, 'local', '{"agent":"a"}', 1589710569000000, 1589710575123456, 'broke', 1);
 insert into replicas values
     ('job-1.1.trainer-0', 'job-1', 1, 1, 'TRAINER', 0, 'agent-1', '127.0.0.1', 62000, 1.0, 0, 0,
-     'exited', 4711, 1589710570000000, 12, '{"cause":"exit","exit_code":1,"started_at":"2020-05-17T10:16:10Z"}',
-     'stop', 1, 40000000, 'stopped');
+     'exited', 4711, 1589710570000000, 12,
+     '{"cause":"exit","exit_code":1,"started_at":"2020-05-17T10:16:10Z"}',
+     'stop', 1, 40000000, 'stopped'),
+    ('job-1.1.pserver-0', 'job-1', 1, 1, 'PSERVER', 0, 'agent-1', '127.0.0.1', 62001, 1.0, 0, 0,
+     'lost', null, null, 0, null, 'stop', 2, 40000000, 'stopped');
 insert into agents values
     ('agent-1', 'local', 'b', '0.1.0', '127.0.0.1', 2.0, 1024, 0, '{"cpu":true}',
      1589710569000000, 1589710569000000);

@@ -52,7 +52,7 @@ def test_a_log_that_does_not_exist_is_empty(logs: LogStore, tmp_path: Path) -> N
     assert logs.size(LOG) == 0
     assert logs.read(LOG, 0, 10) == b""
     assert logs.tail_offset(LOG, 10) == 0
-    logs.flush(LOG)
+    logs.flush([LOG])
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(NotFound):
         logs.move(LOG, "x")

@@ -389,3 +389,53 @@ def test_a_busy_port_of_last_time_is_no_obstacle(home: Path) -> None:
         taken.listen()
         assert command("list_jobs").returncode == 0
         assert not embedded.read_info(str(home))["url"].endswith(f":{port}")
+
+
+@pytest.mark.parametrize("words", [("logs", "-f"), ("submit_job",)], ids=["logs", "watch"])
+def test_a_server_that_was_stopped_stays_so_while_somebody_watches(
+    home: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "job").mkdir()
+    gate = tmp_path / "gate"
+    given = [f"--files={tmp_path / 'job'}"]
+    given.append(f"--start_cmd=echo one; while [ ! -e {gate} ]; do sleep 0.05; done; echo two")
+    if words == ("submit_job",):
+        given.append("--watch_mode=1")
+    else:
+        job_id = command("submit_job", *given).stdout.removeprefix("job_id: ").strip()
+        given = [job_id]
+    program = [sys.executable, "-m", "paddlecloud", *words, *given]
+    with subprocess.Popen(
+        program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as follower:
+        assert follower.stdout is not None and follower.stderr is not None
+        lines = iter(follower.stdout.readline, "")
+        assert next(line for line in lines if not line.startswith("job_id")) == "one\n"
+        assert command("server", "stop").returncode == 0
+        told = next(line for line in follower.stderr if "waiting for the server" in line)
+        assert "paddlecloud server start" in told
+        assert servers(home) == []
+        assert command("server", "start").returncode == 0
+        gate.touch()
+        out, err = follower.communicate(timeout=60)
+    assert (out, follower.returncode) == ("two\n", 0)
+    assert "waiting" not in err and "starting" not in err
+
+
+def test_a_job_asks_the_server_that_runs_it_and_starts_none(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    ours = f"{sys.executable} -m paddlecloud"
+    done = tmp_path / "done"
+    script = (
+        f"unset HOME; {ours} query_job $JOB_ID; {ours} server stop; {ours} list_jobs; echo $?; "
+        f"touch {done}"
+    )
+    with Client() as client:
+        job = client.submit_job(files=tmp_path / "job", start_cmd=script)
+        until(done.exists)
+        assert not embedded.is_alive(str(home)), "the job started a server of its own"
+        assert client.wait(job.id).state == "success"
+        log = b"".join(client.logs(job.id)).decode()
+    assert f"job_id: {job.id}\n" in log
+    assert f"a job ({job.id}.1.trainer-0) cannot start the private server" in log
+    assert log.endswith("\n1\n")

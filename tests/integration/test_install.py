@@ -5,7 +5,9 @@ Installing asks the package registry, so those tests are slow ones; finding a Py
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.client.config import resolve
+from tests.contract.disk import small_disk
 
 TOP = Path(__file__).resolve().parents[2]
 SCRIPTS = TOP / "scripts"
@@ -89,6 +92,75 @@ def test_wrong_use_of_the_installer_changes_nothing(tmp_path: Path) -> None:
     assert "unknown option --client" in unknown.stderr
     assert "no-such.whl does not exist" in absent.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def a_demo(directory: Path, *, code: int) -> subprocess.CompletedProcess[str]:
+    """The demonstration with a command that says what it was asked, and whose job ends so."""
+    program = directory / ".venv" / "bin" / "paddlecloud"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        '#!/bin/sh\necho "$1" >>asked\n[ "$1" = submit_job ] || exit 0\n'
+        f"echo job_id: job-1\nexit {code}\n"
+    )
+    program.chmod(0o755)
+    (directory / "scripts").mkdir()
+    shutil.copy(SCRIPTS / "demo.sh", directory / "scripts")
+    return run("sh", directory / "scripts" / "demo.sh", TMPDIR=str(directory))
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_demonstration_fails_if_its_job_does(tmp_path: Path, code: int) -> None:
+    done = a_demo(tmp_path, code=code)
+    assert (done.returncode, done.stdout) == (code, "job_id: job-1\n")
+    asked = (tmp_path / "asked").read_text().split()
+    assert asked == ["submit_job"] + ["query_job", "get_files"] * (code == 0)
+    assert {path.name for path in tmp_path.iterdir()} == {".venv", "asked", "scripts"}
+
+
+def shell_lines(home: Path, action: str) -> subprocess.CompletedProcess[str]:
+    """Only the part of the installer that changes the files of a shell."""
+    parts = (SCRIPTS / "install.sh").read_text().removesuffix('main "$@"\n')
+    program = f'{parts}\n{action} "$HOME/.bashrc"\n'
+    return run("sh", "-c", program, HOME=str(home))
+
+
+def test_a_shell_s_file_keeps_its_mode_its_link_and_its_lines(tmp_path: Path) -> None:
+    real = tmp_path / "dotfiles"
+    real.write_text("alias ll='ls -l'")
+    real.chmod(0o640)
+    (tmp_path / ".bashrc").symlink_to("dotfiles")
+    assert shell_lines(tmp_path, "add_to_path").returncode == 0
+    assert real.read_text().count("paddlecloud:$PATH") == 1
+    assert shell_lines(tmp_path, "remove_from_path").returncode == 0
+    assert (real.read_text(), real.stat().st_mode & 0o777) == ("alias ll='ls -l'\n", 0o640)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".bashrc", "dotfiles"]
+    assert (tmp_path / ".bashrc").is_symlink()
+
+
+def test_half_of_our_lines_is_not_cut_at(tmp_path: Path) -> None:
+    lines = "# >>> paddlecloud >>>\nalias ll='ls -l'\n"
+    (tmp_path / ".bashrc").write_text(lines)
+    assert shell_lines(tmp_path, "remove_from_path").returncode == 0
+    assert (tmp_path / ".bashrc").read_text() == lines
+
+
+@pytest.mark.parametrize("action", ["add_to_path", "remove_from_path"])
+def test_a_full_disk_costs_nobody_their_settings(tmp_path: Path, action: str) -> None:
+    begin, end = "# >>> paddlecloud >>>", "# <<< paddlecloud <<<"
+    ours = f"{begin}\nexport PATH\n{end}\n" if action == "remove_from_path" else ""
+    # The last page has room for a part of our lines and not for all of them.
+    lines = ours + "#" * (2 * 4096 - 31 - len(ours)) + "\n"
+    with small_disk(tmp_path / "home", size="64k") as home:
+        (home / ".bashrc").write_text(lines)
+        with contextlib.suppress(OSError):
+            (home / "filler").write_bytes(bytes(65536))
+        done = shell_lines(home, action)
+        assert done.returncode == 1
+        assert "is left as it was; make room" in done.stderr
+        assert (home / ".bashrc").read_text() == lines
+        (home / "filler").unlink()
+        assert shell_lines(home, action).returncode == 0
+        assert sorted(path.name for path in home.iterdir()) == [".bashrc"]
 
 
 @pytest.mark.slow

@@ -234,8 +234,13 @@ def orders_since(tx: Tx, node: str, cursor: int, limit: int = 256) -> list[Order
     """The orders of a node after `cursor`, in their order; 0 means every live one.
 
     An agent that starts anew needs no "forget" for what it does not know; one that goes on does.
+    What has exited is not to be run or stopped, even before it may be forgotten.
     """
-    condition = f"{_LIVE_ORDER} and seq > ?" if cursor == 0 else "seq is not null and seq > ?"
+    condition = (
+        f"{_LIVE_ORDER} and seq > ? and state <> 'exited'"
+        if cursor == 0
+        else "seq is not null and seq > ? and (state <> 'exited' or want = 'forget')"
+    )
     rows = tx.all(
         f"select {_REPLICA}, job_id, attempt, fence, seq, want, grace, cause from replicas"
         f" where node = ? and {condition} order by seq limit ?",

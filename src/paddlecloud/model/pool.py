@@ -29,5 +29,8 @@ class Pool:
     private: bool
     """True: it belongs to its person (own machine or own keys), so the limits of public pools
     (one instance, no wall_time, free quota) do not apply."""
+    remote: bool = True
+    """True: what it starts may outlive a loss of power here, so a place is on disk before it is
+    asked."""
     job_types: frozenset[JobType] = frozenset({JobType.CPU, JobType.GPU})
     settings: Mapping[str, str] = field(default_factory=dict)

@@ -39,6 +39,7 @@ _SHIPPERS = 2
 #: How long the work under way may take when the agent is asked to end, in seconds.
 _LAST_WORK = 2.0
 _LOCK_TRIES = 20
+_ENDING = (signal.SIGTERM, signal.SIGINT)
 _STACK = 256 * 1024
 _M_ARENA_MAX = -8
 
@@ -72,10 +73,13 @@ class Agent:
             *[("starter", self._starters.work)] * _STARTERS,
             *[("shipper", self._shippers.work)] * _SHIPPERS,
         ]
+        # A signal that another thread takes does not wake the main one, which waits for it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         for name, body in bodies:
             thread = threading.Thread(target=body, name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
 
     def finish(self, seconds: float) -> None:
         """Let each part end what it is doing, for so long at most. Replicas go on."""
@@ -105,7 +109,7 @@ def run(config_path: Path, spawner: Spawner, say: Callable[[str], object]) -> in
         say(f"another agent already serves {config.directory}")
         return 0
     site = Site(config, Journal(config.directory / "agent.log"), spawner)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _ENDING:
         signal.signal(number, lambda *_: site.stopping.set())
     try:
         agent = Agent(site)

@@ -24,10 +24,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TAIL_MOST = 1024 * 1024
-_PIPE_BYTES = 1024 * 1024
-_READ_BYTES = 256 * 1024
+# A user may have 64 MiB in large pipes; whoever has more gets tiny ones for everything he does.
+_PIPE_BYTES = 256 * 1024
+_READ_BYTES = 64 * 1024
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _RETRY_SECONDS = 0.2
+# So many short pieces one right after the other, and the next ones are left to gather: to wake up
+# for each line of a chatty replica would take a fifth of a CPU from it.
+_CHATTY_PIECES = 16
+_SHORT_BYTES = 16 * 1024
+_GATHER_SECONDS = 0.001
 # For a disk that is full although nothing of the replica is left that could wait for it.
 _PATIENCE_SECONDS = 5.0
 # How long a pipe without a writer of ours has to be silent before nobody waits for its end.
@@ -88,10 +94,16 @@ class Capture:
             self._closed = True
 
     def _copy(self) -> None:
+        short, last = 0, 0.0
         try:
             while piece := os.read(self._reader, _READ_BYTES):
                 with self._copying:
                     self._write(self._trim.take(piece))
+                at_once = time.monotonic() - last < _GATHER_SECONDS
+                short = short + 1 if at_once and len(piece) < _SHORT_BYTES else 0
+                if short > _CHATTY_PIECES:
+                    time.sleep(_GATHER_SECONDS)
+                last = time.monotonic()
         finally:
             self._running.release()
 
@@ -149,10 +161,16 @@ class Trim:
         """What comes at the end of the log."""
         if not self._passed:
             return b""
+        self._cut()
         return b"[paddlecloud: %d bytes are left out here]\n%b" % (self.left_out, bytes(self._tail))
 
     def _keep(self, piece: bytes) -> None:
         self._tail += piece
+        # Twice as much as needed, so that not every piece moves all the others.
+        if len(self._tail) > 2 * self._tail_most:
+            self._cut()
+
+    def _cut(self) -> None:
         surplus = len(self._tail) - self._tail_most
         if surplus > 0:
             self.left_out += surplus

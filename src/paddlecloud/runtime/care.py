@@ -107,7 +107,6 @@ class Care:
     def finished(self, tracked: Tracked) -> None:
         """The server has everything of it."""
         tracked.stage = Stage.DONE
-        self._site.unwatch(tracked)
         self._site.journal.info("the server has all of it", tracked.id)
         self._let_go(tracked)
 
@@ -203,12 +202,18 @@ class Care:
         elif observed.phase is Phase.LOST:
             self._started(tracked, observed.pid, observed.started_at, now)
             self._lose(tracked, "its monitor was killed; nobody knows how it ended")
-        elif tracked.started or tracked.fence < 0 or not (tracked.root / record.ORDER).exists():
+        elif tracked.started or tracked.fence < 0:
             self._lose(tracked, "its records are gone; nobody knows how it ended")
         elif now - tracked.launched_at > MONITOR_SECONDS and not tracked.queued:
-            self._site.journal.warning("no monitor came up; asking for another", tracked.id)
-            tracked.launched_at = now
-            self._starters.put(tracked)
+            self._launch_again(tracked, now)
+
+    def _launch_again(self, tracked: Tracked, now: float) -> None:
+        if not (tracked.root / record.ORDER).exists():
+            self._lose(tracked, "its records are gone; nobody knows how it ended")
+            return
+        self._site.journal.warning("no monitor came up; asking for another", tracked.id)
+        tracked.launched_at = now
+        self._starters.put(tracked)
 
     def _lose(self, tracked: Tracked, why: str) -> None:
         """Nobody will ever say how it ended; whatever runs of it is ended before we say so."""
@@ -324,3 +329,4 @@ class Janitor:
             return
         tracked.end(None)
         self._shippers.finish(tracked)
+        self._site.wake_reporter()

@@ -37,10 +37,6 @@ class Watcher:
         watch: int = self._libc.inotify_add_watch(self._fd, os.fsencode(path), mask)
         return watch if watch >= 0 else None
 
-    def remove(self, watch: int) -> None:
-        """No more events of this watch; one whose file is gone is none already."""
-        self._libc.inotify_rm_watch(self._fd, watch)
-
     def read(self) -> list[tuple[int, int, str]]:
         """What happened since the last call: (watch, mask, name). Never waits."""
         try:

@@ -107,7 +107,7 @@ class Materials:
         """Keep it for the next job; a cache that cannot be written is no reason to fail."""
         path = self._manifest(snapshot_id)
         with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._make(path.parent)
             aside = _aside(path)
             try:
                 aside.write_text(json.dumps(entries))
@@ -127,9 +127,13 @@ class Materials:
     def _manifest(self, snapshot_id: str) -> Path:
         return self._cache / "snapshots" / (snapshot_id.replace(":", "-") + ".json")
 
+    def _make(self, directory: Path) -> None:
+        self._cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+        directory.mkdir(parents=True, exist_ok=True)
+
     def _fetch(self, sha256: str, replica: str, target: Path, channel: Channel) -> None:
         """Ask again for what arrives damaged; the owner hears of it if it always does."""
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._make(target.parent)
         for _ in range(_FETCHES):
             received = self._fetch_once(sha256, replica, target, channel)
             if received == sha256:

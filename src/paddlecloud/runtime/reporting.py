@@ -114,10 +114,11 @@ class Reporter:
         poll.register(self._site.wake_reader, select.POLLIN)
         if watcher is not None and (seconds is None or seconds > LOG_HOLD):
             poll.register(watcher, select.POLLIN)
-        poll.poll(None if seconds is None else seconds * 1000 + 0.5)
-        with suppress(BlockingIOError):
+        ready = {fd for fd, _ in poll.poll(None if seconds is None else seconds * 1000 + 0.5)}
+        if self._site.wake_reader in ready:
             os.read(self._site.wake_reader, 4096)
-        return self._heard() | self._note_logs()
+        told = self._note_logs() if watcher is not None else set()
+        return told | self._heard() if self._notices.fileno() in ready else told
 
     def _heard(self) -> set[Tracked]:
         """The replicas whose monitors sent a notice."""
@@ -132,8 +133,8 @@ class Reporter:
 
     def _note_logs(self) -> set[Tracked]:
         """Note whose log grew. If the kernel lost count, every replica is looked at."""
-        events = self._site.watcher.read() if self._site.watcher is not None else []
-        for watch, mask, _ in events:
+        assert self._site.watcher is not None
+        for watch, mask, _ in self._site.watcher.read():
             if mask & OVERFLOW:
                 return self._everything()
             tracked = self._site.book.watched.get(watch)

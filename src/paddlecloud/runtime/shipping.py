@@ -67,11 +67,14 @@ class Shippers:
             self._turns.put(tracked, time.monotonic() + self._site.ship_interval)
 
     def finish(self, tracked: Tracked) -> None:
-        """It is over: send the rest, then let the reporter tell its end."""
+        """It is over: send the rest, then let the reporter tell its end.
+
+        With nothing to send that is true at once; the caller wakes the reporter if it is another.
+        """
         if tracked.id in self._shipments or outputs.anything(tracked.root):
             self._turns.put(tracked)
         else:
-            self._done(tracked)
+            tracked.shipped = True
 
     def hurry(self) -> None:
         """Try at once what waits: the server is back."""

@@ -61,10 +61,11 @@ class Site:
             self.book.watched[tracked.watch] = tracked
 
     def unwatch(self, tracked: Tracked) -> None:
+        """It is about to be deleted, which ends the watch; before that it would be one more event,
+        and so one more wake-up for each job."""
         watch, tracked.watch = tracked.watch, None
-        if watch is not None and self.watcher is not None:
+        if watch is not None:
             self.book.watched.pop(watch, None)
-            self.watcher.remove(watch)
 
     def wake_reporter(self) -> None:
         """Let the reporter look at what changed."""

@@ -88,7 +88,7 @@ class Layer:
         mode = 0o755 if entry.executable else 0o644
         reader = find(entry.sha256, entry.size)
         try:
-            small = os.read(reader, _SMALL + 1) if entry.size <= _SMALL else None
+            small = os.read(reader, entry.size + 1) if entry.size <= _SMALL else None
             for view in VIEWS:
                 writer = os.open(f"{top}/{view}/{entry.path}", _NEW, mode)
                 try:

@@ -167,7 +167,7 @@ def _local_settings(settings: Settings, agent_config: Path) -> dict[str, str]:
 
 def _local_pool(gpus: int) -> Pool:
     types = {JobType.CPU, JobType.GPU} if gpus else {JobType.CPU}
-    return Pool(name=NODE, backend="local", private=True, job_types=frozenset(types))
+    return Pool(name=NODE, backend="local", private=True, remote=False, job_types=frozenset(types))
 
 
 def _take_lock(path: Path) -> int | None:

@@ -110,8 +110,6 @@ class App:
         caller = NOBODY
         if route.access is not Access.OPEN:
             caller = await self._gate.admit(request, headers, route.access.value)
-        if route.admin and caller.role != UserRole.ADMIN:
-            raise Refused("auth_admin", user_id=caller.user_id)
         call = Call(
             caller=caller,
             lang=_language(request),
@@ -121,6 +119,8 @@ class App:
             query=decode_query(request.query_params, route.query) if route.query else None,
             body=await self._body(route, request, headers),
         )
+        if route.admin and caller.role != UserRole.ADMIN:
+            raise Refused("auth_admin", user_id=caller.user_id)
         if route.streaming is not None:
             result = await route.streaming(self._deps, call, request)
         else:

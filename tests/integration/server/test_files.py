@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -197,3 +199,28 @@ def test_jobs_are_listed_by_state(world: World) -> None:
 def test_a_wrong_question_is_told_in_words(world: World, query: dict[str, object]) -> None:
     reply = world.user.call("GET", "/api/v1/jobs", query)
     assert (reply.status, reply.code) in ((400, "state_unknown"), (400, "query_invalid"))
+
+
+def test_a_piece_beyond_the_end_of_a_file_is_empty(world: World) -> None:
+    job_id, order = world.placed()
+    world.agent.upload(order, "model", b"12345")
+    world.agent.log(order, 0, b"log\n")
+    path = f"/api/v1/jobs/{job_id}/files/output/{job_id}/rank-0/model"
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    for offset in (5, 6, 2**53):
+        assert world.raw(path, offset=offset).body == b""
+        assert world.log(job_id, offset=offset) == b""
+    assert world.raw(path, offset=3).body == b"45"
+    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors + 2, "none is left open"
+
+
+def test_submitted_files_below_a_directory_of_the_name_output_are_listed(world: World) -> None:
+    files = world.snapshot({"output/old.txt": b"1", "output-b": b"2", "run.sh": b"3"})
+    job_id, order = world.placed(snapshot=files)
+    world.agent.upload(order, "model", b"12345")
+    assert listed(world, job_id, "output/o") == ["output/old.txt"]
+    below = listed(world, job_id, "output/")
+    assert below == [f"output/{job_id}/", f"output/{job_id}/rank-0/model", "output/old.txt"]
+    assert "output/old.txt" not in listed(world, job_id, f"output/{job_id}")
+    reply = world.raw(f"/api/v1/jobs/{job_id}/files/output/old.txt")
+    assert (reply.body, reply.headers["x-content-sha256"]) == (b"1", sha256(b"1").hexdigest())

@@ -239,6 +239,8 @@ def test_the_orders_of_a_life(world: World) -> None:
     job_id, order = world.placed()
     assert world.agent.poll() == []
     world.agent.run(order)
+    assert world.agent.poll() == [], "not before its log is safe"
+    assert [world.release(), world.release()] == [1, 0]
     forget = world.agent.order(job_id, "forget")
     assert forget["run"] is None
     assert forget["seq"] > order["seq"]
@@ -356,3 +358,35 @@ def test_reports_of_many_threads_are_all_taken_in(make_world: MakeWorld) -> None
 def wait_for_waiter(world: World, topic: tuple[str, str]) -> None:
     """Until the server's event loop waits for news of this topic."""
     eventually(lambda: topic in world.deps.hub._waiters)
+
+
+ODD = ["\u00b2", "1.\u00b2.trainer-0", "\0", "x" * 5000]
+
+
+@pytest.mark.parametrize("replica", ODD)
+def test_an_odd_name_of_a_replica_is_an_unknown_one(world: World, replica: str) -> None:
+    job_id, order = world.placed()
+    name = f"{job_id}.{replica}" if replica.isdigit() else replica
+    answer = world.agent.report(item(order, lost=True) | {"replica": name})
+    assert answer["stale"] == [name]
+    reply = world.agent.caller.call("GET", f"/api/v1/agent/blobs/{0:064}", {"replica": name})
+    assert (reply.status, reply.code) == (404, "replica_unknown")
+
+
+@pytest.mark.parametrize(
+    "note", [{"pid": -1, "at": 0.0}, {"pid": 2**31, "at": 0.0}, {"pid": 10**30, "at": 0.0}]
+)
+def test_a_pid_that_can_be_none_is_refused(world: World, note: dict[str, Any]) -> None:
+    job_id, order = world.placed()
+    assert world.agent.send(item(order, started=note)).code == "body_invalid"
+    assert world.state(job_id) == "schedule"
+
+
+@pytest.mark.parametrize(
+    "capacity", [{"cpu": -1}, {"cpu": 1e300}, {"memory": 10**30}, {"memory": -1}, {"gpu": 10**9}]
+)
+def test_a_machine_that_can_be_none_is_refused(world: World, capacity: dict[str, Any]) -> None:
+    body = {"agent": "node-0", "boot": "b", "version": "0", "cursor": 0, "wait": 0}
+    body["capacity"] = {"cpu": 1.0, "memory": 1} | capacity
+    reply = world.agent.caller.call("POST", "/api/v1/agent/poll", body=body)
+    assert (reply.status, reply.code) == (400, "body_invalid")

@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.db import coordination
+from paddlecloud.db import coordination, jobs
+from paddlecloud.db.tokens import UserRole
+from paddlecloud.model.errors import Conflict
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops import clean, schedule
-from paddlecloud.server.loops.runner import Loop, Runner
+from paddlecloud.server.loops.runner import Leased, Loop, Runner
 from paddlecloud.server.loops.watch import Watch
 from paddlecloud.server.services import retention
 from paddlecloud.server.settings import Retention, Settings
 from tests.integration.server.conftest import MakeWorld
-from tests.integration.server.world import World, eventually
+from tests.integration.server.world import World, eventually, packed
 
 TWO_POOLS = {
     "near": {"node": "node", "cpu": "1"},
@@ -188,7 +190,9 @@ def test_only_what_is_old_is_deleted(make_world: MakeWorld) -> None:
     waiting = world.submit(snapshot=kept_files)
     assert retention.collect(world.deps).jobs == 0
     world.clock.move(days=1)
-    answer = world.user.post("/api/v1/admin/gc")
+    reply = world.user.call("POST", "/api/v1/admin/gc")
+    assert (reply.status, reply.code) == (422, "auth_admin")
+    answer = world.caller("root", role=UserRole.ADMIN).post("/api/v1/admin/gc")
     assert answer["jobs"] == 1
     assert answer["bytes"] >= 9
     assert world.user.call("GET", f"/api/v1/jobs/{old}").status == 404
@@ -213,6 +217,54 @@ def test_unused_files_go_after_their_time_and_shared_contents_stay(make_world: M
     assert world.raw(f"/api/v1/jobs/{job_id}/files/a").body == b"shared"
     sizes = sorted(stat.size for stat in world.deps.store.list("users/someone/blobs/"))
     assert 5 not in sizes, "the content that nobody names is gone"
+
+
+def test_contents_that_never_came_to_a_snapshot_go_too(make_world: MakeWorld) -> None:
+    world = make_world(change=small_retention)
+    for caller, data in ((world.user, b"mine"), (world.caller("another"), b"theirs")):
+        caller.post("/api/v1/blobs", packed(data))
+    assert retention.collect(world.deps).bytes == 0, "an upload may still be going on"
+    world.clock.move(days=2)
+    assert retention.collect(world.deps).bytes == 10
+    assert [s.path for s in world.deps.store.list("users/") if "/blobs/" in s.path] == []
+
+
+def test_files_that_are_wanted_again_are_kept(make_world: MakeWorld) -> None:
+    world = make_world(change=small_retention)
+    offered, named = world.snapshot({"a": b"offered"}), world.snapshot({"a": b"named"})
+    world.clock.move(hours=23)
+    assert world.snapshot({"a": b"offered"}) == offered
+    job_id = world.submit(snapshot=named)
+    world.deps.db.write(lambda tx: jobs.delete_job(tx, job_id))
+    world.clock.move(hours=23)
+    retention.collect(world.deps)
+    assert world.count("snapshots") == 3, "these and the one of run.sh"
+    world.clock.move(hours=2)
+    retention.collect(world.deps)
+    assert world.count("snapshots") == 0
+
+
+def test_a_job_that_cannot_be_deleted_does_not_keep_the_others(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(change=small_retention)
+    monkeypatch.setattr(retention, "BATCH", 1)
+    ids = []
+    for _ in range(3):
+        job_id, order = world.placed()
+        world.agent.run(order)
+        ids.append(job_id)
+    real = world.deps.store.delete_tree
+
+    def delete_tree(path: str) -> int:
+        if ids[0] in path:
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(world.deps.store, "delete_tree", delete_tree)
+    world.clock.move(days=3)
+    assert retention.collect(world.deps).jobs == 2
+    assert [row["job_id"] for row in world.user.get("/api/v1/jobs")["jobs"]] == [ids[0]]
 
 
 def test_a_live_job_keeps_everything_however_old_it_is(make_world: MakeWorld) -> None:
@@ -284,6 +336,44 @@ def test_a_loop_that_another_server_runs_is_left_alone(world: World) -> None:
     bell.set()
     eventually(lambda: len(calls) == 1)
     runner.stop()
+
+
+def test_a_server_that_ends_gives_its_loops_back(world: World) -> None:
+    done = threading.Event()
+    loop = Loop(name="test", tick=lambda _, __: done.set(), every=timedelta(hours=1))
+    runner = Runner(world.deps, (loop,))
+    runner.start()
+    assert done.wait(20)
+    held = world.deps.db.read(lambda tx: tx.one("select holder, expires_at > 0 from leases"))
+    assert held == (world.deps.boot, 1)
+    runner.stop()
+    ttl = timedelta(seconds=1)
+    world.deps.db.write(
+        lambda tx: coordination.take_lease(tx, "loop-test", "next", world.clock(), ttl)
+    )
+    held = world.deps.db.read(lambda tx: tx.one("select holder from leases"))
+    assert held == ("next",)
+
+
+def test_a_loop_that_slept_through_its_lease_writes_nothing(world: World) -> None:
+    leased = Leased(world.deps, "loop-test")
+    assert leased.held()
+    world.clock.move(hours=1)
+    leased.write(lambda tx: coordination.next_number(tx, "mine"))  # nobody took over meanwhile
+    world.clock.move(hours=1)
+    ttl = timedelta(seconds=1)
+    world.deps.db.write(
+        lambda tx: coordination.take_lease(tx, "loop-test", "other", world.clock(), ttl)
+    )
+    for hours in (0, 1):
+        world.clock.move(hours=hours)
+        with pytest.raises(Conflict, match="another server"):
+            leased.write(lambda tx: coordination.next_number(tx, "mine"))
+        with pytest.raises(Conflict, match="another server"):
+            leased.submit(lambda tx: coordination.next_number(tx, "mine")).result(10)
+    assert leased.read(lambda tx: tx.one("select value from counters where name = 'mine'")) == (1,)
+    assert leased.held(), "the other one let it lapse"
+    assert leased.write(lambda tx: coordination.next_number(tx, "mine")) == 2
 
 
 def test_every_link_is_looked_at_by_the_doctor(world: World) -> None:

@@ -64,6 +64,7 @@ def test_no_more_retries_than_asked_for(world: World) -> None:
     view = world.look(job_id)
     assert (view["job_status"], view["attempts"], view["exit_code"]) == ("failed", 2, 9)
     world.plan()
+    world.release()
     assert [order["want"] for order in world.agent.poll()] == ["forget"]
 
 
@@ -104,21 +105,27 @@ def test_a_server_that_dies_after_setting_aside_sets_aside_once(world: World) ->
     job_id, order = lost_job(world)
     files.set_logs_aside(world.deps, world.job(job_id))
     assert world.log(job_id) == world.log(job_id, attempt=1) == b"first\n"
-    # A straggler of the lost attempt still has its say, and it lands with its own log.
-    assert world.agent.log(order, 6, b"late\n") == 11
-    world.agent.upload(order, "events/late", b"x", area="log")
+    # A straggler of the lost attempt comes too late, but for its end.
+    assert late_log(world, order, 6) == [order["replica"]]
+    assert world.agent.upload(order, "events/late", b"x", area="log").code == "fence_stale"
     world.plan()
     world.agent.log(world.agent.order(job_id), 0, b"second\n")
-    assert (world.log(job_id), world.log(job_id, attempt=1)) == (b"second\n", b"first\nlate\n")
+    assert (world.log(job_id), world.log(job_id, attempt=1)) == (b"second\n", b"first\n")
+
+
+def late_log(world: World, order: dict[str, Any], offset: int) -> Any:
+    """Which replicas the server calls stale when a piece of log comes for this one."""
+    piece = item(order, log={"offset": offset, "length": 5})
+    return world.agent.report(piece, log=b"late\n")["stale"]
 
 
 def test_a_first_piece_that_comes_after_setting_aside_does_not_mix(world: World) -> None:
     job_id, order = world.placed(max_retries=1)
     world.agent.report(item(order, lost=True))
     files.set_logs_aside(world.deps, world.job(job_id))
-    world.agent.log(order, 0, b"late\n")
+    assert late_log(world, order, 0) == [order["replica"]]
     world.plan()
-    assert (world.log(job_id), world.log(job_id, attempt=1)) == (b"", b"late\n")
+    assert (world.log(job_id), world.log(job_id, attempt=1)) == (b"", b"")
 
 
 def test_the_log_of_a_job_killed_between_attempts_is_found(world: World) -> None:
@@ -128,18 +135,33 @@ def test_the_log_of_a_job_killed_between_attempts_is_found(world: World) -> None
     assert world.log(job_id) == world.log(job_id, follow=1) == b"first\n"
 
 
-def test_a_follower_goes_on_with_the_next_attempt(world: World) -> None:
+def test_a_follower_is_told_where_one_attempt_ends_and_asks_for_the_next(world: World) -> None:
     job_id, _ = lost_job(world)
+    where = f"/api/v1/jobs/{job_id}/logs"
     with ThreadPoolExecutor(2) as threads:
-        following = threads.submit(world.log, job_id, follow=1)
-        pinned = threads.submit(world.log, job_id, follow=1, attempt=1)
+        following = threads.submit(world.raw, where, follow=1)
+        pinned = threads.submit(world.raw, where, follow=1, attempt=1)
         eventually(lambda: len(world.deps.hub._waiters.get(("log", job_id), ())) == 2)
         world.plan()
+        for reply in (following.result(20), pinned.result(20)):
+            assert (reply.body, reply.headers["x-log-attempt"]) == (b"first\n", "1")
+        next_one = threads.submit(world.raw, where, follow=1, attempt=2)
         second = world.agent.order(job_id)
-        world.agent.log(second, 0, b"second, longer than the first\n")
-        world.agent.exit(second, 0, log_size=30)
-        assert following.result(20) == b"first\nsecond, longer than the first\n"
-        assert pinned.result(20) == b"first\n"
+        world.agent.log(second, 0, b"second\n")
+        world.agent.exit(second, 0, log_size=7)
+        reply = next_one.result(20)
+        assert (reply.body, reply.headers["x-log-attempt"]) == (b"second\n", "2")
+
+
+def test_a_follower_who_comes_before_the_first_attempt_follows_that(world: World) -> None:
+    job_id = world.submit()
+    with ThreadPoolExecutor(1) as thread:
+        following = thread.submit(world.raw, f"/api/v1/jobs/{job_id}/logs", follow=1)
+        eventually(lambda: len(world.deps.hub._waiters.get(("log", job_id), ())) == 1)
+        world.plan()
+        world.agent.run(world.agent.order(job_id), b"one\n")
+        reply = following.result(20)
+    assert (reply.body, reply.headers["x-log-attempt"]) == (b"one\n", "1")
 
 
 def test_a_silent_agent_is_lost_only_after_it_was_watched(world: World) -> None:

@@ -248,7 +248,11 @@ def test_a_snapshot_is_stored_only_when_every_content_is_here(world: World) -> N
         (["../a", "file", 1, "0" * 64, 0, ""], "path_unsafe"),
         (["/a", "file", 1, "0" * 64, 0, ""], "path_unsafe"),
         (["a", "socket", 1, "0" * 64, 0, ""], "snapshot_kind"),
-        (["a", "file", -1, "0" * 64, 0, ""], "snapshot_digest"),
+        (["a", "file", -1, "0" * 64, 0, ""], "body_invalid"),
+        (["a", "dir", 10**30, "", 0, ""], "body_invalid"),
+        (["a\udcff", "file", 1, "0" * 64, 0, ""], "body_invalid"),
+        (["a\ud800", "file", 1, "0" * 64, 0, ""], "body_invalid"),
+        (["a", "link", 0, "", 0, "b\udcff"], "body_invalid"),
         (["a", "file", 1, "xyz", 0, ""], "snapshot_digest"),
         (["a", "link", 0, "", 0, "../../etc/passwd"], "snapshot_link"),
         (["a", "file", 1], "body_invalid"),
@@ -265,3 +269,34 @@ def test_contents_that_are_not_what_they_say_are_refused(world: World) -> None:
     cut = packed(b"truth")[:-1]
     assert world.user.call("POST", "/api/v1/blobs", body=cut).code == "pack_malformed"
     assert [stat.path for stat in world.deps.store.list("users/")] == []
+
+
+def test_a_repeat_is_answered_even_when_it_would_be_refused_today(world: World) -> None:
+    body = a_submit(world.spec(cpu=1))
+    first = world.user.post("/api/v1/jobs", body)
+    world.plan()
+    world.agent.start(world.agent.order(first["job"]["job_id"]), pid=77)
+    world.backends["local"].settings["cpu"] = "0.5"
+    again = world.user.post("/api/v1/jobs", body)["job"]
+    assert again == world.look(first["job"]["job_id"])
+    assert (again["job_status"], again["instance_ids_list"]) == ("running", ["77"])
+    reply = world.user.call("POST", "/api/v1/jobs", body=a_submit(body["spec"]))
+    assert (reply.status, reply.code) == (422, "resources_never")
+    changed = a_submit(body["spec"] | {"start_cmd": "other"}, body["idempotency_key"])
+    assert world.user.call("POST", "/api/v1/jobs", body=changed).code == "idempotency_key_reused"
+    assert world.count("jobs") == 1
+
+
+def test_a_mistake_of_ours_is_logged_with_its_request(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("oh")
+
+    monkeypatch.setattr(world.deps.db, "read", fail)
+    caplog.set_level("INFO", "paddlecloud.server.app")
+    reply = world.user.call("GET", "/api/v1/jobs")
+    monkeypatch.undo()
+    assert reply.status == 500
+    line = f"request {reply.headers['x-request-id']}: GET /api/v1/jobs answered 500"
+    assert any(line in record.getMessage() for record in caplog.records)

@@ -33,6 +33,7 @@ from paddlecloud.server.app import App
 from paddlecloud.server.auth import secret_of
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops import schedule
+from paddlecloud.server.services import placement
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores.directory import DirectoryStore
 from paddlecloud.stores.logs import LogStore
@@ -147,12 +148,17 @@ class World:
         self.deps.db.close()
         self.deps.logs.close()
 
-    def caller(self, user_id: str, kind: TokenKind = TokenKind.USER) -> SignedCaller:
+    def caller(
+        self,
+        user_id: str,
+        kind: TokenKind = TokenKind.USER,
+        role: UserRole = UserRole.USER,
+    ) -> SignedCaller:
         """A new pair of keys of this user, who is made if need be."""
         ak = secrets.token_hex(16)
 
         def create(tx: Tx) -> None:
-            tokens.create_user(tx, User(id=user_id, role=UserRole.USER), self.clock())
+            tokens.create_user(tx, User(id=user_id, role=role), self.clock())
             tokens.create_token(tx, ak, user_id, kind, self.clock())
 
         self.deps.db.write(create)
@@ -196,6 +202,10 @@ class World:
     def plan(self) -> None:
         """One tick of the schedule loop."""
         schedule.tick(self.deps, self.clock())
+
+    def release(self) -> int:
+        """What the watch loop does about attempts that are over; how many there were."""
+        return placement.release_ended(self.deps)
 
     def placed(self, **changes: Any) -> tuple[str, dict[str, Any]]:
         """A job that got its place, and the order to run it."""

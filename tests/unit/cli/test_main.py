@@ -345,9 +345,7 @@ def test_wrong_usage_is_one_sentence_and_nothing_is_sent(
     ],
     ids=["ascii", "C", "gbk", "utf-8"],
 )
-def test_json_is_the_same_value_in_every_locale(
-    server: FakeServer, locale: dict[str, str]
-) -> None:
+def test_json_is_the_same_value_in_every_locale(server: FakeServer, locale: dict[str, str]) -> None:
     view = {**VIEW, "job_name": "训练 😀 \udc80"}
     server.routes[f"GET {JOB}"] = [ok(view), error(404, "NotFound", "job_unknown", "没有 😀")]
     environ = {**os.environ, **locale}
@@ -456,6 +454,22 @@ def test_doctor_names_the_first_broken_link(server: FakeServer, capsys: Captured
     assert main(["doctor", "--json"]) == 1
     answer = json.loads(capsys.readouterr().out)
     assert (answer["ok"], answer["broken"]) == (False, "store")
+
+
+def test_doctor_names_a_server_that_cannot_check_itself(
+    server: FakeServer, capsys: Captured
+) -> None:
+    server.routes["GET /api/v1/whoami"] = [
+        ok({"user_id": "me", "ak": AK, "time": "2020-01-01T00:00:00Z"})
+    ]
+    server.routes["GET /api/v1/doctor"] = [error(500, "Internal", "internal", "a mistake")]
+    assert main(["doctor", "--json"]) == 1
+    captured = capsys.readouterr()
+    answer = json.loads(captured.out)
+    assert (answer["ok"], answer["broken"], captured.err) == (False, "report", "")
+    assert answer["checks"][-1]["detail"] == "a mistake"
+    assert main(["doctor"]) == 1
+    assert "the first broken link is: the server's own checks" in capsys.readouterr().err
 
 
 def test_doctor_gives_a_new_server_time_to_hear_from_its_agent(

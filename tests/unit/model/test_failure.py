@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddlecloud.model.failure import Outcome, explain, outcome, settle, wants_stop
+from paddlecloud.model.failure import Outcome, explain, moment, outcome, settle, wants_stop
 from paddlecloud.model.job import Attempt, ExitCause, Job, Replica, ReplicaState, Role
 from paddlecloud.model.states import FINAL, TRANSITIONS, Event, JobState
 from paddlecloud.model.texts import render
@@ -101,10 +101,43 @@ def test_retries_are_used_where_they_may_help(replica: Replica, retries: int, wa
 
 
 def test_the_last_retry_is_the_last() -> None:
-    job = a_job(spec=a_spec(max_retries=2), attempt=3)
+    job = a_job(spec=a_spec(max_retries=2), attempt=3, retried=2)
     answer = settle(job, an_attempt(LOST, number=3))
     assert answer is not None
     assert answer[0] is Event.BROKE
+
+
+def test_an_attempt_that_its_pool_refused_is_no_retry() -> None:
+    job = a_job(spec=a_spec(max_retries=1), attempt=3, retried=0)
+    answer = settle(job, an_attempt(LOST, number=3))
+    assert answer is not None
+    assert answer[0] is Event.ATTEMPT_LOST
+
+
+def later(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def test_what_happened_has_the_time_that_its_replica_tells() -> None:
+    job, running = a_job(), replace(a_job(), running_since=later(3))
+    begun = an_attempt(a_replica(started_at=later(4)), a_replica(rank=1, started_at=later(3)))
+    over = an_attempt(a_replica(ended=ended(0, after=5)), a_replica(rank=1, ended=ended(0)))
+    half = an_attempt(a_replica(ended=ended(0, after=5)), a_replica(rank=1))
+    assert moment(Event.STARTED, job, begun, later(60)) == later(3)
+    assert moment(Event.STARTED, job, over, later(60)) == NOW
+    assert moment(Event.SUCCEEDED, running, over, later(60)) == later(10)
+    assert moment(Event.BROKE, running, half, later(60)) == later(60)
+    assert moment(Event.STOPPED, job, None, later(60)) == later(60)
+
+
+@pytest.mark.parametrize(("told", "want"), [(-3600, 0), (3600, 60), (30, 30)])
+def test_a_clock_that_is_wrong_is_believed_as_far_as_it_can_be(told: int, want: int) -> None:
+    attempt = an_attempt(a_replica(started_at=later(told)))
+    assert moment(Event.STARTED, a_job(), attempt, later(60)) == later(want)
+    over = an_attempt(a_replica(ended=ended(0, after=told)))
+    assert moment(Event.SUCCEEDED, a_job(), over, later(60)) == later(want)
+    running = a_job(running_since=later(40))
+    assert moment(Event.BROKE, running, over, later(60)) == later(max(want, 40))
 
 
 def test_a_lost_attempt_is_lost_once() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
+import re
 from dataclasses import replace
 
 import pytest
@@ -194,3 +195,27 @@ def test_entries_that_contradict_each_other_are_refused(entries: list[Entry], wa
 
 def test_an_empty_directory_is_a_snapshot_too() -> None:
     assert snapshot_of([]).entries == ()
+
+
+@pytest.mark.parametrize("odd", ["a\udcff", "\ud800", "b/\udc80/c"])
+def test_a_name_that_is_no_text_is_refused_and_named(odd: str) -> None:
+    for entry in (a_file(odd), a_link("link", odd)):
+        with pytest.raises(Invalid) as caught:
+            snapshot_of([entry])
+        assert caught.value.code == "path_encoding"
+        assert str(caught.value).encode()
+    shown = odd.encode("utf-8", "backslashreplace").decode()
+    with pytest.raises(Invalid, match=re.escape(f"the name {shown} is not valid UTF-8")):
+        snapshot_of([a_file(odd)])
+
+
+def test_half_of_a_pair_is_no_path() -> None:
+    with pytest.raises(Invalid) as caught:
+        check_path("a/\ud800")
+    assert caught.value.code == "path_unsafe"
+    assert str(caught.value).encode()
+
+
+def test_the_size_is_that_of_the_files() -> None:
+    entries = [a_file("a"), Entry(path="d", kind=EntryKind.DIRECTORY, size=2**60)]
+    assert snapshot_of(entries).size == 3

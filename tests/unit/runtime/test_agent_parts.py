@@ -14,7 +14,6 @@ from paddlecloud.runtime.journal import Journal
 from paddlecloud.runtime.link import Backoff
 from paddlecloud.runtime.outputs import Found, rests
 
-
 CONFIG = AgentConfig(path=Path("agent.json"), agent_id="local", ak="a", sk="s")
 
 

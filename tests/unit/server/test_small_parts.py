@@ -72,6 +72,15 @@ def test_metrics_are_prometheus_text() -> None:
     )
 
 
+def test_a_number_keeps_all_its_digits() -> None:
+    text = Metrics().render([("a", {}, 12345678901.0), ("b", {}, 1234567.25), ("c", {}, 0.0)])
+    assert [line for line in text.splitlines() if not line.startswith("#")] == [
+        "a 12345678901",
+        "b 1234567.25",
+        "c 0",
+    ]
+
+
 @pytest.mark.parametrize(
     ("duration", "want"),
     [

@@ -117,12 +117,15 @@ class Leased:
         """The database is not the loop's to close."""
 
     def _guarded(self, tx: Tx, work: Callable[[Tx], T]) -> T:
-        fence = self._fence or 0
-        if not coordination.holds_lease(tx, self._name, fence, self._clock()):
-            self._fence = self._take(tx)
-            # One more is our own lapse, in which nobody took over.
-            if self._fence is None or self._fence > fence + 1:
-                raise Conflict("lease_lost", name=self._name)
+        fence = self._fence
+        if fence is not None and coordination.holds_lease(tx, self._name, fence, self._clock()):
+            return work(tx)
+        taken = None if fence is None else self._take(tx)
+        if fence is None or taken is None or taken > fence + 1:
+            # Lost until the next tick asks for it. One more is a lapse in which nobody took over.
+            self._fence, self._renew_at = None, 0.0
+            raise Conflict("lease_lost", name=self._name)
+        self._fence = taken
         return work(tx)
 
     def _take(self, tx: Tx) -> int | None:

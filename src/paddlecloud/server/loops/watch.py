@@ -48,7 +48,8 @@ class Watch:
         self._lose_silent(deps, live, now, min(self._step(now), LONGEST_STEP))
         _settle_all(deps, now)
         _end_overdue(deps, now, self.jumped)
-        placement.release_ended(deps)
+        while placement.release_ended(deps) == placement.MAX_RELEASED:
+            pass
 
     def _step(self, now: datetime) -> float:
         """Seconds since the last tick."""

@@ -126,7 +126,10 @@ def report(deps: Deps, node: str, notes: Report, log_bytes: memoryview) -> Repor
         if item.lost:
             deps.logs.flush([_log(deps, assigned)])
     if news:
-        deps.db.write(lambda tx: _take_in(tx, news, tails, deps.clock()))
+        # Without waiting for the disk: the agent keeps all of it until `release_ended` has waited,
+        # so after a loss of power it tells the same once more. What is lost it may forget at once.
+        durable = any(_given_up(item, assigned) for item, assigned in news)
+        deps.db.write(lambda tx: _take_in(tx, news, tails, deps.clock()), durable=durable)
     return ReportAnswer(acks=acks, stale=stale)
 
 
@@ -237,6 +240,10 @@ def _log(deps: Deps, assigned: Assigned) -> str:
     )
 
 
+def _given_up(item: ReportItem, assigned: Assigned) -> bool:
+    return item.lost or assigned.replica.state is ReplicaState.LOST
+
+
 def _without_exit(item: ReportItem) -> ReportItem:
     return ReportItem(replica=item.replica, fence=item.fence, started=item.started, lost=item.lost)
 
@@ -338,7 +345,7 @@ def _run_order(deps: Deps, assigned: Assigned) -> RunOrder:
     inherit = pool is not None and pool.private
     return RunOrder(
         command=spec.start_cmd,
-        began=replica.state is not ReplicaState.ORDERED,
+        began=replica.pid is not None or replica.exit is not None,
         env=environment(job, assigned.attempt, replica, inherit=inherit),
         snapshot=spec.snapshot,
         blobs_dir=_blobs_dir(deps, job.owner),

@@ -94,7 +94,9 @@ def apply(deps: Deps, decisions: Sequence[Decision], known: dict[str, Job], now:
     if not decisions:
         return 0
     ready = [decision for decision in decisions if _ready(deps, decision, known)]
-    placed = deps.db.write(lambda tx: _write(tx, ready, known, now))
+    # What starts on this machine is gone after a loss of power, and so may be the note of it.
+    durable = any(isinstance(d, Place) and deps.pools[d.pool].remote for d in ready)
+    placed = deps.db.write(lambda tx: _write(tx, ready, known, now), durable=durable)
     return sum(start(deps, attempt) for attempt in placed)
 
 
@@ -200,19 +202,25 @@ def _write(
     tx: Tx, decisions: Sequence[Decision], known: dict[str, Job], now: datetime
 ) -> list[Attempt]:
     placed: list[Attempt] = []
+    newcomers: dict[str, tuple[Reason, list[Job]]] = {}
     for decision in decisions:
         job = known[decision.job_id]
         try:
             match decision:
                 case Place():
                     placed.append(_place(tx, job, decision, now))
+                case Hold(reason=reason) if job.state is JobState.SCHEDULE:
+                    alike = f"{job.version} {reason}"
+                    newcomers.setdefault(alike, (reason, []))[1].append(job)
                 case Hold():
-                    _hold(tx, job, decision.reason, now)
+                    _save(tx, job, replace(job, reason=decision.reason))
                 case GiveUp():
                     failure = Failure(reason=decision.reason)
                     jobs.advance(tx, job, Event.WAITED_TOO_LONG, now=now, failure=failure)
         except StaleVersion:
             log.debug("job %s moved on before its decision was applied", job.id)
+    for reason, held in newcomers.values():
+        jobs.hold_all(tx, held, now, reason)
     return placed
 
 
@@ -255,13 +263,6 @@ def _replicas(job: Job, number: int, decision: Place) -> tuple[Replica, ...]:
         )
         next_port[node] += 1
     return tuple(replicas)
-
-
-def _hold(tx: Tx, job: Job, reason: Reason, now: datetime) -> None:
-    if job.state is JobState.SCHEDULE:
-        jobs.advance(tx, job, Event.NO_ROOM, now=now, reason=reason)
-    else:
-        _save(tx, job, replace(job, reason=reason))
 
 
 def _save(tx: Tx, job: Job, changed: Job) -> Job:

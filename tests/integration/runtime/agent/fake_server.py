@@ -209,11 +209,13 @@ class _Handler(BaseHTTPRequestHandler):
             fake.calls.append(f"{self.command} {parts.path}")
             fault = fake.take_fault(parts.path)
         if fault.isdigit():
-            kind = {"507": "StorageFull", "503": "Retry"}.get(fault, "Invalid")
+            kinds = {"507": "StorageFull", "503": "Retry", "401": "Unauthenticated"}
+            kind = kinds.get(fault, "Invalid")
             code = "storage_full" if fault == "507" else "scripted"
             self._answer(int(fault), {"error": {"kind": kind, "code": code, "message": code}})
             return
         status, answer = self._route(parts.path, parse_qs(parts.query), body)
+        answer = b"damaged" if fault == "damage" else answer
         with fake.changed:
             fake.changed.notify_all()
         if fault == "lose the answer" or self.server is not fake._http:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,6 +67,27 @@ def test_a_damaged_content_ends_the_job_in_words(world: World) -> None:
     assert world.stored(replica).files == {}
 
 
+def test_a_content_that_was_damaged_on_the_way_is_asked_for_again(world: World) -> None:
+    snapshot = world.server.files({"a": b"right"})
+    world.server.fault("/blobs/", "damage", times=2)
+    replica = world.run("cat a", snapshot=snapshot)
+    assert world.ended(replica)["exit_code"] == 0
+    assert world.text(replica) == "right"
+
+
+def test_a_cached_content_that_was_cut_short_is_fetched_again(idle_world: World) -> None:
+    snapshot = idle_world.server.files({"a": b"right"})
+    digest = hashlib.sha256(b"right").hexdigest()
+    cached = idle_world.directory / "cache" / "blobs" / digest[:2] / digest
+    cached.parent.mkdir(parents=True)
+    cached.touch()
+    idle_world.start_agent()
+    replica = idle_world.run("cat a", snapshot=snapshot)
+    assert idle_world.ended(replica)["exit_code"] == 0
+    assert idle_world.text(replica) == "right"
+    assert cached.read_bytes() == b"right"
+
+
 def test_a_list_of_files_that_is_not_the_one_asked_for(world: World) -> None:
     snapshot = world.server.files({"a": b"right"})
     world.server.snapshots[snapshot] = [["../evil", "file", 0, "0" * 64, 0, ""]]
@@ -82,6 +104,29 @@ def test_trouble_on_the_way_to_the_files_is_overcome(world: World) -> None:
     replica = world.run("cat train_data/part-0", snapshot=snapshot)
     assert world.ended(replica)["exit_code"] == 0
     assert world.text(replica) == "0 1 2\n"
+
+
+def test_files_that_cannot_be_had_hold_up_nobody_and_are_asked_for_with_patience(
+    world: World,
+) -> None:
+    snapshot = world.server.files(FILES)
+    world.server.fault("/snapshots/", "503", times=100_000)
+    began = time.monotonic()
+    stuck = [world.run("exit 7", snapshot=snapshot) for _ in range(6)]
+    world.server.wait(lambda: world.server.count("/snapshots/") > 20)
+    assert world.ended(world.run("exit 3"))["exit_code"] == 3
+    # Six tries in the first 2 seconds, one every 2 seconds after that.
+    most = len(stuck) * (7 + (time.monotonic() - began) / 2)
+    assert world.server.count("/snapshots/") <= most
+    assert world.journal().count("cannot be started yet") == len(stuck)
+    world.server.faults.clear()
+    assert [world.ended(replica)["exit_code"] for replica in stuck] == [7] * len(stuck)
+
+
+def test_refused_keys_are_read_again_before_the_next_try(world: World) -> None:
+    snapshot = world.server.files(FILES)
+    world.server.fault("/snapshots/", "401", times=2)
+    assert world.ended(world.run("exit 5", snapshot=snapshot))["exit_code"] == 5
 
 
 def test_a_stop_while_the_files_cannot_be_had(world: World) -> None:

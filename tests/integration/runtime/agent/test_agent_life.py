@@ -114,18 +114,84 @@ def test_forget_deletes_what_is_over(world: World) -> None:
     eventually(lambda: not list((world.directory / "trash").iterdir()))
 
 
-def test_forget_waits_for_the_end(world: World) -> None:
-    replica = world.run("echo up; sleep 600")
+def test_forget_of_one_that_runs_ends_it_first(world: World) -> None:
+    """A server that gave it up for lost while the agent was away has nobody else to stop it."""
+    replica = world.run("trap '' TERM; setsid sleep 600 & echo up; sleep 600")
     world.says(replica, "up")
     pid = world.running(replica)
     world.server.order(replica, "forget")
-    other = world.run("echo later")
-    world.ended(other)
-    assert alive(pid)
-    assert world.root(replica).is_dir()
-    world.server.order(replica, "stop", grace=0.0)
     eventually(lambda: not world.root(replica).exists())
     assert not alive(pid)
+    assert pids_of(replica) == []
+
+
+def test_one_that_began_before_and_left_nothing_is_lost_and_not_run_again(world: World) -> None:
+    replica = world.run("touch $OUTPUT_PATH/ran; echo ran", began=True)
+    world.server.wait(lambda: world.stored(replica).lost)
+    assert world.text(replica) == ""
+    assert not world.root(replica).exists()
+    world.server.order(replica, "forget")
+    world.ended(world.run("true"))
+
+
+def test_a_job_that_deletes_its_own_records_is_ended_and_lost(world: World) -> None:
+    replica = world.run('echo up; while ! test -e "$OUTPUT_PATH/../go"; do sleep 0.02; done; '
+                        'cd /; rm -rf "$(dirname "$OUTPUT_PATH")"; sleep 600')  # fmt: skip
+    world.says(replica, "up")
+    world.server.wait(lambda: world.stored(replica).started)
+    pid = world.running(replica)
+    (world.root(replica) / "go").touch()
+    world.server.wait(lambda: world.stored(replica).lost)
+    assert not alive(pid)
+    assert pids_of(replica) == []
+    assert world.text(replica) == "up\n"
+    assert "could not be started" not in world.journal()
+
+
+def test_odd_directories_do_not_keep_the_agent_from_its_work(idle_world: World) -> None:
+    replicas = idle_world.directory / "replicas"
+    (replicas / "odd" / "order.json").mkdir(parents=True)
+    (replicas / "torn").mkdir()
+    (replicas / "torn" / "order.json").write_text(json.dumps({"replica_id": "torn", "fence": "x"}))
+    (replicas / "list").mkdir()
+    (replicas / "list" / "order.json").write_text(json.dumps({"replica_id": "list", "fence": 1}))
+    (replicas / "list" / "exit.json").write_text("[]")
+    (replicas / "empty").mkdir()
+    idle_world.start_agent()
+    assert idle_world.ended(idle_world.run("exit 3"))["exit_code"] == 3
+    assert "cannot be adopted" in idle_world.journal()
+    eventually(lambda: not (replicas / "empty").exists())
+    (replicas / "odd" / "order.json").rmdir()
+
+
+def test_an_order_that_a_loss_of_power_emptied_is_not_carried_out_again(idle_world: World) -> None:
+    replica = idle_world.run("echo ran")
+    root = idle_world.root(replica)
+    root.mkdir(parents=True)
+    (root / "order.json").touch()
+    (root / "stdout.log").write_text("ran")
+    idle_world.start_agent()
+    idle_world.server.wait(lambda: idle_world.stored(replica).lost)
+    assert idle_world.text(replica) == "ran"
+
+
+def test_an_agent_that_cannot_begin_says_why_in_its_log(idle_world: World) -> None:
+    (idle_world.directory / "replicas").write_text("in the way")
+    agent = idle_world.start_agent()
+    assert agent.wait(20) == 1
+    assert "cannot begin" in idle_world.journal()
+    assert "FileExistsError" in idle_world.journal()
+    (idle_world.directory / "replicas").unlink()
+
+
+def test_what_lies_here_is_for_its_owner_alone(world: World) -> None:
+    snapshot = world.server.files({"a": b"content"})
+    replica = world.run("true", snapshot=snapshot, log_limit=5000)
+    world.ended(replica)
+    root = world.root(replica)
+    private = [root.parent, root, world.directory / "cache", root / "stdout.log"]
+    assert [oct(path.stat().st_mode & 0o077) for path in private] == ["0o0"] * 4
+    assert json.loads((root / "order.json").read_text())["log_limit"] == 5000
 
 
 def test_an_order_that_comes_twice_starts_once(world: World) -> None:

@@ -101,7 +101,7 @@ def test_a_log_larger_than_one_report(world: World) -> None:
     assert world.stored(replica).log == b"x" * size
 
 
-def test_a_job_that_truncates_its_log_loses_nothing_that_was_sent(world: World) -> None:
+def test_a_job_that_opens_its_stream_anew_loses_nothing(world: World) -> None:
     replica = world.run(f"echo a long first line; {UNTIL_GO}; echo short > /dev/stderr; echo last")
     world.says(replica, "a long first line")
     (world.root(replica) / "go").touch()

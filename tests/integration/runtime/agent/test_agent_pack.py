@@ -9,7 +9,7 @@ from pathlib import Path
 from paddlecloud import __version__
 from paddlecloud.runtime import control, processes
 from paddlecloud.runtime.control import Phase
-from paddlecloud.runtime.pack import main, pack
+from scripts.pack_agent import main, pack
 from tests.integration.runtime.agent.world import World
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SOURCES = Path(__file__).parents[2]
+SOURCES = Path(__file__).parents[1] / "src"
 START = "paddlecloud.runtime.__main__"
 _MAIN = "import sys\nfrom paddlecloud.runtime.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
 _SHEBANG = b"#!/usr/bin/env python3\n"
@@ -55,7 +55,7 @@ def needed(sources: Path) -> dict[str, Path]:
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
-        sys.stderr.write("usage: python -m paddlecloud.runtime.pack FILE\n")
+        sys.stderr.write("usage: python scripts/pack_agent.py FILE\n")
         return 2
     modules = pack(Path(arguments[0]))
     sys.stdout.write(f"{arguments[0]}: {len(modules)} modules\n")

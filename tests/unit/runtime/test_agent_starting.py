@@ -1,0 +1,151 @@
+"""Starting a replica when the disk or the machine does not play along: what is ended, and what is
+left alone because it may already run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from paddlecloud.model.errors import Retry
+from paddlecloud.runtime.book import Stage, Tracked
+from paddlecloud.runtime.config import AgentConfig
+from paddlecloud.runtime.journal import Journal
+from paddlecloud.runtime.site import Site, Turns
+from paddlecloud.runtime.spawn import Spawner
+from paddlecloud.runtime.starting import Starters
+
+RUN = {"command": "true", "env": {}, "grace": 1.0}
+
+
+class ScriptedSpawner:
+    """Raises what it is told to, and counts."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.asked: list[Any] = []
+
+    def spawn(self, launch: Any) -> int:
+        self.asked.append(launch)
+        if self.error is not None:
+            raise self.error
+        return 1
+
+
+class Scene:
+    def __init__(self, folder: Path) -> None:
+        self.spawner = ScriptedSpawner()
+        config = AgentConfig(
+            path=folder / "agent.json", agent_id="a", ak="a", sk="s", url="http://127.0.0.1:9"
+        )
+        journal = Journal(folder / "agent.log")
+        self.site = Site(config, journal, cast("Spawner", self.spawner))
+        (folder / "replicas").mkdir()
+        self.starters = Starters(self.site)
+        self._thread = threading.Thread(target=self.starters.work)
+        self._thread.start()
+
+    def replica(self, name: str = "r") -> Tracked:
+        root = self.site.book.root(name)
+        return self.site.book.add(Tracked(id=name, fence=1, root=root, run=dict(RUN), acked=0))
+
+    def start(self, tracked: Tracked) -> Tracked:
+        self.starters.put(tracked)
+        return tracked
+
+    def close(self) -> None:
+        self.site.stop()
+        self.starters.close()
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+
+def until(fact: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not fact():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.002)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    made = Scene(tmp_path)
+    yield made
+    made.close()
+
+
+def test_it_is_launched_with_its_directories(scene: Scene) -> None:
+    tracked = scene.start(scene.replica())
+    until(lambda: not tracked.queued)
+    assert (tracked.stage, tracked.asked, tracked.launches) == (Stage.LAUNCHED, True, 1)
+    assert scene.spawner.asked[0]["command"] == "true"
+    names = sorted(path.name for path in tracked.root.iterdir())
+    assert names == ["home", "log", "mount", "order.json", "output", "stdout.log", "tmp", "work"]
+
+
+def test_an_error_after_a_monitor_was_asked_for_ends_and_deletes_nothing(scene: Scene) -> None:
+    scene.spawner.error = OSError(28, "No space left on device")
+    tracked = scene.start(scene.replica())
+    until(lambda: len(scene.spawner.asked) >= 2)
+    assert tracked.stage is Stage.LAUNCHED
+    assert (tracked.root / "work").is_dir()
+    assert not (tracked.root / "exit.json").exists()
+    scene.spawner.error = None
+    until(lambda: not tracked.queued)
+    assert tracked.stage is Stage.LAUNCHED
+
+
+def test_a_machine_without_processes_is_told_to_the_owner_in_the_end(scene: Scene) -> None:
+    scene.spawner.error = Retry("replica_not_started", replica="r", reason="no process")
+    tracked = scene.start(scene.replica())
+    until(lambda: tracked.stage is Stage.OVER)
+    assert tracked.exit is not None
+    assert tracked.exit["cause"] == "start_failed"
+    assert "no process" in tracked.exit["message"]
+    # A monitor that comes late finds both records, and runs nothing.
+    assert (tracked.root / "stop.json").exists()
+    assert (tracked.root / "exit.json").exists()
+    assert len(scene.spawner.asked) == 6
+
+
+def test_one_whose_records_tell_of_it_is_not_asked_for_again(scene: Scene) -> None:
+    tracked = scene.start(scene.replica())
+    until(lambda: not tracked.queued)
+    (tracked.root / "exit.json").write_text('{"cause": "exit"}')
+    scene.start(tracked)
+    until(lambda: not tracked.queued)
+    assert len(scene.spawner.asked) == 1
+
+
+def test_a_disk_that_refuses_before_that_is_told_to_the_owner(scene: Scene) -> None:
+    (scene.site.directory / "replicas" / "r").write_text("in the way")
+    tracked = scene.start(scene.replica())
+    until(lambda: tracked.stage is Stage.OVER)
+    assert tracked.exit is not None
+    assert "could not be laid out" in tracked.exit["message"]
+    assert scene.spawner.asked == []
+
+
+def test_turns_come_by_their_time_and_can_be_hurried() -> None:
+    turns = Turns()
+    first, second, third = (
+        Tracked(id=name, fence=1, root=Path(name), run={}, acked=0) for name in "abc"
+    )
+    far = time.monotonic() + 1000
+    turns.put(first, far)
+    turns.put(second, 2.0)
+    turns.put(third, 1.0)
+    assert [turns.take(), turns.take()] == [third, second]
+    turns.hurry(second)
+    turns.hurry(first)
+    assert turns.take() is first
+    turns.put(first, far)
+    turns.put(second, far)
+    turns.hurry()
+    assert [turns.take(), turns.take()] == [first, second]
+    turns.close()
+    assert turns.take() is None
