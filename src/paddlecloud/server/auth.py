@@ -12,6 +12,7 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from starlette.requests import Request
 
@@ -119,6 +120,7 @@ class Gate:
             self._flush_later()
 
 
+@lru_cache(maxsize=1024)
 def secret_of(server_key: bytes, ak: str) -> str:
     return hmac.new(server_key, b"sk:" + ak.encode(), hashlib.sha256).hexdigest()
 
