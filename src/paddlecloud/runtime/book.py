@@ -118,6 +118,8 @@ class Book:
         self._directory = directory
         self._lock = threading.Lock()
         self._replicas: dict[str, Tracked] = {}
+        self._active: dict[str, Tracked] = {}
+        """Those of which there is something left to do, but to wait until they may be deleted."""
         self.watched: dict[int, Tracked] = {}
         """By the number that inotify gave to its log."""
 
@@ -133,19 +135,39 @@ class Book:
     def add(self, tracked: Tracked) -> Tracked:
         """`tracked`, or the one that is already known under its id."""
         with self._lock:
-            return self._replicas.setdefault(tracked.id, tracked)
+            known = self._replicas.setdefault(tracked.id, tracked)
+            self._active[known.id] = known
+            return known
 
     def remove(self, replica: str) -> None:
         with self._lock:
             self._replicas.pop(replica, None)
+            self._active.pop(replica, None)
+
+    def lay_to_rest(self, tracked: Tracked) -> None:
+        """The server has everything of it: nothing is to be done until it may be deleted."""
+        with self._lock:
+            tracked.stage = Stage.DONE
+            if not tracked.forget:
+                self._active.pop(tracked.id, None)
+
+    def may_be_forgotten(self, tracked: Tracked) -> None:
+        """The server wants nothing more of it: it is deleted as soon as it is over."""
+        with self._lock:
+            tracked.forget = True
+            self._active[tracked.id] = tracked
 
     def all(self) -> list[Tracked]:
         with self._lock:
             return list(self._replicas.values())
 
+    def active(self) -> list[Tracked]:
+        with self._lock:
+            return list(self._active.values())
+
     def busy(self) -> bool:
         """Whether anything runs, or is not known to the server yet."""
-        return any(tracked.stage is not Stage.DONE for tracked in self.all())
+        return any(tracked.stage is not Stage.DONE for tracked in self.active())
 
 
 def write_order(tracked: Tracked, launch: record.Launch) -> None:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 #: A monitor that has not come up after this many seconds is asked for again.
 MONITOR_SECONDS = 5.0
 #: Rubbish is deleted when nothing was thrown away for so long, in seconds: jobs come first.
-_QUIET = 0.3
+_QUIET = 1.0
 #: But after this many seconds in any case.
-_LONGEST_KEPT = 2.0
+_LONGEST_KEPT = 10.0
 _REAP_AGAIN = 0.5
 
 
@@ -106,7 +106,7 @@ class Care:
 
     def finished(self, tracked: Tracked) -> None:
         """The server has everything of it."""
-        tracked.stage = Stage.DONE
+        self._site.book.lay_to_rest(tracked)
         self._site.journal.info("the server has all of it", tracked.id)
         self._let_go(tracked)
 
@@ -121,7 +121,7 @@ class Care:
         """The server does not want it any more: end it at once, then delete it."""
         if tracked.alive and not tracked.forget:
             self._site.journal.warning("the server does not want it; it is ended", tracked.id)
-        tracked.forget = True
+        self._site.book.may_be_forgotten(tracked)
         if tracked.alive:
             self._stop(tracked, StopWish(grace=0.0, cause=record.CAUSE_STOPPED))
         if tracked.stage is Stage.ORDERED and not tracked.queued:
@@ -171,7 +171,7 @@ class Care:
         if tracked.alive:
             self.expel(tracked)
             return
-        tracked.forget = True
+        self._site.book.may_be_forgotten(tracked)
         self._site.wake_reporter()
 
     def _stop(self, tracked: Tracked, wish: StopWish) -> None:

@@ -75,7 +75,7 @@ class Reporter:
         if now - self._swept_at >= self._sweep_interval():
             self._swept_at = now
             told.update(self._sweep())
-        told.update(t for t in self._site.book.all() if _is_to_be_seen(t))
+        told.update(t for t in self._site.book.active() if _is_to_be_seen(t))
         for tracked in told:
             tracked.just_launched = False
             self._care.look(tracked, now)
@@ -84,7 +84,7 @@ class Reporter:
 
     def _pause(self, now: float) -> float | None:
         """Seconds until there is something to do by itself; None: somebody has to wake us."""
-        replicas = self._site.book.all()
+        replicas = self._site.book.active()
         moments = [moment for tracked in replicas if (moment := due(tracked)) is not None]
         quiet = self._quiet_until if self._site.link.generation == self._quiet_since else 0.0
         waits = [max(moment, quiet) for moment in moments]
@@ -97,7 +97,7 @@ class Reporter:
         return SWEEP if told else SWEEP_BLIND
 
     def _sweep(self) -> list[Tracked]:
-        launched = [t for t in self._site.book.all() if t.stage is Stage.LAUNCHED]
+        launched = [t for t in self._site.book.active() if t.stage is Stage.LAUNCHED]
         for tracked in launched:
             tracked.dirty = tracked.dirty or tracked.watch is None
         return launched
@@ -143,14 +143,14 @@ class Reporter:
         return set()
 
     def _everything(self) -> set[Tracked]:
-        replicas = self._site.book.all()
+        replicas = self._site.book.active()
         for tracked in replicas:
             tracked.dirty = True
         return set(replicas)
 
     def _report(self, now: float) -> None:
         most = 1 if self._singly else _MOST_ITEMS
-        batch = compose(self._site.book.all(), now=now, most=most)
+        batch = compose(self._site.book.active(), now=now, most=most)
         if not batch.items:
             return
         self._singly = max(0, self._singly - 1)
