@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from paddlecloud.client.sdk import Client, Job
 
 INTERRUPTED = 130
+RUNNING = "running"
+WAITING = ("", "submit", "schedule", "queue")
 #: Seconds until the last state has to be here after the log has ended.
 LAST_STATE = 60.0
 
@@ -28,6 +30,7 @@ def follow(client: Client, job: Job, out: Output) -> int:
     try:
         states.start()
         for piece in client.logs(job.id, follow=True):
+            states.heard_from_job()
             # With --json stdout belongs to the answer alone.
             (out.raw if not out.json else out.raw_aside)(piece)
         ended = states.last(LAST_STATE)
@@ -48,18 +51,32 @@ class _States(threading.Thread):
         self._out = out
         self._ended: Job | None = None
         self._error: PaddleCloudError | None = None
+        self._lock = threading.Lock()
+        self._told = ("", "")
+        self._ahead = False
+        """The log told that it runs before the server did."""
 
     def run(self) -> None:
-        told: tuple[object, ...] = ()
         try:
             for job in self._client.changes(self._job_id):
-                reason = job.view.get("queue_reason") or ""
-                if (job.state, reason) != told and not job.final:
-                    told = (job.state, reason)
-                    self._tell(job.state, str(reason))
+                if not job.final:
+                    self._change(job.state, str(job.view.get("queue_reason") or ""))
                 self._ended = job if job.final else None
         except PaddleCloudError as error:
             self._error = error
+
+    def heard_from_job(self) -> None:
+        """A job that speaks runs: the two connections need not bring that in order."""
+        with self._lock:
+            if self._told[0] in WAITING:
+                self._ahead = True
+                self._tell(RUNNING, "")
+
+    def _change(self, state: str, reason: str) -> None:
+        with self._lock:
+            self._ahead = self._ahead and state in WAITING
+            if not self._ahead:
+                self._tell(state, reason)
 
     def last(self, seconds: float) -> Job:
         self.join(seconds)
@@ -68,6 +85,9 @@ class _States(threading.Thread):
         return self._ended or self._client.wait(self._job_id, seconds)
 
     def _tell(self, state: str, reason: str) -> None:
+        if (state, reason) == self._told:
+            return
+        self._told = (state, reason)
         code = "watch_state_why" if reason else "watch_state"
         time = strftime("%H:%M:%S", localtime())
         self._out.say(code, time=time, state=self._out.told_state(state), reason=reason)
