@@ -140,21 +140,33 @@ def test_the_flags_of_a_submit_arrive(
     assert spec["max_retries"] == 2
 
 
-def test_watching_follows_states_and_log_to_the_end(
-    server: FakeServer, directory: Path, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def watches(server: FakeServer, directory: Path, log: bytes) -> int:
     waiting = {**VIEW, "job_status": "queue", "queue_reason": "no room: 1 CPU", "version": 4}
     ended = {**VIEW, "job_status": "success", "version": 9}
     submits(server, waiting, VIEW | {"version": 5}, ended)
-    server.routes[f"GET {JOB}/logs"] = [Answer(b"one\n\xff two\n", 200, {"x-log-offset": "0"})]
-    words = ["submit_job", f"--files={directory}", "--start_cmd=x", "--watch_mode=1"]
-    assert main(words) == 0
-    captured = capfdbinary.readouterr()
-    assert captured.out == f"job_id: {ID}\n".encode() + b"one\n\xff two\n"
-    told = captured.err.decode()
+    server.routes[f"GET {JOB}/logs"] = [Answer(log, 200, {"x-log-offset": "0"})]
+    return main(["submit_job", f"--files={directory}", "--start_cmd=x", "--watch_mode=1"])
+
+
+def test_watching_tells_states_to_the_end(
+    server: FakeServer, directory: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert watches(server, directory, b"") == 0
+    told = capfdbinary.readouterr().err.decode()
     assert "queue: no room: 1 CPU" in told
     assert "running" in told
     assert f"{ID}: success" in told
+
+
+def test_watching_says_that_a_job_runs_before_it_speaks(
+    server: FakeServer, directory: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert watches(server, directory, b"one\n\xff two\n") == 0
+    captured = capfdbinary.readouterr()
+    assert captured.out == f"job_id: {ID}\n".encode() + b"one\n\xff two\n"
+    told = captured.err.decode()
+    assert told.count(" running\n") == 1
+    assert "queue" not in told.partition(" running\n")[2]
 
 
 @pytest.mark.parametrize("state", ["failed", "timeout", "killed", "schedule timeout"])
