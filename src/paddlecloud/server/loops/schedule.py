@@ -8,14 +8,26 @@ from paddlecloud.scheduler.plan import plan
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops.runner import Loop
 from paddlecloud.server.services import placement
-from paddlecloud.server.services.jobs import SCHEDULE_BELL
+from paddlecloud.server.services.jobs import ROOM_BELL, SCHEDULE_BELL
 
 NARROW = 4
 """Looked at first: nearly always one of these fits, and a long queue costs no more than these."""
 
 
+GATHER = 0.025
+"""Seconds that newcomers wait for each other while nothing is free: a burst is then a few plans."""
+
+
 def tick(deps: Deps, now: datetime) -> None:
-    """Plan until nothing more finds a place."""
+    """Plan until nothing more finds a place; then, if nothing is free, wait a moment for room."""
+    room = deps.hub.bell(ROOM_BELL)
+    room.clear()
+    if plan_all(deps, now):
+        room.wait(GATHER)
+
+
+def plan_all(deps: Deps, now: datetime) -> bool:
+    """Whether nothing is left that a job could have."""
     window = NARROW
     while True:
         view, waiting = placement.read_view(deps, now, window)
@@ -23,7 +35,7 @@ def tick(deps: Deps, now: datetime) -> None:
         if placed:
             continue
         if len(waiting) < window or window >= deps.settings.scheduling.window:
-            return
+            return not any(node.free.cpu > 0 for pool in view.pools for node in pool.nodes)
         window = deps.settings.scheduling.window
 
 

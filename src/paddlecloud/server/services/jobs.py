@@ -29,6 +29,8 @@ from paddlecloud.server.shapes import JobsQuery, SubmitRequest
 
 SCHEDULE_BELL = "schedule"
 """Channel that wakes the schedule loop."""
+ROOM_BELL = "room"
+"""Channel that tells of a freed place: it may not be kept waiting."""
 Tails = Mapping[str, bytes]
 """The last log bytes of workers, for the words about a failure."""
 
@@ -144,6 +146,7 @@ def settle(tx: Tx, job: Job, *, now: datetime, tails: Tails | None = None) -> Jo
         if attempt is not None and attempt.over and (job.final or job.pool is None):
             attempts.end_attempt(tx, attempt.job_id, attempt.number, now, event)
             tx.notify(SCHEDULE_BELL, "")
+            tx.notify(ROOM_BELL, "")
     return job
 
 
