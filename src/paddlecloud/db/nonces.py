@@ -25,19 +25,22 @@ class WriteBehindNonces:
 
     def __init__(self, db: Database, now: datetime) -> None:
         self._db = db
-        self._buckets: dict[int, set[Key]] = {}
+        self._buckets: dict[int, set[int]] = {}
+        """Hashes of 64 bits that an attacker cannot choose: a third of the memory of the texts, and
+        two that are alike by chance would only make one client sign its request again."""
         self._unwritten: dict[Key, int] = {}
         self._sent: tuple[Future[None], Mapping[Key, int]] | None = None
         for key, expires_at in db.read(lambda tx: coordination.live_nonces(tx, now)):
-            self._buckets.setdefault(expires_at // BUCKET, set()).add(key)
+            self._buckets.setdefault(expires_at // BUCKET, set()).add(hash(key))
 
     def spend(self, ak: str, nonce: str, expires_at: int) -> bool:
         """True for the first that spends this nonce of this key; until when it matters is given."""
         key = (ak, nonce)
+        mark = hash(key)
         for bucket in self._buckets.values():
-            if key in bucket:
+            if mark in bucket:
                 return False
-        self._buckets.setdefault(expires_at // BUCKET, set()).add(key)
+        self._buckets.setdefault(expires_at // BUCKET, set()).add(mark)
         self._unwritten[key] = expires_at
         return True
 
