@@ -106,7 +106,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self._runner.start()
         _announce(self._deps, self._listener)
-        # What is here now stays; and a request leaves no cycles worth looking for every 700 objects.
+        # What is here now stays, and a request leaves few cycles: look for them less often.
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
