@@ -121,7 +121,7 @@ def test_monitors_hold_nothing_of_the_agent_open(bench: Bench, tmp_path: Path) -
     assert not [name for names in held for name in names if "agent.lock" in name], held
 
 
-def files_of(pid: int) -> set[str]:
+def files_of(pid: int | None) -> set[str]:
     """What a process holds open; the zygote opens and closes pipes for its spares meanwhile."""
     names = set()
     for link in Path(f"/proc/{pid}/fd").iterdir():
