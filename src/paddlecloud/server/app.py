@@ -44,6 +44,7 @@ class App:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
         self._gate = Gate(deps)
+        self._own_name = (b"x-paddlecloud-server", deps.boot.encode())
         self._fixed: dict[tuple[str, str], Route] = {}
         self._patterns: dict[str, list[tuple[re.Pattern[str], Route]]] = {}
         for route in ROUTES:
@@ -91,8 +92,7 @@ class App:
             log.exception("request %s failed: %s", request_id, request.scope["path"])
             mistake = Internal("internal", request_id=request_id)
             response = self._failure(mistake, request, request_id)
-        response.headers["x-request-id"] = request_id
-        response.headers["x-paddlecloud-server"] = self._deps.boot
+        response.raw_headers += [(b"x-request-id", request_id.encode()), self._own_name]
         spent = time.perf_counter() - began
         self._count(request.method, route, response.status_code, spent)
         level = logging.INFO if response.status_code >= 500 else logging.DEBUG
@@ -112,7 +112,7 @@ class App:
             caller = await self._gate.admit(request, headers, route.access.value)
         call = Call(
             caller=caller,
-            lang=_language(request),
+            lang=_language(headers.get("accept-language", "")),
             request_id=request_id,
             path=path,
             headers=headers,
@@ -138,17 +138,15 @@ class App:
         return decode_body(raw, route.body) if route.body else None
 
     def _failure(self, error: PaddleCloudError, request: Request, request_id: str) -> Response:
-        wire = error.to_wire(_language(request)) | {"request_id": request_id}
-        response = json_response({"error": wire}, error.status)
-        response.headers["x-request-id"] = request_id
-        response.headers["x-paddlecloud-server"] = self._deps.boot
-        return response
+        lang = _language(request.headers.get("accept-language", ""))
+        wire = error.to_wire(lang) | {"request_id": request_id}
+        return json_response({"error": wire}, error.status)
 
     def _count(self, method: str, route: Route | None, status: int, spent: float) -> None:
-        where = {"method": method, "route": route.path if route else "unknown"}
-        self._deps.metrics.add("paddlecloud_requests_total", where | {"status": str(status)})
+        where = (("method", method), ("route", route.path if route else "unknown"))
+        self._deps.metrics.add("paddlecloud_requests_total", (*where, ("status", str(status))))
         self._deps.metrics.add("paddlecloud_request_seconds_sum", where, spent)
 
 
-def _language(request: Request) -> str:
-    return "zh" if request.headers.get("accept-language", "").lower().startswith("zh") else "en"
+def _language(accepted: str) -> str:
+    return "zh" if accepted.lower().startswith("zh") else "en"

@@ -14,11 +14,13 @@ class Metrics:
         self._lock = threading.Lock()
         self._counts: dict[tuple[str, Labels], float] = defaultdict(float)
 
-    def add(self, name: str, labels: Mapping[str, str], value: float = 1.0) -> None:
-        """Add to a counter; its name ends in _total or _sum, as Prometheus wants it."""
-        key = (name, tuple(sorted(labels.items())))
+    def add(self, name: str, labels: Labels, value: float = 1.0) -> None:
+        """Add to a counter; its name ends in _total or _sum, as Prometheus wants it.
+
+        The labels of one name come in one order: sorting them would cost more than counting.
+        """
         with self._lock:
-            self._counts[key] += value
+            self._counts[name, labels] += value
 
     def render(self, gauges: Iterable[tuple[str, Mapping[str, str], float]]) -> str:
         """Everything counted, and the gauges that the caller measured just now."""

@@ -58,9 +58,10 @@ def test_a_secret_belongs_to_one_key_and_one_server() -> None:
 
 def test_metrics_are_prometheus_text() -> None:
     metrics = Metrics()
-    metrics.add("requests_total", {"route": "/a", "method": "GET"})
-    metrics.add("requests_total", {"method": "GET", "route": "/a"})
-    metrics.add("seconds_sum", {}, 0.25)
+    where = (("method", "GET"), ("route", "/a"))
+    metrics.add("requests_total", where)
+    metrics.add("requests_total", where)
+    metrics.add("seconds_sum", (), 0.25)
     text = metrics.render([("jobs", {"state": 'a"b\\c\nd'}, 3.0)])
     assert text == (
         "# TYPE jobs gauge\n"

@@ -109,7 +109,7 @@ def say(reason: Reason | None, lang: str) -> str:
 
 def iso(when: datetime) -> str:
     """UTC with a Z, to the second: the form of get_files in the original documents."""
-    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return when.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def hours(duration: timedelta | None) -> str:
@@ -123,7 +123,7 @@ def hours(duration: timedelta | None) -> str:
 def _clock(deps: Deps, when: datetime | None) -> str:
     if when is None:
         return ""
-    return when.astimezone(deps.settings.zone).strftime("%Y-%m-%d %H:%M:%S")
+    return when.astimezone(deps.settings.zone).isoformat(" ", "seconds")[:19]
 
 
 def _queue_reason(job: Job, lang: str) -> str:
