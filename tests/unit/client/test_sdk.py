@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +35,6 @@ from tests.unit.client.fake_server import (
 ID = "job-" + "0123456789abcdef" * 2
 JOB = f"/api/v1/jobs/{ID}"
 MISSING = error(409, "SnapshotMissing", "snapshot_missing")
-
-
-@pytest.fixture
-def server() -> Iterator[FakeServer]:
-    with serving() as running:
-        yield running
-
-
-@pytest.fixture
-def client(server: FakeServer) -> Iterator[Client]:
-    with Client(host=server.url, ak=AK, sk=SK) as made:
-        yield made
 
 
 @pytest.fixture

@@ -20,18 +20,6 @@ JOB = f"/api/v1/jobs/{ID}"
 
 
 @pytest.fixture
-def server() -> Iterator[FakeServer]:
-    with serving() as running:
-        yield running
-
-
-@pytest.fixture
-def client(server: FakeServer) -> Iterator[Client]:
-    with Client(host=server.url, ak=AK, sk=SK) as made:
-        yield made
-
-
-@pytest.fixture
 def nobody() -> Iterator[Client]:
     """A client of a server that is not there."""
     with serving() as gone:

@@ -31,12 +31,6 @@ from tests.unit.client.fake_server import (
 )
 
 
-@pytest.fixture
-def server() -> Iterator[FakeServer]:
-    with serving() as running:
-        yield running
-
-
 def endpoint_of(server: FakeServer, boot: str = "boot-1") -> Endpoint:
     return Endpoint(server.url, AK, SK, boot)
 
