@@ -15,6 +15,12 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.postgres import (  # noqa: F401 - fixtures for every test
+    databases_go_with_their_test,
+    postgres_place,
+    postgres_url,
+)
+
 # Two shared cores make any deadline a coin toss. The same examples each time make a failure of the
 # fast tests mean one thing: the change broke something. `explore` looks further, in the slow stage.
 settings.register_profile("steady", deadline=None, derandomize=True)

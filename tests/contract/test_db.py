@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -240,16 +241,115 @@ def test_a_write_that_would_wait_for_itself_is_refused(db: Database) -> None:
     assert names(db) == []
 
 
-def test_closing_finishes_what_was_submitted_and_then_refuses(tmp_path: Path) -> None:
-    for engine in ENGINES:
-        with opened(engine, tmp_path) as db:
-            futures = [db.submit(put(f"{i:03}"), durable=i % 2 == 0) for i in range(50)]
-            db.close()
-            db.close()
-            assert [future.result(0) for future in futures] == [1] * 50
-            for call in (db.write, db.submit, db.read):
-                with pytest.raises(Retry) as caught:
-                    call(put("late"))
-                assert caught.value.code == "database_closed"
-        with opened(engine, tmp_path) as again:
-            assert len(names(again)) == 50
+@pytest.mark.parametrize("engine", sorted(ENGINES))
+def test_closing_finishes_what_was_submitted_and_then_refuses(engine: str, tmp_path: Path) -> None:
+    with opened(engine, tmp_path) as db:
+        futures = [db.submit(put(f"{i:03}"), durable=i % 2 == 0) for i in range(50)]
+        db.close()
+        db.close()
+        assert [future.result(0) for future in futures] == [1] * 50
+        for call in (db.write, db.submit, db.read):
+            with pytest.raises(Retry) as caught:
+                call(put("late"))
+            assert caught.value.code == "database_closed"
+    with opened(engine, tmp_path) as again:
+        assert len(names(again)) == 50
+
+
+def test_a_statement_that_failed_spoils_its_write_and_no_other(db: Database) -> None:
+    db.write(put("a"))
+
+    def careless(tx: Tx) -> str:
+        put("before")(tx)
+        try:
+            put("a")(tx)
+        except Conflict:
+            return "all is well"
+        return "?"
+
+    with a_busy_writer(db):
+        futures: list[Future[Any]] = [
+            db.submit(put("b")),
+            db.submit(careless),
+            db.submit(put("c")),
+        ]
+    assert isinstance(futures[1].exception(PATIENCE), Conflict)
+    assert names(db) == ["a", "b", "c"]
+    with pytest.raises(Conflict):
+        db.write(careless)
+    assert names(db) == ["a", "b", "c"]
+
+
+def test_a_statement_that_nobody_waits_for_counts_as_any_other(db: Database) -> None:
+    def put_later(name: str) -> Callable[[Tx], None]:
+        return lambda tx: tx.run("insert into counters (name, value) values (?, 1)", (name,))
+
+    with a_busy_writer(db):
+        futures = [db.submit(put_later(name)) for name in ("a", "b", "a", "c")]
+    kinds = [type(future.exception(PATIENCE)) for future in futures]
+    assert kinds == [type(None), type(None), Conflict, type(None)]
+    assert names(db) == ["a", "b", "c"]
+
+    def count(tx: Tx) -> object:
+        put_later("d")(tx)
+        return tx.one("select count(*), sum(value) from counters")
+
+    assert db.write(count) == (4, 4)
+
+
+def test_a_failure_before_any_statement_harms_nobody(db: Database) -> None:
+    def fail(tx: Tx) -> None:
+        raise Oops
+
+    with a_busy_writer(db):
+        futures: list[Future[Any]] = [
+            db.submit(put("a")),
+            db.submit(fail),
+            db.submit(put("b")),
+            db.submit(lambda tx: None),
+        ]
+    errors = [future.exception(PATIENCE) for future in futures]
+    assert [type(error) for error in errors] == [type(None), Oops, type(None), type(None)]
+    assert names(db) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "it's",
+        "a \\ b \\' c",
+        "'; drop table counters; --",
+        "数据 ?",
+        "$1 %s {x}",
+        "\n;\n",
+        "",
+        "🙂",
+    ],
+)
+def test_any_text_comes_back_as_it_was(db: Database, value: str) -> None:
+    same = "select name, ? from counters where name = ?"
+    db.write(put(value))
+    for _ in range(4):  # also once the statement is one that comes often
+        assert db.read(lambda tx: tx.one(same, ("x?", value))) == (value, "x?")
+
+
+@pytest.mark.parametrize("value", [0, -1, 2**62, -(2**63)])
+def test_whole_numbers_come_back_as_they_were(db: Database, value: int) -> None:
+    db.write(put("a", value))
+    for _ in range(4):
+        found = db.read(lambda tx: tx.all("select value from counters where value = ?", (value,)))
+        assert found == [(value,)]
+
+
+@pytest.mark.parametrize("value", [0.5, 1e-300, 1.0, 123456789.123, -2.5e30])
+def test_fractions_come_back_as_they_were(db: Database, value: float) -> None:
+    for _ in range(4):
+        assert db.read(lambda tx: tx.one("select cast(? as double precision)", (value,))) == (
+            value,
+        )
+
+
+def test_a_large_text_is_kept_whole(db: Database) -> None:
+    large = "x'y\\z数" * 400_000
+    db.write(lambda tx: tx.run("insert into leases values (?, ?, 1, 1)", ("a", large)))
+    assert db.read(lambda tx: tx.one("select holder from leases")) == (large,)

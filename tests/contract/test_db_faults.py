@@ -221,6 +221,9 @@ class Explained:
         self.all(sql, values)
         return 1
 
+    def run(self, sql: str, values: Sequence[Value] = ()) -> None:
+        self.all(sql, values)
+
     def notify(self, channel: str, payload: str) -> None:
         pass
 

@@ -9,20 +9,31 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
 
-from paddlecloud.db import agents, attempts, coordination, jobs, snapshots, tokens
+from paddlecloud.db import (
+    agents,
+    attempts,
+    coordination,
+    jobs,
+    open_database,
+    snapshots,
+    tokens,
+)
 from paddlecloud.db.base import Tx
 from paddlecloud.db.migrate import FOLDER, Migration, migrate, migrations
 from paddlecloud.db.sqlite import open_sqlite
 from paddlecloud.model.errors import ConfigError, Internal, Retry
 from paddlecloud.model.job import ExitCause, ReplicaState, Resources
 from paddlecloud.model.states import Event, JobState
-from tests.unit.db.values import NOW
+from tests.postgres import empty_database_of
+from tests.unit.db.values import ENGINES, NOW, opened
 
 RELEASED = {
     "0001_first": "e052a204ef641eede40e8f0a79bd5cdf786b8974979e227b9912bb729dbec606",
@@ -69,19 +80,31 @@ insert into leases values ('loop', 'me', 4, 1589710569000000);
 """.replace("DIGEST", "a" * 64)
 
 
-def an_old_database(path: Path) -> None:
+@pytest.fixture(params=sorted(ENGINES))
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def an_old_database(engine: str, folder: Path) -> None:
     """A database of the first release, with something in every table."""
     first = migrations()[0]
-    with closing(sqlite3.connect(path)) as connection:
-        for statement in (LEDGER, *first.statements):
-            connection.execute(statement)
-        connection.executescript(OLD_ROWS)
-        connection.execute(
-            "insert into schema_migrations values (1, '0001_first', ?, 0)",
-            (RELEASED["0001_first"],),
-        )
-        connection.commit()
+    ledger_row = f"insert into schema_migrations values (1, '0001_first', '{first.checksum}', 0)"
+    script = ";\n".join((LEDGER, *first.statements, OLD_ROWS, ledger_row))
+    if engine == "sqlite":
+        with closing(sqlite3.connect(folder / "paddlecloud.db")) as connection:
+            connection.executescript(script)
+    else:
+        with psycopg.connect(empty_database_of(folder)) as connection_there:
+            connection_there.execute(script)
 
+
+FIRST_JOB = """insert into jobs (number, id, owner, name, state, version, priority, attempt,
+    retried, pool, kill_asked, created_at, waiting_since, started_at, running_since, ran, deadline,
+    finished_at, snapshot, reason_code, reason, failure, spec) values
+    (2, 'job-2', 'ann', 'tmp_job', 'schedule', 1, 0, 0, 0, null, 0, 1589710569000000,
+     1589710569000000, null, null, 0, null, null, null, 'not_planned_yet',
+     '{"code":"not_planned_yet","params":{}}', null, '{"start_cmd":"true","groups":[]}')"""
+"""As the code of the first release stored a job."""
 
 LEDGER = """create table schema_migrations (
     number integer primary key, name text not null, checksum text not null,
@@ -93,9 +116,9 @@ def test_released_migrations_were_not_edited() -> None:
     assert {name: ours.get(name) for name in RELEASED} == RELEASED
 
 
-def test_rows_of_the_first_release_are_read_today(tmp_path: Path) -> None:
-    an_old_database(tmp_path / "old.db")
-    with closing(open_sqlite(tmp_path / "old.db", now=NOW)) as db:
+def test_rows_of_the_first_release_are_read_today(engine: str, tmp_path: Path) -> None:
+    an_old_database(engine, tmp_path)
+    with opened(engine, tmp_path) as db:
         failed = db.read(lambda tx: jobs.get_job(tx, "job-1"))
         assert failed is not None
         assert failed.failure is not None
@@ -130,42 +153,98 @@ def test_rows_of_the_first_release_are_read_today(tmp_path: Path) -> None:
         assert db.write(lambda tx: coordination.next_number(tx, "job")) == 3
 
 
-def test_a_later_migration_keeps_the_rows_and_is_applied_once(tmp_path: Path) -> None:
-    an_old_database(tmp_path / "old.db")
+def test_a_later_migration_keeps_the_rows_and_is_applied_once(engine: str, tmp_path: Path) -> None:
+    an_old_database(engine, tmp_path)
     folder = a_folder(tmp_path, "alter table jobs add column note text;\n-- a word; in passing\n")
 
     def step(tx: Tx) -> list[int]:
         return migrate(tx, now=NOW, folder=folder)
 
-    with closing(open_sqlite(tmp_path / "old.db", now=NOW)) as db:
+    with opened(engine, tmp_path) as db:
         wanted = [migration.number for migration in migrations(folder)][-1:]
         assert [db.write(step), db.write(step)] == [wanted, []]
         assert db.read(lambda tx: tx.all("select id, note from jobs order by number")) == [
             ("job-1", None),
             ("job-2", None),
         ]
-    with pytest.raises(ConfigError) as caught:
-        open_sqlite(tmp_path / "old.db", now=NOW)
+    with pytest.raises(ConfigError) as caught, opened(engine, tmp_path):
+        pass
     assert caught.value.code == "database_newer"
     assert caught.value.params == {"found": wanted[0], "known": wanted[0] - 1}
 
 
-def test_a_migration_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("oldest", "works"), [(1, True), (2, True), (3, False)])
+def test_a_newer_database_is_used_if_it_says_that_we_may(
+    engine: str, tmp_path: Path, oldest: int, works: bool
+) -> None:
+    assert len(migrations()) == 2
+    text = f"-- oldest: {oldest}\nalter table counters add column note text;\n"
+    folder = a_folder(tmp_path, text)
+    with opened(engine, tmp_path) as db:
+        db.write(lambda tx: migrate(tx, now=NOW, folder=folder))
+    if works:
+        with opened(engine, tmp_path) as again:
+            assert again.write(lambda tx: coordination.next_number(tx, "x")) == 1
+    else:
+        with pytest.raises(ConfigError), opened(engine, tmp_path):
+            pass
+
+
+def test_one_newer_migration_that_forbids_it_is_enough(engine: str, tmp_path: Path) -> None:
+    folder = a_folder(tmp_path, "create table a (b text);\n")
+    (folder / "0004_more.sql").write_text("-- oldest: 1\ncreate table b (b text);\n")
+    with opened(engine, tmp_path) as db:
+        assert db.write(lambda tx: migrate(tx, now=NOW, folder=folder)) == [3, 4]
+    with pytest.raises(ConfigError), opened(engine, tmp_path):
+        pass
+
+
+def test_a_server_of_the_first_release_could_go_on_with_the_second_shape(
+    engine: str, tmp_path: Path
+) -> None:
+    """What 0002 promises with its `oldest`: rows as the first release wrote them still fit."""
+    assert migrations()[1].oldest == 1
+    with opened(engine, tmp_path) as db:
+        db.write(
+            lambda tx: tx.run("insert into users (id, role, created_at) values ('u', 'user', 1)")
+        )
+        db.write(
+            lambda tx: tx.run(
+                "insert into tokens (ak, user_id, kind, created_at, revoked_at)"
+                " values ('ak', 'u', 'user', 1, null)"
+            )
+        )
+        db.write(lambda tx: tx.run(FIRST_JOB))
+        assert [job.id for job in db.read(lambda tx: jobs.newcomers(tx, 9))] == ["job-2"]
+
+
+def test_two_servers_that_start_at_once_migrate_once(postgres_url: str) -> None:
+    def start(_: int) -> int:
+        with closing(open_database(postgres_url, now=NOW)) as db:
+            rows = db.read(lambda tx: tx.all("select number from schema_migrations"))
+            return len(rows)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(start, range(4))) == [len(migrations())] * 4
+
+
+def test_a_migration_that_fails_leaves_nothing_behind(engine: str, tmp_path: Path) -> None:
     folder = a_folder(tmp_path, "create table half (a text);\ncreate table half (a text);\n")
-    with closing(open_sqlite(tmp_path / "x.db", now=NOW)) as db:
+    with opened(engine, tmp_path) as db:
         with pytest.raises(Internal):
             db.write(lambda tx: migrate(tx, now=NOW, folder=folder))
-        tables = db.read(lambda tx: tx.all("select name from sqlite_master where name = 'half'"))
-        assert tables == []
+        with pytest.raises(Internal):
+            db.read(lambda tx: tx.all("select * from half"))
         assert db.write(lambda tx: migrate(tx, now=NOW)) == []
 
 
-def test_a_database_whose_migration_differs_from_ours_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.db"
-    with closing(open_sqlite(path, now=NOW)) as db:
+def test_a_database_whose_migration_differs_from_ours_is_refused(
+    engine: str, tmp_path: Path
+) -> None:
+    with opened(engine, tmp_path) as db:
         db.write(lambda tx: tx.execute("update schema_migrations set checksum = 'other'"))
-    with pytest.raises(ConfigError) as caught:
-        open_sqlite(path, now=NOW)
+    with pytest.raises(ConfigError) as caught, opened(engine, tmp_path):
+        pass
     assert caught.value.code == "database_migration_edited"
     assert caught.value.params == {"name": "0001_first"}
 

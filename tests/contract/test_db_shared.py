@@ -138,6 +138,51 @@ def test_a_counter_gives_each_number_once_or_several_at_once(db: Database) -> No
     assert db.write(lambda tx: coordination.next_number(tx, "other")) == 1
 
 
+def test_a_rate_is_exact_in_every_window(db: Database) -> None:
+    minute = timedelta(minutes=1)
+
+    def ask(seconds: float, key: str = "ann", limit: int = 3) -> timedelta | None:
+        now = NOW + timedelta(seconds=seconds)
+        return db.write(lambda tx: coordination.allow_rate(tx, "mail", key, limit, minute, now))
+
+    assert [ask(0), ask(0), ask(20)] == [None, None, None]
+    assert ask(20) == timedelta(seconds=40), "the first of the last three leaves the window then"
+    assert ask(20, "bob") is None, "each key for itself"
+    assert ask(59.9) == timedelta(seconds=0.1)
+    assert [ask(60), ask(60)] == [None, None]
+    assert ask(60) == timedelta(seconds=20), "what was refused does not count"
+    assert ask(60, limit=0) == minute
+    assert ask(60, limit=1) == minute
+    count = "select count(*) from rate_marks"
+    assert db.read(lambda tx: tx.one(count)) == (4,)
+    assert ask(1000, "cid") is None
+    assert db.read(lambda tx: tx.one(count)) == (1,), "what is too old is forgotten, whose ever"
+
+
+def test_a_clock_that_was_wrong_does_not_lock_anybody_out(db: Database) -> None:
+    def ask(days: int) -> timedelta | None:
+        now = NOW + timedelta(days=days)
+        return db.write(lambda tx: coordination.allow_rate(tx, "mail", "a", 1, 60 * SECOND, now))
+
+    assert [ask(400), ask(0), ask(0)] == [None, None, 60 * SECOND]
+
+
+def test_of_many_at_once_no_more_than_the_limit_are_allowed(db: Database) -> None:
+    def ask(_: int) -> bool:
+        wait = db.write(lambda tx: coordination.allow_rate(tx, "m", "k", 5, TTL, NOW))
+        return wait is None
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(ask, range(40))) == 5
+
+
+def test_many_nonces_are_spent_in_one_statement(db: Database) -> None:
+    first = db.write(lambda tx: coordination.spend_nonces(tx, {("a", "1"): 9, ("a", "2"): 9}))
+    assert first == {("a", "1"), ("a", "2")}
+    again = db.write(lambda tx: coordination.spend_nonces(tx, {("b", "1"): 9, ("a", "2"): 9}))
+    assert again == {("b", "1")}
+
+
 def test_a_poll_is_written_when_it_says_something_new_or_now_and_then(db: Database) -> None:
     ear = Ear(db)
 

@@ -1,12 +1,30 @@
 """The server's memory: SQL, migrations, guarded writes.
 
-`open_sqlite` gives a `Database`; the modules beside it (`jobs`, `attempts`, `agents`, `snapshots`,
-`tokens`, `coordination`) are plain functions over the `Tx` that its `read` and `write` hand out.
+`open_database` gives a `Database`; the modules beside it (`jobs`, `attempts`, `agents`,
+`snapshots`, `tokens`, `coordination`) are plain functions over the `Tx` that its `read` and `write`
+hand out.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
+from pathlib import Path
+
 from paddlecloud.db.base import Database, Row, Tx
 from paddlecloud.db.sqlite import open_sqlite
+from paddlecloud.model.errors import ConfigError
 
-__all__ = ["Database", "Row", "Tx", "open_sqlite"]
+__all__ = ["Database", "Row", "Tx", "open_database", "open_sqlite"]
+
+
+def open_database(place: str | Path, *, now: datetime, connections: int = 10) -> Database:
+    """The database at a path (SQLite) or a postgresql:// address, made or brought up to date."""
+    if not isinstance(place, str) or not place.startswith(("postgresql://", "postgres://")):
+        return open_sqlite(Path(place), now=now)
+    try:
+        from paddlecloud.db.postgres import (  # noqa: PLC0415 - an extra that few servers need
+            open_postgres,
+        )
+    except ImportError as error:
+        raise ConfigError("database_driver_missing", detail=str(error)) from error
+    return open_postgres(place, now=now, connections=connections)

@@ -67,12 +67,25 @@ class Order:
     fence: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    """A job that holds a place: where, how much, and since when."""
+
+    job_id: str
+    owner: str
+    priority: int
+    pool: str
+    since: datetime
+    seats: tuple[tuple[str, Resources], ...]
+    stopping: bool
+
+
 def insert_attempt(tx: Tx, attempt: Attempt, *, want: Want | None = Want.RUN) -> None:
     """Store an attempt with its replicas and order them to run at once.
 
     With `want=None` no agent hears of them until `set_wanted`.
     """
-    tx.execute(
+    tx.run(
         f"insert into attempts ({_ATTEMPT}, released) values (?, ?, ?, ?, ?, ?, ?, ?, 0)",
         (
             attempt.job_id,
@@ -85,10 +98,14 @@ def insert_attempt(tx: Tx, attempt: Attempt, *, want: Want | None = Want.RUN) ->
             attempt.outcome,
         ),
     )
-    for replica in attempt.replicas:
-        _insert_replica(tx, attempt, replica)
+    members = sorted(attempt.replicas, key=lambda it: (it.rank, it.role is not Role.TRAINER))
+    seq = next_number(tx, "order", len(members)) - len(members) if want and members else 0
+    for replica in members:
+        seq += 1
+        _insert_replica(tx, attempt, replica, (want.value, seq) if want else (None, None))
     if want is not None:
-        set_wanted(tx, attempt.job_id, attempt.number, want)
+        for node in dict.fromkeys(replica.node for replica in members):
+            tx.notify("agent", node)
 
 
 def get_attempt(tx: Tx, job_id: str, number: int) -> Attempt | None:
@@ -132,13 +149,13 @@ def release(tx: Tx, ended: Collection[Attempt]) -> None:
     ]
     first = next_number(tx, "order", len(exited)) - len(exited) + 1 if exited else 0
     for seq, replica_id in enumerate(exited, first):
-        tx.execute(
+        tx.run(
             "update replicas set want = 'forget', grace = 0, cause = null, seq = ?"
             " where id = ? and want <> 'forget'",
             (seq, replica_id),
         )
     for attempt in ended:
-        tx.execute(
+        tx.run(
             "update attempts set released = 1 where job_id = ? and number = ?",
             (attempt.job_id, attempt.number),
         )
@@ -220,7 +237,7 @@ def set_wanted(
         return 0
     first = next_number(tx, "order", len(rows)) - len(rows) + 1
     for seq, (replica_id, _node) in enumerate(rows, first):
-        tx.execute(
+        tx.run(
             "update replicas set want = ?, grace = ?, cause = ?, seq = ? where id = ?",
             (*asked, seq, replica_id),
         )
@@ -268,11 +285,44 @@ def used_by_owner(tx: Tx) -> dict[str, Resources]:
     return {owner: Resources(cpu=cpu, memory=memory, gpu=gpu) for owner, cpu, memory, gpu in rows}
 
 
-def _insert_replica(tx: Tx, attempt: Attempt, replica: Replica) -> None:
-    tx.execute(
-        f"insert into replicas ({_REPLICA}, job_id, attempt, fence, grace)"
-        " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
-        (*_replica_values(replica), attempt.job_id, attempt.number, attempt.fence),
+def holders(tx: Tx, pools: Collection[str]) -> list[Holder]:
+    """Who holds a place in these pools, by the order of their attempts."""
+    if not pools:
+        return []
+    rows = tx.all(
+        "select a.job_id, j.owner, j.priority, a.pool, a.created_at, r.node, r.cpu, r.memory,"
+        " r.gpu, r.want from attempts a join jobs j on j.id = a.job_id"
+        " join replicas r on r.job_id = a.job_id and r.attempt = a.number"
+        f" where a.ended_at is null and a.pool in ({', '.join('?' for _ in pools)})"
+        " and r.state in ('ordered', 'running') order by a.created_at, a.job_id, r.id",
+        tuple(pools),
+    )
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row[0], []).append(row)
+    return [_holder(seats) for seats in found.values()]
+
+
+def _holder(rows: list[Row]) -> Holder:
+    job_id, owner, priority, pool, created_at = rows[0][:5]
+    return Holder(
+        job_id=job_id,
+        owner=owner,
+        priority=priority,
+        pool=pool,
+        since=from_micros(created_at),
+        seats=tuple((row[5], Resources(cpu=row[6], memory=row[7], gpu=row[8])) for row in rows),
+        stopping=any(row[9] != Want.RUN.value for row in rows),
+    )
+
+
+def _insert_replica(
+    tx: Tx, attempt: Attempt, replica: Replica, order: tuple[str, int] | tuple[None, None]
+) -> None:
+    tx.run(
+        f"insert into replicas ({_REPLICA}, job_id, attempt, fence, want, seq, grace)"
+        " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
+        (*_replica_values(replica), attempt.job_id, attempt.number, attempt.fence, *order),
     )
 
 

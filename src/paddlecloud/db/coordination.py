@@ -1,4 +1,4 @@
-"""What several servers must agree on: nonces, idempotency keys, leases and counters.
+"""What several servers must agree on: nonces, idempotency keys, leases, counters and rates.
 
 No process may keep these in its own memory, because the next request may reach another one. Each
 function is one statement whose outcome the database decides, so two callers at the same moment get
@@ -7,11 +7,12 @@ different answers without any lock of ours.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from paddlecloud.db.base import Tx
-from paddlecloud.db.columns import to_micros
+from paddlecloud.db.base import Tx, Value
+from paddlecloud.db.columns import from_micros, to_micros
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +63,45 @@ def forget_nonces(tx: Tx, now: datetime) -> int:
     return tx.execute("delete from nonces where expires_at < ?", (to_micros(now),))
 
 
+def spend_nonces(tx: Tx, spent: Mapping[tuple[str, str], int]) -> set[tuple[str, str]]:
+    """Those of many keys' nonces (with the second until when they matter) that were new.
+
+    In one statement and in one order, so that two servers at it never wait for each other.
+    """
+    ordered = sorted(spent.items())
+    places = ", ".join("(?, ?, ?)" for _ in ordered)
+    values: list[Value] = []
+    for (ak, nonce), until in ordered:
+        values += (ak, nonce, until * 1_000_000)
+    rows = tx.all(
+        f"insert into nonces (ak, nonce, expires_at) values {places}"
+        " on conflict (ak, nonce) do nothing returning ak, nonce",
+        values,
+    )
+    return {(ak, nonce) for ak, nonce in rows}
+
+
+def allow_rate(
+    tx: Tx, name: str, key: str, limit: int, window: timedelta, now: datetime
+) -> timedelta | None:
+    """None, and it counts, if `key` did this less than `limit` times in the last `window`.
+
+    Otherwise how long to wait, and nothing counts. Exact, because writes come one after the other.
+    What is too old to count is forgotten here, whose ever it is. Marks that a clock set wrong has
+    left beyond the next window count for nothing either.
+    """
+    span = (to_micros(now - window), to_micros(now + window))
+    tx.run("delete from rate_marks where name = ? and (at <= ? or at > ?)", (name, *span))
+    rows = tx.all("select at from rate_marks where name = ? and key = ? order by at", (name, key))
+    if len(rows) < limit:
+        alike = sum(1 for (at,) in rows if at == to_micros(now))
+        mark = (name, key, to_micros(now), str(alike))
+        tx.run("insert into rate_marks (name, key, at, nonce) values (?, ?, ?, ?)", mark)
+        return None
+    first = rows[len(rows) - limit][0] if limit > 0 else to_micros(now)
+    return from_micros(first) + window - now
+
+
 def remember_key(
     tx: Tx, owner: str, key: str, job_id: str, request_hash: str, now: datetime
 ) -> bool:
@@ -103,6 +143,12 @@ def take_lease(tx: Tx, name: str, holder: str, now: datetime, ttl: timedelta) ->
     return int(row[0]) if row else None
 
 
+def is_free(tx: Tx, name: str, holder: str, now: datetime) -> bool:
+    """Whether `take_lease` would give it to this holder now."""
+    row = tx.one("select holder, expires_at from leases where name = ?", (name,))
+    return row is None or row[0] == holder or row[1] <= to_micros(now)
+
+
 def holds_lease(tx: Tx, name: str, fence: int, now: datetime) -> bool:
     """Whether the lease taken with this fence is still good; ask it in the guarded transaction."""
     row = tx.one(
@@ -113,7 +159,10 @@ def holds_lease(tx: Tx, name: str, fence: int, now: datetime) -> bool:
 
 
 def break_leases(tx: Tx) -> int:
-    """End every lease; for a server that knows that no other one runs on this database."""
+    """End every lease; for a server that knows that no other one runs on this database.
+
+    On one that is `shared` nobody can know that: there, leases of the dead lapse by themselves.
+    """
     return tx.execute("update leases set expires_at = 0 where expires_at > 0")
 
 

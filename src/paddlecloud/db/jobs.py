@@ -10,7 +10,6 @@ word for word: that is how an engine knows that an index answers them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from paddlecloud.db.base import Row, Tx, Value
@@ -26,6 +25,7 @@ from paddlecloud.db.columns import (
     to_micros,
 )
 from paddlecloud.db.coordination import next_number
+from paddlecloud.model.copies import with_changes
 from paddlecloud.model.errors import StaleVersion
 from paddlecloud.model.job import Failure, HistoryRow, Job, JobSpec, Reason
 from paddlecloud.model.states import Event, JobState
@@ -36,11 +36,12 @@ NOT_PLANNED_YET = "not_planned_yet"
 _COLUMNS = (
     "number, id, owner, name, state, version, priority, attempt, retried, pool, kill_asked,"
     " created_at, waiting_since, started_at, running_since, ran, deadline, finished_at, snapshot,"
-    " reason_code, reason, failure, spec"
+    " reason_code, reason, failure, quota_since, time_limit, spec"
 )
 _PLACES = ", ".join("?" for _ in _COLUMNS.split(","))
 _WAITING = "pool is null and state in ('schedule', 'queue')"
 _LIVE = "finished_at is null"
+_NO_NUMBER = 2**31 - 1
 
 _OWNERS_WAITING = f"""with recursive owners (owner) as (
     select min(owner) from jobs where {_WAITING}
@@ -53,8 +54,8 @@ select owner from owners where owner is not null"""
 
 def insert_job(tx: Tx, job: Job) -> Job:
     """Store a new job under the next number of arrival, whatever number it carries; return it."""
-    job = replace(job, number=next_number(tx, "job"))
-    tx.execute(f"insert into jobs ({_COLUMNS}) values ({_PLACES})", _values(job))
+    job = with_changes(job, number=next_number(tx, "job"))
+    tx.run(f"insert into jobs ({_COLUMNS}) values ({_PLACES})", _values(job))
     tx.notify("job", job.id)
     return job
 
@@ -73,11 +74,12 @@ def save_job(tx: Tx, job: Job, *, expected_version: int) -> Job:
     Raises StaleVersion, having changed nothing, if the stored version is not `expected_version`.
     The spec, the owner and the time of arrival never change and are not written again.
     """
-    saved = replace(job, version=expected_version + 1)
+    saved = with_changes(job, version=expected_version + 1)
     changed = tx.execute(
         "update jobs set state = ?, version = ?, attempt = ?, retried = ?, pool = ?,"
         " kill_asked = ?, waiting_since = ?, started_at = ?, running_since = ?, ran = ?,"
-        " deadline = ?, finished_at = ?, reason_code = ?, reason = ?, failure = ?"
+        " deadline = ?, finished_at = ?, reason_code = ?, reason = ?, failure = ?,"
+        " quota_since = ?, time_limit = ?"
         " where id = ? and version = ?",
         (
             saved.state.value,
@@ -95,6 +97,8 @@ def save_job(tx: Tx, job: Job, *, expected_version: int) -> Job:
             saved.reason.code if saved.reason else None,
             maybe_to_json(saved.reason),
             maybe_to_json(saved.failure),
+            maybe_to_micros(saved.quota_since),
+            _micros(saved.time_limit),
             saved.id,
             expected_version,
         ),
@@ -109,7 +113,7 @@ def record(tx: Tx, before: Job, after: Job, event: Event, now: datetime) -> None
     reason = after.reason
     if reason is None and after.failure is not None and after.failure != before.failure:
         reason = after.failure.reason
-    tx.execute(
+    tx.run(
         "insert into job_history (job_number, step, at, event, before, after, reason) values"
         " (?, (select coalesce(max(step), 0) + 1 from job_history where job_number = ?),"
         " ?, ?, ?, ?, ?)",
@@ -146,7 +150,13 @@ def advance(
     return saved
 
 
-def hold_all(tx: Tx, newcomers: Sequence[Job], now: datetime, reason: Reason) -> None:
+def hold_all(
+    tx: Tx,
+    newcomers: Sequence[Job],
+    now: datetime,
+    reason: Reason,
+    quota_since: datetime | None = None,
+) -> None:
     """`advance` by NO_ROOM for many jobs that wait for one reason, in two statements for all.
 
     One that moved on meanwhile is left alone. All of them are in one state and of one version.
@@ -171,12 +181,13 @@ def hold_all(tx: Tx, newcomers: Sequence[Job], now: datetime, reason: Reason) ->
         ),
     )
     tx.execute(
-        "update jobs set state = ?, version = version + 1, reason_code = ?, reason = ?"
-        f" where {which}",
+        "update jobs set state = ?, version = version + 1, reason_code = ?, reason = ?,"
+        f" quota_since = ? where {which}",
         (
             after.state.value,
             reason.code,
             to_json(reason),
+            maybe_to_micros(quota_since),
             *numbers,
             first.version,
             first.state.value,
@@ -189,12 +200,6 @@ def hold_all(tx: Tx, newcomers: Sequence[Job], now: datetime, reason: Reason) ->
 def get_job(tx: Tx, job_id: str) -> Job | None:
     row = tx.one(f"select {_COLUMNS} from jobs where id = ?", (job_id,))
     return _job(row) if row else None
-
-
-def get_owned(tx: Tx, owner: str, job_id: str) -> Job | None:
-    """The job if it is this owner's; somebody else's job is as absent as none."""
-    job = get_job(tx, job_id)
-    return job if job is not None and job.owner == owner else None
 
 
 def list_jobs(
@@ -215,6 +220,27 @@ def list_jobs(
         rows += _page(tx, owner, state, name, before, limit)
     rows.sort(key=lambda row: -int(row[0]))
     return [_job(row) for row in rows[:limit]]
+
+
+def list_all(
+    tx: Tx,
+    *,
+    states: Iterable[JobState] | None = None,
+    name: str | None = None,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[Job]:
+    """Everybody's jobs, newest first, with a number below `before`; a walk back in time."""
+    wanted = ["number < ?"]
+    found: list[Value] = [_NO_NUMBER if before is None else min(before, _NO_NUMBER)]
+    if states is not None:
+        words = sorted({state.value for state in states})
+        wanted.append(f"state in ({', '.join('?' for _ in words)})")
+        found += words
+    if name is not None:
+        wanted.append("name = ?")
+        found.append(name)
+    return _jobs(tx, f"{' and '.join(wanted)} order by number desc limit ?", (*found, limit))
 
 
 def waiting_jobs(tx: Tx, *, per_owner: int) -> list[Job]:
@@ -246,8 +272,12 @@ def jobs_in_state(tx: Tx, state: JobState, limit: int = 1000) -> list[Job]:
 
 
 def overdue_waiting(tx: Tx, before: datetime, limit: int = 1000) -> list[Job]:
-    """Jobs that wait for a place since `before` or longer, the most patient first."""
-    condition = f"{_WAITING} and waiting_since <= ? order by waiting_since limit ?"
+    """Jobs that wait for a place since `before` or longer, the most patient first.
+
+    One that waits for its owner's quota is not among them: that time does not count.
+    """
+    overdue = f"{_WAITING} and waiting_since <= ? and quota_since is null"
+    condition = f"{overdue} order by waiting_since limit ?"
     return _jobs(tx, condition, (to_micros(before), limit))
 
 
@@ -274,9 +304,15 @@ def count_by_state(tx: Tx, owner: str | None = None) -> dict[JobState, int]:
     return counts
 
 
-def count_waiting(tx: Tx, owner: str) -> int:
-    """How many jobs of this owner wait for a place."""
-    return _count(tx, f"{_WAITING} and owner = ?", (owner,))
+def count_waiting(tx: Tx, owner: str, limit: int | None = None) -> int:
+    """How many jobs of this owner wait for a place, counted no further than `limit`."""
+    if limit is None:
+        return _count(tx, f"{_WAITING} and owner = ?", (owner,))
+    row = tx.one(
+        f"select count(*) from (select 1 from jobs where {_WAITING} and owner = ? limit ?) as f",
+        (owner, limit),
+    )
+    return int(row[0]) if row else 0
 
 
 def queue_position(tx: Tx, job: Job) -> int:
@@ -334,13 +370,20 @@ def _values(job: Job) -> tuple[Value, ...]:
         job.reason.code if job.reason else None,
         maybe_to_json(job.reason),
         maybe_to_json(job.failure),
+        maybe_to_micros(job.quota_since),
+        _micros(job.time_limit),
         to_json(job.spec),
     )
 
 
 def _deadline(job: Job) -> int | None:
     # Most jobs have no limit: nothing is to be computed for them.
-    return None if job.spec.wall_time is None else maybe_to_micros(job.deadline)
+    limited = job.spec.wall_time is not None or job.time_limit is not None
+    return maybe_to_micros(job.deadline) if limited else None
+
+
+def _micros(duration: timedelta | None) -> int | None:
+    return None if duration is None else duration // MICROSECOND
 
 
 def _page(
@@ -380,7 +423,8 @@ def _job(row: Row) -> Job:
     """A row in the order of `_COLUMNS`; what is marked with _ only serves the indexes."""
     (number, id_, owner, _name, state, version, _priority, attempt, retried) = row[:9]
     (pool, kill_asked, created_at, waiting_since, started_at, running_since) = row[9:15]
-    (ran, _deadline, finished_at, _snapshot, _reason_code, reason, failure, spec) = row[15:]
+    (ran, _deadline, finished_at, _snapshot, _reason_code, reason, failure) = row[15:22]
+    (quota_since, time_limit, spec) = row[22:]
     return Job(
         id=id_,
         number=number,
@@ -400,4 +444,6 @@ def _job(row: Row) -> Job:
         ran=timedelta(microseconds=ran),
         finished_at=maybe_from_micros(finished_at),
         kill_asked=bool(kill_asked),
+        quota_since=maybe_from_micros(quota_since),
+        time_limit=None if time_limit is None else timedelta(microseconds=time_limit),
     )

@@ -1,14 +1,17 @@
 """Brings a database to the shape this version knows, by numbered files that are never edited.
 
 Each file of `migrations/` is applied once, in order, and remembered with its checksum. A database
-from a newer version is refused, because old code would silently damage it; so is one whose applied
-migration differs from ours, because then nobody knows its shape. The statements of a file end with
-a semicolon at the end of a line, and are SQL that every engine understands.
+from a newer version is refused, because old code would silently damage it, unless every newer file
+said that servers of our number still work with it: `-- oldest: N` in its first line. So old and new
+servers can run side by side while they are exchanged. A database whose applied migration differs
+from ours is refused, because then nobody knows its shape. The statements of a file end with a
+semicolon at the end of a line, and are SQL that every engine understands.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -23,8 +26,10 @@ _LEDGER = """create table if not exists schema_migrations (
     number integer primary key,
     name text not null,
     checksum text not null,
-    applied_at bigint not null
+    applied_at bigint not null,
+    oldest integer
 )"""
+_OLDEST = re.compile(r"-- oldest: (\d+)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +41,12 @@ class Migration:
     @property
     def checksum(self) -> str:
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def oldest(self) -> int:
+        """The oldest number whose servers still work once this is applied; its own by default."""
+        found = _OLDEST.match(self.text)
+        return int(found.group(1)) if found else self.number
 
     @property
     def statements(self) -> list[str]:
@@ -57,10 +68,13 @@ def migrations(folder: Path = FOLDER) -> list[Migration]:
 def migrate(tx: Tx, *, now: datetime, folder: Path = FOLDER) -> list[int]:
     """Apply what is missing and return its numbers; all of it is committed, or none."""
     known = migrations(folder)
-    tx.execute(_LEDGER)
+    tx.run(_LEDGER)
     applied: dict[int, str] = dict(tx.all("select number, checksum from schema_migrations"))
     newest = max(applied, default=0)
-    if newest > len(known):
+    if newest == 1:
+        # Only the first release stopped at 1, and its ledger had no such column.
+        tx.run("alter table schema_migrations add column oldest integer")
+    if newest > len(known) and not _still_works(tx, len(known)):
         raise ConfigError("database_newer", found=newest, known=len(known))
     for migration in known[:newest]:
         if applied.get(migration.number) != migration.checksum:
@@ -70,10 +84,17 @@ def migrate(tx: Tx, *, now: datetime, folder: Path = FOLDER) -> list[int]:
     return [migration.number for migration in known[newest:]]
 
 
+def _still_works(tx: Tx, known: int) -> bool:
+    """Whether every migration that we do not know lets servers of our number go on."""
+    newer = tx.all("select oldest from schema_migrations where number > ?", (known,))
+    return all(oldest is not None and oldest <= known for (oldest,) in newer)
+
+
 def _apply(tx: Tx, migration: Migration, now: datetime) -> None:
     for statement in migration.statements:
-        tx.execute(statement)
-    tx.execute(
-        "insert into schema_migrations (number, name, checksum, applied_at) values (?, ?, ?, ?)",
-        (migration.number, migration.name, migration.checksum, to_micros(now)),
+        tx.run(statement)
+    tx.run(
+        "insert into schema_migrations (number, name, checksum, applied_at, oldest)"
+        " values (?, ?, ?, ?, ?)",
+        (migration.number, migration.name, migration.checksum, to_micros(now), migration.oldest),
     )

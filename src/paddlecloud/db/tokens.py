@@ -1,22 +1,28 @@
 """Users and the access keys that speak for them.
 
 Secret keys are not here: a server derives each from its own secret and the access key, so a copy
-of the database lets nobody in.
+of the database lets nobody in. Whatever changes what a key may do tells the channel `token`, key by
+key, because every server remembers good keys for a few seconds.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
 
-from paddlecloud.db.base import Tx
-from paddlecloud.db.columns import to_micros
+from paddlecloud.db.base import Row, Tx, Value
+from paddlecloud.db.columns import from_micros, maybe_from_micros, maybe_to_micros, to_micros
+
+USE_STEP = timedelta(minutes=5)
+"""The last use of a key is written down so often at most."""
 
 
 class UserRole(StrEnum):
     USER = "user"
     ADMIN = "admin"
+    READONLY = "readonly"
 
 
 class TokenKind(StrEnum):
@@ -26,10 +32,33 @@ class TokenKind(StrEnum):
     AGENT = "agent"
 
 
+class Scope(StrEnum):
+    """What a key may do of what its user may do: everything, or only look."""
+
+    FULL = "full"
+    READ = "read"
+
+
+class Origin(StrEnum):
+    """How a key came to its user: `mail` was sent to their address, everything else was shown."""
+
+    SHOWN = ""
+    MAIL = "mail"
+
+
 @dataclass(frozen=True, kw_only=True)
 class User:
     id: str
     role: UserRole = UserRole.USER
+    email: str | None = None
+    """In the form of `model.mailbox.canonical`; one user has one address at most."""
+    plan: str | None = None
+    """None: the default plan of the server."""
+    limits: str | None = None
+    """What this user may have other than the plan says, as JSON; `quota` reads it."""
+    lang: str = "zh"
+    disabled_at: datetime | None = None
+    created_at: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,20 +69,90 @@ class Token:
     user_id: str
     kind: TokenKind
     role: UserRole
+    scope: Scope = Scope.FULL
+    unused_mail: bool = False
+    """It came by mail and nobody has used it yet: its first use may replace older ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenRow:
+    """Everything about a key, good or not."""
+
+    ak: str
+    user_id: str
+    kind: TokenKind
+    name: str
+    scope: Scope
+    origin: Origin
+    created_at: datetime
+    last_used_at: datetime | None
+    revoked_at: datetime | None
 
 
 def create_user(tx: Tx, user: User, now: datetime) -> bool:
     """Store a user; False, and nothing changed, if the id is taken."""
     changed = tx.execute(
-        "insert into users (id, role, created_at) values (?, ?, ?) on conflict (id) do nothing",
-        (user.id, user.role.value, to_micros(now)),
+        f"insert into users ({_USER}, created_at) values (?, ?, ?, ?, ?, ?, ?, ?)"
+        " on conflict (id) do nothing",
+        (user.id, *_changeable(user), to_micros(now)),
     )
     return changed == 1
 
 
 def get_user(tx: Tx, user_id: str) -> User | None:
-    row = tx.one("select id, role from users where id = ?", (user_id,))
-    return User(id=row[0], role=UserRole(row[1])) if row else None
+    row = tx.one(f"select {_USER}, created_at from users where id = ?", (user_id,))
+    return _user(row) if row else None
+
+
+def get_person(tx: Tx, user_id: str) -> User | None:
+    """The user if it is a person; a machine is as absent as none."""
+    machine = tx.one("select 1 from tokens where user_id = ? and kind = 'agent'", (user_id,))
+    return None if machine else get_user(tx, user_id)
+
+
+def user_of_email(tx: Tx, email: str) -> User | None:
+    row = tx.one(f"select {_USER}, created_at from users where email = ?", (email,))
+    return _user(row) if row else None
+
+
+def save_user(tx: Tx, user: User) -> bool:
+    """Store what may change of a user, and have every server look at their keys again."""
+    changed = tx.execute(
+        "update users set role = ?, email = ?, plan = ?, limits = ?, lang = ?, disabled_at = ?"
+        " where id = ?",
+        (*_changeable(user), user.id),
+    )
+    for (ak,) in tx.all("select ak from tokens where user_id = ?", (user.id,)):
+        tx.notify("token", ak)
+    tx.notify("user", user.id)
+    return changed == 1
+
+
+def delete_user(tx: Tx, user_id: str) -> bool:
+    """Forget a user with all keys; whether they may go is decided before."""
+    for (ak,) in tx.all("select ak from tokens where user_id = ?", (user_id,)):
+        tx.notify("token", ak)
+    return tx.execute("delete from users where id = ?", (user_id,)) == 1
+
+
+def list_users(tx: Tx, *, after: str = "", limit: int = 1000) -> list[User]:
+    """People by id; machines are left out."""
+    rows = tx.all(
+        f"select {_USER}, created_at from users where id > ? and not exists"
+        " (select 1 from tokens where user_id = users.id and kind = 'agent')"
+        " order by id limit ?",
+        (after, limit),
+    )
+    return [_user(row) for row in rows]
+
+
+def other_admins(tx: Tx, user_id: str) -> int:
+    """How many admins who can get in there are beside this one."""
+    row = tx.one(
+        "select count(*) from users where role = 'admin' and disabled_at is null and id <> ?",
+        (user_id,),
+    )
+    return int(row[0]) if row else 0
 
 
 def user_ids(tx: Tx) -> list[str]:
@@ -61,12 +160,22 @@ def user_ids(tx: Tx) -> list[str]:
     return [row[0] for row in tx.all("select id from users order by id")]
 
 
-def create_token(tx: Tx, ak: str, user_id: str, kind: TokenKind, now: datetime) -> bool:
+def create_token(
+    tx: Tx,
+    ak: str,
+    user_id: str,
+    kind: TokenKind,
+    now: datetime,
+    *,
+    name: str = "",
+    scope: Scope = Scope.FULL,
+    origin: Origin = Origin.SHOWN,
+) -> bool:
     """Store an access key; False, and nothing changed, if it exists (even revoked)."""
     changed = tx.execute(
-        "insert into tokens (ak, user_id, kind, created_at) values (?, ?, ?, ?)"
-        " on conflict (ak) do nothing",
-        (ak, user_id, kind.value, to_micros(now)),
+        "insert into tokens (ak, user_id, kind, created_at, name, scope, origin)"
+        " values (?, ?, ?, ?, ?, ?, ?) on conflict (ak) do nothing",
+        (ak, user_id, kind.value, to_micros(now), name, scope.value, origin.value),
     )
     if changed:
         tx.notify("token", ak)
@@ -74,15 +183,55 @@ def create_token(tx: Tx, ak: str, user_id: str, kind: TokenKind, now: datetime) 
 
 
 def find_token(tx: Tx, ak: str) -> Token | None:
-    """The key if it is good; a revoked key is as unknown as none."""
+    """The key if it is good; a revoked key, or one of a disabled user, is as unknown as none."""
     row = tx.one(
-        "select t.ak, t.user_id, t.kind, u.role from tokens t join users u on u.id = t.user_id"
-        " where t.ak = ? and t.revoked_at is null",
+        "select t.ak, t.user_id, t.kind, u.role, t.scope, t.origin, t.last_used_at"
+        " from tokens t join users u on u.id = t.user_id"
+        " where t.ak = ? and t.revoked_at is null and u.disabled_at is null",
         (ak,),
     )
     if row is None:
         return None
-    return Token(ak=row[0], user_id=row[1], kind=TokenKind(row[2]), role=UserRole(row[3]))
+    return Token(
+        ak=row[0],
+        user_id=row[1],
+        kind=TokenKind(row[2]),
+        role=UserRole(row[3]),
+        scope=Scope(row[4]),
+        unused_mail=row[5] == Origin.MAIL and row[6] is None,
+    )
+
+
+def get_token(tx: Tx, ak: str) -> TokenRow | None:
+    row = tx.one(f"select {_TOKEN} from tokens where ak = ?", (ak,))
+    return _token(row) if row else None
+
+
+def list_tokens(tx: Tx, user_id: str | None = None, *, all_of_them: bool = False) -> list[TokenRow]:
+    """People's keys, newest first: of one user or of everybody, revoked ones only if wanted."""
+    wanted = ["kind = 'user'"]
+    values: list[Value] = []
+    if user_id is not None:
+        wanted.append("user_id = ?")
+        values.append(user_id)
+    if not all_of_them:
+        wanted.append("revoked_at is null")
+    where = " and ".join(wanted)
+    rows = tx.all(
+        f"select {_TOKEN} from tokens where {where} order by created_at desc, ak limit 10000",
+        values,
+    )
+    return [_token(row) for row in rows]
+
+
+def count_tokens(tx: Tx, user_id: str) -> int:
+    """How many good keys a user has that were not sent by mail and left unused."""
+    row = tx.one(
+        "select count(*) from tokens where user_id = ? and revoked_at is null"
+        " and not (origin = 'mail' and last_used_at is null)",
+        (user_id,),
+    )
+    return int(row[0]) if row else 0
 
 
 def revoke_token(tx: Tx, ak: str, now: datetime) -> bool:
@@ -94,3 +243,79 @@ def revoke_token(tx: Tx, ak: str, now: datetime) -> bool:
     if changed:
         tx.notify("token", ak)
     return changed == 1
+
+
+def note_use(tx: Tx, ak: str, now: datetime) -> bool:
+    """Write down that a key was used; True if it was the first time.
+
+    The first use of a key is told, so that every server asks again what it is.
+    """
+    row = tx.one("select last_used_at from tokens where ak = ?", (ak,))
+    if row is None or (row[0] is not None and to_micros(now - USE_STEP) < row[0]):
+        return False
+    tx.execute("update tokens set last_used_at = ? where ak = ?", (to_micros(now), ak))
+    if row[0] is None:
+        tx.notify("token", ak)
+    return row[0] is None
+
+
+def revoke_older_mailed(tx: Tx, ak: str, now: datetime) -> list[str]:
+    """Revoke the mailed keys of the same user that are older than this one; which those were."""
+    found = tx.all(
+        "select old.ak from tokens old join tokens new on new.user_id = old.user_id"
+        " where new.ak = ? and old.ak <> new.ak and old.origin = 'mail' and old.kind = 'user'"
+        " and old.revoked_at is null and old.created_at <= new.created_at order by old.ak",
+        (ak,),
+    )
+    return [old for (old,) in found if revoke_token(tx, old, now)]
+
+
+def drop_unused_mailed(tx: Tx, user_id: str, before: datetime) -> int:
+    """Forget mailed keys that nobody used since; strangers can ask for them without end."""
+    return tx.execute(
+        "delete from tokens where user_id = ? and origin = 'mail' and last_used_at is null"
+        " and created_at < ?",
+        (user_id, to_micros(before)),
+    )
+
+
+_USER = "id, role, email, plan, limits, lang, disabled_at"
+_TOKEN = "ak, user_id, kind, name, scope, origin, created_at, last_used_at, revoked_at"
+
+
+def _changeable(user: User) -> Sequence[Value]:
+    return (
+        user.role.value,
+        user.email,
+        user.plan,
+        user.limits,
+        user.lang,
+        maybe_to_micros(user.disabled_at),
+    )
+
+
+def _user(row: Row) -> User:
+    return User(
+        id=row[0],
+        role=UserRole(row[1]),
+        email=row[2],
+        plan=row[3],
+        limits=row[4],
+        lang=row[5],
+        disabled_at=maybe_from_micros(row[6]),
+        created_at=maybe_from_micros(row[7]),
+    )
+
+
+def _token(row: Row) -> TokenRow:
+    return TokenRow(
+        ak=row[0],
+        user_id=row[1],
+        kind=TokenKind(row[2]),
+        name=row[3],
+        scope=Scope(row[4]),
+        origin=Origin(row[5]),
+        created_at=from_micros(row[6]),
+        last_used_at=maybe_from_micros(row[7]),
+        revoked_at=maybe_from_micros(row[8]),
+    )

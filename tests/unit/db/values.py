@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from paddlecloud.db import open_database
 from paddlecloud.db.base import Database, Tx
 from paddlecloud.db.jobs import NOT_PLANNED_YET, insert_job
 from paddlecloud.db.sqlite import open_sqlite
@@ -26,6 +27,7 @@ from paddlecloud.model.job import (
     Role,
 )
 from paddlecloud.model.states import Event, JobState
+from tests.postgres import database_of
 
 NOW = datetime(2020, 5, 17, 10, 16, 9, 123456, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -38,7 +40,12 @@ def _sqlite(folder: Path) -> Database:
     return open_sqlite(folder / "paddlecloud.db", now=NOW)
 
 
-ENGINES: dict[str, Callable[[Path], Database]] = {"sqlite": _sqlite}
+def _postgres(folder: Path) -> Database:
+    return open_database(database_of(folder), now=NOW)
+
+
+ENGINES: dict[str, Callable[[Path], Database]] = {"sqlite": _sqlite, "postgres": _postgres}
+"""Each opens the database that belongs to a folder: the same one for the same folder."""
 
 
 @contextmanager

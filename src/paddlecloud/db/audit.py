@@ -1,0 +1,86 @@
+"""Who changed what, from where and when: rows that are only ever added.
+
+A row is written in the transaction of the change that it tells of, so there is neither a change
+without its row nor a row without its change. Details are small facts (old and new values, names);
+a secret is never among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from paddlecloud.db.base import Tx, Value
+from paddlecloud.db.columns import from_micros, json_reader, to_json, to_micros
+from paddlecloud.db.coordination import next_number
+
+_NO_NUMBER = 2**31 - 1
+Detail = Mapping[str, str | int | float | bool | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditRow:
+    number: int
+    at: datetime
+    actor: str
+    """User id; `anonymous` for a call without a signature."""
+    source: str
+    """Network address of the caller."""
+    action: str
+    """What was done, such as `user.create`."""
+    target: str
+    """The user that it is about, or the id of a job."""
+    detail: Detail
+
+
+def record(
+    tx: Tx, *, at: datetime, actor: str, source: str, action: str, target: str, detail: Detail
+) -> int:
+    """Add a row; its number."""
+    number = next_number(tx, "audit")
+    tx.execute(
+        "insert into audit (number, at, actor, source, action, target, detail)"
+        " values (?, ?, ?, ?, ?, ?, ?)",
+        (number, to_micros(at), actor, source, action, target, to_json(detail)),
+    )
+    return number
+
+
+def listed(
+    tx: Tx,
+    *,
+    user: str | None = None,
+    since: datetime | None = None,
+    before: int | None = None,
+    limit: int = 100,
+) -> list[AuditRow]:
+    """The newest rows first; with `user`, what they did and what was done to them."""
+    wanted = ["number < ?"]
+    values: list[Value] = [_NO_NUMBER if before is None else min(before, _NO_NUMBER)]
+    if user is not None:
+        wanted.append("(actor = ? or target = ?)")
+        values += [user, user]
+    if since is not None:
+        wanted.append("at >= ?")
+        values.append(to_micros(since))
+    rows = tx.all(
+        "select number, at, actor, source, action, target, detail from audit"
+        f" where {' and '.join(wanted)} order by number desc limit ?",
+        [*values, limit],
+    )
+    return [
+        AuditRow(
+            number=number,
+            at=from_micros(at),
+            actor=actor,
+            source=source,
+            action=action,
+            target=target,
+            detail=_read_detail(detail),
+        )
+        for number, at, actor, source, action, target, detail in rows
+    ]
+
+
+_read_detail = json_reader(dict[str, str | int | float | bool | None])

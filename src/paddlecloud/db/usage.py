@@ -1,0 +1,291 @@
+"""Who ran when, what holds a place now, and what is stored: all that a quota is counted from.
+
+A row of `usage` is one attempt that began to run; it is written with the very change that says so
+and closed with the end of the attempt, so no crash comes between. Minutes are a question to these
+rows. What holds a place is a question to the jobs and replicas themselves: a job counts from the
+moment it is placed until nothing of it runs any more, begun or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from paddlecloud.db.base import Tx, Value
+from paddlecloud.db.columns import (
+    MICROSECOND,
+    from_micros,
+    json_reader,
+    maybe_from_micros,
+    to_json,
+    to_micros,
+)
+from paddlecloud.model.job import Attempt, Job, Resources
+from paddlecloud.model.quota import Override, Used
+
+AT_ONCE = 500
+"""Owners asked about in one statement."""
+_NEVER_BEFORE = "(case when started_at > ? then started_at else cast(? as bigint) end)"
+"""A time, or that of the start where that is later."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One attempt that ran, or runs (`ended_at` None)."""
+
+    job_id: str
+    attempt: int
+    owner: str
+    public: bool
+    started_at: datetime
+    ended_at: datetime | None
+
+
+def begin(tx: Tx, job: Job, attempt: Attempt, *, public: bool, at: datetime) -> None:
+    """Note that the attempt runs since `at`; a second time changes nothing."""
+    taken = Resources(cpu=0.0, memory=0, gpu=0)
+    for replica in attempt.replicas:
+        taken += replica.resources
+    tx.execute(
+        "insert into usage"
+        " (job_id, attempt, owner, pool, public, cpu, memory, gpu, started_at, ended_at)"
+        " values (?, ?, ?, ?, ?, ?, ?, ?, ?, null) on conflict (job_id, attempt) do nothing",
+        (
+            attempt.job_id,
+            attempt.number,
+            job.owner,
+            attempt.pool,
+            int(public),
+            taken.cpu,
+            taken.memory,
+            taken.gpu,
+            to_micros(at),
+        ),
+    )
+
+
+def end(tx: Tx, attempt: Attempt, at: datetime) -> bool:
+    """Close the attempt's row once; False where it never ran or was closed before.
+
+    What the monitors counted is how long it ran, whatever was done to the clocks meanwhile; where
+    one of them was lost, the server's own clock has to do.
+    """
+    counted, micros = _counted(attempt), to_micros(at)
+    closed, values = _NEVER_BEFORE, [micros, micros]
+    if counted is not None:
+        closed, values = "started_at + cast(? as bigint)", [counted // MICROSECOND]
+    changed = tx.execute(
+        f"update usage set ended_at = {closed}"
+        " where job_id = ? and attempt = ? and ended_at is null",
+        (*values, attempt.job_id, attempt.number),
+    )
+    return changed == 1
+
+
+def running(tx: Tx) -> list[Run]:
+    """What runs on public pools now."""
+    return _runs(tx, "ended_at is null and public = 1")
+
+
+def since(tx: Tx, owner: str, start: datetime) -> list[Run]:
+    """What this owner ran after `start`, on any pool."""
+    return _runs(tx, "owner = ? and ended_at > ?", (owner, to_micros(start))) + _runs(
+        tx, "owner = ? and ended_at is null", (owner,)
+    )
+
+
+def ran_today(
+    tx: Tx, owners: Collection[str], start: datetime, now: datetime
+) -> dict[str, timedelta]:
+    """How long each of these owners ran on public pools between `start`, a midnight, and now.
+
+    An owner who did not is absent.
+    """
+    first, last = to_micros(start), to_micros(now)
+    total: dict[str, int] = {}
+    for part in _parts(owners):
+        whose = f"owner in ({', '.join('?' for _ in part)}) and public = 1"
+        rows = tx.all(
+            f"select owner, cast(sum(ended_at - {_NEVER_BEFORE}) as bigint) from usage"
+            f" where {whose} and ended_at > ? group by owner",
+            (first, first, *part, first),
+        ) + tx.all(
+            f"select owner, cast(sum(cast(? as bigint) - {_NEVER_BEFORE}) as bigint) from usage"
+            f" where {whose} and ended_at is null and started_at < ? group by owner",
+            (last, first, first, *part, last),
+        )
+        for owner, micros in rows:
+            total[owner] = total.get(owner, 0) + int(micros)
+    return {owner: timedelta(microseconds=micros) for owner, micros in total.items()}
+
+
+def in_place(tx: Tx, owners: Collection[str], pools: Collection[str]) -> dict[str, Used]:
+    """What the jobs of these owners hold in these pools now; an owner with nothing is absent."""
+    found: dict[str, Used] = {}
+    if not pools:
+        return found
+    for part in _parts(owners):
+        rows = tx.all(
+            "select j.owner, j.id, sum(r.cpu), cast(sum(r.memory) as bigint),"
+            " cast(sum(r.gpu) as bigint) from jobs j"
+            " left join replicas r on r.job_id = j.id and r.attempt = j.attempt"
+            " and r.state in ('ordered', 'running')"
+            " where j.finished_at is null and j.pool is not null"
+            f" and j.owner in ({', '.join('?' for _ in part)})"
+            f" and j.pool in ({', '.join('?' for _ in pools)}) group by j.owner, j.id",
+            (*part, *pools),
+        )
+        for owner, _id, cpu, memory, gpu in rows:
+            taken = Resources(cpu=cpu or 0.0, memory=memory or 0, gpu=gpu or 0)
+            found[owner] = found.get(owner, Used()).plus(taken)
+    return found
+
+
+def shift_running(tx: Tx, ahead: timedelta, before: datetime) -> int:
+    """The clock jumped ahead by so much: what ran `before` did not run for that time."""
+    return tx.execute(
+        "update usage set started_at = started_at + ? where ended_at is null and started_at <= ?",
+        (ahead // MICROSECOND, to_micros(before)),
+    )
+
+
+def forget(tx: Tx, owners: Collection[str], before: datetime) -> int:
+    """Drop what these owners ran that ended before, and say how many rows that were."""
+    return sum(
+        tx.execute(
+            f"delete from usage where owner in ({', '.join('?' for _ in part)}) and ended_at < ?",
+            (*part, to_micros(before)),
+        )
+        for part in _parts(owners)
+    )
+
+
+def plans(tx: Tx, owners: Collection[str]) -> dict[str, tuple[str | None, dict[str, Override]]]:
+    """The plan of each of these users and their own limits, where they have any."""
+    found: dict[str, tuple[str | None, dict[str, Override]]] = {}
+    for part in _parts(owners):
+        for owner, plan, limits in tx.all(
+            f"select id, plan, limits from users where id in ({', '.join('?' for _ in part)})"
+            " and (plan is not null or limits is not null)",
+            tuple(part),
+        ):
+            found[owner] = (plan, _read_limits(limits) if limits else {})
+    return found
+
+
+def set_plan(tx: Tx, owner: str, plan: str | None, limits: dict[str, Override]) -> bool:
+    """Give a user a plan (None: the server's default) and limits of their own; False: no such."""
+    changed = tx.execute(
+        "update users set plan = ?, limits = ? where id = ?",
+        (plan, to_json(limits) if limits else None, owner),
+    )
+    return changed == 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submitter:
+    """All that a submit has to know of its user."""
+
+    plan: str | None
+    limits: dict[str, Override]
+    waiting: int
+    counted_to: int
+    """`waiting` was counted no further than this."""
+    stored: int
+
+
+def submitter(tx: Tx, owner: str, count_to: int) -> Submitter:
+    """In one statement: a submit is the busiest write there is."""
+    row = tx.one(
+        "select plan, limits, (select count(*) from (select 1 from jobs"
+        " where pool is null and state in ('schedule', 'queue') and owner = ?"
+        " order by priority desc, number limit ?) as waiting),"
+        " coalesce((select files from storage where owner = ?), 0),"
+        " cast(coalesce((select sum(output_bytes) from jobs where owner = ? and output_bytes > 0),"
+        " 0) as bigint) from users where id = ?",
+        (owner, count_to, owner, owner, owner),
+    )
+    plan, limits, waiting, files, outputs = row or (None, None, 0, 0, 0)
+    return Submitter(
+        plan=plan,
+        limits=_read_limits(limits) if limits else {},
+        waiting=int(waiting),
+        counted_to=count_to,
+        stored=int(files) + int(outputs),
+    )
+
+
+def stored_bytes(tx: Tx, owner: str) -> int:
+    """What submitted files and outputs of this owner take up, as far as it was counted."""
+    outputs = tx.one(
+        "select cast(sum(output_bytes) as bigint) from jobs where owner = ? and output_bytes > 0",
+        (owner,),
+    )
+    return files_bytes(tx, owner) + int((outputs and outputs[0]) or 0)
+
+
+def files_bytes(tx: Tx, owner: str) -> int:
+    """What the submitted files of this owner take up."""
+    row = tx.one("select files from storage where owner = ?", (owner,))
+    return int(row[0]) if row else 0
+
+
+def add_files(tx: Tx, owner: str, size: int) -> None:
+    """So many bytes of files were taken in."""
+    tx.execute(
+        "insert into storage (owner, files) values (?, ?)"
+        " on conflict (owner) do update set files = storage.files + excluded.files",
+        (owner, size),
+    )
+
+
+def set_files(tx: Tx, owner: str, size: int) -> None:
+    """So many there are, counted one by one."""
+    tx.execute(
+        "insert into storage (owner, files) values (?, ?)"
+        " on conflict (owner) do update set files = excluded.files",
+        (owner, size),
+    )
+
+
+def set_output_bytes(tx: Tx, job_id: str, size: int) -> None:
+    """What the outputs and logs of a job take up."""
+    tx.execute(
+        "update jobs set output_bytes = ? where id = ? and output_bytes <> ?", (size, job_id, size)
+    )
+
+
+def _counted(attempt: Attempt) -> timedelta | None:
+    told = [replica.exit.ran for replica in attempt.replicas if replica.exit is not None]
+    known = [seconds for seconds in told if seconds is not None and seconds >= 0]
+    if not known or len(known) < len(attempt.replicas):
+        return None
+    return timedelta(seconds=max(known))
+
+
+def _runs(tx: Tx, which: str, values: Sequence[Value] = ()) -> list[Run]:
+    rows = tx.all(
+        "select job_id, attempt, owner, public, started_at, ended_at from usage"
+        f" where {which} order by started_at, job_id, attempt",
+        values,
+    )
+    return [
+        Run(
+            job_id=job_id,
+            attempt=attempt,
+            owner=owner,
+            public=bool(public),
+            started_at=from_micros(started_at),
+            ended_at=maybe_from_micros(ended_at),
+        )
+        for job_id, attempt, owner, public, started_at, ended_at in rows
+    ]
+
+
+def _parts(owners: Collection[str]) -> list[list[str]]:
+    names = sorted(set(owners))
+    return [names[begin : begin + AT_ONCE] for begin in range(0, len(names), AT_ONCE)]
+
+
+_read_limits = json_reader(dict[str, Override])

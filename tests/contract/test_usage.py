@@ -1,0 +1,220 @@
+"""What the database promises about use: a run counts once, in its day, whatever came between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from paddlecloud.db import attempts, jobs, tokens, usage
+from paddlecloud.db.base import Database, Tx
+from paddlecloud.db.tokens import User
+from paddlecloud.model.job import Attempt, ExitCause, ExitRecord, Job, ReplicaState, Resources
+from paddlecloud.model.quota import Used, day_of, overlap
+from paddlecloud.model.states import Event
+from tests.unit.db.values import ENGINES, NOW, SECOND, a_job, an_attempt, opened, waiting
+
+MINUTE = timedelta(minutes=1)
+ZONE = ZoneInfo("Asia/Shanghai")
+TODAY = day_of(NOW, ZONE)
+
+
+@pytest.fixture(params=sorted(ENGINES))
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    with opened(request.param, tmp_path) as database:
+        yield database
+
+
+def a_run(
+    tx: Tx,
+    *,
+    owner: str = "ann",
+    began: datetime,
+    ended: datetime | None = None,
+    public: bool = True,
+) -> Attempt:
+    """An attempt that ran then, without any note of its monitor."""
+    job = a_job(owner=owner)
+    attempt = an_attempt(job, nodes=("n1",))
+    usage.begin(tx, job, attempt, public=public, at=began)
+    if ended is not None:
+        assert usage.end(tx, attempt, ended)
+    return attempt
+
+
+def ran(attempt: Attempt, *seconds: float | None) -> Attempt:
+    """The same attempt, over, with what each monitor counted."""
+    records = [ExitRecord(cause=ExitCause.EXIT, exit_code=0, ran=each) for each in seconds]
+    pairs = zip(attempt.replicas, records, strict=True)
+    over = tuple(replace(r, state=ReplicaState.EXITED, exit=exit) for r, exit in pairs)
+    return replace(attempt, replicas=over)
+
+
+def today(db: Database, owner: str = "ann", now: datetime = NOW) -> timedelta:
+    found = db.read(lambda tx: usage.ran_today(tx, [owner], TODAY.start, now))
+    return found.get(owner, timedelta(0))
+
+
+def test_a_run_is_begun_and_ended_once(db: Database) -> None:
+    attempt = db.write(lambda tx: a_run(tx, began=NOW - 10 * MINUTE))
+    db.write(
+        lambda tx: usage.begin(tx, a_job(), replace(attempt), public=True, at=NOW - 50 * MINUTE)
+    )
+    assert today(db) == 10 * MINUTE
+    assert db.write(lambda tx: usage.end(tx, attempt, NOW - 5 * MINUTE))
+    assert not db.write(lambda tx: usage.end(tx, attempt, NOW))
+    assert today(db) == 5 * MINUTE
+    assert not db.write(lambda tx: usage.end(tx, replace(attempt, number=2), NOW))
+
+
+def test_only_what_lies_in_the_day_counts_and_what_runs_counts_until_now(db: Database) -> None:
+    def fill(tx: Tx) -> None:
+        a_run(tx, began=TODAY.start - 30 * MINUTE, ended=TODAY.start + 7 * MINUTE)
+        a_run(tx, began=TODAY.start - 90 * MINUTE, ended=TODAY.start - 60 * MINUTE)
+        a_run(tx, began=NOW - 4 * MINUTE)
+        a_run(tx, began=NOW - 20 * MINUTE, public=False)
+        a_run(tx, owner="bob", began=NOW - 1 * MINUTE)
+
+    db.write(fill)
+    assert today(db) == 11 * MINUTE
+    assert today(db, "bob") == MINUTE
+    assert today(db, "eve") == timedelta(0)
+    runs = db.read(lambda tx: usage.since(tx, "ann", TODAY.start))
+    spans = [(run.started_at, run.ended_at or NOW) for run in runs if run.public]
+    assert overlap(spans, TODAY.start, NOW) == today(db)
+
+
+def test_what_runs_over_midnight_counts_for_the_new_day_from_then_on(db: Database) -> None:
+    db.write(lambda tx: a_run(tx, began=TODAY.start - 300 * MINUTE))
+    later = TODAY.start + 3 * MINUTE
+    assert today(db, now=later) == 3 * MINUTE
+
+
+def test_a_monitor_that_counted_is_believed_whatever_the_clocks_did(db: Database) -> None:
+    def fill(tx: Tx) -> None:
+        ahead = a_run(tx, began=NOW - 10 * MINUTE)
+        assert usage.end(tx, ran(ahead, 60.0), NOW)
+        back = a_run(tx, began=NOW - 10 * MINUTE)
+        assert usage.end(tx, ran(back, 120.0), NOW - 400 * MINUTE)
+
+    db.write(fill)
+    assert today(db) == 3 * MINUTE
+
+
+def test_without_its_word_the_servers_clock_counts_and_never_backwards(db: Database) -> None:
+    def fill(tx: Tx) -> None:
+        lost = a_run(tx, began=NOW - 10 * MINUTE)
+        assert usage.end(tx, ran(lost, None), NOW - 4 * MINUTE)
+        back = a_run(tx, began=NOW - 10 * MINUTE)
+        assert usage.end(tx, back, NOW - 400 * MINUTE)
+
+    db.write(fill)
+    assert today(db) == 6 * MINUTE
+
+
+def test_a_gang_ran_as_long_as_its_longest_replica(db: Database) -> None:
+    def fill(tx: Tx) -> None:
+        job = a_job(owner="ann")
+        attempt = an_attempt(job, nodes=("n1", "n2"))
+        usage.begin(tx, job, attempt, public=True, at=NOW - 10 * MINUTE)
+        assert usage.end(tx, ran(attempt, 60.0, 90.0), NOW)
+
+    db.write(fill)
+    assert today(db) == 90 * SECOND
+
+
+def test_a_jump_of_the_clock_is_taken_out_of_what_ran_before_it(db: Database) -> None:
+    def fill(tx: Tx) -> None:
+        a_run(tx, began=NOW - 5 * MINUTE)
+        a_run(tx, owner="bob", began=NOW + 59 * MINUTE)
+
+    db.write(fill)
+    assert db.write(lambda tx: usage.shift_running(tx, 60 * MINUTE, NOW)) == 1
+    later = NOW + 60 * MINUTE
+    assert today(db, now=later) == 5 * MINUTE
+    assert today(db, "bob", now=later) == MINUTE
+
+
+def placed(tx: Tx, owner: str, pool: str, nodes: tuple[str, ...] = ("n1",)) -> tuple[Job, Attempt]:
+    job = waiting(tx, owner=owner)
+    job = jobs.save_job(tx, replace(job, pool=pool, attempt=1), expected_version=job.version)
+    attempt = replace(an_attempt(job, nodes=nodes), pool=pool)
+    attempts.insert_attempt(tx, attempt)
+    return job, attempt
+
+
+def test_a_job_holds_its_place_from_the_order_to_the_end(db: Database) -> None:
+    def fill(tx: Tx) -> Job:
+        placed(tx, "ann", "public", ("n1", "n2"))
+        placed(tx, "ann", "private")
+        waiting(tx, owner="ann")
+        return placed(tx, "bob", "public")[0]
+
+    def held(owner: str) -> Used | None:
+        return db.read(lambda tx: usage.in_place(tx, ["ann", "bob"], ["public"])).get(owner)
+
+    job = db.write(fill)
+    assert held("ann") == Used(jobs=1, resources=Resources(cpu=2.0, memory=200, gpu=0))
+    assert held("bob") == Used(jobs=1, resources=Resources(cpu=1.0, memory=100, gpu=0))
+    started = db.write(lambda tx: jobs.advance(tx, job, Event.STARTED, now=NOW))
+    assert held("bob") is not None
+    db.write(lambda tx: jobs.advance(tx, started, Event.SUCCEEDED, now=NOW))
+    assert held("bob") is None
+    assert db.read(lambda tx: usage.in_place(tx, ["ann"], [])) == {}
+
+
+def test_many_owners_are_asked_about_in_few_statements(db: Database) -> None:
+    names = [f"user-{number}" for number in range(usage.AT_ONCE + 1)]
+    db.write(lambda tx: a_run(tx, owner=names[0], began=NOW - MINUTE))
+    db.write(lambda tx: a_run(tx, owner=names[-1], began=NOW - 2 * MINUTE))
+    found = db.read(lambda tx: usage.ran_today(tx, names, TODAY.start, NOW))
+    assert set(found) == {"user-0", f"user-{usage.AT_ONCE}"}
+
+
+def test_a_plan_is_given_and_read_with_its_limits(db: Database) -> None:
+    def fill(tx: Tx) -> None:
+        for name in ("ann", "bob"):
+            tokens.create_user(tx, User(id=name), NOW)
+        assert usage.set_plan(tx, "ann", "big", {"cpu": 2.5, "storage": None})
+        assert not usage.set_plan(tx, "eve", "big", {})
+
+    db.write(fill)
+    found = db.read(lambda tx: usage.plans(tx, ["ann", "bob", "eve"]))
+    assert found == {"ann": ("big", {"cpu": 2.5, "storage": None})}
+    db.write(lambda tx: usage.set_plan(tx, "ann", None, {}))
+    assert db.read(lambda tx: usage.plans(tx, ["ann"])) == {}
+
+
+def test_a_submit_learns_all_about_its_user_at_once(db: Database) -> None:
+    def fill(tx: Tx) -> None:
+        tokens.create_user(tx, User(id="ann"), NOW)
+        usage.set_plan(tx, "ann", "big", {"cpu": 1})
+        usage.add_files(tx, "ann", 100)
+        usage.add_files(tx, "ann", 11)
+        made = [waiting(tx, owner="ann") for _ in range(4)]
+        usage.set_output_bytes(tx, made[0].id, 1000)
+        placed(tx, "ann", "public")
+
+    db.write(fill)
+    found = db.read(lambda tx: usage.submitter(tx, "ann", 10))
+    assert (found.plan, found.limits, found.waiting, found.stored) == ("big", {"cpu": 1}, 4, 1111)
+    assert db.read(lambda tx: usage.submitter(tx, "ann", 3)).waiting == 3
+    nobody = db.read(lambda tx: usage.submitter(tx, "eve", 3))
+    assert (nobody.plan, nobody.waiting, nobody.stored) == (None, 0, 0)
+    db.write(lambda tx: usage.set_files(tx, "ann", 5))
+    assert db.read(lambda tx: usage.stored_bytes(tx, "ann")) == 1005
+
+
+def test_old_runs_are_forgotten_and_live_ones_never(db: Database) -> None:
+    def fill(tx: Tx) -> None:
+        a_run(tx, began=NOW - 500 * MINUTE, ended=NOW - 400 * MINUTE)
+        a_run(tx, began=NOW - 500 * MINUTE, ended=NOW - 1 * MINUTE)
+        a_run(tx, began=NOW - 900 * MINUTE)
+
+    db.write(fill)
+    assert db.write(lambda tx: usage.forget(tx, ["ann", "bob"], NOW - 60 * MINUTE)) == 1
+    assert len(db.read(usage.running)) == 1
