@@ -2,6 +2,7 @@
 
 python -m bench            all
 python -m bench cli jobs   those whose name contains a word
+python -m bench load [--seconds 300]   many people at once for that long, then 2,000 ends at once
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import sys
 from collections.abc import Iterator
 
 from bench import measures
-from bench.measures import Row
+from bench.replicas import load
+from bench.row import Row
 
 
 def main(words: list[str]) -> int:
@@ -26,6 +28,10 @@ def main(words: list[str]) -> int:
 
 
 def _rows(words: list[str]) -> Iterator[Row]:
+    if words and words[0] == "load":
+        seconds = float(words[words.index("--seconds") + 1]) if "--seconds" in words else 300.0
+        yield from load(seconds)
+        return
     for measure in measures.ALL:
         name = measure.__name__
         if not words or any(word in name for word in words):

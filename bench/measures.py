@@ -14,19 +14,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from bench.home import COMMAND, cli, fresh_home, processes_of, pss_megabytes, server_facts
+from bench.replicas import replicas
+from bench.row import Row
+from bench.scheduler import scheduler
 from paddlecloud import Client
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    what: str
-    measured: str
-    goal: str
-    reached: bool
 
 
 def cli_start() -> Iterator[Row]:
@@ -175,6 +169,8 @@ ALL: tuple[Callable[[], Iterator[Row]], ...] = (
     submit_latency,
     trivial_jobs,
     waiting_jobs,
+    scheduler,
+    replicas,
 )
 
 

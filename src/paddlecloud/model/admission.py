@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from paddlecloud.model.errors import Refused
 from paddlecloud.model.job import JobSpec, JobType, Reason, ReplicaGroup, Resources
 from paddlecloud.model.pool import Node, Pool
-from paddlecloud.model.quantities import format_duration, format_resources
+from paddlecloud.model.quantities import format_duration, format_resources, format_size
+from paddlecloud.model.quota import Plan, beyond, whole
 from paddlecloud.model.wirespec import with_job_type
 
 DEFAULT_CLUSTER = "default"
@@ -62,6 +63,20 @@ def refusal(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> Refused | Non
     except Refused as refused:
         return refused
     return None
+
+
+def refused_by_plan(spec: JobSpec, pools: Sequence[Pool], plan: Plan, name: str) -> Refused | None:
+    """Why the plan called `name` never lets this job run, or None.
+
+    A plan binds on public pools, so a job that a private one may take is not refused by it.
+    """
+    asks = whole(spec.groups)
+    limit = beyond(plan, asks)
+    if limit is None or any(pool.private for pool in pools_for(spec, pools, {})):
+        return None
+    if limit in ("cpu", "memory", "gpu"):
+        return Refused("quota_beyond", asks=_words(asks), plan=name, limit=_most(plan))
+    return Refused("quota_none", plan=name, name=limit)
 
 
 _Rule = tuple[Callable[[list[Pool]], list[Pool]], Callable[[list[Pool]], Refused]]
@@ -141,6 +156,14 @@ def _too_big(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> Refused:
 
 def _words(resources: Resources) -> str:
     return format_resources(resources.cpu, resources.memory, resources.gpu)
+
+
+def _most(plan: Plan) -> str:
+    """The limits of resources in words: 4 CPU, 8 GiB, 0 GPU."""
+    parts = [] if plan.cpu is None else [f"{plan.cpu:g} CPU"]
+    parts += [] if plan.memory is None else [format_size(plan.memory)]
+    parts += [] if plan.gpu is None else [f"{plan.gpu} GPU"]
+    return ", ".join(parts)
 
 
 def _names(pools: Sequence[Pool]) -> str:

@@ -25,8 +25,8 @@ GLOO_HTTP_RENDEZVOUS = "3"
 def environment(job: Job, attempt: Attempt, replica: Replica, *, inherit: bool) -> dict[str, str]:
     """What the server tells one replica. The platform's own names come last, so they always hold.
 
-    `inherit` is True for a pool that belongs to its person: the submitter's PATH and the like are
-    then the job's too. On a shared pool they would name places that are not there.
+    `inherit` is True where the pool and its server belong to their person: the submitter's PATH and
+    the like are then the job's too. Elsewhere they would name places that are not there.
     """
     inherited = dict(job.spec.inherited_env) if inherit else {}
     return (
@@ -49,10 +49,14 @@ def with_paths(
     mount: str,
     temporary: str,
     home: str,
+    user: str = "",
 ) -> dict[str, str]:
     """The environment completed by the machine: where its directories are. HOME, TMPDIR and PATH
-    are only filled in; whoever set them before meant it."""
+    are only filled in; whoever set them before meant it. `user` is the name of one whose uid no
+    file of the machine knows: programs that ask for it fail if nothing tells it."""
     filled_in = {"HOME": home, "TMPDIR": temporary, "PATH": FALLBACK_PATH}
+    if user:
+        filled_in |= {"USER": user, "LOGNAME": user}
     paths = {
         "OUTPUT_PATH": output,
         "LOCAL_LOG_PATH": log,

@@ -4,6 +4,7 @@
     ├── Invalid            the input is wrong                                   400, exit 2
     │   └── ConfigError    a configuration file or setting is wrong             400, exit 2
     ├── Unauthenticated    no valid signature                                   401, exit 1
+    ├── Forbidden          known, but without the right to do this              403, exit 1
     ├── NotFound           it does not exist, or it is not yours                404, exit 1
     ├── Conflict           it clashes with what is already there                409, exit 1
     │   ├── SnapshotMissing    upload the files first, then ask again
@@ -73,6 +74,10 @@ class ConfigError(Invalid):
 
 class Unauthenticated(PaddleCloudError):
     status = 401
+
+
+class Forbidden(PaddleCloudError):
+    status = 403
 
 
 class NotFound(PaddleCloudError):

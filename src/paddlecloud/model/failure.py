@@ -9,7 +9,8 @@ The first failure in time is the cause; peers of a gang that die after it only f
 never end by themselves, so their exit counts for nothing once every trainer ended well.
 
 While the job has retries left (`max_retries`), a lost machine and a bad exit both lead to a new
-attempt. There is none where trying again cannot help: a kill, the wall time, a command that does
+attempt. So does, whatever its retries, an attempt that made room for a job of a higher class.
+There is none where trying again cannot help: a kill, the wall time, a command that does
 not exist or may not be executed.
 """
 
@@ -21,6 +22,7 @@ from enum import StrEnum
 
 from paddlecloud.model.exitwords import Words, words_for
 from paddlecloud.model.job import (
+    PREEMPTED,
     Attempt,
     ExitCause,
     Failure,
@@ -30,12 +32,15 @@ from paddlecloud.model.job import (
     ReplicaState,
     Role,
 )
+from paddlecloud.model.priority import class_name
 from paddlecloud.model.quantities import format_duration
 from paddlecloud.model.states import Event, JobState
 from paddlecloud.model.tail import last_lines
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 _HOPELESS_CODES = (126, 127)
+_ASKED = frozenset({ExitCause.STOPPED, ExitCause.PREEMPTED})
+"""Ends that the platform ordered: nobody failed by them."""
 _ENDS = frozenset(
     {Event.SUCCEEDED, Event.BROKE, Event.WALL_TIME_OVER, Event.ATTEMPT_LOST, Event.STOPPED}
 )
@@ -48,6 +53,7 @@ class Outcome(StrEnum):
     BROKE = "broke"
     WALL_TIME = "wall time"
     STOPPED = "stopped"
+    PREEMPTED = "preempted"
     LOST = "lost"
 
 
@@ -63,7 +69,7 @@ def settle(
         return (Event.STOPPED, _killed(job, attempt, tails or {})) if done else None
     if attempt is None or not _current(job, attempt):
         return None
-    if job.state is JobState.SCHEDULE and any(_ran(replica) for replica in attempt.replicas):
+    if job.state is JobState.SCHEDULE and any(has_run(replica) for replica in attempt.replicas):
         return Event.STARTED, None
     if job.state not in (JobState.SCHEDULE, JobState.RUNNING) or not attempt.over:
         return None
@@ -114,7 +120,11 @@ def outcome(attempt: Attempt) -> Outcome | None:
     culprit = first_failure(attempt)
     if culprit is None or culprit.state is ReplicaState.LOST or culprit.exit is None:
         return Outcome.LOST
-    causes = {ExitCause.WALL_TIME: Outcome.WALL_TIME, ExitCause.STOPPED: Outcome.STOPPED}
+    causes = {
+        ExitCause.WALL_TIME: Outcome.WALL_TIME,
+        ExitCause.STOPPED: Outcome.STOPPED,
+        ExitCause.PREEMPTED: Outcome.PREEMPTED,
+    }
     return causes.get(culprit.exit.cause, Outcome.BROKE)
 
 
@@ -135,6 +145,14 @@ def first_failure(attempt: Attempt) -> Replica | None:
     return min(failed, key=_blame, default=None)
 
 
+def has_run(replica: Replica) -> bool:
+    """Whether its command ever began."""
+    if replica.exit is None:
+        return replica.state is ReplicaState.RUNNING or replica.pid is not None
+    never = replica.exit.cause is ExitCause.START_FAILED
+    return not never and not (replica.exit.cause in _ASKED and replica.exit.started_at is None)
+
+
 def _current(job: Job, attempt: Attempt | None) -> bool:
     """False for an attempt that is history: the job waits for a place again, or has a newer one."""
     return (
@@ -145,15 +163,6 @@ def _current(job: Job, attempt: Attempt | None) -> bool:
     )
 
 
-def _ran(replica: Replica) -> bool:
-    if replica.exit is None:
-        return replica.state is ReplicaState.RUNNING or replica.pid is not None
-    never = replica.exit.cause is ExitCause.START_FAILED
-    return not never and not (
-        replica.exit.cause is ExitCause.STOPPED and replica.exit.started_at is None
-    )
-
-
 def _end(job: Job, attempt: Attempt, tails: Mapping[str, bytes]) -> tuple[Event, Failure | None]:
     failure = explain(job, attempt, tails)
     ended = outcome(attempt)
@@ -161,6 +170,8 @@ def _end(job: Job, attempt: Attempt, tails: Mapping[str, bytes]) -> tuple[Event,
         return Event.SUCCEEDED, None
     if ended is Outcome.WALL_TIME:
         return Event.WALL_TIME_OVER, failure
+    if ended is Outcome.PREEMPTED:
+        return Event.ATTEMPT_LOST, failure
     if job.retried < job.spec.max_retries and _worth_retrying(attempt):
         return Event.ATTEMPT_LOST, failure
     return Event.BROKE, failure
@@ -183,7 +194,7 @@ def _failed(replica: Replica) -> bool:
 
 
 def _blame(replica: Replica) -> tuple[bool, datetime, Role, int]:
-    stopped = replica.exit is not None and replica.exit.cause is ExitCause.STOPPED
+    stopped = replica.exit is not None and replica.exit.cause in _ASKED
     at = replica.exit.finished_at if replica.exit is not None else None
     return stopped, at or _NEVER, replica.role, replica.rank
 
@@ -208,12 +219,40 @@ def _words(job: Job, replica: Replica, tail: bytes) -> Words:
             Reason(code="advice_lost", params={"max_retries": job.spec.max_retries}),
         )
     if replica.exit.cause is ExitCause.WALL_TIME:
+        by_plan = _stopped_by_plan(job)
+        if by_plan is not None:
+            return by_plan
         seconds = job.spec.wall_time.total_seconds() if job.spec.wall_time else 0
         return Words(
             Reason(code="fail_wall_time", params={"wall_time": format_duration(seconds)}),
             Reason(code="advice_wall_time"),
         )
+    if replica.exit.cause is ExitCause.PREEMPTED:
+        return _made_room(job)
     return words_for(job.id, replica.worker, replica.exit, replica.resources, tail)
+
+
+def _made_room(job: Job) -> Words:
+    """For which class it had to go: written down with the order."""
+    told = job.failure.reason if job.failure is not None else None
+    if told is None or told.code != PREEMPTED:
+        own = class_name(job.spec.priority)
+        told = Reason(code="preempted", params={"for_job": "?", "by": "?", "own": own})
+    return Words(told, Reason(code="advice_preempted"))
+
+
+def _stopped_by_plan(job: Job) -> Words | None:
+    """Why its owner's plan ended it; None if it was its own wall time."""
+    told, limit = job.failure, job.time_limit
+    if told is not None and told.reason.code == "fail_minutes_a_day":
+        return Words(told.reason, told.advice)
+    if limit is None or job.may_run != limit:
+        return None
+    minutes = int(limit.total_seconds()) // 60
+    return Words(
+        Reason(code="fail_minutes_a_job", params={"limit": minutes}),
+        Reason(code="advice_minutes_a_job"),
+    )
 
 
 def _exit_code(replica: Replica) -> int | None:

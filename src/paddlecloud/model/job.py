@@ -8,11 +8,15 @@ forms exist only at the edge.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from paddlecloud.model.copies import with_changes
 from paddlecloud.model.states import FINAL, Event, JobState, next_state
+
+PREEMPTED = "preempted"
+"""Code of the reason of an attempt that made room for a job of a higher class."""
 
 
 class JobType(StrEnum):
@@ -42,10 +46,12 @@ class ReplicaState(StrEnum):
 
 
 class ExitCause(StrEnum):
-    """Who ended the process: itself, somebody's kill, its wall time, or it never began."""
+    """Who ended the process: itself, somebody's kill, a job of a higher class, its wall time, or
+    it never began."""
 
     EXIT = "exit"
     STOPPED = "stopped"
+    PREEMPTED = "preempted"
     WALL_TIME = "wall_time"
     START_FAILED = "start_failed"
 
@@ -143,6 +149,8 @@ class ExitRecord:
     """Why it could not start, in the system's words; or which disk was full when it failed."""
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    ran: float | None = None
+    """Seconds that it ran, by a clock that nobody can set; None where it is not known."""
     max_rss: int | None = None
     cpu_seconds: float | None = None
     enforced: Mapping[str, bool] = field(default_factory=dict)
@@ -235,7 +243,8 @@ class Job:
     attempt: int = 0
     """Number of the current attempt; 0 before the first."""
     retried: int = 0
-    """How many attempts were lost so far; one that its pool refused counts for nothing."""
+    """How many attempts were lost so far; one that its pool refused, or that had to make room for
+    a job of a higher class, counts for nothing."""
     pool: str | None = None
     """Where the current attempt was placed; None while it waits for a place."""
     started_at: datetime | None = None
@@ -246,15 +255,26 @@ class Job:
     """How long the attempts before the current one ran: only running time counts."""
     finished_at: datetime | None = None
     kill_asked: bool = False
+    quota_since: datetime | None = None
+    """Since when it waits for its owner's quota; that time does not count as waiting."""
+    time_limit: timedelta | None = None
+    """How long it may run where it was placed, by its owner's plan."""
 
     @property
     def final(self) -> bool:
         return self.state in FINAL
 
     @property
+    def may_run(self) -> timedelta | None:
+        """How long it may run in all, by its wall time and its owner's plan."""
+        known = [each for each in (self.spec.wall_time, self.time_limit) if each is not None]
+        return min(known, default=None)
+
+    @property
     def time_left(self) -> timedelta | None:
-        """What its wall time leaves to the current attempt; None where there is no limit."""
-        return None if self.spec.wall_time is None else self.spec.wall_time - self.ran
+        """What that leaves to the current attempt; None where there is no limit."""
+        limit = self.may_run
+        return None if limit is None else limit - self.ran
 
     @property
     def deadline(self) -> datetime | None:
@@ -283,12 +303,14 @@ class Job:
         if event is Event.ATTEMPT_LOST:
             ran = at - self.running_since if self.running_since else timedelta(0)
             stamps |= {"pool": None, "waiting_since": now, "running_since": None}
-            stamps |= {"retried": self.retried + 1, "ran": self.ran + ran}
+            stamps["time_limit"] = None
+            counts = reason is None or reason.code != PREEMPTED
+            stamps |= {"retried": self.retried + counts, "ran": self.ran + ran}
         if event is Event.KILL_ASKED:
             stamps["kill_asked"] = True
         if state in FINAL:
             stamps["finished_at"] = at
-        return replace(self, **(stamps | changes))  # type: ignore[arg-type]
+        return with_changes(self, **(stamps | changes))
 
 
 @dataclass(frozen=True, kw_only=True)

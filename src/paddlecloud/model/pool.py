@@ -33,4 +33,15 @@ class Pool:
     """True: what it starts may outlive a loss of power here, so a place is on disk before it is
     asked."""
     job_types: frozenset[JobType] = frozenset({JobType.CPU, JobType.GPU})
+    users: frozenset[str] = frozenset()
+    """Who may use it; empty: everybody."""
+    preemption: bool = False
+    """True: a waiting job of a higher class may take the place of a running one of a lower."""
     settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def public(self) -> bool:
+        return not self.private
+
+    def serves(self, owner: str) -> bool:
+        return not self.users or owner in self.users

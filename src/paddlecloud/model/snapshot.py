@@ -17,6 +17,8 @@ from paddlecloud.model.errors import Invalid
 
 MAX_PATH_BYTES = 4096
 MAX_NAME_BYTES = 255
+MAX_DEPTH = 200
+"""Names in a path: whoever walks a tree has a descriptor open, and a call waiting, for each."""
 
 
 class EntryKind(StrEnum):
@@ -74,6 +76,8 @@ def check_path(path: str) -> None:
     )
     if bad:
         raise Invalid("path_unsafe", path=_shown(path))
+    if len(parts) > MAX_DEPTH:
+        raise Invalid("path_deep", path=_shown(path), depth=len(parts), limit=MAX_DEPTH)
 
 
 def _check(entries: tuple[Entry, ...]) -> None:

@@ -10,6 +10,7 @@ server are in `admission.py`. No dataclasses or typing here: submit_job starts w
 from __future__ import annotations
 
 from paddlecloud.model.errors import Invalid
+from paddlecloud.model.priority import CLASSES, HIGHEST, LOWEST
 from paddlecloud.model.quantities import (
     format_duration,
     format_size,
@@ -111,7 +112,8 @@ class Parameter:
     ) -> None:
         self.name = name
         self.kind = kind
-        """name, text, flag, choice, integer, number, duration, size, env, bos_url or path."""
+        """name, text, flag, choice, integer, priority, number, duration, size, env, bos_url or
+        path."""
         self.default = default
         """None: nothing is assumed (start_cmd: it has to be given)."""
         self.choices = choices
@@ -149,14 +151,15 @@ PARAMETERS = (
     Parameter("env", "env", ours=True),
     Parameter("description", "text", "", high=MAX_DESCRIPTION, ours=True),
     Parameter("max_retries", "integer", 0, low=0, high=100, ours=True),
-    Parameter("priority", "integer", 0, low=-100, high=100, ours=True),
+    Parameter(
+        "priority", "priority", 0, choices=tuple(CLASSES), low=LOWEST, high=HIGHEST, ours=True
+    ),
 )
 ALIASES = {"file": "files"}
 LOCAL = frozenset({"files", "watch_mode"})
 """Parameters that never travel: the directory becomes a snapshot, watching happens here."""
 
 _BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
-_WIRE_NAMES = frozenset(_BY_NAME) - LOCAL | {"snapshot", "directory", "inherited_env"}
 
 
 def parse_parameters(raw: Mapping[str, object]) -> dict[str, object]:
@@ -183,14 +186,15 @@ def local_parameters(raw: Mapping[str, object]) -> tuple[str | None, bool]:
 
 def check_wire(wire: Mapping[str, object]) -> dict[str, object]:
     """The same wire spec, every rule checked again and every default filled in, or Invalid."""
-    for name in wire:
-        if name not in _WIRE_NAMES:
-            raise _unknown(str(name), _WIRE_NAMES)
-    given = {name: value for name, value in wire.items() if value is not None}
-    values = {p.name: _value(p, given) for p in PARAMETERS if p.name not in LOCAL}
-    values["snapshot"] = _snapshot(given.get("snapshot"))
-    values["directory"] = _directory(given.get("directory", ""))
-    values["inherited_env"] = check_env(given.get("inherited_env", {}), INHERITED_NAMES)
+    values: dict[str, object] = {**_WIRE_DEFAULTS, "env": {}, "inherited_env": {}}
+    for name, value in wire.items():
+        if name not in _WIRE:
+            raise _unknown(str(name), _WIRE)
+        if value is not None:
+            check, parameter = _WIRE[name]
+            values[name] = check(parameter, value)
+    if values["start_cmd"] is None:
+        raise Invalid("param_missing", name="start_cmd")
     _check_together(values, has_files=values["snapshot"] is not None)
     return values
 
@@ -290,6 +294,23 @@ def _check_integer(parameter: Parameter, value: object) -> int:
     return int(text)
 
 
+def _check_priority(parameter: Parameter, value: object) -> int:
+    """A class by its name; a number is one of before classes had names."""
+    name = str(value).strip().lower()
+    if name in CLASSES:
+        return CLASSES[name]
+    digits = is_digits(name.removeprefix("-").removeprefix("+")) and len(name) <= 18
+    if isinstance(value, bool) or not digits or not LOWEST <= int(name) <= HIGHEST:
+        raise Invalid(
+            "priority_format",
+            value=_shown(value),
+            choices=", ".join(parameter.choices),
+            low=LOWEST,
+            high=HIGHEST,
+        )
+    return int(name)
+
+
 def _check_number(parameter: Parameter, value: object) -> float:
     try:
         number = float("nan" if isinstance(value, bool) or "_" in str(value) else str(value))
@@ -340,6 +361,11 @@ def _check_size(parameter: Parameter, value: object) -> int:
 def _check_env(parameter: Parameter, value: object) -> dict[str, str]:
     del parameter
     return check_env(value)
+
+
+def _check_inherited(parameter: Parameter, value: object) -> dict[str, str]:
+    del parameter
+    return check_env(value, INHERITED_NAMES)
 
 
 def _pairs(value: object) -> Iterable[tuple[str, str]]:
@@ -402,19 +428,16 @@ def _check_path(parameter: Parameter, value: object) -> str:
     return _text(parameter.name, text)
 
 
-def _snapshot(value: object) -> str | None:
-    if value is None:
-        return None
-    text = _text("snapshot", value)
+def _check_snapshot(parameter: Parameter, value: object) -> str:
+    text = _text(parameter.name, value)
     digest = text.removeprefix("sha256:")
-    letters = all(letter in "0123456789abcdef" for letter in digest)
-    if not text.startswith("sha256:") or len(digest) != 64 or not letters:
+    if not text.startswith("sha256:") or len(digest) != 64 or digest.strip("0123456789abcdef"):
         raise Invalid("snapshot_id_format", value=_shown(value))
     return text
 
 
-def _directory(value: object) -> str:
-    text = _text("directory", value)
+def _check_directory(parameter: Parameter, value: object) -> str:
+    text = _text(parameter.name, value)
     if len(text) > 255 or "/" in text or "\0" in text:
         raise Invalid("param_name_letters", name="directory", value=_shown(value))
     _encoded("directory", text)
@@ -471,10 +494,20 @@ _CHECKERS: dict[str, Callable[[Parameter, object], object]] = {
     "flag": _check_flag,
     "choice": _check_choice,
     "integer": _check_integer,
+    "priority": _check_priority,
     "number": _check_number,
     "duration": _check_duration,
     "size": _check_size,
     "env": _check_env,
     "bos_url": _check_bos_url,
     "path": _check_path,
+}
+
+_WIRE = {p.name: (_CHECKERS[p.kind], p) for p in PARAMETERS if p.name not in LOCAL}
+_WIRE_DEFAULTS: dict[str, object] = {name: p.default for name, (_, p) in _WIRE.items()}
+_WIRE_DEFAULTS |= {"snapshot": None, "directory": ""}
+_WIRE |= {
+    "snapshot": (_check_snapshot, Parameter("snapshot", "text")),
+    "directory": (_check_directory, Parameter("directory", "name")),
+    "inherited_env": (_check_inherited, Parameter("inherited_env", "env")),
 }

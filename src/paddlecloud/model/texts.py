@@ -7,8 +7,12 @@ them: never rename one.
 
 from __future__ import annotations
 
+from paddlecloud.model.texts_accounts import ACCOUNT_TEXTS
 from paddlecloud.model.texts_client import CLIENT_TEXTS
 from paddlecloud.model.texts_jobs import JOB_TEXTS
+from paddlecloud.model.texts_notify import NOTIFY_TEXTS
+from paddlecloud.model.texts_quota import QUOTA_TEXTS
+from paddlecloud.model.texts_server import SERVER_TEXTS
 from paddlecloud.model.texts_submit import SUBMIT_TEXTS
 
 TYPE_CHECKING = False
@@ -31,8 +35,12 @@ def render(code: str, params: Mapping[str, object], lang: str) -> str:
 
 
 TEXTS: dict[str, tuple[str, str]] = {
+    **ACCOUNT_TEXTS,
     **CLIENT_TEXTS,
     **JOB_TEXTS,
+    **NOTIFY_TEXTS,
+    **QUOTA_TEXTS,
+    **SERVER_TEXTS,
     **SUBMIT_TEXTS,
     # -- general -----------------------------------------------------------------------------
     "internal": (
@@ -46,11 +54,17 @@ TEXTS: dict[str, tuple[str, str]] = {
     # -- the agent ---------------------------------------------------------------------------
     "agent_blob_damaged": (
         "the content {sha256} arrived as {received}; it was damaged on the way; submit again",
-        "内容 {sha256} 到达时为 {received}，传输中已损坏，请重新提交作业",
+        "内容 {sha256} 到达时为 {received}，传输中已损坏，请重新提交任务",
     ),
     "agent_blob_size": (
         "the stored content of {path} has {size} bytes, not {expected}; submit the files again",
         "{path} 的已存内容为 {size} 字节，应为 {expected} 字节，请重新提交文件",
+    ),
+    "agent_cannot_separate": (
+        "the agent on {host} does not run as root, so it cannot give each user's jobs a uid of"
+        ' their own; start it as root, or let its pool serve one user: users = ["NAME"]',
+        "{host} 上的代理不以 root 运行，无法让各用户的任务使用各自的 uid；请以 root 启动代理，"
+        '或让该资源池只服务一个用户：users = ["NAME"]',
     ),
     "agent_config_incomplete": (
         "the agent's configuration {path} lacks {missing}; write it again with all keys",
@@ -59,6 +73,10 @@ TEXTS: dict[str, tuple[str, str]] = {
     "agent_config_unreadable": (
         "the agent's configuration {path} cannot be read: {reason}",
         "无法读取代理的配置文件 {path}：{reason}",
+    ),
+    "agent_output_damaged": (
+        "{path} of the attempt before does not arrive as it was stored; submit the job again",
+        "上一次尝试的输出文件 {path} 取回后与存储的不一致，请重新提交任务",
     ),
     "agent_snapshot_damaged": (
         "the list of files of snapshot {snapshot} is damaged; submit the files again",
@@ -70,13 +88,25 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "agent_workspace_failed": (
         "the files of the job could not be laid out, {path}: {reason}",
-        "无法准备作业的文件，{path}：{reason}",
+        "无法准备任务的文件，{path}：{reason}",
     ),
     "agent_workspace_full": (
         "no room for the files of the job at {path}: {needed} bytes are needed, {free} are free"
         " ({reason}); free some space on that machine and submit again",
-        "{path} 没有足够空间存放作业的文件：需要 {needed} 字节，剩余 {free} 字节（{reason}），"
+        "{path} 没有足够空间存放任务的文件：需要 {needed} 字节，剩余 {free} 字节（{reason}），"
         "请清理该机器的磁盘后重新提交",
+    ),
+    "pool_not_separated": (
+        "pool {pool} cannot keep the jobs of different users apart (its agent needs Linux 5.12 and"
+        " the rights of root), so it serves nobody; ask an admin to run the agent as root, or to"
+        ' name the one user whom the pool serves: users = ["NAME"]',
+        "资源池 {pool} 无法隔离不同用户的任务（其代理需要 Linux 5.12 及 root 权限），"
+        "因此不接受任务；"
+        '请管理员以 root 运行代理，或指定该资源池唯一服务的用户：users = ["NAME"]',
+    ),
+    "pool_serves_one": (
+        "pool {pool} cannot keep the jobs of different users apart, so it serves {user} alone",
+        "资源池 {pool} 无法隔离不同用户的任务，因此只服务用户 {user}",
     ),
     # -- authentication ----------------------------------------------------------------------
     "auth_missing": (
@@ -153,6 +183,12 @@ TEXTS: dict[str, tuple[str, str]] = {
         "无法连接 {address}：{reason}，请检查 host 和 port 以及服务器是否在运行",
     ),
     # -- database ----------------------------------------------------------------------------
+    "database_busy": (
+        "no connection to the database {path} became free within {seconds} s; try again, and allow"
+        " more with database.connections if it stays so",
+        "{seconds} 秒内没有空闲的数据库连接（{path}），请重试；"
+        "若持续出现请调大 database.connections",
+    ),
     "database_clash": (
         "a record clashes with one that exists ({detail}); look at what is there, then try again",
         "记录与已有记录冲突（{detail}），请先查看已有内容再重试",
@@ -160,6 +196,10 @@ TEXTS: dict[str, tuple[str, str]] = {
     "database_closed": (
         "the server is shutting down and takes no more changes; try again in a moment",
         "服务器正在关闭，不再接受修改，请稍后重试",
+    ),
+    "database_driver_missing": (
+        "a PostgreSQL database needs the package psycopg ({detail}); install paddlecloud[postgres]",
+        "使用 PostgreSQL 需要 psycopg（{detail}），请安装 paddlecloud[postgres]",
     ),
     "database_failed": (
         "the database {path} could not be used ({detail}); nothing was changed, try again, and"
@@ -183,6 +223,28 @@ TEXTS: dict[str, tuple[str, str]] = {
     "database_mistake": (
         "the server asked its database wrongly ({detail}); its log has the details",
         "服务器对数据库的请求有误（{detail}），详情见服务器日志",
+    ),
+    "database_unsure": (
+        "the connection to {path} broke during a commit, so the change may or may not be made;"
+        " look at what is there, or repeat the very same request",
+        "提交时与 {path} 的连接中断，修改可能已生效也可能未生效，请查看结果或原样重试",
+    ),
+    "database_url_wrong": (
+        "the address of the database cannot be read (it is not shown, it holds a password); write"
+        " postgresql://user:password@host:5432/name",
+        "无法解析数据库地址（其中含密码，不予显示），格式为 postgresql://user:password@host:5432/name",
+    ),
+    "number_out_of_range": (
+        "a number is too large to be stored ({detail}); use a smaller one",
+        "数值过大，无法保存（{detail}），请使用较小的数值",
+    ),
+    "text_not_unicode": (
+        "a text holds half a character (a lone surrogate) and cannot be stored; correct it",
+        "文本中含有不完整的字符（孤立代理），无法保存，请更正",
+    ),
+    "text_with_nul": (
+        "a text holds a NUL character and cannot be stored; remove it",
+        "文本中含有空字符（NUL），无法保存，请将其删除",
     ),
     "database_newer": (
         "the database has version {found}, this program knows versions up to {known}; install the"
@@ -270,6 +332,10 @@ TEXTS: dict[str, tuple[str, str]] = {
     "store_kind_unknown": (
         "there is no kind of store called {kind}; known are {known}",
         "不存在名为 {kind} 的存储类型，可用的有 {known}",
+    ),
+    "store_lock_busy": (
+        "another server holds the lock {path} for over {seconds} s; try again",
+        "另一台服务器持有锁 {path} 已超过 {seconds} 秒，请重试",
     ),
     "store_path_taken": (
         "{path} cannot be stored: a directory has that name, or a file has the name of one of its "
@@ -420,8 +486,8 @@ TEXTS: dict[str, tuple[str, str]] = {
         "您没有任务 {job_id}，请用 list_jobs 查看任务列表",
     ),
     "listen_failed": (
-        "cannot listen on {host}: {reason}; check http.host in the server's settings",
-        "无法在 {host} 上监听：{reason}，请检查服务器设置中的 http.host",
+        "cannot listen on {host}: {reason}; check http.host and http.port in the server's settings",
+        "无法在 {host} 上监听：{reason}，请检查服务器设置中的 http.host 和 http.port",
     ),
     "not_planned_yet": (
         "it was accepted a moment ago; a place for it is being looked for",
@@ -430,6 +496,10 @@ TEXTS: dict[str, tuple[str, str]] = {
     "lease_lost": (
         "another server has taken over {name}; this one writes nothing more for it",
         "另一台服务器已接管 {name}，本服务器不再为其写入",
+    ),
+    "path_deep": (
+        "{path} lies {depth} names deep, above the limit of {limit}; use fewer directories",
+        "{path} 的目录层数为 {depth}，超过上限 {limit}，请减少目录层数",
     ),
     "path_encoding": (
         "the name {path} is not valid UTF-8; rename the file or leave it out",

@@ -75,8 +75,10 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
     ),
     # -- the client --------------------------------------------------------------------------
     "keys_missing": (
-        "there is no ak and sk for {host}; write yours into [main] of {path}",
-        "没有 {host} 的 ak/sk，请填写到 {path} 的 [main] 中",
+        "there is no ak and sk for {host}; get them with paddlecloud gen_token --email=ADDRESS, or "
+        "write yours into [main] of {path}",
+        "没有 {host} 的 ak/sk，请用 paddlecloud gen_token --email=邮箱地址 获取，"
+        "或填写到 {path} 的 [main] 中",
     ),
     "upload_unfinished": (
         "{files} files are still missing on the server after the upload; submit again",

@@ -86,12 +86,17 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "任务运行时间超过 wall_time {wall_time}，已被停止",
     ),
     "killed_running": (
-        "killed by its user while it ran",
-        "运行中被用户终止",
+        "killed on request while it ran",
+        "运行中被终止（kill_job）",
     ),
     "killed_waiting": (
-        "killed by its user before it ran",
-        "运行之前被用户终止",
+        "killed on request before it ran",
+        "运行之前被终止（kill_job）",
+    ),
+    "preempted": (
+        "it was stopped to make room for {for_job}, whose priority {by} is above its own, {own}; "
+        "it waits for its next place",
+        "为优先级更高（{by}）的 {for_job} 让出资源而被停止，自身优先级为 {own}，正在等待重新调度",
     ),
     # -- what to do about it -----------------------------------------------------------------
     "advice_bus": (
@@ -145,6 +150,11 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         '{command}"',
         '请使其可执行（chmod +x {command}），或通过解释器启动，例 "sh {command}"',
     ),
+    "advice_preempted": (
+        "it starts again by itself when there is room; what it saved into OUTPUT_PATH is given "
+        "back to it",
+        "有空闲资源时会自动重新启动，已保存到 OUTPUT_PATH 的内容会交还给它",
+    ),
     "advice_start": (
         "check the start command and the space on the machine's disk, then submit it again",
         "请检查启动命令和机器的磁盘空间，然后重新提交",
@@ -174,6 +184,11 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "it asks for {count} x ({asks}), and pool {pool} has at most {free} free on one of its "
         "{nodes} machines",
         "任务需要 {count} 份（{asks}），而资源池 {pool} 的 {nodes} 台机器中单机最多空闲 {free}",
+    ),
+    "queue_preempting": (
+        "it asks for {count} x ({asks}); jobs of lower priority are being stopped in pool {pool} "
+        "to make room for it",
+        "任务需要 {count} 份（{asks}）；资源池 {pool} 正在停止低优先级的任务为它腾出资源",
     ),
     "queue_reserved": (
         "it asks for {count} x ({asks}), and what is free in pool {pool} is kept for a job that "

@@ -137,6 +137,16 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "wall_time {value} 超出范围 {low} 至 {high}",
     ),
     # -- what this server can never do -------------------------------------------------------
+    "priority_format": (
+        "priority {value} is neither a class ({choices}) nor a whole number from {low} to {high}",
+        "priority {value} 不是优先级名称（{choices}），也不是 {low} 至 {high} 的整数",
+    ),
+    "priority_not_allowed": (
+        "your plan allows the priority {highest} at most, not {priority}; submit it with "
+        "--priority={highest}, or ask the administrator",
+        "您的套餐最高允许优先级 {highest}，不能使用 {priority}；"
+        "请改用 --priority={highest}，或联系管理员",
+    ),
     "cluster_unknown": (
         "cluster {cluster} does not exist on this server; it has: {known}",
         "本服务器没有资源池 {cluster}，可选：{known}",
@@ -240,7 +250,8 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "失败或丢失后重试的次数，0 至 100",
     ),
     "help_priority": (
-        "jobs of higher priority start first, -100 to 100",
-        "优先级 -100 至 100，越高越先运行",
+        "the class: low, normal, high or urgent (or a number, -100 to 200); higher ones start "
+        "first",
+        "优先级：low、normal、high 或 urgent（或 -100 至 200 的整数），越高越先运行",
     ),
 }

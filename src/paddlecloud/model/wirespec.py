@@ -7,10 +7,10 @@ Reading checks every rule of `submit.py` again: the server trusts no client. Wha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from paddlecloud.model.copies import with_changes
 from paddlecloud.model.job import DistributeMode, JobSpec, JobType, ReplicaGroup, Resources, Role
 from paddlecloud.model.submit import check_wire
 
@@ -80,16 +80,16 @@ def with_job_type(spec: JobSpec, job_type: JobType) -> JobSpec:
     """
     asked = _trainers(spec)
     gpu = max(asked.resources.gpu, 1) if job_type is JobType.GPU else 0
-    trainers = replace(asked, resources=replace(asked.resources, gpu=gpu))
+    trainers = with_changes(asked, resources=with_changes(asked.resources, gpu=gpu))
     if trainers.count == 1:
-        return replace(spec, job_type=job_type, distribute_mode=None, groups=(trainers,))
+        return with_changes(spec, job_type=job_type, distribute_mode=None, groups=(trainers,))
     natural = DistributeMode.NCCL2 if job_type is JobType.GPU else DistributeMode.PSERVER
     mode = spec.distribute_mode or natural
     groups: tuple[ReplicaGroup, ...] = (trainers,)
     if mode is DistributeMode.PSERVER:
-        room = replace(trainers.resources, gpu=0)
+        room = with_changes(trainers.resources, gpu=0)
         groups = (ReplicaGroup(role=Role.PSERVER, count=trainers.count, resources=room), trainers)
-    return replace(spec, job_type=job_type, distribute_mode=mode, groups=groups)
+    return with_changes(spec, job_type=job_type, distribute_mode=mode, groups=groups)
 
 
 def _job_type(text: str | None, gpu: int | None) -> JobType | None:

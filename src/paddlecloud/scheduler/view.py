@@ -45,6 +45,44 @@ class WaitingJob:
     job_type: JobType | None = None
     held_reason: Reason | None = None
     """Why it waits, as it is stored now."""
+    paused: bool = False
+    """It waits for its owner's quota: such time does not count for `schedule_timeout`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningJob:
+    """A job that has a place in a pool that allows preemption: what it holds, and since when."""
+
+    id: str
+    owner: str
+    priority: int
+    pool: str
+    seats: tuple[tuple[str, Resources], ...]
+    """The machine and the resources of each replica that is not over."""
+    since: datetime
+    """When its attempt was placed."""
+    stopping: bool = False
+    """It was told to stop, so its room comes free soon and it is no choice any more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allowance:
+    """What the plan of one owner still leaves on public pools; None: no limit.
+
+    `jobs`, `cpu`, `memory` and `gpu` are what may be added to what runs now; what they are limits
+    of is told by the others, for the sentence.
+    """
+
+    jobs: int | None = None
+    cpu: float | None = None
+    memory: int | None = None
+    gpu: int | None = None
+    minutes_used: float = 0.0
+    minutes_limit: int | None = None
+    renews: str = ""
+    """When the minutes of the day begin anew, as it is told to a person."""
+    limits: Mapping[str, int | float | None] = field(default_factory=dict)
+    """The plan's own numbers by name (`jobs`, `cpu`, `memory`, `gpu`), for the sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +91,17 @@ class View:
     pools: tuple[PoolView, ...]
     waiting: tuple[WaitingJob, ...]
     usage: Mapping[str, float] = field(default_factory=dict)
-    """What each owner has in use now, in CPU-equivalents (`weight`)."""
+    """What each owner has in use now and had on average lately, in CPU-equivalents (`weight`)."""
+    allowances: Mapping[str, Allowance] = field(default_factory=dict)
+    """What the quota of an owner still leaves; an owner who is not named has no limits."""
     schedule_timeout: timedelta = timedelta(hours=24)
     reserve_after: timedelta = timedelta(minutes=5)
     """Long enough for small jobs to fill gaps, short enough that a big one is not forgotten."""
+    running: tuple[RunningJob, ...] = ()
+    """What runs in pools that allow preemption; others need not be listed."""
+    preempt_after: timedelta = timedelta(seconds=30)
+    min_run: timedelta = timedelta(minutes=2)
+    age_after: timedelta = timedelta(hours=6)
 
 
 class Seat(NamedTuple):
@@ -93,7 +138,16 @@ class GiveUp:
     reason: Reason
 
 
-Decision = Place | Hold | GiveUp
+@dataclass(frozen=True, kw_only=True)
+class Preempt:
+    """Stop this running job: its room is needed by a waiting one of a higher class."""
+
+    job_id: str
+    for_job: str
+    reason: Reason
+
+
+Decision = Place | Hold | GiveUp | Preempt
 
 _CPUS_PER_GPU = 8
 _BYTES_PER_CPU = 4 * 2**30

@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddlecloud.model.failure import Outcome, explain, moment, outcome, settle, wants_stop
-from paddlecloud.model.job import Attempt, ExitCause, Job, Replica, ReplicaState, Role
+from paddlecloud.model.job import (
+    Attempt,
+    ExitCause,
+    Failure,
+    Job,
+    Reason,
+    Replica,
+    ReplicaState,
+    Role,
+)
 from paddlecloud.model.states import FINAL, TRANSITIONS, Event, JobState
 from paddlecloud.model.texts import render
 from tests.unit.model.builders import NOW, a_job, a_replica, a_spec, an_attempt, ended
@@ -293,3 +302,35 @@ def test_the_order_of_the_replicas_changes_nothing(
     chance.shuffle(mixed)  # type: ignore[attr-defined]
     if job.state is not JobState.KILLING:
         assert settle(job, an_attempt(*unique.values())) == settle(job, an_attempt(*mixed))
+
+
+PREEMPTED = ended(by_signal=15, cause=ExitCause.PREEMPTED)
+MADE_ROOM = Failure(
+    reason=Reason(code="preempted", params={"for_job": "job-9", "by": "high", "own": "low"})
+)
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_an_attempt_that_made_room_is_tried_again_and_no_retry_is_counted(retries: int) -> None:
+    job = a_job(spec=a_spec(max_retries=retries), failure=MADE_ROOM, running_since=NOW)
+    answer = settle(job, an_attempt(a_replica(ended=PREEMPTED)))
+    assert answer is not None
+    event, failure = answer
+    assert event is Event.ATTEMPT_LOST
+    assert failure is not None
+    assert failure.reason == MADE_ROOM.reason
+    after = job.after(event, now=NOW, reason=failure.reason, failure=failure)
+    assert (after.state, after.retried, after.number) == (JobState.SCHEDULE, 0, job.number)
+    assert outcome(an_attempt(a_replica(ended=PREEMPTED))) is Outcome.PREEMPTED
+
+
+def test_who_made_room_before_it_began_never_ran() -> None:
+    unstarted = an_attempt(a_replica(ended=ended(cause=ExitCause.PREEMPTED, ran=False)))
+    events, _ = the_end(a_job(state=JobState.SCHEDULE), unstarted)
+    assert events == [Event.ATTEMPT_LOST]
+
+
+def test_a_rank_that_broke_before_its_peers_made_room_is_the_cause() -> None:
+    broke, peer = trainer(0, ended=ended(3)), trainer(1, ended=PREEMPTED)
+    assert settle(a_job(), an_attempt(broke, peer)) is not None
+    assert outcome(an_attempt(broke, peer)) is Outcome.BROKE

@@ -74,6 +74,8 @@ def test_two_parameters_are_enough() -> None:
         ({"distribute_job_type": "nccl2", "instance_count": 2}, "distribute_job_type", "NCCL2"),
         ({"max_retries": "3"}, "max_retries", 3),
         ({"priority": "-5"}, "priority", -5),
+        ({"priority": "high"}, "priority", 100),
+        ({"priority": "Urgent"}, "priority", 200),
         ({"files": "/a/b/c/"}, "directory", "c"),
         ({"files": "C:\\data\\job"}, "directory", "job"),
         ({"files": "."}, "directory", ""),
@@ -163,7 +165,8 @@ BAD: list[tuple[str, dict[str, object], str]] = [
     ("a long description", {"description": "x" * 4097}, "param_long"),
     ("max_retries=101", {"max_retries": 101}, "param_range"),
     ("max_retries=-1", {"max_retries": "-1"}, "param_range"),
-    ("priority=101", {"priority": 101}, "param_range"),
+    ("priority=201", {"priority": 201}, "priority_format"),
+    ("priority=hihg", {"priority": "hihg"}, "priority_format"),
     ("private storage without bos_url", {"public_bos": 0}, "bos_url_needed"),
     ("bos_url with public storage", {"bos_url": "b.bj.bcebos.com/d"}, "bos_url_unused"),
 ]

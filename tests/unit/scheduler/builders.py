@@ -6,7 +6,16 @@ from datetime import UTC, datetime, timedelta
 
 from paddlecloud.model.job import JobType, ReplicaGroup, Resources, Role
 from paddlecloud.model.pool import Pool
-from paddlecloud.scheduler.view import GiveUp, Hold, NodeView, Place, PoolView, View, WaitingJob
+from paddlecloud.scheduler.view import (
+    Decision,
+    GiveUp,
+    Hold,
+    NodeView,
+    Place,
+    PoolView,
+    View,
+    WaitingJob,
+)
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 GIB = 2**30
@@ -63,9 +72,9 @@ def a_view(
     return View(**(values | changes))  # type: ignore[arg-type]
 
 
-def placed(decisions: list[Place | Hold | GiveUp]) -> list[str]:
+def placed(decisions: list[Decision]) -> list[str]:
     return [decision.job_id for decision in decisions if isinstance(decision, Place)]
 
 
-def reasons(decisions: list[Place | Hold | GiveUp]) -> dict[str, str]:
-    return {d.job_id: d.reason.code for d in decisions if not isinstance(d, Place)}
+def reasons(decisions: list[Decision]) -> dict[str, str]:
+    return {d.job_id: d.reason.code for d in decisions if isinstance(d, Hold | GiveUp)}

@@ -1,0 +1,159 @@
+"""Sentences about the server's own settings, its certificate and its door, by stable code."""
+
+from __future__ import annotations
+
+SERVER_TEXTS: dict[str, tuple[str, str]] = {
+    "auth_cross_site": (
+        "a page of {origin} made this request, and only this server's own pages may; open this "
+        "server's address itself",
+        "该请求由 {origin} 的网页发出，只接受本服务器自身网页的请求，请直接访问本服务器",
+    ),
+    "check_certificate": (
+        "{path} is for {names} and is good until {ends}, {days} days",
+        "证书 {path} 适用于 {names}，有效期至 {ends}，还有 {days} 天",
+    ),
+    "check_database_failed": (
+        "the database does not answer: {reason}; check database.url",
+        "数据库没有应答：{reason}，请检查 database.url",
+    ),
+    "check_directory": (
+        "files can be written to {path}",
+        "{path} 可以写入",
+    ),
+    "check_exposed": (
+        "others may read {path}, which holds a secret (mode {mode}); chmod 600 it",
+        "其他用户可以读取 {path}，其中含有机密信息（权限 {mode}），请执行 chmod 600",
+    ),
+    "check_file": (
+        "{path} is in order",
+        "{path} 没有问题",
+    ),
+    "check_insecure": (
+        "{host} port {port} is open without TLS, so everybody on the way can read along; set "
+        "http.tls_cert and http.tls_key, unless a proxy in front has the certificate",
+        "{host} 端口 {port} 没有使用 TLS，传输途中的任何人都可以读取内容；"
+        "请设置 http.tls_cert 和 http.tls_key，除非前端代理已配置证书",
+    ),
+    "check_key_file": (
+        "the server's key is kept in {path}",
+        "服务器密钥保存在 {path}",
+    ),
+    "check_key_own": (
+        "the server's key is kept in {path}; several servers on one database need the same one: "
+        "set key",
+        "服务器密钥保存在 {path}；共用一个数据库的多台服务器必须使用同一个密钥，请设置 key",
+    ),
+    "check_key_set": (
+        "the server's key is set",
+        "已设置服务器密钥",
+    ),
+    "check_mail": (
+        "{host} port {port} takes mail from us",
+        "{host} 端口 {port} 可以发送邮件",
+    ),
+    "check_no_name": (
+        "the server knows no name of its own and will refuse people who use one; set "
+        "http.public_url",
+        "服务器不知道自己的名字，会拒绝使用名字访问的请求，请设置 http.public_url",
+    ),
+    "check_no_file": (
+        "there is no {path}; everything is as it is by default",
+        "没有 {path}，全部使用默认值",
+    ),
+    "check_no_mail": (
+        "there is no mail server, so gen_token cannot send tokens; set [mail], or hand them out "
+        "with paddlecloud admin token",
+        "没有邮件服务器，gen_token 无法发送密钥，请设置 [mail]，或用 paddlecloud admin token 发放",
+    ),
+    "check_not_writable": (
+        "{path} cannot be written to; give it to the user that runs the server",
+        "无法写入 {path}，请将其授权给运行服务器的用户",
+    ),
+    "check_plain": (
+        "{host} port {port}, this machine alone",
+        "{host} 端口 {port}，仅限本机访问",
+    ),
+    "check_plain_url": (
+        "http.public_url is {url}, but the server speaks TLS; write https://",
+        "http.public_url 为 {url}，但服务器使用 TLS，请改为 https://",
+    ),
+    "check_postgres": (
+        "PostgreSQL {version} answers",
+        "PostgreSQL {version} 应答正常",
+    ),
+    "head_too_large": (
+        "the head of the request has more than {limit} bytes; send fewer or shorter headers",
+        "请求头超过 {limit} 字节，请减少或缩短请求头",
+    ),
+    "server_cert_expired": (
+        "the certificate of {address} is out of date; its admin has to renew it (and check this "
+        "machine's clock)",
+        "{address} 的证书不在有效期内，请联系管理员更新证书，并检查本机时钟",
+    ),
+    "server_cert_issuer": (
+        "the certificate of {address} comes from an issuer that this machine does not know "
+        "({reason}); write the issuer's certificate as ca_file into [openapi] of client.conf, or "
+        "set PADDLECLOUD_CA_FILE",
+        "{address} 的证书由本机不认识的机构签发（{reason}），请在 client.conf 的 [openapi] 中用 "
+        "ca_file 指定签发机构的证书，或设置 PADDLECLOUD_CA_FILE",
+    ),
+    "server_cert_name": (
+        "the certificate of {address} is for another name ({reason}); use the name that is in it",
+        "{address} 的证书属于另一个名字（{reason}），请使用证书中的名字",
+    ),
+    "server_no_tls": (
+        "{address} does not speak TLS as this client does ({reason}); check the port, or write "
+        "http:// if the server has no certificate",
+        "{address} 的 TLS 与本客户端不兼容（{reason}），请检查端口；如果服务器没有证书，请使用 http://",
+    ),
+    "ca_file_unusable": (
+        "the file {path} with the issuer's certificate cannot be used: {reason}; correct ca_file",
+        "签发机构的证书文件 {path} 无法使用：{reason}，请更正 ca_file",
+    ),
+    "replica_key_differs": (
+        "the server {url} on the same database has another key; give all of them the same `key`",
+        "同一数据库上的服务器 {url} 使用了不同的密钥，请为所有服务器设置相同的 key",
+    ),
+    "replica_node_taken": (
+        "the server {url} on the same database has the node {node} too; set another replica.node,"
+        " or replica.agent = false if both are on one machine",
+        "同一数据库上的服务器 {url} 也使用节点名 {node}；请设置不同的 replica.node，"
+        "若两者在同一台机器上，请将其中一个设为 replica.agent = false",
+    ),
+    "settings_exposed": (
+        "{path}: {key} is a secret, and others may read this file (mode {mode}); chmod 600 it, or "
+        'write {key} = {{ env = "NAME" }} or {{ file = "path" }}',
+        "{path}：{key} 是机密信息，而其他用户可以读取该文件（权限 {mode}），"
+        "请执行 chmod 600，或写成 "
+        '{key} = {{ env = "变量名" }} 或 {{ file = "路径" }}',
+    ),
+    "settings_no_secret_file": (
+        "{path}: the file {file} that {key} is to be read from cannot be used: {reason}",
+        "{path}：{key} 所指的文件 {file} 无法使用：{reason}",
+    ),
+    "settings_no_variable": (
+        "{path}: the variable {name} that {key} is to be read from is not set; set it",
+        "{path}：{key} 所指的环境变量 {name} 没有设置，请设置",
+    ),
+    "tls_expired": (
+        "the certificate {path} ended on {ends}; renew it",
+        "证书 {path} 已于 {ends} 过期，请更新",
+    ),
+    "tls_mismatch": (
+        "the certificate {cert} and the key {key} do not belong together; name a pair in "
+        "http.tls_cert and http.tls_key",
+        "证书 {cert} 与私钥 {key} 不匹配，请检查 http.tls_cert 和 http.tls_key",
+    ),
+    "tls_not_yet": (
+        "the certificate {path} begins only on {begins}; check this machine's clock",
+        "证书 {path} 从 {begins} 起才有效，请检查本机时钟",
+    ),
+    "tls_passphrase": (
+        "the key {path} has a passphrase, and nobody is there to type it; write it without one",
+        "私钥 {path} 带有口令，服务器无法输入，请改用不带口令的私钥",
+    ),
+    "tls_unusable": (
+        "{path} cannot be used for TLS: {reason}; check http.tls_cert and http.tls_key",
+        "{path} 不能用于 TLS：{reason}，请检查 http.tls_cert 和 http.tls_key",
+    ),
+}
