@@ -8,6 +8,7 @@ from __future__ import annotations
 from paddlecloud.model.errors import (
     ConfigError,
     Conflict,
+    Forbidden,
     IllegalTransition,
     Internal,
     Invalid,
@@ -28,6 +29,7 @@ from paddlecloud.model.errors import (
 __all__ = [
     "ConfigError",
     "Conflict",
+    "Forbidden",
     "IllegalTransition",
     "Internal",
     "Invalid",

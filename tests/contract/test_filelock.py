@@ -17,7 +17,7 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from paddlecloud.stores.filelock import FileLock
-with FileLock(Path(sys.argv[1])):
+with FileLock(Path(sys.argv[1]), 10.0):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -28,7 +28,7 @@ def test_threads_with_locks_of_their_own_take_turns(tmp_path: Path) -> None:
     together = threading.Barrier(8)
 
     def work(_: int) -> None:
-        lock = FileLock(path)
+        lock = FileLock(path, 20.0)
         together.wait(20)
         for _ in range(20):
             with lock:

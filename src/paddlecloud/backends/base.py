@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from importlib.metadata import entry_points
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 from paddlecloud.model.errors import ConfigError
-from paddlecloud.model.job import Attempt
+from paddlecloud.model.job import Attempt, Resources
 from paddlecloud.model.pool import Node
 
 Handle = Mapping[str, str]
@@ -50,6 +50,31 @@ class Backend(Protocol):
 
     def stop(self, handle: Handle, grace: timedelta) -> None:
         """Make what was started for this attempt alone cease. Gone already is done."""
+
+
+@runtime_checkable
+class SharesMachines(Protocol):
+    """Ability: processes of different users run side by side on the machines of this place, and
+    nothing but a uid keeps them apart."""
+
+    uid_base: int
+    """The first uid that a user may be given."""
+
+
+@runtime_checkable
+class KeepsAgent(Protocol):
+    """Ability: the agent of the server's own machine is a process that has to be kept running."""
+
+    def ensure_agent(self) -> None:
+        """Start it if it does not run. Returns at once."""
+
+
+@runtime_checkable
+class JoinedByAgents(Protocol):
+    """Ability: machines come by themselves, when their agents say that they are there."""
+
+    def joined(self, node: str, has: Resources, host: str) -> Node:
+        """What this place gives of a machine whose agent says that it has this much."""
 
 
 def create(kind: str, settings: Mapping[str, str]) -> Backend:

@@ -1,8 +1,14 @@
-"""Local processes as a pool: one agent on this machine serves every attempt.
+"""Local processes as a pool: one agent on this machine serves every attempt placed here.
 
 The agent is started detached and outlives the server; a lock file that it holds for its life tells
 whether it is there, so neither a stale pid nor a second server can mislead us. Starting an attempt
-costs nothing when the agent already runs: it polls for its orders by itself.
+costs nothing when the agent already runs: it polls for its orders by itself. All users of a team
+share the machine, so each one's processes get a uid of their own, counted from `uid_base`.
+
+Where several servers share a database (`joins`), each keeps the agent of its own machine (`node`;
+none where it is empty), and the pool has the machines of them all. What is placed on another
+machine is fetched by the agent there; nothing can be seen of it from here, and its silence is
+watched elsewhere.
 """
 
 from __future__ import annotations
@@ -25,9 +31,16 @@ def create(settings: Mapping[str, str]) -> Local:
     return Local(settings)
 
 
+UID_BASE = 200_000
+"""Above the users of the machine and what containers are usually given."""
+
+
 class Local:
     def __init__(self, settings: Mapping[str, str]) -> None:
+        self.uid_base = int(settings.get("uid_base") or UID_BASE)
         self._node = settings["node"]
+        self._joins = bool(settings.get("joins"))
+        self._each = {name: settings.get(f"each_{name}") for name in ("cpu", "memory", "gpu")}
         self._config = Path(settings["agent_config"])
         self._total = Resources(
             cpu=float(settings.get("cpu") or _cpus()),
@@ -38,22 +51,37 @@ class Local:
         self._child: subprocess.Popen[bytes] | None = None
 
     def capacity(self) -> tuple[Node, ...]:
-        return (Node(id=self._node, total=self._total),)
+        return (Node(id=self._node, total=self._total),) if self._node else ()
+
+    def joined(self, node: str, has: Resources, host: str) -> Node:
+        total = Resources(
+            cpu=float(self._each["cpu"] or has.cpu),
+            memory=int(self._each["memory"] or has.memory),
+            gpu=int(self._each["gpu"] or has.gpu),
+        )
+        return Node(id=node, total=total, host=host)
 
     def start(self, attempt: Attempt) -> Handle:
-        self.ensure_agent()
-        return {"node": self._node}
+        nodes = sorted({replica.node for replica in attempt.replicas})
+        if not self._joins or self._node in nodes:
+            self.ensure_agent()
+        return {"node": ",".join(nodes) if self._joins else self._node}
 
     def look(self, handle: Handle) -> Seen:
-        if handle.get("node") != self._node:
-            return Seen(presence=Presence.GONE, detail=f"no node {handle.get('node')}")
-        return Seen(presence=Presence.UP if self._alive() else Presence.COMING)
+        nodes = handle.get("node", "").split(",")
+        if self._node in nodes:
+            return Seen(presence=Presence.UP if self._alive() else Presence.COMING)
+        if self._joins:
+            return Seen(presence=Presence.UP, detail="on another machine")
+        return Seen(presence=Presence.GONE, detail=f"no node {handle.get('node')}")
 
     def stop(self, handle: Handle, grace: timedelta) -> None:
         """The agent serves other attempts too and stays; its orders tell it what to end."""
 
     def ensure_agent(self) -> None:
         """Start the agent if none holds the lock. Safe to call from several threads and servers."""
+        if not self._node:
+            return
         with self._starting:
             child_runs = self._child is not None and self._child.poll() is None
             if child_runs or self._alive():

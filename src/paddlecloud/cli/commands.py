@@ -27,30 +27,77 @@ SYSTEM = (
     ("doctor", "system.doctor", ("check every link of the chain", "逐项检查整个链路")),
     ("config show", "system.config", ("print the configuration", "显示配置及其来源")),
     ("server start", "system.server", ("start the private server", "启动本机服务器")),
+    ("server run", "system.server", ("run a server in the foreground", "在前台运行服务器")),
+    ("server check", "system.server", ("check a server's settings", "检查服务器设置")),
     ("server stop", "system.server", ("stop it; jobs go on", "停止本机服务器，任务继续运行")),
     ("server status", "system.server", ("say whether it runs", "查看本机服务器状态")),
     ("server logs", "system.server", ("print its log", "查看本机服务器日志")),
-    ("admin gc", "system.admin", ("delete what is past its keeping time", "清理过期的任务和文件")),
+    ("gen_token", "gen2.gen_token", ("get your keys and keep them", "申请并保存密钥")),
+    ("token list", "system.token", ("list your keys", "列出自己的密钥")),
+    ("token create", "system.token", ("make another pair of keys", "新建一对密钥")),
+    ("token revoke", "system.token", ("make a key useless", "吊销密钥")),
+    ("notifications show", "system.notifications", ("what you are told of", "查看通知设置")),
+    ("notifications set", "system.notifications", ("choose what you are told of", "设置通知")),
+    ("notifications test", "system.notifications", ("send a test now", "立即发送测试通知")),
+    ("quota", "system.quota", ("show your plan and what is used", "查看套餐和用量")),
     ("completion", "system.completion", ("print a completion script", "输出命令补全脚本")),
     ("version", "system.version", ("print the version", "显示版本")),
 )
+ADMIN = (
+    ("admin user list", "admin.user", ("list everybody", "列出用户")),
+    ("admin user show", "admin.user", ("show one user", "查看用户")),
+    ("admin user create", "admin.user", ("make a user", "新建用户")),
+    ("admin user set", "admin.user", ("change a user", "修改用户")),
+    ("admin user disable", "admin.user", ("lock a user out", "停用用户")),
+    ("admin user enable", "admin.user", ("let a user in again", "启用用户")),
+    ("admin user delete", "admin.user", ("forget a user without jobs", "删除没有任务的用户")),
+    ("admin token list", "admin.token", ("list everybody's keys", "列出所有密钥")),
+    ("admin token create", "admin.token", ("make keys for a user", "为用户新建密钥")),
+    ("admin token revoke", "admin.token", ("make a key useless", "吊销密钥")),
+    ("admin job list", "admin.job", ("list everybody's jobs", "列出所有任务")),
+    ("admin job show", "admin.job", ("show anybody's job", "查看任何任务")),
+    ("admin job kill", "admin.job", ("end anybody's job", "结束任何任务")),
+    ("admin pool list", "admin.pool", ("list pools and machines", "列出资源池和机器")),
+    ("admin quota show", "system.quota", ("show a user's plan", "查看用户套餐")),
+    ("admin quota set", "system.quota", ("change a user's plan", "修改用户套餐")),
+    ("admin quota plans", "system.quota", ("list the plans", "列出套餐")),
+    ("admin audit", "admin.audit", ("who changed what, and when", "查看变更记录")),
+    ("admin gc", "admin.gc", ("delete what is past its keeping time", "清理过期的任务和文件")),
+)
 HIDDEN = (("get_fils", "gen2.get_files", ("the same as get_files", "同 get_files")),)
-EVERY = JOBS + SYSTEM + HIDDEN
-#: Groups of commands: the first word alone is not a command.
-GROUPS = ("server", "config", "admin")
+EVERY = JOBS + SYSTEM + ADMIN + HIDDEN
+#: Groups of commands: these words alone are not a command.
+GROUPS = (
+    "server", "config", "token", "notifications",
+    "admin", "admin user", "admin token", "admin job", "admin pool", "admin quota",
+)  # fmt: skip
 
 
 def find(words: Sequence[str]) -> tuple[Command, Sequence[str]]:
-    """The command that the first word or two name, and the words after it."""
-    name = words[0]
-    if name in GROUPS:
-        if len(words) < 2 or words[1].startswith("-"):
-            raise Invalid("command_incomplete", group=name, known=", ".join(_within(name)))
-        name, words = f"{name} {words[1]}", words[1:]
+    """The command that the first words name, and the words after it."""
+    depth = group_depth(words)
+    group, rest = " ".join(words[:depth]), words[depth:]
+    if depth and (not rest or rest[0].startswith("-")):
+        raise Invalid("command_incomplete", group=group, known=", ".join(within(group)))
+    name = " ".join(words[: depth + 1])
     command = load(name)
     if command is None:
         raise _unknown(name)
-    return command, words[1:]
+    return command, rest[1:]
+
+
+def group_depth(words: Sequence[str]) -> int:
+    """How many of the first words name a group: 2 for `admin user list`, 0 for `query_job x`."""
+    depth = 0
+    while depth < len(words) and " ".join(words[: depth + 1]) in GROUPS:
+        depth += 1
+    return depth
+
+
+def within(group: str) -> list[str]:
+    """The words that may follow those of a group."""
+    names = [name for name, _, _ in EVERY if name.startswith(group + " ")]
+    return list(dict.fromkeys(name[len(group) + 1 :].split()[0] for name in names))
 
 
 def load(name: str) -> Command | None:
@@ -63,7 +110,7 @@ def load(name: str) -> Command | None:
 
 def load_all() -> list[Command]:
     """Every command that is not hidden, in the order of `--help`."""
-    return [_module(module)[name] for name, module, _ in JOBS + SYSTEM]
+    return [_module(module)[name] for name, module, _ in JOBS + SYSTEM + ADMIN]
 
 
 def purpose(name: str) -> Text:
@@ -77,14 +124,10 @@ def _module(name: str) -> dict[str, Command]:
     return {command.name: command for command in module.COMMANDS}
 
 
-def _within(group: str) -> list[str]:
-    return [name.split()[1] for name, _, _ in EVERY if name.startswith(group + " ")]
-
-
 def _unknown(name: str) -> Invalid:
     from paddlecloud.cli.options import nearest  # noqa: PLC0415 - only a mistake pays for it
 
-    meant = nearest(name, [known for known, _, _ in JOBS + SYSTEM])
+    meant = nearest(name, [known for known, _, _ in JOBS + SYSTEM + ADMIN])
     if meant is None:
         return Invalid("command_unknown", command=name or '""')
     return Invalid("command_meant", command=name, meant=meant)

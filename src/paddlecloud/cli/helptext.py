@@ -8,6 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddlecloud.cli.options import Command, Option, Text
 
+_COLUMN = 18
 _WORDS: dict[str, Text] = {
     "usage": ("usage", "用法"),
     "about": (
@@ -17,6 +18,7 @@ _WORDS: dict[str, Text] = {
     ),
     "jobs": ("Jobs", "任务"),
     "system": ("The platform", "平台"),
+    "admin": ("Administration", "管理"),
     "options": ("Options", "参数"),
     "examples": ("Examples", "示例"),
     "more": (
@@ -35,9 +37,10 @@ def program(lang: str) -> str:
         "",
         _word("about", lang),
     ]
-    for title, table in (("jobs", commands.JOBS), ("system", commands.SYSTEM)):
+    tables = (("jobs", commands.JOBS), ("system", commands.SYSTEM), ("admin", commands.ADMIN))
+    for title, table in tables:
         lines += ["", _word(title, lang)]
-        lines += [f"  {name:<15} {_pick(text, lang)}" for name, _, text in table]
+        lines += [f"  {name:<{_COLUMN}} {_pick(text, lang)}" for name, _, text in table]
     lines += ["", _word("examples", lang)]
     lines.append('  paddlecloud submit_job --files=job --start_cmd="sh run.sh" --watch_mode=1')
     lines += ["", _word("more", lang)]
@@ -47,9 +50,9 @@ def program(lang: str) -> str:
 def group(name: str, lang: str) -> str:
     """What `paddlecloud GROUP --help` prints."""
     lines = [f"{_word('usage', lang)}: paddlecloud {name} COMMAND [--key=value ...]", ""]
-    for full, _, text in commands.SYSTEM:
+    for full, _, text in commands.SYSTEM + commands.ADMIN:
         if full.startswith(name + " "):
-            lines.append(f"  {full:<15} {_pick(text, lang)}")
+            lines.append(f"  {full:<{_COLUMN}} {_pick(text, lang)}")
     return "\n".join(lines)
 
 

@@ -51,8 +51,9 @@ def run(words: list[str], out: Output, environ: Mapping[str, str]) -> int:
     words = _common_first(words)
     if not words or words[0] in ("--help", "-h", "help"):
         return _help(words, out)
-    if words[0] in commands.GROUPS and words[1:2] in (["--help"], ["-h"]):
-        return _help(["help", words[0]], out)
+    depth = commands.group_depth(words)
+    if depth and words[depth : depth + 1] in (["--help"], ["-h"]):
+        return _help(["help", *words[:depth]], out)
     if words[0] in ("--version", "-V"):
         words[0] = "version"
     command, rest = commands.find(words)
@@ -89,7 +90,7 @@ def _common_first(words: list[str]) -> list[str]:
             taken.append(rest.pop(0))
     if not rest or not taken:
         return rest or taken
-    split = 2 if rest[0] in commands.GROUPS else 1
+    split = commands.group_depth(rest) + 1
     return rest[:split] + taken + rest[split:]
 
 
@@ -97,8 +98,8 @@ def _help(words: list[str], out: Output) -> int:
     from paddlecloud.cli import helptext  # noqa: PLC0415 - only `--help` needs it
 
     named = [word for word in words[1:] if not word.startswith("-")]
-    if len(named) == 1 and named[0] in commands.GROUPS:
-        out.line(helptext.group(named[0], out.lang))
+    if " ".join(named) in commands.GROUPS:
+        out.line(helptext.group(" ".join(named), out.lang))
         return 0
     if named:
         command, _ = commands.find(named)

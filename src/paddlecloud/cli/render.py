@@ -138,9 +138,13 @@ def json_text(value: object, stream: TextIO, indent: int | None = None) -> str:
 
 
 def one_line(value: object) -> str:
-    """A value of query_job as one line: lists with commas, line ends as blanks."""
+    """A value as one line: lists with commas, booleans as 0 and 1, line ends as blanks."""
     if isinstance(value, list):
         return ",".join(one_line(item) for item in value)
+    if isinstance(value, dict):
+        return ",".join(f"{key}={one_line(item)}" for key, item in value.items())
+    if isinstance(value, bool):
+        return str(int(value))
     if value is None:
         return ""
     return " ".join(str(value).splitlines())

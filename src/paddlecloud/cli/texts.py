@@ -46,6 +46,10 @@ TEXTS: dict[str, tuple[str, str]] = {
     "server_stopped": ("stopped; running jobs go on", "已停止，运行中的任务不受影响"),
     "server_was_off": ("it was not running", "服务器原本未运行"),
     "server_no_log": ("there is no log yet: {path}", "还没有日志：{path}"),
+    "server_settings_later": (
+        "it runs already; {path} is read at its next start: paddlecloud server stop, then start",
+        "服务器已在运行，下次启动时才会读取 {path}：请先执行 paddlecloud server stop 再启动",
+    ),
     "server_is_remote": (
         "the configuration names {url}; this is about the private server of this machine",
         "配置中的服务器是 {url}；本命令只管理本机服务器",
@@ -84,6 +88,25 @@ TEXTS: dict[str, tuple[str, str]] = {
         "{count} 个文件，共 {size}，已保存到 {directory}",
     ),
     "collected": ("deleted {jobs} jobs, {size}", "已清理 {jobs} 个任务，共 {size}"),
+    # -- keys and users ----------------------------------------------------------------------
+    "gen_token_mailed": (
+        "a mail with the keys is on its way to {email}; paste them here when it has come",
+        "密钥邮件已发往 {email}，收到后请粘贴到此处",
+    ),
+    "gen_token_kept": ("the keys of {user} are in {path}", "{user} 的密钥已写入 {path}"),
+    "gen_token_shadowed": (
+        "{origin} also holds keys, and they win over the file; remove them to use the new ones",
+        "{origin} 中也有密钥且优先于配置文件，如要使用新密钥请将其移除",
+    ),
+    "gen_token_again": (
+        "these keys are not good: {reason}; paste them again, nothing was changed",
+        "密钥无效：{reason}；请重新粘贴，未做任何修改",
+    ),
+    "secret_once": (
+        "this is the only time that the sk is shown: keep it now",
+        "sk 只显示这一次，请立即保存",
+    ),
+    "user_deleted": ("{user} is gone", "已删除用户 {user}"),
     # -- configuration and doctor ------------------------------------------------------------
     "link_configuration": ("configuration", "配置"),
     "link_server": ("server", "服务器"),
@@ -91,7 +114,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     "link_report": ("the server's own checks", "服务器自检"),
     "link_database": ("database", "数据库"),
     "link_store": ("store", "存储"),
-    "link_agent": ("agent", "执行器"),
+    "link_agent": ("agent", "代理"),
+    "link_users": ("users kept apart", "用户隔离"),
     "link_job": ("tiny job", "示例任务"),
     "link_ok": ("ok", "正常"),
     "link_failed": ("failed", "失败"),
@@ -104,4 +128,10 @@ TEXTS: dict[str, tuple[str, str]] = {
     "doctor_wrong_log": ("{job_id} wrote {got} instead of ok", "{job_id} 输出 {got}，应为 ok"),
     "doctor_well": ("everything works", "一切正常"),
     "doctor_broken": ("the first broken link is: {name}", "第一个出问题的环节：{name}"),
+    # -- notifications -----------------------------------------------------------------------
+    "notify_secret_once": (
+        "keep the webhook_secret: it is shown this once; with it you check who sent a webhook",
+        "请保存 webhook_secret：只显示这一次，用于验证 webhook 的来源",
+    ),
+    "notify_undelivered_now": ("not delivered: {why}", "未送达：{why}"),
 }

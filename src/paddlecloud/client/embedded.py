@@ -39,7 +39,7 @@ STOP_DEADLINE = 10.0
 HEALTH_TIMEOUT = 2.0
 #: Settings of the client; the server and the jobs below it must not see them.
 _CLIENT_ONLY = frozenset(
-    f"PADDLECLOUD_{name}" for name in ("CONFIG", "HOST", "PORT", "AK", "SK", "DEBUG")
+    f"PADDLECLOUD_{name}" for name in ("CONFIG", "HOST", "PORT", "CA_FILE", "AK", "SK", "DEBUG")
 )
 
 #: Servers that this process started, so that one that ended does not stay as a zombie.
@@ -68,9 +68,16 @@ def read_info(home: str) -> dict[str, Any]:
 
 
 def ensure(
-    home: str, environ: Mapping[str, str], note: Note | None = None, *, wake: bool = True
+    home: str,
+    environ: Mapping[str, str],
+    note: Note | None = None,
+    *,
+    wake: bool = True,
+    settings: str = "",
 ) -> Endpoint:
     """The endpoint of a server that answers; one is started if none does.
+
+    `settings` is the file it is started with; without one it is that of a server that crashed.
 
     `note(code, **params)` hears what takes long. An older server than this program is replaced;
     a newer one is kept, because going back would meet a database it does not know. Without `wake`
@@ -79,7 +86,8 @@ def ensure(
     _reap()
     folder = _folder(home)
     with _Held(os.path.join(folder, "start.lock")):
-        gone = read_info(home).get("boot", "")
+        known = read_info(home)
+        gone = known.get("boot", "")
         old = None
         if is_alive(home):
             old = _outdated(home)
@@ -91,7 +99,7 @@ def ensure(
             _tell(note, "server_replaced", old=old, new=__version__)
             stop(home)
         _tell(note, "server_starting")
-        return _start(home, environ, gone)
+        return _start(home, environ, gone, settings or str(known.get("settings") or ""))
 
 
 def is_alive(home: str) -> bool:
@@ -250,11 +258,31 @@ def _check_start(home: str, environ: Mapping[str, str], wake: bool) -> None:
         raise Refused("server_start_in_job", replica=replica)
 
 
-def _start(home: str, environ: Mapping[str, str], gone: str) -> Endpoint:
+def command(home: str, settings: str = "", *more: str) -> list[str]:
+    """The words that run a server of this home."""
+    # -P: a json.py in some directory must not become part of the server.
+    words = [sys.executable, "-P", "-m", "paddlecloud.server", "--home", home, *more]
+    return [*words, "--settings", settings] if settings else words
+
+
+def server_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environ.items() if name not in _CLIENT_ONLY}
+
+
+def check_installed() -> None:
+    """Refused if the packages of the server are not there."""
+    from importlib.util import find_spec  # noqa: PLC0415 - only a start needs it
+
+    for package in ("uvicorn", "starlette", "msgspec"):
+        if find_spec(package) is None:
+            raise Refused("server_not_installed", package=package)
+
+
+def _start(home: str, environ: Mapping[str, str], gone: str, settings: str) -> Endpoint:
     """Start a server. One that a signal ended said nothing about itself: it is started again."""
     said_before = _size(log_path(home))
     for _ in range(START_TRIES):
-        process = _spawn(home, environ)
+        process = _spawn(home, environ, settings)
         found = _wait_for(home, process, gone)
         if found is not None:
             return found
@@ -285,36 +313,26 @@ def _numbers(version: str) -> list[int]:
     return numbers
 
 
-def _spawn(home: str, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _spawn(home: str, environ: Mapping[str, str], settings: str) -> subprocess.Popen[bytes]:
     """Start a server that belongs to nobody: own session, nothing inherited but its log."""
     import subprocess  # noqa: PLC0415 - 13 ms that only a start needs
 
-    _check_installed()
-    env = {name: value for name, value in environ.items() if name not in _CLIENT_ONLY}
+    check_installed()
     log = os.open(log_path(home), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         process = subprocess.Popen(
-            # -P: a json.py in some directory must not become part of the server.
-            [sys.executable, "-P", "-m", "paddlecloud.server", "--home", home],
+            command(home, settings),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             cwd="/",
-            env=env,
+            env=server_environ(environ),
             start_new_session=True,
         )
     finally:
         os.close(log)
     _children.append(process)
     return process
-
-
-def _check_installed() -> None:
-    from importlib.util import find_spec  # noqa: PLC0415 - only a start needs it
-
-    for package in ("uvicorn", "starlette", "msgspec"):
-        if find_spec(package) is None:
-            raise Refused("server_not_installed", package=package)
 
 
 def _wait_for(

@@ -17,9 +17,10 @@ from paddlecloud.model.errors import Unreachable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Iterable, Iterator, Mapping
     from typing import IO, Any, TypeAlias
+
+    from paddlecloud.client.sockets import Tls
 
     Body: TypeAlias = "bytes | bytearray | memoryview | IO[bytes] | Iterable[bytes] | None"
 
@@ -30,9 +31,7 @@ TIMEOUT = 30.0
 class Connection:
     """A connection to one server, opened when first needed and again when it was lost."""
 
-    def __init__(
-        self, host: str, port: int, tls: bool | ssl.SSLContext = False, timeout: float = TIMEOUT
-    ) -> None:
+    def __init__(self, host: str, port: int, tls: Tls = False, timeout: float = TIMEOUT) -> None:
         self.host = host
         self.port = port
         self.timeout = timeout

@@ -11,12 +11,14 @@ import os
 
 from paddlecloud.client.transport import Endpoint, Transport
 from paddlecloud.model.errors import ConfigError, Invalid, Retry
+from paddlecloud.model.signing import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
+    from paddlecloud.client.admin import Admin
     from paddlecloud.client.config import Config
 
     Note = Callable[..., None]
@@ -190,6 +192,40 @@ class Client:
         answer: dict[str, Any] = self.transport.get("/whoami")
         return answer
 
+    def gen_token(self, email: str) -> dict[str, Any]:
+        """Have a new token mailed to an address; no keys are needed for it."""
+        endpoint = Endpoint(server_url(self.config), "", "", ca_file=self.config.ca_file)
+        transport = Transport(lambda *_: endpoint, self.config.lang)
+        try:
+            asked = {"email": email, "lang": self.config.lang}
+            answer: dict[str, Any] = transport.post("/gen_token", asked)
+        finally:
+            transport.close()
+        return answer
+
+    def list_tokens(self, *, revoked: bool = False) -> list[dict[str, Any]]:
+        """Your keys, newest first, without their secrets."""
+        answer: dict[str, Any] = self.transport.get("/tokens", {"revoked": int(revoked)})
+        return list(answer["tokens"])
+
+    def create_token(self, *, name: str = "", scope: str = "full") -> dict[str, Any]:
+        """Another pair of keys for you; nobody can ask for its `sk` again."""
+        answer: dict[str, Any] = self.transport.post("/tokens", {"name": name, "scope": scope})
+        return answer
+
+    def revoke_token(self, ak: str) -> dict[str, Any]:
+        """Make one of your keys useless, everywhere and for ever."""
+        path = f"/tokens/{quote(ak)}/revoke"
+        answer: dict[str, Any] = self.transport.post(path, {}, again=True)
+        return answer
+
+    @property
+    def admin(self) -> Admin:
+        """What only an admin may do."""
+        from paddlecloud.client.admin import Admin  # noqa: PLC0415 - most people are none
+
+        return Admin(self.transport)
+
     def doctor(self) -> list[dict[str, Any]]:
         """What the server says about its own parts."""
         answer: dict[str, Any] = self.transport.get("/doctor")
@@ -199,6 +235,45 @@ class Client:
         """Delete what is past its keeping time, now."""
         answer: dict[str, Any] = self.transport.post("/admin/gc", {}, again=True, timeout=600.0)
         return answer
+
+    def notifications(self) -> dict[str, Any]:
+        """What you are told of, and how."""
+        answer: dict[str, Any] = self.transport.get("/notifications")
+        return answer
+
+    def set_notifications(self, **wanted: Any) -> dict[str, Any]:
+        """Change `events` (a list), `mail` (a bool) or `webhook` (a URL; "" ends it).
+
+        The answer holds `webhook_secret` when the webhook is new, and never again.
+        """
+        answer: dict[str, Any] = self.transport.post("/notifications", wanted, timeout=60.0)
+        return answer
+
+    def test_notifications(self) -> list[dict[str, Any]]:
+        """Send a test by every way that is chosen: `kind`, `ok` and `message` of each."""
+        answer: dict[str, Any] = self.transport.post("/notifications/test", {}, timeout=180.0)
+        return list(answer["deliveries"])
+
+    def quota(self, user: str | None = None) -> dict[str, Any]:
+        """The plan, each limit and what is used of it; another `user`'s for an admin."""
+        answer: dict[str, Any] = self.transport.get(_quota_of(user))
+        return answer
+
+    def quota_history(self, days: int = 30, user: str | None = None) -> list[dict[str, Any]]:
+        """What was run on each of the last `days` days, the newest first."""
+        path = f"{_quota_of(user)}/history"
+        answer: dict[str, Any] = self.transport.get(path, {"days": days})
+        return list(answer["days"])
+
+    def set_quota(self, user: str, **wanted: Any) -> dict[str, Any]:
+        """Change `plan` (None: the default) or `limits` (a dict) of a user; for admins."""
+        answer: dict[str, Any] = self.transport.post(_quota_of(user), wanted, again=True)
+        return answer
+
+    def plans(self) -> list[dict[str, Any]]:
+        """The plans that the server's settings have; for admins."""
+        answer: dict[str, Any] = self.transport.get("/admin/plans")
+        return list(answer["plans"])
 
     def close(self) -> None:
         self.transport.close()
@@ -217,13 +292,21 @@ class Client:
                 return failed
             if not (config.ak and config.sk):
                 raise ConfigError("keys_missing", host=config.host, path=config.save_path)
-            return Endpoint(server_url(config), config.ak, config.sk)
+            return Endpoint(server_url(config), config.ak, config.sk, ca_file=config.ca_file)
         from paddlecloud.client import embedded  # noqa: PLC0415 - a remote server needs none of it
 
         known = embedded.find(config.home)
         if known is not None and (failed is None or known.boot != failed.boot):
             return known
         return embedded.ensure(config.home, self.environ, self.note, wake=wake)
+
+
+def _quota_of(user: str | None) -> str:
+    if user is None:
+        return "/quota"
+    from paddlecloud.model.signing import quote  # noqa: PLC0415 - only admins name another user
+
+    return f"/admin/users/{quote(user)}/quota"
 
 
 def check_id(job_id: str) -> str:

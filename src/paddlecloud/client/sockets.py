@@ -14,12 +14,15 @@ import select
 from errno import EHOSTUNREACH, ENETDOWN, ENETUNREACH, ENOBUFS
 from time import monotonic
 
-from paddlecloud.model.errors import Invalid, Unreachable
+from paddlecloud.model.errors import ConfigError, Invalid, Unreachable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
+    from typing import TypeAlias
+
+    Tls: TypeAlias = "bool | str | ssl.SSLContext"
 
 #: The head of an answer, its trailers, or one line of a chunked body may have this many bytes.
 MAX_HEAD = 64 * 1024
@@ -27,8 +30,11 @@ MAX_HEAD = 64 * 1024
 BLOCK = 1024 * 1024
 
 
-def connect(host: str, port: int, tls: bool | ssl.SSLContext, timeout: float) -> Wire:
-    """A wire to the first address of `host` that answers."""
+def connect(host: str, port: int, tls: Tls, timeout: float) -> Wire:
+    """A wire to the first address of `host` that answers.
+
+    `tls` may be the file with the certificates of the issuers to trust, instead of the system's.
+    """
     address = authority(host, port)
     try:
         sock = _dial(host, port, timeout)
@@ -39,6 +45,8 @@ def connect(host: str, port: int, tls: bool | ssl.SSLContext, timeout: float) ->
     except TimeoutError as error:
         raise Unreachable("server_timeout", address=address, seconds=timeout) from error
     except (OSError, UnicodeError) as error:
+        if getattr(error, "library", None) or hasattr(error, "verify_code"):
+            raise _insecure(error, address) from error
         reason = getattr(error, "strerror", None) or str(error)
         raise Unreachable("server_unreachable", address=address, reason=reason) from error
 
@@ -247,15 +255,13 @@ def _dial(host: str, port: int, timeout: float) -> _socket.socket:
     raise last
 
 
-def _secure(
-    sock: _socket.socket, host: str, tls: bool | ssl.SSLContext, address: str, timeout: float
-) -> Wire:
+def _secure(sock: _socket.socket, host: str, tls: Tls, address: str, timeout: float) -> Wire:
     import socket  # noqa: PLC0415 - 9 ms that only https needs
     import ssl  # noqa: PLC0415 - 20 ms that only https needs
 
-    context = tls if isinstance(tls, ssl.SSLContext) else ssl.create_default_context()
     plain = socket.socket(fileno=sock.detach())
     try:
+        context = tls if isinstance(tls, ssl.SSLContext) else _context(tls)
         plain.settimeout(timeout)
         secured = context.wrap_socket(plain, server_hostname=host)
     except BaseException:
@@ -264,3 +270,39 @@ def _secure(
     secured.setblocking(False)
     again = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
     return Wire(secured, again, address, timeout)
+
+
+def _context(tls: bool | str) -> ssl.SSLContext:
+    """Made once for each set of issuers: reading the system's takes milliseconds."""
+    import ssl  # noqa: PLC0415 - 20 ms that only https needs
+
+    found = _contexts.get(tls)
+    if found is None:
+        try:
+            found = ssl.create_default_context(cafile=tls if isinstance(tls, str) else None)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ConfigError("ca_file_unusable", path=tls, reason=reason) from error
+        _contexts[tls] = found
+    return found
+
+
+_contexts: dict[bool | str, ssl.SSLContext] = {}
+
+
+def _insecure(error: BaseException, address: str) -> Unreachable:
+    """What is wrong with the other side's TLS, told apart by what to do about it."""
+    number = getattr(error, "verify_code", None)
+    said = getattr(error, "verify_message", None) or getattr(error, "reason", None) or str(error)
+    if number in _OUT_OF_DATE:
+        return Unreachable("server_cert_expired", address=address)
+    if number in _OTHER_NAME:
+        return Unreachable("server_cert_name", address=address, reason=said)
+    if number is not None:
+        return Unreachable("server_cert_issuer", address=address, reason=said)
+    return Unreachable("server_no_tls", address=address, reason=said)
+
+
+#: Numbers of OpenSSL: not yet valid, expired; name, address do not match.
+_OUT_OF_DATE = (9, 10)
+_OTHER_NAME = (62, 64)

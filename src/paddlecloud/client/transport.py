@@ -37,9 +37,10 @@ class Endpoint:
 
     __slots__ = ("ak", "boot", "host", "port", "sk", "tls")
 
-    def __init__(self, url: str, ak: str, sk: str, boot: str = "") -> None:
+    def __init__(self, url: str, ak: str, sk: str, boot: str = "", ca_file: str = "") -> None:
         scheme, host, port = split_url(url)
-        self.tls = scheme == "https"
+        #: For https: True, or the file with the issuers to trust.
+        self.tls: bool | str = (ca_file or True) if scheme == "https" else False
         self.host = host
         self.port = port
         self.ak = ak
@@ -223,8 +224,10 @@ def sign_request(
     endpoint: Endpoint, authority: str, method: str, target: str, headers: dict[str, str]
 ) -> None:
     """Add to `headers` what proves who asks, when, and that nobody asks it a second time."""
-    now = int(time())
     headers["host"] = authority
+    if not endpoint.ak:  # a route that anybody may call
+        return
+    now = int(time())
     headers[NONCE] = os.urandom(16).hex()
     headers["x-bce-date"] = format_time(now)
     raw_path, _, query = target.partition("?")

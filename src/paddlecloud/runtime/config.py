@@ -1,18 +1,25 @@
 """agent.json: who this agent is and where its server is. The only reader of that file.
 
 The server's address is either fixed (`url`) or written by an embedded server into a file at each of
-its starts (`endpoint_file`), because that server chooses a free port each time.
+its starts (`endpoint_file`), because that server chooses a free port each time. Other servers that
+do as well are named by the servers themselves; the last that was heard is kept in `peers.json`.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paddlecloud.client.transport import Endpoint
 from paddlecloud.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+PEERS = "peers.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,12 +30,17 @@ class AgentConfig:
     sk: str
     url: str = ""
     endpoint_file: Path | None = None
+    ca_file: str = ""
+    """Certificates of the issuers to trust for https; empty: those that the system knows."""
     host: str = "127.0.0.1"
     """The name under which other nodes reach this one."""
     linger: float = 60.0
     """Seconds; with nothing left to do and an embedded server gone for so long, the agent ends."""
     cache_bytes: int = 10 * 1024**3
     """Fetched files are kept for the next job up to this size."""
+
+    capacity: Mapping[str, float] = field(default_factory=dict)
+    """What to say that this machine has, by cpu, memory, gpu; what is absent is looked up."""
 
     @property
     def directory(self) -> Path:
@@ -52,10 +64,40 @@ def read_config(path: Path) -> AgentConfig:
         sk=str(raw["sk"]),
         url=str(raw.get("url") or ""),
         endpoint_file=Path(str(endpoint_file)) if endpoint_file else None,
+        ca_file=str(raw.get("ca_file") or ""),
         host=str(raw.get("host") or "127.0.0.1"),
         linger=float(raw.get("linger", 60.0)),
         cache_bytes=int(raw.get("cache_bytes", 10 * 1024**3)),
+        capacity=dict(raw.get("capacity") or {}),
     )
+
+
+def read_peers(config: AgentConfig) -> tuple[str, ...]:
+    """The servers that were named last; none where nothing is known."""
+    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+        return sound_urls(json.loads((config.directory / PEERS).read_bytes())["urls"])
+    return ()
+
+
+def write_peers(config: AgentConfig, urls: Sequence[str]) -> None:
+    """Keep them for the next start; a disk that is full only costs that."""
+    scratch = config.directory / f"{PEERS}.new"
+    with suppress(OSError):
+        scratch.write_text(json.dumps({"urls": list(urls)}), encoding="utf-8")
+        scratch.replace(config.directory / PEERS)
+
+
+def sound_urls(told: Sequence[object]) -> tuple[str, ...]:
+    """Those of them that are addresses of servers."""
+    return tuple(url for url in told if isinstance(url, str) and _is_url(url))
+
+
+def _is_url(url: str) -> bool:
+    if not url.startswith(("http://", "https://")):
+        return False
+    with suppress(ValueError):
+        return bool(Endpoint(url, "", "").host)
+    return False
 
 
 def find_endpoint(config: AgentConfig) -> Endpoint | None:
@@ -72,7 +114,7 @@ def find_endpoint(config: AgentConfig) -> Endpoint | None:
 def endpoint_at(url: str, config: AgentConfig, *, boot: str = "") -> Endpoint:
     """`http://host:port` or `https://host[:port]`, with the keys of this agent."""
     try:
-        found = Endpoint(url, config.ak, config.sk, boot)
+        found = Endpoint(url, config.ak, config.sk, boot, config.ca_file)
     except ValueError:
         raise ConfigError("agent_url", url=url) from None
     if not found.host or not url.startswith(("http://", "https://")):

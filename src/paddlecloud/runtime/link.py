@@ -2,9 +2,11 @@
 
 A `Link` is shared by all threads; each thread has a `Channel` of its own, which is one kept-alive
 connection. The server may be away for as long as it likes: a call then raises `Unreachable`, and
-`Link.on_return` is called when somebody reaches the server again. What a call means is the
-caller's business. The client's `Transport` is not used whole: it looks for another server and
-asks again by itself, while here an answer that is not our server's must never end a job.
+`Link.on_return` is called when somebody reaches the server again. What a call means is the caller's
+business. Where several servers do as well, a call goes to another one when nobody answers at the
+last: any of them knows everything, so which one it is matters to nobody. The client's `Transport`
+is not used whole: it looks for another server and asks again by itself, while here an answer that
+is not our server's must never end a job.
 """
 
 from __future__ import annotations
@@ -27,17 +29,27 @@ from paddlecloud.model.errors import (
     from_wire,
 )
 from paddlecloud.model.signing import CONTENT_SHA256
-from paddlecloud.runtime.config import find_endpoint, read_config
+from paddlecloud.runtime.config import (
+    endpoint_at,
+    find_endpoint,
+    read_config,
+    read_peers,
+    sound_urls,
+    write_peers,
+)
 from paddlecloud.runtime.inotify import CREATE, MODIFY, MOVED_TO, open_watcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from paddlecloud.client.http import Response
     from paddlecloud.client.transport import Endpoint
     from paddlecloud.runtime.config import AgentConfig
 
 TIMEOUT = 30.0
+#: Seconds to wait for a connection where another server could be asked instead.
+CONNECT = 5.0
+OWN = ""
 SERVER_HEADER = "x-paddlecloud-server"
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
@@ -74,6 +86,10 @@ class Link:
         self.generation = 0
         """Grows whenever the server is reached again after it was lost."""
         self.on_return: Callable[[], object] = lambda: None
+        self.peers = read_peers(config)
+        """Addresses of servers that do as well as our own."""
+        self.route = OWN
+        """Which of them is asked now; `OWN`: the server of our configuration."""
         self._lock = threading.Lock()
         self._up = False
         self._reached_at = time.monotonic()
@@ -82,8 +98,10 @@ class Link:
         """A connection for the calling thread."""
         return Channel(self)
 
-    def endpoint(self) -> Endpoint:
+    def endpoint(self, route: str = OWN) -> Endpoint:
         """Where the server is said to be now."""
+        if route != OWN:
+            return endpoint_at(route, self.config)
         found = find_endpoint(self.config)
         if found is None:
             raise Unreachable(
@@ -102,8 +120,21 @@ class Link:
             self.generation += 1
         self.on_return()
 
-    def lost(self) -> None:
-        self._up = False
+    def lost(self, route: str = OWN) -> None:
+        """Nobody answers there: the next connection goes to the next server, if one is known."""
+        with self._lock:
+            self._up = False
+            if route == self.route:
+                routes = [OWN, *self.peers]
+                place = routes.index(route) if route in routes else -1
+                self.route = routes[(place + 1) % len(routes)]
+
+    def learn(self, told: Sequence[object]) -> None:
+        """Remember the servers that one of them named, beyond our own death too."""
+        peers = sound_urls(told)
+        if peers != self.peers:
+            self.peers = peers
+            write_peers(self.config, peers)
 
     def away_for(self, now: float) -> float:
         """Seconds since the server answered last (`now` is monotonic)."""
@@ -111,6 +142,9 @@ class Link:
 
     def wait_for_endpoint(self, known: Endpoint | None, seconds: float) -> None:
         """Sleep so long, or until an embedded server writes another address than `known`."""
+        if self.peers:
+            time.sleep(seconds)
+            return
         file = self.config.endpoint_file
         watcher = open_watcher() if file is not None else None
         watch = None
@@ -148,6 +182,7 @@ class Channel:
         self._connection: Connection | None = None
         self.endpoint: Endpoint | None = None
         """Where the last connection led, or was to lead."""
+        self._route = OWN
         self.boot = ""
         """The mark of its start that the server put on its last answer."""
 
@@ -218,14 +253,16 @@ class Channel:
             raise
         except Unreachable:
             self.close()
-            self._link.lost()
+            self._link.lost(self._route)
             raise
 
     def _connected(self) -> Connection:
         if self._connection is None:
             self.endpoint = None
-            self.endpoint = found = self._link.endpoint()
-            self._connection = Connection(found.host, found.port, found.tls, TIMEOUT)
+            self._route = self._link.route
+            self.endpoint = found = self._link.endpoint(self._route)
+            patience = CONNECT if self._link.peers else TIMEOUT
+            self._connection = Connection(found.host, found.port, found.tls, patience)
         return self._connection
 
     def _headers(

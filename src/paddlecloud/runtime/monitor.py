@@ -111,7 +111,9 @@ def _carry_out(life: _Life) -> ExitRecord:
         record.create(life.root / record.RUN, _run_record(life))
         record.reserve(life.root / record.EXIT)
         log = Capture(life.root / record.STDOUT, limit=life.launch.get("log_limit"))
-        started = child.start(life.root, life.launch, life.group, log=log.writer)
+        started = child.start(
+            life.root, life.launch, life.group, log=log.writer, most=_most_processes(life)
+        )
     except OSError as error:
         return _never_started(_words(error), error.errno)
     life.main = started.pid
@@ -125,11 +127,11 @@ def _carry_out(life: _Life) -> ExitRecord:
 def _see_through(life: _Life, started: Started, log: Capture) -> ExitRecord:
     ooms = _oom_kills(life.group)
     launch = life.launch
-    course = Course(
-        now=time.monotonic(), max_seconds=launch.get("max_seconds"), grace=launch["grace"]
-    )
+    began = time.monotonic()
+    course = Course(now=began, max_seconds=launch.get("max_seconds"), grace=launch["grace"])
     counted = life.group.oom_kills() is not None
     _wait(life, course)
+    ran = time.monotonic() - began
     log.finish()
     if started.message:
         return _never_started(started.message, started.errno)
@@ -137,6 +139,7 @@ def _see_through(life: _Life, started: Started, log: Capture) -> ExitRecord:
     code = os.waitstatus_to_exitcode(life.status)
     ended["exit_code"], ended["signal"] = (code, None) if code >= 0 else (None, -code)
     ended["started_at"] = life.started_at
+    ended["ran"] = round(ran, 6)
     _tell_of_the_disk(ended, life.root, log.lost)
     if counted or code == -signal.SIGKILL:
         ended["oom"] = _oom_kills(life.group if counted else None) > ooms
@@ -165,6 +168,13 @@ def _wait(life: _Life, course: Course) -> None:
         if wish is not None:
             life.stop = wish
             course.stop(cause=wish["cause"], grace=wish["grace"], now=time.monotonic())
+
+
+def _most_processes(life: _Life) -> int | None:
+    """Where no control group can count the processes of one replica, its user's are counted."""
+    if life.launch.get("uid") is None or life.places.enforces()["pids"]:
+        return None
+    return life.launch.get("pids_limit")
 
 
 def _settle_after(life: _Life, now: float) -> float | None:
@@ -304,6 +314,7 @@ def _ended(*, cause: str, stop: StopRecord | None = None) -> ExitRecord:
         "start_errno": None,
         "started_at": None,
         "finished_at": time.time(),
+        "ran": None,
         "stop_requested_at": None if stop is None else stop["requested_at"],
         "max_rss": None,
         "cpu_seconds": None,

@@ -28,6 +28,11 @@ SETTLE_SECONDS = 1.0
 #: A larger file that keeps changing is sent only when it rests: half a checkpoint helps nobody.
 _LARGE = 64 * 1024 * 1024
 _DEEPEST = 64
+#: A larger file of which hardly anything is on the disk would fill the server's with zeros.
+_HOLLOW = 1024 * 1024 * 1024
+_HOLLOW_TIMES = 64
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 Mark = tuple[int, int, int]
 """Size, time of change and number of a file: another mark, another content."""
@@ -90,7 +95,7 @@ def anything(root: Path) -> bool:
 def scan(root: Path) -> Iterator[Found]:
     """Every file of both areas, in order of name."""
     for area in AREAS:
-        yield from _walk(area, root / area, "", 0, linked=False)
+        yield from _walk(area, (root / area).resolve(), "", 0, linked=False)
 
 
 def rests(found: Found, *, now: float, seen_before: bool) -> bool:
@@ -105,15 +110,30 @@ def rests(found: Found, *, now: float, seen_before: bool) -> bool:
 
 
 def open_inside(found: Found, root: Path) -> IO[bytes] | None:
-    """The file, open for reading; None when it is no plain file inside its area (any more)."""
+    """The file, open for reading; None when it is no plain file inside its area (any more).
+
+    It is held first and opened only when it is known what it is: to open a device is to use it.
+    """
+    hold = getattr(os, "O_PATH", 0)
     try:
-        fd = os.open(found.where, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        fd = os.open(found.where, hold | os.O_CLOEXEC if hold else _READ)
     except FileNotFoundError:
         return None
-    if not _is_inside(fd, root / found.area) or not stat.S_ISREG(os.fstat(fd).st_mode):
+    try:
+        plain = stat.S_ISREG(os.fstat(fd).st_mode)
+        if not plain or not _is_inside(fd, str((root / found.area).resolve())):
+            return None
+        again = os.open(f"/proc/self/fd/{fd}", _READ) if hold else os.dup(fd)
+    finally:
         os.close(fd)
-        return None
-    return os.fdopen(fd, "rb", buffering=0)
+    return os.fdopen(again, "rb", buffering=0)
+
+
+def is_hollow(file: IO[bytes]) -> bool:
+    """Whether next to nothing of a huge file is really there. A file system that compresses makes
+    less of a file, but not that little of one that says anything."""
+    status = os.fstat(file.fileno())
+    return status.st_size > _HOLLOW and status.st_size > status.st_blocks * 512 * _HOLLOW_TIMES
 
 
 def found_again(found: Found, file: IO[bytes]) -> Found:
@@ -132,36 +152,45 @@ def _has_something(directory: str) -> bool:
 
 
 def _walk(area: str, top: Path, below: str, depth: int, *, linked: bool) -> Iterator[Found]:
-    for entry in _entries(top / below if below else top):
-        path = f"{below}/{entry.name}" if below else entry.name
+    for name, status in _entries(top / below if below else top, top):
+        path = f"{below}/{name}" if below else name
         with suppress(OSError):
-            if entry.is_symlink():
+            if stat.S_ISLNK(status.st_mode):
                 yield from _follow(area, top, path, depth, linked=linked)
-            elif entry.is_dir(follow_symlinks=False):
+            elif stat.S_ISDIR(status.st_mode):
                 if depth < _DEEPEST:
                     yield from _walk(area, top, path, depth + 1, linked=linked)
-            elif entry.is_file(follow_symlinks=False):
-                status = entry.stat(follow_symlinks=False)
+            elif stat.S_ISREG(status.st_mode):
                 yield Found(area=area, path=path, where=top / path, mark=_mark(status))
 
 
-def _entries(directory: Path) -> list[os.DirEntry[str]]:
-    with suppress(OSError), os.scandir(directory) as entries:
-        return sorted(entries, key=lambda entry: entry.name)
-    return []
+def _entries(directory: Path, top: Path) -> list[tuple[str, os.stat_result]]:
+    """What lies in a directory; nothing if, once open, it does not lie below `top`."""
+    found: list[tuple[str, os.stat_result]] = []
+    with suppress(OSError):
+        fd = os.open(directory, _FOLDER)
+        try:
+            if not _is_inside(fd, str(top)):
+                return []
+            with os.scandir(fd) as entries:
+                for entry in entries:
+                    with suppress(FileNotFoundError):
+                        found.append((entry.name, entry.stat(follow_symlinks=False)))
+        finally:
+            os.close(fd)
+    return sorted(found, key=lambda each: each[0])
 
 
 def _follow(area: str, top: Path, path: str, depth: int, *, linked: bool) -> Iterator[Found]:
     """What a link inside the area leads to; links met on that way are not followed again, so that
     a circle of links ends."""
-    real_top = top.resolve()
-    target = (top / path).resolve(strict=True)
-    if linked or not target.is_relative_to(real_top):
+    target = Path(os.path.realpath(top / path, strict=True))  # a circle is an OSError here
+    if linked or not target.is_relative_to(top):
         return
     if target.is_file():
         yield Found(area=area, path=path, where=target, mark=_mark(target.stat()))
-    elif target.is_dir() and not (real_top / path).is_relative_to(target):
-        for found in _walk(area, real_top, str(target.relative_to(real_top)), depth, linked=True):
+    elif target.is_dir() and not (top / path).is_relative_to(target):
+        for found in _walk(area, top, str(target.relative_to(top)), depth, linked=True):
             inner = found.where.relative_to(target).as_posix()
             yield replace(found, path=f"{path}/{inner}")
 
@@ -170,12 +199,13 @@ def _mark(status: os.stat_result) -> Mark:
     return (status.st_size, status.st_mtime_ns, status.st_ino)
 
 
-def _is_inside(fd: int, area: Path) -> bool:
-    if Path("/proc/self/fd").exists():
-        real = Path(f"/proc/self/fd/{fd}").readlink()
+def _is_inside(fd: int, top: str) -> bool:
+    """Whether what is open here lies at `top`, a path without links, or below it."""
+    if hasattr(os, "O_PATH"):
+        real = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - no path, and once a directory
     elif hasattr(fcntl, "F_GETPATH"):
         name: bytes = fcntl.fcntl(fd, fcntl.F_GETPATH, b"\0" * 1024)
-        real = Path(os.fsdecode(name.rstrip(b"\0")))
+        real = os.fsdecode(name.rstrip(b"\0"))
     else:
         return False
-    return real.is_relative_to(area.resolve())
+    return real == top or real.startswith(f"{top}/")

@@ -55,7 +55,8 @@ class Poller:
                 self._wait = 0.0
                 return
         self._obey(answer)
-        self._wait = 0.0 if self._in_round else WAIT
+        news = self._find_out((answer.get("settings") or {}).get("separate"))
+        self._wait = 0.0 if self._in_round or news else WAIT
 
     def _ask(self) -> dict[str, Any]:
         config = self._site.config
@@ -65,8 +66,8 @@ class Poller:
             "version": __version__,
             "cursor": self._cursor,
             "wait": self._wait,
-            "capacity": capacity(),
-            "enforces": self._site.spawner.enforces,
+            "capacity": {**capacity(), **config.capacity},
+            "enforces": self._site.enforces,
             "host": config.host,
         }
         return self._channel.json("POST", "/agent/poll", question, timeout=self._wait + _SLACK)
@@ -78,6 +79,8 @@ class Poller:
     def _obey(self, answer: dict[str, Any]) -> None:
         settings = answer.get("settings") or {}
         self._site.ship_interval = float(settings.get("ship_interval", self._site.ship_interval))
+        if isinstance(answer.get("peers"), list):
+            self._site.link.learn(answer["peers"])
         if answer.get("restart"):
             self._site.journal.info("the server asks for another version; replicas go on")
             self._site.stop()
@@ -95,6 +98,15 @@ class Poller:
         if self._in_round and not orders:
             self._in_round = False
             self._care.end_round()
+
+    def _find_out(self, wanted: object) -> bool:
+        """Try out once whether users can be kept apart, for a server that wants to know."""
+        if not wanted or self._site.separates is not None:
+            return False
+        self._site.separates = self._site.spawner.separates()
+        able = "are" if self._site.separates else "cannot be"
+        self._site.journal.info(f"the replicas of different users {able} kept apart here")
+        return True
 
     def _failed(self, error: PaddleCloudError) -> None:
         self._wait = 0.0

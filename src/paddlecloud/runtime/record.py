@@ -44,6 +44,10 @@ if TYPE_CHECKING:
         pids_limit: NotRequired[int | None]
         log_limit: NotRequired[int | None]
         """Bytes of stdout and stderr that are kept, from the head and the tail."""
+        uid: NotRequired[int | None]
+        """The user, and the group of the same number, under which it runs; None: our own."""
+        hide: NotRequired[list[str]]
+        """What it must not see of this machine; for one with a user of its own."""
         notify: NotRequired[str | None]
         """A unix datagram socket that gets the replica id at start and at end."""
 
@@ -75,6 +79,8 @@ if TYPE_CHECKING:
         start_errno: int | None
         started_at: float | None
         finished_at: float
+        ran: NotRequired[float | None]
+        """Seconds between start and end by a clock that nobody can set."""
         stop_requested_at: float | None
         max_rss: int | None
         cpu_seconds: float | None
@@ -96,8 +102,12 @@ MARKER = "PADDLECLOUD_REPLICA"
 
 CAUSE_EXIT = "exit"
 CAUSE_STOPPED = "stopped"
+CAUSE_PREEMPTED = "preempted"
 CAUSE_WALL_TIME = "wall_time"
 CAUSE_START_FAILED = "start_failed"
+
+ASKED_CAUSES = (CAUSE_STOPPED, CAUSE_PREEMPTED)
+"""Somebody asked for the end."""
 
 _RECORDS = (ORDER, RUN, STOP, EXIT)
 _FORMAT = 1

@@ -8,6 +8,7 @@ the log says so.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import threading
 import time
@@ -214,6 +215,8 @@ class Shippers:
         if file is None:
             return found
         with file:
+            if outputs.is_hollow(file):
+                raise OSError(errno.EFBIG, "it is nearly all hole")
             sent = outputs.found_again(found, file)
             digest = _digest(file, sent.size)
             if digest is None:

@@ -37,10 +37,18 @@ class Site:
         self.watcher = open_watcher()
         self.ship_interval = 10.0
         """Seconds; the server says it in each answer to a poll."""
+        self.separates: bool | None = None
+        """Whether each user's replicas can have a uid of their own; None until a server asks."""
         self.stopping = threading.Event()
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
+
+    @property
+    def enforces(self) -> dict[str, bool]:
+        """What replicas can be held to here: limits, and to be kept apart from other users'."""
+        known = self.spawner.enforces
+        return known if self.separates is None else {**known, "uid": self.separates}
 
     @property
     def notices(self) -> str:

@@ -3,9 +3,10 @@
 The agent has threads and connections, and forking such a process is not safe; starting Python
 anew costs 30 ms and 8 MB a replica. So the agent forks a warm process, the zygote, before it has
 any thread, and asks it over a socket: a line with a replica's root, answered by a line with the
-monitor's pid. The zygote belongs to nobody (its parent is init), holds none of the agent's files,
-and ends when the agent's side of the socket closes; monitors that it forked go on. One that died
-is replaced by a fresh interpreter (slower once, never again).
+monitor's pid; or the question whether replicas can be given users of their own. The zygote belongs
+to nobody (its parent is init), holds none of the agent's files, and ends when the agent's side of
+the socket closes; monitors that it forked go on. One that died is replaced by a fresh interpreter
+(slower once, never again).
 
 One monitor is always forked ahead and waits for its replica, so that a start does not even wait for
 the fork; the next one is forked while the replica already runs. Starting a replica twice starts it
@@ -27,7 +28,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from paddlecloud.model.errors import Retry
-from paddlecloud.runtime import cgroups, monitor, processes, record
+from paddlecloud.runtime import cgroups, isolation, monitor, processes, record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,28 +76,36 @@ class Spawner:
             record.write(root / record.ORDER, launch)
         with self._lock:
             try:
-                answer = self._ask(root)
+                answer = self._ask({"root": str(root)})
             except (OSError, EOFError):
                 answer = self._ask_a_new_one(launch)
         if "pid" not in answer:
             raise _not_started(launch, os.strerror(answer["errno"]))
         return int(answer["pid"])
 
+    def separates(self) -> bool:
+        """Whether this machine can run each user's replicas under a uid of their own; tried out."""
+        with self._lock:
+            try:
+                return bool(self._ask({"separates": None})["separates"])
+            except (OSError, EOFError):
+                return False
+
     def close(self) -> None:
         """Let the zygote go; replicas go on."""
         with self._lock:
             self._hang_up()
 
-    def _ask(self, root: Path) -> Any:
+    def _ask(self, question: dict[str, str] | dict[str, None]) -> Any:
         if self._talk is None:
             raise EOFError
-        self._talk.sendall(json.dumps({"root": str(root)}).encode() + b"\n")
+        self._talk.sendall(json.dumps(question).encode() + b"\n")
         return self._hear()
 
     def _ask_a_new_one(self, launch: Launch) -> Any:
         try:
             self._connect(fresh=True)
-            return self._ask(Path(launch["root"]))
+            return self._ask({"root": launch["root"]})
         except (OSError, EOFError) as error:
             # An answer that comes late must not be taken for that to a later question.
             self._hang_up()
@@ -208,7 +217,11 @@ def _serve(talk: socket.socket, places: Cgroups) -> None:
     while piece := talk.recv(65536):
         *lines, waiting = (waiting + piece).split(b"\n")
         for line in lines:
-            root = os.fsencode(json.loads(line)["root"])
+            question = json.loads(line)
+            if "separates" in question:
+                _answer(talk, {"separates": isolation.possible()})
+                continue
+            root = os.fsencode(question["root"])
             if not _send_to_work(spare, root):
                 spare = _fork_spare(talk, places)
                 _send_to_work(spare, root)
@@ -272,5 +285,5 @@ def _wait_for_work(reader: int, talk: socket.socket, places: Cgroups) -> NoRetur
         os._exit(0)
 
 
-def _answer(talk: socket.socket, fact: dict[str, object] | dict[str, int]) -> None:
+def _answer(talk: socket.socket, fact: dict[str, Any]) -> None:
     talk.sendall(json.dumps(fact).encode() + b"\n")

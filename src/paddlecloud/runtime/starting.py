@@ -9,13 +9,14 @@ been asked for, the records alone decide that it does not run: nothing is ended 
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from paddlecloud.model.env import with_paths
-from paddlecloud.model.errors import PaddleCloudError, Retry, Unauthenticated
-from paddlecloud.runtime import control, record, workspace
+from paddlecloud.model.errors import PaddleCloudError, Refused, Retry, Unauthenticated
+from paddlecloud.runtime import control, record, resuming, workspace
 from paddlecloud.runtime.book import Stage, not_run, write_order
 from paddlecloud.runtime.control import Phase
 from paddlecloud.runtime.materials import Materials
@@ -111,12 +112,18 @@ class Starters:
     def _make_ready(self, tracked: Tracked, channel: Channel) -> Launch:
         """Lay its files out and write its order down."""
         run = tracked.run
+        uid = run.get("uid")
+        if uid is not None and os.geteuid() != 0:
+            raise Refused("agent_cannot_separate", host=self._site.config.host)
         snapshot = None
         if run.get("snapshot"):
             snapshot = self._materials.snapshot(run["snapshot"], tracked.id, channel)
         blobs = self._materials.source(tracked.id, run.get("blobs_dir"), channel)
-        own = [name for name, variable in _OWN.items() if variable not in run["env"]]
-        self._layer.lay_out(tracked.root, snapshot, blobs, own)
+        self._layer.lay_out(tracked.root, snapshot, blobs, _own(run), owner=uid)
+        if run.get("resumes"):
+            earlier = self._site.book.get(run["resumes"])
+            how = resuming.give_back(tracked, earlier, channel, owner=uid)
+            self._site.journal.info(f"outputs given back: {how}", tracked.id)
         launch = self._launch(tracked)
         write_order(tracked, launch)
         return launch
@@ -127,7 +134,7 @@ class Starters:
             "replica_id": tracked.id,
             "root": str(tracked.root),
             "command": run["command"],
-            "env": _environment(run["env"], tracked),
+            "env": _environment(run, tracked),
             "grace": float(run.get("grace", 40.0)),
             "max_seconds": run.get("max_seconds"),
             "cpu_request": run.get("cpu_request"),
@@ -135,6 +142,8 @@ class Starters:
             "memory_limit": run.get("memory_limit"),
             "pids_limit": run.get("pids_limit"),
             "log_limit": run.get("log_limit") or None,
+            "uid": run.get("uid"),
+            "hide": list(run.get("hide") or ()),
             "notify": self._site.notices,
         }
 
@@ -221,13 +230,22 @@ def _is_seen(tracked: Tracked) -> bool:
     return control.inspect(tracked.root).phase is not Phase.NOT_STARTED
 
 
-def _environment(env: dict[str, str], tracked: Tracked) -> dict[str, str]:
+def _own(run: dict[str, Any]) -> list[str]:
+    """Which directories it gets beside the usual ones. Its tmp is also its /tmp where it has a view
+    of its own."""
+    wanted = [name for name, variable in _OWN.items() if variable not in run["env"]]
+    needed = run.get("uid") is not None and workspace.TEMPORARY not in wanted
+    return [*wanted, workspace.TEMPORARY] if needed else wanted
+
+
+def _environment(run: dict[str, Any], tracked: Tracked) -> dict[str, str]:
     return with_paths(
-        env,
+        run["env"],
         work=tracked.place(workspace.WORK),
         output=tracked.place(workspace.OUTPUT),
         log=tracked.place(workspace.LOG),
         mount=tracked.place(workspace.MOUNT),
         temporary=tracked.place(workspace.TEMPORARY),
         home=tracked.place(workspace.HOME),
+        user="" if run.get("uid") is None else run["env"].get("PADDLE_CLOUD_USERNAME", ""),
     )

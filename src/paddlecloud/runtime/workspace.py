@@ -4,6 +4,7 @@
 Both are the replica's own: what it changes there changes nothing else. On file systems that can,
 large files share their blocks with the store until somebody writes; elsewhere they are copies.
 Hard links would be cheaper still, but a job that writes into such a file would change the store.
+Where replicas have users of their own, what lies in these directories is theirs from the start.
 Paths are text here and not Path: a short job is hardly more than the files laid out for it.
 """
 
@@ -61,30 +62,34 @@ class Layer:
         snapshot: Snapshot | None,
         find: Callable[[str, int], int],
         own: Iterable[str] = (),
+        *,
+        owner: int | None = None,
     ) -> None:
         """Make the directories below `root`. Doing it again after a failure is doing it once.
 
         `find` opens a file with the content of a digest and size; `own` names further empty
-        directories. What went wrong leaves as an error in words for the owner of the job; the space
-        that was taken is given back first.
+        directories; all of it becomes the property of `owner`. What went wrong leaves as an error
+        in words for the owner of the job; the space that was taken is given back first.
         """
         entries = snapshot.entries if snapshot is not None else ()
         top = str(root)
         try:
             _make(top, 0o700)
             for name in (WORK, MOUNT, OUTPUT, LOG, *own):
-                _make(f"{top}/{name}")
-            _make_directories(top, entries)
+                _make(f"{top}/{name}", owner=owner)
+            _make_directories(top, entries, owner)
             for entry in entries:
                 if entry.kind is EntryKind.FILE:
-                    self._place(top, entry, find)
-            _make_links(root, entries)
+                    self._place(top, entry, find, owner)
+            _make_links(root, entries, owner)
         except OSError as error:
             if error.errno in _FULL:
                 clear(root)
             raise in_words(error, root, snapshot) from error
 
-    def _place(self, top: str, entry: Entry, find: Callable[[str, int], int]) -> None:
+    def _place(
+        self, top: str, entry: Entry, find: Callable[[str, int], int], owner: int | None
+    ) -> None:
         mode = 0o755 if entry.executable else 0o644
         reader = find(entry.sha256, entry.size)
         try:
@@ -93,6 +98,8 @@ class Layer:
                 writer = os.open(f"{top}/{view}/{entry.path}", _NEW, mode)
                 try:
                     copied = self._copy(reader, writer, entry.size, small)
+                    if owner is not None:
+                        os.fchown(writer, owner, owner)
                 finally:
                     os.close(writer)
                 if copied != entry.size:
@@ -167,15 +174,17 @@ def in_words(error: OSError, root: Path, snapshot: Snapshot | None = None) -> Pa
     return Refused("agent_workspace_full", path=str(root), needed=needed, free=free, reason=reason)
 
 
-def _make(path: str, mode: int = 0o777) -> None:
+def _make(path: str, mode: int = 0o777, *, owner: int | None = None) -> None:
     try:
         os.mkdir(path, mode)  # noqa: PTH102 - see the top of this file
     except FileExistsError:
         if not Path(path).is_dir():
             raise
+    if owner is not None:
+        os.chown(path, owner, owner, follow_symlinks=False)
 
 
-def _make_directories(top: str, entries: tuple[Entry, ...]) -> None:
+def _make_directories(top: str, entries: tuple[Entry, ...], owner: int | None) -> None:
     needed: set[str] = set()
     for entry in entries:
         path = entry.path if entry.kind is EntryKind.DIRECTORY else entry.path.rpartition("/")[0]
@@ -184,15 +193,18 @@ def _make_directories(top: str, entries: tuple[Entry, ...]) -> None:
             path = path.rpartition("/")[0]
     for path in sorted(needed):
         for view in VIEWS:
-            _make(f"{top}/{view}/{path}")
+            _make(f"{top}/{view}/{path}", owner=owner)
 
 
-def _make_links(root: Path, entries: tuple[Entry, ...]) -> None:
+def _make_links(root: Path, entries: tuple[Entry, ...], owner: int | None) -> None:
     for entry in entries:
         if entry.kind is EntryKind.LINK:
             for view in VIEWS:
+                path = root / view / entry.path
                 with suppress(FileExistsError):
-                    (root / view / entry.path).symlink_to(entry.target)
+                    path.symlink_to(entry.target)
+                if owner is not None:
+                    os.chown(path, owner, owner, follow_symlinks=False)
 
 
 def _copy_in_kernel(reader: int, writer: int, size: int) -> int:

@@ -1,6 +1,7 @@
 """Starts the server: one per home, ready when server.json names it, gone on SIGTERM.
 
-Running jobs do not notice: they belong to the agent, which outlives this process.
+Running jobs do not notice: they belong to the agent, which outlives this process. SIGHUP has it
+read its certificate again, and nothing else.
 """
 
 from __future__ import annotations
@@ -14,68 +15,92 @@ import json
 import logging
 import logging.handlers
 import os
-import secrets
 import signal
 import socket
 import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvicorn
 
 from paddlecloud import __version__
-from paddlecloud.backends.base import create as create_backend
-from paddlecloud.backends.local import Local
-from paddlecloud.db import coordination, open_sqlite
-from paddlecloud.model.errors import ConfigError, PaddleCloudError
-from paddlecloud.model.job import JobType
-from paddlecloud.model.pool import Pool
+from paddlecloud.db import servers
+from paddlecloud.model.errors import PaddleCloudError
 from paddlecloud.server.app import App
+from paddlecloud.server.connections import (
+    SPARE_FILES,
+    Sweeper,
+    connection_class,
+    raise_file_limit,
+)
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import GoingDown
-from paddlecloud.server.loops import clean, schedule, watch
+from paddlecloud.server.listening import BACKLOG, Listeners, listen
+from paddlecloud.server.loops import clean, outbox, presence, schedule, watch
 from paddlecloud.server.loops.runner import Runner
+from paddlecloud.server.opening import open_deps
 from paddlecloud.server.services import accounts
-from paddlecloud.server.settings import Settings, read_settings
-from paddlecloud.stores import create as create_store
-from paddlecloud.stores.logs import LogStore
+from paddlecloud.server.settings import Origins, Settings, read_with_origins
+
+if TYPE_CHECKING:
+    import ssl
 
 log = logging.getLogger("paddlecloud.server")
-NODE = "local"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m paddlecloud.server")
-    parser.add_argument("--home", type=Path, required=True)
-    parser.add_argument("--settings", type=Path)
-    args = parser.parse_args()
+    args = _arguments()
     os.umask(0o077)
     home: Path = args.home.resolve()
+    settings_file: Path | None = args.settings.resolve() if args.settings else None
+    if args.check:
+        from paddlecloud.server import check  # noqa: PLC0415 - a server that starts has no use for it
+
+        return check.main(home, settings_file, os.environ, as_json=args.json, lang=args.lang)
     (home / "server").mkdir(parents=True, exist_ok=True, mode=0o700)
-    _log_to(home / "server" / "server.log")
+    _log_to(None if args.foreground else home / "server" / "server.log")
     lock = _take_lock(home / "server" / "lock")
     if lock is None:
         log.warning("another server of %s is running; this one ends", home)
         return 3
     try:
-        serve(read_settings(home, args.settings))
+        settings, origins = read_with_origins(home, settings_file, os.environ)
+        _forget_secrets(origins)
+        serve(settings, settings_file)
     except PaddleCloudError as error:
         log.error("%s", error)
-        sys.stderr.write(f"{error}\n")
+        if not args.foreground:
+            sys.stderr.write(f"{error}\n")
         return 1
     return 0
 
 
-def serve(settings: Settings) -> None:
+def _forget_secrets(origins: Origins) -> None:
+    """What was taken from the environment is not for the agent, which is our child."""
+    for origin in origins.values():
+        kind, _, name = origin.partition(" ")
+        if kind == "env":
+            os.environ.pop(name, None)
+
+
+def serve(settings: Settings, settings_file: Path | None = None) -> None:
     """Run until SIGTERM or SIGINT."""
-    deps = open_deps(settings)
-    listener = _listen(settings)
-    runner = Runner(deps, (schedule.LOOP, watch.LOOP, clean.LOOP))
+    context = _tls_context(settings)
+    listeners = listen(settings)
+    deps = open_deps(settings, listeners.url_for_agents(settings))
+    loops = (schedule.LOOP, watch.LOOP, clean.LOOP, outbox.LOOP, *presence.loop_for(deps))
+    runner = Runner(deps, loops)
     try:
-        _Server(App(deps), deps, runner, listener).run(sockets=[listener])
+        server = _Server(App(deps), deps, runner, listeners, context)
+        server.settings_file = settings_file
+        server.run(sockets=[listeners.local])
     finally:
         runner.stop()
+        if deps.server is not None:
+            with contextlib.suppress(PaddleCloudError):
+                deps.db.write(lambda tx: servers.leave(tx, deps.boot), durable=False)
         deps.logs.close()
         deps.db.close()
 
@@ -83,11 +108,22 @@ def serve(settings: Settings) -> None:
 class _Server(uvicorn.Server):
     """Announces itself when it listens, and lets the long polls go before it waits for them."""
 
-    def __init__(self, app: App, deps: Deps, runner: Runner, listener: socket.socket) -> None:
+    settings_file: Path | None = None
+
+    def __init__(
+        self,
+        app: App,
+        deps: Deps,
+        runner: Runner,
+        listeners: Listeners,
+        context: ssl.SSLContext | None,
+    ) -> None:
+        http = deps.settings.http
+        files = raise_file_limit(http.max_connections + SPARE_FILES)
         config = uvicorn.Config(
             app,
             loop="uvloop",
-            http="httptools",
+            http=connection_class(http, files),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -97,24 +133,66 @@ class _Server(uvicorn.Server):
             timeout_graceful_shutdown=3,
             server_header=False,
             date_header=False,
+            backlog=BACKLOG,
         )
         super().__init__(config)
-        self._app, self._deps, self._runner, self._listener = app, deps, runner, listener
+        self._app, self._deps, self._runner = app, deps, runner
+        self._listeners, self._context = listeners, context
+        self._sweeper = Sweeper(self.server_state.connections, http)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self._deps.hub.attach(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        self._deps.hub.attach(loop)
         await super().startup(sockets)
+        await self._open_public()
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        self._sweeper.start()
         self._runner.start()
-        _announce(self._deps, self._listener)
+        _announce(self._deps, self._listeners, self.settings_file)
         # What is here now stays, and a request leaves few cycles: look for them less often.
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
 
+    async def _open_public(self) -> None:
+        """uvicorn knows one kind of socket only; this is the other one, with TLS or without."""
+        if self._listeners.public is None:
+            return
+        config, http = self.config, self._deps.settings.http
+
+        def connection() -> asyncio.Protocol:
+            made = config.http_protocol_class
+            return made(config=config, server_state=self.server_state, app_state={})  # type: ignore[call-arg]
+
+        handshake = http.header_timeout.total_seconds() if self._context else None
+        server = await asyncio.get_running_loop().create_server(
+            connection,
+            sock=self._listeners.public,
+            ssl=self._context,
+            backlog=BACKLOG,
+            ssl_handshake_timeout=handshake,
+        )
+        self.servers.append(server)
+
+    def _reload(self) -> None:
+        """SIGHUP. Connections that are open keep the certificate that they were opened with."""
+        if self._context is None:
+            log.info("there is no certificate to read again; other settings need a restart")
+            return
+        from paddlecloud.server import tls  # noqa: PLC0415 - imported already, as there is a context
+
+        try:
+            found = tls.reload_tls(self._context, self._deps.settings.http, datetime.now(UTC))
+        except PaddleCloudError as error:
+            log.error("the certificate of before stays: %s", error)
+        else:
+            log.info("serving with the certificate that ends on %s", found.ends)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         with contextlib.suppress(FileNotFoundError):
             (self._deps.settings.server_dir / "server.json").unlink()
         log.info("going down, jobs go on")
+        self._sweeper.stop()
         self._deps.hub.close()
         await super().shutdown(sockets)
         self._app.close()
@@ -128,48 +206,30 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-def open_deps(settings: Settings) -> Deps:
-    """Open everything that the services need; makes what is missing."""
-    server_dir = settings.server_dir
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m paddlecloud.server")
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--settings", type=Path)
+    parser.add_argument("--foreground", action="store_true", help="log to stderr")
+    parser.add_argument("--check", action="store_true", help="check the settings and end")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--lang", default="en")
+    return parser.parse_args()
+
+
+def _tls_context(settings: Settings) -> ssl.SSLContext | None:
+    http = settings.http
+    if not settings.tls:
+        if http.insecure:
+            log.warning("http.insecure: requests and answers can be read on the network")
+        return None
+    from paddlecloud.server import tls  # noqa: PLC0415 - a server without TLS has no use for it
+
     now = datetime.now(UTC)
-    db = open_sqlite(server_dir / "paddlecloud.db", now=now)
-    # The lock of the home is ours, so whoever held a lease is dead.
-    db.write(coordination.break_leases, durable=False)
-    key = accounts.server_key(server_dir / "server.key")
-    accounts.embedded_user(db, key, server_dir / "credentials.json", now)
-    agent_config = settings.agent_dir / "agent.json"
-    accounts.embedded_agent(db, key, agent_config, NODE, server_dir / "server.json", now)
-    backend = create_backend("local", _local_settings(settings, agent_config))
-    deps = Deps(
-        settings=settings,
-        db=db,
-        store=create_store("directory", {"root": settings.store_dir}),
-        logs=LogStore(settings.store_dir),
-        pools={NODE: _local_pool(backend.capacity()[0].total.gpu)},
-        backends={NODE: backend},
-        server_key=key,
-        boot=secrets.token_hex(8),
-    )
-    db.subscribe(deps.hub.tell)
-    if isinstance(backend, Local):
-        backend.ensure_agent()
-    return deps
-
-
-def _local_settings(settings: Settings, agent_config: Path) -> dict[str, str]:
-    pool = settings.local_pool
-    return {
-        "node": NODE,
-        "agent_config": str(agent_config),
-        "cpu": "" if pool.cpu is None else str(pool.cpu),
-        "memory": "" if pool.memory is None else str(pool.memory),
-        "gpu": str(pool.gpu),
-    }
-
-
-def _local_pool(gpus: int) -> Pool:
-    types = {JobType.CPU, JobType.GPU} if gpus else {JobType.CPU}
-    return Pool(name=NODE, backend="local", private=True, remote=False, job_types=frozenset(types))
+    context, certificate = tls.load_tls(http, now)
+    if certificate.ends_soon(now):
+        log.warning("the certificate %s ends on %s", http.tls_cert, certificate.ends)
+    return context
 
 
 def _take_lock(path: Path) -> int | None:
@@ -186,54 +246,26 @@ def _take_lock(path: Path) -> int | None:
     return None
 
 
-def _listen(settings: Settings) -> socket.socket:
-    """Our port of last time if it is free: what runs meanwhile finds us again sooner."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    remembered = settings.server_dir / "port"
-    wishes = [port for port in (settings.http.port, _remembered_port(remembered)) if port]
-    for port in wishes:
-        try:
-            listener.bind((settings.http.host, port))
-            break
-        except OSError as error:
-            log.warning("port %d is taken (%s); another one will do", port, error)
-    else:
-        _bind_any(listener, settings.http.host)
-    accounts.write_private(remembered, str(listener.getsockname()[1]))
-    listener.listen(512)
-    return listener
-
-
-def _bind_any(listener: socket.socket, host: str) -> None:
-    """Any free port of this host; listening without a bind would be listening on every address."""
-    try:
-        listener.bind((host, 0))
-    except OSError as error:
-        raise ConfigError("listen_failed", host=host, reason=str(error)) from error
-
-
-def _remembered_port(path: Path) -> int:
-    with contextlib.suppress(OSError, ValueError):
-        return int(path.read_text("ascii"))
-    return 0
-
-
-def _announce(deps: Deps, listener: socket.socket) -> None:
-    host, port = listener.getsockname()[:2]
+def _announce(deps: Deps, listeners: Listeners, settings_file: Path | None) -> None:
+    public = listeners.public_url(deps.settings)
     facts = {
-        "url": f"http://{host}:{port}",
+        "url": listeners.local_url(),
         "pid": os.getpid(),
         "version": __version__,
         "boot": deps.boot,
         "started_at": datetime.now(UTC).isoformat(),
     }
+    facts |= {"public_url": public} if public else {}
+    facts |= {"settings": str(settings_file)} if settings_file else {}
     accounts.write_private(deps.settings.server_dir / "server.json", json.dumps(facts))
-    log.info("ready at %s, version %s, boot %s", facts["url"], __version__, deps.boot)
+    log.info("ready at %s, version %s, boot %s", public or facts["url"], __version__, deps.boot)
 
 
-def _log_to(path: Path) -> None:
-    handler = logging.handlers.RotatingFileHandler(path, maxBytes=10_000_000, backupCount=1)
+def _log_to(path: Path | None) -> None:
+    """None: stderr, for whoever runs us in the foreground."""
+    handler: logging.Handler = logging.StreamHandler()
+    if path is not None:
+        handler = logging.handlers.RotatingFileHandler(path, maxBytes=10_000_000, backupCount=1)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     handler.addFilter(_is_news)
     logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -17,11 +17,11 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
-from paddlecloud.db.tokens import UserRole
 from paddlecloud.model import signing
-from paddlecloud.model.errors import Internal, NotFound, PaddleCloudError, Refused
-from paddlecloud.server.auth import NOBODY, Gate, check_host
+from paddlecloud.model.errors import Internal, NotFound, PaddleCloudError, TooMany
+from paddlecloud.server.auth import NOBODY, Gate, source_of
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.door import Door
 from paddlecloud.server.http import (
     Access,
     Call,
@@ -30,7 +30,9 @@ from paddlecloud.server.http import (
     decode_body,
     decode_query,
     json_response,
+    read_body,
 )
+from paddlecloud.server.rights import check_rights
 from paddlecloud.server.routes import ROUTES
 from paddlecloud.server.threads import in_long_thread, in_thread
 
@@ -43,6 +45,7 @@ class App:
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
+        self._door = Door(deps.settings)
         self._gate = Gate(deps)
         self._own_name = (b"x-paddlecloud-server", deps.boot.encode())
         self._fixed: dict[tuple[str, str], Route] = {}
@@ -82,10 +85,12 @@ class App:
         began = time.perf_counter()
         request_id = secrets.token_hex(8)
         try:
+            headers = signing.header_map(request.scope["headers"])
+            self._door.check(headers)
             if route is None:
                 where = request.scope["path"][:200]
                 raise NotFound("route_unknown", method=request.method, path=where)
-            response = await self._handle(route, request, path, request_id)
+            response = await self._handle(route, request, headers, path, request_id)
         except PaddleCloudError as error:
             response = self._failure(error, request, request_id)
         except Exception:
@@ -103,34 +108,41 @@ class App:
         return response
 
     async def _handle(
-        self, route: Route, request: Request, path: Mapping[str, str], request_id: str
+        self,
+        route: Route,
+        request: Request,
+        headers: Mapping[str, str],
+        path: Mapping[str, str],
+        request_id: str,
     ) -> Response:
-        headers = signing.header_map(request.scope["headers"])
-        check_host(headers.get("host", ""), self._deps.settings.http.host)
         caller = NOBODY
         if route.access is not Access.OPEN:
             caller = await self._gate.admit(request, headers, route.access.value)
+            if route.access is Access.USER:
+                check_rights(caller, writes=route.writes, admin=route.admin)
         call = Call(
             caller=caller,
+            source=caller.source or source_of(request),
             lang=_language(headers.get("accept-language", "")),
             request_id=request_id,
             path=path,
             headers=headers,
-            query=decode_query(request.query_params, route.query) if route.query else None,
+            query=_query(request, route),
             body=await self._body(route, request, headers),
         )
-        if route.admin and caller.role != UserRole.ADMIN:
-            raise Refused("auth_admin", user_id=caller.user_id)
         if route.streaming is not None:
             result = await route.streaming(self._deps, call, request)
         else:
             assert route.plain is not None
             run = in_long_thread if route.long else in_thread
             result = await run(route.plain, self._deps, call)
-        return result if isinstance(result, Response) else json_response(result)
+        return result if isinstance(result, Response) else json_response(result, route.status)
 
     async def _body(self, route: Route, request: Request, headers: Mapping[str, str]) -> object:
         """The decoded JSON body; a streaming route without a shape reads its own."""
+        if route.open_body:
+            assert route.body is not None
+            return decode_body(await read_body(request), route.body)
         reads_its_own = route.streaming is not None and route.method != "GET"
         if route.access is Access.OPEN or (reads_its_own and route.body is None):
             return None
@@ -140,12 +152,20 @@ class App:
     def _failure(self, error: PaddleCloudError, request: Request, request_id: str) -> Response:
         lang = _language(request.headers.get("accept-language", ""))
         wire = error.to_wire(lang) | {"request_id": request_id}
-        return json_response({"error": wire}, error.status)
+        response = json_response({"error": wire}, error.status)
+        seconds = error.params.get("seconds")
+        if isinstance(error, TooMany) and seconds is not None:
+            response.headers["retry-after"] = str(seconds)
+        return response
 
     def _count(self, method: str, route: Route | None, status: int, spent: float) -> None:
         where = (("method", method), ("route", route.path if route else "unknown"))
         self._deps.metrics.add("paddlecloud_requests_total", (*where, ("status", str(status))))
         self._deps.metrics.add("paddlecloud_request_seconds_sum", where, spent)
+
+
+def _query(request: Request, route: Route) -> object:
+    return decode_query(request.query_params.multi_items(), route.query) if route.query else None
 
 
 def _language(accepted: str) -> str:

@@ -1,4 +1,4 @@
-"""Who is calling: the signature, the body's hash, the nonce and the Host header of a request.
+"""Who is calling: the signature, the body's hash and the nonce of a request.
 
 The secret keys are not stored: each is derived from its access key and the server's own key, so a
 copied database opens nothing. Known access keys are remembered for a few seconds, because every
@@ -11,13 +11,16 @@ import asyncio
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import lru_cache, partial
 
 from starlette.requests import Request
 
-from paddlecloud.db import tokens
-from paddlecloud.db.nonces import WriteBehindNonces
+from paddlecloud.db import audit, tokens
+from paddlecloud.db.base import EVERYTHING, Apart, Tx
+from paddlecloud.db.nonces import SharedNonces, WriteBehindNonces
+from paddlecloud.db.tokens import Scope, UserRole
 from paddlecloud.model import signing
 from paddlecloud.model.errors import Unauthenticated
 from paddlecloud.server.deps import Deps
@@ -25,8 +28,8 @@ from paddlecloud.server.threads import in_thread
 
 REQUIRED = ("host", signing.CONTENT_SHA256, signing.NONCE)
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _REMEMBERED_SECONDS = 3.0
+_NOTED_SECONDS = tokens.USE_STEP.total_seconds()
 WRITE_BEHIND = 0.1
 """Seconds that a spent nonce may be in memory alone."""
 
@@ -37,9 +40,19 @@ class Caller:
     user_id: str
     kind: str
     role: str
+    scope: str = Scope.FULL.value
+    source: str = ""
+    """Network address that the request came from."""
+    unused_mail: bool = False
+
+    @property
+    def is_admin(self) -> bool:
+        return self.role == UserRole.ADMIN
 
 
 NOBODY = Caller(ak="", user_id="", kind="", role="")
+ANONYMOUS = "anonymous"
+"""Who did what nobody signed, in the audit."""
 
 
 class Gate:
@@ -48,15 +61,21 @@ class Gate:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
         self._known: dict[str, tuple[float, Caller | None]] = {}
+        self._noted: dict[str, float] = {}
+        """When the use of a key was last handed to the database."""
         self._revocations = 0
         self._flush_pending = False
-        self._nonces = WriteBehindNonces(deps.db, deps.clock())
+        self._nonces = (
+            SharedNonces(deps.db)
+            if isinstance(deps.db, Apart)
+            else WriteBehindNonces(deps.db, deps.clock())
+        )
         self._unsubscribe = deps.db.subscribe(self._forget)
 
     def close(self) -> None:
         """Write down what was only in memory. The event loop that served is over."""
         self._unsubscribe()
-        self._nonces.flush(self._deps.clock())
+        self._nonces.close(self._deps.clock())
 
     async def admit(self, request: Request, headers: Mapping[str, str], kind: str) -> Caller:
         """The caller of a request whose signature holds and whose nonce is new."""
@@ -65,31 +84,75 @@ class Gate:
             limit = signing.DEFAULT_EXPIRE
             raise Unauthenticated("auth_expire_long", expire=auth.expire, limit=limit)
         now = self._deps.clock()
-        caller = await self._caller(auth.ak, now.timestamp())
-        signing.verify(
-            auth,
-            secret_of(self._deps.server_key, auth.ak) if caller else None,
-            request.method,
-            request.scope["raw_path"].decode("latin-1"),
-            request.scope["query_string"].decode("latin-1"),
-            headers,
-            now.timestamp(),
-            REQUIRED,
-        )
+        caller = await self._caller(auth.ak, now.timestamp(), source_of(request))
+        self._verify(auth, caller is not None, request, headers, now.timestamp())
         assert caller is not None
         if caller.kind != kind:
             raise Unauthenticated("auth_role", ak=caller.ak, role=caller.kind)
-        self._spend(auth, headers[signing.NONCE])
+        await self._spend(auth, headers[signing.NONCE])
+        self._note_use(caller, now)
         return caller
 
-    async def _caller(self, ak: str, now: float) -> Caller | None:
+    def _verify(
+        self,
+        auth: signing.Authorization,
+        known: bool,
+        request: Request,
+        headers: Mapping[str, str],
+        now: float,
+    ) -> None:
+        """Raise unless the signature is right under the key of this server or one of before."""
+        keys = (self._deps.server_key, *self._deps.old_keys)
+        for key in keys:
+            try:
+                signing.verify(
+                    auth,
+                    secret_of(key, auth.ak) if known else None,
+                    request.method,
+                    request.scope["raw_path"].decode("latin-1"),
+                    request.scope["query_string"].decode("latin-1"),
+                    headers,
+                    now,
+                    REQUIRED,
+                )
+            except Unauthenticated as error:
+                if error.code != "auth_signature" or key is keys[-1]:
+                    raise
+            else:
+                return
+
+    def _note_use(self, caller: Caller, now: datetime) -> None:
+        """Have the database remember the use of a key; nobody waits for it.
+
+        The first use of a mailed key is when it replaces those of before: not when it was asked
+        for, because anybody can ask in anybody's name.
+        """
+        seconds = now.timestamp()
+        noted = self._noted.get(caller.ak)
+        if noted is not None and not caller.unused_mail and 0 <= seconds - noted < _NOTED_SECONDS:
+            return
+        self._noted[caller.ak] = seconds
+        replaces = caller.unused_mail and self._deps.settings.tokens.again == "replace"
+        self._deps.db.submit(partial(note_use, caller, now, replaces), durable=caller.unused_mail)
+
+    async def _caller(self, ak: str, now: float, source: str) -> Caller | None:
         until, caller = self._known.get(ak, (0.0, None))
         if until - _REMEMBERED_SECONDS <= now < until:  # not from before the clock was set back
-            return caller
+            if caller is None or caller.source == source:
+                return caller
+            return replace(caller, source=source)
         revocations = self._revocations
         found = await in_thread(self._deps.db.read, lambda tx: tokens.find_token(tx, ak))
         caller = (
-            Caller(ak=found.ak, user_id=found.user_id, kind=found.kind.value, role=found.role.value)
+            Caller(
+                ak=found.ak,
+                user_id=found.user_id,
+                kind=found.kind.value,
+                role=found.role.value,
+                scope=found.scope.value,
+                source=source,
+                unused_mail=found.unused_mail,
+            )
             if found
             else None
         )
@@ -98,36 +161,65 @@ class Gate:
         return caller
 
     def _forget(self, channel: str, ak: str) -> None:
-        """A key was made or revoked: ask the database for it again. Called from any thread."""
+        """What a key may do has changed: ask the database again. Called from any thread.
+
+        `*` is told after notes may have been lost: any key may have changed.
+        """
         if channel == "token":
             self._revocations += 1
             self._known.pop(ak, None)
+        elif channel == EVERYTHING:
+            self._revocations += 1
+            self._known.clear()
 
-    def _spend(self, auth: signing.Authorization, nonce: str) -> None:
-        if not self._nonces.spend(auth.ak, nonce[:64], auth.expires_at):
+    async def _spend(self, auth: signing.Authorization, nonce: str) -> None:
+        if not nonce.isascii():
+            # Bytes that are no text cannot be stored, and many nonces are stored together.
+            raise Unauthenticated("auth_malformed")
+        nonces = self._nonces
+        if isinstance(nonces, SharedNonces):
+            asked = nonces.spend(auth.ak, nonce[:64], auth.expires_at)
+            new = await asyncio.wrap_future(asked)
+        else:
+            new = nonces.spend(auth.ak, nonce[:64], auth.expires_at)
+            self._flush_later(nonces)
+        if not new:
             raise Unauthenticated("auth_replay")
-        self._flush_later()
 
-    def _flush_later(self) -> None:
+    def _flush_later(self, nonces: WriteBehindNonces) -> None:
         if not self._flush_pending:
             self._flush_pending = True
-            asyncio.get_running_loop().call_later(WRITE_BEHIND, self._flush)
+            asyncio.get_running_loop().call_later(WRITE_BEHIND, self._flush, nonces)
 
-    def _flush(self) -> None:
+    def _flush(self, nonces: WriteBehindNonces) -> None:
         """Hand the nonces that were spent since the last time to the database."""
         self._flush_pending = False
-        if not self._nonces.flush(self._deps.clock()):
-            self._flush_later()
+        if not nonces.flush(self._deps.clock()):
+            self._flush_later(nonces)
+
+
+def source_of(request: Request) -> str:
+    """The network address at the other end of the connection."""
+    client = request.scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def note_use(caller: Caller, now: datetime, replaces: bool, tx: Tx) -> None:
+    """Write down that a key was used; with `replaces`, its first use ends older mailed ones."""
+    if not tokens.note_use(tx, caller.ak, now) or not replaces:
+        return
+    for ak in tokens.revoke_older_mailed(tx, caller.ak, now):
+        audit.record(
+            tx,
+            at=now,
+            actor=caller.user_id,
+            source=caller.source,
+            action="token.replace",
+            target=caller.user_id,
+            detail={"ak": ak, "by": caller.ak},
+        )
 
 
 @lru_cache(maxsize=1024)
 def secret_of(server_key: bytes, ak: str) -> str:
     return hmac.new(server_key, b"sk:" + ak.encode(), hashlib.sha256).hexdigest()
-
-
-def check_host(host: str, own: str) -> None:
-    """A page in a browser that resolves its own name to us sends that name: refuse it."""
-    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-    if name.strip("[]") not in (*_LOOPBACK, own):
-        shown = host[:200].encode("ascii", "backslashreplace").decode()
-        raise Unauthenticated("auth_host", host=shown)

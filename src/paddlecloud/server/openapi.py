@@ -47,10 +47,15 @@ def _operation(route: Route) -> dict[str, Any]:
         "operationId": _operation_id(route),
         "summary": route.summary,
         "tags": [route.access.value],
+        "x-access": "admin" if route.admin else route.access.value,
+        "x-owned": _owned(route),
         "security": [] if route.access is Access.OPEN else [{"bce-auth-v1": []}],
         "parameters": _parameters(route),
         "responses": {
-            "200": {"description": "done", "content": _content(route.answer, route.media)},
+            str(route.status): {
+                "description": "done",
+                "content": _content(route.answer, route.media),
+            },
             "default": {
                 "description": "an error in words, with a stable code",
                 "content": _content(ErrorAnswer, "application/json"),
@@ -63,6 +68,14 @@ def _operation(route: Route) -> dict[str, Any]:
     return operation
 
 
+def _owned(route: Route) -> str | None:
+    """The parameter that names what belongs to somebody: to anybody else it does not exist."""
+    names = _path_parameters(route)
+    if not names or route.admin or route.access is not Access.USER:
+        return None
+    return names[0]
+
+
 def _operation_id(route: Route) -> str:
     handler = route.plain or route.streaming
     assert handler is not None
@@ -70,10 +83,9 @@ def _operation_id(route: Route) -> str:
 
 
 def _parameters(route: Route) -> list[dict[str, Any]]:
-    names = re.findall(r"\{(\w+)(?::path)?\}", route.path)
     found: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in names
+        for name in _path_parameters(route)
     ]
     if route.query is not None:
         schema = msgspec.json.schema(route.query)
@@ -82,6 +94,10 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
             required = name in schema.get("required", [])
             found.append({"name": name, "in": "query", "required": required, "schema": shape})
     return found
+
+
+def _path_parameters(route: Route) -> list[str]:
+    return re.findall(r"\{(\w+)(?::path)?\}", route.path)
 
 
 def _content(shape: type | None, media: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-Key = Annotated[str, Meta(min_length=8, max_length=64, pattern="^[A-Za-z0-9_.-]+$")]
+Key = Annotated[str, Meta(min_length=8, max_length=64, pattern=r"^[A-Za-z0-9_.-]+\Z")]
 Natural = Annotated[int, Meta(ge=0, le=2**53)]
 """As far as every JSON reader counts exactly, and no file or column overflows."""
 Epoch = Annotated[float, Meta(ge=0, le=253_402_300_799)]
@@ -42,7 +42,7 @@ class SpecShape(Request, frozen=True, kw_only=True):
     inherited_env: dict[str, str] = {}
     description: str = ""
     max_retries: int = 0
-    priority: int = 0
+    priority: int | str = 0
     cpu: float | None = None
     memory: int | None = None
     gpu: int | None = None
@@ -110,6 +110,8 @@ class JobView(Answer, frozen=True, kw_only=True):
     number: int
     version: int
     description: str
+    priority: str
+    """The class, as --priority takes it."""
     cluster: str
     pool: str
     exit_code: int | None
@@ -266,6 +268,12 @@ class RunOrder(Answer, frozen=True, kw_only=True):
     memory_limit: int | None
     pids_limit: int | None
     log_limit: int | None
+    uid: int | None = None
+    """The user under whose uid it runs; None: the agent's own."""
+    hide: list[str] = []
+    """Paths that it must not see, where its machine has them."""
+    resumes: str | None = None
+    """The replica of the attempt before, whose outputs it is given."""
 
 
 class Order(Answer, frozen=True, kw_only=True):
@@ -283,6 +291,8 @@ class Order(Answer, frozen=True, kw_only=True):
 class AgentSettings(Answer, frozen=True, kw_only=True):
     ship_interval: float
     grace: float
+    separate: bool = False
+    """The agent is asked to say whether it can keep users apart."""
 
 
 class PollAnswer(Answer, frozen=True, kw_only=True):
@@ -290,6 +300,8 @@ class PollAnswer(Answer, frozen=True, kw_only=True):
     orders: list[Order]
     settings: AgentSettings
     restart: bool
+    peers: list[str] = []
+    """Where the servers of this database are reached, this one too; empty: it is the only one."""
 
 
 class StartedNote(Struct, frozen=True):
@@ -311,6 +323,7 @@ class ExitNote(Struct, frozen=True, kw_only=True):
     message: str = ""
     started_at: float | None = None
     finished_at: float | None = None
+    ran: Annotated[float, Meta(ge=0, le=1e10)] | None = None
     max_rss: int | None = None
     cpu_seconds: float | None = None
     enforced: dict[str, bool] = {}
@@ -351,6 +364,11 @@ class ReplicaQuery(Request, frozen=True, kw_only=True):
 
 class EntriesAnswer(Answer, frozen=True, kw_only=True):
     entries: list[EntryRow]
+
+
+class OutputsAnswer(Answer, frozen=True, kw_only=True):
+    files: list[tuple[str, int, float]]
+    """Path, size, and seconds since 1970 of the last change."""
 
 
 class UploadQuery(Request, frozen=True, kw_only=True):

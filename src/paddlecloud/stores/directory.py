@@ -40,12 +40,14 @@ def create(settings: Mapping[str, object]) -> DirectoryStore:
     root = settings.get("root")
     if not isinstance(root, str | Path) or not str(root):
         raise ConfigError("store_setting_missing", kind="directory", setting="root")
-    return DirectoryStore(Path(root))
+    return DirectoryStore(Path(root), shared=bool(settings.get("shared")))
 
 
 class DirectoryStore:
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, shared: bool = False) -> None:
+        """`shared`: other processes commit files there too, and `flush` has to cover them."""
         self.root = root
+        self._shared = shared
         self._tree = Tree(root)
         (root / SCRATCH).mkdir(mode=0o700, exist_ok=True)
         self._scratch = self._tree.directory([SCRATCH])
@@ -230,7 +232,7 @@ class DirectoryStore:
                     self._unsynced = None
 
     def _sync(self, paths: set[str] | None) -> None:
-        if paths is None:
+        if paths is None or self._shared:
             self._tree.sync_all()
         elif paths:
             self._tree.sync(paths)

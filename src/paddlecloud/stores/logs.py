@@ -2,10 +2,11 @@
 
 Whoever ships a log may repeat and reorder pieces; a log here is always an unbroken prefix of the
 real one, and its size says how much of it is kept. Each log is one plain file at its final place in
-a directory store, so that it is listed and downloaded like any other. One process appends to a log;
-its threads are serialized per log. A full disk keeps the prefix that fitted, and the same append
-goes on from there when space returns. `flush` is for those who need more than surviving the death
-of this process.
+a directory store, so that it is listed and downloaded like any other. The threads of a process are
+serialized per log; what another process appends is the same bytes at the same offsets. One that may
+also move logs must not meet files that are kept open here: then `max_open` is 0. A full disk keeps
+the prefix that fitted, and the same append goes on from there when space returns. `flush` is for
+those who need more than surviving the death of this process.
 """
 
 from __future__ import annotations

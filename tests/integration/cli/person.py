@@ -65,14 +65,15 @@ class Person:
         }
         return plain | self.more | (more or {})
 
-    def types(self, *words: str, **more: str) -> Done:
-        """The command in this process: as quick as its work."""
+    def types(self, *words: str, stdin: str | None = None, **more: str) -> Done:
+        """The command in this process: as quick as its work. `stdin`: lines of a pipe."""
         out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="\n") for _ in range(2))
         with (
             mock.patch.dict(os.environ, self.environ(more), clear=True),
             contextlib.chdir(self.here),
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
+            mock.patch.object(sys, "stdin", sys.stdin if stdin is None else io.StringIO(stdin)),
         ):
             code = main(list(words))
         return Done(code=code, out=_written(out), err=_written(err))

@@ -25,7 +25,10 @@ def test_the_log_is_whole_when_the_end_is_told(bench: Bench) -> None:
 
 
 def test_what_children_print_after_the_main_process_is_kept(bench: Bench) -> None:
-    root, _ = bench.run("(trap '' TERM; sleep 0.2; echo late) & echo early")
+    root, _ = bench.run(
+        "(trap '' TERM; touch deaf; sleep 0.2; echo late) &"
+        " until [ -e deaf ]; do :; done; echo early"
+    )
     assert (root / "stdout.log").read_text() == "early\nlate\n"
 
 

@@ -194,7 +194,7 @@ def test_kill_while_it_waits(world: World) -> None:
     job_id = world.submit()
     view = kill(world, job_id)
     assert (view["job_status"], view["kill_flag"]) == ("killed", 1)
-    assert view["error_msg"] == "killed by its user before it ran"
+    assert view["error_msg"] == "killed on request before it ran"
     world.plan()
     assert world.agent.poll() == []
 
@@ -217,7 +217,7 @@ def test_kill_while_it_runs_and_once_more_while_it_dies(world: World) -> None:
     assert len(world.agent.poll()) == 1
     world.agent.exit(order, 0)
     view = world.look(job_id)
-    assert (view["job_status"], view["error_msg"]) == ("killed", "killed by its user while it ran")
+    assert (view["job_status"], view["error_msg"]) == ("killed", "killed on request while it ran")
 
 
 def test_kill_of_what_is_over_is_a_conflict(world: World) -> None:

@@ -120,7 +120,7 @@ def test_a_database_of_a_newer_version_is_refused_in_words(server: ServerProcess
     open_sqlite(path, now=datetime.now(UTC)).close()
     database = sqlite3.connect(path)
     with database:
-        database.execute("insert into schema_migrations values (999, '0999_later', 'x', 0)")
+        database.execute("insert into schema_migrations values (999, '0999_later', 'x', 0, 999)")
     database.close()
     code, text = ended(server.spawn())
     assert code == 1

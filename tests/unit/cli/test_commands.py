@@ -19,8 +19,14 @@ CHINESE = re.compile(r"[\u4e00-\u9fff]")
 def test_the_commands_of_the_product_are_there() -> None:
     assert [command.name for command in EVERY] == [
         "submit_job", "query_job", "list_jobs", "logs", "get_files", "kill_job", "doctor",
-        "config show", "server start", "server stop", "server status", "server logs", "admin gc",
-        "completion", "version",
+        "config show", "server start", "server run", "server check", "server stop",
+        "server status", "server logs", "gen_token", "token list", "token create", "token revoke",
+        "notifications show", "notifications set", "notifications test", "quota", "completion",
+        "version", "admin user list", "admin user show", "admin user create", "admin user set",
+        "admin user disable", "admin user enable", "admin user delete", "admin token list",
+        "admin token create", "admin token revoke", "admin job list", "admin job show",
+        "admin job kill", "admin pool list", "admin quota show", "admin quota set",
+        "admin quota plans", "admin audit", "admin gc",
     ]  # fmt: skip
 
 
@@ -30,6 +36,8 @@ def test_the_commands_of_the_product_are_there() -> None:
         (["query_job", "x"], "query_job", ["x"]),
         (["server", "logs", "-f"], "server logs", ["-f"]),
         (["get_fils"], "get_fils", []),
+        (["admin", "gc"], "admin gc", []),
+        (["admin", "user", "show", "x"], "admin user show", ["x"]),
     ],
 )
 def test_words_name_a_command(words: list[str], name: str, rest: list[str]) -> None:
@@ -43,10 +51,13 @@ def test_words_name_a_command(words: list[str], name: str, rest: list[str]) -> N
         (["qury_job"], "command_meant", "query_job"),
         (["submitjob"], "command_meant", "submit_job"),
         (["xyz123"], "command_unknown", "xyz123"),
-        (["server"], "command_incomplete", "start, stop, status, logs"),
+        (["server"], "command_incomplete", "start, run, check, stop, status, logs"),
         (["server", "--json"], "command_incomplete", "status"),
         (["server", "stat"], "command_meant", "server sta"),
         (["config", "shwo"], "command_meant", "config show"),
+        (["admin"], "command_incomplete", "user, token, job, pool, quota, audit, gc"),
+        (["admin", "job"], "command_incomplete", "list, show, kill"),
+        (["admin", "user", "crate"], "command_meant", "admin user create"),
     ],
 )
 def test_a_wrong_word_gets_a_suggestion(words: list[str], code: str, part: str) -> None:

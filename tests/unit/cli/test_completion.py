@@ -38,12 +38,15 @@ def offers(directory: Path, *words: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "want"),
     [
-        (["q"], ["query_job"]),
+        (["qu"], ["query_job", "quota"]),
         (["get_"], ["get_files"]),
         (["--v"], ["--version"]),
-        (["server", ""], ["start", "stop", "status", "logs"]),
+        (["server", ""], ["start", "run", "check", "stop", "status", "logs"]),
         (["server", "sta"], ["start", "status"]),
         (["config", ""], ["show"]),
+        (["admin", "to"], ["token"]),
+        (["admin", "job", ""], ["list", "show", "kill"]),
+        (["admin", "user", "set", "--role", "="], ["user", "admin", "readonly"]),
         (["completion", ""], ["bash", "zsh", "fish", "powershell"]),
         (["help", "kill"], ["kill_job"]),
         (["query_job", "--jo"], ["--job_id="]),

@@ -50,7 +50,18 @@ def test_sizes_in_words(count: int, want: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "want"),
-    [(None, ""), (0, "0"), ("a\nb\r\nc", "a b c"), (["1", "2"], "1,2"), ([], ""), ("", "")],
+    [
+        (None, ""),
+        (0, "0"),
+        ("a\nb\r\nc", "a b c"),
+        (["1", "2"], "1,2"),
+        ([], ""),
+        ("", ""),
+        (True, "1"),
+        (False, "0"),
+        ({"cpu": 2, "gpu": None}, "cpu=2,gpu="),
+        ({}, ""),
+    ],
 )
 def test_a_value_is_one_line(value: object, want: str) -> None:
     assert one_line(value) == want

@@ -47,6 +47,7 @@ def test_the_published_file_means_what_it_shows(tmp_path: Path) -> None:
         "openapi.host": ("paddlecloud.baidu.com", f"{path}:10"),
         "openapi.port": ("80", f"{path}:11"),
         "openapi.scheme": ("http", "default"),
+        "openapi.ca_file": ("", "default"),
         "bcc.host": ("bcc.gz.baidubce.com", f"{path}:14"),
         "bcc.ak": ("", "default"),
         "bcc.sk": ("", "default"),
@@ -101,6 +102,23 @@ def test_flags_come_before_variables_before_the_file(tmp_path: Path) -> None:
     assert config.values["openapi.port"].origin == "PADDLECLOUD_PORT"
     empty, _ = resolved(tmp_path, text, dict.fromkeys(environ, " "), {"host": ""})
     assert (empty.ak, empty.values["main.ak"].origin) == ("f", f"{path}:2")
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "want"),
+    [
+        ("", {}, ""),
+        ("ca_file = tls/ca.pem", {}, "{folder}/tls/ca.pem"),
+        ("ca_file = /etc/ca.pem", {}, "/etc/ca.pem"),
+        ("", {"HOME": "/home/me", "PADDLECLOUD_CA_FILE": "~/ca.pem"}, "/home/me/ca.pem"),
+        ("ca_file = a.pem", {"PADDLECLOUD_CA_FILE": "b.pem"}, "b.pem"),
+    ],
+)
+def test_the_issuers_to_trust(
+    tmp_path: Path, text: str, environ: dict[str, str], want: str
+) -> None:
+    config, path = resolved(tmp_path, f"[openapi]\nhost = https://h\n{text}\n", environ)
+    assert config.ca_file == want.format(folder=Path(path).parent)
 
 
 @pytest.mark.parametrize("origin", ["--config", "PADDLECLOUD_CONFIG"])

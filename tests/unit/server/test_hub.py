@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
+from paddlecloud.db.base import EVERYTHING
 from paddlecloud.server.deps import Hub
 
 LONG = 30.0
@@ -62,6 +63,18 @@ def test_a_bell_rings_for_every_note_on_its_channel() -> None:
     assert not bell.is_set()
     hub.tell("schedule", "anything")
     assert bell.is_set()
+
+
+def test_when_anything_may_have_been_missed_everybody_is_woken_and_may_wait_again() -> None:
+    async def wait() -> list[bool]:
+        hub = attached()
+        bell = hub.bell("schedule")
+        with hub.waiter(("job", "a")) as waiter, hub.waiter(("agent", "b")) as another:
+            hub.tell(EVERYTHING, "")
+            woken = [await waiter.wait(LONG), await another.wait(LONG), bell.is_set()]
+            return [*woken, await waiter.wait(0.001), hub.closed]
+
+    assert asyncio.run(wait()) == [True, True, True, False, False]
 
 
 def test_closing_lets_everybody_go_and_nobody_wait_again() -> None:

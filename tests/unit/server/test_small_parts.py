@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 
 from paddlecloud.model.errors import Unauthenticated
-from paddlecloud.server.auth import check_host, secret_of
+from paddlecloud.server.auth import secret_of
+from paddlecloud.server.door import Door
 from paddlecloud.server.metrics import Metrics
 from paddlecloud.server.services.views import hours, iso
+from paddlecloud.server.settings import Http, Settings
 
 
 @pytest.mark.parametrize(
@@ -25,7 +28,8 @@ from paddlecloud.server.services.views import hours, iso
     ],
 )
 def test_our_own_names_are_let_in(host: str) -> None:
-    check_host(host, "own.example")
+    door = Door(Settings(home=Path("home"), http=Http(allowed_hosts=("own.example",))))
+    door.check({"host": host})
 
 
 @pytest.mark.parametrize(
@@ -46,8 +50,45 @@ def test_our_own_names_are_let_in(host: str) -> None:
 )
 def test_other_names_are_not(host: str) -> None:
     with pytest.raises(Unauthenticated) as caught:
-        check_host(host, "127.0.0.1")
+        Door(Settings(home=Path("home"))).check({"host": host})
     assert str(caught.value).isascii()
+
+
+TEAM = Settings(home=Path("home"), http=Http(host="::", public_url="https://cloud.example"))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "cloud.example", "origin": "https://cloud.example"},
+        {"host": "cloud.example:8443", "origin": "https://cloud.example:8443"},
+        {"host": "127.0.0.1:80", "origin": "https://cloud.example"},
+        {"host": "cloud.example", "sec-fetch-site": "same-origin"},
+        {"host": "cloud.example", "sec-fetch-site": "none"},
+    ],
+)
+def test_our_own_pages_are_let_in(headers: dict[str, str]) -> None:
+    Door(TEAM).check(headers)
+
+
+@pytest.mark.parametrize(
+    ("headers", "want"),
+    [
+        ({"host": "::"}, "auth_host"),
+        ({"host": "[::]:80"}, "auth_host"),
+        ({"host": "cloud.example", "origin": "https://evil.example"}, "auth_cross_site"),
+        ({"host": "cloud.example", "origin": "null"}, "auth_cross_site"),
+        ({"host": "cloud.example", "origin": ""}, "auth_cross_site"),
+        ({"host": "cloud.example", "origin": "file://cloud.example"}, "auth_cross_site"),
+        ({"host": "cloud.example", "origin": "https://cloud.example.evil"}, "auth_cross_site"),
+        ({"host": "cloud.example", "sec-fetch-site": "cross-site"}, "auth_cross_site"),
+        ({"host": "cloud.example", "sec-fetch-site": "same-site"}, "auth_cross_site"),
+    ],
+)
+def test_pages_of_others_are_not(headers: dict[str, str], want: str) -> None:
+    with pytest.raises(Unauthenticated) as caught:
+        Door(TEAM).check(headers)
+    assert caught.value.code == want
 
 
 def test_a_secret_belongs_to_one_key_and_one_server() -> None:

@@ -76,6 +76,7 @@ _METAVARS = {
     "flag": "0|1",
     "duration": "HH:MM:SS",
     "integer": "N",
+    "priority": "CLASS",
     "number": "N",
     "size": "SIZE",
     "env": "KEY=VALUE",

@@ -42,7 +42,8 @@ def bash(table: list[Command], lang: str) -> str:
     words = [f'        "{first}") words="{" ".join(rest)}" ;;' for first, rest in _second(table)]
     return _BASH.format(
         first=" ".join(_first(table)),
-        groups="|".join(commands.GROUPS),
+        groups="|".join(group for group in commands.GROUPS if " " not in group),
+        deeper="|".join(f'"{group}"' for group in commands.GROUPS if " " in group),
         second="\n".join(words),
         flags="\n".join(flags),
         values="\n".join(values),
@@ -58,16 +59,18 @@ def fish(table: list[Command], lang: str) -> str:
     lines = ["complete -c paddlecloud -f"]
     seen: set[str] = set()
     for command in table:
-        first, _, second = command.name.partition(" ")
+        first, *more = command.name.split()
         about = _fish_quote(_pick(commands.purpose(command.name), lang))
         if first not in seen:
-            text = "" if second else f" -d {about}"
+            text = "" if more else f" -d {about}"
             lines.append(f"complete -c paddlecloud -n __fish_use_subcommand -a {first}{text}")
             seen.add(first)
         where = f"__fish_seen_subcommand_from {first}"
-        if second:
-            lines.append(f'complete -c paddlecloud -n "{where}" -a {second} -d {about}')
-            where += f"; and __fish_seen_subcommand_from {second}"
+        for word in more:
+            text = f" -d {about}" if word is more[-1] else ""
+            line = f'complete -c paddlecloud -n "{where}" -a {word}{text}'
+            lines += [line] if line not in lines else []
+            where += f"; and __fish_seen_subcommand_from {word}"
         lines += [_fish_option(where, option, lang) for option in _shown(command)]
     return "\n".join(lines)
 
@@ -97,8 +100,7 @@ def _first(table: list[Command]) -> list[str]:
 def _second(table: list[Command]) -> list[tuple[str, list[str]]]:
     rows = []
     for group in commands.GROUPS:
-        rest = [c.name.split()[1] for c in table if c.name.startswith(group + " ")]
-        rows.append((group, rest))
+        rows.append((group, commands.within(group)))
     return [*rows, ("completion", list(SHELLS)), ("help", _first(table)[:-1])]
 
 
@@ -158,12 +160,18 @@ _paddlecloud() {{
         COMPREPLY=($(compgen -W "{first} --help --version" -- "$current"))
         return
     fi
+    local group="$command"
     case "$command" in
         {groups}) command="$command ${{COMP_WORDS[2]}}"; first=3 ;;
         completion|help) case "$current" in -*) ;; *) first=3 ;; esac ;;
     esac
+    if [ "$COMP_CWORD" -ge 3 ]; then
+        case "$command" in
+            {deeper}) group="$command"; command="$command ${{COMP_WORDS[3]}}"; first=4 ;;
+        esac
+    fi
     if [ "$COMP_CWORD" -lt "$first" ]; then
-        case "${{COMP_WORDS[1]}}" in
+        case "$group" in
 {second}
         esac
         COMPREPLY=($(compgen -W "$words" -- "$current"))
@@ -216,8 +224,13 @@ Register-ArgumentCompleter -Native -CommandName paddlecloud -ScriptBlock {{
     $found = if ($done -le 1) {{ $paddlecloudFirst }}
     elseif ($done -eq 2 -and $paddlecloudSecond.ContainsKey($command)) {{
         $paddlecloudSecond[$command]
+    }} elseif ($done -eq 3 -and $paddlecloudSecond.ContainsKey("$command $($given[2])")) {{
+        $paddlecloudSecond["$command $($given[2])"]
     }} else {{
-        if (-not $paddlecloudFlags.ContainsKey($command)) {{ $command = "$command $($given[2])" }}
+        foreach ($next in 2, 3) {{
+            if ($paddlecloudFlags.ContainsKey($command)) {{ break }}
+            $command = "$command $($given[$next])"
+        }}
         $flag, $value = $word -split '=', 2
         $key = "$command $flag"
         if ($null -ne $value -and $paddlecloudValues.ContainsKey($key)) {{

@@ -1,7 +1,13 @@
-"""`server start|stop|status|logs`: the private server of this machine."""
+"""`server start|run|check|stop|status|logs`: the server of this machine, private or a team's.
+
+For start, run and check `--config` is the settings file of the server: they are about nothing that
+a client.conf could say.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from time import sleep
 
@@ -19,15 +25,35 @@ LOOK = 0.2
 
 
 def start(args: Args, context: Context) -> int:
-    del args
-    _mention_remote(context)
-    config = context.config
-    endpoint = embedded.ensure(config.home, context.environ, context.out.say)
+    home, settings = _home(context), _settings(args)
+    if not settings:
+        _mention_remote(context)
+    if settings and embedded.is_alive(home):
+        context.out.say("server_settings_later", path=settings)
+    endpoint = embedded.ensure(home, context.environ, context.out.say, settings=settings)
     if context.out.json:
-        context.out.value(embedded.status(config.home))
+        context.out.value(embedded.status(home))
     else:
-        context.out.line(endpoint.url)
+        context.out.line(str(embedded.read_info(home).get("public_url") or endpoint.url))
     return 0
+
+
+def run(args: Args, context: Context) -> int:
+    """Become the server: whoever started this command, such as systemd, watches it itself."""
+    embedded.check_installed()
+    words = embedded.command(_home(context), _settings(args), "--foreground")
+    sys.stdout.flush()
+    os.execve(words[0], words, embedded.server_environ(context.environ))
+
+
+def check(args: Args, context: Context) -> int:
+    from subprocess import call  # noqa: PLC0415 - 13 ms that no other command needs
+
+    embedded.check_installed()
+    more = ["--check", "--lang", context.out.lang, *(["--json"] if context.out.json else [])]
+    words = embedded.command(_home(context), _settings(args), *more)
+    sys.stdout.flush()
+    return call(words, env=embedded.server_environ(context.environ))
 
 
 def stop(args: Args, context: Context) -> int:
@@ -50,7 +76,8 @@ def status(args: Args, context: Context) -> int:
     if out.json:
         out.value(found)
     elif found["ready"]:
-        out.line(out.text("server_running", url=found["url"], pid=found["pid"]))
+        url = embedded.read_info(home).get("public_url") or found["url"]
+        out.line(out.text("server_running", url=url, pid=found["pid"]))
     elif found["pid"]:
         out.line(out.text("server_unwell", pid=found["pid"], log=embedded.log_path(home)))
     else:
@@ -97,6 +124,17 @@ def _follow(path: Path, context: Context) -> None:
             context.out.raw(data)
 
 
+def _home(context: Context) -> str:
+    from paddlecloud.client.config import resolve  # noqa: PLC0415 - as in Context
+
+    return resolve({}, context.environ).home
+
+
+def _settings(args: Args) -> str:
+    """An absolute path: the server works in another directory."""
+    return str(Path(args["config"]).absolute()) if args["config"] else ""
+
+
 def _mention_remote(context: Context) -> None:
     if not context.config.embedded:
         context.out.say("server_is_remote", url=server_url(context.config))
@@ -107,10 +145,33 @@ COMMANDS = (
         "server start",
         start,
         (
-            "Start the private server of this machine if it does not run, and print its address.",
-            "启动本机服务器（如未运行），并输出其地址。",
+            "Start the private server of this machine if it does not run, and print its address. "
+            "--config is its settings file.",
+            "启动本机服务器（如未运行），并输出其地址。--config 为服务器的设置文件。",
         ),
-        examples=("paddlecloud server start",),
+        examples=("paddlecloud server start", "paddlecloud server start --config server.toml"),
+    ),
+    Command(
+        "server run",
+        run,
+        (
+            "Run the server in the foreground, with its log on stderr, as systemd and containers "
+            "want it. --config is its settings file.",
+            "在前台运行服务器，日志输出到 stderr，适用于 systemd 和容器。"
+            "--config 为服务器的设置文件。",
+        ),
+        examples=("paddlecloud server run --config server.toml",),
+    ),
+    Command(
+        "server check",
+        check,
+        (
+            "Check the settings of the server and everything they name: certificate, database, "
+            "store, mail. Exit code 0 if it could start. --config is the settings file.",
+            "检查服务器的设置及其涉及的证书、数据库、存储和邮件服务器；可以启动时退出码为 0。"
+            "--config 为服务器的设置文件。",
+        ),
+        examples=("paddlecloud server check --config server.toml",),
     ),
     Command(
         "server stop",

@@ -10,6 +10,8 @@ from paddlecloud.server.loops.runner import Loop
 from paddlecloud.server.services import retention
 
 log = logging.getLogger(__name__)
+LEASE = timedelta(minutes=10)
+"""Deleting many files takes its time, and nobody waits for it."""
 
 
 def tick(deps: Deps, _now: datetime) -> None:
@@ -18,4 +20,4 @@ def tick(deps: Deps, _now: datetime) -> None:
         log.info("deleted %d old jobs, %d bytes", collected.jobs, collected.bytes)
 
 
-LOOP = Loop(name="clean", tick=tick, every=timedelta(minutes=10))
+LOOP = Loop(name="clean", tick=tick, every=timedelta(minutes=10), lease=LEASE)

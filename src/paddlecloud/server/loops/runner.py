@@ -24,7 +24,11 @@ from paddlecloud.model.errors import Conflict, PaddleCloudError
 from paddlecloud.server.deps import Deps
 
 log = logging.getLogger(__name__)
-LEASE = timedelta(seconds=30)
+LEASE = timedelta(seconds=10)
+"""So long a loop stands still when the server that ran it dies. A tick is much shorter; one that is
+longer loses its lease to another server, and then can write nothing more."""
+ASK_AGAIN = 2.0
+"""Seconds between two looks at a lease that somebody else holds."""
 T = TypeVar("T")
 
 
@@ -36,6 +40,10 @@ class Loop:
     """How long it sleeps when nobody wakes it."""
     bell: str | None = None
     """Channel that wakes it at once."""
+    lease: timedelta = LEASE
+    """How long it is held without being renewed: longer than a tick takes."""
+    leased: bool = True
+    """False: every server runs it, and what it does agrees with the others by itself."""
 
 
 class Runner:
@@ -60,35 +68,48 @@ class Runner:
 
     def _run(self, loop: Loop) -> None:
         bell = self._deps.hub.bell(loop.bell or loop.name)
-        leased = Leased(self._deps, f"loop-{loop.name}")
-        deps = replace(self._deps, db=leased)
+        leased = Leased(self._deps, f"loop-{loop.name}", loop.lease)
+        deps = replace(self._deps, db=leased) if loop.leased else self._deps
         while not self._stop.is_set():
             bell.clear()
+            pause = loop.every.total_seconds()
             try:
-                if leased.held():
+                if not loop.leased or leased.held():
                     loop.tick(deps, deps.clock())
+                else:
+                    pause = min(pause, ASK_AGAIN)
             except Exception:
                 log.exception("loop %s failed; it goes on", loop.name)
                 self._stop.wait(0.2)
-            bell.wait(loop.every.total_seconds())
+                pause = min(pause, ASK_AGAIN)
+            bell.wait(pause)
         leased.give_back()
 
 
 class Leased:
     """The database as a loop sees it while its lease is good."""
 
-    def __init__(self, deps: Deps, name: str) -> None:
+    def __init__(self, deps: Deps, name: str, lease: timedelta = LEASE) -> None:
         self._db, self._clock = deps.db, deps.clock
-        self._name, self._holder = name, deps.boot
+        self._name, self._holder, self._lease = name, deps.boot, lease
         self._fence: int | None = None
         self._renew_at = 0.0
 
+    @property
+    def shared(self) -> bool:
+        return self._db.shared
+
     def held(self) -> bool:
-        """Whether this server may run the loop now; takes the lease, or renews it in good time."""
+        """Whether this server may run the loop now; takes the lease, or renews it in good time.
+
+        While somebody else holds it that costs a read, and the writes of others do not wait for it.
+        """
         if time.monotonic() > self._renew_at:
+            if self._fence is None and not self._db.read(self._is_free):
+                return False
             self._fence = self._db.write(self._take, durable=False)
             if self._fence is not None:
-                self._renew_at = time.monotonic() + LEASE.total_seconds() / 3
+                self._renew_at = time.monotonic() + self._lease.total_seconds() / 3
         return self._fence is not None
 
     def give_back(self) -> None:
@@ -128,5 +149,8 @@ class Leased:
         self._fence = taken
         return work(tx)
 
+    def _is_free(self, tx: Tx) -> bool:
+        return coordination.is_free(tx, self._name, self._holder, self._clock())
+
     def _take(self, tx: Tx) -> int | None:
-        return coordination.take_lease(tx, self._name, self._holder, self._clock(), LEASE)
+        return coordination.take_lease(tx, self._name, self._holder, self._clock(), self._lease)

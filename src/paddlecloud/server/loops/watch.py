@@ -10,20 +10,20 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
 from paddlecloud.backends.base import Presence
 from paddlecloud.db import agents as agent_rows
-from paddlecloud.db import attempts, jobs
+from paddlecloud.db import attempts, jobs, usage
 from paddlecloud.db.base import Tx
 from paddlecloud.model.failure import settle as implied
-from paddlecloud.model.job import Attempt, ExitCause, Job
+from paddlecloud.model.job import Attempt, ExitCause, Failure, Job
 from paddlecloud.model.states import JobState
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops.runner import Loop
-from paddlecloud.server.services import agents, placement
+from paddlecloud.server.services import agents, placement, quota
 from paddlecloud.server.services import jobs as job_service
 
 log = logging.getLogger(__name__)
@@ -45,18 +45,24 @@ class Watch:
         live = deps.db.read(attempts.live_attempts)
         for attempt in live:
             self._keep_agents(deps, attempt)
-        self._lose_silent(deps, live, now, min(self._step(now), LONGEST_STEP))
+        self._lose_silent(deps, live, now, min(self._step(deps, now), LONGEST_STEP))
         _settle_all(deps, now)
+        _end_spent(deps, now)
         _end_overdue(deps, now, self.jumped)
         while placement.release_ended(deps) == placement.MAX_RELEASED:
             pass
 
-    def _step(self, now: datetime) -> float:
+    def _step(self, deps: Deps, now: datetime) -> float:
         """Seconds since the last tick."""
         passed, self.last = time.monotonic() - self.last, time.monotonic()
         ahead = now - (self.last_now or now) - timedelta(seconds=passed)
         if ahead.total_seconds() > LONGEST_STEP:
             self.jumped += ahead
+            if not deps.db.shared:
+                # Nothing ran for that time, so nobody's minutes were used. Machines of other
+                # servers went on, and what ran there is not told apart.
+                before = now - ahead
+                deps.db.write(lambda tx: usage.shift_running(tx, ahead, before))
         self.last_now = now
         return passed
 
@@ -87,7 +93,7 @@ def _settle_all(deps: Deps, now: datetime) -> None:
     """Draw what was not drawn. Nearly always there is nothing, so the question is a read."""
     for job_id, attempt in deps.db.read(_unsettled):
         tails = agents.last_bytes(deps, attempt) if attempt is not None else {}
-        deps.db.write(partial(_settle, job_id=job_id, now=now, tails=tails))
+        deps.db.write(partial(_settle, deps=deps, job_id=job_id, now=now, tails=tails))
 
 
 def _unsettled(tx: Tx) -> list[tuple[str, Attempt | None]]:
@@ -102,10 +108,10 @@ def _unsettled(tx: Tx) -> list[tuple[str, Attempt | None]]:
     return list(found.items())
 
 
-def _settle(tx: Tx, job_id: str, now: datetime, tails: Mapping[str, bytes]) -> None:
+def _settle(tx: Tx, deps: Deps, job_id: str, now: datetime, tails: Mapping[str, bytes]) -> None:
     job = jobs.get_job(tx, job_id)
     if job is not None:
-        job_service.settle(tx, job, now=now, tails=tails)
+        job_service.settle(tx, deps, job, now=now, tails=tails)
 
 
 def _end_overdue(deps: Deps, now: datetime, jumped: timedelta) -> None:
@@ -117,6 +123,30 @@ def _end_overdue(deps: Deps, now: datetime, jumped: timedelta) -> None:
     overdue = deps.db.read(lambda tx: jobs.overdue_running(tx, late))
     if overdue:
         deps.db.write(lambda tx: _stop_all(tx, deps, overdue))
+
+
+def _end_spent(deps: Deps, now: datetime) -> None:
+    """Stop what runs on the minutes of a day that are used up; why is written first."""
+    if deps.db.read(lambda tx: _untold(tx, deps, now)):
+        deps.db.write(lambda tx: _stop_spent(tx, deps, now))
+
+
+def _stop_spent(tx: Tx, deps: Deps, now: datetime) -> None:
+    for job, failure in _untold(tx, deps, now):
+        told = jobs.save_job(tx, replace(job, failure=failure), expected_version=job.version)
+        tx.notify("job", job.id)
+        job_service.stop_replicas(tx, deps, told, ExitCause.WALL_TIME)
+
+
+def _untold(tx: Tx, deps: Deps, now: datetime) -> list[tuple[Job, Failure]]:
+    """Jobs that have to end for this and have not been told so."""
+    found = []
+    for run, failure in quota.spent(deps, tx, now):
+        job = jobs.get_job(tx, run.job_id)
+        runs = job is not None and job.state is JobState.RUNNING and job.attempt == run.attempt
+        if runs and job is not None and not quota.is_told(job):
+            found.append((job, failure))
+    return found
 
 
 def _stop_all(tx: Tx, deps: Deps, overdue: Sequence[Job]) -> None:

@@ -3,6 +3,24 @@
 from __future__ import annotations
 
 from paddlecloud.server.http import Route
-from paddlecloud.server.routes import agents, files, jobs, system
+from paddlecloud.server.routes import (
+    accounts,
+    admin,
+    agents,
+    files,
+    jobs,
+    notifications,
+    quota,
+    system,
+)
 
-ROUTES: tuple[Route, ...] = (*jobs.ROUTES, *files.ROUTES, *agents.ROUTES, *system.ROUTES)
+ROUTES: tuple[Route, ...] = (
+    *jobs.ROUTES,
+    *files.ROUTES,
+    *agents.ROUTES,
+    *notifications.ROUTES,
+    *quota.ROUTES,
+    *accounts.ROUTES,
+    *admin.ROUTES,
+    *system.ROUTES,
+)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from starlette.requests import Request
@@ -15,6 +17,7 @@ from paddlecloud.server.http import Access, Call, Route, SignedBody, decode_body
 from paddlecloud.server.services import agents, snapshots
 from paddlecloud.server.shapes import (
     EntriesAnswer,
+    OutputsAnswer,
     PollAnswer,
     PollRequest,
     ReplicaQuery,
@@ -24,7 +27,7 @@ from paddlecloud.server.shapes import (
     UploadQuery,
 )
 from paddlecloud.server.threads import in_long_thread, in_thread
-from paddlecloud.stores.base import Sink
+from paddlecloud.stores.base import Reader, Sink
 
 BYTES = "application/octet-stream"
 IDLE_SECONDS = 1.0
@@ -76,6 +79,27 @@ def blob(deps: Deps, call: Call) -> Response:
     reader = snapshots.content(deps, owner, own, sha256)
     headers = {"content-length": str(reader.length), "x-content-sha256": sha256}
     return StreamingResponse(iter(reader), media_type=BYTES, headers=headers)
+
+
+def outputs_before(deps: Deps, call: Call) -> OutputsAnswer:
+    found = agents.outputs_before(deps, call.caller.user_id, call.path["replica"])
+    return OutputsAnswer(files=found)
+
+
+def output_before(deps: Deps, call: Call) -> Response:
+    """One of these files, and its sha256 behind it: nobody knows that before it was read."""
+    node, replica, path = call.caller.user_id, call.path["replica"], call.path["path"]
+    reader = agents.open_output_before(deps, node, replica, path)
+    headers = {"content-length": str(reader.length + hashlib.sha256().digest_size)}
+    return StreamingResponse(_with_digest(reader), media_type=BYTES, headers=headers)
+
+
+def _with_digest(reader: Reader) -> Iterator[bytes]:
+    digest = hashlib.sha256()
+    for piece in reader:
+        digest.update(piece)
+        yield piece
+    yield digest.digest()
 
 
 async def upload(deps: Deps, call: Call, request: Request) -> UploadAnswer:
@@ -140,6 +164,22 @@ ROUTES = (
         plain=blob,
         access=Access.AGENT,
         query=ReplicaQuery,
+        media=BYTES,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/agent/replicas/{replica}/outputs",
+        summary="What the attempts before put out",
+        plain=outputs_before,
+        access=Access.AGENT,
+        answer=OutputsAnswer,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/agent/replicas/{replica}/outputs/{path:path}",
+        summary="One of these files, followed by its sha256",
+        plain=output_before,
+        access=Access.AGENT,
         media=BYTES,
     ),
     Route(

@@ -26,13 +26,13 @@ BYTES = "application/octet-stream"
 
 
 def listed(deps: Deps, call: Call) -> FilesAnswer:
-    job = jobs.get(deps, call.caller.user_id, call.path["job_id"])
+    job = jobs.get(deps, call.caller, call.path["job_id"])
     return FilesAnswer(files=files.listed(deps, job, call.query.prefix))
 
 
 def fetch(deps: Deps, call: Call) -> Response:
     query: FileQuery = call.query
-    job = jobs.get(deps, call.caller.user_id, call.path["job_id"])
+    job = jobs.get(deps, call.caller, call.path["job_id"])
     reader, sha256 = files.opened(deps, job, call.path["path"], query.offset)
     headers = {"content-length": str(reader.length)}
     if sha256 is not None:
@@ -47,7 +47,7 @@ async def logs(deps: Deps, call: Call, _request: Request) -> Response:
     follower asks for it. x-log-attempt says whose log this is.
     """
     query: LogsQuery = call.query
-    job = await in_thread(jobs.get, deps, call.caller.user_id, call.path["job_id"])
+    job = await in_thread(jobs.get, deps, call.caller, call.path["job_id"])
     place = await in_thread(files.log_place, deps, job, query.worker, query.attempt)
     offset = query.offset
     if query.tail is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 from starlette.requests import Request
@@ -37,7 +36,7 @@ async def submit(deps: Deps, call: Call, _request: Request) -> SubmitAnswer:
             raise
         job = known
     else:
-        job = await asyncio.wrap_future(deps.db.submit(store))
+        job = await deps.gathering.write(store)
     fresh = job.state is JobState.SCHEDULE and job.attempt == 0
     view = views.new(deps, job, call.lang) if fresh else await in_thread(_view, deps, call, job)
     return SubmitAnswer(job=view, notes=[views.say(note, call.lang) for note in notes])
@@ -73,19 +72,19 @@ async def look(deps: Deps, call: Call, _request: Request) -> JobView:
 
 def _newer(deps: Deps, call: Call, version: int) -> JobView | None:
     """The job if it has moved on since `version`, or can no longer."""
-    job = jobs.get(deps, call.caller.user_id, call.path["job_id"])
+    job = jobs.get(deps, call.caller, call.path["job_id"])
     if job.version <= version and not job.final:
         return None
     return views.view(deps, job, call.lang)
 
 
 def kill(deps: Deps, call: Call) -> JobView:
-    job = jobs.kill(deps, call.caller.user_id, call.path["job_id"])
+    job = jobs.kill(deps, call.caller, call.path["job_id"])
     return views.view(deps, job, call.lang)
 
 
 def history(deps: Deps, call: Call) -> HistoryAnswer:
-    rows = jobs.history(deps, call.caller.user_id, call.path["job_id"])
+    rows = jobs.history(deps, call.caller, call.path["job_id"])
     return HistoryAnswer(history=[views.event(row, call.lang) for row in rows])
 
 

@@ -1,4 +1,4 @@
-"""The server itself: health, who am I, metrics, the interface's description, housekeeping."""
+"""The server itself: health, who am I, metrics, the interface's description."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from paddlecloud import __version__
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Access, Call, Route, json_response
 from paddlecloud.server.openapi import document
-from paddlecloud.server.services import health, retention
+from paddlecloud.server.services import health
 from paddlecloud.server.services.views import iso
-from paddlecloud.server.shapes import DoctorAnswer, GcAnswer, Health, WhoAmI
+from paddlecloud.server.shapes import DoctorAnswer, Health, WhoAmI
 
 
 def healthz(deps: Deps, _call: Call) -> Health:
@@ -34,12 +34,9 @@ def metrics(deps: Deps, _call: Call) -> Response:
 
 
 def doctor(deps: Deps, call: Call) -> DoctorAnswer:
-    return DoctorAnswer(checks=health.checks(deps, call.caller.user_id))
-
-
-def gc(deps: Deps, _call: Call) -> GcAnswer:
-    collected = retention.collect(deps)
-    return GcAnswer(jobs=collected.jobs, bytes=collected.bytes)
+    return DoctorAnswer(
+        checks=health.checks(deps, call.caller.user_id, all_of_it=call.caller.is_admin)
+    )
 
 
 def openapi(_deps: Deps, _call: Call) -> Response:
@@ -72,15 +69,6 @@ ROUTES = (
         plain=doctor,
         long=True,
         answer=DoctorAnswer,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/admin/gc",
-        summary="Delete what is past its time",
-        plain=gc,
-        admin=True,
-        long=True,
-        answer=GcAnswer,
     ),
     Route(
         method="GET",

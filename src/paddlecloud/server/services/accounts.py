@@ -11,6 +11,7 @@ import json
 import os
 import re
 import secrets
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -27,12 +28,15 @@ def server_key(path: Path) -> bytes:
     return bytes.fromhex(path.read_text("ascii").strip())
 
 
-def embedded_user(db: Database, key: bytes, path: Path, now: datetime) -> str:
-    """The id of the person this server belongs to; their token is written to `path`."""
+def embedded_user(
+    db: Database, key: bytes, path: Path, now: datetime, user_id: str | None = None
+) -> str:
+    """The id of the admin of this server, by default the person at the machine; their token is
+    written to `path`."""
     kept = _kept(path)
     token = _good_token(db, kept, TokenKind.USER)
     if token is None:
-        user = User(id=_user_name(), role=UserRole.ADMIN)
+        user = User(id=user_id or _user_name(), role=UserRole.ADMIN)
         token = _create(db, user, TokenKind.USER, now)
     facts = {"user_id": token.user_id, "ak": token.ak, "sk": secret_of(key, token.ak)}
     if kept != facts:
@@ -41,14 +45,21 @@ def embedded_user(db: Database, key: bytes, path: Path, now: datetime) -> str:
 
 
 def embedded_agent(
-    db: Database, key: bytes, path: Path, node: str, endpoint_file: Path, now: datetime
+    db: Database,
+    key: bytes,
+    path: Path,
+    node: str,
+    endpoint_file: Path,
+    now: datetime,
+    more: Mapping[str, object],
 ) -> None:
-    """The configuration of the local agent, with a token of its own."""
+    """The configuration of the local agent, with a token of its own and what `more` it needs."""
     kept = _kept(path)
     token = _good_token(db, kept, TokenKind.AGENT)
     if token is None or token.user_id != node:
         token = _create(db, User(id=node), TokenKind.AGENT, now)
-    facts = {
+    facts: dict[str, object] = {
+        **more,
         "agent_id": node,
         "ak": token.ak,
         "sk": secret_of(key, token.ak),

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from paddlecloud import __version__
-from paddlecloud.db import agents, attempts, jobs
+from paddlecloud.db import agents, attempts, jobs, servers
 from paddlecloud.db.attempts import Want
 from paddlecloud.db.base import Tx
 from paddlecloud.model.env import environment
@@ -28,11 +28,11 @@ from paddlecloud.model.job import (
     ReplicaState,
     Resources,
 )
-from paddlecloud.model.paths import log_directory, output_directory
+from paddlecloud.model.paths import log_directory, output_directory, replica_id
 from paddlecloud.model.snapshot import check_path
 from paddlecloud.model.tail import TAIL_BYTES
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services import files, placement, snapshots
+from paddlecloud.server.services import files, isolation, placement, snapshots
 from paddlecloud.server.services import jobs as job_service
 from paddlecloud.server.shapes import (
     Ack,
@@ -46,9 +46,10 @@ from paddlecloud.server.shapes import (
     ReportItem,
     RunOrder,
 )
-from paddlecloud.stores.base import CanLocalPath, Sink
+from paddlecloud.stores.base import CanLocalPath, Reader, Sink
 
 MAX_ORDERS = 200
+PEERS_REMEMBERED = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,9 +94,28 @@ def orders(deps: Deps, node: str, poll: PollRequest) -> PollAnswer:
         settings=AgentSettings(
             ship_interval=deps.settings.running.ship_interval.total_seconds(),
             grace=deps.settings.running.grace.total_seconds(),
+            separate=isolation.is_wanted(deps),
         ),
-        restart=poll.version != __version__,
+        restart=_is_to_restart(deps, node, poll.version),
+        peers=list(_peers(deps)),
     )
+
+
+def _is_to_restart(deps: Deps, node: str, version: str) -> bool:
+    """An agent of another version ends, and its server starts one of its own version.
+
+    Only the server that would do so may ask for it: while servers are exchanged one by one, agents
+    come by here whose servers have another version for a while.
+    """
+    return version != __version__ and (deps.server is None or deps.server.node == node)
+
+
+def _peers(deps: Deps) -> tuple[str, ...]:
+    if deps.server is None:
+        return ()
+    now = deps.clock()
+    ask = partial(deps.db.read, partial(servers.urls, now=now))
+    return deps.peers.get(now, PEERS_REMEMBERED, ask)
 
 
 def report(deps: Deps, node: str, notes: Report, log_bytes: memoryview) -> ReportAnswer:
@@ -129,7 +149,7 @@ def report(deps: Deps, node: str, notes: Report, log_bytes: memoryview) -> Repor
         # Without waiting for the disk: the agent keeps all of it until `release_ended` has waited,
         # so after a loss of power it tells the same once more. What is lost it may forget at once.
         durable = any(_given_up(item, assigned) for item, assigned in news)
-        deps.db.write(lambda tx: _take_in(tx, news, tails, deps.clock()), durable=durable)
+        deps.db.write(lambda tx: _take_in(tx, deps, news, tails, deps.clock()), durable=durable)
     return ReportAnswer(acks=acks, stale=stale)
 
 
@@ -164,6 +184,21 @@ def replica_files(deps: Deps, node: str, replica_id: str) -> tuple[str, str]:
     return assigned.job.owner, assigned.job.spec.snapshot or ""
 
 
+def outputs_before(deps: Deps, node: str, replica_id: str) -> list[tuple[str, int, float]]:
+    """What earlier attempts put into OUTPUT_PATH of this live replica: path, size, time."""
+    top = _outputs_of(deps, node, replica_id)
+    return [
+        (stat.path[len(top) :], stat.size, stat.modified.timestamp())
+        for stat in deps.store.list(top)
+    ]
+
+
+def open_output_before(deps: Deps, node: str, replica_id: str, path: str) -> Reader:
+    """The content of one of these files."""
+    check_path(path)
+    return deps.store.read(_outputs_of(deps, node, replica_id) + path)
+
+
 def mark_lost(deps: Deps, node: str) -> None:
     """An agent is gone for good: everything that ran there is lost with it."""
     now = deps.clock()
@@ -175,7 +210,7 @@ def mark_lost(deps: Deps, node: str) -> None:
         attempt = job_service.current_attempt(tx, job) if job is not None else None
         if job is not None and attempt is not None:
             placement.lose(tx, attempt, _running_on(attempt, node))
-            job_service.settle(tx, job, now=now, tails=tails[job_id])
+            job_service.settle(tx, deps, job, now=now, tails=tails[job_id])
 
     for attempt in live:
         deps.db.write(partial(lose, job_id=attempt.job_id))
@@ -191,6 +226,15 @@ def last_bytes(deps: Deps, attempt: Attempt) -> dict[str, bytes]:
         size = deps.logs.size(_log(deps, assigned))
         tails[replica.worker] = _tail(deps, assigned, size)
     return tails
+
+
+def _outputs_of(deps: Deps, node: str, replica_id: str) -> str:
+    assigned = deps.db.read(lambda tx: _assigned(tx, replica_id))
+    if assigned is None or assigned.replica.node != node or assigned.replica.over:
+        raise NotFound("replica_unknown", replica=replica_id[:200])
+    replica = assigned.replica
+    below = output_directory(assigned.job.id, replica.role, replica.rank)
+    return f"{files.user_root(assigned.job.owner)}/{below}/"
 
 
 def _running_on(attempt: Attempt, node: str) -> list[Replica]:
@@ -223,21 +267,28 @@ def _current(assigned: Assigned, fence: int, node: str, *, ends: bool = False) -
 def _store_log(deps: Deps, assigned: Assigned, item: ReportItem, piece: memoryview) -> int:
     if item.log is None:
         return deps.logs.size(_log(deps, assigned))
-    with deps.log_moves if assigned.job.spec.max_retries else nullcontext():
+    with deps.log_moves if _may_be_tried_again(deps, assigned) else nullcontext():
         size = deps.logs.append(_log(deps, assigned), item.log.offset, piece)
     if piece:
         deps.hub.tell("log", assigned.job.id)
+        deps.tell_of_log(assigned.job.id)
     return size
 
 
 def _log(deps: Deps, assigned: Assigned) -> str:
     """Where the log lies; asked anew for a job that may be tried again, whose logs move."""
     job: Job | None = assigned.job
-    if assigned.job.spec.max_retries:
+    if _may_be_tried_again(deps, assigned):
         job = deps.db.read(lambda tx: jobs.get_job(tx, assigned.job.id))
     return files.log_path(
         deps, job or assigned.job, assigned.replica.worker, assigned.attempt.number
     )
+
+
+def _may_be_tried_again(deps: Deps, assigned: Assigned) -> bool:
+    pool = deps.pools.get(assigned.attempt.pool)
+    preempted = pool is not None and pool.preemption
+    return preempted or bool(assigned.job.spec.max_retries)
 
 
 def _given_up(item: ReportItem, assigned: Assigned) -> bool:
@@ -254,6 +305,7 @@ def _tail(deps: Deps, assigned: Assigned, size: int) -> bytes:
 
 def _take_in(
     tx: Tx,
+    deps: Deps,
     news: Sequence[tuple[ReportItem, Assigned]],
     tails: dict[str, bytes],
     now: datetime,
@@ -277,7 +329,7 @@ def _take_in(
     for job_id, job_tails in touched.items():
         job = jobs.get_job(tx, job_id)
         if job is not None:
-            job_service.settle(tx, job, now=now, tails=job_tails)
+            job_service.settle(tx, deps, job, now=now, tails=job_tails)
 
 
 def _forget(tx: Tx, assigned: Assigned) -> None:
@@ -310,6 +362,7 @@ def _exit_record(note: ExitNote) -> ExitRecord:
         message=note.message,
         started_at=_when(note.started_at),
         finished_at=_when(note.finished_at),
+        ran=note.ran,
         max_rss=note.max_rss,
         cpu_seconds=note.cpu_seconds,
         enforced=note.enforced,
@@ -342,7 +395,7 @@ def _run_order(deps: Deps, assigned: Assigned) -> RunOrder:
     job, replica = assigned.job, assigned.replica
     spec, left = job.spec, job.time_left
     pool = deps.pools.get(assigned.attempt.pool)
-    inherit = pool is not None and pool.private
+    inherit = pool is not None and pool.private and not deps.settings.team
     return RunOrder(
         command=spec.start_cmd,
         began=replica.pid is not None or replica.exit is not None,
@@ -359,7 +412,18 @@ def _run_order(deps: Deps, assigned: Assigned) -> RunOrder:
         memory_limit=replica.resources.memory or None,
         pids_limit=deps.settings.running.pids_limit or None,
         log_limit=deps.settings.running.log_limit or None,
+        uid=None if pool is None else isolation.uid_for(deps, pool, job.owner),
+        hide=isolation.hidden(deps),
+        resumes=_before(assigned),
     )
+
+
+def _before(assigned: Assigned) -> str | None:
+    """The same worker in the attempt before; None in the first."""
+    number = assigned.attempt.number - 1
+    if number < 1:
+        return None
+    return replica_id(assigned.job.id, number, assigned.replica.worker)
 
 
 def _blobs_dir(deps: Deps, owner: str) -> str | None:

@@ -43,6 +43,12 @@ def listed(deps: Deps, job: Job, prefix: str | None) -> list[FileRow]:
     return rows
 
 
+def output_bytes(deps: Deps, job: Job) -> int:
+    """What the outputs and logs of a job take up in the store."""
+    root = f"{user_root(job.owner)}/{output_root(job.id)}/"
+    return sum(stat.size for stat in deps.store.list(root))
+
+
 def opened(deps: Deps, job: Job, path: str, offset: int) -> tuple[Reader, str | None]:
     """The bytes of one listed file from `offset` on, and the sha256 of all of it where known."""
     check_path(path)

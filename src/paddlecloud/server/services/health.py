@@ -7,19 +7,29 @@ import shutil
 from collections.abc import Callable
 from datetime import timedelta
 
-from paddlecloud.db import agents, coordination, jobs
+from paddlecloud.db import agents, coordination, jobs, outbox
 from paddlecloud.db.sqlite import LITTLE_SPACE
-from paddlecloud.model.errors import PaddleCloudError, StorageFull
+from paddlecloud.model.errors import PaddleCloudError, Refused, StorageFull
 from paddlecloud.model.states import JobState
+from paddlecloud.model.texts import render
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.services import isolation, quota
 from paddlecloud.server.shapes import Check
 
 
-def checks(deps: Deps, owner: str) -> list[Check]:
-    return [
+def checks(deps: Deps, owner: str, *, all_of_it: bool) -> list[Check]:
+    """`all_of_it` is for who runs the server: others need not know its paths and counts."""
+    links = [
         _check("database", lambda: _database(deps)),
         _check("store", lambda: _store(deps, owner)),
         _check("agent", lambda: _agents(deps)),
+    ]
+    if deps.settings.team:
+        links.append(_check("users", lambda: _apart(deps)))
+    hidden = () if all_of_it or not deps.settings.team else ("database", "store")
+    return [
+        Check(name=link.name, ok=True, detail="") if link.ok and link.name in hidden else link
+        for link in links
     ]
 
 
@@ -29,11 +39,14 @@ def gauges(deps: Deps) -> list[tuple[str, dict[str, str], float]]:
         ("paddlecloud_jobs", {"state": state.value}, float(counts.get(state, 0)))
         for state in JobState
     ]
+    waiting = deps.db.read(outbox.count_waiting)
+    for kind in (outbox.MAIL, outbox.WEBHOOK):
+        rows.append(("paddlecloud_outbox_waiting", {"kind": kind}, float(waiting.get(kind, 0))))
     now = deps.clock()
     for agent in deps.db.read(agents.list_agents):
         silent = (now - agent.seen_at).total_seconds()
         rows.append(("paddlecloud_agent_silent_seconds", {"agent": agent.id}, silent))
-    return rows
+    return rows + quota.gauges(deps)
 
 
 def _check(name: str, look: Callable[[], str]) -> Check:
@@ -75,6 +88,15 @@ def _agents(deps: Deps) -> str:
         f"{agent.id}: {agent.capacity.cpu:g} CPU, {agent.capacity.memory / 2**30:.1f} GiB"
         for agent in known
     )
+
+
+def _apart(deps: Deps) -> str:
+    """Whether the jobs of different users are kept apart; a pool that serves one user is fine."""
+    told = [found for pool in deps.pools.values() if (found := isolation.trouble(deps, pool))]
+    for reason in told:
+        if reason.code == "pool_not_separated":
+            raise Refused(reason.code, **reason.params)
+    return "; ".join(render(one.code, one.params, "en") for one in told) or "kept apart by uid"
 
 
 _FRESH = timedelta(seconds=70)

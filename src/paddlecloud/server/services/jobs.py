@@ -14,17 +14,20 @@ from datetime import datetime
 
 import msgspec
 
-from paddlecloud.db import attempts, coordination, jobs, snapshots
+from paddlecloud.db import attempts, audit, coordination, jobs, snapshots, usage
 from paddlecloud.db.attempts import Want
 from paddlecloud.db.base import Tx
 from paddlecloud.model.admission import refusal, settled
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, SnapshotMissing
-from paddlecloud.model.failure import moment
+from paddlecloud.model.failure import has_run, moment
 from paddlecloud.model.failure import settle as implied
 from paddlecloud.model.job import Attempt, ExitCause, HistoryRow, Job, JobSpec, Reason
 from paddlecloud.model.states import Event, JobState
 from paddlecloud.model.wirespec import spec_from_wire
+from paddlecloud.server.auth import Caller
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.rights import may_see
+from paddlecloud.server.services import isolation, notify, quota
 from paddlecloud.server.shapes import JobsQuery, SubmitRequest
 
 SCHEDULE_BELL = "schedule"
@@ -44,12 +47,13 @@ def submission(
     that it made, whatever became of that.
     """
     now = deps.clock()
-    spec, notes = admit(deps, request)
+    spec, notes = admit(deps, owner, request)
 
     def store(tx: Tx) -> Job:
         known = _made_before(tx, owner, request)
         if known is not None:
             return known
+        quota.check_submit(tx, deps, owner, spec)
         if spec.snapshot is not None and not snapshots.touch(tx, owner, spec.snapshot, now):
             raise SnapshotMissing("snapshot_missing", snapshot=spec.snapshot)
         job = jobs.insert_accepted(tx, _new_job(owner, spec, now), now, _NOT_PLANNED)
@@ -69,10 +73,10 @@ def repeated(deps: Deps, owner: str, request: SubmitRequest) -> Job | None:
     return deps.db.read(lambda tx: _made_before(tx, owner, request))
 
 
-def admit(deps: Deps, request: SubmitRequest) -> tuple[JobSpec, list[Reason]]:
+def admit(deps: Deps, owner: str, request: SubmitRequest) -> tuple[JobSpec, list[Reason]]:
     """The spec that this server would run, or the refusal, before a byte is uploaded."""
     asked = spec_from_wire(msgspec.to_builtins(request.spec))
-    pools = tuple(deps.pools.values())
+    pools = [pool for pool in isolation.some_open_pools(deps) if pool.serves(owner)]
     nodes = deps.nodes()
     spec, notes = settled(asked, pools, nodes)
     refused = refusal(spec, pools, nodes)
@@ -81,11 +85,8 @@ def admit(deps: Deps, request: SubmitRequest) -> tuple[JobSpec, list[Reason]]:
     return spec, list(notes)
 
 
-def get(deps: Deps, owner: str, job_id: str) -> Job:
-    job = deps.db.read(lambda tx: jobs.get_owned(tx, owner, job_id))
-    if job is None:
-        raise NotFound("job_unknown", job_id=job_id[:100])
-    return job
+def get(deps: Deps, caller: Caller, job_id: str) -> Job:
+    return deps.db.read(lambda tx: _visible(tx, caller, job_id))
 
 
 def listed(deps: Deps, owner: str, query: JobsQuery) -> list[Job]:
@@ -97,28 +98,42 @@ def listed(deps: Deps, owner: str, query: JobsQuery) -> list[Job]:
     )
 
 
-def kill(deps: Deps, owner: str, job_id: str) -> Job:
+def listed_of_all(deps: Deps, owner: str | None, query: JobsQuery) -> list[Job]:
+    """Everybody's jobs, or one owner's, for who may see them all."""
+    if owner is not None:
+        return listed(deps, owner, query)
+    states = None if query.state is None else [_state(word) for word in query.state.split(",")]
+    return deps.db.read(
+        lambda tx: jobs.list_all(
+            tx, states=states, name=query.name, before=query.before, limit=query.limit
+        )
+    )
+
+
+def kill(deps: Deps, caller: Caller, job_id: str) -> Job:
     """Ask for the end of a job. `killed` follows when nothing of it runs any more."""
     now = deps.clock()
 
     def ask(tx: Tx) -> Job:
-        job = jobs.get_owned(tx, owner, job_id)
-        if job is None:
-            raise NotFound("job_unknown", job_id=job_id[:100])
+        job = _visible(tx, caller, job_id)
         if job.final:
             raise Conflict("job_is_final", job_id=job.id, state=job.state)
         if job.state is JobState.KILLING:
             return job
+        if job.owner != caller.user_id:
+            detail = {"owner": job.owner, "state": job.state.value}
+            by = {"actor": caller.user_id, "source": caller.source}
+            audit.record(tx, at=now, **by, action="job.kill", target=job.id, detail=detail)
         job = jobs.advance(tx, job, Event.KILL_ASKED, now=now)
         if job.pool is not None:
             stop_replicas(tx, deps, job, ExitCause.STOPPED)
-        return settle(tx, job, now=now)
+        return settle(tx, deps, job, now=now)
 
     return deps.db.write(ask)
 
 
-def history(deps: Deps, owner: str, job_id: str) -> list[HistoryRow]:
-    job = get(deps, owner, job_id)
+def history(deps: Deps, caller: Caller, job_id: str) -> list[HistoryRow]:
+    job = get(deps, caller, job_id)
     return deps.db.read(lambda tx: jobs.history(tx, job.id))
 
 
@@ -128,7 +143,7 @@ def stop_replicas(tx: Tx, deps: Deps, job: Job, cause: ExitCause) -> None:
     attempts.set_wanted(tx, job.id, job.attempt, Want.STOP, grace=grace, cause=cause)
 
 
-def settle(tx: Tx, job: Job, *, now: datetime, tails: Tails | None = None) -> Job:
+def settle(tx: Tx, deps: Deps, job: Job, *, now: datetime, tails: Tails | None = None) -> Job:
     """Move `job` as far as the facts in the database say, and end an attempt that is over.
 
     Its agents are told to forget it later, when its log is safe (`placement.release_ended`).
@@ -142,12 +157,26 @@ def settle(tx: Tx, job: Job, *, now: datetime, tails: Tails | None = None) -> Jo
         # Between two attempts the job waits, and the end of the last one is why.
         reason = failure.reason if failure and event is Event.ATTEMPT_LOST else None
         at = moment(event, job, attempt, now)
+        before = job
         job = jobs.advance(tx, job, event, now=now, at=at, reason=reason, failure=failure)
+        notify.on_change(tx, deps, before, job, now)
+        if attempt is not None and event is Event.STARTED:
+            usage.begin(tx, job, attempt, public=quota.is_public(deps, attempt.pool), at=at)
         if attempt is not None and attempt.over and (job.final or job.pool is None):
+            _close_usage(tx, deps, job, attempt, at)
             attempts.end_attempt(tx, attempt.job_id, attempt.number, now, event)
             tx.notify(SCHEDULE_BELL, "")
             tx.notify(ROOM_BELL, "")
     return job
+
+
+def _close_usage(tx: Tx, deps: Deps, job: Job, attempt: Attempt, at: datetime) -> None:
+    if usage.end(tx, attempt, at) or not any(map(has_run, attempt.replicas)):
+        return
+    # It was killed after it began and before its beginning was heard of.
+    began = moment(Event.STARTED, job, attempt, at)
+    usage.begin(tx, job, attempt, public=quota.is_public(deps, attempt.pool), at=began)
+    usage.end(tx, attempt, at)
 
 
 def current_attempt(tx: Tx, job: Job) -> Attempt | None:
@@ -155,6 +184,14 @@ def current_attempt(tx: Tx, job: Job) -> Attempt | None:
     if job.pool is None or job.attempt == 0:
         return None
     return attempts.get_attempt(tx, job.id, job.attempt)
+
+
+def _visible(tx: Tx, caller: Caller, job_id: str) -> Job:
+    """The job, if it exists for this caller; whose it is makes no difference to the answer."""
+    job = jobs.get_job(tx, job_id)
+    if job is None or not may_see(caller, job):
+        raise NotFound("job_unknown", job_id=job_id[:100])
+    return job
 
 
 def _new_job(owner: str, spec: JobSpec, now: datetime) -> Job:

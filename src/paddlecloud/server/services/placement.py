@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from paddlecloud.db import attempts, coordination, jobs
+from paddlecloud.db import attempts, coordination, jobs, usage
 from paddlecloud.db.attempts import Want
 from paddlecloud.db.base import Tx
 from paddlecloud.model.admission import Nodes, pools_for
@@ -32,18 +32,20 @@ from paddlecloud.model.paths import replica_id, worker_name
 from paddlecloud.model.pool import Pool
 from paddlecloud.model.states import WAITING, Event, JobState
 from paddlecloud.scheduler.view import (
+    Allowance,
     Decision,
     GiveUp,
     Hold,
     NodeView,
     Place,
     PoolView,
+    Preempt,
+    RunningJob,
     View,
     WaitingJob,
-    weight,
 )
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services import files
+from paddlecloud.server.services import files, isolation, notify, quota, shares
 
 log = logging.getLogger(__name__)
 MAX_NEWCOMERS = 1000
@@ -57,31 +59,43 @@ def read_view(deps: Deps, now: datetime, window: int) -> tuple[View, dict[str, J
     """The world as the scheduler sees it, and the waiting jobs in it by id.
 
     Of each owner it sees the first `window` jobs, and every job it has not seen before. Where no
-    CPU is free it sees only those and the ones that waited too long: nothing else could change.
+    CPU is free and nobody could be asked to go, it sees only those and the ones that waited too
+    long: nothing else could change.
     """
 
     nodes = deps.nodes()
+    preemptible = [name for name, pool in deps.pools.items() if pool.preemption]
 
-    def read(tx: Tx) -> tuple[tuple[PoolView, ...], list[Job], dict[str, Resources]]:
+    def read(tx: Tx) -> tuple[tuple[PoolView, ...], list[Job], list[RunningJob], _Shares]:
         pools = _pool_views(deps.pools, nodes, attempts.used_on_nodes(tx))
         latest = now - deps.settings.scheduling.schedule_timeout
         waiting = (
             jobs.waiting_jobs(tx, per_owner=window)
-            if any(node.free.cpu > 0 for pool in pools for node in pool.nodes)
+            if preemptible or any(node.free.cpu > 0 for pool in pools for node in pool.nodes)
             else jobs.overdue_waiting(tx, latest)
         )
         known = {job.id for job in waiting}
         fresh = [job for job in jobs.newcomers(tx, MAX_NEWCOMERS) if job.id not in known]
-        return pools, waiting + fresh, attempts.used_by_owner(tx)
+        found = waiting + fresh
+        left = quota.allowances(deps, tx, {job.owner for job in found}, now)
+        running = [_running(each) for each in attempts.holders(tx, preemptible)]
+        return pools, found, running, (shares.in_use(deps, tx, now), left)
 
-    pools, waiting, usage = deps.db.read(read)
+    pools, waiting, running, (used, left) = deps.db.read(read)
+    places = isolation.open_pools(deps)
+    rules = deps.settings.scheduling
     view = View(
         now=now,
         pools=pools,
-        waiting=tuple(_waiting(job, tuple(deps.pools.values()), nodes) for job in waiting),
-        usage={owner: weight(taken) for owner, taken in usage.items()},
-        schedule_timeout=deps.settings.scheduling.schedule_timeout,
-        reserve_after=deps.settings.scheduling.reserve_after,
+        waiting=tuple(_waiting(job, places, nodes, now) for job in waiting),
+        usage=used,
+        allowances=left,
+        running=tuple(running),
+        schedule_timeout=rules.schedule_timeout,
+        reserve_after=rules.reserve_after,
+        preempt_after=rules.preempt_after,
+        min_run=rules.min_run,
+        age_after=rules.age_after,
     )
     return view, {job.id: job for job in waiting}
 
@@ -96,15 +110,15 @@ def apply(deps: Deps, decisions: Sequence[Decision], known: dict[str, Job], now:
     ready = [decision for decision in decisions if _ready(deps, decision, known)]
     # What starts on this machine is gone after a loss of power, and so may be the note of it.
     durable = any(isinstance(d, Place) and deps.pools[d.pool].remote for d in ready)
-    placed = deps.db.write(lambda tx: _write(tx, ready, known, now), durable=durable)
+    placed = deps.db.write(lambda tx: _write(tx, deps, ready, known, now), durable=durable)
     return sum(start(deps, attempt) for attempt in placed)
 
 
 def _ready(deps: Deps, decision: Decision, known: dict[str, Job]) -> bool:
     """False while the logs of the last attempt cannot be set aside (a full disk, say)."""
-    job = known[decision.job_id]
-    if not isinstance(decision, Place) or job.attempt == 0:
+    if not isinstance(decision, Place) or known[decision.job_id].attempt == 0:
         return True
+    job = known[decision.job_id]
     try:
         files.set_logs_aside(deps, job)
     except (PaddleCloudError, OSError) as error:
@@ -147,8 +161,22 @@ def release_ended(deps: Deps) -> int:
     stopped = [attempt for attempt in ended if _stopped(deps, attempt)]
     if stopped:
         _flush(deps, stopped)
-        deps.db.write(lambda tx: attempts.release(tx, stopped))
+        sizes = _output_sizes(deps, stopped) if quota.binding(deps) else {}
+        deps.db.write(lambda tx: _release(tx, stopped, sizes))
     return len(stopped)
+
+
+def _release(tx: Tx, stopped: Sequence[Attempt], sizes: Mapping[str, int]) -> None:
+    attempts.release(tx, stopped)
+    for job_id, size in sizes.items():
+        usage.set_output_bytes(tx, job_id, size)
+
+
+def _output_sizes(deps: Deps, ended: Sequence[Attempt]) -> dict[str, int]:
+    """What the jobs of these attempts have put into the store."""
+    ids = {attempt.job_id for attempt in ended}
+    known = deps.db.read(lambda tx: [jobs.get_job(tx, job_id) for job_id in ids])
+    return {job.id: files.output_bytes(deps, job) for job in known if job is not None}
 
 
 def _stopped(deps: Deps, attempt: Attempt) -> bool:
@@ -199,32 +227,79 @@ def _pool_views(
 
 
 def _write(
-    tx: Tx, decisions: Sequence[Decision], known: dict[str, Job], now: datetime
+    tx: Tx, deps: Deps, decisions: Sequence[Decision], known: dict[str, Job], now: datetime
 ) -> list[Attempt]:
+    owners = {known[d.job_id].owner for d in decisions if isinstance(d, Place)}
+    ledger = quota.Ledger(deps, tx, owners, now)
     placed: list[Attempt] = []
     newcomers: dict[str, tuple[Reason, list[Job]]] = {}
     for decision in decisions:
+        if isinstance(decision, Preempt):
+            _preempt(tx, deps, decision)
+            continue
         job = known[decision.job_id]
         try:
             match decision:
-                case Place():
-                    placed.append(_place(tx, job, decision, now))
+                case Place(pool=pool) if ledger.allows(job, pool):
+                    limit = ledger.time_limit(job, pool)
+                    placed.append(_place(tx, replace(job, time_limit=limit), decision, now))
+                    ledger.count(job, pool)
                 case Hold(reason=reason) if job.state is JobState.SCHEDULE:
                     alike = f"{job.version} {reason}"
                     newcomers.setdefault(alike, (reason, []))[1].append(job)
                 case Hold():
-                    _save(tx, job, replace(job, reason=decision.reason))
+                    _save(tx, job, _held(job, decision.reason, now))
                 case GiveUp():
                     failure = Failure(reason=decision.reason)
-                    jobs.advance(tx, job, Event.WAITED_TOO_LONG, now=now, failure=failure)
+                    gone = jobs.advance(tx, job, Event.WAITED_TOO_LONG, now=now, failure=failure)
+                    notify.on_change(tx, deps, job, gone, now)
         except StaleVersion:
             log.debug("job %s moved on before its decision was applied", job.id)
     for reason, held in newcomers.values():
-        jobs.hold_all(tx, held, now, reason)
+        since = now if _by_quota(reason) else None
+        jobs.hold_all(tx, held, now, reason, since)
     return placed
 
 
+def _preempt(tx: Tx, deps: Deps, decision: Preempt) -> None:
+    """Order a job of a lower class to stop; why is written before it begins to.
+
+    One that ends by itself or is killed meanwhile is left to that.
+    """
+    job = jobs.get_job(tx, decision.job_id)
+    if job is None or job.pool is None or job.state not in (JobState.SCHEDULE, JobState.RUNNING):
+        return
+    _save(tx, job, replace(job, failure=Failure(reason=decision.reason)))
+    grace = deps.settings.running.grace
+    attempts.set_wanted(tx, job.id, job.attempt, Want.STOP, grace=grace, cause=ExitCause.PREEMPTED)
+
+
+def _held(job: Job, reason: Reason, now: datetime) -> Job:
+    """It goes on waiting, for this; while that is its owner's quota its clock stands still."""
+    if not _by_quota(reason):
+        return replace(_counted_on(job, now), reason=reason)
+    return replace(job, reason=reason, quota_since=job.quota_since or now)
+
+
+def _by_quota(reason: Reason) -> bool:
+    return reason.code.startswith("queue_quota_")
+
+
+def _counted_on(job: Job, now: datetime) -> Job:
+    """Without the time that it waited for its owner's quota."""
+    if job.quota_since is None:
+        return job
+    since = _waits_since(job, now)
+    return replace(job, waiting_since=since, quota_since=None)
+
+
+def _waits_since(job: Job, now: datetime) -> datetime:
+    stood = now - job.quota_since if job.quota_since is not None else timedelta(0)
+    return job.waiting_since + max(stood, timedelta(0))
+
+
 def _place(tx: Tx, job: Job, decision: Place, now: datetime) -> Attempt:
+    job = _counted_on(job, now)
     reason = Reason(code="queue_starting", params={"pool": decision.pool})
     number = job.attempt + 1
     if job.state is JobState.QUEUE:
@@ -301,9 +376,10 @@ def lose(tx: Tx, attempt: Attempt, replicas: Sequence[Replica]) -> None:
     )
 
 
-def _waiting(job: Job, pools: Sequence[Pool], nodes: Nodes) -> WaitingJob:
+def _waiting(job: Job, pools: Sequence[Pool], nodes: Nodes, now: datetime) -> WaitingJob:
     try:
-        asked = [pool.name for pool in pools_for(job.spec, pools, nodes)]
+        theirs = [pool for pool in pools if pool.serves(job.owner)]
+        asked = [pool.name for pool in pools_for(job.spec, theirs, nodes)]
     except Refused:  # what it was admitted for is gone: it waits for that to come back
         asked = []
     reason = job.reason
@@ -314,13 +390,28 @@ def _waiting(job: Job, pools: Sequence[Pool], nodes: Nodes) -> WaitingJob:
         owner=job.owner,
         priority=job.spec.priority,
         number=job.number,
-        waiting_since=job.waiting_since,
+        waiting_since=_waits_since(job, now),
         state=job.state,
         groups=job.spec.groups,
         job_type=job.spec.job_type,
         pools=tuple(asked),
         held_reason=job.reason,
+        paused=job.quota_since is not None,
     )
 
 
+def _running(holder: attempts.Holder) -> RunningJob:
+    return RunningJob(
+        id=holder.job_id,
+        owner=holder.owner,
+        priority=holder.priority,
+        pool=holder.pool,
+        seats=holder.seats,
+        since=holder.since,
+        stopping=holder.stopping,
+    )
+
+
+_Shares = tuple[dict[str, float], dict[str, Allowance]]
+"""What each owner uses, and what each owner's plan leaves."""
 _NOTHING = Resources(cpu=0.0, memory=0, gpu=0)

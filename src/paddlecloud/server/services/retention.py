@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from paddlecloud.db import coordination, jobs, snapshots, tokens
+from paddlecloud.db import coordination, jobs, snapshots, tokens, usage
 from paddlecloud.db.base import Tx
 from paddlecloud.model.errors import PaddleCloudError
 from paddlecloud.model.job import Job
 from paddlecloud.model.paths import output_root
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.services import quota
 from paddlecloud.server.services.files import user_root
 from paddlecloud.server.services.snapshots import blobs_root
 from paddlecloud.stores.base import CanSweep
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 BATCH = 100
 ABANDONED = timedelta(days=1)
 """No upload lasts this long: what it left behind is nobody's."""
+KEEP_USAGE = timedelta(days=400)
+"""Who ran when is kept for more than a year, longer than the jobs themselves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +76,14 @@ def _unused_files(deps: Deps) -> int:
 
     Those are looked for with every owner: an upload that never came to its snapshot leaves some.
     """
-    before = deps.clock() - deps.settings.retention.unused_files
+    now = deps.clock()
+    before = now - deps.settings.retention.unused_files
     unused = deps.db.read(lambda tx: snapshots.unused_snapshots(tx, before))
     for owner, snapshot_id in unused:
         deps.db.write(partial(_delete_snapshot, owner, snapshot_id, before))
-    return sum(_unnamed_contents(deps, owner, before) for owner in deps.db.read(tokens.user_ids))
+    owners = deps.db.read(tokens.user_ids)
+    deps.db.write(lambda tx: usage.forget(tx, owners, now - KEEP_USAGE), durable=False)
+    return sum(_unnamed_contents(deps, owner, before) for owner in owners)
 
 
 def _delete_snapshot(owner: str, snapshot_id: str, before: datetime, tx: Tx) -> None:
@@ -85,7 +91,8 @@ def _delete_snapshot(owner: str, snapshot_id: str, before: datetime, tx: Tx) -> 
 
 
 def _unnamed_contents(deps: Deps, owner: str, before: datetime) -> int:
-    old = [s for s in deps.store.list(blobs_root(owner) + "/") if s.modified < before]
+    stored = list(deps.store.list(blobs_root(owner) + "/"))
+    old = [stat for stat in stored if stat.modified < before]
     freed = 0
     with deps.uploads.of(owner):
         kept = deps.db.read(lambda tx: snapshots.kept_digests(tx, owner)) if old else set()
@@ -93,4 +100,8 @@ def _unnamed_contents(deps: Deps, owner: str, before: datetime) -> int:
             if stat.path.rpartition("/")[2] not in kept:
                 deps.store.delete(stat.path)
                 freed += stat.size
+    if quota.binding(deps):
+        left = sum(stat.size for stat in stored) - freed
+        if deps.db.read(lambda tx: usage.files_bytes(tx, owner)) != left:
+            deps.db.write(lambda tx: usage.set_files(tx, owner, left), durable=False)
     return freed

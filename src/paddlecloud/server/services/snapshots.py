@@ -6,10 +6,13 @@ appears only when every content of it is stored and flushed: a job can rely on i
 
 from __future__ import annotations
 
-from paddlecloud.db import snapshots
+from collections.abc import Callable
+
+from paddlecloud.db import snapshots, usage
 from paddlecloud.model.errors import Invalid, NotFound
 from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, snapshot_of
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.services import quota
 from paddlecloud.server.shapes import EntryRow
 from paddlecloud.stores.base import Reader, Sink
 from paddlecloud.stores.pack import PackReceiver
@@ -38,21 +41,47 @@ def offer(deps: Deps, owner: str, rows: list[EntryRow]) -> tuple[Snapshot, list[
         paths = {blob_path(owner, sha): sha for sha in snapshot.digests}
         stored = {paths[path]: size for path, size in deps.store.sizes(paths).items()}
         missing = [sha for sha, size in snapshot.digests.items() if stored.get(sha) != size]
-        if not missing:
+        if missing:
+            quota.check_storage(deps, owner, sum(snapshot.digests[sha] for sha in missing))
+        else:
             deps.store.flush()
             deps.db.write(lambda tx: snapshots.put_snapshot(tx, owner, snapshot, now))
     return snapshot, missing
 
 
+class CountingReceiver(PackReceiver):
+    """Notes at its end how much of the stream was new, whole or not."""
+
+    def __init__(
+        self, open_sink: Callable[[str, int], Sink | None], count: Callable[[int], None]
+    ) -> None:
+        super().__init__(open_sink)
+        self._count = count
+        self._noted = 0
+
+    def abort(self) -> None:
+        super().abort()
+        fresh, self._noted = self.bytes - self._noted, self.bytes
+        if fresh:
+            self._count(fresh)
+
+
 def receiver(deps: Deps, owner: str) -> PackReceiver:
     """What takes a pack stream apart into this user's contents, and checks each one."""
+    left = quota.storage_left(deps, owner)
 
     def sink(sha256: str, size: int) -> Sink | None:
         if _stored(deps, owner, sha256, size):
             return None
+        if left is not None:
+            quota.check_fits(left[0] + taken.bytes, size, left[1])
         return deps.store.open_write(blob_path(owner, sha256))
 
-    return PackReceiver(sink)
+    def count(size: int) -> None:
+        deps.db.write(lambda tx: usage.add_files(tx, owner, size))
+
+    taken = PackReceiver(sink) if left is None else CountingReceiver(sink, count)
+    return taken
 
 
 def manifest(deps: Deps, owner: str, snapshot_id: str) -> Snapshot:

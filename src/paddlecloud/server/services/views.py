@@ -8,6 +8,7 @@ from paddlecloud.db import attempts, jobs
 from paddlecloud.db.base import Tx
 from paddlecloud.model.job import Attempt, Failure, HistoryRow, Job, JobType, Reason, Replica
 from paddlecloud.model.paths import public_bos_url
+from paddlecloud.model.priority import class_name
 from paddlecloud.model.states import WAITING
 from paddlecloud.model.texts import render
 from paddlecloud.server.deps import Deps
@@ -63,6 +64,7 @@ def _view(deps: Deps, job: Job, attempt: Attempt | None, ahead: int | None, lang
         number=job.number,
         version=job.version,
         description=spec.description,
+        priority=class_name(spec.priority),
         cluster=spec.cluster,
         pool=job.pool or "",
         exit_code=_exit_code(job, replicas),

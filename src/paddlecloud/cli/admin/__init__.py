@@ -1,0 +1,1 @@
+"""Commands of admins, one file per noun."""

@@ -1,0 +1,78 @@
+"""`admin audit`: who changed what, from where and when."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from paddlecloud.cli.admin.common import show_rows
+from paddlecloud.cli.options import FLAG, NUMBER, TEXT, Command, Option
+from paddlecloud.model.errors import Invalid
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddlecloud.cli.context import Context
+    from paddlecloud.cli.options import Args
+
+COLUMNS = ("at", "actor", "source", "action", "target", "detail")
+_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+
+
+def run(args: Args, context: Context) -> int:
+    since = None if args["since"] is None else moment(args["since"], datetime.now(UTC))
+    rows = context.client.admin.audit(
+        user=args["user"],
+        since=None if since is None else since.timestamp(),
+        limit=None if args["all"] else max(1, args["limit"]),
+    )
+    if not context.out.json:
+        rows = [{**row, "detail": _detail(row["detail"])} for row in rows]
+    return show_rows(context.out, COLUMNS, rows)
+
+
+def moment(text: str, now: datetime) -> datetime:
+    """A date, a time (of UTC unless it says otherwise), or how long ago."""
+    unit = _UNITS.get(text[-1:])
+    count = text[:-1]
+    try:
+        if unit is not None and count.isascii() and count.isdigit():
+            return now - timedelta(seconds=int(count) * unit)
+        found = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        raise Invalid("since_invalid", value=text[:40] or '""') from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _detail(detail: dict[str, object]) -> str:
+    return " ".join(f"{key}={value}" for key, value in detail.items() if value is not None)
+
+
+COMMANDS = (
+    Command(
+        "admin audit",
+        run,
+        (
+            "Print who changed what, newest first: users, keys, other people's jobs.",
+            "查看变更记录，最新的在前：用户、密钥、对他人任务的操作。",
+        ),
+        options=(
+            Option(
+                "user", TEXT, ("by this user or about them", "由该用户执行或涉及该用户"),
+                metavar="USER",
+            ),
+            Option(
+                "since", TEXT,
+                ("since a date or time, or so long ago", "自某日期、时间或多久之前起"),
+                metavar="TIME",
+            ),
+            Option(
+                "limit", NUMBER, ("at most so many", "最多显示的条数"), default=100, short="n",
+                metavar="N",
+            ),
+            Option("all", FLAG, ("every row, however many", "显示全部记录")),
+        ),
+        examples=(
+            "paddlecloud admin audit --since=7d",
+            "paddlecloud admin audit --user=alice --json",
+        ),
+    ),
+)  # fmt: skip

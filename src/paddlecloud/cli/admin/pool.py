@@ -1,0 +1,61 @@
+"""`admin pool list`: where jobs run, what is there and what of it is taken."""
+
+from __future__ import annotations
+
+from paddlecloud.cli.options import Command
+from paddlecloud.cli.render import size
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from paddlecloud.cli.context import Context
+    from paddlecloud.cli.options import Args
+
+COLUMNS = (
+    "pool", "backend", "public", "job_types", "users", "node", "cpu", "memory", "gpu", "seen_at",
+)  # fmt: skip
+
+
+def list_pools(args: Args, context: Context) -> int:
+    del args
+    pools = context.client.admin.pools()
+    out = context.out
+    if out.json:
+        out.value(pools)
+        return 0
+    out.table(COLUMNS, [row for pool in pools for row in _rows(pool)])
+    for pool in pools:
+        if pool["note"]:
+            out.tell(f"{pool['name']}: {pool['note']}")
+    return 0
+
+
+def _rows(pool: dict[str, Any]) -> list[list[str]]:
+    kinds, users = ",".join(pool["job_types"]), ",".join(pool["users"])
+    head = [pool["name"], pool["backend"], str(int(pool["public"])), kinds, users]
+    return [[*head, *_node(node)] for node in pool["nodes"]] or [[*head, "", "", "", "", ""]]
+
+
+def _node(node: dict[str, Any]) -> list[str]:
+    return [
+        node["id"],
+        f"{node['used_cpu']:g}/{node['cpu']:g}",
+        f"{size(node['used_memory'])}/{size(node['memory'])}",
+        f"{node['used_gpu']}/{node['gpu']}",
+        node["seen_at"] or "",
+    ]
+
+
+COMMANDS = (
+    Command(
+        "admin pool list",
+        list_pools,
+        (
+            "List pools in the order in which they are asked, with their machines: what is taken "
+            "of what is there.",
+            "按选择顺序列出资源池及其机器：已用量和总量。",
+        ),
+        examples=("paddlecloud admin pool list",),
+    ),
+)

@@ -1,0 +1,180 @@
+"""What one connection may cost: the size of a head, silence, slowness, and how many there are.
+
+uvicorn limits none of these but the pause between two requests. A request pays one addition per
+piece that arrives; everything else is found by a sweep over all connections every few seconds,
+which compares what it sees with what it saw before. Nothing here knows HTTP beyond the phases of a
+request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import resource
+from typing import TYPE_CHECKING
+
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+from paddlecloud.model.errors import TooLarge
+from paddlecloud.server.settings import Http
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+log = logging.getLogger(__name__)
+
+MAX_HEAD = 64 * 1024
+LEAST_PROGRESS = 4096
+"""Bytes of a body that have to come within `body_timeout`: a trickle is no progress."""
+SPARE_FILES = 256
+"""Descriptors that are kept for the database, the store and the agent."""
+
+Mark = tuple[object, object, int]
+"""What a connection is doing: its phase, the request it is about, and how far it got."""
+
+
+class Connection(HttpToolsProtocol):
+    """A connection that is refused when there are too many, or when its head does not end."""
+
+    max_connections = 20_000
+    cycle: RequestResponseCycle | None  # type: ignore[assignment]
+    """The request that is worked on, or the last one; None before the first."""
+    taken = 0
+    """Bytes of bodies that have arrived."""
+    head = 0
+    """Bytes of a head that has not ended."""
+    mark: Mark | None = None
+    marked_at = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        if len(self.connections) >= self.max_connections:
+            self.transport = transport
+            transport.abort()
+            return
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if len(data) <= MAX_HEAD or self._in_body():
+            self._take(data)
+            return
+        for start in range(0, len(data), MAX_HEAD):
+            if not self.transport.is_closing():
+                self._take(data[start : start + MAX_HEAD])
+
+    def _in_body(self) -> bool:
+        return self.cycle is not None and self.cycle.scope is self.scope and self.cycle.more_body
+
+    def _take(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and self.cycle.scope is self.scope:
+            self.taken += len(data)
+            self.head = 0
+            return
+        self.head += len(data)
+        if self.head > MAX_HEAD and not self.transport.is_closing():
+            self._refuse_head()
+
+    def _refuse_head(self) -> None:
+        error = TooLarge("head_too_large", limit=MAX_HEAD)
+        body = json.dumps({"error": error.to_wire("en")}).encode()
+        lines = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        self.transport.write(STATUS_LINE[431] + lines % len(body) + body)
+        self.transport.close()
+
+
+def connection_class(http: Http, files: int) -> type[Connection]:
+    """The protocol for uvicorn, with the number of connections that `files` descriptors allow."""
+    most = max(16, min(http.max_connections, files - SPARE_FILES))
+    return type("Connection", (Connection,), {"max_connections": most})
+
+
+def raise_file_limit(wanted: int) -> int:
+    """Allow this process more open files if the system lets it; the number it may open now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return wanted if soft == resource.RLIM_INFINITY else soft
+
+
+class Sweeper:
+    """Cuts the connections that stand still for longer than they may."""
+
+    def __init__(self, connections: Iterable[object], http: Http) -> None:
+        self._connections = connections
+        self._head_limit = http.header_timeout.total_seconds()
+        self._body_limit = http.body_timeout.total_seconds()
+        self._pause = min(self._head_limit, self._body_limit) / 4
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Sweep from now on, in the running event loop."""
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._pause, self._again)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _again(self) -> None:
+        cut = self.sweep(asyncio.get_running_loop().time())
+        if cut:
+            log.info("cut %d connections that stood still", cut)
+        self.start()
+
+    def sweep(self, now: float) -> int:
+        """Cut what is overdue at `now`; how many that were."""
+        overdue = [
+            connection
+            for connection in list(self._connections)
+            if isinstance(connection, Connection) and self._is_overdue(connection, now)
+        ]
+        for connection in overdue:
+            connection.transport.abort()
+        return len(overdue)
+
+    def _is_overdue(self, connection: Connection, now: float) -> bool:
+        mark = _mark(connection)
+        if mark is None or not _stands_still(connection.mark, mark):
+            connection.mark, connection.marked_at = mark, now
+            return False
+        limit = self._head_limit if mark[0] == "head" else self._body_limit
+        return now - connection.marked_at >= limit
+
+
+def _mark(connection: Connection) -> Mark | None:
+    """What the client owes us; None when it is our turn, or when nothing is owed."""
+    cycle = connection.cycle
+    transport = connection.transport
+    unsent = transport.get_write_buffer_size()
+    if unsent:  # the client does not read what it asked for
+        return ("answer", cycle, unsent) if _is_stuck(connection) else None
+    if transport.is_closing():
+        return ("answer", cycle, 0)
+    if cycle is None or cycle.response_complete:
+        # uvicorn's own timer runs while nothing of the next request is here.
+        return None if connection.timeout_keep_alive_task else ("head", cycle, 0)
+    if cycle.more_body and not connection.flow.read_paused:
+        return ("body", cycle, connection.taken)
+    return None
+
+
+def _is_stuck(connection: Connection) -> bool:
+    return connection.flow.write_paused or connection.transport.is_closing()
+
+
+def _stands_still(before: Mark | None, now: Mark) -> bool:
+    """A little more of a body is no progress; any change of what is unsent is."""
+    if before is None or before[:2] != now[:2]:
+        return False
+    if now[0] == "body":
+        return now[2] - before[2] < LEAST_PROGRESS
+    return now[2] == before[2]

@@ -1,0 +1,57 @@
+"""Who may speak to this server at all, before anybody asks who they are: names and browsers.
+
+A page in a browser can make its reader's browser send requests here. It cannot hide that: the
+browser says which name it was told to go to (Host) and which page made it (Origin,
+Sec-Fetch-Site). Nothing here knows users or routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from paddlecloud.model.errors import Unauthenticated
+from paddlecloud.server.settings import Settings
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_OWN_PAGES = ("same-origin", "none")
+
+
+class Door:
+    """The names of one server, and the check of a request's headers against them."""
+
+    def __init__(self, settings: Settings) -> None:
+        names = {*_LOOPBACK, settings.http.host, settings.public_host, *settings.http.allowed_hosts}
+        self._names = {name.lower() for name in names if name and not is_any_address(name)}
+        self._public = urlsplit(settings.http.public_url).netloc.lower()
+
+    def check(self, headers: Mapping[str, str]) -> None:
+        """Raise if the request names another server, or was made by a page of another one."""
+        host = headers.get("host", "")
+        if host_name(host) not in self._names:
+            raise Unauthenticated("auth_host", host=_shown(host))
+        site = headers.get("sec-fetch-site")
+        if site is not None and site not in _OWN_PAGES:
+            raise Unauthenticated("auth_cross_site", origin=_shown(headers.get("origin", site)))
+        origin = headers.get("origin")
+        if origin is not None and not self._is_own(origin, host):
+            raise Unauthenticated("auth_cross_site", origin=_shown(origin))
+
+    def _is_own(self, origin: str, host: str) -> bool:
+        scheme, _, place = origin.lower().partition("://")
+        return scheme in ("http", "https") and place in (host.lower(), self._public) and place != ""
+
+
+def is_any_address(host: str) -> bool:
+    """Whether this can be listened on, but is nobody's name."""
+    return host in ("0.0.0.0", "::")
+
+
+def host_name(host: str) -> str:
+    """The name in a Host header, without port and brackets."""
+    name = host if host.endswith("]") else host.rsplit(":", 1)[0]
+    return name.strip("[]").lower()
+
+
+def _shown(text: str) -> str:
+    return text[:200].encode("ascii", "backslashreplace").decode()

@@ -1,0 +1,219 @@
+"""Opens everything that the services need, from the settings; makes what is missing.
+
+The first start of a home makes its key, its first user and the token of its agent. A server on a
+database that it may share with others enters itself there, and shares its locks with them too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from paddlecloud import __version__
+from paddlecloud.backends.base import Backend, KeepsAgent
+from paddlecloud.backends.base import create as create_backend
+from paddlecloud.db import coordination, open_database, servers
+from paddlecloud.db.base import Apart, Database
+from paddlecloud.db.bells import Bell
+from paddlecloud.model.job import JobType
+from paddlecloud.model.pool import Pool
+from paddlecloud.model.quantities import parse_size
+from paddlecloud.server.deps import Deps, OwnerLocks
+from paddlecloud.server.services import accounts
+from paddlecloud.server.settings import PoolSettings, Settings
+from paddlecloud.stores import create as create_store
+from paddlecloud.stores.filelock import FileLock
+from paddlecloud.stores.logs import LogStore
+
+LOCKS = "locks"
+"""The directory of the locks, beside those of the users."""
+ADMIN = "admin"
+"""The first user of a team server; that of an embedded one is the person at the machine."""
+
+
+def open_deps(settings: Settings, url: str = "") -> Deps:
+    """`url` is where agents on other machines reach this server."""
+    server_dir = settings.server_dir
+    now = datetime.now(UTC)
+    key = (
+        key_bytes(settings.key) if settings.key else accounts.server_key(server_dir / "server.key")
+    )
+    old_keys = tuple(map(key_bytes, settings.old_keys))
+    boot = secrets.token_hex(8)
+    db = open_the_database(settings, now)
+    server = entered(settings, db, (key, *old_keys), boot, url, now) if db.shared else None
+    first = ADMIN if settings.team else None
+    accounts.embedded_user(db, key, server_dir / "credentials.json", now, first)
+    backends = open_backends(settings, db, key, now)
+    deps = Deps(
+        settings=settings,
+        db=db,
+        store=create_store("directory", {"root": settings.store_dir, "shared": db.shared}),
+        logs=LogStore(settings.store_dir, **({"max_open": 0} if db.shared else {})),
+        pools={
+            pool.name: a_pool(pool, settings.team, backends[pool.name], shared=db.shared)
+            for pool in settings.pool_list
+            if pool.name in backends
+        },
+        backends=backends,
+        server_key=key,
+        old_keys=old_keys,
+        boot=boot,
+        server=server,
+        **(together(db, settings.store_dir) if isinstance(db, Apart) else {}),
+    )
+    db.subscribe(deps.hub.tell)
+    for backend in backends.values():
+        if isinstance(backend, KeepsAgent):
+            backend.ensure_agent()
+    return deps
+
+
+def entered(
+    settings: Settings,
+    db: Database,
+    keys: tuple[bytes, ...],
+    boot: str,
+    url: str,
+    now: datetime,
+) -> servers.Server:
+    """Enter this server among those on its database; ConfigError if it does not fit to them."""
+    has_node = settings.replica.agent and any(p.backend == "local" for p in settings.pool_list)
+    server = servers.Server(
+        boot=boot,
+        place=place_of(settings.server_dir / "place"),
+        url=url,
+        node=settings.node if has_node else "",
+        key_mark=key_mark(keys[0]),
+        version=__version__,
+        started_at=now,
+        seen_at=now,
+    )
+    db.write(lambda tx: servers.join(tx, server, frozenset(map(key_mark, keys))))
+    return server
+
+
+def place_of(path: Path) -> str:
+    """The name of this home among all homes, made when there is none."""
+    if not path.exists():
+        accounts.write_private(path, secrets.token_hex(8))
+    return path.read_text("ascii").strip()
+
+
+def key_mark(key: bytes) -> str:
+    return hmac.new(key, b"mark of the server key", hashlib.sha256).hexdigest()[:32]
+
+
+def together(db: Apart, store: Path) -> dict[str, Any]:
+    """What holds between all servers of one database and one store: locks, and a bell."""
+
+    def lock(name: str, patience: float) -> FileLock:
+        file = hashlib.sha256(name.encode()).hexdigest()[:32]
+        return FileLock(store / LOCKS / file, patience)
+
+    return {
+        # Held for as long as a sync of the store takes, by each of a user's uploads in turn.
+        "uploads": OwnerLocks(lambda owner: lock(f"owner {owner}", 60.0)),
+        "log_moves": lock("logs", 10.0),
+        "tell_of_log": Bell(db, "log").ring,
+    }
+
+
+def open_the_database(settings: Settings, now: datetime) -> Database:
+    url, connections = settings.database.url, settings.database.connections
+    place = url or settings.server_dir / "paddlecloud.db"
+    db = open_database(place, now=now, connections=connections)
+    if not url:
+        # The lock of the home is ours, so whoever held a lease is dead.
+        db.write(coordination.break_leases, durable=False)
+    return db
+
+
+def open_backends(
+    settings: Settings, db: Database, key: bytes, now: datetime
+) -> dict[str, Backend]:
+    """The backend of each pool by its name.
+
+    A machine that runs no jobs has a local one only if others may have machines for it.
+    """
+    agent_config = settings.agent_dir / "agent.json"
+    found: dict[str, Backend] = {}
+    for pool in settings.pool_list:
+        if pool.backend != "local":
+            found[pool.name] = create_backend(pool.backend, pool.settings)
+            continue
+        given = local_settings(settings, pool, agent_config)
+        if db.shared:
+            given |= joining(settings, pool)
+        elif not settings.replica.agent:
+            continue
+        if settings.replica.agent:
+            endpoint_file = settings.server_dir / "server.json"
+            more = {"capacity": stated(settings)} if db.shared else {}
+            accounts.embedded_agent(db, key, agent_config, settings.node, endpoint_file, now, more)
+        found[pool.name] = create_backend("local", given)
+    return found
+
+
+def joining(settings: Settings, pool: PoolSettings) -> dict[str, str]:
+    """What a local backend has to know where other servers have machines for its pool."""
+    limits = {f"each_{key}": value for key, value in in_words(pool.settings).items()}
+    return limits | {"joins": "1", "node": settings.node if settings.replica.agent else ""}
+
+
+def stated(settings: Settings) -> dict[str, float]:
+    """What the agent of this machine is to say that it has, where that is not all of it."""
+    machine = settings.local_pool
+    said = {"cpu": machine.cpu, "memory": machine.memory, "gpu": machine.gpu or None}
+    return {key: value for key, value in said.items() if value is not None}
+
+
+def local_settings(settings: Settings, pool: PoolSettings, agent_config: Path) -> dict[str, str]:
+    """What [local_pool] says, and over it what the pool itself says."""
+    machine = settings.local_pool
+    said: Mapping[str, object] = {
+        "cpu": machine.cpu,
+        "memory": machine.memory,
+        "gpu": machine.gpu,
+        **pool.settings,
+    }
+    return in_words(said) | {"node": settings.node, "agent_config": str(agent_config)}
+
+
+def in_words(said: Mapping[str, object]) -> dict[str, str]:
+    """Settings as a backend takes them."""
+    given = {key: str(value) for key, value in said.items() if value is not None}
+    if "memory" in given:
+        given["memory"] = str(parse_size(given["memory"]))
+    return given
+
+
+def a_pool(pool: PoolSettings, team: bool, backend: Backend, *, shared: bool = False) -> Pool:
+    """`shared`: its machines may be those of several servers, and outlive a loss of power here."""
+    types = frozenset(map(JobType, pool.job_types))
+    if not shared and not any(node.total.gpu for node in backend.capacity()):
+        types -= {JobType.GPU}
+    public = team if pool.public is None else pool.public
+    return Pool(
+        name=pool.name,
+        backend=pool.backend,
+        private=not public,
+        remote=shared or pool.backend != "local",
+        job_types=types,
+        users=frozenset(pool.users),
+        preemption=pool.preemption,
+        settings=pool.settings,
+    )
+
+
+def key_bytes(text: str) -> bytes:
+    """Hex digits, as in server.key, are bytes; anything else is taken as it is."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return text.encode()

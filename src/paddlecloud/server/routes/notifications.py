@@ -1,0 +1,87 @@
+"""What a user wants to be told of, and a test of it."""
+
+from __future__ import annotations
+
+from msgspec import UNSET
+
+from paddlecloud.db.choices import Choice
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.http import Call, Route
+from paddlecloud.server.services import notify
+from paddlecloud.server.shapes_notify import (
+    Delivery,
+    NotificationsAnswer,
+    NotificationsRequest,
+    NotificationsTest,
+    NotificationsView,
+)
+
+
+def show(deps: Deps, call: Call) -> NotificationsAnswer:
+    return NotificationsAnswer(notifications=_view(notify.chosen(deps, call.caller.user_id)))
+
+
+def choose(deps: Deps, call: Call) -> NotificationsAnswer:
+    asked: NotificationsRequest = call.body
+    choice, secret = notify.choose(
+        deps,
+        call.caller.user_id,
+        events=None if asked.events is UNSET else asked.events,
+        mail=None if asked.mail is UNSET else asked.mail,
+        webhook=None if asked.webhook is UNSET else asked.webhook,
+    )
+    return NotificationsAnswer(notifications=_view(choice), webhook_secret=secret)
+
+
+def try_out(deps: Deps, call: Call) -> NotificationsTest:
+    tries = notify.test(deps, call.caller.user_id)
+    return NotificationsTest(
+        deliveries=[
+            Delivery(
+                kind=each.kind,
+                ok=each.error is None,
+                message=each.error.text(call.lang) if each.error else "",
+            )
+            for each in tries
+        ]
+    )
+
+
+def _view(choice: Choice) -> NotificationsView:
+    wishes = choice.wishes
+    return NotificationsView(
+        events=list(wishes.events),
+        known_events=list(notify.EVENTS),
+        mail=wishes.mail,
+        email=choice.email or "",
+        webhook=wishes.webhook or "",
+        webhook_off=wishes.webhook_off or "",
+    )
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/api/v1/notifications",
+        summary="What you are told of, and how",
+        plain=show,
+        answer=NotificationsAnswer,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/notifications",
+        summary="Choose what you are told of, and how",
+        plain=choose,
+        long=True,
+        body=NotificationsRequest,
+        answer=NotificationsAnswer,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/notifications/test",
+        summary="Send a test by mail and webhook, as chosen",
+        plain=try_out,
+        long=True,
+        answer=NotificationsTest,
+    ),
+)

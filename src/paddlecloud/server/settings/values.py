@@ -1,0 +1,298 @@
+"""What can be set: one dataclass per concern, with its defaults and what each key means.
+
+The text under a field is its line in the reference. Values only: the file is read in `reading`,
+what a type cannot say is checked in `rules`.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
+
+from paddlecloud.model.quota import FREE, UNLIMITED, Plan
+
+MIB = 1024 * 1024
+TEAM_ZONE = "Asia/Shanghai"
+LOCAL = "local"
+
+Secret: TypeAlias = str
+"""A text, or where to find one: { env = "NAME" } or { file = "path" }. Never shown."""
+Size: TypeAlias = int
+"""Bytes: a number, or a text such as "10Gi"."""
+FilePath: TypeAlias = str
+"""A path; a relative one begins at the settings file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Http:
+    """Where the server listens and what it takes in."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 or :: is every address. Beyond this machine it needs TLS."""
+    port: int = 0
+    """0: of a team server 8080, or 8443 with TLS; else that of last time, or any free one."""
+    tls_cert: FilePath = ""
+    """PEM file with the certificate and those above it. SIGHUP reads it again."""
+    tls_key: FilePath = ""
+    """PEM file with the certificate's key, without a passphrase."""
+    insecure: bool = False
+    """true: listen beyond this machine without TLS. For a network that you trust, or a proxy."""
+    public_url: str = ""
+    """Address under which people reach the server, such as https://cloud.example."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Further names of this server that a request may carry in its Host header."""
+    max_json: Size = 32 * MIB
+    """Bytes of a JSON body; the manifest of 100,000 files has about 15 MB."""
+    header_timeout: timedelta = timedelta(seconds=20)
+    """The head of a request has to be here after so long."""
+    body_timeout: timedelta = timedelta(seconds=60)
+    """A client that is silent for so long in the middle of a body is cut off."""
+    max_connections: int = 20_000
+    """Open connections at once; further ones are closed. The system's limit may be lower."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseSettings:
+    """Where jobs, users and orders are kept."""
+
+    url: Secret = field(default="", repr=False)
+    """postgresql://user:password@host/name; empty: SQLite, in the home of the server."""
+    connections: int = 10
+    """Connections that one server holds at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreSettings:
+    """Where submitted files, logs and outputs are kept."""
+
+    root: FilePath = ""
+    """A directory, shared by all servers of one database; empty: `store` in the home."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mail:
+    """The SMTP server that tokens and notifications are sent through."""
+
+    host: str = ""
+    """Empty: no mail is sent, and an admin hands out tokens."""
+    port: int = 587
+    """587 for starttls, 465 for tls, often 25 for none."""
+    security: str = "starttls"
+    """starttls, tls or none."""
+    user: str = ""
+    """Empty: the server takes mail without a login."""
+    password: Secret = field(default="", repr=False)
+    """Secret; never sent without TLS."""
+    sender: str = ""
+    """Address that the mail comes from; empty: `user`."""
+    timeout: timedelta = timedelta(seconds=20)
+    """How long the mail server may take for one step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokens:
+    """Who may ask for a token with gen_token."""
+
+    domains: tuple[str, ...] = ()
+    """Mail domains that may ask, such as ["example.com"]; empty: any."""
+    again: str = "replace"
+    """Asking again: with replace the first use of the new token ends those mailed before; add keeps
+    them."""
+    per_address: int = 3
+    """Requests an hour for one mail address."""
+    per_source: int = 20
+    """Requests an hour from one network address."""
+    lang: str = "zh"
+    """Language of mails to people who did not choose one: zh or en."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolSettings:
+    """A place where jobs run. `cluster=default` asks them in this order."""
+
+    name: str = ""
+    """What --cluster calls it: letters, digits, dots and dashes."""
+    backend: str = LOCAL
+    """local: processes of this machine."""
+    public: bool | None = None
+    """true: quota plans hold on it. Default: true on a team server, false else."""
+    users: tuple[str, ...] = ()
+    """User ids that may use it; empty: everybody."""
+    job_types: tuple[str, ...] = ("cpu", "gpu")
+    """Kinds of jobs that it takes; gpu only if its machines have cards."""
+    preemption: bool = False
+    """true: a job of a higher class may push one of a lower class out of its place."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What the backend wants to know; local: cpu, memory, gpu as in [local_pool]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notifications:
+    """Mails and webhooks that users may choose."""
+
+    enabled: bool = True
+    """false: nobody is told of anything; mails with tokens are sent all the same."""
+    webhook_private: bool = False
+    """true: webhooks may go to addresses of private networks and of this machine."""
+    long_queue: timedelta = timedelta(hours=1)
+    """A job that waits this long is worth a notice."""
+    quota_percent: int = 80
+    """A notice when so much of the day's minutes is used."""
+    retry_for: timedelta = timedelta(hours=24)
+    """What cannot be delivered is tried again for this long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaSettings:
+    """This one server among several on the same database."""
+
+    node: str = ""
+    """Name of this machine in the local pool; empty: its host name (not a team: local)."""
+    agent: bool = True
+    """false: no jobs run on this machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheduling:
+    schedule_timeout: timedelta = timedelta(hours=24)
+    """A job that found no place for this long ends as `schedule timeout`."""
+    reserve_after: timedelta = timedelta(minutes=10)
+    """A job that waited this long gets the next room: smaller ones may no longer pass it."""
+    window: int = 256
+    """How many waiting jobs of one user a plan looks at."""
+    share_half_life: timedelta = timedelta(hours=24)
+    """Use of this long ago counts half when shares between users are compared."""
+    age_after: timedelta = timedelta(hours=6)
+    """For each time this long that a job waits, it counts one priority class higher."""
+    preempt_after: timedelta = timedelta(seconds=30)
+    """A job that waited this long may take the place of lower classes, in pools that allow it."""
+    min_run: timedelta = timedelta(minutes=2)
+    """A job that runs for less than this is not stopped for another one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    grace: timedelta = timedelta(seconds=40)
+    """Between SIGTERM and SIGKILL; Paddle's launcher needs 32 s to end its workers."""
+    ship_interval: timedelta = timedelta(seconds=10)
+    """How often changed output files are brought back while a job runs."""
+    lost_after: timedelta = timedelta(seconds=90)
+    """An agent not heard of for this long is lost, and its replicas with it."""
+    pids_limit: int = 4096
+    """Processes and threads of one replica, where the machine can enforce it."""
+    log_limit: Size = 1024 * MIB
+    """Bytes of one replica's log; of a longer one the head and the tail are kept. 0: no limit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention:
+    finished_jobs: timedelta = timedelta(days=90)
+    """Finished jobs, their logs and outputs are kept this long."""
+    unused_files: timedelta = timedelta(days=7)
+    """Submitted files that no job refers to are kept this long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalPool:
+    """What this machine gives to jobs, for every local pool that does not say otherwise."""
+
+    cpu: float | None = None
+    """None: as many as this machine has."""
+    memory: Size | None = None
+    """Bytes that may be asked for; None: as many as this machine has."""
+    gpu: int = 0
+    """Cards that may be asked for; jobs are counted, but each still sees every card."""
+
+
+def _plans() -> Mapping[str, Plan]:
+    return {"free": FREE, "unlimited": UNLIMITED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    home: Path
+    team: bool = False
+    """true: a server for several users, with quotas, mail and roles."""
+    name: str = ""
+    """Shown in bos_url. Empty: the host of http.public_url if there is one, else local."""
+    time_zone: str = ""
+    """Times in query_job are in it, and the day of a quota ends by it. Empty: on a team server
+    Asia/Shanghai, else this machine's zone."""
+    key: Secret = field(default="", repr=False)
+    """Secret from which all secret keys are made, at least 32 characters; the same for all servers
+    of one database. Empty: one is made at the first start and kept in `server/server.key`."""
+    old_keys: tuple[Secret, ...] = field(default=(), repr=False)
+    """Keys of before: tokens that were made with them are still good."""
+    default_plan: str = ""
+    """Plan of users who have none of their own. Empty: free on a team server, else unlimited."""
+    http: Http = field(default_factory=Http)
+    database: DatabaseSettings = field(default_factory=DatabaseSettings)
+    store: StoreSettings = field(default_factory=StoreSettings)
+    mail: Mail = field(default_factory=Mail)
+    tokens: Tokens = field(default_factory=Tokens)
+    plans: Mapping[str, Plan] = field(default_factory=_plans)
+    pools: tuple[PoolSettings, ...] = ()
+    notifications: Notifications = field(default_factory=Notifications)
+    replica: ReplicaSettings = field(default_factory=ReplicaSettings)
+    scheduling: Scheduling = field(default_factory=Scheduling)
+    running: Running = field(default_factory=Running)
+    retention: Retention = field(default_factory=Retention)
+    local_pool: LocalPool = field(default_factory=LocalPool)
+
+    def __post_init__(self) -> None:
+        """Settle what depends on whether this is a team's server."""
+        settled = {
+            "time_zone": self.time_zone or (TEAM_ZONE if self.team else ""),
+            "default_plan": self.default_plan or ("free" if self.team else "unlimited"),
+            "name": self.name or self.public_host or LOCAL,
+        }
+        for key, value in settled.items():
+            object.__setattr__(self, key, value)
+
+    @property
+    def server_dir(self) -> Path:
+        return self.home / "server"
+
+    @property
+    def agent_dir(self) -> Path:
+        return self.home / "agent"
+
+    @property
+    def store_dir(self) -> Path:
+        return Path(self.store.root) if self.store.root else self.home / "store"
+
+    @property
+    def zone(self) -> ZoneInfo | None:
+        """None: this machine's."""
+        return ZoneInfo(self.time_zone) if self.time_zone else None
+
+    @property
+    def tls(self) -> bool:
+        return bool(self.http.tls_cert)
+
+    @property
+    def port(self) -> int:
+        """The port to listen on; 0: the one of last time, or any."""
+        if self.http.port or not self.team:
+            return self.http.port
+        return 8443 if self.tls else 8080
+
+    @property
+    def public_host(self) -> str:
+        return urlsplit(self.http.public_url).hostname or ""
+
+    @property
+    def node(self) -> str:
+        """The name of this machine in the local pool."""
+        return self.replica.node or (socket.gethostname() if self.team else LOCAL)
+
+    @property
+    def pool_list(self) -> tuple[PoolSettings, ...]:
+        """The pools, in the order in which `cluster=default` asks them; never empty."""
+        return self.pools or (PoolSettings(name=LOCAL),)

@@ -1,0 +1,177 @@
+"""Every operation of the OpenAPI document, called with what schemathesis makes of its schemas.
+
+Right and wrong values, in the name of nobody and of everybody who could be let in. Whatever is
+sent: the server answers in its own words, makes no mistake, and a call that it refuses leaves no
+row in any table.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
+from schemathesis.core import NOT_SET
+from schemathesis.generation import GenerationMode
+
+from paddlecloud.model import signing
+from paddlecloud.server.openapi import document
+from paddlecloud.server.routes import ROUTES
+from paddlecloud.testing import Reply
+from tests.hostile.site import Site, a_site, send
+from tests.postgres import fresh_database
+
+OUTSIDE = frozenset({"webhook_unreachable", "mail_unreachable", "database_failed"})
+"""Errors above 500 that tell of others."""
+NOBODY = "nobody"
+FAST, LONG = 4, 60
+OPERATIONS = [
+    (method.upper(), path, str(operation["x-access"]))
+    for path, operations in document(ROUTES)["paths"].items()
+    for method, operation in operations.items()
+]
+CALLERS = {"open": (NOBODY,), "user": (NOBODY, "alice"), "agent": (NOBODY, "agent")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shot:
+    """One request."""
+
+    who: str
+    method: str
+    path: str
+    query: str
+    body: bytes
+
+    def fire(self, site: Site) -> Reply:
+        if self.who != NOBODY:
+            return send(site.people[self.who], self.method, self.path, self.query, self.body)
+        target = f"{self.path}?{self.query}" if self.query else self.path
+        return site.raw(self.method, target, body=self.body)
+
+
+DATABASES = ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(scope="module", params=DATABASES)
+def site(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    database = fresh_database(keep=True) if request.param == "postgres" else ""
+    with a_site(tmp_path_factory.mktemp(request.param), database=database) as made:
+        admin = made.people["admin"]
+        admin.post("/api/v1/admin/users", {"user_id": "carol"})
+        spare = admin.post("/api/v1/admin/users/carol/tokens", {})
+        made.things |= {"user_id": "carol", "ak": spare["ak"]}
+        yield made
+        assert "Traceback" not in made.journal()
+        assert made.raw("GET", "/healthz").status == 200
+        assert list((made.home / "store" / ".tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(("method", "path", "access"), OPERATIONS)
+def test_nothing_that_is_sent_breaks_it(site: Site, method: str, path: str, access: str) -> None:
+    fuzz(site, method, path, access, FAST)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("method", "path", "access"), OPERATIONS)
+def test_nothing_that_is_sent_for_long_breaks_it(
+    site: Site, method: str, path: str, access: str
+) -> None:
+    fuzz(site, method, path, access, LONG)
+
+
+def fuzz(site: Site, method: str, path: str, access: str, count: int) -> None:
+    for mode in GenerationMode:
+        for who in CALLERS.get(access, (NOBODY, "alice", "admin")):
+            shoot(site, who, cases(method, path, mode), count)
+
+
+def shoot(site: Site, who: str, strategy: st.SearchStrategy[Any], count: int) -> None:
+    @settings(max_examples=count, suppress_health_check=list(HealthCheck), database=None)
+    @given(case=strategy, real=st.lists(st.booleans(), max_size=4))
+    def one(case: Any, real: list[bool]) -> None:
+        check(site, shot(site, who, case, real))
+
+    with suppress(Unsatisfiable):  # of a route without parameters nothing can be wrong
+        one()
+
+
+@cache
+def cases(method: str, path: str, mode: GenerationMode) -> st.SearchStrategy[Any]:
+    found: st.SearchStrategy[Any] = api()[path][method].as_strategy(generation_mode=mode)
+    return found
+
+
+@cache
+def api() -> Any:
+    return schemathesis.openapi.from_dict(document(ROUTES))
+
+
+def shot(site: Site, who: str, case: Any, real: list[bool]) -> Shot:
+    """The request of a case; some of its names are replaced by those of real things."""
+    names = dict(case.path_parameters)
+    for name, wanted in zip(names, [*real, True, True, True], strict=False):
+        if wanted:
+            names[name] = signing.quote(site.things[name], "/")
+    path = case.path.format(**names) if names else case.path
+    query = {str(name): value for name, value in (case.query or {}).items()}
+    for name in ("wait", "follow"):  # nobody waits here for what never comes
+        query.pop(name, None)
+    try:
+        pairs = urlencode(query, doseq=True)
+        body = _bytes(case.body)
+        f"{path}{pairs}".encode("ascii")
+    except (UnicodeError, TypeError, ValueError):
+        reject()
+    return Shot(who=who, method=case.method.upper(), path=path, query=pairs, body=body)
+
+
+def _bytes(body: Any) -> bytes:
+    if body is NOT_SET:
+        return b""
+    if isinstance(body, bytes):
+        return body
+    if isinstance(body, dict) and "cursor" in body:
+        body = body | {"wait": 0}
+    return json.dumps(body).encode()
+
+
+def check(site: Site, shot: Shot) -> None:
+    before = site.counts()
+    reply = shot.fire(site)
+    assert reply.headers.get("x-request-id"), shot
+    if reply.status < 400:
+        return
+    assert reply.status < 500 or reply.code in OUTSIDE, f"{shot}: {reply.status} {reply.body!r}"
+    assert reply.code, shot
+    if site.counts() != before:
+        # An accepted call of before may have had an effect meanwhile: ask again when all is quiet.
+        before = quiet(site)
+        assert shot.fire(site).status >= 400, shot
+        assert site.counts() == before, shot
+
+
+def quiet(site: Site) -> dict[str, int]:
+    """The rows of every table once they have stopped to change."""
+    deadline = time.monotonic() + 30
+    last: dict[str, int] = {}
+    while time.monotonic() < deadline:
+        now = site.counts()
+        if now == last:
+            return now
+        last = now
+        time.sleep(0.3)
+    raise AssertionError("the tables do not come to rest")

@@ -1,0 +1,340 @@
+"""Users of a team on one machine: a real agent runs their jobs, and one of them looks around."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddlecloud.backends.local import Local
+from paddlecloud.db import attempts, uids
+from paddlecloud.db.attempts import Want
+from paddlecloud.db.base import Tx
+from paddlecloud.db.tokens import TokenKind
+from paddlecloud.model.job import ExitCause, JobType
+from paddlecloud.model.pool import Pool
+from paddlecloud.runtime import isolation as runtime_isolation
+from paddlecloud.server.app import App
+from paddlecloud.server.deps import utc_now
+from paddlecloud.server.services import agents, isolation
+from paddlecloud.server.settings import Settings
+from paddlecloud.testing import SignedCaller
+from tests.integration.server.conftest import MakeWorld
+from tests.integration.server.process import agents_of, end_agents
+from tests.integration.server.world import NODE, World, eventually
+
+able = pytest.mark.skipif(
+    sys.platform != "linux" or not runtime_isolation.possible(),
+    reason="needs Linux 5.12 and the rights of root",
+)
+COUNTING = (
+    "n=$(cat $OUTPUT_PATH/ckpt/n 2>/dev/null || echo 0); mkdir -p $OUTPUT_PATH/ckpt;"
+    " n=$((n + 1)); echo $n > $OUTPUT_PATH/ckpt/n; echo attempt $PADDLECLOUD_ATTEMPT counts $n;"
+)
+
+
+class Team:
+    """A team server in this process, and the agent of its one machine beside it."""
+
+    def __init__(self, world: World, home: Path, users: frozenset[str] = frozenset()) -> None:
+        self.world = world
+        self.home = home
+        self.agent_dir = home / "agent"
+        (home / "server" / "server.key").write_text("canary key")
+        (home / "server" / "credentials.json").write_text("canary credentials")
+        (home / "server.toml").write_text("# canary settings")
+        home.chmod(0o700)
+        keys = world.caller(NODE, TokenKind.AGENT)
+        self.agent_keys = {"agent_id": NODE, "ak": keys.ak, "sk": keys.sk}
+        self.backends: list[Local] = []
+        pool = Pool(
+            name="local",
+            backend="local",
+            private=True,
+            remote=False,
+            job_types=frozenset({JobType.CPU}),
+            users=users,
+        )
+        world.deps = replace(
+            world.deps,
+            pools={"local": pool},
+            backends={"local": self.machine(self.agent_dir)},
+            clock=utc_now,
+        )
+        world.app = App(world.deps)
+        world.enter()
+        self.people: dict[str, SignedCaller] = {}
+
+    def machine(self, directory: Path) -> Local:
+        """The place whose agent works in this directory."""
+        directory.mkdir(mode=0o700)
+        url = f"http://127.0.0.1:{self.world.stage.port}"
+        config = directory / "agent.json"
+        config.write_text(json.dumps({**self.agent_keys, "url": url}))
+        # Users of this process alone: other tests run beside it.
+        base = str(1_000_002 + 10 * os.getpid())
+        settings = {"node": NODE, "agent_config": str(config), "cpu": "4", "uid_base": base}
+        self.backends.append(Local(settings))
+        return self.backends[-1]
+
+    def submit(self, user: str, command: str, **changes: Any) -> str:
+        caller = self.people.setdefault(user, self.world.caller(user))
+        job_id = self.world.submit(caller, start_cmd=command, **changes)
+        self.world.plan()
+        return job_id
+
+    def state(self, job_id: str) -> str:
+        return self.world.job(job_id).state.value
+
+    def log(self, job_id: str) -> str:
+        job = self.world.job(job_id)
+        name = f"users/{job.owner}/output/{job_id}/log/trainer-0.log"
+        return (self.world.deps.settings.store_dir / name).read_text("utf-8", "replace")
+
+    def finished(self, job_id: str) -> str:
+        eventually(lambda: self.world.job(job_id).final, 20)
+        assert self.state(job_id) == "success", self.log(job_id)
+        return self.log(job_id)
+
+    def uid(self, user: str) -> int:
+        found = self.world.deps.db.read(lambda tx: uids.known(tx, user))
+        assert found is not None
+        return found
+
+    def place(self, job_id: str, attempt: int = 1) -> Path:
+        return self.agent_dir / "replicas" / f"{job_id}.{attempt}.trainer-0"
+
+    def journal(self, directory: Path | None = None) -> str:
+        return ((directory or self.agent_dir) / "agent.log").read_text()
+
+    def close(self) -> None:
+        for config in self.home.glob("agent*/agent.json"):
+            end_agents(config)
+        for backend in self.backends:
+            if backend._child is not None:
+                backend._child.wait(20)
+        for run in self.home.glob("agent*/replicas/*/run.json"):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                os.kill(json.loads(run.read_text())["pid"], signal.SIGKILL)
+
+
+def team_settings(settings: Settings) -> Settings:
+    running = replace(settings.running, ship_interval=timedelta(seconds=0.2))
+    return replace(settings, team=True, default_plan="unlimited", running=running)
+
+
+@pytest.fixture
+def team(make_world: MakeWorld, tmp_path: Path) -> Iterator[Team]:
+    team = Team(make_world(change=team_settings), tmp_path / "home")
+    team.backends[0].ensure_agent()
+    yield team
+    team.close()
+
+
+@able
+def test_a_job_finds_nothing_of_the_server_or_of_other_users(team: Team) -> None:
+    alice = team.submit(
+        "alice",
+        "echo canary work > w; echo canary out > $OUTPUT_PATH/o;"
+        " echo canary log > $LOCAL_LOG_PATH/l;"
+        " echo canary tmp > /tmp/t; echo canary shm > /dev/shm/s; echo canary stdout; touch up;"
+        " exec sleep 60",
+        env={"SECRET": "canary environment"},
+    )
+    eventually(lambda: (team.place(alice) / "work" / "up").exists(), 20)
+    known = [
+        *(team.home / "server" / name for name in ("paddlecloud.db", "server.key")),
+        *(team.home / "server" / "credentials.json", team.home / "server.toml"),
+        *(team.agent_dir / name for name in ("agent.json", "agent.log", "lock")),
+        *(team.place(alice) / name for name in ("order.json", "stdout.log", "run.json")),
+        *(team.place(alice) / name for name in ("work/w", "output/o", "log/l", "tmp/t")),
+        *sorted(path for path in team.world.deps.settings.store_dir.rglob("*") if path.is_file()),
+    ]
+    assert all(path.exists() for path in known)
+    looks = "".join(f"cat '{path}' && echo 'read {path}';" for path in known)
+    bob = team.submit(
+        "bob",
+        f"{looks} cat /tmp/t /dev/shm/s; cat /proc/*/environ /proc/*/cmdline;"
+        f" find {team.home} /tmp /dev/shm -name '*.key' -o -name '*.db' -o -name o -o -name w;"
+        f" ls -R {team.home}/store {team.home}/server; echo x > '{team.home}/mine'; echo looked",
+    )
+    text = team.finished(bob)
+    assert "looked" in text
+    assert "canary" not in text
+    assert "\nread " not in text
+    assert not (team.home / "mine").exists()
+    assert team.uid("alice") != team.uid("bob")
+    assert (team.place(alice) / "work" / "w").stat().st_uid == team.uid("alice")
+    assert team.agent_dir.stat().st_mode & 0o777 == 0o700
+    team.world.deps.db.write(
+        lambda tx: attempts.set_wanted(tx, alice, 1, Want.STOP, cause=ExitCause.STOPPED)
+    )
+    eventually(lambda: team.world.job(alice).final)
+
+
+@able
+def test_its_environment_is_clean_and_its_files_are_its_own(team: Team) -> None:
+    job = team.submit(
+        "alice",
+        "id -u; env | sort; echo more >> run.sh; cat $LOCAL_MOUNT_PATH/run.sh;"
+        " echo m > $OUTPUT_PATH/m",
+        inherited_env={"PATH": "/somewhere/else", "VIRTUAL_ENV": "/venv"},
+    )
+    text = team.finished(job)
+    lines = text.splitlines()
+    assert lines[0] == str(team.uid("alice"))
+    assert "USER=alice" in lines and f"HOME={team.place(job)}/home" in lines
+    assert "/somewhere/else" not in text and "VIRTUAL_ENV" not in text
+    assert "PADDLECLOUD_HOME" not in text
+    outputs = team.world.deps.settings.store_dir / f"users/alice/output/{job}/rank-0"
+    assert (outputs / "m").read_text() == "m\n"
+
+
+@able
+def test_a_kill_reaches_across_users(team: Team) -> None:
+    job = team.submit("alice", "trap '' TERM; (setsid sleep 60 &); touch up; sleep 60; sleep 60")
+    eventually(lambda: (team.place(job) / "work" / "up").exists(), 20)
+    team.world.deps.db.write(
+        lambda tx: attempts.set_wanted(
+            tx, job, 1, Want.STOP, grace=timedelta(seconds=0.1), cause=ExitCause.STOPPED
+        )
+    )
+    eventually(lambda: team.world.job(job).final)
+    owners = [entry.stat().st_uid for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    assert team.uid("alice") not in owners
+
+
+@able
+def test_a_retried_job_goes_on_from_its_outputs(team: Team) -> None:
+    job = team.submit("alice", f"{COUNTING} [ $n -ge 2 ]", max_retries=1)
+    eventually(lambda: team.world.job(job).retried == 1, 20)
+    team.world.plan()
+    assert team.finished(job) == "attempt 2 counts 2\n"
+    assert "moved from the attempt before" in team.journal()
+    place = team.world.deps.settings.store_dir / f"users/alice/output/{job}/rank-0/ckpt/n"
+    assert place.read_text() == "2\n"
+
+
+@able
+def test_a_job_whose_machine_is_gone_goes_on_from_what_was_shipped(team: Team) -> None:
+    job = team.submit("alice", f"{COUNTING} [ $n -ge 2 ] || exec sleep 60", max_retries=1)
+    place = team.world.deps.settings.store_dir / f"users/alice/output/{job}/rank-0/ckpt/n"
+    eventually(place.exists, 20)
+    lose_the_machine(team, job)
+    agents.mark_lost(team.world.deps, NODE)
+    other = team.home / "agent-2"
+    again = {"local": team.machine(other)}
+    team.world.deps = replace(team.world.deps, backends=again)
+    team.world.plan()
+    assert team.finished(job) == "attempt 2 counts 2\n"
+    assert "1 files fetched" in team.journal(other)
+    assert place.read_text() == "2\n"
+
+
+@able
+def test_a_preempted_replica_saves_its_work_and_says_why_it_ended(team: Team) -> None:
+    wait = (
+        "trap 'echo 7 > $OUTPUT_PATH/ckpt/n; exit 0' TERM; touch up; while :; do sleep 0.05; done"
+    )
+    job = team.submit("alice", f"{COUNTING} [ $n -ge 8 ] && exit 0; {wait}")
+    eventually(lambda: (team.place(job) / "work" / "up").exists(), 20)
+
+    def preempt(tx: Tx) -> None:
+        cause = ExitCause("preempted")
+        attempts.set_wanted(tx, job, 1, Want.STOP, grace=timedelta(seconds=5), cause=cause)
+
+    team.world.deps.db.write(preempt)
+    ended = team.world.deps.db.read
+
+    def record() -> Any:
+        attempt = ended(lambda tx: attempts.get_attempt(tx, job, 1))
+        return None if attempt is None else attempt.replicas[0].exit
+
+    eventually(lambda: record() is not None)
+    assert (record().cause, record().exit_code) == ("preempted", 0)
+    assert record().ran > 0
+    place = team.world.deps.settings.store_dir / f"users/alice/output/{job}/rank-0/ckpt/n"
+    assert place.read_text() == "7\n"
+
+
+def lose_the_machine(team: Team, job: str) -> None:
+    """Power off: everything stops at once, and its disk is gone."""
+    run = json.loads((team.place(job) / "run.json").read_text())
+    for pid in (*agents_of(team.agent_dir / "agent.json"), run["monitor_pid"], run["pid"]):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not agents_of(team.agent_dir / "agent.json"))
+    shutil.rmtree(team.agent_dir)
+
+
+@pytest.fixture
+def unable(make_world: MakeWorld, tmp_path: Path, request: pytest.FixtureRequest) -> World:
+    """A team server whose one agent said that it cannot keep users apart."""
+    team = Team(make_world(change=team_settings), tmp_path / "home", frozenset(request.param))
+    says(team.world, uid=False)
+    return team.world
+
+
+@pytest.mark.parametrize("unable", [[], ["alice", "bob"]], indirect=True)
+def test_a_pool_that_cannot_keep_users_apart_takes_no_job(unable: World) -> None:
+    spec = unable.spec()
+    reply = unable.user.call(
+        "POST", "/api/v1/jobs", body={"spec": spec, "idempotency_key": "k" * 8}
+    )
+    assert (reply.status, reply.code) == (422, "pool_not_separated")
+    assert unable.count("jobs") == 0
+    told = isolation.trouble(unable.deps, unable.deps.pools["local"])
+    assert told is not None and told.code == "pool_not_separated"
+
+
+@pytest.mark.parametrize("unable", [["alice"]], indirect=True)
+def test_a_pool_that_cannot_keep_users_apart_serves_the_one_it_names(unable: World) -> None:
+    pool = unable.deps.pools["local"]
+    alice = unable.caller("alice")
+    unable.submit(alice)
+    assert isolation.uid_for(unable.deps, pool, "alice") is None
+    # Whoever came in all the same: such an agent does not run it.
+    assert isolation.uid_for(unable.deps, pool, "someone") is not None
+    told = isolation.trouble(unable.deps, pool)
+    assert told is not None and told.params == {"pool": "local", "user": "alice"}
+
+
+def test_a_uid_is_given_once_and_to_one_user(make_world: MakeWorld) -> None:
+    db = make_world().deps.db
+    world_uid = db.write(lambda tx: uids.assign(tx, "someone", 200_000))
+    assert world_uid == 200_000
+    assert db.write(lambda tx: uids.assign(tx, "someone", 300_000)) == world_uid
+    assert db.write(lambda tx: uids.assign(tx, NODE, 199_999)) not in (world_uid, 0)
+    strangers = {db.write(lambda tx: uids.assign(tx, "nobody here", 200_000)) for _ in range(2)}
+    assert len(strangers) == 2
+
+
+def test_the_embedded_server_gives_no_uid_and_hides_nothing(world: World) -> None:
+    _, order = world.placed()
+    assert (order["run"]["uid"], order["run"]["hide"], order["run"]["resumes"]) == (None, [], None)
+
+
+def says(world: World, *, uid: bool) -> None:
+    """The agent polls and says whether it can."""
+    agent = world.agent
+    question = {
+        "agent": NODE,
+        "boot": agent.boot,
+        "version": agent.version,
+        "cursor": 0,
+        "wait": 0,
+        "capacity": {"cpu": 4.0, "memory": 2**30},
+        "enforces": {"uid": uid},
+    }
+    answer = agent.caller.post("/api/v1/agent/poll", question)
+    assert answer["settings"]["separate"] is True

@@ -1,0 +1,453 @@
+"""Plans hold: jobs wait, are refused or stopped by them, with the numbers, and minutes add up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from paddlecloud.db import usage
+from paddlecloud.db.tokens import UserRole
+from paddlecloud.model.errors import Forbidden, Invalid, NotFound, Refused, TooMany
+from paddlecloud.model.quota import FREE, UNLIMITED, Plan
+from paddlecloud.server.app import App
+from paddlecloud.server.loops.watch import Watch
+from paddlecloud.server.services import quota, retention
+from paddlecloud.server.settings import Settings
+from paddlecloud.testing import ScriptedAgent
+from tests.integration.server.conftest import MakeWorld
+from tests.integration.server.world import World, a_submit, packed
+
+NODE = "node-0"
+EVENING = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
+"""20:00 in Shanghai: four hours are left of the day."""
+MakeTeam = Callable[..., World]
+
+
+@pytest.fixture
+def team(make_world: MakeWorld) -> MakeTeam:
+    """A team server with one public pool; what is given is its default plan."""
+
+    def make(*, private: bool = False, machine: str = "16", **limits: Any) -> World:
+        plan = replace(FREE, **limits)
+
+        def change(settings: Settings) -> Settings:
+            plans = {"free": plan, "big": Plan(running_jobs=9), "unlimited": UNLIMITED}
+            return replace(settings, team=True, plans=plans, default_plan="free")
+
+        world = make_world(pools={"local": {"node": "node", "cpu": machine}}, change=change)
+        world.clock.now = EVENING
+        pools = {name: replace(pool, private=private) for name, pool in world.deps.pools.items()}
+        world.app.close()
+        world.deps = replace(world.deps, pools=pools)
+        world.app = App(world.deps)
+        return world.enter()
+
+    return make
+
+
+def runs(world: World, **changes: Any) -> tuple[str, dict[str, Any]]:
+    """A job that runs, and its order."""
+    job_id, order = world.placed(**changes)
+    world.agent.start(order)
+    assert world.state(job_id) == "running"
+    return job_id, order
+
+
+def limit(view: dict[str, Any], name: str) -> tuple[float | None, float | None]:
+    row = next(row for row in view["limits"] if row["name"] == name)
+    return row["used"], row["limit"]
+
+
+def test_a_job_too_many_waits_with_the_numbers_until_one_has_ended(team: MakeTeam) -> None:
+    world = team()
+    _, first = runs(world)
+    runs(world)
+    third = world.submit()
+    world.plan()
+    view = world.look(third)
+    assert view["job_status"] == "queue"
+    assert view["queue_reason"] == (
+        "2 of your jobs run already, as many as your plan allows; it starts when one of them has "
+        "ended"
+    )
+    other = world.caller("other")
+    elses = world.submit(other)
+    world.plan()
+    assert other.get(f"/api/v1/jobs/{elses}")["pool"] == "local"
+    world.agent.exit(first)
+    world.plan()
+    assert world.look(third)["pool"] == "local"
+
+
+def test_a_placed_job_counts_before_it_is_heard_of(team: MakeTeam) -> None:
+    world = team(running_jobs=1)
+    world.placed()
+    second = world.submit()
+    world.plan()
+    assert world.look(second)["pool"] == ""
+    assert limit(world.user.get("/api/v1/quota"), "running_jobs") == (1, 1)
+
+
+def test_used_up_minutes_hold_a_job_until_midnight(team: MakeTeam) -> None:
+    world = team(minutes_a_day=10)
+    _, order = runs(world)
+    world.clock.move(minutes=10)
+    world.agent.exit(order)
+    waits = world.submit()
+    world.plan()
+    assert world.look(waits)["queue_reason"] == (
+        "10.0 of the 10 running minutes a day of your plan are used; it starts after they begin "
+        "anew at 2026-01-06 00:00 (Asia/Shanghai)"
+    )
+    world.clock.move(hours=3, minutes=49)
+    world.plan()
+    assert world.look(waits)["pool"] == ""
+    world.clock.move(minutes=1)
+    world.plan()
+    assert world.look(waits)["pool"] == "local"
+
+
+def test_waiting_for_ones_own_quota_does_not_count_as_waiting(team: MakeTeam) -> None:
+    world = team(running_jobs=1)
+    runs(world)
+    waits = world.submit()
+    world.plan()
+    for _ in range(3):
+        world.clock.move(hours=30)
+        world.plan()
+    assert world.state(waits) == "queue"
+    world.user.post(f"/api/v1/jobs/{waits}/kill")
+    assert world.state(waits) == "killed"
+
+
+def test_waiting_counts_again_when_the_quota_is_no_longer_the_reason(team: MakeTeam) -> None:
+    world = team(running_jobs=1, machine="2")
+    _, first = runs(world)
+    waits = world.submit(cpu=2)
+    world.plan()
+    assert world.job(waits).quota_since == EVENING
+    world.clock.move(hours=30)
+    _, foreign = _runs_for(world, "other")
+    world.agent.exit(first, ran=60.0)
+    world.plan()
+    job = world.job(waits)
+    assert job.quota_since is None
+    assert job.waiting_since == world.clock()
+    world.clock.move(hours=24, seconds=1)
+    world.plan()
+    assert world.state(waits) == "schedule timeout"
+    world.agent.exit(foreign)
+
+
+def _runs_for(world: World, name: str) -> tuple[str, dict[str, Any]]:
+    job_id = world.submit(world.caller(name))
+    world.plan()
+    order = world.agent.order(job_id)
+    world.agent.start(order)
+    return job_id, order
+
+
+def test_a_job_that_reaches_the_daily_limit_is_stopped_there(team: MakeTeam) -> None:
+    world = team(minutes_a_day=60, minutes_a_job=None)
+    first, one = runs(world)
+    second, two = runs(world)
+    watch = Watch()
+    world.clock.move(minutes=29)
+    _passed(watch, 29 * 60)
+    watch.tick(world.deps, world.clock())
+    assert world.agent.poll() == []
+    world.clock.move(minutes=1)
+    _passed(watch, 60)
+    watch.tick(world.deps, world.clock())
+    stops = {order["job"]: order for order in world.agent.poll()}
+    assert {(o["want"], o["cause"]) for o in stops.values()} == {("stop", "wall_time")}
+    assert set(stops) == {first, second}
+    watch.tick(world.deps, world.clock())
+    assert world.agent.poll() == []
+    world.agent.exit(one, 143, cause="wall_time", ran=1800.0)
+    view = world.look(first)
+    assert view["job_status"] == "timeout"
+    assert view["error_msg"] == (
+        "the 60 running minutes a day of its owner's plan were used up (60.0 min), and the job was "
+        "stopped; they begin anew at 2026-01-06 00:00 (Asia/Shanghai)"
+    )
+    world.agent.exit(two, 0, ran=1799.0)
+    assert world.state(second) == "success"
+
+
+def _passed(watch: Watch, seconds: float) -> None:
+    """As if so much real time had passed since the last tick."""
+    watch.last -= seconds
+
+
+def test_over_midnight_the_minutes_of_the_new_day_count(team: MakeTeam) -> None:
+    world = team(minutes_a_day=60, minutes_a_job=None)
+    world.clock.move(hours=3, minutes=10)
+    job_id, order = runs(world)
+    watch = Watch()
+    for _ in range(2):
+        world.clock.move(minutes=50)
+        _passed(watch, 50 * 60)
+        watch.tick(world.deps, world.clock())
+    assert world.agent.poll() == []
+    assert limit(world.user.get("/api/v1/quota"), "minutes_a_day") == (50.0, 60)
+    world.agent.exit(order, ran=6000.0)
+    assert world.state(job_id) == "success"
+    days = world.user.get("/api/v1/quota/history")["days"]
+    assert [(day["date"], day["minutes"], day["jobs"]) for day in days] == [
+        ("2026-01-06", 50.0, 1),
+        ("2026-01-05", 50.0, 1),
+    ]
+
+
+def test_one_job_gets_the_minutes_of_a_job(team: MakeTeam) -> None:
+    world = team()
+    job_id, order = world.placed()
+    assert order["run"]["max_seconds"] == 1800.0
+    world.agent.start(order)
+    assert world.job(job_id).deadline == EVENING + timedelta(minutes=30)
+    world.agent.exit(order, 143, cause="wall_time")
+    view = world.look(job_id)
+    assert view["job_status"] == "timeout"
+    assert view["error_msg"] == (
+        "the job ran longer than the 30 minutes that its owner's plan gives to one job, and was "
+        "stopped"
+    )
+
+
+def test_a_private_pool_has_no_limits(team: MakeTeam) -> None:
+    world = team(private=True, running_jobs=1, minutes_a_day=1)
+    _, first = world.placed(cpu=4, wall_time=7200)
+    assert first["run"]["max_seconds"] == 7200.0
+    world.agent.start(first)
+    world.clock.move(minutes=30)
+    watch = Watch()
+    watch.tick(world.deps, world.clock())
+    second, _ = world.placed()
+    assert world.look(second)["pool"] == "local"
+    view = world.user.get("/api/v1/quota")
+    assert limit(view, "minutes_a_day") == (0.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("plan", "asks", "code"),
+    [
+        ({"cpu": 2.0}, {"cpu": 3}, "quota_beyond"),
+        ({"memory": 2**30}, {"memory": 2**31}, "quota_beyond"),
+        ({"running_jobs": 0}, {}, "quota_none"),
+        ({}, {"priority": 100}, "priority_not_allowed"),
+    ],
+)
+def test_what_the_plan_never_allows_is_refused_at_submit(
+    team: MakeTeam, plan: dict[str, Any], asks: dict[str, Any], code: str
+) -> None:
+    world = team(**plan)
+    spec = world.spec(**asks) | {"snapshot": "sha256:" + "0" * 64}
+    with pytest.raises(Refused) as refused:
+        world.user.post("/api/v1/jobs", a_submit(spec))
+    assert refused.value.code == code
+    assert world.count("jobs") == 0
+
+
+def test_resources_in_use_hold_the_next_job(team: MakeTeam) -> None:
+    world = team(running_jobs=None, gpu=0, memory=2**32)
+    runs(world, memory=3 * 2**30)
+    waits = world.submit(memory=2 * 2**30)
+    world.plan()
+    reason = world.look(waits)["queue_reason"]
+    assert reason.startswith("it asks for 1 CPU, 2 GiB in all, and what runs leaves")
+    assert "1 GiB of your plan" in reason
+    assert world.job(waits).quota_since is not None
+
+
+def test_a_full_queue_is_a_429_with_a_wait(team: MakeTeam) -> None:
+    world = team(waiting_jobs=3)
+    body = a_submit(world.spec())
+    known = world.user.post("/api/v1/jobs", body)["job"]["job_id"]
+    for _ in range(2):
+        world.submit()
+    reply = world.user.call("POST", "/api/v1/jobs", body=a_submit(world.spec()))
+    assert (reply.status, reply.headers["retry-after"]) == (429, "60")
+    with pytest.raises(TooMany, match="3 of your jobs wait already, and your plan allows 3"):
+        reply.json()
+    assert world.user.post("/api/v1/jobs", body)["job"]["job_id"] == known
+    assert world.count("jobs") == 3
+    world.submit(world.caller("other"))
+
+
+def test_files_beyond_the_plan_are_refused_before_they_are_uploaded(team: MakeTeam) -> None:
+    world = team(storage=1000)
+    world.snapshot({"a": b"a" * 600})
+    with pytest.raises(Refused, match="500 bytes more do not fit: 600 bytes of the 1000 bytes"):
+        world.snapshot({"b": b"b" * 500})
+    unasked = world.user.call("POST", "/api/v1/blobs", body=packed(b"c" * 500))
+    assert unasked.code == "quota_storage"
+    # What is there already needs no room.
+    world.snapshot({"again": b"a" * 600, "small": b"d" * 400})
+    assert limit(world.user.get("/api/v1/quota"), "storage") == (1000, 1000)
+
+
+def test_outputs_count_and_are_never_thrown_away(team: MakeTeam) -> None:
+    world = team(storage=1000)
+    job_id, order = runs(world)
+    assert world.agent.upload(order, "model", b"m" * 2000).status == 200
+    world.agent.exit(order)
+    assert world.state(job_id) == "success"
+    world.release()
+    used, most = limit(world.user.get("/api/v1/quota"), "storage")
+    assert used == 2000 + len(b"echo hi\n")
+    assert most == 1000
+    with pytest.raises(Refused, match="more than the 1000 bytes of your plan"):
+        world.submit()
+    later = world.with_clock(world.clock() + timedelta(days=91))
+    retention.collect(later)
+    assert limit(world.user.get("/api/v1/quota"), "storage")[0] == len(b"echo hi\n")
+
+
+def test_the_clean_loop_counts_files_anew(team: MakeTeam) -> None:
+    world = team()
+    world.snapshot({"a": b"a" * 600})
+    world.deps.db.write(lambda tx: usage.set_files(tx, "someone", 7))
+    retention.collect(world.deps)
+    assert world.deps.db.read(lambda tx: usage.files_bytes(tx, "someone")) == 600
+
+
+def test_minutes_outlive_a_jump_of_the_clock(team: MakeTeam) -> None:
+    world = team(minutes_a_day=600)
+    _, order = runs(world)
+    watch = Watch()
+    watch.tick(world.deps, world.clock())
+    world.clock.move(minutes=5)
+    _passed(watch, 300)
+    watch.tick(world.deps, world.clock())
+    watch.tick(world.deps, world.clock.move(hours=2))
+    used, _ = limit(world.user.get("/api/v1/quota"), "minutes_a_day")
+    assert used is not None
+    assert abs(used - 5) < 0.2
+    world.agent.exit(order, ran=301.0)
+    assert limit(world.user.get("/api/v1/quota"), "minutes_a_day")[0] == pytest.approx(5.02)
+
+
+def test_a_job_killed_before_its_start_was_heard_of_is_counted(team: MakeTeam) -> None:
+    world = team()
+    job_id, order = world.placed()
+    world.user.post(f"/api/v1/jobs/{job_id}/kill")
+    world.clock.move(minutes=2)
+    began = world.clock().timestamp() - 60
+    world.agent.exit(order, 143, cause="stopped", started_at=began, ran=60.0)
+    assert world.state(job_id) == "killed"
+    assert limit(world.user.get("/api/v1/quota"), "minutes_a_day")[0] == 1.0
+
+
+def test_every_attempt_counts_once(team: MakeTeam) -> None:
+    world = team()
+    job_id, order = runs(world, max_retries=1)
+    world.clock.move(minutes=3)
+    world.agent.exit(order, 1, ran=180.0)
+    world.agent.exit(order, 1, ran=180.0)
+    world.plan()
+    again = world.agent.order(job_id)
+    assert again["run"]["max_seconds"] == 1800.0 - 180.0
+    world.agent.start(again)
+    world.clock.move(minutes=4)
+    world.agent.exit(again, 0, ran=240.0)
+    assert limit(world.user.get("/api/v1/quota"), "minutes_a_day")[0] == 7.0
+    assert world.count("usage") == 2
+
+
+def test_an_admin_changes_a_plan_and_the_change_is_written_down(team: MakeTeam) -> None:
+    world = team(running_jobs=1)
+    boss = world.caller("boss", role=UserRole.ADMIN)
+    runs(world)
+    waits = world.submit()
+    world.plan()
+    assert world.look(waits)["pool"] == ""
+    path = "/api/v1/admin/users/someone/quota"
+    view = boss.post(path, {"limits": {"running_jobs": 2, "storage": "1Gi", "cpu": None}})
+    assert limit(view, "running_jobs") == (1, 2)
+    assert limit(view, "storage")[1] == 2**30
+    assert view["own_limits"] == ["cpu", "running_jobs", "storage"]
+    world.plan()
+    assert world.look(waits)["pool"] == "local"
+    view = boss.post(path, {"plan": "big", "limits": {"running_jobs": "plan", "cpu": "plan"}})
+    assert (view["plan"], limit(view, "running_jobs")) == ("big", (2, 9))
+    assert boss.get(path)["own_limits"] == ["storage"]
+    assert boss.post(path, {"plan": None})["plan"] == "free"
+    rows = world.deps.db.read(lambda tx: tx.all("select actor, action, target from audit"))
+    assert rows == [("boss", "quota.set", "someone")] * 3
+    plans = boss.get("/api/v1/admin/plans")["plans"]
+    assert [(plan["name"], plan["default"]) for plan in plans] == [
+        ("free", True),
+        ("big", False),
+        ("unlimited", False),
+    ]
+    assert boss.get(f"{path}/history", days=1)["days"][0]["jobs"] == 1
+
+
+def test_who_may_change_what(team: MakeTeam) -> None:
+    world = team()
+    boss = world.caller("boss", role=UserRole.ADMIN)
+    path = "/api/v1/admin/users/someone/quota"
+    for call in (world.user.get, world.user.post):
+        with pytest.raises(Forbidden):
+            call(path)
+    with pytest.raises(NotFound):
+        boss.get("/api/v1/admin/users/nobody/quota")
+    for wrong, code in (
+        ({"plan": "none such"}, "quota_plan_unknown"),
+        ({"limits": {"minutes": 3}}, "quota_limit_unknown"),
+        ({"limits": {"cpu": -1}}, "quota_limit_value"),
+        ({"limits": {"minutes": "plan"}}, "quota_limit_unknown"),
+        ({"limits": {"max_priority": "top"}}, "quota_priority"),
+    ):
+        with pytest.raises(Invalid) as invalid:
+            boss.post(path, wrong)
+        assert invalid.value.code == code
+    assert world.count("audit") == 0
+
+
+def test_without_a_team_nothing_is_limited_and_everything_is_counted(world: World) -> None:
+    _, order = runs(world)
+    for _ in range(3):
+        world.submit()
+    world.clock.move(minutes=1)
+    world.agent.exit(order, ran=60.0)
+    view = world.user.get("/api/v1/quota")
+    assert (view["plan"], view["minutes_left"]) == ("unlimited", None)
+    assert all(row["limit"] is None for row in view["limits"])
+    assert limit(view, "waiting_jobs") == (3, None)
+    days = world.user.get("/api/v1/quota/history", days=2)["days"]
+    assert sum(day["private_minutes"] for day in days) == 1.0
+
+
+def test_today_and_the_gauges_tell_the_same(team: MakeTeam) -> None:
+    world = team()
+    runs(world)
+    now = world.clock.move(minutes=6)
+    today = world.deps.db.read(lambda tx: quota.today(world.deps, tx, "someone", now))
+    assert (today.used, today.limit) == (6.0, 100)
+    assert today.renews == "2026-01-06 00:00 (Asia/Shanghai)"
+    text = world.raw("/metrics").body.decode()
+    assert 'paddlecloud_quota_minutes_today{user="someone"} 6' in text
+    assert 'paddlecloud_quota_running_jobs{user="someone"} 1' in text
+
+
+def test_a_plan_that_the_settings_lost_is_the_default_one(team: MakeTeam) -> None:
+    world = team()
+    world.deps.db.write(lambda tx: usage.set_plan(tx, "someone", "gone", {}))
+    assert world.user.get("/api/v1/quota")["plan"] == "free"
+
+
+def test_a_second_agent_changes_nothing_about_the_count(team: MakeTeam) -> None:
+    world = team()
+    late: ScriptedAgent = world.agent_of(NODE)
+    job_id, order = runs(world)
+    world.clock.move(minutes=1)
+    late.report({"replica": order["replica"], "fence": order["fence"] - 1, "lost": True})
+    assert world.state(job_id) == "running"
+    world.agent.exit(order, ran=60.0)
+    assert limit(world.user.get("/api/v1/quota"), "minutes_a_day")[0] == 1.0
