@@ -4,7 +4,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-SUITES := $(wildcard tests/unit tests/contract tests/integration tests/docs)
+SUITES := $(wildcard tests/unit tests/contract tests/integration tests/hostile tests/docs)
 PYTEST := $(BIN)/python -m pytest
 # Two at a time; the tests of one file stay together, because they share a server.
 AT_ONCE := --numprocesses=2 --dist=loadfile

@@ -8,6 +8,7 @@ compares. `--check` writes nothing and fails if a page would change.
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +20,7 @@ from paddlecloud.cli import commands, helptext
 from paddlecloud.cli.options import COMMON, Command, Option
 from paddlecloud.model import errors
 from paddlecloud.model.errors import PaddleCloudError
+from paddlecloud.model.quota import Plan
 from paddlecloud.model.texts import TEXTS
 from paddlecloud.server import settings
 from paddlecloud.server.http import Access, Route
@@ -55,7 +57,8 @@ def command_page(lang: str) -> str:
     words = _PAGE_WORDS[lang]
     parts = [f"# {words['title']}", MARK, words["intro"]]
     parts += [f"## {words['common']}", _option_table(COMMON, lang)]
-    for title, table in (("jobs", commands.JOBS), ("system", commands.SYSTEM)):
+    tables = (("jobs", commands.JOBS), ("system", commands.SYSTEM), ("admin", commands.ADMIN))
+    for title, table in tables:
         parts.append(f"## {words[title]}")
         for name, _, _ in table:
             found = commands.load(name)
@@ -91,14 +94,16 @@ def error_page() -> str:
 def setting_tables() -> str:
     """One table per section of server.toml, from the dataclasses that read it."""
     notes = _field_notes()
-    top = [f for f in fields(settings.Settings) if f.name != "home" and not _section(f)]
+    top = [f for f in fields(settings.Settings) if f.name in _TOP_KEYS]
     parts = ["## Top level", _setting_table("Settings", top, notes)]
     for section in fields(settings.Settings):
         kind = _section(section)
         if kind is not None:
-            parts.append(f"## [{section.name}]")
+            name = _SECTION_NAMES.get(section.name, f"[{section.name}]")
+            parts.append(f"## {name}")
             about = kind.__doc__ or ""
             parts += [about] if about and not about.startswith(kind.__name__ + "(") else []
+            parts += [_SECTION_ABOUT[section.name]] if section.name in _SECTION_ABOUT else []
             parts.append(_setting_table(kind.__name__, list(fields(kind)), notes))
     return "\n\n".join(parts)
 
@@ -106,8 +111,8 @@ def setting_tables() -> str:
 def route_tables() -> str:
     """The route table by who may call, with the shapes of query, body and answer."""
     parts = []
-    for access, title in _ACCESS.items():
-        rows = [_route_row(route) for route in ROUTES if route.access is access]
+    for (access, admin), title in _ACCESS.items():
+        rows = [_route_row(r) for r in ROUTES if (r.access, r.admin) == (access, admin)]
         header = ("method", "path", "what", "query", "body", "answer")
         parts += [f"### {title}", _table(header, rows)]
     return "\n\n".join(parts)
@@ -176,6 +181,8 @@ def _class_rows(kind: type[PaddleCloudError], below: str = "") -> list[tuple[str
 
 
 def _section(item: Field[object]) -> type | None:
+    if item.name in _TABLES:
+        return _TABLES[item.name]
     made: object = item.default_factory
     return made if isinstance(made, type) and is_dataclass(made) else None
 
@@ -187,8 +194,12 @@ def _setting_table(kind: str, items: list[Field[object]], notes: dict[tuple[str,
 
 def _default(item: Field[object]) -> str:
     value = item.default
-    if value is MISSING or value is None:
+    if value is MISSING or value is None or value == ():
         return "none"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, tuple):
+        return f"`{json.dumps(list(value))}`"
     if isinstance(value, timedelta):
         return f"`{int(value.total_seconds())}` ({_duration(value)})"
     if isinstance(value, str):
@@ -209,8 +220,10 @@ def _duration(value: timedelta) -> str:
 def _field_notes() -> dict[tuple[str, str], str]:
     """The text under each field of the settings, by class and field."""
     notes: dict[tuple[str, str], str] = {}
-    tree = ast.parse((PACKAGE / "server" / "settings.py").read_text(encoding="utf-8"))
-    for kind in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+    files = (PACKAGE / "server" / "settings" / "values.py", PACKAGE / "model" / "quota.py")
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
+    nodes = [node for tree in trees for node in tree.body]
+    for kind in (node for node in nodes if isinstance(node, ast.ClassDef)):
         for item, after in zip(kind.body, kind.body[1:], strict=False):
             is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
             if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and is_text:
@@ -237,10 +250,24 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
+_TABLES = {"plans": Plan, "pools": settings.PoolSettings}
+_TOP_KEYS = {
+    item.name
+    for item in fields(settings.Settings)
+    if item.name != "home" and item.name not in _TABLES and _section(item) is None
+}
+_SECTION_NAMES = {"plans": "[plans.NAME]", "pools": "[[pools]]"}
+_SECTION_ABOUT = {
+    "plans": "`[plans.free]` and `[plans.unlimited]` are there already: `free` has 2 running jobs, "
+    "100 minutes a day, 30 minutes a job, 20 GiB of storage and 1000 waiting jobs. A section "
+    "changes what it names; a plan of your own begins without limits, but for 1000 waiting jobs. "
+    '`"unlimited"` takes a limit away. Sizes may be texts (`"20Gi"`).'
+}
 _ACCESS = {
-    Access.OPEN: "Open: no signature",
-    Access.USER: "For users: signed with a user's key pair",
-    Access.AGENT: "For agents: signed with an agent's key pair",
+    (Access.OPEN, False): "Open: no signature",
+    (Access.USER, False): "For users: signed with a user's key pair",
+    (Access.USER, True): "For admins: signed with the key pair of a user whose role is admin",
+    (Access.AGENT, False): "For agents: signed with an agent's key pair",
 }
 _PLACES = {
     "fail_": "why a job ended",
@@ -265,6 +292,7 @@ _PAGE_WORDS = {
         "common": "Every command takes",
         "jobs": "Jobs",
         "system": "The platform",
+        "admin": "Administration",
         "option": "option",
         "meaning": "meaning",
         "examples": "Examples:",
@@ -277,6 +305,7 @@ _PAGE_WORDS = {
         "common": "所有命令通用的参数",
         "jobs": "任务",
         "system": "平台",
+        "admin": "管理",
         "option": "参数",
         "meaning": "说明",
         "examples": "示例：",
