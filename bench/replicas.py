@@ -31,6 +31,8 @@ from scripts import postgres
 
 ACCEPTED = 2_000
 PEOPLE = 64
+PAUSE = 1.0
+"""Seconds between two calls of a person, at most."""
 ENDS = 2_000
 NODE = "bench"
 ROOM = 1_024
@@ -118,7 +120,7 @@ def _accepted_and_claimed(servers: Servers, label: str) -> Iterator[Row]:
 
 def _mixed(servers: Servers, label: str, seconds: float) -> Iterator[Row]:
     base = {"what": "mixed", "urls": servers.urls, "keys": servers.admin, "threads": PEOPLE // 4}
-    task = base | {"snapshot": servers.snapshot, "seconds": seconds, "pause": 0.5}
+    task = base | {"snapshot": servers.snapshot, "seconds": seconds, "pause": PAUSE}
     agent: dict[str, object] = {
         "what": "obeys",
         "urls": servers.urls[-1:],

@@ -18,7 +18,7 @@ RUNNABLE = ("sh", "console", "python")
 SHOWN_ONLY = ("text", "toml", "ini", "json", "mermaid")
 
 # Pages on which jobs of a team run: that takes a uid for each user.
-SEPARATES = {"docs/how-to/run-a-team-server.md", "docs/how-to/run-several-servers.md"}
+SEPARATES = {"docs/how-to/run-a-team-server.md"}
 
 # What a page shows and the tests do not run, with the reason.
 NOT_RUN = {

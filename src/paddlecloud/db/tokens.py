@@ -245,6 +245,13 @@ def revoke_token(tx: Tx, ak: str, now: datetime) -> bool:
     return changed == 1
 
 
+def revoke_agent_keys(tx: Tx, node: str, now: datetime) -> None:
+    """Make every key of this machine's agents useless: two agents of one name would both obey."""
+    question = "select ak from tokens where user_id = ? and kind = 'agent' and revoked_at is null"
+    for (ak,) in tx.all(question, (node,)):
+        revoke_token(tx, ak, now)
+
+
 def note_use(tx: Tx, ak: str, now: datetime) -> bool:
     """Write down that a key was used; True if it was the first time.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -12,11 +13,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from paddlecloud.db import agents, servers
+from paddlecloud.db import agents, servers, tokens
+from paddlecloud.db.bells import Bell
 from paddlecloud.db.postgres import open_postgres
 from paddlecloud.db.servers import Server
 from paddlecloud.model.errors import ConfigError
 from paddlecloud.model.job import Resources
+from paddlecloud.server.services.accounts import embedded_agent
 from paddlecloud.testing import SignedCaller, exchange
 from tests.integration.server.process import agents_of, asked, ended
 from tests.integration.server.replicas import Replica, holders, replicas, submit
@@ -76,6 +79,35 @@ def test_a_server_that_does_not_fit_is_refused(postgres_url: str) -> None:
         lambda tx: servers.join(tx, a_server("again", place="one", node="one"), marks | {"other"})
     )
     assert {s.boot for s in db.read(lambda tx: servers.live(tx, NOW))} == {"two", "again"}
+    db.close()
+
+
+def test_a_log_that_grows_here_wakes_who_follows_it_there(postgres_url: str) -> None:
+    here, there = (open_postgres(postgres_url, now=NOW) for _ in range(2))
+    heard: list[tuple[str, str]] = []
+    there.subscribe(lambda channel, payload: heard.append((channel, payload)))
+    bell = Bell(here, "log")
+    ids = {f"job-{number}" for number in range(250)}
+    for _ in range(4):
+        for job_id in ids:
+            bell.ring(job_id)
+    try:
+        eventually(lambda: {payload for channel, payload in heard if channel == "log"} == ids)
+        assert len(heard) < 4 * len(ids), "each of many pieces was told by itself"
+    finally:
+        here.close()
+        there.close()
+
+
+def test_a_machine_with_another_home_has_one_agent(tmp_path: Path, postgres_url: str) -> None:
+    """The agent of the home before may still run: it must not obey the same orders."""
+    db = open_postgres(postgres_url, now=NOW)
+    paths = [tmp_path / "old" / "agent.json", tmp_path / "new" / "agent.json"]
+    for path in paths:
+        embedded_agent(db, b"k" * 32, path, "machine-a", tmp_path / "server.json", NOW)
+    old, new = (json.loads(path.read_text())["ak"] for path in paths)
+    assert db.read(lambda tx: tokens.find_token(tx, old)) is None
+    assert db.read(lambda tx: tokens.find_token(tx, new)) is not None
     db.close()
 
 

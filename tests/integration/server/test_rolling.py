@@ -64,6 +64,7 @@ def applied(url: str) -> int:
     return int(row[0])
 
 
+@pytest.mark.slow
 def test_an_old_server_goes_on_beside_a_newer_one(tmp_path: Path, postgres_url: str) -> None:
     with replicas(tmp_path, postgres_url, ["machine-a", ""]) as (old, other):
         old.start()

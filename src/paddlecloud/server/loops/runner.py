@@ -81,7 +81,6 @@ class Runner:
             except Exception:
                 log.exception("loop %s failed; it goes on", loop.name)
                 self._stop.wait(0.2)
-                pause = min(pause, ASK_AGAIN)
             bell.wait(pause)
         leased.give_back()
 

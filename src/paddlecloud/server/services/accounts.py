@@ -51,7 +51,7 @@ def embedded_agent(
     node: str,
     endpoint_file: Path,
     now: datetime,
-    more: Mapping[str, object],
+    more: Mapping[str, object] | None = None,
 ) -> None:
     """The configuration of the local agent, with a token of its own and what `more` it needs."""
     kept = _kept(path)
@@ -59,7 +59,7 @@ def embedded_agent(
     if token is None or token.user_id != node:
         token = _create(db, User(id=node), TokenKind.AGENT, now)
     facts: dict[str, object] = {
-        **more,
+        **(more or {}),
         "agent_id": node,
         "ak": token.ak,
         "sk": secret_of(key, token.ak),
@@ -103,6 +103,8 @@ def _create(db: Database, user: User, kind: TokenKind, now: datetime) -> Token:
 
     def create(tx: Tx) -> None:
         tokens.create_user(tx, user, now)
+        if kind is TokenKind.AGENT:
+            tokens.revoke_agent_keys(tx, user.id, now)
         tokens.create_token(tx, ak, user.id, kind, now)
 
     db.write(create)
