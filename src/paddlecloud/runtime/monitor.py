@@ -117,9 +117,10 @@ def _carry_out(life: _Life) -> ExitRecord:
     except OSError as error:
         return _never_started(_words(error), error.errno)
     life.main = started.pid
+    if not started.message:
+        _rewrite_run(life)  # before its log can fill the disk
     log.begin()
     if not started.message:
-        _rewrite_run(life)
         notify(life.launch, _START_NOTICE_SECONDS)
     return _see_through(life, started, log)
 
