@@ -258,7 +258,7 @@ def _do(act: Act | None, group: Group, main: int) -> None:
     if act is Act.KILL:
         group.kill()
         processes.kill_groups(os.getpid())
-    processes.signal_descendants(os.getpid(), number)
+    processes.signal_descendants(os.getpid(), number, group=main)
     if act is Act.TERMINATE:
         # A process that was halted hears nothing until it goes on.
         processes.signal_descendants(os.getpid(), signal.SIGCONT)

@@ -100,9 +100,19 @@ def descendants(root: int) -> list[int]:
     return list(_below(root))
 
 
-def signal_descendants(root: int, number: int) -> int:
-    """Send a signal once to each process below `root`; how many got it."""
-    return sum(_signal(pid, start, number) for pid, start in _below(root).items())
+def signal_descendants(root: int, number: int, *, group: int = 0) -> int:
+    """Send a signal once to each process below `root`; how many got it.
+
+    Those of the process group `group` get it in one step of the kernel: one by one, a child that
+    its parent makes at this very moment would not be on our list.
+    """
+    below = _below(root)
+    together = {pid for pid in below if group and _group(pid) == group}
+    if together:
+        with suppress(OSError):
+            os.killpg(group, number)
+    alone = ((pid, start) for pid, start in below.items() if pid not in together)
+    return len(together) + sum(_signal(pid, start, number) for pid, start in alone)
 
 
 def kill_trees(roots: Iterable[int]) -> None:
