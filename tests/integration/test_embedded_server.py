@@ -38,7 +38,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def _end_agent(home: Path) -> None:
     for process in _processes("paddlecloud.runtime", str(home)):
-        os.kill(process, signal.SIGTERM)
+        with suppress(ProcessLookupError):  # it may be ending by itself
+            os.kill(process, signal.SIGTERM)
     until(lambda: not _processes("paddlecloud.runtime", str(home)))
 
 
