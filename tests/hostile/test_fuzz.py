@@ -34,7 +34,7 @@ from tests.postgres import fresh_database
 OUTSIDE = frozenset({"webhook_unreachable", "mail_unreachable", "database_failed"})
 """Errors above 500 that tell of others."""
 NOBODY = "nobody"
-FAST, LONG = 3, 15
+FAST, LONG = 1, 15
 OPERATIONS = [
     (method.upper(), path, str(operation["x-access"]))
     for path, operations in document(ROUTES)["paths"].items()

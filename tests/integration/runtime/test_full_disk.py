@@ -14,6 +14,8 @@ from paddlecloud.runtime import processes, record
 from paddlecloud.runtime.control import Phase, inspect, request_stop
 from tests.integration.runtime.replicas import Bench, ended, eventually, has_file
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def small_disk(bench: Bench, tmp_path: Path) -> Iterator[Path]:
