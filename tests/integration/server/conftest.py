@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.server.smtp import SmtpServer
 from tests.integration.server.world import Stage, World
 
 MakeWorld = Callable[..., World]
@@ -37,3 +38,10 @@ def make_world(stage: Stage, tmp_path: Path) -> Iterator[MakeWorld]:
 @pytest.fixture
 def world(make_world: MakeWorld) -> World:
     return make_world()
+
+
+@pytest.fixture(scope="session")
+def postman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmtpServer]:
+    """Takes every mail but those to `nobody`; shared by all tests, who look at their own."""
+    with SmtpServer(tmp_path_factory.mktemp("smtp"), "--refuse=nobody") as smtp:
+        yield smtp

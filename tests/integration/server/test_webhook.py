@@ -25,7 +25,7 @@ from paddlecloud.server.services.webhook import Target
 from paddlecloud.server.settings import Settings
 from paddlecloud.testing import NOON
 from tests.integration.server.conftest import MakeWorld
-from tests.integration.server.test_outbox import a_certificate, closed_port, rows, run_loop
+from tests.integration.server.post import a_certificate, closed_port, rows, run_loop
 from tests.integration.server.world import World
 from tests.unit.server.test_mail import a_row
 

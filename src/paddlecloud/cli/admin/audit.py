@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from paddlecloud.cli.admin.common import show_rows
+from paddlecloud.cli.gen2.list_jobs import asked_limit
 from paddlecloud.cli.options import FLAG, NUMBER, TEXT, Command, Option
 from paddlecloud.model.errors import Invalid
 
@@ -22,7 +23,7 @@ def run(args: Args, context: Context) -> int:
     rows = context.client.admin.audit(
         user=args["user"],
         since=None if since is None else since.timestamp(),
-        limit=None if args["all"] else max(1, args["limit"]),
+        limit=asked_limit(args),
     )
     if not context.out.json:
         rows = [{**row, "detail": _detail(row["detail"])} for row in rows]

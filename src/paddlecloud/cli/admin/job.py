@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from paddlecloud.cli.admin.common import show_rows
 from paddlecloud.cli.gen2 import kill_job, query_job
-from paddlecloud.cli.gen2.list_jobs import STATES
-from paddlecloud.cli.options import FLAG, JOB_ID, NUMBER, TEXT, Command, Option
+from paddlecloud.cli.gen2.list_jobs import FILTERS, asked_limit, asked_state
+from paddlecloud.cli.options import JOB_ID, TEXT, Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,14 +19,16 @@ COLUMNS = (
 
 
 def list_jobs(args: Args, context: Context) -> int:
-    state = args["state"]
+    limit = asked_limit(args)
     rows = context.client.admin.jobs(
         owner=args["user"],
-        state=state.replace("_", " ") if state else None,
+        state=asked_state(args),
         name=args["name"],
-        limit=None if args["all"] else max(1, args["limit"]),
+        limit=None if limit is None else limit + 1,
     )
-    return show_rows(context.out, COLUMNS, rows)
+    if len(rows) > len(rows[:limit]):
+        context.out.say("more_jobs")
+    return show_rows(context.out, COLUMNS, rows[:limit])
 
 
 COMMANDS = (
@@ -36,16 +38,7 @@ COMMANDS = (
         ("List everybody's jobs, newest first.", "列出所有用户的任务，最新的在前。"),
         options=(
             Option("user", TEXT, ("only jobs of this user", "只列出该用户的任务"), metavar="USER"),
-            Option(
-                "state", TEXT, ("only jobs in this state", "只列出该状态的任务"),
-                choices=(*STATES, "schedule_timeout"),
-            ),
-            Option("name", TEXT, ("only jobs of this name", "只列出该名称的任务")),
-            Option(
-                "limit", NUMBER, ("at most so many", "最多显示的条数"), default=50, short="n",
-                metavar="N",
-            ),
-            Option("all", FLAG, ("every job, however many", "显示全部任务")),
+            *FILTERS,
         ),
         examples=(
             "paddlecloud admin job list --state=running",

@@ -20,16 +20,24 @@ STATES = (
     "killing", "killed",
 )  # fmt: skip
 MAX_LIMIT = 1_000_000
+FILTERS = (
+    Option(
+        "state", TEXT, ("only jobs in this state", "只列出该状态的任务"),
+        choices=(*STATES, "schedule_timeout"),
+    ),
+    Option("name", TEXT, ("only jobs of this name", "只列出该名称的任务")),
+    Option(
+        "limit", NUMBER, ("at most so many", "最多显示的条数"), default=50, short="n", metavar="N"
+    ),
+    Option("all", FLAG, ("every job, however many", "显示全部任务")),
+)  # fmt: skip
 
 
 def run(args: Args, context: Context) -> int:
-    limit = None if args["all"] else args["limit"]
-    if limit is not None and not 1 <= limit <= MAX_LIMIT:
-        raise Invalid("limit_range", value=limit, high=MAX_LIMIT)
-    state = args["state"]
+    limit = asked_limit(args)
     # One row more than asked tells whether there are more.
     jobs = context.client.list_jobs(
-        state=state.replace("_", " ") if state else None,
+        state=asked_state(args),
         name=args["name"],
         limit=None if limit is None else limit + 1,
     )
@@ -46,6 +54,19 @@ def run(args: Args, context: Context) -> int:
     return 0
 
 
+def asked_limit(args: Args) -> int | None:
+    """How many rows at most; None for every one."""
+    limit: int | None = None if args["all"] else args["limit"]
+    if limit is not None and not 1 <= limit <= MAX_LIMIT:
+        raise Invalid("limit_range", value=limit, high=MAX_LIMIT)
+    return limit
+
+
+def asked_state(args: Args) -> str | None:
+    state: str | None = args["state"]
+    return state.replace("_", " ") if state else None
+
+
 COMMANDS = (
     Command(
         "list_jobs",
@@ -54,18 +75,7 @@ COMMANDS = (
             "List your jobs, newest first: a table on a terminal, tab-separated lines in a pipe.",
             "列出任务，最新的在前：终端中显示为表格，管道中以制表符分隔。",
         ),
-        options=(
-            Option(
-                "state", TEXT, ("only jobs in this state", "只列出该状态的任务"),
-                choices=(*STATES, "schedule_timeout"),
-            ),
-            Option("name", TEXT, ("only jobs of this name", "只列出该名称的任务")),
-            Option(
-                "limit", NUMBER, ("at most so many", "最多显示的条数"), default=50, short="n",
-                metavar="N",
-            ),
-            Option("all", FLAG, ("every job, however many", "显示全部任务")),
-        ),
+        options=FILTERS,
         examples=(
             "paddlecloud list_jobs --state=running",
             "paddlecloud list_jobs --all --json",
