@@ -1,0 +1,126 @@
+"""Lets scripts of 2017 run on Python 3: `import recordio` and what they used of `paddle.v2`.
+
+`install_compat()` at the beginning of a script, or `python -m paddlecloud.data.compat script.py`.
+Modules are made when they are imported; a real `paddle` stays as it is and gets a `v2` beside its
+own parts. Only the parts for data exist: training with the v2 API needs the Paddle of that time.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import spec_from_loader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from paddlecloud.data import dataset, download, pickles, recordio
+
+_USAGE = "python -m paddlecloud.data.compat SCRIPT [ARGUMENT ...]\n"
+
+
+def install_compat() -> None:
+    """Make the modules importable; a second call changes nothing."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+def main(words: Sequence[str]) -> int:
+    if not words or words[0].startswith("-"):
+        sys.stderr.write(_USAGE)
+        return 2
+    script = Path(words[0])
+    if not script.is_file():
+        sys.stderr.write(f"{script}: there is no such script\n")
+        return 2
+    install_compat()
+    sys.argv = list(words)
+    sys.path[0] = str(script.resolve().parent)
+    runpy.run_path(str(script), run_name="__main__")
+    return 0
+
+
+class _Finder(MetaPathFinder, Loader):
+    """Knows the modules below by name."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname not in _MODULES or self._is_real(fullname, path):
+            return None
+        return spec_from_loader(fullname, self, is_package=fullname in _PACKAGES)
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module).update(_MODULES[module.__name__]())
+
+    def _is_real(self, fullname: str, path: Sequence[str] | None) -> bool:
+        return fullname == "paddle" and PathFinder.find_spec(fullname, path) is not None
+
+
+def recordio_creator(
+    paths: str | Sequence[str], buf_size: int = 100
+) -> Callable[[], Iterator[Any]]:
+    """`paddle.v2.reader.creator.recordio`: a reader of pickled samples. Reading is fast enough
+    without the buffer that `buf_size` asked for."""
+    del buf_size
+    target = paths if isinstance(paths, str) else ",".join(paths)
+
+    def reader() -> Iterator[Any]:
+        with recordio.Reader(target) as records:
+            yield from map(pickles.loads, records)
+
+    return reader
+
+
+def _recordio() -> dict[str, Any]:
+    return {"reader": recordio.reader, "writer": recordio.writer}
+
+
+def _pickle() -> dict[str, Any]:
+    """`cPickle`: what Python 2 wrote can be read."""
+    import pickle  # noqa: PLC0415 - its names are taken over only for scripts that want cPickle
+
+    names = {name: getattr(pickle, name) for name in pickle.__all__}
+    return {**names, "load": pickles.load, "loads": pickles.loads}
+
+
+def _dataset() -> dict[str, Any]:
+    """The documents call `dataset.convert`, which never existed there; here it does."""
+    return {"convert": dataset.convert, "split": dataset.split}
+
+
+def _common() -> dict[str, Any]:
+    return {
+        "DATA_HOME": download.data_home(),
+        "cluster_files_reader": dataset.cluster_files_reader,
+        "convert": dataset.convert,
+        "download": download.download,
+        "md5file": download.md5file,
+        "split": dataset.split,
+    }
+
+
+def _creator() -> dict[str, Any]:
+    return {"recordio": recordio_creator}
+
+
+_MODULES: dict[str, Callable[[], dict[str, Any]]] = {
+    "cPickle": _pickle,
+    "paddle": dict,
+    "paddle.v2": dict,
+    "paddle.v2.dataset": _dataset,
+    "paddle.v2.dataset.common": _common,
+    "paddle.v2.reader": dict,
+    "paddle.v2.reader.creator": _creator,
+    "recordio": _recordio,
+}
+_PACKAGES = {"paddle", "paddle.v2", "paddle.v2.dataset", "paddle.v2.reader"}
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,171 @@
+"""Looking at whole files: what is in them, what is damaged, and a copy of what is sound."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paddlecloud.data.codec import MAX_UNPACKED, Buffer, records, unpack
+from paddlecloud.data.damage import Broken, Damage
+from paddlecloud.data.layout import HEADER_BYTES, NAMES
+from paddlecloud.data.safefile import SafeFile
+from paddlecloud.data.source import Opener, Source, opened
+from paddlecloud.data.walk import Link, hidden, links, placed
+
+Progress = Callable[[int], object]
+
+
+@dataclass(kw_only=True)
+class Report:
+    """What was found in one file. Bytes are of the file, raw bytes of the records alone."""
+
+    path: str
+    bytes: int = 0
+    chunks: int = 0
+    records: int = 0
+    raw_bytes: int = 0
+    smallest: int | None = None
+    largest: int | None = None
+    compressors: set[str] = field(default_factory=set)
+    damages: list[Damage] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        return not self.damages
+
+
+def verify(
+    path: str,
+    *,
+    layout: str = "2017",
+    opener: Opener | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Read everything and tell what is there and what is damaged."""
+    source = opened(path, opener)
+    try:
+        report = Report(path=source.name, bytes=(source.size or 0) - source.start)
+        for _ in _sound(source, layout, report, progress):
+            pass
+        return report
+    finally:
+        source.close()
+
+
+def repair(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    layout: str = "2017",
+    progress: Progress | None = None,
+) -> Report:
+    """Write every sound chunk of `path` to `output`, byte for byte; the same path is replaced.
+
+    Chunks in the order of Fluid come out in that of 2017.
+    """
+    source = opened(os.fspath(path))
+    target = SafeFile(output)
+    try:
+        report = Report(path=source.name, bytes=source.size or 0)
+        for link in _sound(source, layout, report, progress):
+            assert link.header is not None
+            target.file.write(link.header.packed())
+            _copy(source, link, target)
+        target.commit()
+    except BaseException:
+        target.abort()
+        raise
+    finally:
+        source.close()
+    return report
+
+
+def recover(path: str | os.PathLike[str]) -> int:
+    """Cut off what a dead writer left incomplete at the end of a file; how many bytes that were.
+
+    The last chunk is checked, and those before it as long as they turn out to be torn.
+    """
+    if not Path(path).exists():
+        return 0
+    source = opened(os.fspath(path))
+    try:
+        size = source.size or 0
+        chain = [link for link in links(source) if link.damage is None]
+        while chain and not _is_whole(source, chain[-1]):
+            chain.pop()
+        end = chain[-1].end if chain else 0
+        foreign = not chain and size >= HEADER_BYTES and not _begins_as_chunk(source)
+    finally:
+        source.close()
+    if foreign:
+        raise ValueError(f"{os.fspath(path)} is no RecordIO file; nothing was cut off")
+    if end < size:
+        os.truncate(path, end)
+    return size - end
+
+
+def _sound(
+    source: Source, layout: str, report: Report, progress: Progress | None
+) -> Iterator[Link]:
+    """The sound chunks of a file, counted into the report along with the damage between them."""
+    looker = _Looker(source, report)
+    for link in links(source, layout, resync=True):
+        if link.damage is not None:
+            report.damages.append(link.damage)
+        elif looker.is_sound(link):
+            yield link
+        elif report.damages[-1].reason == "checksum":
+            for inner in hidden(source, link, layout):
+                if inner.damage is None and looker.is_sound(inner):
+                    yield inner
+        if progress is not None:
+            progress(link.end - link.offset)
+
+
+class _Looker:
+    """Unfolds chunks one after the other in the same memory and counts what is in them."""
+
+    def __init__(self, source: Source, report: Report) -> None:
+        self._source = source
+        self._report = report
+        self._stored, self._unpacked = Buffer(), Buffer()
+
+    def is_sound(self, link: Link) -> bool:
+        header, report = link.header, self._report
+        assert header is not None
+        try:
+            if header.size > MAX_UNPACKED:
+                raise Broken("too_large", size=header.size, limit=MAX_UNPACKED)
+            stored = self._source.take(link.payload, header.size, self._stored)
+            view = unpack(header, stored, self._unpacked, MAX_UNPACKED)
+            sizes = [len(record) for record in records(view, header.count)]
+        except Broken as broken:
+            damage = placed(self._source, link.chunk, link.offset, link.end, broken)
+            report.damages.append(damage)
+            return False
+        report.chunks += 1
+        report.records += len(sizes)
+        report.raw_bytes += sum(sizes)
+        report.compressors.add(NAMES[header.compressor])
+        if sizes:
+            known = [size for size in (report.smallest, report.largest) if size is not None]
+            report.smallest, report.largest = min(sizes + known), max(sizes + known)
+        return True
+
+
+def _copy(source: Source, link: Link, target: SafeFile) -> None:
+    offset = link.payload
+    while offset < link.end:
+        piece = source.read_at(offset, min(2**20, link.end - offset))
+        target.file.write(piece)
+        offset += len(piece)
+
+
+def _is_whole(source: Source, link: Link) -> bool:
+    return _Looker(source, Report(path=source.name)).is_sound(link)
+
+
+def _begins_as_chunk(source: Source) -> bool:
+    return any(link.damage is None or not link.is_junk for link in links(source))

@@ -1,0 +1,45 @@
+"""A file that appears whole or not at all, whatever happens while it is written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+
+class SafeFile:
+    """Written under a hidden name beside its own; `commit` flushes it and gives it its name."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        name = f".{self.path.name}.{os.urandom(4).hex()}.part"
+        self._part = self.path.with_name(name)
+        self.file: BinaryIO = self._part.open("xb")
+
+    def commit(self) -> None:
+        try:
+            self.file.flush()
+            os.fsync(self.file.fileno())
+            self.file.close()
+            self._part.replace(self.path)
+        except BaseException:
+            self.abort()
+            raise
+        _sync_directory(self.path.parent)
+
+    def abort(self) -> None:
+        """Leave no trace; after `commit` there is none to leave."""
+        with contextlib.suppress(OSError):
+            self.file.close()
+        self._part.unlink(missing_ok=True)
+
+
+def _sync_directory(path: Path) -> None:
+    if os.name == "nt":  # a directory cannot be opened there
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

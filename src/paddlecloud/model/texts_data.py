@@ -1,0 +1,39 @@
+"""What `paddlecloud data` says when it cannot go on."""
+
+from __future__ import annotations
+
+DATA_TEXTS: dict[str, tuple[str, str]] = {
+    "data_no_file": (
+        "{command} needs at least one file: paddlecloud {command} FILE",
+        "{command} 至少需要一个文件：paddlecloud {command} FILE",
+    ),
+    "data_missing": (
+        "no file matches {pattern}; give the path of a RecordIO file",
+        "没有与 {pattern} 匹配的文件，请给出 RecordIO 文件的路径",
+    ),
+    "data_unusable": ("{path} cannot be used: {why}", "无法使用 {path}：{why}"),
+    "data_damaged": (
+        "{damage}; `paddlecloud data repair` keeps what is sound",
+        "{damage}；可用 paddlecloud data repair 保留完好的部分",
+    ),
+    "data_needs_flag": (
+        "{command} needs {flag}; see paddlecloud {command} --help",
+        "{command} 需要 {flag}，详见 paddlecloud {command} --help",
+    ),
+    "data_needs_one": (
+        "{command} takes {first} or {second}, one of the two",
+        "{command} 需要 {first} 和 {second} 中的一个",
+    ),
+    "data_suffix": (
+        "--suffix={suffix} has no place for the number of a file, such as %05d",
+        "--suffix={suffix} 中没有文件编号的位置，例如 %05d",
+    ),
+    "data_one_output": (
+        "--output takes one file, and {count} are to be repaired",
+        "--output 只能用于一个文件，而这里有 {count} 个文件需要修复",
+    ),
+    "data_needs_package": (
+        "this needs a package that is not installed here: {why}",
+        "此操作需要尚未安装的软件包：{why}",
+    ),
+}
