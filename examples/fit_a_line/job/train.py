@@ -60,7 +60,7 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--epochs", type=int, default=20)
     ap.add_argument("--batch", type=int, default=32)
-    ap.add_argument("--lr", type=float, default=0.05)
+    ap.add_argument("--lr", type=float, default=0.5)
     ap.add_argument("--epoch_sleep", type=float, default=0.0, help="slow down, for kill tests")
     args = ap.parse_args()
 
