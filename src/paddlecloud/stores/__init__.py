@@ -13,12 +13,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from paddlecloud.model.errors import ConfigError
-from paddlecloud.stores.base import CanLocalPath, CanRange, Reader, Sink, Stat, Store
+from paddlecloud.stores.base import (
+    CanLocalPath,
+    CanMultipart,
+    CanPresign,
+    CanRange,
+    Part,
+    Reader,
+    Sink,
+    Stat,
+    Store,
+)
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["CanLocalPath", "CanRange", "Reader", "Sink", "Stat", "Store", "create", "kinds"]
+__all__ = [
+    "CanLocalPath",
+    "CanMultipart",
+    "CanPresign",
+    "CanRange",
+    "Part",
+    "Reader",
+    "Sink",
+    "Stat",
+    "Store",
+    "create",
+    "kinds",
+]
 
 GROUP = "paddlecloud.stores"
 

@@ -7,12 +7,17 @@ out. What only some stores can do is an ability of its own, asked for with isins
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+
+from paddlecloud.model.errors import Invalid
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 CHUNK = 256 * 1024
 
@@ -25,6 +30,16 @@ class Stat:
     size: int
     modified: datetime
     """Aware, UTC."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """One part of a file that is uploaded in parts; the first has number 1."""
+
+    number: int
+    size: int
+    tag: str
+    """What the store calls these bytes."""
 
 
 class Sink(Protocol):
@@ -45,6 +60,14 @@ class Sink(Protocol):
 
     def abort(self) -> None:
         """Forget the bytes. After `commit` or a second time: does nothing."""
+
+
+@runtime_checkable
+class CommitsLater(Protocol):
+    """A sink of a store that is far away: many files can be given their names at once."""
+
+    def commit_later(self) -> Future[Stat]:
+        """`commit`, done by other threads; the sink is of no further use."""
 
 
 class Reader:
@@ -161,6 +184,70 @@ class CanSweep(Protocol):
 
     def sweep(self, before: datetime) -> int:
         """Remove what was left by writes that began `before`; how many."""
+
+
+@runtime_checkable
+class CanMultipart(Protocol):
+    """Takes a file in parts, in any order and from several senders, and goes on after a restart.
+
+    Every part but the last has the same size, at least 5 MiB. What is never finished is swept.
+    """
+
+    def begin_parts(self, path: str, *, part_size: int, modified: datetime | None = None) -> str:
+        """The name of a new upload; nothing shows at `path` yet."""
+
+    def put_part(
+        self, path: str, upload: str, number: int, data: bytes | bytearray, *, sha256: str = ""
+    ) -> Part:
+        """Keep one part; verified when `sha256` (hex) is given. Again with the same bytes: as once.
+
+        NotFound("upload_missing") when there is no such upload for this path.
+        """
+
+    def parts(self, path: str, upload: str) -> Sequence[Part]:
+        """The parts that are kept, by number. NotFound when there is no such upload."""
+
+    def finish_parts(self, path: str, upload: str, *, size: int) -> Stat:
+        """Give the file its name. Invalid("upload_incomplete") when parts of `size` bytes lack."""
+
+    def drop_parts(self, path: str, upload: str) -> None:
+        """Forget the upload; gone already is done."""
+
+
+@runtime_checkable
+class CanReadParts(Protocol):
+    """Gives the bytes of parts before they are joined: the whole can be checked first."""
+
+    def read_part(self, path: str, upload: str, offset: int, length: int) -> bytes:
+        """Bytes of the file to be, which lie in parts that are kept."""
+
+
+@runtime_checkable
+class CanPresign(Protocol):
+    """Makes addresses with which others reach one file, without keys and past our server.
+
+    What is put with one is not verified by the store: whoever relies on it compares the digest.
+    """
+
+    def presign_read(self, path: str, *, good_for: timedelta, now: datetime) -> str:
+        """An address to GET this file from, with ranges."""
+
+    def presign_write(self, path: str, *, good_for: timedelta, now: datetime) -> str:
+        """An address to PUT this whole file to."""
+
+    def presign_part(
+        self, path: str, upload: str, number: int, *, good_for: timedelta, now: datetime
+    ) -> str:
+        """An address to PUT one part of an upload to."""
+
+
+def check_whole(parts: Sequence[Part], size: int) -> None:
+    """Invalid when the parts are not, one after another, a file of this size."""
+    numbers = [part.number for part in parts]
+    missing = next(n for n in range(1, len(numbers) + 2) if n not in numbers)
+    got = sum(part.size for part in parts)
+    if missing != len(parts) + 1 or got != size:
+        raise Invalid("upload_incomplete", got=got, want=size, missing=missing)
 
 
 def pour(sink: Sink, chunks: Iterable[bytes]) -> Stat:

@@ -21,11 +21,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from paddlecloud.model.errors import ConfigError, Invalid, NotFound
-from paddlecloud.stores.base import Reader, Stat, pour
+from paddlecloud.stores.base import Part, Reader, Stat, check_whole, pour
+from paddlecloud.stores.directory_parts import Parts
 from paddlecloud.stores.tree import (
     ABSENT,
     DIRECTORY,
     FEW,
+    RESERVED,
     SCRATCH,
     Tree,
     explained,
@@ -51,6 +53,7 @@ class DirectoryStore:
         self._tree = Tree(root)
         (root / SCRATCH).mkdir(mode=0o700, exist_ok=True)
         self._scratch = self._tree.directory([SCRATCH])
+        self._parts = Parts(self._scratch)
         self._unsynced: set[str] | None = set()
         """Committed since the last flush; None means too many to name."""
         self._noting = threading.Lock()
@@ -133,14 +136,44 @@ class DirectoryStore:
             shutil.rmtree(name, dir_fd=directory)
         return freed
 
+    def begin_parts(self, path: str, *, part_size: int, modified: datetime | None = None) -> str:
+        split(path)
+        return self._parts.begin(path, part_size, modified)
+
+    def put_part(
+        self, path: str, upload: str, number: int, data: bytes | bytearray, *, sha256: str = ""
+    ) -> Part:
+        return self._parts.put(path, upload, number, data, sha256)
+
+    def parts(self, path: str, upload: str) -> Sequence[Part]:
+        return self._parts.listed(path, upload)
+
+    def read_part(self, path: str, upload: str, offset: int, length: int) -> bytes:
+        return self._parts.read(path, upload, offset, length)
+
+    def finish_parts(self, path: str, upload: str, *, size: int) -> Stat:
+        check_whole(self.parts(path, upload), size)
+        with explained(path):
+            self._give_name(self._parts.data(path, upload, size), path)
+        self._parts.drop(path, upload)
+        found = self.stat(path)
+        assert found is not None
+        return found
+
+    def drop_parts(self, path: str, upload: str) -> None:
+        self._parts.drop(path, upload)
+
     def sweep(self, before: datetime) -> int:
-        """Remove scratch files that a dead process left, last written `before`; how many."""
+        """Remove what a dead process left unfinished, last written `before`; how many."""
         removed = 0
         with os.scandir(self._scratch) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):  # just finished
                     if entry.stat(follow_symlinks=False).st_mtime < before.timestamp():
-                        os.unlink(entry.name, dir_fd=self._scratch)
+                        if entry.is_dir(follow_symlinks=False):
+                            shutil.rmtree(entry.name, dir_fd=self._scratch)
+                        else:
+                            os.unlink(entry.name, dir_fd=self._scratch)
                         removed += 1
         return removed
 
@@ -198,7 +231,7 @@ class DirectoryStore:
             with os.scandir(fd) as entries:
                 found = [(_sort_key(entry), entry) for entry in entries]
             for key, entry in sorted(found, key=lambda pair: pair[0]):
-                if not entry.name.startswith(beginning) or (not above and entry.name == SCRATCH):
+                if not entry.name.startswith(beginning) or (not above and entry.name in RESERVED):
                     continue
                 if key.endswith("/"):
                     yield from self._below(fd, above, entry.name)

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from paddlecloud.model.errors import Conflict, Invalid, NotFound
-from paddlecloud.stores.base import Reader, Stat, pour
+from paddlecloud.stores.base import Part, Reader, Stat, check_whole, pour
 from paddlecloud.stores.tree import shown, split
 
 Clock = Callable[[], datetime]
@@ -29,6 +30,7 @@ class MemoryStore:
     def __init__(self, *, clock: Clock = _utc_now) -> None:
         self._clock = clock
         self._files: dict[str, tuple[Stat, bytes]] = {}
+        self._uploads: dict[tuple[str, str], _Upload] = {}
         self._lock = threading.Lock()
 
     def list(self, prefix: str = "") -> Iterator[Stat]:
@@ -86,8 +88,46 @@ class MemoryStore:
             gone = [p for p in self._files if p == path or p.startswith(f"{path}/")]
             return sum(self._files.pop(p)[0].size for p in gone)
 
+    def begin_parts(self, path: str, *, part_size: int, modified: datetime | None = None) -> str:
+        split(path)
+        upload = os.urandom(12).hex()
+        self._uploads[(path, upload)] = _Upload(modified)
+        return upload
+
+    def put_part(
+        self, path: str, upload: str, number: int, data: bytes | bytearray, *, sha256: str = ""
+    ) -> Part:
+        got = hashlib.sha256(data).hexdigest()
+        if sha256 and got != sha256:
+            raise Invalid("blob_digest", want=sha256, got=got)
+        with self._lock:
+            self._upload(path, upload).parts[number] = bytes(data)
+        return Part(number=number, size=len(data), tag=got)
+
+    def parts(self, path: str, upload: str) -> Sequence[Part]:
+        with self._lock:
+            found = sorted(self._upload(path, upload).parts.items())
+        return [Part(number=n, size=len(d), tag=hashlib.sha256(d).hexdigest()) for n, d in found]
+
+    def finish_parts(self, path: str, upload: str, *, size: int) -> Stat:
+        found = self._upload(path, upload)
+        check_whole(self.parts(path, upload), size)
+        data = b"".join(found.parts[number] for number in sorted(found.parts))
+        stat = self._keep(path, data, found.modified)
+        self.drop_parts(path, upload)
+        return stat
+
+    def drop_parts(self, path: str, upload: str) -> None:
+        self._uploads.pop((path, upload), None)
+
     def flush(self) -> None:
         """There is nothing behind the memory to flush to."""
+
+    def _upload(self, path: str, upload: str) -> _Upload:
+        found = self._uploads.get((path, upload))
+        if found is None:
+            raise NotFound("upload_missing", upload=upload[:100])
+        return found
 
     def _keep(self, path: str, data: bytes, modified: datetime | None) -> Stat:
         stat = Stat(path=path, size=len(data), modified=modified or self._clock())
@@ -102,6 +142,12 @@ class MemoryStore:
         below = f"{path}/"
         if any(p in self._files for p in above) or any(p.startswith(below) for p in self._files):
             raise Conflict("store_path_taken", path=shown(path))
+
+
+class _Upload:
+    def __init__(self, modified: datetime | None) -> None:
+        self.modified = modified
+        self.parts: dict[int, bytes] = {}
 
 
 class _MemorySink:

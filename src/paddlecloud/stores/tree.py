@@ -19,6 +19,9 @@ from paddlecloud.model.snapshot import check_path
 
 SCRATCH = ".tmp"
 """Where unfinished files lie, below the root; no path of a caller may begin with it."""
+TIMES = ".times"
+"""Where it is noted when logs grew, below the root; the same holds for it."""
+RESERVED = (SCRATCH, TIMES)
 
 ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR)
 """What the system says when there is no such regular file."""
@@ -140,7 +143,7 @@ def split(path: str) -> list[str]:
     """The names in a checked path; Invalid("path_unsafe") when it could lead out."""
     check_path(path)
     names = path.split("/")
-    if names[0] == SCRATCH:
+    if names[0] in RESERVED:
         raise Invalid("path_unsafe", path=shown(path))
     return names
 

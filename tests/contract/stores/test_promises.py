@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import stat
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from paddlecloud.model.errors import ConfigError, Conflict, Invalid, NotFound, StorageFull
-from paddlecloud.stores import CanLocalPath, CanRange, Store, create, kinds
-from paddlecloud.stores.directory import DirectoryStore
+from paddlecloud.model.errors import ConfigError, Conflict, Invalid, NotFound
+from paddlecloud.stores import CanRange, Store, create, kinds
 from paddlecloud.stores.memory import MemoryStore
-from paddlecloud.stores.pack import PackReceiver
-from tests.contract.disk import open_descriptors, small_disk
+from tests.contract.stores.looks import content, paths, sha256
 
 HOSTILE = [
     "",
@@ -41,30 +35,6 @@ HOSTILE = [
     "half a pair \ud800",
     ".tmp/x",
 ]
-
-
-@pytest.fixture(params=kinds())
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return create(request.param, {"root": str(tmp_path / "store")})
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[DirectoryStore]:
-    opened = DirectoryStore(tmp_path / "store")
-    yield opened
-    opened.close()
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def paths(store: Store, prefix: str = "") -> list[str]:
-    return [found.path for found in store.list(prefix)]
-
-
-def content(store: Store, path: str) -> bytes:
-    return b"".join(store.read(path))
 
 
 def test_what_is_written_is_read(store: Store) -> None:
@@ -287,7 +257,7 @@ def test_flush_keeps_everything(store: Store, count: int) -> None:
 
 def test_an_unknown_kind_is_named(tmp_path: Path) -> None:
     for kind in ("floppy", "base", "../x", ""):
-        with pytest.raises(ConfigError, match="directory, memory"):
+        with pytest.raises(ConfigError, match="directory, memory, s3"):
             create(kind, {})
     with pytest.raises(ConfigError, match="root"):
         create("directory", {})
@@ -308,185 +278,10 @@ def test_a_store_that_is_installed_separately(
         "    return store\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert kinds() == ["directory", "memory", "theirs"]
+    assert kinds() == ["directory", "memory", "s3", "theirs"]
     assert content(create("theirs", {"path": "x"}), "x") == b"theirs"
 
 
 def test_memory_takes_its_time_from_its_clock() -> None:
     when = datetime(2020, 1, 1, tzinfo=UTC)
     assert MemoryStore(clock=lambda: when).write("x", []).modified == when
-
-
-# -- the directory alone -----------------------------------------------------------------------
-
-
-def test_only_the_owner_can_read(directory: DirectoryStore) -> None:
-    directory.write("users/u/file", [b"x"])
-    for path in [directory.root, *directory.root.rglob("*")]:
-        want = 0o700 if path.is_dir() else 0o600
-        assert stat.S_IMODE(path.stat().st_mode) == want, path
-
-
-def test_a_local_path_is_where_the_bytes_are(directory: DirectoryStore) -> None:
-    directory.write("blobs/ab/x", [b"x"])
-    assert isinstance(directory, CanLocalPath)
-    file = directory.local_path("blobs/ab/x")
-    assert file is not None
-    assert file.read_bytes() == b"x"
-    assert directory.local_path("blobs") == directory.root / "blobs"
-    assert directory.local_path("blobs/ab/y") is None
-
-
-@pytest.fixture
-def outside(tmp_path: Path) -> Path:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "secret").write_bytes(b"secret")
-    return outside
-
-
-def test_a_link_in_the_tree_leads_nowhere(directory: DirectoryStore, outside: Path) -> None:
-    directory.write("d/file", [b"x"])
-    (directory.root / "d/way").symlink_to(outside)
-    (directory.root / "d/leaf").symlink_to(outside / "secret")
-    assert paths(directory) == ["d/file"]
-    for path in ("d/way/secret", "d/leaf"):
-        assert directory.stat(path) is None
-        assert directory.local_path(path) is None
-        assert directory.sizes([path]) == {}
-        with pytest.raises(NotFound):
-            directory.read(path)
-    with pytest.raises(Conflict):
-        directory.write("d/way/new", [b"x"])
-    directory.write("d/leaf", [b"mine"])
-    directory.delete("d/way/secret")
-    assert directory.delete_tree("d") == 5
-    assert [path.name for path in outside.iterdir()] == ["secret"]
-    assert (outside / "secret").read_bytes() == b"secret"
-
-
-def test_a_pipe_in_the_tree_is_no_file(directory: DirectoryStore) -> None:
-    directory.write("d/file", [b"x"])
-    os.mkfifo(directory.root / "d/pipe")
-    assert paths(directory) == ["d/file"]
-    with pytest.raises(NotFound):
-        directory.read("d/pipe")
-
-
-def test_sweep_removes_what_a_dead_process_left(directory: DirectoryStore) -> None:
-    old = directory.open_write("x")
-    old.write(b"half")
-    left = next((directory.root / ".tmp").iterdir())
-    os.utime(left, (1_000_000, 1_000_000))
-    young = directory.open_write("y")
-    assert directory.sweep(datetime.fromtimestamp(2_000_000, UTC)) == 1
-    assert len(list((directory.root / ".tmp").iterdir())) == 1
-    old.abort()
-    assert young.commit().size == 0
-
-
-def test_descriptors_do_not_leak(directory: DirectoryStore) -> None:
-    directory.write("a/b", [b"x" * 10])
-    before = open_descriptors()
-    for _ in range(50):
-        directory.write("a/b", [b"x" * 10])
-        directory.read("a/b")
-        next(iter(directory.list("a/")))
-        directory.open_write("a/c").write(b"1")
-        directory.stat("a/x/y")
-    directory.flush()
-    assert open_descriptors() == before
-    assert list((directory.root / ".tmp").iterdir()) == []
-
-
-def test_a_full_disk(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", size="1m") as place:
-        store = DirectoryStore(place)
-        store.write("kept", [b"x" * 100_000])
-        with pytest.raises(StorageFull) as caught:
-            store.write("big", [b"y" * 300_000] * 4)
-        assert caught.value.code == "store_full"
-        assert paths(store) == ["kept"]
-        assert list((place / ".tmp").iterdir()) == []
-        assert content(store, "kept") == b"x" * 100_000
-        store.write("big", [b"y" * 300_000])
-        assert paths(store) == ["big", "kept"]
-        store.close()
-
-
-# -- the pack stream ---------------------------------------------------------------------------
-
-
-def record(data: bytes, *, digest: bytes | None = None, length: int | None = None) -> bytes:
-    size = len(data) if length is None else length
-    return (digest or hashlib.sha256(data).digest()) + size.to_bytes(8, "big") + data
-
-
-def receiver(store: Store) -> PackReceiver:
-    return PackReceiver(lambda sha256, size: store.open_write(f"blobs/{sha256[:2]}/{sha256}"))
-
-
-def blobs(store: Store) -> set[bytes]:
-    return {content(store, path) for path in paths(store, "blobs/")}
-
-
-@given(st.data())
-def test_a_pack_cut_anywhere_is_the_same_pack(data: st.DataObject) -> None:
-    files = data.draw(st.lists(st.binary(max_size=300), max_size=8))
-    stream = b"".join(record(file) for file in files)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
-    store = MemoryStore()
-    receive = receiver(store)
-    for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        receive.feed(stream[begin:end])
-    assert receive.finish() == len(files)
-    assert receive.bytes == sum(map(len, files))
-    assert blobs(store) == set(files)
-
-
-@given(st.lists(st.binary(max_size=60), min_size=1, max_size=4), st.data())
-def test_a_pack_that_ends_early_keeps_whole_files_only(
-    files: list[bytes], data: st.DataObject
-) -> None:
-    stream = b"".join(record(file) for file in files)
-    ends = {sum(40 + len(f) for f in files[:n]) for n in range(len(files) + 1)}
-    cut = data.draw(st.integers(0, len(stream)).filter(lambda n: n not in ends))
-    store = MemoryStore()
-    receive = receiver(store)
-    receive.feed(stream[:cut])
-    with pytest.raises(Invalid) as caught:
-        receive.finish()
-    assert caught.value.code == "pack_malformed"
-    assert blobs(store) <= set(files)
-
-
-def test_a_pack_with_a_wrong_digest(store: Store) -> None:
-    receive = receiver(store)
-    with pytest.raises(Invalid) as caught:
-        receive.feed(record(b"good") + record(b"bad", digest=b"\1" * 32) + record(b"after"))
-    assert caught.value.code == "blob_digest"
-    assert blobs(store) == {b"good"}
-
-
-def test_a_pack_with_an_absurd_length(store: Store) -> None:
-    with pytest.raises(Invalid) as caught:
-        receiver(store).feed(record(b"", length=2**64 - 1))
-    assert caught.value.code == "pack_malformed"
-    assert paths(store) == []
-
-
-def test_a_pack_skips_what_is_here_already() -> None:
-    receive = PackReceiver(lambda sha256, size: None)
-    receive.feed(record(b"one") + record(b"two"))
-    assert (receive.finish(), receive.bytes) == (2, 0)
-
-
-def test_a_pack_on_a_full_disk(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", size="1m") as place:
-        store = DirectoryStore(place)
-        receive = receiver(store)
-        with pytest.raises(StorageFull):
-            receive.feed(record(b"small") + record(b"z" * 2_000_000))
-        assert blobs(store) == {b"small"}
-        assert list((place / ".tmp").iterdir()) == []
-        store.close()

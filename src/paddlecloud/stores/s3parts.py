@@ -1,0 +1,121 @@
+"""Uploads in parts, as S3 has them: begun, filled in any order, joined or dropped.
+
+The server keeps the parts and their list, so an upload goes on after the death of whoever made it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from xml.sax.saxutils import escape
+
+from paddlecloud.model.errors import Invalid, NotFound, Retry
+from paddlecloud.stores.base import Part
+from paddlecloud.stores.s3wire import Answer, Body, Request, Wire
+
+Query = tuple[tuple[str, str], ...]
+_UPLOAD = re.compile(r"[\w.~+=-]{1,1024}")
+
+
+def begin(wire: Wire, key: str, headers: Mapping[str, str]) -> str:
+    query = (("uploads", ""),)
+    answer = wire.ask(Request(method="POST", key=key, query=query, headers=headers))
+    return _text(wire, answer, "UploadId")
+
+
+def put(wire: Wire, key: str, upload: str, number: int, data: Body, sha256: str = "") -> Part:
+    if sha256 and (got := hashlib.sha256(data).hexdigest()) != sha256:
+        raise Invalid("blob_digest", want=sha256, got=got)
+    query = part_query(upload, number)
+    answer = _ask(wire, upload, Request(method="PUT", key=key, query=query, body=data))
+    return Part(number=number, size=len(data), tag=answer.headers.get("etag", ""))
+
+
+def part_query(upload: str, number: int) -> Query:
+    return (("partNumber", str(number)), ("uploadId", upload))
+
+
+def listed(wire: Wire, key: str, upload: str) -> list[Part]:
+    """The parts that are there, by number."""
+    found: dict[int, Part] = {}
+    after = ""
+    while True:
+        query: Query = (("uploadId", upload), ("max-parts", "1000"))
+        if after:
+            query += (("part-number-marker", after),)
+        top = _ask(wire, upload, Request(method="GET", key=key, query=query)).xml()
+        for item in top.iter("Part"):
+            number = int(item.findtext("PartNumber") or 0)
+            size, tag = int(item.findtext("Size") or 0), item.findtext("ETag") or ""
+            # SeaweedFS names a part that was sent twice two times.
+            found[number] = Part(number=number, size=size, tag=tag)
+        following = top.findtext("NextPartNumberMarker") or ""
+        if top.findtext("IsTruncated") != "true" or following in ("", after):
+            return [found[number] for number in sorted(found)]
+        after = following
+
+
+def finish(wire: Wire, key: str, upload: str, parts: Sequence[Part]) -> None:
+    """Join the parts; NotFound when there is no such upload (any more)."""
+    rows = "".join(
+        f"<Part><PartNumber>{part.number}</PartNumber><ETag>{escape(part.tag)}</ETag></Part>"
+        for part in parts
+    )
+    body = f"<CompleteMultipartUpload>{rows}</CompleteMultipartUpload>".encode()
+    query = (("uploadId", upload),)
+    answer = _ask(wire, upload, Request(method="POST", key=key, query=query, body=body))
+    # A server that found a fault after it began to answer says so in an answer of 200.
+    if b"<Error>" in answer.body:
+        detail = answer.body.decode("utf-8", "replace")[:300]
+        raise Retry("store_failed", place=wire.place, detail=detail)
+
+
+def drop(wire: Wire, key: str, upload: str) -> None:
+    """Forget the parts; gone already is done."""
+    try:
+        wire.ask(Request(method="DELETE", key=key, query=(("uploadId", upload),)))
+    except NotFound:
+        return
+
+
+def drop_old(wire: Wire, prefix: str, before: datetime) -> int:
+    """Drop every upload below `prefix` that began before; how many."""
+    old = [(key, upload) for key, upload, began in _uploads(wire, prefix) if began < before]
+    for key, upload in old:
+        drop(wire, key, upload)
+    return len(old)
+
+
+def _uploads(wire: Wire, prefix: str) -> Iterator[tuple[str, str, datetime]]:
+    marks: Query = ()
+    while True:
+        query: Query = (("uploads", ""), ("prefix", prefix), ("max-uploads", "1000"), *marks)
+        top = wire.ask(Request(method="GET", query=query)).xml()
+        for item in top.iter("Upload"):
+            began = datetime.fromisoformat(item.findtext("Initiated") or "")
+            yield item.findtext("Key") or "", item.findtext("UploadId") or "", began
+        following = (
+            ("key-marker", top.findtext("NextKeyMarker") or ""),
+            ("upload-id-marker", top.findtext("NextUploadIdMarker") or ""),
+        )
+        if top.findtext("IsTruncated") != "true" or following == marks:
+            return
+        marks = following
+
+
+def _ask(wire: Wire, upload: str, request: Request) -> Answer:
+    try:
+        if _UPLOAD.fullmatch(upload):
+            return wire.ask(request)
+    except NotFound:
+        pass
+    raise NotFound("upload_missing", upload=upload[:100])
+
+
+def _text(wire: Wire, answer: Answer, name: str) -> str:
+    found = answer.xml().findtext(name)
+    if not found:
+        raise Retry("store_failed", place=wire.place, detail=f"an answer without {name}")
+    return found

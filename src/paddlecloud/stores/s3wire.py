@@ -1,0 +1,271 @@
+"""Signed requests to one S3-compatible server: kept connections, repeats, and errors in our words.
+
+Every request may be repeated: whoever makes one that must not run twice says so by what it asks
+for. A request is tried again when the server or the network failed, not when it was refused. What
+the requests mean is the work of `s3`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import ssl
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from urllib.parse import quote, urlsplit
+from xml.etree import ElementTree
+
+from paddlecloud.model.errors import (
+    Conflict,
+    NotFound,
+    PaddleCloudError,
+    Refused,
+    Retry,
+    StorageFull,
+    Unreachable,
+)
+from paddlecloud.stores.http11 import Connection, Response
+from paddlecloud.stores.sigv4 import EMPTY, Keys, Query, Signer, query_text
+
+Clock = Callable[[], datetime]
+Sleep = Callable[[float], None]
+Body = bytes | bytearray
+
+TRIES = 5
+IDLE = 32
+"""Connections that are kept open for the next request."""
+
+_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+_DAMAGED = ("BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody", "InvalidDigest")
+_KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken")
+_CLOCK = ("RequestTimeTooSkewed", "RequestExpired")
+_FULL = ("QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "InsufficientCapacity")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    method: str
+    key: str = ""
+    """Empty: the bucket itself."""
+    query: tuple[tuple[str, str], ...] = ()
+    body: Body = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Names in small letters."""
+    good: tuple[int, ...] = (200, 204)
+    tries: int = TRIES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    headers: Mapping[str, str]
+    body: bytes
+    place: str
+
+    def xml(self) -> ElementTree.Element:
+        """The document of the answer, its names without their space."""
+        try:
+            top = ElementTree.fromstring(self.body)
+        except ElementTree.ParseError as error:
+            raise Retry("store_failed", place=self.place, detail=f"no XML: {error}") from error
+        for element in top.iter():
+            element.tag = element.tag.rpartition("}")[2]
+        return top
+
+
+class Wire:
+    """A bucket of a server, reached with one pair of keys; may be used by many threads."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        bucket: str,
+        keys: Keys,
+        *,
+        region: str,
+        path_style: bool,
+        clock: Clock,
+        sleep: Sleep = time.sleep,
+    ) -> None:
+        parts = urlsplit(endpoint)
+        host = parts.netloc.rpartition("@")[2]
+        self.place = f"{bucket} ({parts.hostname})"
+        """What a sentence calls it."""
+        self.bucket = bucket
+        self._scheme = parts.scheme
+        self._host = host if path_style else f"{bucket}.{host}"
+        self._name = parts.hostname or "" if path_style else f"{bucket}.{parts.hostname}"
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._top = parts.path.rstrip("/") + (f"/{bucket}" if path_style else "")
+        self._signer = Signer(keys=keys, region=region, host=self._host)
+        self._clock, self.sleep = clock, sleep
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._idle: list[Connection] = []
+        self._lock = threading.Lock()
+        self._skew = timedelta()
+        """How far the server's clock is ahead of ours."""
+
+    def ask(self, request: Request) -> Answer:
+        """One request with a short answer; an answer that is not `good` is raised as an error."""
+        failure: PaddleCloudError | None = None
+        for _ in range(request.tries):
+            connection, response = self.begin(request)
+            try:
+                data = response.read_all()
+            except OSError as error:
+                connection.close()
+                failure = self._unreachable(error)
+                continue
+            self.give_back(connection, response)
+            return Answer(headers=response.headers, body=data, place=self.place)
+        assert failure is not None
+        raise failure
+
+    def begin(self, request: Request) -> tuple[Connection, Response]:
+        """The same, for whoever reads the answer and gives the connection back, or closes it."""
+        digest = hashlib.sha256(request.body).hexdigest() if request.body else EMPTY
+        if request.body and self._tls is None:
+            # Not every server compares the signed digest, and here nothing else guards the bytes.
+            md5 = hashlib.md5(request.body, usedforsecurity=False).digest()
+            checked = {**request.headers, "content-md5": b64encode(md5).decode("ascii")}
+            request = replace(request, headers=checked)
+        failure: PaddleCloudError | None = None
+        for number in range(request.tries):
+            if number:
+                self.sleep(0.05 * 4 ** (number - 1) * (0.5 + random.random()))
+            try:
+                connection, response = self._once(request, digest)
+            except OSError as error:
+                failure = self._unreachable(error)
+                continue
+            if response.status in request.good:
+                return connection, response
+            failure, again = self._refusal(connection, response, request.key)
+            if not again:
+                break
+        assert failure is not None
+        raise failure
+
+    def give_back(self, connection: Connection, response: Response) -> None:
+        """Keep the connection for the next request if its answer was read to the end."""
+        if response.reusable:
+            with self._lock:
+                if len(self._idle) < IDLE:
+                    self._idle.append(connection)
+                    return
+        connection.close()
+
+    def url(self, method: str, key: str, query: Query, good_for: timedelta, now: datetime) -> str:
+        """An address that lets anybody make this one request until `good_for` is over."""
+        path = self._path(key)
+        signed = self._signer.query(method, path, query, good_for, now)
+        return f"{self._scheme}://{self._host}{path}?{signed}"
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _once(self, request: Request, digest: str) -> tuple[Connection, Response]:
+        """One try. A kept connection may have been closed meanwhile: then a new one is used."""
+        path = self._path(request.key)
+        now = self._clock() + self._skew
+        headers = self._signer.headers(
+            request.method, path, request.query, digest, now, request.headers
+        )
+        text = query_text(request.query)
+        target = f"{path}?{text}" if text else path
+        kept = self._kept()
+        if kept is not None:
+            with suppress(OSError):
+                return kept, kept.exchange(request.method, target, headers, request.body)
+            kept.close()
+        connection = self._connected()
+        try:
+            return connection, connection.exchange(request.method, target, headers, request.body)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _path(self, key: str) -> str:
+        return f"{self._top}/{quote(key, safe='/-_.~')}" if key else self._top or "/"
+
+    def _kept(self) -> Connection | None:
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _connected(self) -> Connection:
+        return Connection(self._name, self._port, self._tls)
+
+    def _refusal(
+        self, connection: Connection, response: Response, key: str
+    ) -> tuple[PaddleCloudError, bool]:
+        """What an answer means that was not asked for, and whether to try again."""
+        try:
+            data = response.read_all(64 * 1024)
+            self.give_back(connection, response)
+        except OSError as error:
+            connection.close()
+            return self._unreachable(error), True
+        code, detail = _said(data)
+        if code in _CLOCK and self._learn_skew(response):
+            return Retry("store_failed", place=self.place, detail=code), True
+        return self._meaning(response.status, code, detail, key)
+
+    def _meaning(
+        self, status: int, code: str, detail: str, key: str
+    ) -> tuple[PaddleCloudError, bool]:
+        said = f"{status} {code} {detail}".strip()[:300]
+        if status == 507 or code in _FULL:
+            return StorageFull("store_full", path=key), False
+        if code == "NoSuchBucket":
+            return Refused("store_bucket_missing", bucket=self.bucket, place=self.place), False
+        if code in _CLOCK:
+            return Refused("store_clock", place=self.place, detail=said), False
+        if code in _KEYS or status in (401, 403):
+            return Refused("store_denied", place=self.place, detail=said), False
+        if status == 404:
+            return NotFound("file_missing", path=key), False
+        if status in (409, 412):
+            return Conflict("store_changed", path=key), status == 409
+        if code in _DAMAGED:
+            return Retry("store_damaged", path=key, place=self.place), True
+        return Retry("store_failed", place=self.place, detail=said), status in _AGAIN
+
+    def _unreachable(self, error: Exception) -> PaddleCloudError:
+        reason = " ".join((getattr(error, "strerror", None) or str(error) or "no answer").split())
+        return Unreachable("store_unreachable", place=self.place, reason=reason[:200])
+
+    def _learn_skew(self, response: Response) -> bool:
+        """Sign by the server's clock from now on; False when that was not the reason."""
+        there = http_time(response.headers.get("date", ""))
+        if there is None:
+            return False
+        skew = there - self._clock()
+        learnt = abs(skew - self._skew) > timedelta(minutes=1)
+        self._skew = skew
+        return learnt
+
+
+def http_time(text: str) -> datetime | None:
+    """A time as HTTP writes it, or None."""
+    try:
+        return parsedate_to_datetime(text).astimezone(UTC)
+    except ValueError:
+        return None
+
+
+def _said(data: bytes) -> tuple[str, str]:
+    """Code and words of an error; both empty when the server gave none."""
+    try:
+        top = ElementTree.fromstring(data)
+    except ElementTree.ParseError:
+        return "", ""
+    found = {element.tag.rpartition("}")[2]: (element.text or "").strip() for element in top.iter()}
+    return found.get("Code", ""), found.get("Message", "")

@@ -1,0 +1,110 @@
+"""What only a directory promises: links lead nowhere, modes, descriptors, a full disk."""
+
+from __future__ import annotations
+
+import os
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from paddlecloud.model.errors import Conflict, NotFound, StorageFull
+from paddlecloud.stores import CanLocalPath
+from paddlecloud.stores.directory import DirectoryStore
+from tests.contract.disk import open_descriptors, small_disk
+from tests.contract.stores.looks import content, paths
+
+
+def test_only_the_owner_can_read(directory: DirectoryStore) -> None:
+    directory.write("users/u/file", [b"x"])
+    for path in [directory.root, *directory.root.rglob("*")]:
+        want = 0o700 if path.is_dir() else 0o600
+        assert stat.S_IMODE(path.stat().st_mode) == want, path
+
+
+def test_a_local_path_is_where_the_bytes_are(directory: DirectoryStore) -> None:
+    directory.write("blobs/ab/x", [b"x"])
+    assert isinstance(directory, CanLocalPath)
+    file = directory.local_path("blobs/ab/x")
+    assert file is not None
+    assert file.read_bytes() == b"x"
+    assert directory.local_path("blobs") == directory.root / "blobs"
+    assert directory.local_path("blobs/ab/y") is None
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"secret")
+    return outside
+
+
+def test_a_link_in_the_tree_leads_nowhere(directory: DirectoryStore, outside: Path) -> None:
+    directory.write("d/file", [b"x"])
+    (directory.root / "d/way").symlink_to(outside)
+    (directory.root / "d/leaf").symlink_to(outside / "secret")
+    assert paths(directory) == ["d/file"]
+    for path in ("d/way/secret", "d/leaf"):
+        assert directory.stat(path) is None
+        assert directory.local_path(path) is None
+        assert directory.sizes([path]) == {}
+        with pytest.raises(NotFound):
+            directory.read(path)
+    with pytest.raises(Conflict):
+        directory.write("d/way/new", [b"x"])
+    directory.write("d/leaf", [b"mine"])
+    directory.delete("d/way/secret")
+    assert directory.delete_tree("d") == 5
+    assert [path.name for path in outside.iterdir()] == ["secret"]
+    assert (outside / "secret").read_bytes() == b"secret"
+
+
+def test_a_pipe_in_the_tree_is_no_file(directory: DirectoryStore) -> None:
+    directory.write("d/file", [b"x"])
+    os.mkfifo(directory.root / "d/pipe")
+    assert paths(directory) == ["d/file"]
+    with pytest.raises(NotFound):
+        directory.read("d/pipe")
+
+
+def test_sweep_removes_what_a_dead_process_left(directory: DirectoryStore) -> None:
+    old = directory.open_write("x")
+    old.write(b"half")
+    left = next((directory.root / ".tmp").iterdir())
+    os.utime(left, (1_000_000, 1_000_000))
+    young = directory.open_write("y")
+    assert directory.sweep(datetime.fromtimestamp(2_000_000, UTC)) == 1
+    assert len(list((directory.root / ".tmp").iterdir())) == 1
+    old.abort()
+    assert young.commit().size == 0
+
+
+def test_descriptors_do_not_leak(directory: DirectoryStore) -> None:
+    directory.write("a/b", [b"x" * 10])
+    before = open_descriptors()
+    for _ in range(50):
+        directory.write("a/b", [b"x" * 10])
+        directory.read("a/b")
+        next(iter(directory.list("a/")))
+        directory.open_write("a/c").write(b"1")
+        directory.stat("a/x/y")
+    directory.flush()
+    assert open_descriptors() == before
+    assert list((directory.root / ".tmp").iterdir()) == []
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", size="1m") as place:
+        store = DirectoryStore(place)
+        store.write("kept", [b"x" * 100_000])
+        with pytest.raises(StorageFull) as caught:
+            store.write("big", [b"y" * 300_000] * 4)
+        assert caught.value.code == "store_full"
+        assert paths(store) == ["kept"]
+        assert list((place / ".tmp").iterdir()) == []
+        assert content(store, "kept") == b"x" * 100_000
+        store.write("big", [b"y" * 300_000])
+        assert paths(store) == ["big", "kept"]
+        store.close()

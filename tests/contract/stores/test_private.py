@@ -1,0 +1,109 @@
+"""A user's own storage: what `bos_url` may be, and what is said of keys that are missing or wrong.
+
+The S3 server of the tests stands in for Baidu's S3 door; only the address differs.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused, Unreachable
+from paddlecloud.stores.private import BosPlace, check_private, open_private, parse_bos_url
+from paddlecloud.stores.sigv4 import Keys
+from tests.contract.stores.looks import content, paths
+
+BOS_URL = "bucket-1.bj.bcebos.com/your/dir"
+
+
+@pytest.mark.parametrize(
+    ("bos_url", "bucket", "region", "prefix"),
+    [
+        ("bucket-1.bj.bcebos.com/your/dir", "bucket-1", "bj", "your/dir"),
+        ("bucket-1.su.bcebos.com", "bucket-1", "su", ""),
+        ("https://abc.gz.bcebos.com/d/", "abc", "gz", "d"),
+        ("abc.fwh.bcebos.com/张三/数据", "abc", "fwh", "张三/数据"),
+    ],
+)
+def test_what_a_bos_url_names(bos_url: str, bucket: str, region: str, prefix: str) -> None:
+    want = BosPlace(bos_url=bos_url, bucket=bucket, region=region, prefix=prefix)
+    assert parse_bos_url(bos_url) == want
+
+
+@pytest.mark.parametrize(
+    "bos_url",
+    [
+        "",
+        "bucket",
+        "bj.bcebos.com/dir",
+        "bucket.bj.bcebos.com.evil.example/dir",
+        "bucket.bj.example.com/dir",
+        "http://bucket.bj.bcebos.com/dir",
+        "user@bucket.bj.bcebos.com/dir",
+        "bucket.bj.bcebos.com:9000/dir",
+        "bucket.bj.bcebos.com/../other",
+        "bucket.bj.bcebos.com/a//b",
+        "bucket.bj.bcebos.com/a?b=c\0",
+        "Bucket.bj.bcebos.com/dir",
+        "bucket.b j.bcebos.com/dir",
+        "169.254.169.254/latest",
+    ],
+)
+def test_a_bos_url_that_is_none(bos_url: str) -> None:
+    with pytest.raises(Invalid, match=r"BUCKET\.REGION\.bcebos\.com") as caught:
+        parse_bos_url(bos_url)
+    assert caught.value.code == "private_store_url"
+
+
+@pytest.fixture
+def place(s3_settings: dict[str, str]) -> BosPlace:
+    """As if the bucket of the tests were one of Baidu's."""
+    return BosPlace(
+        bos_url=BOS_URL, bucket=s3_settings["bucket"], region="bj", prefix=s3_settings["prefix"]
+    )
+
+
+def keys_of(settings: dict[str, str], **other: str) -> Keys:
+    known = {"access_key": settings["access_key"], "secret_key": settings["secret_key"]}
+    return Keys(**(known | other))
+
+
+def test_good_keys_open_the_store(place: BosPlace, s3_settings: dict[str, str]) -> None:
+    keys, door = keys_of(s3_settings), s3_settings["endpoint"]
+    check_private(place, keys, door=door)
+    store = open_private(place, keys, door=door)
+    assert paths(store) == []
+    store.write("output/x", [b"mine"])
+    assert content(store, "output/x") == b"mine"
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("other", "code", "hint"),
+    [
+        ({"access_key": ""}, "private_store_keys", "set ak and sk"),
+        ({"secret_key": ""}, "private_store_keys", "set ak and sk"),
+        ({"access_key": "nobody"}, "private_store_denied", "check ak and sk"),
+        ({"secret_key": "not this one"}, "private_store_denied", "check ak and sk"),
+    ],
+)
+def test_keys_that_are_missing_or_wrong(
+    place: BosPlace, s3_settings: dict[str, str], other: dict[str, str], code: str, hint: str
+) -> None:
+    with pytest.raises(Refused, match=hint) as caught:
+        check_private(place, keys_of(s3_settings, **other), door=s3_settings["endpoint"])
+    said = str(caught.value) + caught.value.text("zh")
+    assert caught.value.code == code
+    assert BOS_URL in said
+    assert "not this one" not in said
+
+
+def test_a_bucket_that_is_missing(place: BosPlace, s3_settings: dict[str, str]) -> None:
+    nowhere = BosPlace(bos_url=BOS_URL, bucket="nothing-here", region="bj", prefix="")
+    with pytest.raises(PaddleCloudError, match="no bucket nothing-here in region bj"):
+        check_private(nowhere, keys_of(s3_settings), door=s3_settings["endpoint"])
+
+
+def test_a_region_that_does_not_answer(place: BosPlace, s3_settings: dict[str, str]) -> None:
+    with pytest.raises(Unreachable, match="check the region") as caught:
+        check_private(place, keys_of(s3_settings), door="http://127.0.0.1:9")
+    assert caught.value.code == "private_store_unreachable"

@@ -1,0 +1,457 @@
+"""What only an object store has: addresses for others, keys, and what fails on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from paddlecloud.model.errors import (
+    ConfigError,
+    NotFound,
+    PaddleCloudError,
+    Refused,
+    Retry,
+    Unreachable,
+)
+from paddlecloud.stores import CanLocalPath, CanPresign, create
+from paddlecloud.stores.pack import PackReceiver
+from paddlecloud.stores.s3 import S3Store
+from paddlecloud.stores.s3wire import Request, Wire
+from paddlecloud.stores.sigv4 import Keys
+from scripts import s3 as server
+from tests.contract.stores.looks import content, paths, sha256
+from tests.faulty import Way, as_it_is, faulty_way
+
+HOUR = timedelta(hours=1)
+MIB = 1024 * 1024
+
+
+def fetch(method: str, url: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
+    """What somebody without keys gets with this address."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=30)
+    try:
+        connection.request(method, f"{parts.path}?{parts.query}", body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+@contextmanager
+def opened(settings: dict[str, str], **other: object) -> Iterator[S3Store]:
+    store = create("s3", {**settings, **other})
+    assert isinstance(store, S3Store)
+    store.wire.sleep = lambda seconds: None
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def through(settings: dict[str, str]) -> Iterator[tuple[S3Store, Way]]:
+    """A store, and the way to it that a test may damage."""
+    with faulty_way(settings["endpoint"]) as way, opened(settings, endpoint=way.url) as store:
+        yield store, way
+
+
+def once(change: Callable[[bytes], bytes | None], when: bytes) -> Callable[[bytes], bytes | None]:
+    """Do this to the first piece that has these bytes in it."""
+    left = [1]
+
+    def piece(data: bytes) -> bytes | None:
+        if when in data and left:
+            left.pop()
+            return change(data)
+        return data
+
+    return piece
+
+
+# -- addresses for others ----------------------------------------------------------------------
+
+
+def test_an_address_reads_and_writes_one_file(s3: S3Store) -> None:
+    now = datetime.now(UTC)
+    assert isinstance(s3, CanPresign)
+    assert not isinstance(s3, CanLocalPath)
+    write = s3.presign_write("d/模型 1+.pt", good_for=HOUR, now=now)
+    assert fetch("PUT", write, b"0123456789")[0] == 200
+    assert content(s3, "d/模型 1+.pt") == b"0123456789"
+    read = s3.presign_read("d/模型 1+.pt", good_for=HOUR, now=now)
+    assert fetch("GET", read) == (200, b"0123456789")
+    assert fetch("GET", read, Range="bytes=3-5") == (206, b"345")
+
+
+def test_an_address_is_for_nothing_else(s3: S3Store) -> None:
+    now = datetime.now(UTC)
+    s3.write("x", [b"mine"])
+    read = s3.presign_read("x", good_for=HOUR, now=now)
+    assert fetch("PUT", read, b"theirs")[0] == 403
+    assert fetch("DELETE", read)[0] == 403
+    assert fetch("GET", read.replace("/x?", "/y?"))[0] == 403
+    late = s3.presign_read("x", good_for=HOUR, now=now - timedelta(hours=2))
+    assert fetch("GET", late)[0] == 403
+    assert content(s3, "x") == b"mine"
+
+
+def test_parts_are_sent_past_the_server(s3: S3Store) -> None:
+    size, now = 5 * MIB, datetime.now(UTC)
+    upload = s3.begin_parts("x", part_size=size)
+    for number, data in ((1, b"a" * size), (2, b"b")):
+        url = s3.presign_part("x", upload, number, good_for=HOUR, now=now)
+        assert fetch("PUT", url, data)[0] == 200
+    assert s3.finish_parts("x", upload, size=size + 1).size == size + 1
+
+
+# -- large files -------------------------------------------------------------------------------
+
+
+def test_a_large_file_goes_in_parts_and_comes_back(s3: S3Store) -> None:
+    data = os.urandom(20 * MIB + 3)
+    pieces = [data[at : at + MIB] for at in range(0, len(data), MIB)]
+    when = datetime(2021, 1, 2, 3, 4, 5, tzinfo=UTC)
+    stat = s3.write("x", pieces, sha256=sha256(data), modified=when)
+    assert (stat.size, stat.modified) == (len(data), when)
+    assert sha256(content(s3, "x")) == sha256(data)
+    assert s3.read_range("x", 9 * MIB, 5) == data[9 * MIB :][:5]
+
+
+def test_an_aborted_large_file_leaves_no_parts(s3: S3Store) -> None:
+    sink = s3.open_write("x")
+    for _ in range(20):
+        sink.write(b"z" * MIB)
+    assert paths(s3) == []
+    sink.abort()
+    assert paths(s3) == []
+    assert s3.sweep(datetime.now(UTC) + HOUR) == 0
+    with pytest.raises(ValueError, match="aborted"):
+        sink.write(b"more")
+
+
+def test_a_large_file_with_a_wrong_digest_leaves_nothing(s3: S3Store) -> None:
+    s3.write("x", [b"before"])
+    with pytest.raises(PaddleCloudError) as caught:
+        s3.write("x", [b"z" * MIB] * 20, sha256=sha256(b"other"))
+    assert caught.value.code == "blob_digest"
+    assert content(s3, "x") == b"before"
+    assert s3.sweep(datetime.now(UTC) + HOUR) == 0
+
+
+# -- names -------------------------------------------------------------------------------------
+
+
+def test_a_prefix_is_a_directory_of_its_own(s3_settings: dict[str, str]) -> None:
+    top = s3_settings["prefix"]
+    with opened(s3_settings, prefix=f"{top}/a") as one, opened(s3_settings, prefix=top) as all_:
+        one.write("x", [b"1"])
+        all_.write("ab/x", [b"2"])
+        assert paths(one) == ["x"]
+        assert paths(all_) == ["a/x", "ab/x"]
+
+
+def test_many_files_are_listed_page_by_page(s3: S3Store) -> None:
+    names = [f"many/{number:04}" for number in range(50)]
+    s3.page = 20
+    for future in [s3.crew.submit(0, s3.write, name, [b"1"]) for name in names]:
+        future.result()
+    assert paths(s3, "many/") == names
+    assert len(s3.sizes(names)) == len(names)
+    assert s3.delete_tree("many") == len(names)
+    assert paths(s3) == []
+
+
+def test_a_name_that_is_too_long_for_a_bucket(s3: S3Store) -> None:
+    with pytest.raises(PaddleCloudError, match="1024 bytes"):
+        s3.open_write("/".join(["x" * 200] * 6))
+
+
+# -- what is wrong with the settings -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["endpoint", "bucket", "access_key", "secret_key"])
+def test_a_setting_that_is_missing(s3_settings: dict[str, str], name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        create("s3", {**s3_settings, name: ""})
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"access_key": "nobody"}, "store_denied"),
+        ({"secret_key": "wrong"}, "store_denied"),
+        ({"bucket": "nothing-here"}, "store_bucket_missing"),
+        ({"endpoint": "http://127.0.0.1:9"}, "store_unreachable"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    s3_settings: dict[str, str], change: dict[str, str], code: str
+) -> None:
+    with opened({**s3_settings, **change}) as store:
+        with pytest.raises(PaddleCloudError) as caught:
+            store.probe()
+        assert caught.value.code == code
+        said = str(caught.value) + caught.value.text("zh")
+        assert s3_settings["secret_key"] not in said
+        assert store.place in said
+        assert isinstance(caught.value, Unreachable if code.endswith("reachable") else Refused)
+
+
+def test_a_write_with_wrong_keys_is_refused_at_once(s3_settings: dict[str, str]) -> None:
+    with opened(s3_settings, secret_key="wrong") as store:
+        with pytest.raises(Refused):
+            store.write("x", [b"1"])
+        with pytest.raises(Refused):
+            list(store.list())
+
+
+def test_the_clock_of_the_server_is_followed(s3_settings: dict[str, str]) -> None:
+    """A machine whose clock is wrong by hours: its requests are signed by the server's."""
+    keys = Keys(access_key=s3_settings["access_key"], secret_key=s3_settings["secret_key"])
+    wire = Wire(
+        s3_settings["endpoint"],
+        s3_settings["bucket"],
+        keys,
+        region=s3_settings["region"],
+        path_style=True,
+        clock=lambda: datetime.now(UTC) + timedelta(hours=5),
+    )
+    store = S3Store(wire, prefix=s3_settings["prefix"])
+    assert store.write("x", [b"1"]).size == 1
+    store.close()
+
+
+# -- what fails on the way ---------------------------------------------------------------------
+
+
+def test_damaged_bytes_are_sent_again(s3_settings: dict[str, str]) -> None:
+    data = b"precious " * 1000
+    with through(s3_settings) as (store, way):
+        way.there = once(lambda piece: piece.replace(b"precious", b"worthess", 1), b"precious")
+        store.write("x", [data])
+        assert content(store, "x") == data
+
+
+def test_bytes_that_are_always_damaged_are_refused(s3_settings: dict[str, str]) -> None:
+    with through(s3_settings) as (store, way):
+        way.there = lambda piece: piece.replace(b"precious", b"worthess")
+        with pytest.raises(Retry) as caught:
+            store.write("x", [b"precious " * 1000])
+        assert caught.value.code == "store_damaged"
+        way.there = as_it_is
+        assert paths(store) == []
+
+
+def test_a_cut_upload_is_made_again(s3_settings: dict[str, str]) -> None:
+    with through(s3_settings) as (store, way):
+        way.there = once(lambda piece: None, b"PUT /")
+        store.write("x", [b"data"])
+        assert content(store, "x") == b"data"
+        assert way.connections > 1
+
+
+def test_a_lost_answer_is_no_failure(s3_settings: dict[str, str]) -> None:
+    """The server did it, its answer never came: a large file is joined all the same."""
+    data = os.urandom(9 * MIB)
+    with through(s3_settings) as (store, way):
+        way.back = once(lambda piece: None, b"CompleteMultipartUploadResult")
+        assert store.write("x", [data]).size == len(data)
+        assert sha256(content(store, "x")) == sha256(data)
+
+
+def cut_each(count: int) -> Callable[[bytes], bytes | None]:
+    """Cut the connection whenever so many bytes have gone through."""
+    carried = [0]
+
+    def piece(data: bytes) -> bytes | None:
+        carried[0] += len(data)
+        if carried[0] > count:
+            carried[0] = 0
+            return None
+        return data
+
+    return piece
+
+
+def test_a_cut_download_goes_on_at_the_same_byte(s3_settings: dict[str, str]) -> None:
+    data = os.urandom(3 * MIB)
+    with through(s3_settings) as (store, way):
+        store.write("x", [data])
+        before = way.connections
+        way.back = cut_each(MIB)
+        assert sha256(content(store, "x")) == sha256(data)
+        assert way.connections >= before + 2
+
+
+def test_a_file_that_is_replaced_during_a_cut_download(s3_settings: dict[str, str]) -> None:
+    with through(s3_settings) as (store, way), opened(s3_settings) as other:
+        store.write("x", [b"old" * MIB])
+        way.back = cut_each(MIB)
+        pieces = iter(store.read("x"))
+        assert next(pieces).startswith(b"old")
+        other.write("x", [b"new" * MIB])
+        with pytest.raises(Retry) as caught:
+            b"".join(pieces)
+        assert caught.value.code == "store_changed"
+
+
+def test_a_server_that_is_busy_is_asked_again(s3_settings: dict[str, str]) -> None:
+    busy = b"HTTP/1.1 503 Slow Down\r\ncontent-length: 0\r\n\r\n"
+    with through(s3_settings) as (store, way):
+        way.back = once(lambda piece: busy, b"HTTP/1.1 200")
+        store.write("x", [b"data"])
+        assert content(store, "x") == b"data"
+
+
+def test_an_answer_that_is_no_http(s3_settings: dict[str, str]) -> None:
+    with through(s3_settings) as (store, way):
+        way.back = lambda piece: b"SSH-2.0-nonsense\r\n\r\n"
+        with pytest.raises(Unreachable, match="no HTTP answer"):
+            store.probe()
+
+
+def test_a_whole_answer_to_a_request_for_a_part() -> None:
+    """Some servers do not know ranges; what comes before the part is left out."""
+    with answering(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n0123456789") as store:
+        assert store.read_range("x", 4, 3) == b"456"
+
+
+@contextmanager
+def answering(*answers: bytes) -> Iterator[S3Store]:
+    """A store at a server that says these things, each to one connection, and closes."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        for answer in answers:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    keys = {"access_key": "a", "secret_key": "s", "bucket": "b"}
+    with opened({**keys, "endpoint": endpoint}) as store:
+        yield store
+    thread.join()
+    listener.close()
+
+
+def test_a_refusal_in_the_middle_of_a_body_is_heard() -> None:
+    """A server that knows enough after the head says so and closes."""
+    said = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
+    answer = b"HTTP/1.1 403 Forbidden\r\ncontent-length: %d\r\n\r\n" % len(said) + said
+    with answering(answer) as store, pytest.raises(Refused, match="AccessDenied no"):
+        store.wire.ask(Request(method="PUT", key="x", body=b"z" * (20 * MIB), tries=1))
+
+
+def test_a_listing_that_is_cut_is_asked_for_again() -> None:
+    said = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+    answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(said) + said
+    with answering(answer[:-20], answer) as store:
+        assert paths(store) == []
+
+
+def test_an_answer_in_chunks_is_understood() -> None:
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    body = b"12\r\n<ListBucketResult>\r\n13;x=y\r\n</ListBucketResult>\r\n0\r\n\r\n"
+    with answering(b"HTTP/1.1 100 Continue\r\n\r\n" + head + body) as store:
+        assert paths(store) == []
+
+
+def test_an_answer_that_ends_with_the_connection() -> None:
+    with answering(b"HTTP/1.1 200 OK\r\n\r\n<ListBucketResult></ListBucketResult>") as store:
+        assert paths(store) == []
+
+
+def test_a_listing_that_is_no_xml_is_told() -> None:
+    with (
+        answering(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello") as store,
+        pytest.raises(Retry, match="no XML"),
+    ):
+        paths(store)
+
+
+@pytest.mark.slow
+def test_a_server_that_comes_back(s3_place: Path) -> None:
+    with opened({**server.show(s3_place), "prefix": "p"}) as store:
+        store.write("x", [b"kept"])
+        server.stop(s3_place)
+        with pytest.raises(Unreachable):
+            store.write("y", [b"lost"])
+        server.start(s3_place)
+        assert content(store, "x") == b"kept"
+        assert paths(store) == ["x"]
+        store.write("y", [b"again"])
+        with pytest.raises(NotFound):
+            store.read("z")
+
+
+def test_no_request_has_a_form_that_baidu_does_not_take(s3_settings: dict[str, str]) -> None:
+    """Its S3 door takes signed payloads only: no trailing checksum, no chunks, no other digest."""
+    seen: list[bytes] = []
+
+    def note(piece: bytes) -> bytes:
+        seen.append(piece)
+        return piece
+
+    with through(s3_settings) as (store, way):
+        way.there = note
+        store.write("x", [b"1"])
+        store.write("y", [b"z" * MIB] * 9)
+        content(store, "y")
+        paths(store)
+        store.delete_tree("y")
+    sent = b"".join(seen).lower()
+    assert sent.count(b"x-amz-content-sha256: ") == sent.count(b" http/1.1\r\n")
+    for form in (b"x-amz-checksum", b"x-amz-trailer", b"aws-chunked", b"unsigned", b"expect:"):
+        assert form not in sent
+
+
+def test_a_request_without_retries_fails_once(s3_settings: dict[str, str]) -> None:
+    with opened(s3_settings) as store, pytest.raises(NotFound):
+        store.wire.ask(Request(method="GET", key="nothing/here", tries=1))
+
+
+def test_a_pack_whose_last_files_cannot_be_stored(s3_settings: dict[str, str]) -> None:
+    """Files get their names while the stream goes on; a failure of one is told at its end."""
+    with through(s3_settings) as (store, way):
+        receiver = PackReceiver(lambda sha256, size: store.open_write(f"blobs/{sha256}"))
+        good, lost = b"good " * 100, b"lost " * 100
+        receiver.feed(hashlib.sha256(good).digest() + len(good).to_bytes(8, "big") + good)
+        receiver.finish()
+        assert receiver.bytes == len(good)
+        way.there = lambda piece: piece.replace(b"lost", b"LOST")
+        receiver.feed(hashlib.sha256(lost).digest() + len(lost).to_bytes(8, "big") + lost)
+        with pytest.raises(Retry) as caught:
+            receiver.finish()
+        assert caught.value.code == "store_damaged"
+        assert receiver.bytes == len(good)
+        way.there = as_it_is
+        assert paths(store) == [f"blobs/{sha256(good)}"]
+
+
+def test_many_small_files_of_a_pack_are_all_there(s3: S3Store) -> None:
+    receiver = PackReceiver(lambda sha256, size: s3.open_write(f"blobs/{sha256[:1]}/{sha256}"))
+    files = [f"file {number}".encode() for number in range(200)]
+    for data in files:
+        receiver.feed(hashlib.sha256(data).digest() + len(data).to_bytes(8, "big") + data)
+    assert receiver.finish() == 200
+    assert receiver.bytes == sum(map(len, files))
+    assert {path.rpartition("/")[2] for path in paths(s3)} == set(map(sha256, files))
+    names = [f"blobs/{sha256(data)[:1]}/{sha256(data)}" for data in files]
+    assert s3.sizes([*names, "blobs/0/none", "none"]) == dict(
+        zip(names, map(len, files), strict=True)
+    )

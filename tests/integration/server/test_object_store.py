@@ -1,0 +1,189 @@
+"""A team's server whose files lie in a bucket of a real S3 server: jobs notice nothing of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from paddlecloud.stores import create
+from paddlecloud.stores.s3 import S3Store
+from scripts import s3
+from tests.integration.server.process import ServerProcess, ended
+from tests.integration.server.replicas import free_port
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = """
+team = true
+default_plan = "unlimited"
+[http]
+host = "127.0.0.1"
+port = {port}
+[store]
+kind = "s3"
+endpoint = "{endpoint}"
+bucket = "{bucket}"
+prefix = "{prefix}"
+region = "{region}"
+access_key = "{access_key}"
+secret_key = "{secret_key}"
+[replica]
+node = "here"
+[[pools]]
+name = "local"
+users = ["admin"]
+public = false
+[running]
+grace = "2s"
+ship_interval = 1
+"""
+TRAIN = """
+set -e
+cat data/words.txt
+mkdir -p "$OUTPUT_PATH/deep"
+cp data/words.txt "$OUTPUT_PATH/deep/model 1.txt"
+head -c 20000000 /dev/zero > "$OUTPUT_PATH/big"
+echo trained
+"""
+
+
+class Team(ServerProcess):
+    def __init__(self, home: Path, settings: dict[str, str]) -> None:
+        super().__init__(home)
+        home.mkdir(parents=True)
+        file = home / "server.toml"
+        file.write_text(SETTINGS.format(port=free_port(), **settings))
+        file.chmod(0o600)
+
+    def types(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """The admin's command line, on a machine of its own."""
+        keys = json.loads((self.home / "server" / "credentials.json").read_text())
+        here = {
+            "PADDLECLOUD_HOME": str(self.home.parent / "person"),
+            "PADDLECLOUD_HOST": f"127.0.0.1:{self.port}",
+            "PADDLECLOUD_AK": keys["ak"],
+            "PADDLECLOUD_SK": keys["sk"],
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "paddlecloud", *words],
+            env={**os.environ, **here},
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+
+    def check(self) -> tuple[int, dict[str, str]]:
+        """The exit code of `server check`, and what it says of the store."""
+        words = ["-m", "paddlecloud", "server", "check", "--json"]
+        done = subprocess.run(
+            [sys.executable, *words, "--config", str(self.home / "server.toml")],
+            env={**os.environ, "PADDLECLOUD_HOME": str(self.home)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        checks = [row for row in json.loads(done.stdout)["checks"] if row["subject"] == "store"]
+        return done.returncode, checks[-1]
+
+
+@pytest.fixture
+def team(tmp_path: Path, s3_settings: dict[str, str]) -> Iterator[Team]:
+    made = Team(tmp_path / "home", s3_settings)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def bucket(s3_settings: dict[str, str]) -> Iterator[S3Store]:
+    store = create("s3", s3_settings)
+    assert isinstance(store, S3Store)
+    yield store
+    store.close()
+
+
+def test_a_job_from_its_files_to_its_results(team: Team, bucket: S3Store, tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    (code / "data").mkdir(parents=True)
+    (code / "run.sh").write_text(TRAIN)
+    (code / "data" / "words.txt").write_text("to be or not to be\n")
+    (code / "empty").touch()
+    for number in range(300):
+        (code / "data" / f"{number}.txt").write_text(f"file {number}\n")
+    team.start()
+    submitted = team.types("submit_job", f"--files={code}", "--start_cmd=sh run.sh", "--json")
+    assert submitted.returncode == 0, submitted.stderr
+    job_id = json.loads(submitted.stdout)["job_id"]
+    watched = team.types("logs", job_id, "-f")
+    assert watched.stdout == "to be or not to be\ntrained\n"
+    into = tmp_path / "results"
+    fetched = team.types("get_files", job_id, "--download=1", f"--download_dir={into}")
+    assert fetched.returncode == 0, fetched.stderr
+    (model,) = into.rglob("model 1.txt")
+    assert model.read_text() == "to be or not to be\n"
+    (big,) = into.rglob("big")
+    assert big.stat().st_size == 20_000_000
+    assert [path for path in into.rglob("*") if path.is_file() and "trained" in _text(path)]
+    # The bytes lie in the bucket, and on the server's own disk only the log.
+    stored = [stat.path for stat in bucket.list()]
+    assert sum("/blobs/" in path for path in stored) == 303
+    assert any(path.endswith("/deep/model 1.txt") for path in stored)
+    own = [path for path in (team.home / "store").rglob("*") if path.is_file()]
+    assert not [path for path in own if "/log" not in str(path) and "locks" not in str(path)]
+    again = team.types("submit_job", f"--files={code}", "--start_cmd=true", "--json")
+    assert again.returncode == 0, again.stderr
+    assert len([stat for stat in bucket.list() if "/blobs/" in stat.path]) == 303
+
+
+def _text(path: Path) -> str:
+    return path.read_bytes()[:1000].decode("utf-8", "replace")
+
+
+def test_check_tells_what_is_wrong(team: Team) -> None:
+    code, said = team.check()
+    assert (code, said["code"]) == (0, "check_bucket")
+    file = team.home / "server.toml"
+    good = file.read_text()
+    for wrong, want in (
+        (good.replace('secret_key = "', 'secret_key = "x'), "store_denied"),
+        (good.replace('bucket = "', 'bucket = "no-'), "store_bucket_missing"),
+        (re.sub(r"http://127.0.0.1:\d+", "http://127.0.0.1:9", good), "store_unreachable"),
+    ):
+        file.write_text(wrong)
+        code, said = team.check()
+        assert (code, said["code"], said["level"]) == (1, want, "failed")
+
+
+def test_a_server_with_wrong_keys_does_not_start(team: Team) -> None:
+    file = team.home / "server.toml"
+    file.write_text(file.read_text().replace('secret_key = "', 'secret_key = "x'))
+    code, said = ended(team.spawn())
+    assert code != 0
+    assert "refuses these keys" in said
+
+
+def test_a_store_that_goes_and_comes_back(tmp_path: Path, s3_place: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "run.sh").write_text("echo again\n")
+    team = Team(tmp_path / "home", {**s3.show(s3_place), "prefix": "p"})
+    try:
+        team.start()
+        s3.stop(s3_place)
+        refused = team.types("submit_job", f"--files={code}", "--start_cmd=sh run.sh")
+        assert refused.returncode == 1
+        assert "does not answer" in refused.stderr
+        s3.start(s3_place)
+        done = team.types("submit_job", f"--files={code}", "--start_cmd=sh run.sh", "--json")
+        assert done.returncode == 0, done.stderr
+        assert team.types("logs", json.loads(done.stdout)["job_id"], "-f").stdout == "again\n"
+    finally:
+        team.close()
