@@ -11,10 +11,10 @@ AT_ONCE := --numprocesses=2 --dist=loadfile
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all check format docs bench lock clean
+.PHONY: help install demo test test-paddle test-all check format docs bench lock clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(READY) ## put the project and its tools into .venv, exactly as locked
 	@echo "ready: $(BIN)/paddlecloud"
@@ -34,6 +34,9 @@ demo: install ## run an example job from submit to results on this machine
 
 test: install ## the fast tests (under 3 minutes)
 	$(PYTEST) $(SUITES) $(AT_ONCE) -m "not slow and not chaos and not bench" $(ARGS)
+
+test-paddle: install ## the examples with real PaddlePaddle, which goes into .paddle
+	$(PYTEST) tests/paddle $(ARGS)
 
 test-all: install ## every test, the slow and the destructive ones too
 	$(PYTEST) tests -m "not bench" $(ARGS)

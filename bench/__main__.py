@@ -3,6 +3,8 @@
 python -m bench            all
 python -m bench cli jobs   those whose name contains a word
 python -m bench load [--seconds 300]   many people at once for that long, then 2,000 ends at once
+python -m bench files      submitting files against cp and a copy loop; minutes
+python -m bench stores     our S3 store against s5cmd and libraries, on a real S3 server; minutes
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ import sys
 from collections.abc import Iterator
 
 from bench import measures
+from bench.files import files
 from bench.replicas import load
 from bench.row import Row
+from bench.stores import stores
 
 
 def main(words: list[str]) -> int:
@@ -31,6 +35,12 @@ def _rows(words: list[str]) -> Iterator[Row]:
     if words and words[0] == "load":
         seconds = float(words[words.index("--seconds") + 1]) if "--seconds" in words else 300.0
         yield from load(seconds)
+        return
+    if words[:1] == ["files"]:
+        yield from files()
+        return
+    if words[:1] == ["stores"]:
+        yield from stores()
         return
     for measure in measures.ALL:
         name = measure.__name__

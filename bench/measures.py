@@ -16,7 +16,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from bench.files_out import files_out
+from bench.gangs import gangs
 from bench.home import COMMAND, cli, fresh_home, processes_of, pss_megabytes, server_facts
+from bench.logs import logs
+from bench.recordio import recordio
 from bench.replicas import replicas
 from bench.row import Row
 from bench.scheduler import scheduler
@@ -171,6 +175,10 @@ ALL: tuple[Callable[[], Iterator[Row]], ...] = (
     waiting_jobs,
     scheduler,
     replicas,
+    gangs,
+    logs,
+    files_out,
+    recordio,
 )
 
 

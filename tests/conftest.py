@@ -20,6 +20,7 @@ from tests.postgres import (  # noqa: F401 - fixtures for every test
     postgres_place,
     postgres_url,
 )
+from tests.s3 import s3_place, s3_settings  # noqa: F401 - fixtures for every test
 
 # Two shared cores make any deadline a coin toss. The same examples each time make a failure of the
 # fast tests mean one thing: the change broke something. `explore` looks further, in the slow stage.

@@ -149,6 +149,8 @@ def test_a_replica_only_moves_down_the_list(db: Database) -> None:
         oom=True,
         started_at=NOW,
         finished_at=NOW + SECOND,
+        asked_at=NOW,
+        hint="no_pserver",
         max_rss=1 << 33,
         cpu_seconds=0.25,
         enforced={"cpu": True, "memory": False},
@@ -257,3 +259,60 @@ def test_a_deleted_job_takes_its_attempts_and_replicas_along(db: Database) -> No
     db.write(lambda tx: jobs.delete_job(tx, job.id))
     assert db.read(lambda tx: attempts.attempt_of(tx, attempt.replicas[0].id)) is None
     assert orders(db, "n1") == []
+
+
+def a_gang(db: Database) -> Attempt:
+    """A pserver and a trainer on n1, with ports and cards; another trainer on n2."""
+
+    def place(tx: Tx) -> Attempt:
+        attempt = an_attempt(waiting(tx), nodes=("n1", "n2"))
+        first, second = attempt.replicas
+        server = replace(
+            first, id=f"{attempt.job_id}.1.pserver-0", role=Role.PSERVER, port=62001, cards=()
+        )
+        members = (
+            server,
+            replace(first, port=62003, cards=(0, 3)),
+            replace(second, port=62001, cards=(1,)),
+        )
+        gang = replace(attempt, replicas=members)
+        attempts.insert_attempt(tx, gang)
+        return gang
+
+    return db.write(place)
+
+
+def test_ports_and_cards_are_taken_until_their_replica_is_over(db: Database) -> None:
+    gang = a_gang(db)
+    nodes = ("n1", "n2", "n3")
+    ports = db.read(lambda tx: attempts.ports_in_use(tx, nodes))
+    assert ports == {"n1": {62001, 62002, 62003}, "n2": {62001}, "n3": set()}
+    cards = db.read(lambda tx: attempts.cards_in_use(tx, nodes))
+    assert cards == {"n1": {0, 3}, "n2": {1}, "n3": set()}
+    gone = replace(gang.replicas[1], state=ReplicaState.LOST)
+    db.write(lambda tx: attempts.update_replica(tx, gone))
+    assert db.read(lambda tx: attempts.ports_in_use(tx, ("n1",))) == {"n1": {62001, 62002}}
+    assert db.read(lambda tx: attempts.cards_in_use(tx, ("n1",))) == {"n1": set()}
+    found = db.read(lambda tx: attempts.get_attempt(tx, gang.job_id, 1))
+    assert found is not None
+    assert {each.id: each.cards for each in found.replicas} == {
+        each.id: each.cards for each in gang.replicas
+    }
+
+
+def test_an_order_may_replace_only_those_of_one_kind(db: Database) -> None:
+    job, attempt = a_placed_job(db, "n1", "n2")
+    first, second = (replica.id for replica in attempt.replicas)
+
+    def stop(tx: Tx, cause: ExitCause, only: str | None, over: Want | None) -> int:
+        chosen = None if only is None else {only}
+        return attempts.set_wanted(tx, job.id, 1, Want.STOP, cause=cause, only=chosen, over=over)
+
+    assert db.write(lambda tx: stop(tx, ExitCause.PREEMPTED, first, None)) == 1
+    assert db.write(lambda tx: stop(tx, ExitCause.STOPPED, None, Want.RUN)) == 1
+    found = db.read(lambda tx: attempts.orders_since(tx, "n1", 0))
+    found += db.read(lambda tx: attempts.orders_since(tx, "n2", 0))
+    assert {order.replica.id: order.cause for order in found} == {
+        first: ExitCause.PREEMPTED,
+        second: ExitCause.STOPPED,
+    }

@@ -62,6 +62,17 @@ def test_a_job_comes_back_as_it_was_stored(db: Database) -> None:
     assert kept.spec == spec
 
 
+def test_the_pause_before_a_retry_is_kept(db: Database) -> None:
+    end = NOW + timedelta(microseconds=1_500_000)
+    job = db.write(lambda tx: stored(tx, replace(a_job(), not_before=end), Event.ACCEPTED))
+    assert job.not_before == end
+    assert db.read(lambda tx: jobs.get_job(tx, job.id)) == job
+    changed = replace(job, not_before=None)
+    kept = db.write(lambda tx: jobs.save_job(tx, changed, expected_version=job.version))
+    assert db.read(lambda tx: jobs.get_job(tx, job.id)) == kept
+    assert kept.not_before is None
+
+
 def test_numbers_are_given_in_the_order_of_arrival(db: Database) -> None:
     first, second = (db.write(waiting) for _ in range(2))
     assert (first.number, second.number) == (1, 2)

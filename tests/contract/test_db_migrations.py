@@ -37,6 +37,7 @@ from tests.unit.db.values import ENGINES, NOW, opened
 
 RELEASED = {
     "0001_first": "e052a204ef641eede40e8f0a79bd5cdf786b8974979e227b9912bb729dbec606",
+    "0002_team": "27e320104ef8d9832e58e6c2b2265e58c8c4ab7ead420a0b2675e431af008c29",
 }
 """Checksums of migrations that people's databases were made with: never change one."""
 

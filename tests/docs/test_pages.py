@@ -26,6 +26,23 @@ NOT_RUN = {
     "make test": "it would run itself",
     "make install": "it makes the environment that these tests run in",
     "paddlecloud server logs -f": "it goes on until it is interrupted",
+    "python3 -m pip install paddlepaddle": "900 MB; scripts/paddle.py installs it for tests/paddle",
+    "sh examples/collective/submit.sh --watch_mode=1": "tests/paddle runs it",
+    "sh examples/launch/submit.sh --watch_mode=1": "tests/paddle runs it",
+    "sh examples/fleet/submit.sh --watch_mode=1": "tests/paddle runs it",
+    "sh examples/ps/submit.sh --watch_mode=1": "tests/paddle runs it",
+    "paddlecloud plsc --watch_mode=1": "tests/paddle runs it",
+    "paddlecloud plsc --instance_count=2 --job_type=cpu --watch_mode=1": "tests/paddle runs it",
+    'paddlecloud plsc --start_cmd="sh run.sh --passes 8 --lr 0.05" --watch_mode=1': (
+        "needs PaddlePaddle"
+    ),
+    'paddlecloud submit_job --files=my_faces --start_cmd="sh run.sh" --watch_mode=1': (
+        "needs PaddlePaddle and somebody's images"
+    ),
+    "paddlecloud query_job JOB --json": "JOB stands for any job",
+    r"printf 'numpy==1.26.4\nvisualdl==2.5.3\n' > requirements.txt": "the line below uses it",
+    'paddlecloud submit_job --files=job --start_cmd="python train.py" '
+    "--requirements=requirements.txt --watch_mode=1": "it installs 400 MB",
 }
 
 

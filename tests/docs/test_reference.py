@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.client.config import resolve
-from paddlecloud.model.env import environment, with_paths
+from paddlecloud.model.env import environment, with_paths, with_root
 from paddlecloud.model.job import Role
 from paddlecloud.model.states import FINAL, TRANSITIONS, JobState
 from paddlecloud.model.submit import INHERITED_NAMES, RESERVED_NAMES, RESERVED_PREFIXES
@@ -68,10 +68,12 @@ def gangs() -> Iterator[dict[str, str]]:
         ([a_replica()], a_spec()),
         ([a_replica(port=62000), trainer], a_spec(trainers=2)),
         ([pserver, a_replica(), trainer], a_spec(trainers=2, pservers=1)),
+        ([a_replica(cards=(0,))], a_spec()),
     ):
         job = a_job(spec=spec)
         env = environment(job, an_attempt(*replicas), replicas[-1], inherit=True)
-        yield with_paths(env, work="w", output="o", log="l", mount="m", temporary="t", home="h")
+        paths = {"work": "w", "output": "o", "log": "l", "mount": "m", "temporary": "t"}
+        yield with_root(with_paths(env, **paths, home="h"), "r")
 
 
 def test_the_table_of_variables_is_complete() -> None:

@@ -16,8 +16,9 @@ ENVIRON = {
     "PADDLECLOUD_DATABASE": "postgresql://cloud:secret@db.example/cloud",
     "PADDLECLOUD_KEY": SECRET,
     "PADDLECLOUD_SMTP_PASSWORD": SECRET,
+    "PADDLECLOUD_STORE_AK": SECRET,
 }
-FILES = {"server.key": SECRET}
+FILES = {"server.key": SECRET, "store.sk": SECRET}
 
 
 def shown() -> list[tuple[str, Block]]:

@@ -168,8 +168,11 @@ def _fill(site: Site) -> None:
     site.agent.start(site.order)
     site.agent.log(site.order, 0, b"hello\n")
     assert site.agent.upload(site.order, "model", b"weights").status == 200
+    asked = {"argv": ["cat"], "stdin": "aGVsbG8="}
+    command = site.people["alice"].post(f"/api/v1/jobs/{job_id}/commands", asked)
     site.things = {
         "job_id": job_id,
+        "command_id": command["id"],
         "ak": site.people["alice"].ak,
         "user_id": "alice",
         "replica": site.order["replica"],

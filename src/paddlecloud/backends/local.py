@@ -13,6 +13,7 @@ watched elsewhere.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import subprocess
@@ -45,7 +46,7 @@ class Local:
         self._total = Resources(
             cpu=float(settings.get("cpu") or _cpus()),
             memory=int(settings.get("memory") or _memory()),
-            gpu=int(settings.get("gpu") or 0),
+            gpu=cards() if settings.get("gpu") is None else int(settings["gpu"]),
         )
         self._starting = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
@@ -108,6 +109,20 @@ class Local:
         finally:
             os.close(lock)
         return False
+
+
+def cards() -> int:
+    """How many cards the driver of this machine tells of; 0 where there is none."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        if nvml.nvmlInit_v2():
+            return 0
+        count = ctypes.c_uint(0)
+        failed = nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+        nvml.nvmlShutdown()
+    except (OSError, AttributeError):
+        return 0
+    return 0 if failed else count.value
 
 
 def _cpus() -> int:

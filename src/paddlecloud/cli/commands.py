@@ -20,8 +20,13 @@ JOBS = (
     ("query_job", "gen2.query_job", ("show one job", "查询一个任务")),
     ("list_jobs", "gen2.list_jobs", ("list your jobs, newest first", "列出任务，最新的在前")),
     ("logs", "gen2.logs", ("print what a job wrote", "查看任务日志")),
+    ("top", "gen2.top", ("what running workers use", "查看运行中各节点的用量")),
+    ("exec", "gen2.exec", ("run a command beside a worker", "在节点旁执行命令")),
     ("get_files", "gen2.get_files", ("list or download a job's files", "查看或下载任务文件")),
     ("kill_job", "gen2.kill_job", ("end a job", "结束任务")),
+    ("rerun", "gen2.rerun", ("run a job again", "再次运行任务")),
+    ("diff", "gen2.diff", ("what two jobs differ in", "比较两个任务")),
+    ("plsc", "gen2.plsc", ("submit the built-in example", "提交内置的分类示例")),
 )
 SYSTEM = (
     ("doctor", "system.doctor", ("check every link of the chain", "逐项检查整个链路")),
@@ -40,6 +45,13 @@ SYSTEM = (
     ("notifications set", "system.notifications", ("choose what you are told of", "设置通知")),
     ("notifications test", "system.notifications", ("send a test now", "立即发送测试通知")),
     ("quota", "system.quota", ("show your plan and what is used", "查看套餐和用量")),
+    ("data ls", "system.data", ("records and chunks of data files", "列出数据文件的记录数和块数")),
+    ("data head", "system.data", ("print the first records", "查看最前面的记录")),
+    ("data stat", "system.data", ("sizes and compression of data files", "统计数据文件")),
+    ("data verify", "system.data", ("check data files", "校验数据文件")),
+    ("data repair", "system.data", ("keep what is sound of a data file", "修复数据文件")),
+    ("data convert", "system.data", ("write records into shards", "将记录写成多个分片")),
+    ("data split", "system.data", ("split data into files of N records", "按记录数拆分数据")),
     ("completion", "system.completion", ("print a completion script", "输出命令补全脚本")),
     ("version", "system.version", ("print the version", "显示版本")),
 )
@@ -68,7 +80,7 @@ HIDDEN = (("get_fils", "gen2.get_files", ("the same as get_files", "同 get_file
 EVERY = JOBS + SYSTEM + ADMIN + HIDDEN
 #: Groups of commands: these words alone are not a command.
 GROUPS = (
-    "server", "config", "token", "notifications",
+    "server", "config", "token", "notifications", "data",
     "admin", "admin user", "admin token", "admin job", "admin pool", "admin quota",
 )  # fmt: skip
 

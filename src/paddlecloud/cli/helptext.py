@@ -70,7 +70,9 @@ def command(described: Command, lang: str) -> str:
 
 def usage(described: Command) -> str:
     operand = next((o.metavar for o in described.options if o.name == described.operand), "")
-    return " ".join(filter(None, ("paddlecloud", described.name, operand, "[--key=value ...]")))
+    rest = f"-- {described.rest.upper()} ..." if described.rest else ""
+    words = ("paddlecloud", described.name, operand, "[--key=value ...]", rest)
+    return " ".join(filter(None, words))
 
 
 def spelling(option: Option) -> str:

@@ -69,15 +69,18 @@ class Command:
     """One command: its words, what it takes, what it does.
 
     `operand` names the option that a word without dashes fills: `logs JOB` is `logs --job_id=JOB`.
+    `rest` names what the words after `--`, or after the operand, are for: they are another
+    program's, and not looked at.
     """
 
-    __slots__ = ("examples", "help", "hidden", "name", "operand", "options", "run")
+    __slots__ = ("examples", "help", "hidden", "name", "operand", "options", "rest", "run")
 
     def __init__(self, name: str, run: Run, help_text: Text, **more: Any) -> None:
         self.name = name
         self.run = run
         self.help = help_text
         self.operand = ""
+        self.rest = ""
         self.options: tuple[Option, ...] = ()
         self.examples: tuple[str, ...] = ()
         self.hidden = False
@@ -110,9 +113,12 @@ def parse(command: Command, words: Sequence[str]) -> Args:
 
     `--help` wins over everything: whoever asks for help gets it, whatever else is wrong.
     """
+    words, others = _split(command, words)
     if "--help" in words or "-h" in words:
         return {"help": True}
     args: Args = {option.name: _start(option) for option in command.options}
+    if command.rest:
+        args[command.rest] = others
     seen: set[str] = set()
     rest = list(reversed(words))
     while rest:
@@ -126,6 +132,24 @@ def parse(command: Command, words: Sequence[str]) -> Args:
         else:
             _set_operand(command, args, seen, word)
     return args
+
+
+def _split(command: Command, words: Sequence[str]) -> tuple[Sequence[str], list[str]]:
+    """Our words, and those of another program that stand behind them."""
+    if not command.rest:
+        return words, []
+    operands, skip = 0, False
+    for place, word in enumerate(words):
+        if word == "--":
+            return words[:place], list(words[place + 1 :])
+        if skip or (len(word) > 1 and word.startswith("-")):
+            option = None if skip or "=" in word else _find(command, word)
+            skip = option is not None and option.kind != FLAG
+            continue
+        operands += 1
+        if operands == 2:
+            return words[:place], list(words[place:])
+    return words, []
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

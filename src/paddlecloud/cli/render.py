@@ -7,12 +7,13 @@ bars and aligned columns are for terminals only; a pipe gets plain text with tab
 from __future__ import annotations
 
 import sys
+import time
 
 from paddlecloud.cli.texts import say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import TextIO
 
 _COLOURS = {"green": "32", "red": "31", "yellow": "33", "blue": "34", "dim": "2"}
@@ -26,6 +27,8 @@ _STATES = {
     "killing": "yellow",
 }
 _BAR = 30
+_SOON = 0.5
+"""Seconds after which a speed means something."""
 
 
 class Output:
@@ -52,6 +55,11 @@ class Output:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
+
+    def draw(self, text: str) -> None:
+        """Text for the terminal itself, at once."""
+        sys.stdout.write(text)
+        sys.stdout.flush()
 
     def raw_aside(self, data: bytes) -> None:
         """Bytes as they are, beside the answer: on stderr."""
@@ -101,13 +109,17 @@ class Output:
 
 
 class Progress:
-    """A bar on stderr that redraws itself in place; call `done` to leave the line."""
+    """A bar on stderr that redraws itself in place, with its speed and how long it will take; call
+    `done` to leave the line."""
 
-    def __init__(self, label: str, total: int) -> None:
+    def __init__(self, label: str, total: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._label = label
         self._total = total
+        self._clock = clock
+        self._began = clock()
         self._count = 0
         self._shown = -1
+        self._width = 0
 
     def add(self, count: int) -> None:
         self._count += count
@@ -117,8 +129,20 @@ class Progress:
         self._shown = percent
         filled = percent * _BAR // 100
         bar = "#" * filled + "-" * (_BAR - filled)
-        sys.stderr.write(f"\r{self._label} [{bar}] {percent:3d}% {size(self._total)}")
+        line = f"{self._label} [{bar}] {percent:3d}% {size(self._total)}{self._speed()}"
+        sys.stderr.write(f"\r{line.ljust(self._width)}")
         sys.stderr.flush()
+        self._width = len(line)
+
+    def _speed(self) -> str:
+        """Bytes a second so far, and minutes and seconds that are left at that pace."""
+        spent = self._clock() - self._began
+        if spent < _SOON:
+            return ""
+        left = round(max(0, self._total - self._count) * spent / self._count)
+        hours = f"{left // 3600}:" if left >= 3600 else ""
+        rest = f", {hours}{left // 60 % 60:02d}:{left % 60:02d}" if left else ""
+        return f", {size(round(self._count / spent))}/s{rest}"
 
     def done(self) -> None:
         if self._shown >= 0:

@@ -72,10 +72,18 @@ TEXTS: dict[str, tuple[str, str]] = {
         "results: paddlecloud get_files {job_id} --download=1",
         "获取结果：paddlecloud get_files {job_id} --download=1",
     ),
+    "plsc_submits": (
+        "submitting the PLSC example: {command} in a copy of {files}",
+        "提交 PLSC 示例：在 {files} 的副本中执行 {command}",
+    ),
     # -- other job commands ------------------------------------------------------------------
     "killing": (
         "{job_id}: {state}; it is `killed` when nothing of it runs any more",
         "{job_id}：{state}；全部进程结束后状态变为 killed",
+    ),
+    "top_nothing": (
+        "nothing runs; paddlecloud list_jobs shows what waits and what has ended",
+        "没有运行中的任务；paddlecloud list_jobs 显示等待中和已结束的任务",
     ),
     "no_jobs": (
         "no jobs; submit one: paddlecloud submit_job --files=DIR --start_cmd=COMMAND",
@@ -86,6 +94,15 @@ TEXTS: dict[str, tuple[str, str]] = {
     "downloaded": (
         "{count} files, {size}, in {directory}",
         "{count} 个文件，共 {size}，已保存到 {directory}",
+    ),
+    "diff_bytes": ("bytes", "字节"),
+    "diff_same": (
+        "{first} and {second} were asked for alike: files, command, environment, resources",
+        "{first} 与 {second} 的文件、命令、环境和资源完全相同",
+    ),
+    "download_kept": (
+        "what came is kept; the same command with --resume goes on from there",
+        "已下载的内容已保留，在同一命令后加 --resume 可继续",
     ),
     "collected": ("deleted {jobs} jobs, {size}", "已清理 {jobs} 个任务，共 {size}"),
     # -- keys and users ----------------------------------------------------------------------
@@ -134,4 +151,19 @@ TEXTS: dict[str, tuple[str, str]] = {
         "请保存 webhook_secret：只显示这一次，用于验证 webhook 的来源",
     ),
     "notify_undelivered_now": ("not delivered: {why}", "未送达：{why}"),
+    # -- data --------------------------------------------------------------------------------
+    "data_reading": ("reading", "读取中"),
+    "data_sound": (
+        "{path}: sound, {records} records in {chunks} chunks",
+        "{path}：完好，{chunks} 个块共 {records} 条记录",
+    ),
+    "data_found_damage": (
+        "{path}: {count} damaged places, {records} records are sound",
+        "{path}：有 {count} 处损坏，完好的记录有 {records} 条",
+    ),
+    "data_repaired": (
+        "{path}: {records} sound records kept in {output}, {count} damaged places left out",
+        "{path}：{records} 条完好的记录已保存到 {output}，略过 {count} 处损坏",
+    ),
+    "data_written": ("{records} records in {count} files", "{count} 个文件共 {records} 条记录"),
 }

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 RUNNING = "running"
 WAITING = ("", "submit", "schedule", "queue")
+OURS = b"[paddlecloud] "
+"""How lines of the platform begin: it writes them into the log before the job runs, too."""
 #: Seconds until the last state has to be here after the log has ended.
 LAST_STATE = 60.0
 
@@ -30,7 +32,8 @@ def follow(client: Client, job: Job, out: Output) -> int:
     try:
         states.start()
         for piece in client.logs(job.id, follow=True):
-            states.heard_from_job()
+            if not piece.startswith(OURS):
+                states.heard_from_job()
             # With --json stdout belongs to the answer alone.
             (out.raw if not out.json else out.raw_aside)(piece)
         ended = states.last(LAST_STATE)
@@ -60,23 +63,23 @@ class _States(threading.Thread):
         try:
             for job in self._client.changes(self._job_id):
                 if not job.final:
-                    self._change(job.state, str(job.view.get("queue_reason") or ""))
+                    self._change(job)
                 self._ended = job if job.final else None
         except PaddleCloudError as error:
             self._error = error
 
     def heard_from_job(self) -> None:
-        """A job that speaks runs: the two connections need not bring that in order."""
+        """A job that speaks itself runs: the two connections need not bring that in order."""
         with self._lock:
             if self._told[0] in WAITING:
                 self._ahead = True
                 self._tell(RUNNING, "")
 
-    def _change(self, state: str, reason: str) -> None:
+    def _change(self, job: Job) -> None:
         with self._lock:
-            self._ahead = self._ahead and state in WAITING
+            self._ahead = self._ahead and job.state in WAITING and not _waits_again(job)
             if not self._ahead:
-                self._tell(state, reason)
+                self._tell(job.state, str(job.view.get("queue_reason") or ""))
 
     def last(self, seconds: float) -> Job:
         self.join(seconds)
@@ -91,3 +94,8 @@ class _States(threading.Thread):
         code = "watch_state_why" if reason else "watch_state"
         time = strftime("%H:%M:%S", localtime())
         self._out.say(code, time=time, state=self._out.told_state(state), reason=reason)
+
+
+def _waits_again(job: Job) -> bool:
+    """Whether it had a place before and has none now: what its log told of is over."""
+    return bool(job.view.get("attempts")) and not job.view.get("pool")

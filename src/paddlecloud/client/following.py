@@ -94,10 +94,30 @@ def changes(
 
 
 def logs(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[bytes]:
-    """The bytes of a log; `asked` has worker, follow, tail and attempt as the server knows them."""
-    follow = bool(asked["follow"])
-    patience = Patience(client, follow=follow)
+    """What was written; `asked` has worker, follow, tail, attempt and so on as the server knows
+    them."""
+    if asked.get("merge") or asked.get("grep"):
+        from paddlecloud.client import lines  # noqa: PLC0415 - a plain log is not read by lines
+
+        return lines.lines(client, job_id, asked)
+    return _bytes(client, job_id, asked)
+
+
+def _bytes(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[bytes]:
     place = _Place(asked)
+    patience = Patience(client, follow=bool(asked["follow"]))
+    while True:
+        for piece in answers(client, job_id, place, patience):
+            place.advance(len(piece))
+            yield piece
+        if not place.moves_on or not has_newer(client, job_id, place.attempt, patience):
+            return
+        place.next_attempt()
+
+
+def answers(client: Client, job_id: str, place: Place, patience: Patience) -> Iterator[bytes]:
+    """The pieces of the server's answer; one that breaks is taken up where `place` says."""
+    follow = bool(place.query["follow"])
     while True:
         reading = False
         try:
@@ -109,33 +129,54 @@ def logs(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[b
                 patience.renew()
                 while piece := stream.read(BLOCK):
                     patience.renew()
-                    place.advance(len(piece))
                     yield piece
+            return
         except Unreachable as error:
             if not (follow and reading and error.code == "server_timeout"):
                 patience.pause(error)
-            continue
-        if not place.moves_on or not _has_newer(client, job_id, place.attempt, patience):
-            return
-        place.next_attempt()
 
 
-class _Place:
+class Place:
     """Where in which attempt's log the reader is."""
 
     def __init__(self, asked: Mapping[str, object]) -> None:
         self.query = dict(asked)
         self.attempt = 0
-        self._offset = 0
         #: Whether the end of an attempt may not be the end of the log.
         self.moves_on = False
+        #: One attempt, named or the one that failed, has no next one.
         self._goes_through_all = bool(asked["follow"]) and asked["attempt"] is None
+        self._goes_through_all = self._goes_through_all and not asked.get("failed")
 
     def enter(self, headers: Mapping[str, str]) -> None:
-        """The server says which attempt it shows (0: none has begun yet), and from which byte."""
-        self._offset = int(headers.get("x-log-offset", self._offset))
+        """The server says which attempt it shows (0: none has begun yet)."""
         self.attempt = int(headers.get("x-log-attempt", 0))
         self.moves_on = self._goes_through_all and "x-log-attempt" in headers
+        self.pin()
+
+    def pin(self) -> None:
+        """Whoever comes back asks for the same attempt."""
+        if self.attempt:
+            self.query["attempt"] = self.attempt
+
+    def next_attempt(self) -> None:
+        self.attempt += 1
+        self.pin()
+
+
+class _Place(Place):
+    """The same for one worker's log, which is a byte in it."""
+
+    def __init__(self, asked: Mapping[str, object]) -> None:
+        super().__init__(asked)
+        self._offset = 0
+
+    def enter(self, headers: Mapping[str, str]) -> None:
+        self._offset = int(headers.get("x-log-offset", self._offset))
+        super().enter(headers)
+        # The one that failed has a name now, and may have another later.
+        if "x-log-worker" in headers:
+            self.query |= {"worker": headers["x-log-worker"], "failed": None}
         self._resume()
 
     def advance(self, count: int) -> None:
@@ -145,17 +186,16 @@ class _Place:
         self._resume()
 
     def next_attempt(self) -> None:
-        self.attempt += 1
         self._offset = 0
+        super().next_attempt()
         self._resume()
 
     def _resume(self) -> None:
-        self.query |= {"offset": self._offset, "tail": None}
-        if self.attempt:
-            self.query["attempt"] = self.attempt
+        self.query |= {"offset": self._offset, "tail": None, "since": None}
+        self.pin()
 
 
-def _has_newer(client: Client, job_id: str, attempt: int, patience: Patience) -> bool:
+def has_newer(client: Client, job_id: str, attempt: int, patience: Patience) -> bool:
     """Whether another attempt follows; waits until the job has one or has ended."""
     found = changes(client, job_id, patience=patience)
     return any(int(job.view.get("attempts") or 0) > attempt for job in found)

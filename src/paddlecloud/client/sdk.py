@@ -15,11 +15,12 @@ from paddlecloud.model.signing import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
     from paddlecloud.client.admin import Admin
     from paddlecloud.client.config import Config
+    from paddlecloud.client.executing import Command
 
     Note = Callable[..., None]
 
@@ -106,6 +107,22 @@ class Client:
         answer = submission.submit(self, parameters)
         return Job({**answer["job"], "notes": answer["notes"]})
 
+    def rerun(self, job_id: str, **changes: Any) -> Job:
+        """Submit a job again with the same files; `changes` are parameters of `submit_job`.
+
+        `env` is added to what the first job had; `files` gives the new job another directory.
+        """
+        from paddlecloud.client import reruns  # noqa: PLC0415 - only submitting needs it
+
+        answer = reruns.rerun(self, check_id(job_id), changes)
+        return Job({**answer["job"], "notes": answer["notes"]})
+
+    def diff(self, first: str, second: str) -> dict[str, Any]:
+        """What two jobs differ in: `parameters`, `env`, `inherited_env`, `git` and `files`."""
+        from paddlecloud.client import comparing  # noqa: PLC0415 - `query_job` compares nothing
+
+        return comparing.diff(self.transport, check_id(first), check_id(second))
+
     def query_job(self, job_id: str) -> Job:
         return Job(self.transport.get(f"/jobs/{check_id(job_id)}"))
 
@@ -151,23 +168,56 @@ class Client:
 
         return following.changes(self, check_id(job_id), timeout)
 
-    def logs(
+    def logs(  # noqa: PLR0913 - the options of the command `logs`, each by its name
         self,
         job_id: str,
         worker: str | None = None,
         follow: bool = False,
         tail: int | None = None,
         attempt: int | None = None,
+        *,
+        since: str | None = None,
+        merge: bool = False,
+        failed: bool = False,
+        grep: str | None = None,
     ) -> Iterator[bytes]:
         """What a worker wrote, as it is; with `follow`, until the job has ended and all is read.
 
         Without `attempt` a follower sees every attempt from the newest one on. A broken connection
-        is taken up again at the byte where it broke.
+        is taken up again at the byte where it broke. `since` is a span ("10m") or a time; `merge`
+        gives the lines of all workers, each with `[worker] ` before it; `failed` the worker that
+        failed first; `grep` only lines that match a regular expression.
         """
         from paddlecloud.client import following  # noqa: PLC0415 - `query_job` follows nothing
 
         asked = {"worker": worker, "follow": int(follow), "tail": tail, "attempt": attempt}
+        asked |= {"since": since, "grep": grep}
+        asked |= {"merge": int(merge) or None, "failed": int(failed) or None}
         return following.logs(self, check_id(job_id), asked)
+
+    def exec(
+        self,
+        job_id: str,
+        command: Sequence[str],
+        worker: str | None = None,
+        timeout: float | None = None,
+        stdin: bytes = b"",
+    ) -> Command:
+        """Run a command (a list of words) beside a running worker, in its environment.
+
+        `output()` of the result gives what it prints until it has ended, then `exit_code` tells
+        how; `stop()` ends it before. It ends with the worker in any case.
+        """
+        from paddlecloud.client import executing  # noqa: PLC0415 - `query_job` runs nothing
+
+        how: dict[str, Any] = {"worker": worker, "timeout": timeout, "stdin": stdin}
+        return executing.begin(self, check_id(job_id), command, **how)
+
+    def top(self, job_id: str | None = None) -> list[dict[str, Any]]:
+        """What each worker of a job, or of all your running jobs, uses of what it asked for."""
+        path = "/usage" if job_id is None else f"/jobs/{check_id(job_id)}/usage"
+        answer: dict[str, Any] = self.transport.get(path)
+        return list(answer["workers"])
 
     def get_files(
         self,
@@ -175,17 +225,27 @@ class Client:
         prefix: str | None = None,
         download_dir: str | None = None,
         download: bool = False,
+        resume: bool = False,
     ) -> list[dict[str, Any]]:
         """The job's files (path, size, time); they are downloaded if `download_dir` is given.
 
         `prefix` defaults to the job's outputs; "/" means everything, the submitted files too.
+        `sha256` of a row is None where it is not known. With `resume` an earlier download into
+        the same directory is continued, or gets what is new.
         """
         path = f"/jobs/{check_id(job_id)}/files"
         rows: list[dict[str, Any]] = self.transport.get(path, {"prefix": prefix})["files"]
         if download or download_dir is not None:
-            from paddlecloud.client import fetching  # noqa: PLC0415 - only downloads need it
+            from paddlecloud.client import downloads, landing  # noqa: PLC0415 - only downloads
 
-            fetching.download(self.transport, path, rows, download_dir or "output")
+            downloads.download(
+                self.transport,
+                path,
+                rows,
+                download_dir or "output",
+                resume=resume,
+                records=landing.records_in(self.config.home),
+            )
         return rows
 
     def whoami(self) -> dict[str, Any]:

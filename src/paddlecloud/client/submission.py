@@ -6,33 +6,38 @@ One idempotency key covers every try of one submit: whatever breaks, it is one j
 
 from __future__ import annotations
 
-import hashlib
 import os
 from time import time
 
-from paddlecloud.client import files
+from paddlecloud.client import repository
+from paddlecloud.client.naming import shown
 from paddlecloud.client.retries import patiently
-from paddlecloud.model.errors import Retry, SnapshotMissing
-from paddlecloud.model.submit import INHERITED_NAMES, local_parameters, parse_parameters
+from paddlecloud.client.scanning import scan as scanned
+from paddlecloud.client.uploading import upload
+from paddlecloud.model.errors import Conflict, Invalid, SnapshotMissing
+from paddlecloud.model.submit import (
+    INHERITED_NAMES,
+    MAX_REQUIREMENTS_BYTES,
+    local_parameters,
+    parse_parameters,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
+    from paddlecloud.client.scanning import Scan
     from paddlecloud.client.sdk import Client
     from paddlecloud.client.transport import Transport
+    from paddlecloud.client.uploading import Progress
 
-    Progress = Callable[[int, int], None]
-    """Hears of uploaded bytes: how many now, how many there will be in all."""
     Note = Callable[..., None]
 
 #: Where the private server is: known here even when no variable says it.
 HOME = "PADDLECLOUD_HOME"
-#: One upload request of small files; it is held in memory so that each file is read once.
-BATCH = 8 * 1024 * 1024
-#: A directory that changes while it is uploaded settles within a few rounds, or never.
-ROUNDS = 3
+#: A directory that changes while it is submitted settles within a few tries, or never.
+TRIES = 3
 
 
 def submit(
@@ -43,37 +48,53 @@ def submit(
 ) -> dict[str, Any]:
     """The server's answer: `job` and `notes`. Invalid before anything is sent if a rule is broken.
 
-    `note(code, **params)` hears what the scan left out.
+    `note(code, **params)` hears what was found, what was left out, and what changed meanwhile.
     """
-    transport = client.transport
     spec, directory = _spec(client, parameters)
-    scan = None
-    if directory is not None:
-        scan = files.scan(directory, now=time(), home=client.config.home)
-        spec |= {"snapshot": scan.id, "directory": scan.directory}
-        for code, params in scan.notes:
-            note(code, **params)
-    request = {"spec": spec, "idempotency_key": os.urandom(16).hex()}
+    if directory is None:
+        return _ask(client.transport, _request(spec))
+    looking = repository.look(directory, client.environ)
+    for tries_left in range(TRIES - 1, -1, -1):
+        try:
+            return _submit_directory(client, spec, directory, looking, progress, note)
+        except Conflict as error:
+            if error.code != "files_changed" or not tries_left:
+                raise
+            note("files_read_again", path=error.params["path"])
+    raise AssertionError("the last try returns or raises")
+
+
+def _submit_directory(
+    client: Client,
+    spec: dict[str, object],
+    directory: str,
+    looking: repository.Looking | None,
+    progress: Progress | None,
+    note: Note,
+) -> dict[str, Any]:
+    found = scanned(directory, now=time(), home=client.config.home)
+    git, diff = looking.result() if looking is not None else ({}, "")
+    spec = {**spec, "snapshot": found.id, "directory": found.directory}
+    request = _request({**spec, "git": git} if git else spec) | ({"diff": diff} if diff else {})
     try:
-        return _post(transport, request)
+        answer = _ask(client.transport, request)
     except SnapshotMissing:
-        if scan is None:
-            raise
-    upload(transport, scan, progress)
-    return _post(transport, request)
+        answer = None
+    for code, params in found.notes:
+        note(code, **params)
+    if answer is not None:
+        return answer
+    upload(client.transport, found, progress)
+    _tell_changes(found, note)
+    return _ask(client.transport, request)
 
 
-def upload(transport: Transport, scan: files.Scan, progress: Progress | None = None) -> None:
-    """Bring the contents that the server lacks, until it has the whole snapshot."""
-    body = {"entries": scan.entries}
-    for _ in range(ROUNDS):
-        missing = patiently(lambda: transport.post("/snapshots", body, again=True))["missing"]
-        if not missing:
-            return
-        total = sum(scan.sources[sha256][1] for sha256 in missing)
-        for group in files.batches(scan.sources, missing, BATCH):
-            _send(transport, scan, group, progress, total)
-    raise Retry("upload_unfinished", files=len(missing))
+def _tell_changes(found: Scan, note: Note) -> None:
+    """The job gets what was read; whoever went on typing meanwhile should know."""
+    changed = found.changed()
+    if changed:
+        more = f" (+{len(changed) - 3})" if len(changed) > 3 else ""
+        note("files_changed_since", paths=", ".join(map(shown, changed[:3])) + more)
 
 
 def _spec(client: Client, parameters: Mapping[str, Any]) -> tuple[dict[str, object], str | None]:
@@ -83,12 +104,25 @@ def _spec(client: Client, parameters: Mapping[str, Any]) -> tuple[dict[str, obje
     if snapshot is not None and not raw.get("files"):
         # The rules ask for files; these are on the server already, under no directory's name.
         raw["files"] = "."
+    if raw.get("requirements"):
+        raw["requirements"] = requirements_of(raw["requirements"])
     spec = parse_parameters(raw)
     if client.config.embedded:
         spec["inherited_env"] = _inherited({**client.environ, HOME: client.config.home})
     if snapshot is not None:
         return spec | {"snapshot": snapshot}, None
     return spec, local_parameters(raw)[0]
+
+
+def requirements_of(path: str) -> str:
+    """What is in the file: it is the text that travels. An empty file asks for no package, but for
+    an environment all the same."""
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - a Path costs start-up time
+            return file.read(MAX_REQUIREMENTS_BYTES + 1) or "\n"
+    except (OSError, ValueError, TypeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise Invalid("requirements_unreadable", path=str(path), reason=reason) from error
 
 
 def _inherited(environ: Mapping[str, str]) -> dict[str, str]:
@@ -98,31 +132,10 @@ def _inherited(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in found.items() if value.isprintable()}
 
 
-def _post(transport: Transport, request: Mapping[str, object]) -> dict[str, Any]:
+def _request(spec: Mapping[str, object]) -> dict[str, object]:
+    return {"spec": spec, "idempotency_key": os.urandom(16).hex()}
+
+
+def _ask(transport: Transport, request: Mapping[str, object]) -> dict[str, Any]:
     answer: dict[str, Any] = patiently(lambda: transport.post("/jobs", request, again=True))
     return answer
-
-
-def _send(
-    transport: Transport,
-    scan: files.Scan,
-    group: list[str],
-    progress: Progress | None,
-    total: int,
-) -> None:
-    stream, length = files.pack(scan.sources, group)
-    pieces: Iterable[bytes]
-    if length <= BATCH:
-        pieces = [b"".join(stream)]
-        sha256 = hashlib.sha256(pieces[0]).hexdigest()
-    else:
-        pieces, sha256 = stream, stream.sha256()
-
-    def produce() -> Iterator[bytes]:
-        for piece in pieces:
-            # Before the piece: whoever counts the bytes does not come back after the last one.
-            if progress is not None:
-                progress(len(piece), total)
-            yield piece
-
-    patiently(lambda: transport.send("/blobs", produce, length, sha256, again=True))

@@ -16,7 +16,15 @@ from time import perf_counter, time
 from paddlecloud.client.http import TIMEOUT, Connection, Response
 from paddlecloud.client.quickjson import loads
 from paddlecloud.model.errors import Internal, PaddleCloudError, Retry, Unreachable, from_wire
-from paddlecloud.model.signing import CONTENT_SHA256, NONCE, format_time, quote, sign
+from paddlecloud.model.signing import (
+    CONTENT_CRC32,
+    CONTENT_SHA256,
+    NONCE,
+    UNSIGNED,
+    format_time,
+    quote,
+    sign,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,16 +87,26 @@ class Transport:
         return self._json("GET", path, query, **how)
 
     def post(self, path: str, value: object, **how: Any) -> Any:
-        """The JSON answer to the JSON `value`; `again=True` if doing it twice is doing it once."""
-        from json import dumps  # noqa: PLC0415 - reading commands never write JSON
+        """The JSON answer to the JSON `value`, which may be bytes already; `again=True` if doing
+        it twice is doing it once."""
+        if not isinstance(value, bytes):
+            from json import dumps  # noqa: PLC0415 - reading commands never write JSON
 
-        return self._json("POST", path, None, body=dumps(value).encode(), **how)
+            value = dumps(value).encode()
+        return self._json("POST", path, None, body=value, **how)
 
     def send(
         self, path: str, pieces: Callable[[], Iterable[bytes]], size: int, sha256: str, **how: Any
     ) -> Any:
         """The JSON answer to a long body that is produced anew for each try."""
         return self._json("POST", path, None, body=pieces, size=size, sha256=sha256, **how)
+
+    def put(self, path: str, data: memoryview, crc32: str) -> Any:
+        """The JSON answer to a part of something whose digest is known to the server: these bytes
+        are signed by their CRC-32 alone."""
+        return self._json(
+            "PUT", path, None, body=lambda: data, size=len(data), crc32=crc32, again=True
+        )
 
     def open(
         self,
@@ -242,15 +260,21 @@ def target_of(path: str, query: Mapping[str, object] | None = None) -> str:
 
 
 def _content(
-    body: bytes | Callable[[], Iterable[bytes]] = b"", size: int = 0, sha256: str = ""
-) -> tuple[bytes | Iterable[bytes], dict[str, str]]:
+    body: bytes | Callable[[], Iterable[bytes] | memoryview] = b"",
+    size: int = 0,
+    sha256: str = UNSIGNED,
+    crc32: str = "",
+    encoding: str = "",
+) -> tuple[bytes | memoryview | Iterable[bytes], dict[str, str]]:
     if isinstance(body, bytes):
         if not body:
             return b"", {CONTENT_SHA256: EMPTY_SHA256}
         digest = hashlib.sha256(body).hexdigest()
-        return body, {CONTENT_SHA256: digest, "content-type": "application/json"}
+        headers = {CONTENT_SHA256: digest, "content-type": "application/json"}
+        return body, headers | ({"content-encoding": encoding} if encoding else {})
     kind = "application/octet-stream"
-    return body(), {CONTENT_SHA256: sha256, "content-type": kind, "content-length": str(size)}
+    headers = {CONTENT_SHA256: sha256, "content-type": kind, "content-length": str(size)}
+    return body(), headers | ({CONTENT_CRC32: crc32} if crc32 else {})
 
 
 def _checked(stream: Stream) -> Stream:

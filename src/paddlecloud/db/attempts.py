@@ -8,7 +8,7 @@ the list of its states; a message that comes late or twice therefore changes not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -24,7 +24,8 @@ from paddlecloud.db.columns import (
     to_json,
     to_micros,
 )
-from paddlecloud.db.coordination import next_number
+from paddlecloud.db.coordination import next_numbers
+from paddlecloud.model.gangs import ports_of
 from paddlecloud.model.job import (
     Attempt,
     ExitCause,
@@ -36,13 +37,14 @@ from paddlecloud.model.job import (
 )
 
 _REPLICA = (
-    "id, role, rank, node, cpu, memory, gpu, host, port, state, pid, started_at, log_bytes,"
-    " exit_record"
+    "id, role, rank, node, cpu, memory, gpu, host, port, cards, state, pid, started_at,"
+    " log_bytes, exit_record"
 )
 _FIELDS = len(_REPLICA.split(","))
 _ATTEMPT = "job_id, number, fence, pool, created_at, handle, ended_at, outcome"
 _IN_USE = "state in ('ordered', 'running')"
 _LIVE_ORDER = "want in ('run', 'stop')"
+_PLACES = ", ".join("?" for _ in range(_FIELDS))
 
 
 class Want(StrEnum):
@@ -80,10 +82,17 @@ class Holder:
     stopping: bool
 
 
-def insert_attempt(tx: Tx, attempt: Attempt, *, want: Want | None = Want.RUN) -> None:
+def insert_attempt(
+    tx: Tx,
+    attempt: Attempt,
+    *,
+    want: Want | None = Want.RUN,
+    orders: Iterator[int] | None = None,
+) -> None:
     """Store an attempt with its replicas and order them to run at once.
 
-    With `want=None` no agent hears of them until `set_wanted`.
+    With `want=None` no agent hears of them until `set_wanted`. `orders` are numbers of the counter
+    "order" for who stores many; without them they are asked for.
     """
     tx.run(
         f"insert into attempts ({_ATTEMPT}, released) values (?, ?, ?, ?, ?, ?, ?, ?, 0)",
@@ -98,14 +107,33 @@ def insert_attempt(tx: Tx, attempt: Attempt, *, want: Want | None = Want.RUN) ->
             attempt.outcome,
         ),
     )
-    members = sorted(attempt.replicas, key=lambda it: (it.rank, it.role is not Role.TRAINER))
-    seq = next_number(tx, "order", len(members)) - len(members) if want and members else 0
+    # Pservers first, then by rank: who comes later finds whom it looks for, and need not wait.
+    members = sorted(attempt.replicas, key=lambda it: (it.role is Role.TRAINER, it.rank))
+    if want and orders is None:
+        orders = next_numbers(tx, "order", len(members))
     for replica in members:
-        seq += 1
-        _insert_replica(tx, attempt, replica, (want.value, seq) if want else (None, None))
+        order = (want.value, next(orders)) if want and orders else (None, None)
+        _insert_replica(tx, attempt, replica, order)
     if want is not None:
         for node in dict.fromkeys(replica.node for replica in members):
             tx.notify("agent", node)
+
+
+def add_replicas(tx: Tx, attempt: Attempt, members: Sequence[Replica]) -> None:
+    """Let further replicas join an attempt, and order them to run at once."""
+    for seq, replica in zip(next_numbers(tx, "order", len(members)), members, strict=True):
+        _insert_replica(tx, attempt, replica, (Want.RUN.value, seq))
+    for node in dict.fromkeys(replica.node for replica in members):
+        tx.notify("agent", node)
+
+
+def leaving(tx: Tx, job_id: str, attempt: int) -> set[str]:
+    """The replicas of an attempt that are not over and were told to end."""
+    rows = tx.all(
+        f"select id from replicas where job_id = ? and attempt = ? and {_IN_USE} and want <> 'run'",
+        (job_id, attempt),
+    )
+    return {id_ for (id_,) in rows}
 
 
 def get_attempt(tx: Tx, job_id: str, number: int) -> Attempt | None:
@@ -147,8 +175,8 @@ def release(tx: Tx, ended: Collection[Attempt]) -> None:
         for replica in attempt.replicas
         if replica.state is ReplicaState.EXITED
     ]
-    first = next_number(tx, "order", len(exited)) - len(exited) + 1 if exited else 0
-    for seq, replica_id in enumerate(exited, first):
+    orders = next_numbers(tx, "order", len(exited))
+    for seq, replica_id in zip(orders, exited, strict=True):
         tx.run(
             "update replicas set want = 'forget', grace = 0, cause = null, seq = ?"
             " where id = ? and want <> 'forget'",
@@ -216,12 +244,13 @@ def set_wanted(
     grace: timedelta = timedelta(0),
     cause: ExitCause | None = None,
     only: Collection[str] | None = None,
+    over: Want | None = None,
 ) -> int:
     """Give the replicas of an attempt (or `only` these ids) a new order; say how many got one.
 
     An order that says the same as the one before is not given again, and none moves back up, so
-    loops may repeat this as they like. The agents concerned are woken, unless it is to forget:
-    that can wait until they ask anyway.
+    loops may repeat this as they like. With `over`, only orders of that kind are replaced. The
+    agents concerned are woken, unless it is to forget: that can wait until they ask anyway.
     """
     asked = (want.value, grace // MICROSECOND, cause.value if cause else None)
     rows = [
@@ -231,12 +260,14 @@ def set_wanted(
             " where job_id = ? and attempt = ? order by rank, role desc",
             (job_id, attempt),
         )
-        if (only is None or replica_id in only) and _moves_on(current, asked)
+        if (only is None or replica_id in only)
+        and (over is None or current[0] == over.value)
+        and _moves_on(current, asked)
     ]
     if not rows:
         return 0
-    first = next_number(tx, "order", len(rows)) - len(rows) + 1
-    for seq, (replica_id, _node) in enumerate(rows, first):
+    orders = next_numbers(tx, "order", len(rows))
+    for seq, (replica_id, _node) in zip(orders, rows, strict=True):
         tx.run(
             "update replicas set want = ?, grace = ?, cause = ?, seq = ? where id = ?",
             (*asked, seq, replica_id),
@@ -273,6 +304,30 @@ def used_on_nodes(tx: Tx) -> dict[str, Resources]:
         f" from replicas where {_IN_USE} group by node"
     )
     return {node: Resources(cpu=cpu, memory=memory, gpu=gpu) for node, cpu, memory, gpu in rows}
+
+
+def ports_in_use(tx: Tx, nodes: Collection[str]) -> dict[str, set[int]]:
+    """The ports of the replicas on these machines that are not over, those of a gang's gloo too."""
+    found: dict[str, set[int]] = {node: set() for node in nodes}
+    for node, role, rank, port in tx.all(
+        "select node, role, rank, port from replicas"
+        f" where {_IN_USE} and node in ({', '.join('?' for _ in found)})",
+        tuple(found),
+    ):
+        found[node].update(ports_of(Role(role), rank, port))
+    return found
+
+
+def cards_in_use(tx: Tx, nodes: Collection[str]) -> dict[str, set[int]]:
+    """The cards of these machines that replicas which are not over hold."""
+    found: dict[str, set[int]] = {node: set() for node in nodes}
+    for node, cards in tx.all(
+        f"select node, cards from replicas where {_IN_USE} and cards <> ''"
+        f" and node in ({', '.join('?' for _ in found)})",
+        tuple(found),
+    ):
+        found[node].update(_cards(cards))
+    return found
 
 
 def used_by_owner(tx: Tx) -> dict[str, Resources]:
@@ -312,7 +367,8 @@ def _holder(rows: list[Row]) -> Holder:
         pool=pool,
         since=from_micros(created_at),
         seats=tuple((row[5], Resources(cpu=row[6], memory=row[7], gpu=row[8])) for row in rows),
-        stopping=any(row[9] != Want.RUN.value for row in rows),
+        # Of an elastic job some may leave while the others stay.
+        stopping=all(row[9] != Want.RUN.value for row in rows),
     )
 
 
@@ -321,7 +377,7 @@ def _insert_replica(
 ) -> None:
     tx.run(
         f"insert into replicas ({_REPLICA}, job_id, attempt, fence, want, seq, grace)"
-        " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
+        f" values ({_PLACES}, ?, ?, ?, ?, ?, 0)",
         (*_replica_values(replica), attempt.job_id, attempt.number, attempt.fence, *order),
     )
 
@@ -337,6 +393,7 @@ def _replica_values(replica: Replica) -> tuple[Value, ...]:
         replica.resources.gpu,
         replica.host,
         replica.port,
+        ",".join(map(str, replica.cards)),
         replica.state.value,
         replica.pid,
         maybe_to_micros(replica.started_at),
@@ -387,8 +444,8 @@ def _attempt(row: Row, replicas: list[Replica]) -> Attempt:
 
 def _replica(row: Row) -> Replica:
     """The first columns of a row, in the order of `_REPLICA`."""
-    id_, role, rank, node, cpu, memory, gpu, host, port, state, pid, *rest = row[:_FIELDS]
-    started_at, log_bytes, exit_ = rest
+    id_, role, rank, node, cpu, memory, gpu, host, port, cards, *rest = row[:_FIELDS]
+    state, pid, started_at, log_bytes, exit_ = rest
     return Replica(
         id=id_,
         role=Role(role),
@@ -397,12 +454,17 @@ def _replica(row: Row) -> Replica:
         resources=Resources(cpu=cpu, memory=memory, gpu=gpu),
         host=host,
         port=port,
+        cards=_cards(cards),
         state=ReplicaState(state),
         pid=pid,
         log_bytes=log_bytes,
         exit=_read_exit(exit_),
         started_at=maybe_from_micros(started_at),
     )
+
+
+def _cards(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(","))) if text else ()
 
 
 def _order(row: Row) -> Order:

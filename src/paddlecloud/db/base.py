@@ -95,7 +95,7 @@ class Apart(Protocol):
 class Prompt(Protocol):
     """What a database in this very process can do besides: commit on the caller's own thread."""
 
-    def leave(self, work: Callable[[Tx], T]) -> Future[T]:
+    def leave(self, work: Callable[[Tx], T], *, durable: bool = True) -> Future[T]:
         """`submit`, but nobody is woken for it: `drain` has to follow at once."""
 
     def drain(self, last: Future[Any]) -> None:

@@ -7,7 +7,7 @@ different answers without any lock of ours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -37,6 +37,12 @@ def next_number(tx: Tx, counter: str, step: int = 1) -> int:
     )
     assert row is not None  # an upsert always returns its row
     return int(row[0])
+
+
+def next_numbers(tx: Tx, counter: str, count: int) -> Iterator[int]:
+    """That many numbers of a counter, asked for at once; one that is not used is left out."""
+    last = next_number(tx, counter, count) if count else 0
+    return iter(range(last - count + 1, last + 1))
 
 
 def spend_nonce(tx: Tx, ak: str, nonce: str, expires_at: datetime) -> bool:

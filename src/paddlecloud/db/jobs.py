@@ -36,7 +36,7 @@ NOT_PLANNED_YET = "not_planned_yet"
 _COLUMNS = (
     "number, id, owner, name, state, version, priority, attempt, retried, pool, kill_asked,"
     " created_at, waiting_since, started_at, running_since, ran, deadline, finished_at, snapshot,"
-    " reason_code, reason, failure, quota_since, time_limit, spec"
+    " reason_code, reason, failure, quota_since, time_limit, not_before, spec"
 )
 _PLACES = ", ".join("?" for _ in _COLUMNS.split(","))
 _WAITING = "pool is null and state in ('schedule', 'queue')"
@@ -79,7 +79,7 @@ def save_job(tx: Tx, job: Job, *, expected_version: int) -> Job:
         "update jobs set state = ?, version = ?, attempt = ?, retried = ?, pool = ?,"
         " kill_asked = ?, waiting_since = ?, started_at = ?, running_since = ?, ran = ?,"
         " deadline = ?, finished_at = ?, reason_code = ?, reason = ?, failure = ?,"
-        " quota_since = ?, time_limit = ?"
+        " quota_since = ?, time_limit = ?, not_before = ?"
         " where id = ? and version = ?",
         (
             saved.state.value,
@@ -99,6 +99,7 @@ def save_job(tx: Tx, job: Job, *, expected_version: int) -> Job:
             maybe_to_json(saved.failure),
             maybe_to_micros(saved.quota_since),
             _micros(saved.time_limit),
+            maybe_to_micros(saved.not_before),
             saved.id,
             expected_version,
         ),
@@ -266,6 +267,12 @@ def placed_jobs(tx: Tx) -> list[Job]:
     return _jobs(tx, f"{_LIVE} and pool is not null order by number")
 
 
+def elastic_jobs(tx: Tx) -> list[Job]:
+    """Those among them whose trainers come and go. Asked often, and nearly always there is none."""
+    asked = f"{_LIVE} and pool is not null and spec like ? order by number"
+    return _jobs(tx, asked, ('%"elastic":{%',))
+
+
 def jobs_in_state(tx: Tx, state: JobState, limit: int = 1000) -> list[Job]:
     """Live jobs in one state, oldest first; a final state has none here."""
     return _jobs(tx, f"{_LIVE} and state = ? order by number limit ?", (state.value, limit))
@@ -372,6 +379,7 @@ def _values(job: Job) -> tuple[Value, ...]:
         maybe_to_json(job.failure),
         maybe_to_micros(job.quota_since),
         _micros(job.time_limit),
+        maybe_to_micros(job.not_before),
         to_json(job.spec),
     )
 
@@ -424,7 +432,7 @@ def _job(row: Row) -> Job:
     (number, id_, owner, _name, state, version, _priority, attempt, retried) = row[:9]
     (pool, kill_asked, created_at, waiting_since, started_at, running_since) = row[9:15]
     (ran, _deadline, finished_at, _snapshot, _reason_code, reason, failure) = row[15:22]
-    (quota_since, time_limit, spec) = row[22:]
+    (quota_since, time_limit, not_before, spec) = row[22:]
     return Job(
         id=id_,
         number=number,
@@ -446,4 +454,5 @@ def _job(row: Row) -> Job:
         kill_asked=bool(kill_asked),
         quota_since=maybe_from_micros(quota_since),
         time_limit=None if time_limit is None else timedelta(microseconds=time_limit),
+        not_before=maybe_from_micros(not_before),
     )

@@ -75,8 +75,8 @@ class SqliteDatabase:
     def submit(self, work: Callable[[Tx], T], *, durable: bool = True) -> Future[T]:
         return self._group.submit(work, durable=durable)
 
-    def leave(self, work: Callable[[Tx], T]) -> Future[T]:
-        return self._group.leave(work, durable=True)
+    def leave(self, work: Callable[[Tx], T], *, durable: bool = True) -> Future[T]:
+        return self._group.leave(work, durable=durable)
 
     def drain(self, last: Future[Any]) -> None:
         self._group.drain(last)

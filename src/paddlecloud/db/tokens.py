@@ -26,10 +26,11 @@ class UserRole(StrEnum):
 
 
 class TokenKind(StrEnum):
-    """Who signs with a key: a person's client, or an agent."""
+    """Who signs with a key: a person's client, an agent, or a worker of a job."""
 
     USER = "user"
     AGENT = "agent"
+    JOB = "job"
 
 
 class Scope(StrEnum):
@@ -184,6 +185,8 @@ def create_token(
 
 def find_token(tx: Tx, ak: str) -> Token | None:
     """The key if it is good; a revoked key, or one of a disabled user, is as unknown as none."""
+    if ak.startswith(_OF_JOB):
+        return _worker_token(tx, ak)
     row = tx.one(
         "select t.ak, t.user_id, t.kind, u.role, t.scope, t.origin, t.last_used_at"
         " from tokens t join users u on u.id = t.user_id"
@@ -286,6 +289,21 @@ def drop_unused_mailed(tx: Tx, user_id: str, before: datetime) -> int:
     )
 
 
+def _worker_token(tx: Tx, replica: str) -> Token | None:
+    """The key of a worker is the name of its replica: there is nothing to store, and it ends with
+    the replica. It speaks for the owner of the job, whatever that person's role is."""
+    row = tx.one(
+        "select j.owner from replicas r join jobs j on j.id = r.job_id"
+        " join users u on u.id = j.owner where r.id = ? and r.state in ('ordered', 'running')"
+        " and r.attempt = j.attempt and u.disabled_at is null",
+        (replica,),
+    )
+    if row is None:
+        return None
+    return Token(ak=replica, user_id=row[0], kind=TokenKind.JOB, role=UserRole.USER)
+
+
+_OF_JOB = "job-"
 _USER = "id, role, email, plan, limits, lang, disabled_at"
 _TOKEN = "ak, user_id, kind, name, scope, origin, created_at, last_used_at, revoked_at"
 

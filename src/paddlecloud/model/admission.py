@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from paddlecloud.model.elastic import least_groups
 from paddlecloud.model.errors import Refused
+from paddlecloud.model.gangs import claims, fits
 from paddlecloud.model.job import JobSpec, JobType, Reason, ReplicaGroup, Resources
 from paddlecloud.model.pool import Node, Pool
 from paddlecloud.model.quantities import format_duration, format_resources, format_size
@@ -18,8 +20,7 @@ from paddlecloud.model.quota import Plan, beyond, whole
 from paddlecloud.model.wirespec import with_job_type
 
 DEFAULT_CLUSTER = "default"
-MAX_INSTANCES = 1
-"""Jobs of several instances are parsed, checked and refused."""
+MAX_REPLICAS = 1000
 
 Nodes = Mapping[str, Sequence[Node]]
 """The machines of each pool by its name; a pool that is absent shows none."""
@@ -43,8 +44,6 @@ def settled(
 
 def pools_for(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> list[Pool]:
     """The pools that may ever run this job, in the order in which they are asked; or Refused."""
-    if spec.instance_count > MAX_INSTANCES:
-        raise Refused("instances_one_only", instance_count=spec.instance_count)
     if not spec.public_bos:
         raise Refused("object_store_none", bos_url=spec.bos_url)
     left = list(pools)
@@ -56,8 +55,33 @@ def pools_for(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> list[Pool]:
     return left
 
 
-def refusal(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> Refused | None:
+def seating(
+    spec: JobSpec, pools: Sequence[Pool], nodes: Nodes
+) -> tuple[list[Pool], tuple[ReplicaGroup, ...]]:
+    """The pools to ask, as `pools_for`, and what the job claims there.
+
+    A gang that no pool holds as it is claims less CPU than it asks for, and that by the machines of
+    one pool: then that pool alone is asked.
+    """
+    found = pools_for(spec, pools, nodes)
+    if not spec.is_gang:
+        return found, spec.groups
+    whole_in = [pool for pool in found if _holds_as_asked(spec, nodes.get(pool.name, ()))]
+    if whole_in:
+        return whole_in, least_groups(spec)
+    claimed = claims(least_groups(spec), nodes[found[0].name], oversubscribe=True)
+    return found[:1], claimed or least_groups(spec)
+
+
+def refusal(
+    spec: JobSpec, pools: Sequence[Pool], nodes: Nodes, most: int = MAX_REPLICAS
+) -> Refused | None:
     """Why this server will never run this job, or None. `spec` has its job type settled."""
+    asked = spec.replica_count
+    if spec.elastic is not None:
+        asked += spec.elastic.most - spec.instance_count
+    if asked > most:
+        return Refused("replicas_too_many", replicas=asked, limit=most)
     try:
         pools_for(spec, pools, nodes)
     except Refused as refused:
@@ -88,6 +112,7 @@ def _rules(spec: JobSpec, nodes: Nodes) -> list[_Rule]:
         (lambda left: _owned(spec, left), lambda left: _no_private(spec, left)),
         (lambda left: _of_type(spec, left), lambda left: _no_type(spec, left)),
         (lambda left: _timed(spec, left), lambda left: _no_wall_time(spec, left)),
+        (lambda left: _for_gangs(spec, left), lambda left: _no_gangs(spec, left)),
         (lambda left: _large_enough(spec, left, nodes), lambda left: _too_big(spec, left, nodes)),
     ]
 
@@ -131,12 +156,32 @@ def _no_wall_time(spec: JobSpec, pools: Sequence[Pool]) -> Refused:
     return Refused("wall_time_public", wall_time=format_duration(seconds), pools=_names(pools))
 
 
+def _for_gangs(spec: JobSpec, pools: Sequence[Pool]) -> list[Pool]:
+    return [pool for pool in pools if not spec.is_gang or (pool.private and pool.gangs)]
+
+
+def _no_gangs(spec: JobSpec, pools: Sequence[Pool]) -> Refused:
+    asked = {"instance_count": spec.instance_count, "replicas": spec.replica_count}
+    if any(pool.private for pool in pools):
+        private = [pool for pool in pools if pool.private]
+        return Refused("gangs_none", pools=_names(private), **asked)
+    return Refused("instances_public", pools=_names(pools), **asked)
+
+
 def _large_enough(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> list[Pool]:
-    return [pool for pool in pools if _could_hold(spec, nodes.get(pool.name, ()))]
+    return [pool for pool in pools if _could_hold(spec, pool, nodes.get(pool.name, ()))]
 
 
-def _could_hold(spec: JobSpec, machines: Sequence[Node]) -> bool:
-    return not machines or all(_fits_some(group, machines) for group in spec.groups)
+def _could_hold(spec: JobSpec, pool: Pool, machines: Sequence[Node]) -> bool:
+    if not machines:
+        return True
+    if not spec.is_gang:
+        return _fits_some(spec.groups[0], machines)
+    return claims(least_groups(spec), machines, oversubscribe=pool.oversubscribes) is not None
+
+
+def _holds_as_asked(spec: JobSpec, machines: Sequence[Node]) -> bool:
+    return not machines or fits(least_groups(spec), machines)
 
 
 def _fits_some(group: ReplicaGroup, machines: Sequence[Node]) -> bool:
@@ -145,13 +190,37 @@ def _fits_some(group: ReplicaGroup, machines: Sequence[Node]) -> bool:
 
 def _too_big(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> Refused:
     machines = [node for pool in pools for node in nodes.get(pool.name, ())]
-    unfit = (group for group in spec.groups if not _fits_some(group, machines))
-    group = next(unfit, spec.groups[0])
+    unfit = [group for group in spec.groups if not _fits_some(group, machines)]
+    if not unfit:
+        return _gang_too_big(spec, pools, nodes)
+    group = unfit[0]
     asks = _words(group.resources)
     if group.resources.gpu and not any(node.total.gpu for node in machines):
         return Refused("gpu_none", gpu=group.resources.gpu, pools=_names(pools))
     largest = max(machines, key=lambda node: (node.total.gpu, node.total.cpu, node.total.memory))
     return Refused("resources_never", asks=asks, pools=_names(pools), has=_words(largest.total))
+
+
+def _gang_too_big(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> Refused:
+    """Each replica has a machine that is large enough, and all of them together have not."""
+    pool = max(pools, key=lambda each: _size(_sum(nodes.get(each.name, ()))))
+    machines = nodes.get(pool.name, ())
+    return Refused(
+        "gang_never",
+        replicas=spec.replica_count,
+        asks=_words(whole(spec.groups)),
+        pool=pool.name,
+        machines=len(machines),
+        has=_words(_sum(machines)),
+    )
+
+
+def _sum(machines: Sequence[Node]) -> Resources:
+    return sum((node.total for node in machines), Resources(cpu=0.0, memory=0, gpu=0))
+
+
+def _size(resources: Resources) -> tuple[int, int, float]:
+    return resources.gpu, resources.memory, resources.cpu
 
 
 def _words(resources: Resources) -> str:

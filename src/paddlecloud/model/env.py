@@ -20,13 +20,18 @@ FALLBACK_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PORT_2017 = 7164
 """The port that every document of 2017 shows; told when a job has no port of its own."""
 GLOO_HTTP_RENDEZVOUS = "3"
+TRAINER_ID = "trainer_id"
+TRAINER_COUNT = "trainer_count"
 
 
-def environment(job: Job, attempt: Attempt, replica: Replica, *, inherit: bool) -> dict[str, str]:
+def environment(
+    job: Job, attempt: Attempt, replica: Replica, *, inherit: bool, has_cards: bool = False
+) -> dict[str, str]:
     """What the server tells one replica. The platform's own names come last, so they always hold.
 
     `inherit` is True where the pool and its server belong to their person: the submitter's PATH and
     the like are then the job's too. Elsewhere they would name places that are not there.
+    `has_cards` is True where the replica's machine has cards: it sees its own and no others.
     """
     inherited = dict(job.spec.inherited_env) if inherit else {}
     return (
@@ -35,6 +40,7 @@ def environment(job: Job, attempt: Attempt, replica: Replica, *, inherit: bool) 
         | dict(job.spec.env)
         | _table_2020(job, attempt, replica)
         | _gang(job, attempt, replica)
+        | _cards(replica, has_cards=has_cards)
         | _names_2017(job, attempt, replica)
         | _extras(attempt, replica)
     )
@@ -67,6 +73,15 @@ def with_paths(
     return filled_in | env | paths
 
 
+def with_root(env: dict[str, str], root: str) -> dict[str, str]:
+    """The environment of a replica that has, where that can be done, a `/` of its own: the files in
+    there that programs of 2017 read are at these paths in any case."""
+    return env | {
+        "PADDLECLOUD_TRAINER_ID_FILE": f"{root}/{TRAINER_ID}",
+        "PADDLECLOUD_TRAINER_COUNT_FILE": f"{root}/{TRAINER_COUNT}",
+    }
+
+
 def _defaults() -> dict[str, str]:
     # Python holds back up to 8 KiB when stdout is a file: nobody could follow a log, and a killed
     # process would take its last words with it. `--env PYTHONUNBUFFERED=` turns it off.
@@ -90,7 +105,7 @@ def _table_2020(job: Job, attempt: Attempt, replica: Replica) -> dict[str, str]:
 def _gang(job: Job, attempt: Attempt, replica: Replica) -> dict[str, str]:
     """How the replicas find each other. Each list exists in the mode that reads it only: Paddle's
     launcher takes the endpoint list for a collective job wherever it sees one."""
-    if len(attempt.replicas) == 1:
+    if len(attempt.replicas) == 1 or (job.spec.elastic and not job.spec.distribute_mode):
         return {}
     mode = job.spec.distribute_mode or DistributeMode.NCCL2
     trainers, pservers = _of(attempt, Role.TRAINER), _of(attempt, Role.PSERVER)
@@ -111,6 +126,18 @@ def _gang(job: Job, attempt: Attempt, replica: Replica) -> dict[str, str]:
     }
 
 
+def _cards(replica: Replica, *, has_cards: bool) -> dict[str, str]:
+    """Which cards it sees. Paddle counts among those, from 0; CUDA counts as the driver does only
+    where it is told to."""
+    if not replica.cards:
+        return {"CUDA_VISIBLE_DEVICES": ""} if has_cards else {}
+    return {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, replica.cards)),
+        "FLAGS_selected_gpus": ",".join(str(place) for place in range(len(replica.cards))),
+    }
+
+
 def _pserver_mode(pservers: list[Replica]) -> dict[str, str]:
     """Without gloo every barrier of the trainers is silently nothing, and one may finish before
     another has begun. The first pserver answers it on the port after its own."""
@@ -125,8 +152,10 @@ def _pserver_mode(pservers: list[Replica]) -> dict[str, str]:
 
 def _names_2017(job: Job, attempt: Attempt, replica: Replica) -> dict[str, str]:
     trainers, pservers = _of(attempt, Role.TRAINER), _of(attempt, Role.PSERVER)
-    port = (pservers[0] if pservers else replica).port
-    asked = replica.resources
+    # A pserver listens on its own. Trainers know one port for all: it is that of the first.
+    alone = replica.role is Role.PSERVER or not pservers
+    port = replica.port if alone else pservers[0].port
+    asked = job.spec.asked_for(replica.role)
     return {
         "PADDLE_JOB_NAME": job.spec.job_name,
         "TRAINERS": str(len(trainers)),

@@ -25,15 +25,22 @@ class _Signal(NamedTuple):
     advice: str
 
 
+NO_PSERVER = "no_pserver"
+"""The hint that PSERVER mode cannot work with the PaddlePaddle that was found."""
+NO_ENVIRONMENT = "no_environment"
+"""The hint that the packages of --requirements could not be installed."""
+_LOG = "advice_log"
+_SHOWN_FIRST = "trainer-0"
+_SIGABRT = 6
 _LOUD_SIGNALS = {
-    2: _Signal("SIGINT", "fail_sigint", "advice_log"),
+    2: _Signal("SIGINT", "fail_sigint", _LOG),
     4: _Signal("SIGILL", "fail_ill", "advice_illegal"),
     6: _Signal("SIGABRT", "fail_abort", "advice_crash"),
     7: _Signal("SIGBUS", "fail_bus", "advice_bus"),
     8: _Signal("SIGFPE", "fail_fpe", "advice_crash"),
     9: _Signal("SIGKILL", "fail_sigkill", "advice_host_memory"),
     11: _Signal("SIGSEGV", "fail_segv", "advice_crash"),
-    15: _Signal("SIGTERM", "fail_sigterm", "advice_log"),
+    15: _Signal("SIGTERM", "fail_sigterm", _LOG),
 }
 """Signals that end programs in practice, by their numbers on Linux (on macOS only SIGBUS differs).
 The signal module would ask the machine that reads, which need not be like the one that ran."""
@@ -45,6 +52,8 @@ _MISSING = (
 )
 _DENIED = re.compile(r"(?:\d+: )?([^:\s][^:]*): Permission denied$")
 _FULL = re.compile(r"^(.*(?:No space left on device|Disk quota exceeded).*)$")
+_PORT = re.compile(r"^(.*(?:[Aa]ddress already in use|EADDRINUSE).*)$")
+_NO_PSERVER = re.compile(r"(DistFleetWrapper)")
 _MODULE = re.compile(r"^(?:ModuleNotFoundError|ImportError): No module named '?([\w.]+)'?")
 
 
@@ -55,12 +64,17 @@ def words_for(
     lines = last_lines(tail)
     if record.cause is ExitCause.START_FAILED:
         reason = _reason("fail_start", worker, message=record.message or "?")
-        return Words(reason, _advice("advice_start"))
+        about_packages = record.hint == NO_ENVIRONMENT
+        return Words(reason, _advice("advice_requirements" if about_packages else "advice_start"))
     if record.cause is ExitCause.STOPPED:
-        return Words(_reason("fail_stopped", worker), _advice("advice_log", job_id=job_id))
+        return Words(_reason("fail_stopped", worker), _whole_log(job_id, worker))
     if record.oom:
         return _memory(worker, record, resources)
     number = _signal_of(record)
+    if number in (None, _SIGABRT):
+        known = _known_mistake(worker, record, lines)
+        if known is not None:
+            return known
     if number is not None:
         return _signal(worker, number, job_id)
     full = record.message or _found((_FULL,), lines)
@@ -68,6 +82,20 @@ def words_for(
         reason = _reason("fail_disk_full", worker, exit_code=record.exit_code, detail=full)
         return Words(reason, _advice("advice_disk_full", job_id=job_id))
     return _exit(job_id, worker, record.exit_code, lines)
+
+
+def _known_mistake(worker: str, record: ExitRecord, lines: tuple[str, ...]) -> Words | None:
+    """What its log, or its machine, tells of: a port in use, a PaddlePaddle without pservers."""
+    code = 128 + record.signal if record.signal else record.exit_code
+    port = _found((_PORT,), lines)
+    if port:
+        reason = _reason("fail_port_in_use", worker, exit_code=code, detail=port)
+        return Words(reason, _advice("advice_port_in_use"))
+    hinted = record.hint == NO_PSERVER and not _found((_MODULE,), lines)
+    if (hinted and code not in (126, 127)) or _found((_NO_PSERVER,), lines):
+        reason = _reason("fail_no_pserver", worker, exit_code=code)
+        return Words(reason, _advice("advice_no_pserver"))
+    return None
 
 
 def _signal_of(record: ExitRecord) -> int | None:
@@ -90,9 +118,11 @@ def _memory(worker: str, record: ExitRecord, resources: Resources) -> Words:
 
 
 def _signal(worker: str, number: int, job_id: str) -> Words:
-    quiet = _Signal(f"signal {number}", "fail_signal", "advice_log")
+    quiet = _Signal(f"signal {number}", "fail_signal", _LOG)
     name, sentence, advice = _LOUD_SIGNALS.get(number, quiet)
     reason = _reason(sentence, worker, exit_code=128 + number, signal=name)
+    if advice == _LOG:
+        return Words(reason, _whole_log(job_id, worker))
     return Words(reason, _advice(advice, job_id=job_id))
 
 
@@ -107,9 +137,19 @@ def _exit(job_id: str, worker: str, code: int | None, lines: tuple[str, ...]) ->
         return Words(reason, _advice("advice_not_executable", command=denied))
     reason = _reason("fail_exit", worker, exit_code=code)
     module = _found((_MODULE,), lines)
+    if module == "paddle":
+        reason = _reason("fail_no_paddle", worker, exit_code=code)
+        return Words(reason, _advice("advice_no_paddle"))
     if module:
         return Words(reason, _advice("advice_module", module=module))
-    return Words(reason, _advice("advice_log", job_id=job_id))
+    return Words(reason, _whole_log(job_id, worker))
+
+
+def _whole_log(job_id: str, worker: str) -> Reason:
+    """Where the rest of its log is; `logs` shows that of the first trainer unless told."""
+    if worker == _SHOWN_FIRST:
+        return _advice(_LOG, job_id=job_id)
+    return _advice("advice_log_of", job_id=job_id, worker=worker)
 
 
 def _found(patterns: tuple[re.Pattern[str], ...], lines: tuple[str, ...]) -> str | None:

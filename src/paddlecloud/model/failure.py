@@ -3,44 +3,43 @@
 `settle` is level-triggered: it looks at what is known now and never at how it became known, so a
 report may be late, repeated or lost with a crash, and the next look still gives the same answer.
 The caller applies the event and asks again until the answer is None. Nothing here acts: stopping
-the rest of a gang is the caller's work (`wants_stop`), and so is fetching the last bytes of a log.
+the rest of a gang is the caller's work (`wants_stop`, `trouble`), and so is fetching the last bytes
+of a log.
 
-The first failure in time is the cause; peers of a gang that die after it only follow. Pservers
-never end by themselves, so their exit counts for nothing once every trainer ended well.
-
-While the job has retries left (`max_retries`), a lost machine and a bad exit both lead to a new
-attempt. So does, whatever its retries, an attempt that made room for a job of a higher class.
-There is none where trying again cannot help: a kill, the wall time, a command that does
-not exist or may not be executed.
+Who is to blame is the question of `blame.py`, how one process ended that of `exitwords.py`, and
+whether another attempt follows that of `retries.py`. Pservers never end by themselves, so their
+exit counts for nothing once every trainer ended well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 
+from paddlecloud.model.blame import ASKED, NEVER_RAN, exit_code, first_failure, trainers_ok
+from paddlecloud.model.copies import with_changes
 from paddlecloud.model.exitwords import Words, words_for
 from paddlecloud.model.job import (
+    PORT_TAKEN,
     PREEMPTED,
     Attempt,
     ExitCause,
+    ExitRecord,
     Failure,
     Job,
     Reason,
     Replica,
     ReplicaState,
-    Role,
 )
 from paddlecloud.model.priority import class_name
 from paddlecloud.model.quantities import format_duration
+from paddlecloud.model.retries import MOST_PORTS_TAKEN, PORTS_TAKEN, is_tried_again, times_taken
 from paddlecloud.model.states import Event, JobState
 from paddlecloud.model.tail import last_lines
 
-_NEVER = datetime.max.replace(tzinfo=UTC)
-_HOPELESS_CODES = (126, 127)
-_ASKED = frozenset({ExitCause.STOPPED, ExitCause.PREEMPTED})
-"""Ends that the platform ordered: nobody failed by them."""
+HUNG = "fail_hung"
+"""Code of the reason of a job that did nothing for too long."""
 _ENDS = frozenset(
     {Event.SUCCEEDED, Event.BROKE, Event.WALL_TIME_OVER, Event.ATTEMPT_LOST, Event.STOPPED}
 )
@@ -69,7 +68,7 @@ def settle(
         return (Event.STOPPED, _killed(job, attempt, tails or {})) if done else None
     if attempt is None or not _current(job, attempt):
         return None
-    if job.state is JobState.SCHEDULE and any(has_run(replica) for replica in attempt.replicas):
+    if job.state is JobState.SCHEDULE and has_started(attempt):
         return Event.STARTED, None
     if job.state not in (JobState.SCHEDULE, JobState.RUNNING) or not attempt.over:
         return None
@@ -95,27 +94,47 @@ def moment(event: Event, job: Job, attempt: Attempt | None, now: datetime) -> da
 
 
 def explain(job: Job, attempt: Attempt, tails: Mapping[str, bytes]) -> Failure | None:
-    """Why this attempt did not end well, as far as is known now; None while or if it did."""
+    """Why this attempt did not end well, as far as is known now; None while or if it did.
+
+    Of a culprit whose log is not among the tails, what was told before stands: the end of a gang is
+    drawn when its last replica is over, and the log of the first came with an earlier report.
+    """
     if job.state is JobState.KILLING or job.kill_asked:
         return _killed(job, attempt, tails)
     culprit = first_failure(attempt)
     if culprit is None:
         return None
+    told = job.failure
+    if culprit.exit is not None and culprit.exit.cause is ExitCause.HUNG and _is(told, HUNG):
+        return _hung(told, attempt, tails)
+    if told is not None and culprit.worker not in tails and _tells_of(told, culprit):
+        return told
     words = _words(job, culprit, tails.get(culprit.worker, b""))
     return Failure(
         reason=words.reason,
         advice=words.advice,
         worker=culprit.worker,
-        exit_code=_exit_code(culprit),
+        exit_code=exit_code(culprit),
         last_lines=last_lines(tails.get(culprit.worker, b"")),
     )
+
+
+def trouble(job: Job, attempt: Attempt | None, tails: Mapping[str, bytes]) -> Failure | None:
+    """What to write down before the rest of a failed gang is stopped; None: nothing new.
+
+    The cause is known from then on, whatever the others do, and the last lines are kept with it.
+    """
+    if attempt is None or not _current(job, attempt) or attempt.over or job.kill_asked:
+        return None
+    failure = explain(job, attempt, tails)
+    return None if failure == job.failure else failure
 
 
 def outcome(attempt: Attempt) -> Outcome | None:
     """How the attempt ended, once all of it is over."""
     if not attempt.over:
         return None
-    if _trainers_ok(attempt):
+    if trainers_ok(attempt):
         return Outcome.SUCCEEDED
     culprit = first_failure(attempt)
     if culprit is None or culprit.state is ReplicaState.LOST or culprit.exit is None:
@@ -133,24 +152,27 @@ def wants_stop(attempt: Attempt) -> bool:
     are done and only pservers are left."""
     if attempt.over:
         return False
-    return first_failure(attempt) is not None or _trainers_ok(attempt)
-
-
-def first_failure(attempt: Attempt) -> Replica | None:
-    """The replica that failed first in time. One that was stopped counts only if nothing else
-    failed, because whoever stops the peers of a culprit does so after it."""
-    if _trainers_ok(attempt):
-        return None
-    failed = [replica for replica in attempt.replicas if _failed(replica)]
-    return min(failed, key=_blame, default=None)
+    return first_failure(attempt) is not None or trainers_ok(attempt)
 
 
 def has_run(replica: Replica) -> bool:
     """Whether its command ever began."""
     if replica.exit is None:
         return replica.state is ReplicaState.RUNNING or replica.pid is not None
-    never = replica.exit.cause is ExitCause.START_FAILED
-    return not never and not (replica.exit.cause in _ASKED and replica.exit.started_at is None)
+    if replica.exit.cause in NEVER_RAN:
+        return False
+    return not (replica.exit.cause in ASKED and replica.exit.started_at is None)
+
+
+def has_started(attempt: Attempt) -> bool:
+    """Whether the attempt counts as begun: all of it runs, or some of it has run and is over.
+
+    A gang in which one replica could not begin never did, whatever the others got to.
+    """
+    if any(replica.exit is not None and not has_run(replica) for replica in attempt.replicas):
+        return False
+    ran = [replica for replica in attempt.replicas if has_run(replica)]
+    return len(ran) == len(attempt.replicas) or any(replica.over for replica in ran)
 
 
 def _current(job: Job, attempt: Attempt | None) -> bool:
@@ -172,42 +194,28 @@ def _end(job: Job, attempt: Attempt, tails: Mapping[str, bytes]) -> tuple[Event,
         return Event.WALL_TIME_OVER, failure
     if ended is Outcome.PREEMPTED:
         return Event.ATTEMPT_LOST, failure
-    if job.retried < job.spec.max_retries and _worth_retrying(attempt):
+    if is_tried_again(job, attempt, failure):
         return Event.ATTEMPT_LOST, failure
     return Event.BROKE, failure
 
 
-def _worth_retrying(attempt: Attempt) -> bool:
-    culprit = first_failure(attempt)
-    if culprit is None or culprit.exit is None:
-        return True
-    return culprit.exit.exit_code not in _HOPELESS_CODES
+def _is(failure: Failure | None, code: str) -> bool:
+    return failure is not None and failure.reason.code == code
 
 
-def _trainers_ok(attempt: Attempt) -> bool:
-    trainers = [replica for replica in attempt.replicas if replica.role is Role.TRAINER]
-    return bool(trainers) and all(r.exit is not None and r.exit.ok for r in trainers)
-
-
-def _failed(replica: Replica) -> bool:
-    return replica.over and (replica.exit is None or not replica.exit.ok)
-
-
-def _blame(replica: Replica) -> tuple[bool, datetime, Role, int]:
-    stopped = replica.exit is not None and replica.exit.cause in _ASKED
-    at = replica.exit.finished_at if replica.exit is not None else None
-    return stopped, at or _NEVER, replica.role, replica.rank
+def _tells_of(told: Failure, culprit: Replica) -> bool:
+    return (told.worker, told.exit_code) == (culprit.worker, exit_code(culprit))
 
 
 def _killed(job: Job, attempt: Attempt | None, tails: Mapping[str, bytes]) -> Failure:
-    del job
     replica = None if attempt is None else next(iter(attempt.replicas), None)
     if replica is None:
-        return Failure(reason=Reason(code="killed_waiting"))
+        ran_before = job.started_at is not None
+        return Failure(reason=Reason(code="killed_between" if ran_before else "killed_waiting"))
     return Failure(
         reason=Reason(code="killed_running"),
         worker=replica.worker,
-        exit_code=_exit_code(replica),
+        exit_code=exit_code(replica),
         last_lines=last_lines(tails.get(replica.worker, b"")),
     )
 
@@ -229,7 +237,47 @@ def _words(job: Job, replica: Replica, tail: bytes) -> Words:
         )
     if replica.exit.cause is ExitCause.PREEMPTED:
         return _made_room(job)
+    if replica.exit.cause is ExitCause.PORT_TAKEN:
+        return _port_taken(job, replica.worker, replica.exit)
+    if replica.exit.cause is ExitCause.HUNG:
+        return hung_words(job, replica.worker)
     return words_for(job.id, replica.worker, replica.exit, replica.resources, tail)
+
+
+def hung_words(job: Job, worker: str) -> Words:
+    """That nothing of the job did anything; `worker` is the one that fell silent first."""
+    seconds = job.spec.hang_timeout.total_seconds() if job.spec.hang_timeout else 0
+    quiet = format_duration(seconds)
+    return Words(
+        Reason(code=HUNG, params={"worker": worker, "quiet": quiet}),
+        Reason(code="advice_hung", params={"job_id": job.id}),
+    )
+
+
+def _hung(told: Failure | None, attempt: Attempt, tails: Mapping[str, bytes]) -> Failure:
+    """What was told when it was found out, completed by how that worker ended."""
+    assert told is not None
+    replica = next((one for one in attempt.replicas if one.worker == told.worker), None)
+    tail = tails.get(told.worker)
+    return with_changes(
+        told,
+        exit_code=told.exit_code if replica is None else exit_code(replica),
+        last_lines=told.last_lines if tail is None else last_lines(tail),
+    )
+
+
+def _port_taken(job: Job, worker: str, record: ExitRecord) -> Words:
+    times = times_taken(job)
+    code, advice = PORT_TAKEN, "advice_port_taken"
+    if times >= MOST_PORTS_TAKEN:
+        code, advice = PORTS_TAKEN, "advice_ports_taken"
+    params: dict[str, str | int | float | None] = {
+        "worker": worker,
+        "message": record.message or "?",
+        "times": times,
+        "attempt": job.attempt,
+    }
+    return Words(Reason(code=code, params=params), Reason(code=advice))
 
 
 def _made_room(job: Job) -> Words:
@@ -253,12 +301,3 @@ def _stopped_by_plan(job: Job) -> Words | None:
         Reason(code="fail_minutes_a_job", params={"limit": minutes}),
         Reason(code="advice_minutes_a_job"),
     )
-
-
-def _exit_code(replica: Replica) -> int | None:
-    """As a shell tells it: 128 + n for an end by signal n."""
-    if replica.exit is None:
-        return None
-    if replica.exit.signal is not None:
-        return 128 + replica.exit.signal
-    return replica.exit.exit_code

@@ -17,6 +17,12 @@ from paddlecloud.model.states import FINAL, Event, JobState, next_state
 
 PREEMPTED = "preempted"
 """Code of the reason of an attempt that made room for a job of a higher class."""
+PORT_TAKEN = "fail_port_taken"
+"""Code of the reason of an attempt that never ran because a port of it was in use."""
+RESTART_CODES = (101, 102)
+"""Exit codes by which PaddlePaddle's elastic training says: start me again."""
+UNCOUNTED = frozenset({PREEMPTED, PORT_TAKEN})
+"""Reasons for which an attempt is lost that count as no retry."""
 
 
 class JobType(StrEnum):
@@ -47,13 +53,16 @@ class ReplicaState(StrEnum):
 
 class ExitCause(StrEnum):
     """Who ended the process: itself, somebody's kill, a job of a higher class, its wall time, or
-    it never began."""
+    it never began: for a reason of its own, or because another program has its port; or the
+    platform, because nothing of it did anything for too long."""
 
     EXIT = "exit"
     STOPPED = "stopped"
     PREEMPTED = "preempted"
     WALL_TIME = "wall_time"
     START_FAILED = "start_failed"
+    PORT_TAKEN = "port_taken"
+    HUNG = "hung"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +96,9 @@ class Resources:
         return self.cpu <= room.cpu + 1e-9 and self.memory <= room.memory and self.gpu <= room.gpu
 
 
+NOTHING = Resources(cpu=0.0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReplicaGroup:
     """`count` alike processes of one role."""
@@ -94,6 +106,14 @@ class ReplicaGroup:
     role: Role
     count: int
     resources: Resources
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elastic:
+    """How few and how many trainers a job may have while it runs."""
+
+    least: int
+    most: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +143,24 @@ class JobSpec:
     priority: int = 0
     cpu_limited: bool = False
     """True when --cpu was given: the number is then a limit too, not only a claim."""
+    pservers: int | None = None
+    """How many parameter servers were asked for; None: as many as trainers, in PSERVER mode."""
+    pserver_cpu: float | None = None
+    """CPUs of each of them; None: as many as a trainer has."""
+    pserver_memory: int | None = None
+    requirements: str = ""
+    """What pip is to install for it, as the text of a requirements file; empty: nothing."""
+    retry_exit_codes: tuple[int, ...] = RESTART_CODES
+    """Exit codes after which it is tried again, as a shell tells them (128 + n for signal n)."""
+    retry_any_exit: bool = False
+    """True: after any failure of its program that may pass, whatever its exit code."""
+    hang_timeout: timedelta | None = None
+    """It is stopped when no replica did anything for this long; None: never."""
+    git: Mapping[str, str] = field(default_factory=dict)
+    """Of the repository that its files came from: commit, branch, dirty (0 or 1) and cut (1: the
+    difference was longer than what is kept). The difference itself is in the store."""
+    elastic: Elastic | None = None
+    """Its trainers come and go between these numbers; None: they are as many as they are."""
 
     @property
     def instance_count(self) -> int:
@@ -134,7 +172,11 @@ class JobSpec:
 
     @property
     def is_gang(self) -> bool:
-        return self.replica_count > 1
+        return self.replica_count > 1 or self.elastic is not None
+
+    def asked_for(self, role: Role) -> Resources:
+        """What each replica of this role asks for; its claim may be smaller (`gangs.claims`)."""
+        return next(group.resources for group in self.groups if group.role is role)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,12 +191,19 @@ class ExitRecord:
     """Why it could not start, in the system's words; or which disk was full when it failed."""
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    asked_at: datetime | None = None
+    """When its machine began to end it, where it did not end by itself."""
     ran: float | None = None
     """Seconds that it ran, by a clock that nobody can set; None where it is not known."""
     max_rss: int | None = None
+    """Bytes that its largest process held."""
+    peak_memory: int | None = None
+    """The most bytes that all of its processes were seen to hold at once."""
     cpu_seconds: float | None = None
     enforced: Mapping[str, bool] = field(default_factory=dict)
     """Which limits the machine could really enforce: cpu, memory, pids."""
+    hint: str = ""
+    """What its machine saw before it began that may be why it failed (`no_pserver`)."""
 
     @property
     def ok(self) -> bool:
@@ -172,6 +221,8 @@ class Replica:
     resources: Resources
     host: str = "127.0.0.1"
     port: int = 0
+    cards: tuple[int, ...] = ()
+    """The cards of its machine that are its own, by their number."""
     state: ReplicaState = ReplicaState.ORDERED
     pid: int | None = None
     log_bytes: int = 0
@@ -191,7 +242,10 @@ class Replica:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One try at running the whole gang; its membership never changes, a new try is a new one."""
+    """One try at running the whole gang; its membership never changes, a new try is a new one.
+
+    Of an elastic job it only grows: who left, or was replaced, stays in it (`elastic`).
+    """
 
     job_id: str
     number: int
@@ -243,8 +297,8 @@ class Job:
     attempt: int = 0
     """Number of the current attempt; 0 before the first."""
     retried: int = 0
-    """How many attempts were lost so far; one that its pool refused, or that had to make room for
-    a job of a higher class, counts for nothing."""
+    """How many attempts were lost so far; one that its pool refused, that had to make room for a
+    job of a higher class, or whose ports were in use, counts for nothing."""
     pool: str | None = None
     """Where the current attempt was placed; None while it waits for a place."""
     started_at: datetime | None = None
@@ -259,6 +313,8 @@ class Job:
     """Since when it waits for its owner's quota; that time does not count as waiting."""
     time_limit: timedelta | None = None
     """How long it may run where it was placed, by its owner's plan."""
+    not_before: datetime | None = None
+    """It failed in a way that may pass: it gets no place before this time."""
 
     @property
     def final(self) -> bool:
@@ -304,7 +360,7 @@ class Job:
             ran = at - self.running_since if self.running_since else timedelta(0)
             stamps |= {"pool": None, "waiting_since": now, "running_since": None}
             stamps["time_limit"] = None
-            counts = reason is None or reason.code != PREEMPTED
+            counts = reason is None or reason.code not in UNCOUNTED
             stamps |= {"retried": self.retried + counts, "ran": self.ran + ran}
         if event is Event.KILL_ASKED:
             stamps["kill_asked"] = True

@@ -35,6 +35,10 @@ class Pool:
     job_types: frozenset[JobType] = frozenset({JobType.CPU, JobType.GPU})
     users: frozenset[str] = frozenset()
     """Who may use it; empty: everybody."""
+    gangs: bool = True
+    """True: its machines can run jobs of several replicas."""
+    oversubscribes: bool = False
+    """True: a gang that asks for more CPUs than there are shares them, instead of being refused."""
     preemption: bool = False
     """True: a waiting job of a higher class may take the place of a running one of a lower."""
     settings: Mapping[str, str] = field(default_factory=dict)

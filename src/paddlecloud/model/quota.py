@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
 from paddlecloud.model.errors import Invalid
-from paddlecloud.model.job import ReplicaGroup, Resources
+from paddlecloud.model.job import NOTHING, ReplicaGroup, Resources
 from paddlecloud.model.quantities import parse_size
 
 GIB = 1 << 30
@@ -58,15 +58,12 @@ MOST_MINUTES = 100 * 366 * 24 * 60
 Override = int | float | str | None
 
 
-_NOTHING = Resources(cpu=0.0, memory=0, gpu=0)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Used:
     """What a user has on public pools now, and has run there today."""
 
     jobs: int = 0
-    resources: Resources = _NOTHING
+    resources: Resources = NOTHING
     today: timedelta = timedelta(0)
 
     def plus(self, asks: Resources) -> Used:
@@ -130,7 +127,7 @@ def span(limit: int) -> timedelta:
 
 def whole(groups: Iterable[ReplicaGroup]) -> Resources:
     """What a job asks for in all."""
-    total = _NOTHING
+    total = NOTHING
     for group in groups:
         ask = group.resources
         total += Resources(

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 VERSION = "bce-auth-v1"
 CONTENT_SHA256 = "x-bce-content-sha256"
+CONTENT_CRC32 = "x-bce-content-crc32"
+#: Stands in the place of a body's digest where the checksum of a part, which is signed too, and the
+#: digest of the whole that it belongs to say enough.
+UNSIGNED = "UNSIGNED-PAYLOAD"
 NONCE = "x-bce-nonce"
 DEFAULT_EXPIRE = 1800
 #: A nonce has to be remembered for as long as its signature is valid; a week is what presigned

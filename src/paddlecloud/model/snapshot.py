@@ -91,7 +91,7 @@ def _check(entries: tuple[Entry, ...]) -> None:
         kinds[entry.path] = entry.kind
         if entry.kind is EntryKind.LINK:
             check_path(resolve_link(entry.path, entry.target))
-        if entry.kind is EntryKind.FILE and not _is_digest(entry.sha256):
+        if entry.kind is EntryKind.FILE and not is_digest(entry.sha256):
             raise Invalid("snapshot_digest", path=entry.path)
     for path in kinds:
         above = path.rpartition("/")[0]
@@ -141,7 +141,8 @@ def resolve_link(path: str, target: str) -> str:
     return "/".join(parts)
 
 
-def _is_digest(text: str) -> bool:
+def is_digest(text: str) -> bool:
+    """Whether this is a sha256 in hex."""
     return len(text) == 64 and all(letter in "0123456789abcdef" for letter in text)
 
 

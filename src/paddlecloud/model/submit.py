@@ -10,6 +10,7 @@ server are in `admission.py`. No dataclasses or typing here: submit_job starts w
 from __future__ import annotations
 
 from paddlecloud.model.errors import Invalid
+from paddlecloud.model.instances import check_instances, start_with_most
 from paddlecloud.model.priority import CLASSES, HIGHEST, LOWEST
 from paddlecloud.model.quantities import (
     format_duration,
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
 MAX_NAME = 128
 MAX_COMMAND_BYTES = 64 * 1024
 MAX_DESCRIPTION = 4096
+GIT_WORDS = ("commit", "branch", "dirty", "cut")
+MAX_GIT_WORD = 250
+MAX_REQUIREMENTS_BYTES = 64 * 1024
 MAX_WALL_TIME = 366 * 24 * 3600
+ANY_EXIT = "any"
+"""What retry_exit_codes says for every failure of the program that may pass."""
 MEMORY_RANGE = (4 * 2**20, 16 * 2**40)
 MAX_ENV_BYTES = 256 * 1024
 MAX_VARIABLE_BYTES = 96 * 1024
@@ -112,8 +118,8 @@ class Parameter:
     ) -> None:
         self.name = name
         self.kind = kind
-        """name, text, flag, choice, integer, priority, number, duration, size, env, bos_url or
-        path."""
+        """name, text, flag, choice, integer, codes, priority, number, duration, size, env, bos_url,
+        requirements or path."""
         self.default = default
         """None: nothing is assumed (start_cmd: it has to be given)."""
         self.choices = choices
@@ -140,6 +146,8 @@ PARAMETERS = (
     Parameter("public_bos", "flag", 1),
     Parameter("job_type", "choice", choices=("gpu", "cpu")),
     Parameter("instance_count", "integer", 1, low=1, high=1024),
+    Parameter("min_instance", "integer", low=1, high=1024, ours=True),
+    Parameter("max_instance", "integer", low=1, high=1024, ours=True),
     Parameter("wall_time", "duration"),
     Parameter("bos_url", "bos_url", ""),
     Parameter("files", "path"),
@@ -148,13 +156,21 @@ PARAMETERS = (
     Parameter("memory", "size", ours=True),
     Parameter("gpu", "integer", low=0, high=64, ours=True),
     Parameter("distribute_job_type", "choice", choices=("PSERVER", "NCCL2"), ours=True),
+    Parameter("pservers", "integer", low=1, high=1024, ours=True),
+    Parameter("pserver_cpu", "number", low=0.01, high=1024, ours=True),
+    Parameter("pserver_memory", "size", ours=True),
     Parameter("env", "env", ours=True),
+    Parameter("requirements", "requirements", "", high=MAX_REQUIREMENTS_BYTES, ours=True),
     Parameter("description", "text", "", high=MAX_DESCRIPTION, ours=True),
     Parameter("max_retries", "integer", 0, low=0, high=100, ours=True),
+    Parameter("retry_exit_codes", "codes", low=1, high=255, ours=True),
+    Parameter("hang_timeout", "duration", ours=True),
     Parameter(
         "priority", "priority", 0, choices=tuple(CLASSES), low=LOWEST, high=HIGHEST, ours=True
     ),
 )
+PSERVER_NAMES = ("pservers", "pserver_cpu", "pserver_memory")
+"""Whoever gives one of these means PSERVER mode."""
 ALIASES = {"file": "files"}
 LOCAL = frozenset({"files", "watch_mode"})
 """Parameters that never travel: the directory becomes a snapshot, watching happens here."""
@@ -172,6 +188,7 @@ def parse_parameters(raw: Mapping[str, object]) -> dict[str, object]:
     values = {parameter.name: _value(parameter, given) for parameter in PARAMETERS}
     files = values.pop("files")
     del values["watch_mode"]
+    start_with_most(values, given)
     _check_together(values, has_files=bool(files))
     values |= {"snapshot": None, "directory": _last_name(str(files or "")), "inherited_env": {}}
     return values
@@ -195,6 +212,7 @@ def check_wire(wire: Mapping[str, object]) -> dict[str, object]:
             values[name] = check(parameter, value)
     if values["start_cmd"] is None:
         raise Invalid("param_missing", name="start_cmd")
+    start_with_most(values, wire)
     _check_together(values, has_files=values["snapshot"] is not None)
     return values
 
@@ -253,6 +271,24 @@ def _check_text(parameter: Parameter, value: object) -> str:
     if parameter.required and not text.strip():
         raise Invalid("param_missing", name=parameter.name)
     return text
+
+
+def _check_requirements(parameter: Parameter, value: object) -> str:
+    """The text of the file; the client has read it. Nothing else of the submitter's machine is
+    where the packages are installed."""
+    text = _check_text(parameter, value).replace("\r\n", "\n")
+    for number, line in enumerate(text.split("\n"), 1):
+        if _names_a_file(line.strip()):
+            raise Invalid("requirements_local", line=number, text=_shown(line.strip()))
+    return text
+
+
+def _names_a_file(line: str) -> bool:
+    option, _, rest = line.replace("=", " ", 1).partition(" ")
+    if option in ("-r", "--requirement", "-c", "--constraint"):
+        return True
+    named = rest.strip() if option in ("-e", "--editable") else line
+    return named == "." or named.startswith(("./", "../", ".\\", "..\\"))
 
 
 def _check_name(parameter: Parameter, value: object) -> str:
@@ -339,28 +375,51 @@ def _check_duration(parameter: Parameter, value: object) -> int:
     """Text is hh:mm:ss only (a bare number could be meant in any unit); the wire has seconds."""
     seconds = value if type(value) is int else parse_duration(_text(parameter.name, value))
     if seconds is None:
-        raise Invalid("wall_time_format", value=_shown(value))
+        raise Invalid("wall_time_format", name=parameter.name, value=_shown(value))
     if not 1 <= seconds <= MAX_WALL_TIME:
-        high = format_duration(MAX_WALL_TIME)
-        raise Invalid("wall_time_range", value=_shown(value), low="00:00:01", high=high)
+        low, high = "00:00:01", format_duration(MAX_WALL_TIME)
+        shown = {"value": _shown(value), "low": low, "high": high}
+        raise Invalid("wall_time_range", name=parameter.name, **shown)
     return seconds
 
 
+def _check_codes(parameter: Parameter, value: object) -> str:
+    """`any`, or numbers with commas in between; the SDK may give a list of them."""
+    rows = value if isinstance(value, (list, tuple)) else _text(parameter.name, value).split(",")
+    words = [str(row).strip() for row in rows if str(row).strip()]
+    if words == [ANY_EXIT]:
+        return ANY_EXIT
+    for word in words:
+        if not is_digits(word) or len(word) > 3:
+            raise Invalid("retry_codes_format", value=_shown(word))
+        if not parameter.low <= int(word) <= parameter.high:
+            raise _out_of_range(parameter, word)
+    return ",".join(str(number) for number in sorted({int(word) for word in words}))
+
+
 def _check_size(parameter: Parameter, value: object) -> int:
-    size = value if type(value) is int else parse_size(_text(parameter.name, value))
+    name = parameter.name
+    size = value if type(value) is int else parse_size(_text(name, value))
     if size is None:
-        raise Invalid("memory_format", value=_shown(value))
-    low, high = MEMORY_RANGE
-    if not low <= size <= high:
-        raise Invalid(
-            "memory_range", value=_shown(value), low=format_size(low), high=format_size(high)
-        )
+        raise Invalid("memory_format", name=name, value=_shown(value))
+    low, high = (format_size(limit) for limit in MEMORY_RANGE)
+    if not MEMORY_RANGE[0] <= size <= MEMORY_RANGE[1]:
+        raise Invalid("memory_range", name=name, value=_shown(value), low=low, high=high)
     return size
 
 
 def _check_env(parameter: Parameter, value: object) -> dict[str, str]:
     del parameter
     return check_env(value)
+
+
+def _check_git(parameter: Parameter, value: object) -> dict[str, str]:
+    """A few short words about a repository."""
+    found = value if isinstance(value, dict) else {"": ""}
+    for name, word in found.items():
+        if name not in GIT_WORDS or not isinstance(word, str) or len(word) > MAX_GIT_WORD:
+            raise Invalid("git_invalid", value=_shown(name), known=", ".join(GIT_WORDS))
+    return found
 
 
 def _check_inherited(parameter: Parameter, value: object) -> dict[str, str]:
@@ -455,8 +514,22 @@ def _check_together(values: Mapping[str, object], *, has_files: bool) -> None:
         raise Invalid("gpu_in_cpu_job", gpu=values["gpu"])
     if values["job_type"] == "gpu" and values["gpu"] == 0:
         raise Invalid("gpu_job_without_gpu")
-    if values["distribute_job_type"] and values["instance_count"] == 1:
-        raise Invalid("distribute_alone", mode=values["distribute_job_type"])
+    if values["retry_exit_codes"] and not values["max_retries"]:
+        raise Invalid("retry_codes_unused", value=values["retry_exit_codes"])
+    check_instances(values)
+    _check_pservers(values)
+
+
+def _check_pservers(values: Mapping[str, object]) -> None:
+    mode = values["distribute_job_type"]
+    alone = values["instance_count"] == 1 and values["max_instance"] is None
+    about = [name for name in PSERVER_NAMES if values[name] is not None]
+    if mode == "NCCL2" and about:
+        raise Invalid("pservers_in_nccl2", name=about[0], value=_shown(values[about[0]]))
+    if alone and values["pservers"] is None and (mode or about):
+        if mode:
+            raise Invalid("distribute_alone", mode=mode)
+        raise Invalid("pservers_alone", name=about[0])
 
 
 def _last_name(path: str) -> str:
@@ -494,6 +567,7 @@ _CHECKERS: dict[str, Callable[[Parameter, object], object]] = {
     "flag": _check_flag,
     "choice": _check_choice,
     "integer": _check_integer,
+    "codes": _check_codes,
     "priority": _check_priority,
     "number": _check_number,
     "duration": _check_duration,
@@ -501,6 +575,7 @@ _CHECKERS: dict[str, Callable[[Parameter, object], object]] = {
     "env": _check_env,
     "bos_url": _check_bos_url,
     "path": _check_path,
+    "requirements": _check_requirements,
 }
 
 _WIRE = {p.name: (_CHECKERS[p.kind], p) for p in PARAMETERS if p.name not in LOCAL}
@@ -509,5 +584,6 @@ _WIRE_DEFAULTS |= {"snapshot": None, "directory": ""}
 _WIRE |= {
     "snapshot": (_check_snapshot, Parameter("snapshot", "text")),
     "directory": (_check_directory, Parameter("directory", "name")),
+    "git": (_check_git, Parameter("git", "text")),
     "inherited_env": (_check_inherited, Parameter("inherited_env", "env")),
 }

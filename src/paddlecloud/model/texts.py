@@ -9,10 +9,18 @@ from __future__ import annotations
 
 from paddlecloud.model.texts_accounts import ACCOUNT_TEXTS
 from paddlecloud.model.texts_client import CLIENT_TEXTS
+from paddlecloud.model.texts_data import DATA_TEXTS
+from paddlecloud.model.texts_elastic import ELASTIC_TEXTS
+from paddlecloud.model.texts_environments import ENVIRONMENT_TEXTS
+from paddlecloud.model.texts_files import FILE_TEXTS
 from paddlecloud.model.texts_jobs import JOB_TEXTS
+from paddlecloud.model.texts_live import LIVE_TEXTS
+from paddlecloud.model.texts_logs import LOG_TEXTS
 from paddlecloud.model.texts_notify import NOTIFY_TEXTS
 from paddlecloud.model.texts_quota import QUOTA_TEXTS
+from paddlecloud.model.texts_results import RESULT_TEXTS
 from paddlecloud.model.texts_server import SERVER_TEXTS
+from paddlecloud.model.texts_stores import STORE_TEXTS
 from paddlecloud.model.texts_submit import SUBMIT_TEXTS
 
 TYPE_CHECKING = False
@@ -37,10 +45,18 @@ def render(code: str, params: Mapping[str, object], lang: str) -> str:
 TEXTS: dict[str, tuple[str, str]] = {
     **ACCOUNT_TEXTS,
     **CLIENT_TEXTS,
+    **DATA_TEXTS,
+    **ELASTIC_TEXTS,
+    **ENVIRONMENT_TEXTS,
+    **FILE_TEXTS,
     **JOB_TEXTS,
+    **LIVE_TEXTS,
+    **LOG_TEXTS,
     **NOTIFY_TEXTS,
     **QUOTA_TEXTS,
+    **RESULT_TEXTS,
     **SERVER_TEXTS,
+    **STORE_TEXTS,
     **SUBMIT_TEXTS,
     # -- general -----------------------------------------------------------------------------
     "internal": (
@@ -265,28 +281,6 @@ TEXTS: dict[str, tuple[str, str]] = {
         "the bytes have sha256 {got} instead of {want}; the file changed or was damaged on the "
         "way, send it again",
         "内容的 sha256 是 {got}，应为 {want}：文件被修改或在传输中损坏，请重新上传",
-    ),
-    "download_dir_exists": (
-        "the download directory {path} exists already; name a new one with --download_dir",
-        "下载目录 {path} 已存在，请用 --download_dir 指定一个不存在的目录",
-    ),
-    "download_failed": (
-        "{path} cannot be written ({reason}); choose another place with --download_dir",
-        "无法写入 {path}（{reason}），请用 --download_dir 换一个位置",
-    ),
-    "download_full": (
-        "no space is left on this machine for {path}; free some, or choose another disk with "
-        "--download_dir",
-        "本机没有空间写入 {path}，请清理磁盘或用 --download_dir 换一个磁盘",
-    ),
-    "download_name_twice": (
-        "{path} cannot be kept beside a file of the same name in other letters; download a "
-        "smaller --prefix",
-        "{path} 与另一个仅大小写不同的文件重名，请用 --prefix 缩小下载范围",
-    ),
-    "download_short": (
-        "{path} came with {got} of {want} bytes; the connection broke, download it again",
-        "{path} 只收到 {got} 字节（应为 {want}），连接中断，请重新下载",
     ),
     "file_missing": (
         "there is no file {path}; list what there is with get_files",

@@ -19,6 +19,10 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
         "there is no command {command}; paddlecloud --help lists them all",
         "没有命令 {command}，paddlecloud --help 列出全部命令",
     ),
+    "diff_two": (
+        "diff compares two jobs, and {count} are given; name both: paddlecloud diff JOB1 JOB2",
+        "diff 需要两个任务 ID，实际给出 {count} 个：paddlecloud diff 任务1 任务2",
+    ),
     "flag_bool": (
         "{flag} is {value}, but it can only be 0 or 1",
         "{flag} 的值 {value} 无效，只能是 0 或 1",

@@ -7,6 +7,13 @@ from __future__ import annotations
 
 JOB_TEXTS: dict[str, tuple[str, str]] = {
     # -- workers -----------------------------------------------------------------------------
+    "preflight_no_pserver": (
+        "this job runs in PSERVER mode, but PaddlePaddle {version} in {path} has no parameter "
+        "server: if it fails, submit it with --distribute_job_type=NCCL2, or install a "
+        "PaddlePaddle that has one (2.6.2)",
+        "任务使用 PSERVER 模式，但 {path} 中的 PaddlePaddle {version} 不含参数服务器："
+        "若任务失败，请加 --distribute_job_type=NCCL2 提交，或安装含参数服务器的版本（2.6.2）",
+    ),
     # -- why a job ended ---------------------------------------------------------------------
     "fail_abort": (
         "{worker} aborted itself ({signal}, exit code {exit_code})",
@@ -32,6 +39,12 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "{worker} was ended because the machine ran out of memory (it had used up to {peak})",
         "{worker} 因机器内存耗尽被结束（最多使用过 {peak}）",
     ),
+    "fail_hung": (
+        "the job hung: no worker printed anything or used the CPU for {quiet}, {worker} for the "
+        "longest time, so it was stopped",
+        "任务疑似挂起：所有 worker 超过 {quiet} 没有输出也没有使用 CPU"
+        "（{worker} 静默最久），已被停止",
+    ),
     "fail_ill": (
         "{worker} was ended by an illegal instruction ({signal}, exit code {exit_code})",
         "{worker} 因非法指令结束（{signal}，退出码 {exit_code}）",
@@ -48,9 +61,33 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "{worker} could not find {command} (exit code {exit_code})",
         "{worker} 找不到 {command}（退出码 {exit_code}）",
     ),
+    "fail_no_paddle": (
+        "{worker} ended with exit code {exit_code}: PaddlePaddle is not installed in its Python",
+        "{worker} 以退出码 {exit_code} 结束：其 Python 中没有安装 PaddlePaddle",
+    ),
+    "fail_no_pserver": (
+        "{worker} ended with exit code {exit_code}: the job runs in PSERVER mode, and the "
+        "PaddlePaddle that it uses has no parameter server",
+        "{worker} 以退出码 {exit_code} 结束：任务使用 PSERVER 模式，"
+        "而它使用的 PaddlePaddle 不含参数服务器",
+    ),
     "fail_not_executable": (
         "{worker} may not execute {command} (exit code {exit_code})",
         "{worker} 无法执行 {command}（退出码 {exit_code}）",
+    ),
+    "fail_port_in_use": (
+        "{worker} ended with exit code {exit_code}, and a port that it wanted was in use: {detail}",
+        "{worker} 以退出码 {exit_code} 结束，它需要的端口已被占用：{detail}",
+    ),
+    "fail_port_taken": (
+        "{worker} could not begin because a port of it is in use: {message}; it is tried again "
+        "with other ports (time {times})",
+        "{worker} 的端口已被占用，无法启动：{message}；将换用其他端口重试（第 {times} 次）",
+    ),
+    "fail_ports_taken": (
+        "{worker} could not begin because a port of it is in use: {message}; that was so in "
+        "{times} attempts in a row, with other ports each time",
+        "{worker} 的端口已被占用，无法启动：{message}；连续 {times} 次换用其他端口均如此",
     ),
     "fail_segv": (
         "{worker} was ended by a segmentation fault ({signal}, exit code {exit_code})",
@@ -84,6 +121,10 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
     "fail_wall_time": (
         "the job ran longer than its wall_time of {wall_time} and was stopped",
         "任务运行时间超过 wall_time {wall_time}，已被停止",
+    ),
+    "killed_between": (
+        "killed on request while it waited for its next attempt",
+        "等待下一次运行时被终止（kill_job）",
     ),
     "killed_running": (
         "killed on request while it ran",
@@ -119,6 +160,12 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "probably the machine had no memory left: use less, or tell the job's need with --memory",
         "很可能是机器内存不足：请减少内存使用，或用 --memory 说明任务所需内存",
     ),
+    "advice_hung": (
+        "where each Python process stood is in the files log/*/stacks/*: paddlecloud get_files "
+        "--job_id={job_id}; a rank that waits for one which does not answer is the usual cause",
+        "各 Python 进程当时的调用栈见 log/*/stacks/* 文件：paddlecloud get_files "
+        "--job_id={job_id}；常见原因是某个 rank 在等待没有响应的另一个 rank",
+    ),
     "advice_illegal": (
         "a package was built for a newer processor than this machine has: install another build",
         "某个包是为更新的处理器编译的：请安装其他版本",
@@ -126,6 +173,10 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
     "advice_log": (
         "the last lines are below; the whole log: paddlecloud logs --job_id={job_id}",
         "最后几行日志见下；完整日志：paddlecloud logs --job_id={job_id}",
+    ),
+    "advice_log_of": (
+        "the last lines are below; the whole log: paddlecloud logs --job_id={job_id} -w {worker}",
+        "最后几行日志见下；完整日志：paddlecloud logs --job_id={job_id} -w {worker}",
     ),
     "advice_lost": (
         "see that the machine and its agent run; --max_retries (now {max_retries}) starts such a "
@@ -145,15 +196,47 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "files",
         "请在任务使用的环境中安装模块 {module}，或随文件一起提交",
     ),
+    "advice_no_paddle": (
+        "install it in the Python of the job (on your own machine the one of the shell that "
+        "submits): python3 -m pip install paddlepaddle",
+        "请在任务使用的 Python（本机任务即提交时所在终端的 Python）中安装："
+        "python3 -m pip install paddlepaddle",
+    ),
+    "advice_no_pserver": (
+        "submit it with --distribute_job_type=NCCL2, or install a PaddlePaddle that has parameter "
+        "servers (2.6.2) in the environment of the job",
+        "请加 --distribute_job_type=NCCL2 提交，"
+        "或在任务环境中安装含参数服务器的 PaddlePaddle（2.6.2）",
+    ),
     "advice_not_executable": (
         'make it executable (chmod +x {command}) or start it through its interpreter, e.g. "sh '
         '{command}"',
         '请使其可执行（chmod +x {command}），或通过解释器启动，例 "sh {command}"',
     ),
+    "advice_port_in_use": (
+        "let the program use the port in PADDLE_PORT, which is its own, or end what holds the "
+        "port; --max_retries tries such a job again",
+        "请让程序使用 PADDLE_PORT 中属于它的端口，或结束占用该端口的程序；"
+        "--max_retries 可使任务自动重试",
+    ),
+    "advice_port_taken": (
+        "it starts again by itself; nothing has to be done",
+        "任务会自动重新启动，无需处理",
+    ),
+    "advice_ports_taken": (
+        "end the programs that listen on ports 62001 to 65399 of that machine, then submit it "
+        "again",
+        "请结束该机器上占用 62001 至 65399 端口的程序，然后重新提交",
+    ),
     "advice_preempted": (
         "it starts again by itself when there is room; what it saved into OUTPUT_PATH is given "
         "back to it",
         "有空闲资源时会自动重新启动，已保存到 OUTPUT_PATH 的内容会交还给它",
+    ),
+    "advice_requirements": (
+        "the log has the installer's last lines; try the file yourself before the next submit: "
+        "python3 -m pip install -r FILE",
+        "安装程序的最后几行输出见任务日志；重新提交前可先自行试装：python3 -m pip install -r 文件",
     ),
     "advice_start": (
         "check the start command and the space on the machine's disk, then submit it again",
@@ -176,9 +259,19 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "pool {pool} has no machine at the moment; it starts when an agent of it is back",
         "资源池 {pool} 目前没有可用的机器，待其代理恢复后启动",
     ),
+    "queue_no_cards": (
+        "machine {node} has room for it, but not {count} cards that nobody holds; it starts when "
+        "some are given back",
+        "机器 {node} 有空间，但没有 {count} 张空闲的 GPU 卡，待有卡归还后启动",
+    ),
     "queue_no_pool": (
         "none of the pools {pools} takes this kind of job at the moment; ask the administrator",
         "资源池 {pools} 目前都不接受这类任务，请联系管理员",
+    ),
+    "queue_no_ports": (
+        "machine {node} has no {count} free ports for its replicas; it starts when other jobs of "
+        "several instances have ended there",
+        "机器 {node} 没有 {count} 个空闲端口可供其副本使用，待该机器上其他多实例任务结束后启动",
     ),
     "queue_no_room": (
         "it asks for {count} x ({asks}), and pool {pool} has at most {free} free on one of its "
@@ -194,6 +287,10 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "it asks for {count} x ({asks}), and what is free in pool {pool} is kept for a job that "
         "waits longer",
         "任务需要 {count} 份（{asks}），而资源池 {pool} 的空闲资源正为等待更久的任务预留",
+    ),
+    "queue_retry": (
+        "its last attempt failed; retry {retry} of {most} begins at {at}",
+        "上一次运行失败，第 {retry} 次重试（共 {most} 次）将于 {at} 开始",
     ),
     "queue_timeout": (
         "it waited longer than {limit} for a place; ask for less, or submit it again later",

@@ -67,7 +67,8 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
     "private_store_denied": (
         "bos_url={bos_url}: the keys in [bos] of client.conf are refused there ({detail}); check "
         "ak and sk, and that they may read and write this directory",
-        "bos_url={bos_url}：client.conf 中 [bos] 的密钥被拒绝（{detail}），请检查 ak、sk 及其读写权限",
+        "bos_url={bos_url}：client.conf 中 [bos] 的密钥被拒绝（{detail}），"
+        "请检查 ak、sk 及其读写权限",
     ),
     "private_store_keys": (
         "bos_url={bos_url} needs your own keys: set ak and sk in the section [bos] of client.conf",

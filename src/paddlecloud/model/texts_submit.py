@@ -57,12 +57,12 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "job_type=gpu 与 gpu=0 矛盾，请去掉其中一个，或使用 --job_type=cpu",
     ),
     "memory_format": (
-        "memory {value} is not a size; write it like 512Mi or 4G",
-        "memory {value} 不是合法的大小，写法如 512Mi 或 4G",
+        "{name} {value} is not a size; write it like 512Mi or 4G",
+        "{name} {value} 不是合法的大小，写法如 512Mi 或 4G",
     ),
     "memory_range": (
-        "memory {value} is outside {low} to {high}; write it with a unit, like 512Mi or 4G",
-        "memory {value} 超出范围 {low} 至 {high}，请带上单位，如 512Mi 或 4G",
+        "{name} {value} is outside {low} to {high}; write it with a unit, like 512Mi or 4G",
+        "{name} {value} 超出范围 {low} 至 {high}，请带上单位，如 512Mi 或 4G",
     ),
     "param_choice": (
         "{name} is {value}; it must be one of: {choices}",
@@ -124,17 +124,39 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "{name} is not valid UTF-8 text; check the terminal's character encoding",
         "{name} 不是合法的 UTF-8 文本，请检查终端的字符编码",
     ),
+    "pservers_alone": (
+        "{name} is about parameter servers, and one instance has none; set --pservers or "
+        "--instance_count, or leave it out",
+        "{name} 用于参数服务器，而单实例任务没有参数服务器；"
+        "请指定 --pservers 或 --instance_count，或去掉该参数",
+    ),
+    "pservers_in_nccl2": (
+        "{name}={value} is for parameter servers, and distribute_job_type=NCCL2 has none; leave "
+        "one of them out",
+        "{name}={value} 用于参数服务器，而 distribute_job_type=NCCL2 没有参数服务器，"
+        "请去掉其中一个",
+    ),
     "snapshot_id_format": (
         "snapshot {value} is not of the form sha256:<64 hex digits>",
         "snapshot {value} 的格式应为 sha256:<64 位十六进制>",
     ),
+    "retry_codes_format": (
+        "retry_exit_codes {value} is not an exit code; give numbers from 1 to 255 with commas in "
+        "between, such as 101,102, or any",
+        "retry_exit_codes {value} 不是退出码；"
+        "请给出 1 至 255 的数字，用逗号分隔，例如 101,102，或 any",
+    ),
+    "retry_codes_unused": (
+        "retry_exit_codes {value} means nothing without retries; add --max_retries=N",
+        "没有重试时 retry_exit_codes {value} 不起作用，请加 --max_retries=N",
+    ),
     "wall_time_format": (
-        "wall_time {value} is not of the form hh:mm:ss, for example 00:30:00",
-        "wall_time {value} 的格式应为 hh:mm:ss，例如 00:30:00",
+        "{name} {value} is not of the form hh:mm:ss, for example 00:30:00",
+        "{name} {value} 的格式应为 hh:mm:ss，例如 00:30:00",
     ),
     "wall_time_range": (
-        "wall_time {value} is outside {low} to {high}",
-        "wall_time {value} 超出范围 {low} 至 {high}",
+        "{name} {value} is outside {low} to {high}",
+        "{name} {value} 超出范围 {low} 至 {high}",
     ),
     # -- what this server can never do -------------------------------------------------------
     "priority_format": (
@@ -155,10 +177,25 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "the job asks for {gpu} GPU and no machine of {pools} has one; use --job_type=cpu",
         "任务需要 {gpu} 张 GPU，而 {pools} 中没有带 GPU 的机器，请使用 --job_type=cpu",
     ),
-    "instances_one_only": (
-        "instance_count is {instance_count}, but this server runs jobs of one instance only; "
-        "use --instance_count=1",
-        "instance_count 为 {instance_count}，但本服务器只运行单实例任务，请用 --instance_count=1",
+    "gang_never": (
+        "the {replicas} replicas together ask for {asks}, and the {machines} machines of pool "
+        "{pool} have {has} in all; ask for fewer with --instance_count, or for less with "
+        "--memory, --gpu, --cpu",
+        "{replicas} 个副本共需 {asks}，而资源池 {pool} 的 {machines} 台机器总共有 {has}，"
+        "请用 --instance_count 减少实例，或用 --memory、--gpu、--cpu 减少申请",
+    ),
+    "gangs_none": (
+        "instance_count is {instance_count} ({replicas} replicas), but {pools} cannot run jobs of "
+        "several replicas; use --instance_count=1",
+        "instance_count 为 {instance_count}（{replicas} 个副本），"
+        "但 {pools} 不能运行多副本任务，请用 --instance_count=1",
+    ),
+    "instances_public": (
+        "instance_count is {instance_count} ({replicas} replicas), and several are for private "
+        "pools only; {pools} are public: use --instance_count=1, or a pool of your own with "
+        "--public_bcc=0",
+        "instance_count 为 {instance_count}（{replicas} 个副本），仅私有资源池可运行多实例，"
+        "而 {pools} 是公共的：请用 --instance_count=1，或用 --public_bcc=0 指定自己的资源池",
     ),
     "job_type_none": (
         "no pool of {pools} takes job_type={job_type}; use one of: {types}",
@@ -178,6 +215,12 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "public_bcc=0 with cluster={cluster} needs a private pool and {pools} are public; leave "
         "public_bcc out",
         "public_bcc=0 且 cluster={cluster} 需要私有资源池，而 {pools} 是公共的，请去掉 public_bcc",
+    ),
+    "replicas_too_many": (
+        "the job has {replicas} replicas, above this server's limit of {limit}; use fewer with "
+        "--instance_count and --pservers",
+        "任务有 {replicas} 个副本，超过本服务器的上限 {limit}，"
+        "请用 --instance_count 和 --pservers 减少",
     ),
     "resources_never": (
         "the job asks for {asks} and no machine of {pools} is that large (the largest has {has}); "
@@ -240,14 +283,38 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "PSERVER or NCCL2; default by job_type, for several instances only",
         "分布式模式 PSERVER 或 NCCL2；默认由 job_type 决定，仅用于多实例",
     ),
+    "help_pservers": (
+        "number of parameter servers; default one for each instance, in PSERVER mode only",
+        "参数服务器个数；默认每个实例一个，仅用于 PSERVER 模式",
+    ),
+    "help_pserver_cpu": (
+        "CPUs of each parameter server; default as a trainer has",
+        "每个参数服务器的 CPU 数；默认与训练实例相同",
+    ),
+    "help_pserver_memory": (
+        "memory limit of each parameter server, e.g. 512Mi or 4G; default as a trainer has",
+        "每个参数服务器的内存上限，例 512Mi 或 4G；默认与训练实例相同",
+    ),
     "help_env": (
         "NAME=VALUE for the job's environment; may be repeated",
         "任务的环境变量 NAME=VALUE，可重复指定",
     ),
     "help_description": ("a note kept with the job", "任务备注"),
     "help_max_retries": (
-        "how often a failed or lost run is tried again, 0 to 100",
-        "失败或丢失后重试的次数，0 至 100",
+        "how often it is tried again when its machine is lost or it asks for it "
+        "(--retry_exit_codes), 0 to 100",
+        "机器丢失或程序要求重试（--retry_exit_codes）时的重试次数，0 至 100",
+    ),
+    "help_retry_exit_codes": (
+        "exit codes after which --max_retries tries again, default 101,102; any: after every "
+        "failure that may pass",
+        "可触发 --max_retries 重试的退出码，默认 101,102；any 表示所有可能恢复的失败",
+    ),
+    "help_hang_timeout": (
+        "stop it, and save where it stood, when no worker printed anything or used the CPU for "
+        "this long, hh:mm:ss; default: never",
+        "所有 worker 超过该时间没有输出也没有使用 CPU 时停止任务并保存调用栈，"
+        "格式 hh:mm:ss，默认不检查",
     ),
     "help_priority": (
         "the class: low, normal, high or urgent (or a number, -100 to 200); higher ones start "

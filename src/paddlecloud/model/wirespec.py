@@ -11,8 +11,17 @@ from datetime import timedelta
 from typing import Any
 
 from paddlecloud.model.copies import with_changes
-from paddlecloud.model.job import DistributeMode, JobSpec, JobType, ReplicaGroup, Resources, Role
-from paddlecloud.model.submit import check_wire
+from paddlecloud.model.job import (
+    RESTART_CODES,
+    DistributeMode,
+    Elastic,
+    JobSpec,
+    JobType,
+    ReplicaGroup,
+    Resources,
+    Role,
+)
+from paddlecloud.model.submit import ANY_EXIT, check_wire
 
 DEFAULT_CPU = 1.0
 
@@ -41,6 +50,15 @@ def spec_from_wire(wire: Mapping[str, object]) -> JobSpec:
         max_retries=w["max_retries"],
         priority=w["priority"],
         cpu_limited=w["cpu"] is not None,
+        pservers=w["pservers"],
+        pserver_cpu=w["pserver_cpu"],
+        pserver_memory=w["pserver_memory"],
+        requirements=w["requirements"],
+        retry_exit_codes=_retry_codes(w["retry_exit_codes"]),
+        retry_any_exit=w["retry_exit_codes"] == ANY_EXIT,
+        hang_timeout=None if w["hang_timeout"] is None else timedelta(seconds=w["hang_timeout"]),
+        elastic=_elastic(w["min_instance"], w["max_instance"]),
+        git=w.get("git", {}),
     )
     return spec if job_type is None else with_job_type(spec, job_type)
 
@@ -56,6 +74,8 @@ def spec_to_wire(spec: JobSpec) -> dict[str, object]:
         "public_bos": int(spec.public_bos),
         "job_type": spec.job_type.value if spec.job_type else None,
         "instance_count": spec.instance_count,
+        "min_instance": spec.elastic.least if spec.elastic else None,
+        "max_instance": spec.elastic.most if spec.elastic else None,
         "wall_time": int(spec.wall_time.total_seconds()) if spec.wall_time else None,
         "bos_url": spec.bos_url,
         "snapshot": spec.snapshot,
@@ -69,6 +89,13 @@ def spec_to_wire(spec: JobSpec) -> dict[str, object]:
         "memory": one.memory or None,
         "gpu": one.gpu if spec.job_type else None,
         "distribute_job_type": spec.distribute_mode.value if spec.distribute_mode else None,
+        "pservers": spec.pservers,
+        "pserver_cpu": spec.pserver_cpu,
+        "pserver_memory": spec.pserver_memory,
+        "requirements": spec.requirements,
+        "retry_exit_codes": _retry_text(spec),
+        "hang_timeout": int(spec.hang_timeout.total_seconds()) if spec.hang_timeout else None,
+        **({"git": dict(spec.git)} if spec.git else {}),
     }
 
 
@@ -76,20 +103,71 @@ def with_job_type(spec: JobSpec, job_type: JobType) -> JobSpec:
     """The spec once its job type is known: mode, roles and cards follow from it.
 
     One instance is one trainer and no gang. Several CPU instances are PSERVER mode, one pserver and
-    one trainer each, and several GPU instances are NCCL2 mode, unless the user named the mode.
+    one trainer each, and several GPU instances are NCCL2 mode, unless the user named the mode or
+    said something about pservers. Those have no cards. Trainers that come and go do not look for
+    each other, so they have no mode, unless there are to be pservers.
     """
     asked = _trainers(spec)
     gpu = max(asked.resources.gpu, 1) if job_type is JobType.GPU else 0
     trainers = with_changes(asked, resources=with_changes(asked.resources, gpu=gpu))
-    if trainers.count == 1:
+    if (trainers.count == 1 or spec.elastic is not None) and not _wants_pservers(spec):
         return with_changes(spec, job_type=job_type, distribute_mode=None, groups=(trainers,))
-    natural = DistributeMode.NCCL2 if job_type is JobType.GPU else DistributeMode.PSERVER
-    mode = spec.distribute_mode or natural
+    mode = spec.distribute_mode or _natural_mode(spec, job_type)
+    if spec.elastic is not None:
+        mode = DistributeMode.PSERVER
     groups: tuple[ReplicaGroup, ...] = (trainers,)
     if mode is DistributeMode.PSERVER:
-        room = with_changes(trainers.resources, gpu=0)
-        groups = (ReplicaGroup(role=Role.PSERVER, count=trainers.count, resources=room), trainers)
+        groups = (_pservers(spec, trainers), trainers)
     return with_changes(spec, job_type=job_type, distribute_mode=mode, groups=groups)
+
+
+def _wants_pservers(spec: JobSpec) -> bool:
+    if spec.elastic is None:
+        return spec.pservers is not None
+    return spec.distribute_mode is DistributeMode.PSERVER or any(
+        each is not None for each in (spec.pservers, spec.pserver_cpu, spec.pserver_memory)
+    )
+
+
+def _elastic(least: int | None, most: int | None) -> Elastic | None:
+    return None if least is None or most is None else Elastic(least=least, most=most)
+
+
+def limits_cpu(spec: JobSpec, role: Role) -> bool:
+    """Whether the CPUs that a replica of this role asks for are a limit too."""
+    return spec.cpu_limited or (role is Role.PSERVER and spec.pserver_cpu is not None)
+
+
+def _natural_mode(spec: JobSpec, job_type: JobType) -> DistributeMode:
+    about = (spec.pservers, spec.pserver_cpu, spec.pserver_memory)
+    if job_type is JobType.CPU or any(each is not None for each in about):
+        return DistributeMode.PSERVER
+    return DistributeMode.NCCL2
+
+
+def _pservers(spec: JobSpec, trainers: ReplicaGroup) -> ReplicaGroup:
+    own = trainers.resources
+    cpu = own.cpu if spec.pserver_cpu is None else spec.pserver_cpu
+    memory = own.memory if spec.pserver_memory is None else spec.pserver_memory
+    return ReplicaGroup(
+        role=Role.PSERVER,
+        count=spec.pservers or trainers.count,
+        resources=Resources(cpu=cpu, memory=memory, gpu=0),
+    )
+
+
+def _retry_codes(text: str | None) -> tuple[int, ...]:
+    if text is None or text == ANY_EXIT:
+        return RESTART_CODES
+    return tuple(int(word) for word in text.split(",") if word)
+
+
+def _retry_text(spec: JobSpec) -> str | None:
+    if spec.retry_any_exit:
+        return ANY_EXIT
+    if spec.retry_exit_codes == RESTART_CODES:
+        return None
+    return ",".join(str(code) for code in spec.retry_exit_codes)
 
 
 def _job_type(text: str | None, gpu: int | None) -> JobType | None:

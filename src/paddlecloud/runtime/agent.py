@@ -2,8 +2,9 @@
 
 This module puts the parts together and ends them. The parts, each a thread or a few: `polling`
 (orders), `starting` (files and processes), `reporting` (starts, logs, ends), `shipping` (outputs),
-`care` (adoption, ends, deletion). None of them keeps the only copy of anything, so the agent may be
-killed at any moment; the next one adopts what runs.
+`care` (adoption, ends, deletion), `sampling` (what is used), `commands` (those that people run
+beside replicas). None of them keeps the only copy of anything, so the agent may be killed at any
+moment; the next one adopts what runs.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from typing import TYPE_CHECKING
 
 from paddlecloud import __version__
 from paddlecloud.runtime.care import Care, Janitor
+from paddlecloud.runtime.commands import Commands
 from paddlecloud.runtime.config import read_config
 from paddlecloud.runtime.journal import Journal
 from paddlecloud.runtime.polling import Poller
 from paddlecloud.runtime.reporting import Reporter
+from paddlecloud.runtime.sampling import Sampler
 from paddlecloud.runtime.shipping import Shippers
 from paddlecloud.runtime.site import Site
 from paddlecloud.runtime.starting import Starters
@@ -55,8 +58,10 @@ class Agent:
         care = Care(site, self._starters, self._shippers, self._janitor)
         adopted = care.adopt()
         site.journal.info(f"version {__version__} begins, pid {os.getpid()}, adopted {adopted}")
-        self._reporter = Reporter(site, care)
-        self._poller = Poller(site, care)
+        self._sampler = Sampler(site)
+        self._commands = Commands(site)
+        self._reporter = Reporter(site, care, self._sampler)
+        self._poller = Poller(site, care, self._commands)
         site.link.on_return = self._hurry
         self._threads: list[threading.Thread] = []
 
@@ -70,6 +75,8 @@ class Agent:
             ("reporter", self._reporter.work),
             ("poller", self._poller.work),
             ("janitor", self._janitor.work),
+            ("sampler", self._sampler.work),
+            ("commands", self._commands.work),
             *[("starter", self._starters.work)] * _STARTERS,
             *[("shipper", self._shippers.work)] * _SHIPPERS,
         ]
@@ -87,6 +94,8 @@ class Agent:
         self._shippers.close()
         self._janitor.close()
         self._starters.close()
+        self._sampler.close()
+        self._commands.close()
         deadline = time.monotonic() + seconds
         for thread in self._threads:
             if thread.name != "poller":

@@ -89,6 +89,10 @@ class Tracked:
         self.cleared = False
         self.reaping = False
         """Its monitor or its records are gone; the janitor ends what is left of it."""
+        # Sampler; the reporter takes `usage` away when it tells it.
+        self.usage: dict[str, Any] | None = None
+        """What it uses, if there is something new to say of it."""
+        self.peak_memory = 0
         # Shipper.
         self.shipped = False
         self.shipping = False
@@ -190,7 +194,7 @@ def read_order(root: Path) -> Tracked | None:
     return Tracked(id=root.name, fence=fence, root=root, run={}, acked=None)
 
 
-def not_run(cause: str, *, now: float, message: str = "") -> record.ExitRecord:
+def not_run(cause: str, *, now: float, message: str = "", hint: str = "") -> record.ExitRecord:
     """The end of a replica whose command never ran."""
     return {
         "cause": cause,
@@ -206,4 +210,5 @@ def not_run(cause: str, *, now: float, message: str = "") -> record.ExitRecord:
         "max_rss": None,
         "cpu_seconds": None,
         "enforced": {},
+        "hint": hint,
     }

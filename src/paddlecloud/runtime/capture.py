@@ -46,11 +46,11 @@ _THREAD_TRIES = 50
 class Capture:
     """The log of one replica and the thread that fills it.
 
-    `writer` is for the replica's stdout and stderr; `begin` closes it here. Making one may raise
-    OSError; afterwards nothing does.
+    `writer` is for the replica's stdout and stderr; `begin` closes it here. `preamble` is what the
+    log begins with. Making one may raise OSError; afterwards nothing does.
     """
 
-    def __init__(self, path: Path, *, limit: int | None) -> None:
+    def __init__(self, path: Path, *, limit: int | None, preamble: str = "") -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         self._log = os.open(path, flags, 0o600)
         self._reader, self.writer = os.pipe()
@@ -65,6 +65,7 @@ class Capture:
         self._closed = False
         self.lost = 0
         """Bytes that could not be written."""
+        self._preamble = preamble.encode()
 
     def begin(self) -> None:
         """Start to copy. To be called after the fork: a process with threads must not fork."""
@@ -96,6 +97,8 @@ class Capture:
     def _copy(self) -> None:
         short, last = 0, 0.0
         try:
+            with self._copying:
+                self._write(self._trim.take(self._preamble) if self._preamble else b"")
             while piece := os.read(self._reader, _READ_BYTES):
                 with self._copying:
                     self._write(self._trim.take(piece))

@@ -15,9 +15,10 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from paddlecloud.runtime import control, record, workspace
+from paddlecloud.runtime import control, record, shortnames, workspace
 from paddlecloud.runtime.book import Stage, StopWish, Tracked, read_order
 from paddlecloud.runtime.control import Phase
+from paddlecloud.runtime.spreading import spread
 from paddlecloud.runtime.starting import request_stop
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Care:
         """
         directory = self._site.directory / "replicas"
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        spread(directory)
         for root in sorted(directory.iterdir()):
             try:
                 self._adopt(root)
@@ -243,6 +245,7 @@ class Janitor:
 
     def discard(self, root: Path) -> None:
         """Delete a directory; it is out of the way when this returns."""
+        shortnames.forget(root)
         self._count += 1
         target = self._trash / f"{root.name}.{self._site.boot}.{self._count}"
         try:

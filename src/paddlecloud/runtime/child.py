@@ -15,8 +15,8 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from paddlecloud.runtime import cgroups, isolation, processes
-from paddlecloud.runtime.record import MARKER, WORK
+from paddlecloud.runtime import cgroups, isolation, layers, processes, rootfs
+from paddlecloud.runtime.record import MARKER, ROOT, WORK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,12 +34,14 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 class Started:
     """The main process; `message` is not empty when it could not become the command."""
 
-    __slots__ = ("errno", "message", "pid")
+    __slots__ = ("errno", "message", "pid", "rooted")
 
     def __init__(self, *, pid: int, message: str = "", errno: int | None = None) -> None:
         self.pid = pid
         self.message = message
         self.errno = errno
+        self.rooted: bool | None = None
+        """Whether its root is its own; None where nobody asked for that."""
 
 
 def start(
@@ -58,7 +60,9 @@ def start(
         if uid is not None:
             # Who opens /dev/stderr anew is asked whether the pipe is theirs.
             os.fchown(log, uid, uid)
-        if uid is not None or group.v1 or group.v2 or not hasattr(os, "posix_spawn"):
+        own = launch.get("private_root") or launch.get("tree")
+        plain = uid is None and not own and hasattr(os, "posix_spawn")
+        if not plain or group.v1 or group.v2:
             return _long_way(root, launch, group, null=null, log=log, most=most)
         return _plain_way(root, launch, null=null, log=log)
     finally:
@@ -95,6 +99,10 @@ def _plain_way(root: Path, launch: Launch, *, null: int, log: int) -> Started:
 def _long_way(
     root: Path, launch: Launch, group: Group, *, null: int, log: int, most: int | None
 ) -> Started:
+    tree = launch.get("tree")
+    if tree:
+        # Open to the end of this process, which is the replica's monitor.
+        layers.hold(tree)
     reader, writer = os.pipe()
     pid, joins = _fork(group)
     if pid == 0:
@@ -103,7 +111,10 @@ def _long_way(
                 resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
         _become(root, launch, joins, null=null, log=log, report=writer)
     os.close(writer)
-    return _listen(pid, reader, group)
+    started = _listen(pid, reader, group)
+    if started.rooted is None and launch.get("private_root"):
+        started.rooted = True
+    return started
 
 
 def _fork(group: Group) -> tuple[int, Mapping[str, Path]]:
@@ -132,16 +143,22 @@ def _become(
         step = "standard streams"
         for source, target in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
+        tree = launch.get("tree")
+        if tree:
+            step = "files"
+            layers.enter(str(root), tree)
+        rooted = bool(launch.get("private_root")) and _take_root(root, report)
         uid = launch.get("uid")
         if uid is not None:
             step = f"a view of its own for user {uid}"
-            isolation.enter(str(root), launch.get("hide") or ())
+            show = dict.fromkeys(launch.get("show") or (), False)
+            isolation.enter(str(root), launch.get("hide") or (), also=show, rooted=rooted)
             step = f"user {uid}"
             isolation.become(uid)
         step = f"working directory {root / WORK}"
         os.chdir(root / WORK)
         step = "command"
-        _default_signals()
+        default_signals()
         os.execve("/bin/sh", ["/bin/sh", "-c", launch["command"]], _environment(launch))
     except OSError as error:
         _tell(report, message=f"{step}: {_words(error)}", errno=error.errno)
@@ -158,7 +175,18 @@ def _join(name: str, directory: Path, report: int) -> None:
         _tell(report, unjoined=name)
 
 
-def _default_signals() -> None:
+def _take_root(root: Path, report: int) -> bool:
+    """Where it cannot be done the command runs all the same: it knows other paths, too."""
+    try:
+        rootfs.enter(str(root / ROOT))
+    except OSError as error:
+        _tell(report, unrooted=_words(error))
+        return False
+    return True
+
+
+def default_signals() -> None:
+    """As a program expects them that is started from a shell."""
     for number in _IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -183,6 +211,8 @@ def _listen(pid: int, reader: int, group: Group) -> Started:
             fact = json.loads(line)
             if "message" in fact:
                 started.message, started.errno = fact["message"][:1000], fact["errno"]
+            elif "unrooted" in fact:
+                started.rooted = False
             else:
                 group.forget(fact["unjoined"])
     return started

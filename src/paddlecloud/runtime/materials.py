@@ -2,7 +2,8 @@
 
 On the server's own machine contents are read from the server's store (`blobs_dir`). Elsewhere they
 are fetched over HTTP into the agent's cache, checked, and kept for the next job. A file appears
-under its final name only when it is whole, so a cache is never half right.
+under its final name only when it is whole, so a cache is never half right. `prune` keeps the whole
+cache within its limit, also what others keep in it.
 """
 
 from __future__ import annotations
@@ -16,18 +17,28 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from paddlecloud.model.errors import Invalid
-from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, snapshot_of
+from paddlecloud.model.snapshot import (
+    Entry,
+    EntryKind,
+    Snapshot,
+    check_path,
+    resolve_link,
+    snapshot_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from paddlecloud.runtime.link import Channel
 
     Source = Callable[[str, int], int]
+    Kept = tuple[int, int, Callable[[], object]]
+    """Something that may be deleted: when it was used last (ns), its size, how to delete it."""
 
 _READ = os.O_RDONLY | os.O_CLOEXEC
 _FETCHES = 3
+_KINDS = {kind.value: kind for kind in EntryKind}
 _REMEMBERED = 16
 _REMEMBERED_ENTRIES = 5000
 _SPARED_SECONDS = 600.0
@@ -46,7 +57,7 @@ class Materials:
 
     def snapshot(self, snapshot_id: str, replica: str, channel: Channel) -> Snapshot:
         """The list of files named by `snapshot_id`, whose id proves that it is the right one."""
-        _check_id(snapshot_id)
+        check_id(snapshot_id)
         found = self._known.get(snapshot_id) or self._cached(snapshot_id)
         if found is None:
             path = f"/agent/snapshots/{snapshot_id}"
@@ -56,6 +67,10 @@ class Materials:
         self._remember(found)
         return found
 
+    def remembered(self, snapshot_id: str) -> Snapshot | None:
+        """The list of files if it is in memory: those of small snapshots that were used lately."""
+        return self._known.get(snapshot_id)
+
     def source(self, replica: str, blobs_dir: str | None, channel: Channel) -> Source:
         """What opens a file with a wanted content; one that neither the store nor the cache has is
         fetched for that replica."""
@@ -64,7 +79,7 @@ class Materials:
             if blobs_dir is not None:
                 with suppress(FileNotFoundError):
                     return os.open(f"{blobs_dir}/{sha256[:2]}/{sha256}", _READ)
-            cached = self._cache / "blobs" / sha256[:2] / sha256
+            cached = self._cached_content(sha256)
             with suppress(FileNotFoundError):
                 return _sound(cached, size)
             self._fetch(sha256, replica, cached, channel)
@@ -72,30 +87,48 @@ class Materials:
 
         return open_content
 
-    def prune(self, now: float) -> int:
+    def place(self, blobs_dir: str | None) -> Callable[[str], str | None]:
+        """What says where a content may lie on this machine."""
+        top = self._cache / "blobs" if blobs_dir is None else blobs_dir
+        return lambda sha256: f"{top}/{sha256[:2]}/{sha256}"
+
+    def grew(self, size: int) -> None:
+        """So much was added to the cache by somebody else."""
+        self._grown += size
+
+    def prune(self, now: float, others: Callable[[], Iterable[Kept]] = tuple) -> int:
         """Delete what was used longest ago until the rest fits the limit; bytes freed.
 
         Looks only after much was fetched, and spares what was used a moment ago: another thread
-        may be about to copy it. `now` is the time of day.
+        may be about to copy it. `others` lists what else lies in the cache and counts. `now` is the
+        time of day.
         """
         if self._grown <= self._limit // 10:
             return 0
         self._grown = 0
-        files = []
-        for path in self._cache.rglob("*"):
-            with suppress(OSError):
-                found = path.lstat()
-                if stat.S_ISREG(found.st_mode):
-                    files.append((found.st_mtime_ns, found.st_size, path))
-        surplus = sum(size for _, size, _ in files) - self._limit
+        found = [*self._files(), *others()]
+        surplus = sum(size for _, size, _ in found) - self._limit
         freed = 0
-        for used_at, size, path in sorted(files):
+        for used_at, size, delete in sorted(found, key=lambda kept: kept[:2]):
             if freed >= surplus or now - used_at / 1e9 < _SPARED_SECONDS:
                 break
             with suppress(OSError):
-                path.unlink()
+                delete()
                 freed += size
         return freed
+
+    def _files(self) -> Iterator[Kept]:
+        for kind in ("blobs", "snapshots"):
+            for path in (self._cache / kind).rglob("*"):
+                with suppress(OSError):
+                    found = path.lstat()
+                    if stat.S_ISREG(found.st_mode):
+                        # What has a second name, in a tree, counts there.
+                        size = found.st_size if found.st_nlink == 1 else 0
+                        yield found.st_mtime_ns, size, path.unlink
+
+    def _cached_content(self, sha256: str) -> Path:
+        return self._cache / "blobs" / sha256[:2] / sha256
 
     def _cached(self, snapshot_id: str) -> Snapshot | None:
         try:
@@ -161,19 +194,24 @@ class Materials:
         return digest.hexdigest()
 
 
-def _check_id(snapshot_id: str) -> None:
+def check_id(snapshot_id: str) -> None:
+    """Refuse what is not the id of a snapshot: it becomes part of a path."""
     kind, _, digest = snapshot_id.partition(":")
     if kind != "sha256" or len(digest) != 64 or digest.strip("0123456789abcdef"):
         raise Invalid("agent_snapshot_damaged", snapshot=snapshot_id[:100])
 
 
 def _checked(snapshot_id: str, rows: Any) -> Snapshot:
-    """The snapshot that `rows` describe, if it really is the one of that id."""
+    """The snapshot that `rows` describe, if it really is the one of that id.
+
+    Rows in the order and the form in which the id was made of them were checked when they were
+    submitted; their paths are looked at once more, because they become paths of this machine.
+    """
     try:
         entries = [
             Entry(
                 path=path,
-                kind=EntryKind(kind),
+                kind=_KINDS[kind],
                 size=size,
                 sha256=sha256,
                 executable=bool(executable),
@@ -181,12 +219,41 @@ def _checked(snapshot_id: str, rows: Any) -> Snapshot:
             )
             for path, kind, size, sha256, executable, target in rows
         ]
+        if _id_of(rows) == snapshot_id:
+            _check_paths(entries)
+            return Snapshot(id=snapshot_id, entries=tuple(entries))
         found = snapshot_of(entries)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise Invalid("agent_snapshot_damaged", snapshot=snapshot_id) from error
     if found.id != snapshot_id:
         raise Invalid("agent_snapshot_damaged", snapshot=snapshot_id)
     return found
+
+
+def _id_of(rows: Any) -> str:
+    text = json.dumps(rows, ensure_ascii=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _check_paths(entries: Iterable[Entry]) -> None:
+    for entry in entries:
+        if not _is_plain(entry.path):
+            check_path(entry.path)
+        if entry.kind is EntryKind.LINK:
+            check_path(resolve_link(entry.path, entry.target))
+
+
+def _is_plain(path: str) -> bool:
+    """Whether a path needs no further look: nearly all are plain."""
+    return (
+        0 < len(path) < 250
+        and path.isascii()
+        and path[0] not in "/."
+        and path[-1] != "/"
+        and "/." not in path
+        and "//" not in path
+        and not any(letter in path for letter in "\\\0:")
+    )
 
 
 def _sound(cached: Path, size: int) -> int:

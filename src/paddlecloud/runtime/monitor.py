@@ -23,7 +23,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from paddlecloud.runtime import cgroups, child, processes, record
+from paddlecloud.runtime import cgroups, child, processes, record, stacks
 from paddlecloud.runtime.capture import Capture
 from paddlecloud.runtime.course import Act, Course
 
@@ -110,7 +110,11 @@ def _carry_out(life: _Life) -> ExitRecord:
         # fills the disk would leave no space for its end.
         record.create(life.root / record.RUN, _run_record(life))
         record.reserve(life.root / record.EXIT)
-        log = Capture(life.root / record.STDOUT, limit=life.launch.get("log_limit"))
+        log = Capture(
+            life.root / record.STDOUT,
+            limit=life.launch.get("log_limit"),
+            preamble=life.launch.get("preamble", ""),
+        )
         started = child.start(
             life.root, life.launch, life.group, log=log.writer, most=_most_processes(life)
         )
@@ -141,20 +145,33 @@ def _see_through(life: _Life, started: Started, log: Capture) -> ExitRecord:
     ended["exit_code"], ended["signal"] = (code, None) if code >= 0 else (None, -code)
     ended["started_at"] = life.started_at
     ended["ran"] = round(ran, 6)
+    if course.cause != record.CAUSE_EXIT:
+        ended["stopping_at"] = _stopping_at(life)
+    if launch.get("hint") and code:
+        ended["hint"] = launch["hint"]
     _tell_of_the_disk(ended, life.root, log.lost)
     if counted or code == -signal.SIGKILL:
         ended["oom"] = _oom_kills(life.group if counted else None) > ooms
     ended["enforced"] = _enforced(life)
+    if started.rooted is not None:
+        ended["enforced"]["root"] = started.rooted
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     ended["max_rss"] = used.ru_maxrss * _RSS_UNIT
     ended["cpu_seconds"] = round(used.ru_utime + used.ru_stime, 6)
     return ended
 
 
+def _stopping_at(life: _Life) -> float:
+    """When its end began, by somebody's wish or by its wall time."""
+    if life.stop is not None:
+        return life.stop["requested_at"]
+    return life.started_at + (life.launch.get("max_seconds") or 0.0)
+
+
 def _wait(life: _Life, course: Course) -> None:
     """Until no process of the replica is left."""
     while True:
-        reaped, left = _reap(life.main)
+        reaped, left = processes.reap(life.main)
         if reaped is not None:
             life.status = reaped
             course.main_ended(time.monotonic())
@@ -167,6 +184,8 @@ def _wait(life: _Life, course: Course) -> None:
         sender = _sleep(_soonest(course.wake_after(now), _settle_after(life, now), left=left))
         wish = None if sender is None else _wish(life, sender)
         if wish is not None:
+            if wish["cause"] == record.CAUSE_HUNG and life.stop is None:
+                stacks.collect(life.root, processes.descendants(os.getpid()))
             life.stop = wish
             course.stop(cause=wish["cause"], grace=wish["grace"], now=time.monotonic())
 
@@ -219,20 +238,6 @@ def _rewrite_run(life: _Life) -> None:
     # What it said before is still true, only less: a full disk is no reason to give up.
     with suppress(OSError):
         record.write(life.root / record.RUN, _run_record(life))
-
-
-def _reap(main: int) -> tuple[int | None, bool]:
-    """Bury every dead child: the main one's status if it was among them, and whether any lives."""
-    status = None
-    while True:
-        try:
-            pid, ended = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return status, False
-        if pid == 0:
-            return status, True
-        if pid == main:
-            status = ended
 
 
 def _group_lives(main: int) -> bool:

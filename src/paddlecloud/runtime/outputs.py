@@ -27,6 +27,8 @@ SHIPPED = "shipped.json"
 SETTLE_SECONDS = 1.0
 #: A larger file that keeps changing is sent only when it rests: half a checkpoint helps nobody.
 _LARGE = 64 * 1024 * 1024
+#: The whole of a smaller file is sent again as fast as it is looked at whether it only grew.
+_LEAST_KEPT = 64 * 1024
 _DEEPEST = 64
 #: A larger file of which hardly anything is on the disk would fill the server's with zeros.
 _HOLLOW = 1024 * 1024 * 1024
@@ -67,15 +69,34 @@ class Shipped:
         self._path = root / SHIPPED
         known = record.read(self._path)
         rows = known.items() if isinstance(known, dict) else ()
-        self._marks: dict[str, Mark] = {name: (m[0], m[1], m[2]) for name, m in rows}
+        self._marks: dict[str, tuple[int, int, int, str]] = {
+            name: (m[0], m[1], m[2], m[3] if len(m) > 3 else "") for name, m in rows
+        }
         self._changed = False
 
     def has(self, found: Found) -> bool:
-        return self._marks.get(found.name) == found.mark
+        known = self._marks.get(found.name)
+        return known is not None and known[:3] == found.mark
 
-    def add(self, found: Found) -> None:
-        self._marks[found.name] = found.mark
+    def add(self, found: Found, sha256: str = "") -> None:
+        """`sha256`: of what was sent, where that is known."""
+        self._marks[found.name] = (*found.mark, sha256)
         self._changed = True
+
+    def forget(self, name: str) -> None:
+        """The server does not have it after all."""
+        self._changed = self._marks.pop(name, None) is not None or self._changed
+
+    def shorter(self, found: Found) -> tuple[int, str] | None:
+        """Size and digest of what the server has of this file, if it is less than there is now."""
+        known = self._marks.get(found.name)
+        if known is None or not known[3] or known[2] != found.mark[2]:
+            return None
+        return (known[0], known[3]) if _LEAST_KEPT <= known[0] < found.size else None
+
+    def rows(self) -> list[tuple[str, int, float, str]]:
+        """All that the server has: name, size, time of change, sha256."""
+        return [(name, m[0], round(m[1] / 1e9, 6), m[3]) for name, m in self._marks.items()]
 
     def save(self) -> None:
         """Raises OSError on a full disk; nothing is lost then but the work of sending again."""

@@ -19,6 +19,7 @@ from paddlecloud.runtime.link import Backoff
 
 if TYPE_CHECKING:
     from paddlecloud.runtime.care import Care
+    from paddlecloud.runtime.commands import Commands
     from paddlecloud.runtime.site import Site
 
 #: Seconds; longer than the server's answer may take, so that only a dead connection runs into it.
@@ -27,9 +28,10 @@ _SLACK = 15.0
 
 
 class Poller:
-    def __init__(self, site: Site, care: Care) -> None:
+    def __init__(self, site: Site, care: Care, commands: Commands | None = None) -> None:
         self._site = site
         self._care = care
+        self._commands = commands
         self._channel = site.link.channel()
         self._backoff = Backoff()
         self._cursor = 0
@@ -69,6 +71,7 @@ class Poller:
             "capacity": {**capacity(), **config.capacity},
             "enforces": self._site.enforces,
             "host": config.host,
+            "commands": {} if self._commands is None else self._commands.heard(),
         }
         return self._channel.json("POST", "/agent/poll", question, timeout=self._wait + _SLACK)
 
@@ -95,6 +98,8 @@ class Poller:
             except Exception:  # noqa: BLE001 - one bad order must not hide the ones behind it
                 self._site.journal.failure("an order was not understood", str(order)[:500])
         self._cursor = int(answer.get("cursor", self._cursor))
+        if self._commands is not None:
+            self._commands.obey(answer.get("commands", []))
         if self._in_round and not orders:
             self._in_round = False
             self._care.end_round()

@@ -95,6 +95,20 @@ def oom_kills() -> int:
     return 0
 
 
+def reap(main: int) -> tuple[int | None, bool]:
+    """Bury every dead child: the main one's status if it was among them, and whether any lives."""
+    status = None
+    while True:
+        try:
+            pid, ended = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return status, False
+        if pid == 0:
+            return status, True
+        if pid == main:
+            status = ended
+
+
 def descendants(root: int) -> list[int]:
     """Every process below `root`, parents before children, without `root` itself."""
     return list(_below(root))

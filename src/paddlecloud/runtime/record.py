@@ -48,6 +48,16 @@ if TYPE_CHECKING:
         """The user, and the group of the same number, under which it runs; None: our own."""
         hide: NotRequired[list[str]]
         """What it must not see of this machine; for one with a user of its own."""
+        show: NotRequired[list[str]]
+        """Directories of ours beside its own that it may read: its Python environment."""
+        private_root: NotRequired[bool]
+        """Its `/` is to be its own, where that can be done."""
+        tree: NotRequired[str | None]
+        """The submitted files that are to lie below both of its views; see `layers`."""
+        preamble: NotRequired[str]
+        """Lines of ours at the beginning of its log."""
+        hint: NotRequired[str]
+        """What may be why it fails, if it does; goes into its end."""
         notify: NotRequired[str | None]
         """A unix datagram socket that gets the replica id at start and at end."""
 
@@ -85,6 +95,9 @@ if TYPE_CHECKING:
         max_rss: int | None
         cpu_seconds: float | None
         enforced: dict[str, bool]
+        stopping_at: NotRequired[float]
+        """When its end began, where it did not end by itself."""
+        hint: NotRequired[str]
         log_lost: NotRequired[int]
         """Bytes of the log that no disk took; absent when there are none."""
 
@@ -97,6 +110,9 @@ STOP = "stop.json"
 EXIT = "exit.json"
 LOCK = "lock"
 WORK = "work"
+ROOT = "root"
+STACKS = "stacks"
+TOKEN = "token"
 STDOUT = "stdout.log"
 MARKER = "PADDLECLOUD_REPLICA"
 
@@ -105,8 +121,10 @@ CAUSE_STOPPED = "stopped"
 CAUSE_PREEMPTED = "preempted"
 CAUSE_WALL_TIME = "wall_time"
 CAUSE_START_FAILED = "start_failed"
+CAUSE_PORT_TAKEN = "port_taken"
+CAUSE_HUNG = "hung"
 
-ASKED_CAUSES = (CAUSE_STOPPED, CAUSE_PREEMPTED)
+ASKED_CAUSES = (CAUSE_STOPPED, CAUSE_PREEMPTED, CAUSE_HUNG)
 """Somebody asked for the end."""
 
 _RECORDS = (ORDER, RUN, STOP, EXIT)

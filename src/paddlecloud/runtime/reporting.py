@@ -1,4 +1,4 @@
-"""Tells the server what happened: starts, log bytes, ends. One thread, one request at a time.
+"""Tells the server what happened: starts, log bytes, use, ends. One thread, one request at a time.
 
 The thread sleeps until inotify, a monitor's notice, another thread or the clock wakes it. When
 nothing is under way it sends at once; while a request is under way the rest gathers for the next
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from paddlecloud.runtime.book import Tracked
     from paddlecloud.runtime.care import Care
     from paddlecloud.runtime.record import ExitRecord
+    from paddlecloud.runtime.sampling import Sampler
     from paddlecloud.runtime.site import Site
 
 MAX_LOG_BYTES = 4 * 1024 * 1024
@@ -52,9 +53,10 @@ _MOST_ITEMS = 256
 
 
 class Reporter:
-    def __init__(self, site: Site, care: Care) -> None:
+    def __init__(self, site: Site, care: Care, sampler: Sampler | None = None) -> None:
         self._site = site
         self._care = care
+        self._sampler = sampler
         self._channel = site.link.channel()
         self._notices = open_notices(site.notices)
         self._backoff = Backoff()
@@ -75,6 +77,8 @@ class Reporter:
         if now - self._swept_at >= self._sweep_interval():
             self._swept_at = now
             told.update(self._sweep())
+            if self._sampler is not None and any(t.started for t in told):
+                self._sampler.nudge(now)
         told.update(t for t in self._site.book.active() if _is_to_be_seen(t))
         for tracked in told:
             tracked.just_launched = False
@@ -236,7 +240,9 @@ class Batch:
 
 def due(tracked: Tracked) -> float | None:
     """When there is something to say of it (monotonic seconds); None when there is nothing."""
-    if tracked.forget or tracked.fence < 0 or tracked.stage in (Stage.ORDERED, Stage.DONE):
+    if tracked.forget or tracked.fence < 0 or tracked.stage is Stage.DONE:
+        return None
+    if tracked.stage is Stage.ORDERED and (not tracked.dirty or tracked.acked is None):
         return None
     moments = []
     if tracked.acked is None or (tracked.stage is Stage.OVER and tracked.shipped):
@@ -245,6 +251,8 @@ def due(tracked: Tracked) -> float | None:
         moments.append(tracked.started_noticed + START_HOLD)
     if tracked.dirty:
         moments.append(0.0 if tracked.stage is Stage.OVER else tracked.sent_at + LOG_HOLD)
+    if tracked.usage is not None and tracked.stage is Stage.LAUNCHED:
+        moments.append(tracked.sent_at + LOG_HOLD)
     return max(min(moments), tracked.hold_until) if moments else None
 
 
@@ -279,6 +287,9 @@ def _item(tracked: Tracked, room: int) -> tuple[dict[str, Any], bytes]:
     item: dict[str, Any] = {"replica": tracked.id, "fence": tracked.fence}
     if tracked.started is not None and not tracked.started_told:
         item["started"] = tracked.started
+    usage, tracked.usage = tracked.usage, None
+    if usage is not None and tracked.stage is Stage.LAUNCHED:
+        item["usage"] = usage
     # Before the log is read: whatever comes to the log after its end is not missed then.
     over = tracked.stage is Stage.OVER and tracked.shipped
     tracked.dirty = False
@@ -289,11 +300,12 @@ def _item(tracked: Tracked, room: int) -> tuple[dict[str, Any], bytes]:
     if tracked.acked is None:
         # The answer says what the server has; only an end that tells the log's size can go along.
         if over and tracked.exit is not None:
-            item["exited"] = _exited(tracked.exit, size)
+            item["exited"] = _exited(tracked, tracked.exit, size)
     elif not complete:
         tracked.dirty = True
     elif over:
-        item |= {"lost": True} if tracked.exit is None else {"exited": _exited(tracked.exit, size)}
+        ended = tracked.exit
+        item |= {"lost": True} if ended is None else {"exited": _exited(tracked, ended, size)}
     return item, piece
 
 
@@ -313,8 +325,10 @@ def _log(tracked: Tracked, room: int) -> tuple[int, bytes, int]:
         os.close(fd)
 
 
-def _exited(exit: ExitRecord, size: int) -> dict[str, Any]:
-    return {**exit, "log_size": size}
+def _exited(tracked: Tracked, exit: ExitRecord, size: int) -> dict[str, Any]:
+    """The end, with the most memory that was seen; the largest process alone is at least that."""
+    peak = max(tracked.peak_memory, exit.get("max_rss") or 0)
+    return {**exit, "log_size": size, "peak_memory": peak or None}
 
 
 def _is_to_be_seen(tracked: Tracked) -> bool:

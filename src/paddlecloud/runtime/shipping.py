@@ -1,9 +1,10 @@
 """Brings output files to the server, while the job runs and at its end. Two threads.
 
 While it runs, what changed is sent every `ship_interval` seconds, and less often when that is much
-work. At the end everything is sent before the end is reported, however long the server or its disk
-takes: nothing is given up but a file that the server refuses for good or that cannot be read, and
-the log says so.
+work; of a file that only grew, what it grew by. At the end everything is sent before the end is
+reported, however long the server or its disk takes: nothing is given up but a file that the server
+refuses for good or that cannot be read, and the log says so. Last comes a list of all files with
+their digests, and what the server does not have as it says is sent once more.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ import time
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING
 
-from paddlecloud.model.errors import PaddleCloudError, Retry, StorageFull, Unauthenticated
+from paddlecloud.model.errors import (
+    Conflict,
+    NotFound,
+    PaddleCloudError,
+    Retry,
+    StorageFull,
+    Unauthenticated,
+)
 from paddlecloud.model.signing import quote
 from paddlecloud.runtime import outputs, workspace
 from paddlecloud.runtime.book import Stage
@@ -36,6 +44,8 @@ _SAVE_EVERY = 5.0
 _BYTES_PER_SECOND = 1024 * 1024
 _TIMEOUT = 60.0
 _BLOCK = 1024 * 1024
+#: What a file grew by is sent in pieces of this size.
+_PIECE = 8 * 1024 * 1024
 
 
 class Shipment:
@@ -133,6 +143,7 @@ class Shippers:
         began = time.monotonic()
         try:
             settled = self._pass(shipment, channel, over=over)
+            settled = settled and (not over or self._list(shipment, channel))
         except (Retry, Unauthenticated) as error:
             return self._pause_after(shipment, error)
         finally:
@@ -181,6 +192,26 @@ class Shippers:
         shipment.changing = changing
         return settled
 
+    def _list(self, shipment: Shipment, channel: Channel) -> bool:
+        """Tell the server what it must have by now; whether it has."""
+        rows = shipment.shipped.rows()
+        if not rows:
+            return True
+        tracked = shipment.tracked
+        path = f"/agent/replicas/{quote(tracked.id)}/listing"
+        try:
+            answer = channel.json("POST", path, {"files": rows}, {"fence": tracked.fence}, _TIMEOUT)
+        except (Retry, Unauthenticated):
+            raise
+        except PaddleCloudError as error:
+            self._site.journal.warning(f"its files cannot be listed: {error}", tracked.id)
+            return True
+        missing = answer.get("missing", [])
+        for name in missing:
+            self._site.journal.warning(f"{name} is missed by the server", tracked.id)
+            shipment.shipped.forget(name)
+        return not missing
+
     def _may_send(self, shipment: Shipment, found: Found) -> bool:
         if time.monotonic() < shipment.not_before.get(found.name, 0.0):
             return False
@@ -190,7 +221,7 @@ class Shippers:
         """Whether nothing more has to be done about this file in its present state."""
         began = time.monotonic()
         try:
-            sent = self._put_file(shipment.tracked, found, channel)
+            sent = self._put_file(shipment, found, channel)
         except OSError as error:
             self._give_up(shipment, found, error.strerror or str(error))
         except (Retry, Unauthenticated):
@@ -202,37 +233,82 @@ class Shippers:
             shipment.not_before[found.name] = time.monotonic() + took / _LOAD
             if sent is None:
                 return False
-            shipment.shipped.add(sent)
+            shipment.shipped.add(*sent)
         return True
 
-    def _put_file(self, tracked: Tracked, found: Found, channel: Channel) -> Found | None:
-        """Send one file; what was sent, or None when it changed meanwhile.
-
-        It is read twice, because the signature covers its digest: a job that rewrites it in
-        between makes the server refuse the body, and then the next pass sends it.
-        """
-        file = outputs.open_inside(found, tracked.root)
+    def _put_file(
+        self, shipment: Shipment, found: Found, channel: Channel
+    ) -> tuple[Found, str] | None:
+        """Send one file, or what it grew by; what was sent and its digest, or None when it changed
+        meanwhile."""
+        file = outputs.open_inside(found, shipment.tracked.root)
         if file is None:
-            return found
+            return found, ""
         with file:
             if outputs.is_hollow(file):
                 raise OSError(errno.EFBIG, "it is nearly all hole")
             sent = outputs.found_again(found, file)
-            digest = _digest(file, sent.size)
+            shorter = shipment.shipped.shorter(sent)
+            digest = None
+            if shorter is not None:
+                digest = self._put_growth(shipment.tracked, sent, file, shorter, channel)
             if digest is None:
+                digest = self._put_whole(shipment.tracked, sent, file, channel)
+        return None if digest is None else (sent, digest)
+
+    def _put_growth(
+        self,
+        tracked: Tracked,
+        sent: Found,
+        file: IO[bytes],
+        shorter: tuple[int, str],
+        channel: Channel,
+    ) -> str | None:
+        """The digest of the whole file if it only grew, and the server could put the rest behind
+        what it has. Digested is what is sent, so that nothing comes in between."""
+        offset, before = shorter
+        digest = _digest(file, offset)
+        if digest is None or digest.hexdigest() != before:
+            return None
+        while offset < sent.size:
+            piece = file.read(min(_PIECE, sent.size - offset))
+            if not piece:
                 return None
-            file.seek(0)
-            body = FileBody(file=file, size=sent.size, sha256=digest)
-            path = f"/agent/replicas/{quote(tracked.id)}/files/{quote(found.name, '/')}"
-            query = {"fence": tracked.fence, "mtime": f"{sent.mtime:.6f}"}
-            timeout = _TIMEOUT + sent.size / _BYTES_PER_SECOND
+            query = {"fence": tracked.fence, "mtime": f"{sent.mtime:.6f}", "offset": offset}
             try:
-                channel.call("PUT", path, body, query, timeout=timeout)
-            except PaddleCloudError as error:
-                if error.code in ("auth_body_hash", "body_shrank"):
-                    return None
-                raise
-        return sent
+                channel.call("POST", _path(tracked, sent), piece, query, timeout=_TIMEOUT)
+            except (NotFound, Conflict) as error:
+                if error.code not in ("output_gap", "route_unknown"):
+                    raise
+                return None
+            digest.update(piece)
+            offset += len(piece)
+        return digest.hexdigest()
+
+    def _put_whole(
+        self, tracked: Tracked, sent: Found, file: IO[bytes], channel: Channel
+    ) -> str | None:
+        """The digest of the file; None when it changed meanwhile.
+
+        It is read twice, because the signature covers its digest: a job that rewrites it in
+        between makes the server refuse the body, and then the next pass sends it.
+        """
+        file.seek(0)
+        found = _digest(file, sent.size)
+        if found is None:
+            return None
+        digest = found.hexdigest()
+        file.seek(0)
+        body = FileBody(file=file, size=sent.size, sha256=digest)
+        query = {"fence": tracked.fence, "mtime": f"{sent.mtime:.6f}"}
+        timeout = _TIMEOUT + sent.size / _BYTES_PER_SECOND
+        try:
+            channel.call("PUT", _path(tracked, sent), body, query, timeout=timeout)
+        except PaddleCloudError as error:
+            if error.code in ("auth_body_hash", "body_shrank"):
+                return None
+            raise
+        return digest
 
     def _give_up(self, shipment: Shipment, found: Found, reason: str) -> None:
         shipment.given_up.add((found.name, found.mark))
@@ -247,8 +323,12 @@ class Shippers:
                 self._site.journal.warning(text, shipment.tracked.id)
 
 
-def _digest(file: IO[bytes], size: int) -> str | None:
-    """Of the first `size` bytes; None when there are no longer so many."""
+def _path(tracked: Tracked, found: Found) -> str:
+    return f"/agent/replicas/{quote(tracked.id)}/files/{quote(found.name, '/')}"
+
+
+def _digest(file: IO[bytes], size: int) -> hashlib._Hash | None:
+    """Of the next `size` bytes; None when there are no longer so many."""
     digest = hashlib.sha256()
     left = size
     while left:
@@ -257,4 +337,4 @@ def _digest(file: IO[bytes], size: int) -> str | None:
             return None
         digest.update(piece)
         left -= len(piece)
-    return digest.hexdigest()
+    return digest

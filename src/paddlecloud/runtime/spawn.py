@@ -3,10 +3,10 @@
 The agent has threads and connections, and forking such a process is not safe; starting Python
 anew costs 30 ms and 8 MB a replica. So the agent forks a warm process, the zygote, before it has
 any thread, and asks it over a socket: a line with a replica's root, answered by a line with the
-monitor's pid; or the question whether replicas can be given users of their own. The zygote belongs
-to nobody (its parent is init), holds none of the agent's files, and ends when the agent's side of
-the socket closes; monitors that it forked go on. One that died is replaced by a fresh interpreter
-(slower once, never again).
+monitor's pid; or the question whether replicas can be given users of their own, or their files by
+mounts. The zygote belongs to nobody (its parent is init), holds none of the agent's files, and ends
+when the agent's side of the socket closes; monitors that it forked go on. One that died is replaced
+by a fresh interpreter (slower once, never again).
 
 One monitor is always forked ahead and waits for its replica, so that a start does not even wait for
 the fork; the next one is forked while the replica already runs. Starting a replica twice starts it
@@ -28,7 +28,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from paddlecloud.model.errors import Retry
-from paddlecloud.runtime import cgroups, isolation, monitor, processes, record
+from paddlecloud.runtime import (
+    beside,
+    cgroups,
+    isolation,
+    layers,
+    monitor,
+    processes,
+    record,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,42 +82,59 @@ class Spawner:
         root = Path(launch["root"])
         if not (root / record.ORDER).exists():
             record.write(root / record.ORDER, launch)
-        with self._lock:
-            try:
-                answer = self._ask({"root": str(root)})
-            except (OSError, EOFError):
-                answer = self._ask_a_new_one(launch)
-        if "pid" not in answer:
-            raise _not_started(launch, os.strerror(answer["errno"]))
-        return int(answer["pid"])
+        return self._process_for(root, launch["replica_id"])
+
+    def spawn_beside(self, root: Path, name: str) -> int:
+        """Start the process beside a command that `root` describes; its pid. Raises Retry."""
+        return self._process_for(root, name)
 
     def separates(self) -> bool:
         """Whether this machine can run each user's replicas under a uid of their own; tried out."""
-        with self._lock:
-            try:
-                return bool(self._ask({"separates": None})["separates"])
-            except (OSError, EOFError):
-                return False
+        try:
+            return bool(self._answer_to({"separates": None})["separates"])
+        except (OSError, EOFError):
+            return False
+
+    def layers(self, root: str, tree: str) -> bool | None:
+        """Whether files can be laid below replicas on this machine: tried out with these; None when
+        nobody could be asked."""
+        try:
+            return bool(self._answer_to({"layers": root, "tree": tree})["layers"])
+        except (OSError, EOFError):
+            return None
 
     def close(self) -> None:
         """Let the zygote go; replicas go on."""
         with self._lock:
             self._hang_up()
 
+    def _process_for(self, root: Path, name: str) -> int:
+        try:
+            answer = self._answer_to({"root": str(root)})
+        except (OSError, EOFError) as error:
+            raise _not_started(name, str(error) or "no answer") from error
+        if "pid" not in answer:
+            raise _not_started(name, os.strerror(answer["errno"]))
+        return int(answer["pid"])
+
+    def _answer_to(self, question: dict[str, str] | dict[str, None]) -> Any:
+        """What the zygote says, or a new one if that one does not answer."""
+        with self._lock:
+            with suppress(OSError, EOFError):
+                return self._ask(question)
+            try:
+                self._connect(fresh=True)
+                return self._ask(question)
+            except (OSError, EOFError):
+                # An answer that comes late must not be taken for that to a later question.
+                self._hang_up()
+                raise
+
     def _ask(self, question: dict[str, str] | dict[str, None]) -> Any:
         if self._talk is None:
             raise EOFError
         self._talk.sendall(json.dumps(question).encode() + b"\n")
         return self._hear()
-
-    def _ask_a_new_one(self, launch: Launch) -> Any:
-        try:
-            self._connect(fresh=True)
-            return self._ask({"root": launch["root"]})
-        except (OSError, EOFError) as error:
-            # An answer that comes late must not be taken for that to a later question.
-            self._hang_up()
-            raise _not_started(launch, str(error) or "no answer") from error
 
     def _connect(self, *, fresh: bool) -> None:
         self._hang_up()
@@ -159,8 +184,8 @@ def _start_fresh(fd: int) -> None:
         raise OSError(f"{sys.executable} took more than {error.timeout:g} s") from error
 
 
-def _not_started(launch: Launch, reason: str) -> Retry:
-    return Retry("replica_not_started", replica=launch["replica_id"], reason=reason)
+def _not_started(name: str, reason: str) -> Retry:
+    return Retry("replica_not_started", replica=name, reason=reason)
 
 
 def detach(fd: int, agent: int) -> None:
@@ -221,6 +246,10 @@ def _serve(talk: socket.socket, places: Cgroups) -> None:
             if "separates" in question:
                 _answer(talk, {"separates": isolation.possible()})
                 continue
+            if "layers" in question:
+                able = layers.possible(question["layers"], question["tree"])
+                _answer(talk, {"layers": able})
+                continue
             root = os.fsencode(question["root"])
             if not _send_to_work(spare, root):
                 spare = _fork_spare(talk, places)
@@ -280,9 +309,17 @@ def _wait_for_work(reader: int, talk: socket.socket, places: Cgroups) -> NoRetur
         root = os.read(reader, 65536)
         os.close(reader)
         if root:
-            monitor.run(Path(os.fsdecode(root)), places)
+            _work(Path(os.fsdecode(root)), places)
     finally:
         os._exit(0)
+
+
+def _work(root: Path, places: Cgroups) -> None:
+    """Be what the directory asks for: beside a command, or the monitor of a replica."""
+    if (root / beside.COMMAND).exists():
+        beside.run(root)
+    else:
+        monitor.run(root, places)
 
 
 def _answer(talk: socket.socket, fact: dict[str, Any]) -> None:

@@ -14,20 +14,35 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from paddlecloud.model.env import with_paths
+from paddlecloud.model.env import TRAINER_COUNT, TRAINER_ID, with_paths, with_root
 from paddlecloud.model.errors import PaddleCloudError, Refused, Retry, Unauthenticated
-from paddlecloud.runtime import control, record, resuming, workspace
+from paddlecloud.model.exitwords import NO_ENVIRONMENT
+from paddlecloud.runtime import (
+    control,
+    ownkey,
+    ports,
+    preflight,
+    record,
+    resuming,
+    shortnames,
+    workspace,
+)
 from paddlecloud.runtime.book import Stage, not_run, write_order
 from paddlecloud.runtime.control import Phase
+from paddlecloud.runtime.environments import Environments, with_environment
 from paddlecloud.runtime.materials import Materials
-from paddlecloud.runtime.record import CAUSE_START_FAILED, ORDER
+from paddlecloud.runtime.record import CAUSE_PORT_TAKEN, CAUSE_START_FAILED, ORDER, ROOT
 from paddlecloud.runtime.site import Turns
+from paddlecloud.runtime.trees import Trees, is_worth
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
+    from paddlecloud.model.snapshot import Snapshot
     from paddlecloud.runtime.book import StopWish, Tracked
     from paddlecloud.runtime.link import Channel
+    from paddlecloud.runtime.materials import Kept, Source
     from paddlecloud.runtime.record import Launch
     from paddlecloud.runtime.site import Site
 
@@ -43,7 +58,11 @@ class Starters:
         self._site = site
         self._layer = workspace.Layer()
         self._materials = Materials(site.directory / "cache", limit=site.config.cache_bytes)
+        self._trees = Trees(
+            site.directory / "cache", self._layer, site.spawner.layers, self._materials.grew
+        )
         self._turns = Turns()
+        self._environments = Environments(site, self.hurry, self._materials.grew)
 
     def put(self, tracked: Tracked) -> None:
         """Start it as soon as a thread is free."""
@@ -92,9 +111,14 @@ class Starters:
             return False
         if not tracked.asked:
             if tracked.stop is not None:
-                self._end(tracked, tracked.stop.cause)
-                return False
+                return self._end_before_it_runs(tracked, tracked.stop)
             launch = self._make_ready(tracked, channel)
+            # Who is kept apart from other users does not learn what theirs are doing.
+            alone = tracked.run.get("uid") is None
+            held = ports.taken(tracked.run.get("ports") or (), named=alone)
+            if held:
+                self._end(tracked, CAUSE_PORT_TAKEN, held)
+                return False
         self._site.watch(tracked)
         wish = tracked.stop
         if wish is not None:
@@ -104,7 +128,7 @@ class Starters:
             return self._give_up(tracked)
         self._spawn(tracked, launch or record.read(tracked.root / ORDER))
         self._launched(tracked, wish)
-        freed = self._materials.prune(time.time())
+        freed = self._materials.prune(time.time(), self._kept)
         if freed:
             self._site.journal.info(f"removed {freed} bytes of cached files")
         return False
@@ -115,26 +139,55 @@ class Starters:
         uid = run.get("uid")
         if uid is not None and os.geteuid() != 0:
             raise Refused("agent_cannot_separate", host=self._site.config.host)
-        snapshot = None
-        if run.get("snapshot"):
-            snapshot = self._materials.snapshot(run["snapshot"], tracked.id, channel)
-        blobs = self._materials.source(tracked.id, run.get("blobs_dir"), channel)
-        self._layer.lay_out(tracked.root, snapshot, blobs, _own(run), owner=uid)
+        python = self._environments.ready(tracked) if run.get("requirements") else None
+        tree = self._lay_out(tracked, channel)
         if run.get("resumes"):
             earlier = self._site.book.get(run["resumes"])
             how = resuming.give_back(tracked, earlier, channel, owner=uid)
             self._site.journal.info(f"outputs given back: {how}", tracked.id)
-        launch = self._launch(tracked)
+        if run.get("private_root"):
+            workspace.write_in_root(tracked.root, _root_files(run["env"]), owner=uid)
+        if run.get("secret"):
+            ownkey.write(tracked.root, run, tracked.id, self._site.link)
+        launch = preflight.complete(self._launch(tracked, python, tree), run)
         write_order(tracked, launch)
         return launch
 
-    def _launch(self, tracked: Tracked) -> Launch:
+    def _lay_out(self, tracked: Tracked, channel: Channel) -> str | None:
+        """Its directories and files; the tree that is to lie below them, if there is one."""
         run = tracked.run
+        uid, wanted = run.get("uid"), run.get("snapshot")
+        blobs = self._materials.source(tracked.id, run.get("blobs_dir"), channel)
+        snapshot = self._materials.remembered(wanted) if wanted else None
+        tree = None
+        if wanted and (snapshot is None or is_worth(snapshot)):
+            tree = self._trees.ready(wanted, uid)
+        if wanted and tree is None:
+            snapshot = self._materials.snapshot(wanted, tracked.id, channel)
+            tree = self._make_tree(tracked, snapshot, blobs)
+        layered = tree is not None
+        self._layer.lay_out(tracked.root, snapshot, blobs, _own(run), owner=uid, layered=layered)
+        return tree
+
+    def _make_tree(self, tracked: Tracked, snapshot: Snapshot, blobs: Source) -> str | None:
+        try:
+            place = self._materials.place(tracked.run.get("blobs_dir"))
+            return self._trees.make(snapshot, blobs, tracked.run.get("uid"), place)
+        except OSError as error:
+            raise workspace.in_words(error, tracked.root, snapshot) from error
+
+    def _kept(self) -> Iterator[Kept]:
+        yield from self._environments.kept()
+        yield from self._trees.kept()
+
+    def _launch(self, tracked: Tracked, python: str | None, tree: str | None) -> Launch:
+        run = tracked.run
+        env = _environment(run, tracked)
         return {
             "replica_id": tracked.id,
             "root": str(tracked.root),
             "command": run["command"],
-            "env": _environment(run, tracked),
+            "env": env if python is None else with_environment(env, python),
             "grace": float(run.get("grace", 40.0)),
             "max_seconds": run.get("max_seconds"),
             "cpu_request": run.get("cpu_request"),
@@ -144,6 +197,9 @@ class Starters:
             "log_limit": run.get("log_limit") or None,
             "uid": run.get("uid"),
             "hide": list(run.get("hide") or ()),
+            "show": [] if python is None else [python],
+            "private_root": bool(run.get("private_root")),
+            "tree": tree,
             "notify": self._site.notices,
         }
 
@@ -189,7 +245,7 @@ class Starters:
             error = workspace.in_words(error, tracked.root)
         words = str(error) if isinstance(error, PaddleCloudError) else f"a mistake: {error!r}"
         workspace.clear(tracked.root)
-        self._end(tracked, CAUSE_START_FAILED, words)
+        self._end(tracked, CAUSE_START_FAILED, words, hint=_hint(error))
         return False
 
     def _try_later(self, tracked: Tracked) -> None:
@@ -207,11 +263,18 @@ class Starters:
             self._end(tracked, cause, message)
         return False
 
-    def _end(self, tracked: Tracked, cause: str, message: str = "") -> None:
+    def _end_before_it_runs(self, tracked: Tracked, wish: StopWish) -> bool:
+        """As soon as nothing runs on its behalf; whether that has to be looked at again."""
+        if tracked.run.get("requirements") and not self._environments.leave(tracked):
+            return True
+        self._end(tracked, wish.cause)
+        return False
+
+    def _end(self, tracked: Tracked, cause: str, message: str = "", hint: str = "") -> None:
         """It will never run: leave a record that keeps a late monitor from running it, too."""
         said = f": {message}" if message else ""
         self._site.journal.info(f"ends before it ran, {cause}{said}", tracked.id)
-        ended = not_run(cause, now=time.time(), message=message)
+        ended = not_run(cause, now=time.time(), message=message, hint=hint)
         with suppress(OSError):
             if tracked.root.is_dir():
                 record.write(tracked.root / record.EXIT, ended)
@@ -225,6 +288,12 @@ def request_stop(tracked: Tracked, wish: StopWish) -> None:
     tracked.stop_told = True
 
 
+def _hint(error: Exception) -> str:
+    """What the advice to its owner has to be about, where that is not its files or the disk."""
+    about_packages = isinstance(error, PaddleCloudError) and error.code.startswith("environment_")
+    return NO_ENVIRONMENT if about_packages else ""
+
+
 def _is_seen(tracked: Tracked) -> bool:
     """Whether its records tell of it by now; then a further monitor has nothing to do."""
     return control.inspect(tracked.root).phase is not Phase.NOT_STARTED
@@ -235,17 +304,39 @@ def _own(run: dict[str, Any]) -> list[str]:
     of its own."""
     wanted = [name for name, variable in _OWN.items() if variable not in run["env"]]
     needed = run.get("uid") is not None and workspace.TEMPORARY not in wanted
+    if run.get("private_root"):
+        wanted.append(ROOT)
+    if run.get("secret"):
+        wanted.append(ownkey.DIRECTORY)
     return [*wanted, workspace.TEMPORARY] if needed else wanted
 
 
+def _root_files(env: dict[str, str]) -> dict[str, str]:
+    """What programs of 2017 read in `/`: a line each."""
+    return {
+        TRAINER_ID: f"{env.get('PADDLE_TRAINER_ID', '0')}\n",
+        TRAINER_COUNT: f"{env.get('PADDLE_TRAINERS_NUM', '1')}\n",
+    }
+
+
+def _temporary(run: dict[str, Any], tracked: Tracked) -> str:
+    """Where a replica is kept apart from other users', /tmp is its own and this same directory."""
+    if run.get("uid") is not None:
+        return "/tmp"
+    return shortnames.short(tracked.root, tracked.place(workspace.TEMPORARY))
+
+
 def _environment(run: dict[str, Any], tracked: Tracked) -> dict[str, str]:
-    return with_paths(
+    env = with_paths(
         run["env"],
         work=tracked.place(workspace.WORK),
         output=tracked.place(workspace.OUTPUT),
         log=tracked.place(workspace.LOG),
         mount=tracked.place(workspace.MOUNT),
-        temporary=tracked.place(workspace.TEMPORARY),
+        temporary=_temporary(run, tracked),
         home=tracked.place(workspace.HOME),
         user="" if run.get("uid") is None else run["env"].get("PADDLE_CLOUD_USERNAME", ""),
     )
+    if run.get("secret"):
+        env[ownkey.VARIABLE] = f"{tracked.place(ownkey.DIRECTORY)}/{ownkey.FILE}"
+    return with_root(env, tracked.place(ROOT)) if run.get("private_root") else env

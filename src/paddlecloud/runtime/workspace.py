@@ -1,8 +1,9 @@
 """Lays out the directories that a replica sees, and takes them away again.
 
 `work/` is where the command runs, `mount/` a second view of the same files (LOCAL_MOUNT_PATH).
-Both are the replica's own: what it changes there changes nothing else. On file systems that can,
-large files share their blocks with the store until somebody writes; elsewhere they are copies.
+Both are the replica's own: what it changes there changes nothing else. Snapshots with much in them
+are laid below both views when the replica starts (see `layers`). The files of others are copied; on
+file systems that can, large ones share their blocks with the store until somebody writes.
 Hard links would be cheaper still, but a job that writes into such a file would change the store.
 Where replicas have users of their own, what lies in these directories is theirs from the start.
 Paths are text here and not Path: a short job is hardly more than the files laid out for it.
@@ -21,9 +22,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused
 from paddlecloud.model.snapshot import EntryKind
+from paddlecloud.runtime import layers
+from paddlecloud.runtime.record import ROOT, TOKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from paddlecloud.model.snapshot import Entry, Snapshot
 
@@ -33,14 +36,15 @@ WORK = "work"
 MOUNT = "mount"
 OUTPUT = "output"
 LOG = "log"
-VIEWS = (WORK, MOUNT)
+VIEWS = layers.VIEWS
 TEMPORARY = "tmp"
 HOME = "home"
-DISPOSABLE = (*VIEWS, TEMPORARY, HOME)
+DISPOSABLE = (*VIEWS, TEMPORARY, HOME, ROOT, TOKEN, layers.DIRECTORY)
 """What nobody asks for any more when the replica is over."""
 _FICLONE = 0x4004_9409
 _SMALL = 256 * 1024
 _LEAST = 64 * 1024
+_MODE = 0o644
 _BLOCK = 1024 * 1024
 _CANNOT = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM}
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -51,7 +55,7 @@ _DEEPEST = 32
 
 
 class Layer:
-    """Lays files out; remembers between which file systems blocks can be shared."""
+    """Lays files out; remembers between which file systems blocks and files can be shared."""
 
     def __init__(self) -> None:
         self._clones: dict[tuple[int, int], bool] = {}
@@ -64,38 +68,67 @@ class Layer:
         own: Iterable[str] = (),
         *,
         owner: int | None = None,
+        layered: bool = False,
     ) -> None:
         """Make the directories below `root`. Doing it again after a failure is doing it once.
 
         `find` opens a file with the content of a digest and size; `own` names further empty
-        directories; all of it becomes the property of `owner`. What went wrong leaves as an error
-        in words for the owner of the job; the space that was taken is given back first.
+        directories; all of it becomes the property of `owner`. `layered`: the files are laid below
+        the views later. What went wrong leaves as an error in words for the owner of the job; the
+        space that was taken is given back first.
         """
-        entries = snapshot.entries if snapshot is not None else ()
         top = str(root)
         try:
             _make(top, 0o700)
             for name in (WORK, MOUNT, OUTPUT, LOG, *own):
                 _make(f"{top}/{name}", owner=owner)
-            _make_directories(top, entries, owner)
-            for entry in entries:
-                if entry.kind is EntryKind.FILE:
-                    self._place(top, entry, find, owner)
-            _make_links(root, entries, owner)
+            for place in layers.places(top) if layered else ():
+                _make(place, owner=owner)
+            if snapshot is not None and not layered:
+                views = [f"{top}/{view}" for view in VIEWS]
+                self.fill(views, snapshot.entries, find, owner=owner)
         except OSError as error:
             if error.errno in _FULL:
                 clear(root)
             raise in_words(error, root, snapshot) from error
 
+    def fill(
+        self,
+        places: Sequence[str],
+        entries: Sequence[Entry],
+        find: Callable[[str, int], int],
+        *,
+        owner: int | None = None,
+        link: Callable[[str], str | None] | None = None,
+    ) -> None:
+        """Put these files into each of these directories. `link` says where a content lies, if it
+        does: a further name of that will do where it can be had. Only for places to which nobody
+        writes."""
+        _make_directories(places, entries, owner)
+        for entry in entries:
+            if entry.kind is EntryKind.FILE:
+                where = link(entry.sha256) if link and not entry.executable else None
+                linked = _link(where, entry, places)
+                if linked is None:
+                    os.close(find(entry.sha256, entry.size))
+                    linked = _link(where, entry, places)
+                if not linked:
+                    self._place(places, entry, find, owner)
+        _make_links(places, entries, owner)
+
     def _place(
-        self, top: str, entry: Entry, find: Callable[[str, int], int], owner: int | None
+        self,
+        places: Sequence[str],
+        entry: Entry,
+        find: Callable[[str, int], int],
+        owner: int | None,
     ) -> None:
         mode = 0o755 if entry.executable else 0o644
         reader = find(entry.sha256, entry.size)
         try:
             small = os.read(reader, entry.size + 1) if entry.size <= _SMALL else None
-            for view in VIEWS:
-                writer = os.open(f"{top}/{view}/{entry.path}", _NEW, mode)
+            for place in places:
+                writer = os.open(f"{place}/{entry.path}", _NEW, mode)
                 try:
                     copied = self._copy(reader, writer, entry.size, small)
                     if owner is not None:
@@ -135,6 +168,18 @@ class Layer:
                 return False
             raise
         return True
+
+
+def write_in_root(root: Path, files: Mapping[str, str], *, owner: int | None = None) -> None:
+    """Put these files into what becomes the replica's `/`."""
+    for name, text in files.items():
+        fd = os.open(f"{root}/{ROOT}/{name}", _NEW, 0o644)
+        try:
+            _write_all(fd, text.encode())
+            if owner is not None:
+                os.fchown(fd, owner, owner)
+        finally:
+            os.close(fd)
 
 
 def clear(root: Path) -> None:
@@ -184,27 +229,52 @@ def _make(path: str, mode: int = 0o777, *, owner: int | None = None) -> None:
         os.chown(path, owner, owner, follow_symlinks=False)
 
 
-def _make_directories(top: str, entries: tuple[Entry, ...], owner: int | None) -> None:
-    needed: set[str] = set()
+def _make_directories(places: Sequence[str], entries: Sequence[Entry], owner: int | None) -> None:
+    needed = {""}
     for entry in entries:
         path = entry.path if entry.kind is EntryKind.DIRECTORY else entry.path.rpartition("/")[0]
-        while path and path not in needed:
+        while path not in needed:
             needed.add(path)
             path = path.rpartition("/")[0]
     for path in sorted(needed):
-        for view in VIEWS:
-            _make(f"{top}/{view}/{path}", owner=owner)
+        for place in places:
+            _make(f"{place}/{path}", owner=owner)
 
 
-def _make_links(root: Path, entries: tuple[Entry, ...], owner: int | None) -> None:
+def _make_links(places: Sequence[str], entries: Sequence[Entry], owner: int | None) -> None:
     for entry in entries:
         if entry.kind is EntryKind.LINK:
-            for view in VIEWS:
-                path = root / view / entry.path
+            for place in places:
+                path = Path(place, entry.path)
                 with suppress(FileExistsError):
                     path.symlink_to(entry.target)
                 if owner is not None:
                     os.chown(path, owner, owner, follow_symlinks=False)
+
+
+def _link(source: str | None, entry: Entry, places: Sequence[str]) -> bool | None:
+    """Whether the file could be given further names; None when it is not there (yet). One of the
+    wrong size, or of somebody else, is not."""
+    if source is None:
+        return False
+    for place in places:
+        target = f"{place}/{entry.path}"
+        try:
+            os.link(source, target)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno in _CANNOT or error.errno == errno.EMLINK:
+                return False
+            raise
+        found = os.lstat(target)
+        if found.st_size != entry.size or found.st_uid != os.geteuid():
+            os.unlink(target)  # noqa: PTH108 - see the top of this file
+            return False
+        if stat.S_IMODE(found.st_mode) != _MODE:
+            # The rights of a file are those of all its names; the store's directories guard it.
+            os.chmod(target, _MODE)  # noqa: PTH101 - see the top of this file
+    return True
 
 
 def _copy_in_kernel(reader: int, writer: int, size: int) -> int:

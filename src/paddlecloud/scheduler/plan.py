@@ -16,7 +16,8 @@ The rule, which `query_job` explains and the tests hold:
 5. In a pool that allows it, a job that waited `preempt_after` and does not fit takes the place of
    running jobs of lower classes, as few as will do, none of which began within `min_run`. What they
    leave is kept for it. Its own class counts here, not the one that waiting has lent it.
-6. A job is held only if its reason is news. Far back in the queue a reason whose free numbers alone
+6. A job that pauses before its next attempt (`not_before`) is left out until then.
+7. A job is held only if its reason is news. Far back in the queue a reason whose free numbers alone
    have changed is not, so a long queue costs no writes while jobs come and go at its head.
 
 Nothing here asks the time, and the same view gives the same decisions.
@@ -24,14 +25,43 @@ Nothing here asks the time, and the same view gives the same decisions.
 
 from __future__ import annotations
 
-from paddlecloud.scheduler.planner import EXACT_REASONS, Planner
-from paddlecloud.scheduler.view import Decision, View
+from dataclasses import replace
+from datetime import datetime
 
-__all__ = ["EXACT_REASONS", "plan"]
+from paddlecloud.model.retries import LONGEST_PAUSE
+from paddlecloud.model.states import JobState
+from paddlecloud.scheduler.planner import EXACT_REASONS, Planner
+from paddlecloud.scheduler.view import Decision, Hold, View, WaitingJob
+
+__all__ = ["EXACT_REASONS", "plan", "wake_at"]
 
 _PREEMPTIONS = 64
 
 
 def plan(view: View) -> list[Decision]:
     """What to do with each waiting job; a job that is not named goes on waiting as it does."""
-    return Planner.of(view, preemptions=_PREEMPTIONS).decide(view.now)
+    pausing = [job for job in view.waiting if _pauses(job, view.now)]
+    if not pausing:
+        return Planner.of(view, preemptions=_PREEMPTIONS).decide(view.now)
+    ready = replace(view, waiting=tuple(j for j in view.waiting if not _pauses(j, view.now)))
+    return _held(pausing) + Planner.of(ready, preemptions=_PREEMPTIONS).decide(view.now)
+
+
+def wake_at(view: View) -> datetime | None:
+    """When the next of the jobs that pause may begin; None: none pauses."""
+    ends = (job.not_before for job in view.waiting if _pauses(job, view.now))
+    return min((end for end in ends if end is not None), default=None)
+
+
+def _pauses(job: WaitingJob, now: datetime) -> bool:
+    """A pause that is longer than any can be comes from a clock that was set back."""
+    return job.not_before is not None and now < job.not_before <= now + LONGEST_PAUSE
+
+
+def _held(pausing: list[WaitingJob]) -> list[Decision]:
+    return [
+        Hold(job_id=job.id, reason=job.pause_reason)
+        for job in pausing
+        if job.pause_reason is not None
+        and (job.state is not JobState.QUEUE or job.held_reason != job.pause_reason)
+    ]

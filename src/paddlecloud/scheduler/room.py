@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-from paddlecloud.model.job import ReplicaGroup, Resources, Role
+from paddlecloud.model.job import NOTHING, ReplicaGroup, Resources, Role
 from paddlecloud.scheduler.index import HAIR, Index
-from paddlecloud.scheduler.view import NodeView, PoolView, Seat
+from paddlecloud.scheduler.view import SMALLEST_CPU, NodeView, PoolView, Seat
 
-SMALLEST_CPU = 0.01
-"""No replica asks for less, so a pool without this much is full."""
 _CLASSES = 4
 
 Asks = tuple[tuple[Role, int, Resources], ...]
@@ -233,7 +231,7 @@ class Room:
     def most_free(self) -> Resources:
         """The most that any one machine has free of each kind, kept or not."""
         if not self.spots:
-            return _NOTHING
+            return NOTHING
         cpu, memory, gpu = self._free.most()
         for _, _, _, spot in self.kept:
             cpu, memory, gpu = max(cpu, spot.cpu), max(memory, spot.memory), max(gpu, spot.gpu)
@@ -279,7 +277,9 @@ def as_asks(groups: Iterable[ReplicaGroup]) -> Asks:
 
 def as_seats(seats: Seats) -> tuple[Seat, ...]:
     """Seats as a decision carries them."""
-    return tuple(Seat(role, rank, spot.node.id, spot.node.host) for role, rank, _, spot in seats)
+    return tuple(
+        Seat(role, rank, spot.node.id, spot.node.host, ask) for role, rank, ask, spot in seats
+    )
 
 
 def _add(amount: list[float], ask: Resources, times: int) -> None:
@@ -334,6 +334,3 @@ def _suffices(has: _Left, ask: Resources) -> bool:
 
 def _size(ask: Resources) -> tuple[int, float, int]:
     return ask.gpu, ask.cpu, ask.memory
-
-
-_NOTHING = Resources(cpu=0.0, memory=0, gpu=0)

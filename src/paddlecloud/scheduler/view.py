@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from paddlecloud.model.job import JobType, Reason, ReplicaGroup, Resources, Role
+from paddlecloud.model.job import NOTHING, JobType, Reason, ReplicaGroup, Resources, Role
 from paddlecloud.model.pool import Pool
 from paddlecloud.model.states import JobState
 
@@ -47,6 +47,10 @@ class WaitingJob:
     """Why it waits, as it is stored now."""
     paused: bool = False
     """It waits for its owner's quota: such time does not count for `schedule_timeout`."""
+    not_before: datetime | None = None
+    """It failed in a way that may pass, and gets no place before this time."""
+    pause_reason: Reason | None = None
+    """What it is told until then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +115,8 @@ class Seat(NamedTuple):
     rank: int
     node: str
     host: str
+    asks: Resources
+    """What it claims there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,8 +155,33 @@ class Preempt:
 
 Decision = Place | Hold | GiveUp | Preempt
 
+SMALLEST_CPU = 0.01
+"""No replica asks for less, so a machine without this much is full. (A gang may claim less, but
+then it claims a whole pool.)"""
+_HAIR = 1e-9
 _CPUS_PER_GPU = 8
 _BYTES_PER_CPU = 4 * 2**30
+
+
+def has_room(pools: Iterable[PoolView]) -> bool:
+    """Whether any machine of these pools has a CPU left that somebody could claim."""
+    return any(node.free.cpu >= SMALLEST_CPU - _HAIR for pool in pools for node in pool.nodes)
+
+
+def after(pools: Iterable[PoolView], decisions: Iterable[Decision]) -> list[PoolView]:
+    """The pools when these decisions are carried out."""
+    taken: dict[str, Resources] = {}
+    for decision in decisions:
+        for seat in decision.nodes if isinstance(decision, Place) else ():
+            taken[seat.node] = taken.get(seat.node, NOTHING) + seat.asks
+    return [
+        replace(pool, nodes=tuple(_without(node, taken.get(node.id)) for node in pool.nodes))
+        for pool in pools
+    ]
+
+
+def _without(node: NodeView, taken: Resources | None) -> NodeView:
+    return node if taken is None else replace(node, free=node.free - taken)
 
 
 def weight(resources: Resources) -> float:

@@ -29,6 +29,7 @@ from paddlecloud.server.http import (
     SignedBody,
     decode_body,
     decode_query,
+    inflated,
     json_response,
     read_body,
 )
@@ -146,7 +147,10 @@ class App:
         reads_its_own = route.streaming is not None and route.method != "GET"
         if route.access is Access.OPEN or (reads_its_own and route.body is None):
             return None
-        raw = await SignedBody(request, headers).whole(self._deps.settings.http.max_json)
+        limit = self._deps.settings.http.max_json
+        raw = await SignedBody(request, headers).whole(limit)
+        if headers.get("content-encoding") == "deflate":
+            raw = await in_long_thread(inflated, raw, limit)
         return decode_body(raw, route.body) if route.body else None
 
     def _failure(self, error: PaddleCloudError, request: Request, request_id: str) -> Response:

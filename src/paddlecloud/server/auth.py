@@ -20,7 +20,7 @@ from starlette.requests import Request
 from paddlecloud.db import audit, tokens
 from paddlecloud.db.base import EVERYTHING, Apart, Tx
 from paddlecloud.db.nonces import SharedNonces, WriteBehindNonces
-from paddlecloud.db.tokens import Scope, UserRole
+from paddlecloud.db.tokens import Scope, TokenKind, UserRole
 from paddlecloud.model import signing
 from paddlecloud.model.errors import Unauthenticated
 from paddlecloud.server.deps import Deps
@@ -29,6 +29,7 @@ from paddlecloud.server.threads import in_thread
 REQUIRED = ("host", signing.CONTENT_SHA256, signing.NONCE)
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 _REMEMBERED_SECONDS = 3.0
+_MOST_REMEMBERED = 10_000
 _NOTED_SECONDS = tokens.USE_STEP.total_seconds()
 WRITE_BEHIND = 0.1
 """Seconds that a spent nonce may be in memory alone."""
@@ -127,6 +128,8 @@ class Gate:
         The first use of a mailed key is when it replaces those of before: not when it was asked
         for, because anybody can ask in anybody's name.
         """
+        if caller.kind == TokenKind.JOB:
+            return
         seconds = now.timestamp()
         noted = self._noted.get(caller.ak)
         if noted is not None and not caller.unused_mail and 0 <= seconds - noted < _NOTED_SECONDS:
@@ -156,6 +159,8 @@ class Gate:
             if found
             else None
         )
+        if len(self._known) >= _MOST_REMEMBERED:
+            self._known.clear()
         if caller is not None and revocations == self._revocations:
             self._known[ak] = (now + _REMEMBERED_SECONDS, caller)
         return caller

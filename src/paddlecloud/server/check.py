@@ -20,6 +20,7 @@ from paddlecloud.model.errors import ConfigError, PaddleCloudError
 from paddlecloud.model.texts import render
 from paddlecloud.server import tls
 from paddlecloud.server.door import is_any_address
+from paddlecloud.server.keeping import open_bucket
 from paddlecloud.server.services import mail
 from paddlecloud.server.settings import Origins, Settings, read_with_origins
 
@@ -171,6 +172,17 @@ def _ask_postgres(url: str) -> Finding:
 
 def _store(settings: Settings) -> Iterator[Finding]:
     yield _directory("store", settings.store_dir)
+    if settings.store.kind != "directory":
+        yield _tried("store", "check_store_failed", settings, lambda: _ask_bucket(settings))
+
+
+def _ask_bucket(settings: Settings) -> Finding:
+    store = open_bucket(settings.store)
+    try:
+        store.probe()
+    finally:
+        store.close()
+    return _ok("store", "check_bucket", place=store.place)
 
 
 def _directory(subject: str, path: Path) -> Finding:

@@ -13,7 +13,8 @@ import contextlib
 import json
 import logging
 import resource
-from typing import TYPE_CHECKING
+import weakref
+from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
@@ -25,7 +26,7 @@ from paddlecloud.model.errors import TooLarge
 from paddlecloud.server.settings import Http
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,9 @@ LEAST_PROGRESS = 4096
 """Bytes of a body that have to come within `body_timeout`: a trickle is no progress."""
 SPARE_FILES = 256
 """Descriptors that are kept for the database, the store and the agent."""
+
+BEHIND = "paddlecloud.connection"
+"""Where a request's scope tells its connection."""
 
 Mark = tuple[object, object, int]
 """What a connection is doing: its phase, the request it is about, and how far it got."""
@@ -59,6 +63,13 @@ class Connection(HttpToolsProtocol):
             return
         super().connection_made(transport)
 
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        if self.scope["method"] == "PUT" or self.scope["path"].endswith("/logs"):
+            # For who reads a big body, or writes many small pieces, by other means; weak, or each
+            # would keep the other.
+            self.scope["extensions"] = {BEHIND: weakref.ref(self)}  # type: ignore[dict-item]
+
     def data_received(self, data: bytes) -> None:
         if len(data) <= MAX_HEAD or self._in_body():
             self._take(data)
@@ -66,6 +77,17 @@ class Connection(HttpToolsProtocol):
         for start in range(0, len(data), MAX_HEAD):
             if not self.transport.is_closing():
                 self._take(data[start : start + MAX_HEAD])
+
+    def push(self, chunk: bytes) -> bool:
+        """Send a piece of the answer that is under way, encoded as a chunk by the caller; False if
+        it has to go the usual way, or the client has to be waited for."""
+        cycle = self.cycle
+        if cycle is None or cycle.disconnected or cycle.response_complete:
+            return False
+        if not cycle.chunked_encoding or self.flow.write_paused or self.transport.is_closing():
+            return False
+        self.transport.write(chunk)
+        return True
 
     def _in_body(self) -> bool:
         return self.cycle is not None and self.cycle.scope is self.scope and self.cycle.more_body
@@ -86,6 +108,13 @@ class Connection(HttpToolsProtocol):
         lines = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         self.transport.write(STATUS_LINE[431] + lines % len(body) + body)
         self.transport.close()
+
+
+def connection_of(scope: Mapping[str, Any]) -> Connection | None:
+    """The connection behind a request that may use it."""
+    behind = scope.get("extensions", {}).get(BEHIND)
+    found = behind() if behind is not None else None
+    return found if isinstance(found, Connection) else None
 
 
 def connection_class(http: Http, files: int) -> type[Connection]:

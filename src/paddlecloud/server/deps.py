@@ -23,13 +23,23 @@ from paddlecloud.db.base import EVERYTHING, Database
 from paddlecloud.db.choices import Choosers
 from paddlecloud.db.servers import Server
 from paddlecloud.model.pool import Node, Pool
+from paddlecloud.server.arriving import Uploads
 from paddlecloud.server.gathering import Gathering
 from paddlecloud.server.metrics import Metrics
+from paddlecloud.server.searches import Searches
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores.base import Store
 from paddlecloud.stores.logs import LogStore
 
 Topic = tuple[str, str]
+Heard = tuple[Topic | None, object]
+"""What was told, and the news that came with it."""
+ANYTHING: Heard = (None, None)
+Take = Callable[[Heard], bool]
+"""Deals with something heard while its waiter sleeps; False: the waiter has to wake up for it."""
+WOKEN_AT_ONCE = 32
+MOST_HEARD = 16
+"""Notes that are kept for a waiter that is busy with something else."""
 Lock = AbstractContextManager[object]
 """What is held in a `with`."""
 T = TypeVar("T")
@@ -45,7 +55,7 @@ class Hub:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiters: dict[Topic, set[asyncio.Event]] = {}
+        self._waiters: dict[Topic, set[Waiter]] = {}
         self._bells: dict[str, threading.Event] = {}
         self.closed = False
 
@@ -57,10 +67,14 @@ class Hub:
         with self._lock:
             return self._bells.setdefault(channel, threading.Event())
 
-    def waiter(self, *topics: Topic) -> Waiter:
-        return Waiter(self, topics)
+    def waiter(self, *topics: Topic, take: Take | None = None) -> Waiter:
+        return Waiter(self, topics, take)
 
-    def tell(self, channel: str, payload: str) -> None:
+    def awaits(self, channel: str, payload: str) -> bool:
+        """Whether anybody waits for this now: is it worth bringing news along?"""
+        return (channel, payload) in self._waiters
+
+    def tell(self, channel: str, payload: str, news: object = None) -> None:
         """Wake whoever waits for (channel, payload). Called from any thread."""
         if channel == EVERYTHING:
             self._wake_all()
@@ -68,11 +82,10 @@ class Hub:
         bell = self._bells.get(channel)
         if bell is not None:
             bell.set()
+        topic = (channel, payload)
         with self._lock:
-            events = tuple(self._waiters.get((channel, payload), ()))
-        if events and self._loop is not None:
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(_set_all, events)
+            waiters = tuple(self._waiters.get(topic, ()))
+        self._ring(waiters, (topic, news))
 
     def close(self) -> None:
         """Let every waiter and loop return: the server is going down."""
@@ -81,52 +94,93 @@ class Hub:
 
     def _wake_all(self) -> None:
         with self._lock:
-            events = tuple(event for group in self._waiters.values() for event in group)
+            waiters = tuple({waiter for group in self._waiters.values() for waiter in group})
             bells = tuple(self._bells.values())
         for bell in bells:
             bell.set()
-        if events and self._loop is not None:
+        self._ring(waiters, ANYTHING)
+
+    def _ring(self, waiters: tuple[Waiter, ...], heard: Heard) -> None:
+        if waiters and self._loop is not None:
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(_set_all, events)
+                self._loop.call_soon_threadsafe(_ring_all, self._loop, waiters, heard)
 
 
 class Waiter:
-    """Registers first and waits later, so that what happens in between is not missed."""
+    """Registers first and waits later, so that what happens in between is not missed.
 
-    def __init__(self, hub: Hub, topics: tuple[Topic, ...]) -> None:
+    But for entering and leaving it lives in the event loop, and a wake-up costs it no task: there
+    may be hundreds of them behind one line of a log.
+    """
+
+    def __init__(self, hub: Hub, topics: tuple[Topic, ...], take: Take | None = None) -> None:
         self._hub = hub
         self._topics = topics
-        self._event = asyncio.Event()
+        self._take = take
+        self._rung: list[Heard] = []
+        self._sleep: asyncio.Future[None] | None = None
+        self.heard: list[Heard] = []
+        """What woke the last `wait`, in order; ANYTHING stands for what there was no room for."""
 
     def __enter__(self) -> Waiter:
         with self._hub._lock:
             for topic in self._topics:
-                self._hub._waiters.setdefault(topic, set()).add(self._event)
+                self._hub._waiters.setdefault(topic, set()).add(self)
         return self
 
     def __exit__(self, *exc: object) -> None:
         with self._hub._lock:
             for topic in self._topics:
                 group = self._hub._waiters.get(topic, set())
-                group.discard(self._event)
+                group.discard(self)
                 if not group:
                     self._hub._waiters.pop(topic, None)
 
     async def wait(self, seconds: float) -> bool:
         """True if something happened within `seconds`."""
         if self._hub.closed:
+            self.heard = [ANYTHING]
             return True
-        try:
-            await asyncio.wait_for(self._event.wait(), seconds)
-        except TimeoutError:
-            return False
-        self._event.clear()
-        return True
+        if not self._rung:
+            loop = asyncio.get_running_loop()
+            self._sleep = loop.create_future()
+            timer = loop.call_later(seconds, _end, self._sleep)
+            try:
+                await self._sleep
+            finally:
+                timer.cancel()
+                self._sleep = None
+        self.heard, self._rung = self._rung, []
+        return bool(self.heard)
+
+    def ring(self, heard: Heard) -> None:
+        """In the event loop: something happened."""
+        asleep = self._sleep is not None and not self._sleep.done()
+        if asleep and self._take is not None and self._take(heard):
+            return
+        if len(self._rung) >= MOST_HEARD:
+            self._rung = [ANYTHING]
+        else:
+            self._rung.append(heard)
+        if self._sleep is not None:
+            _end(self._sleep)
 
 
-def _set_all(events: tuple[asyncio.Event, ...]) -> None:
-    for event in events:
-        event.set()
+def _ring_all(
+    loop: asyncio.AbstractEventLoop, waiters: tuple[Waiter, ...], heard: Heard, begin: int = 0
+) -> None:
+    """A few in each turn of the loop: what they write goes out at the end of a turn, and other
+    requests get their own."""
+    end = begin + WOKEN_AT_ONCE
+    for waiter in waiters[begin:end]:
+        waiter.ring(heard)
+    if end < len(waiters):
+        loop.call_soon(_ring_all, loop, waiters, heard, end)
+
+
+def _end(sleep: asyncio.Future[None]) -> None:
+    if not sleep.done():
+        sleep.set_result(None)
 
 
 def utc_now() -> datetime:
@@ -200,6 +254,8 @@ class Deps:
     hub: Hub = field(default_factory=Hub)
     uploads: OwnerLocks = field(default_factory=OwnerLocks)
     """Held while an owner's contents are named by a snapshot, and while unnamed ones go."""
+    arriving: Uploads = field(default_factory=Uploads)
+    """Contents that come in parts."""
     digests: RecentDigests = field(default_factory=RecentDigests)
     recent_use: Remembered[dict[str, float]] = field(default_factory=Remembered)
     """What each user used lately."""
@@ -212,6 +268,7 @@ class Deps:
     """Tells other servers that the log of a job has grown; returns at once."""
     choosers: Choosers = field(default_factory=Choosers)
     """Who wants to be told of what happens to their jobs."""
+    searches: Searches = field(default_factory=Searches)
     metrics: Metrics = field(default_factory=Metrics)
     clock: Callable[[], datetime] = utc_now
 

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from paddlecloud.db.base import Database, Prompt, Tx
+from paddlecloud.server.threads import in_thread
 
 T = TypeVar("T")
 SLOW = 0.010
@@ -34,13 +35,19 @@ class Gathering:
         self._left: list[tuple[Future[Any], asyncio.Future[None]]] = []
         self._elsewhere = 0
 
-    async def write(self, work: Callable[[Tx], T]) -> T:
-        """What `work` returns, once it is committed and on disk."""
+    async def call(self, work: Callable[..., T], *args: object) -> T:
+        """What `work(*args)` returns: a few reads, or a write that hardly ever happens."""
+        if self._prompt is None or self._elsewhere:
+            return await in_thread(work, *args)
+        return work(*args)
+
+    async def write(self, work: Callable[[Tx], T], *, durable: bool = True) -> T:
+        """What `work` returns, once it is committed, and on disk if it is `durable`."""
         prompt = self._prompt
         if prompt is None or self._elsewhere:
             self._elsewhere = max(self._elsewhere - 1, 0)
-            return await asyncio.wrap_future(self._db.submit(work))
-        written = prompt.leave(work)
+            return await asyncio.wrap_future(self._db.submit(work, durable=durable))
+        written = prompt.leave(work, durable=durable)
         loop = asyncio.get_running_loop()
         told: asyncio.Future[None] = loop.create_future()
         if not self._left:

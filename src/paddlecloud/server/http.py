@@ -4,6 +4,7 @@ and the tests that walk every route all read the same table."""
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -26,6 +27,8 @@ class Access(StrEnum):
     OPEN = "open"
     USER = "user"
     AGENT = "agent"
+    JOB = "job"
+    """A worker of a job, for what is its own job's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +146,20 @@ async def read_body(request: Request, limit: int = MAX_UNSIGNED) -> bytes:
         pieces.append(piece)
         if not message.get("more_body", False):
             return b"".join(pieces)
+
+
+def inflated(raw: bytes, limit: int) -> bytes:
+    """A body that came compressed, as it was; never more than `limit` bytes of it."""
+    inflate = zlib.decompressobj()
+    try:
+        body = inflate.decompress(raw, limit + 1)
+    except zlib.error as error:
+        raise Invalid("body_invalid", detail=str(error)) from error
+    if len(body) > limit:
+        raise TooLarge("body_too_large", limit=limit)
+    if not inflate.eof:
+        raise Invalid("body_invalid", detail="it ends too early")
+    return body
 
 
 def decode_body(raw: bytes, shape: type) -> object:

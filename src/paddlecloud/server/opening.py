@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 from paddlecloud import __version__
 from paddlecloud.backends.base import Backend, KeepsAgent
 from paddlecloud.backends.base import create as create_backend
+from paddlecloud.backends.local import cards
 from paddlecloud.db import coordination, open_database, servers
 from paddlecloud.db.base import Apart, Database
 from paddlecloud.db.bells import Bell
@@ -24,9 +26,9 @@ from paddlecloud.model.job import JobType
 from paddlecloud.model.pool import Pool
 from paddlecloud.model.quantities import parse_size
 from paddlecloud.server.deps import Deps, OwnerLocks
+from paddlecloud.server.keeping import open_store
 from paddlecloud.server.services import accounts
 from paddlecloud.server.settings import PoolSettings, Settings
-from paddlecloud.stores import create as create_store
 from paddlecloud.stores.filelock import FileLock
 from paddlecloud.stores.logs import LogStore
 
@@ -53,7 +55,7 @@ def open_deps(settings: Settings, url: str = "") -> Deps:
     deps = Deps(
         settings=settings,
         db=db,
-        store=create_store("directory", {"root": settings.store_dir, "shared": db.shared}),
+        store=open_store(settings, shared=db.shared),
         logs=LogStore(settings.store_dir, **({"max_open": 0} if db.shared else {})),
         pools={
             pool.name: a_pool(pool, settings.team, backends[pool.name], shared=db.shared)
@@ -169,7 +171,8 @@ def joining(settings: Settings, pool: PoolSettings) -> dict[str, str]:
 def stated(settings: Settings) -> dict[str, float]:
     """What the agent of this machine is to say that it has, where that is not all of it."""
     machine = settings.local_pool
-    said = {"cpu": machine.cpu, "memory": machine.memory, "gpu": machine.gpu or None}
+    gpu = cards() if machine.gpu is None else machine.gpu
+    said = {"cpu": machine.cpu, "memory": machine.memory, "gpu": gpu}
     return {key: value for key, value in said.items() if value is not None}
 
 
@@ -206,6 +209,8 @@ def a_pool(pool: PoolSettings, team: bool, backend: Backend, *, shared: bool = F
         remote=shared or pool.backend != "local",
         job_types=types,
         users=frozenset(pool.users),
+        gangs=sys.platform == "linux" or pool.backend != "local",
+        oversubscribes=not public and pool.backend == "local",
         preemption=pool.preemption,
         settings=pool.settings,
     )

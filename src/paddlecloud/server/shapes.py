@@ -6,13 +6,15 @@ never ignored. The client speaks plain JSON and needs none of this.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 Key = Annotated[str, Meta(min_length=8, max_length=64, pattern=r"^[A-Za-z0-9_.-]+\Z")]
 Natural = Annotated[int, Meta(ge=0, le=2**53)]
+MAX_DIFF = 1024 * 1024
+"""Characters of a difference that is kept with a job."""
 """As far as every JSON reader counts exactly, and no file or column overflows."""
 Epoch = Annotated[float, Meta(ge=0, le=253_402_300_799)]
 """Seconds since 1970, up to the end of year 9999."""
@@ -47,11 +49,22 @@ class SpecShape(Request, frozen=True, kw_only=True):
     memory: int | None = None
     gpu: int | None = None
     distribute_job_type: str | None = None
+    pservers: int | UnsetType | None = UNSET
+    pserver_cpu: float | UnsetType | None = UNSET
+    pserver_memory: int | UnsetType | None = UNSET
+    requirements: str | UnsetType = UNSET
+    retry_exit_codes: str | UnsetType | None = UNSET
+    hang_timeout: int | UnsetType | None = UNSET
+    min_instance: int | UnsetType | None = UNSET
+    max_instance: int | UnsetType | None = UNSET
+    git: dict[str, str] | UnsetType = UNSET
 
 
 class SubmitRequest(Request, frozen=True, kw_only=True):
     spec: SpecShape
     idempotency_key: Key
+    diff: Annotated[str, Meta(max_length=MAX_DIFF)] = ""
+    """What the repository of the files differs in from its commit."""
 
 
 class FailureView(Answer, frozen=True, kw_only=True):
@@ -59,6 +72,17 @@ class FailureView(Answer, frozen=True, kw_only=True):
     advice: str
     worker: str
     last_lines: list[str]
+
+
+class UseView(Answer, frozen=True, kw_only=True):
+    """What a worker uses now: cores, bytes, cards; and for how many seconds it is quiet."""
+
+    at: str
+    cpu: float
+    memory: int
+    gpu: float | None
+    gpu_memory: int | None
+    quiet: float
 
 
 class WorkerView(Answer, frozen=True, kw_only=True):
@@ -72,6 +96,13 @@ class WorkerView(Answer, frozen=True, kw_only=True):
     enforced: dict[str, bool]
     max_rss: int | None
     cpu_seconds: float | None
+    usage: UseView | None = None
+    """None: it does not run, or nothing was heard of it yet."""
+    peak_memory: int | None = None
+    endpoint: str = ""
+    """Address and port, as the environment of the other workers tells them."""
+    cards: list[int] = []
+    """The cards of its machine that are its own."""
 
 
 class JobRow(Answer, frozen=True, kw_only=True):
@@ -84,6 +115,22 @@ class JobRow(Answer, frozen=True, kw_only=True):
     finish_time: str
     queue_reason: str
     number: int
+
+
+class TasksView(Answer, frozen=True, kw_only=True):
+    """How far a set of tasks is: of the current pass, then of all of them."""
+
+    name: str
+    passes: int
+    current_pass: int
+    """From 0; as many as `passes` when all are over."""
+    total: int
+    waiting: int
+    leased: int
+    done: int
+    given_up: int
+    finished_in_all: int
+    given_up_in_all: int
 
 
 class JobView(Answer, frozen=True, kw_only=True):
@@ -125,6 +172,12 @@ class JobView(Answer, frozen=True, kw_only=True):
     created_at: str
     started_at: str | None
     finished_at: str | None
+    advice: list[str] = []
+    """What could be asked for otherwise next time."""
+    tasks: list[TasksView] = []
+    """The data that its trainers take in turns: how far they are."""
+    git: dict[str, str] | None = None
+    """The repository that the files came from; its `diff` only where nothing is waited for."""
 
 
 class SubmitAnswer(Answer, frozen=True, kw_only=True):
@@ -167,6 +220,19 @@ class LogsQuery(Request, frozen=True, kw_only=True):
     follow: Annotated[int, Meta(ge=0, le=1)] = 0
     tail: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
     attempt: Natural | None = None
+    since: str | None = None
+    """A span (10m) or a time; without a zone it is the server's."""
+    merge: Annotated[int, Meta(ge=0, le=1)] = 0
+    """All workers, line by line."""
+    failed: Annotated[int, Meta(ge=0, le=1)] = 0
+    """The worker that failed first, in the newest attempt that failed."""
+    grep: str | None = None
+    complete: Annotated[int, Meta(ge=0, le=1)] = 0
+    """With grep: not the last line while it has no end."""
+    frames: Annotated[int, Meta(ge=0, le=1)] = 0
+    """With merge or grep: frames (worker, next offset, length) instead of text."""
+    at: str | None = None
+    """With merge or grep: where each worker's log was left, `trainer-0:120,trainer-1:98`."""
 
 
 class FilesQuery(Request, frozen=True, kw_only=True):
@@ -177,6 +243,8 @@ class FileRow(Answer, frozen=True, kw_only=True):
     path: str
     size: int
     time: str
+    sha256: str | None = None
+    """Where it is known: of submitted files, and of what a worker put out that has ended."""
 
 
 class FilesAnswer(Answer, frozen=True, kw_only=True):
@@ -185,6 +253,10 @@ class FilesAnswer(Answer, frozen=True, kw_only=True):
 
 class FileQuery(Request, frozen=True, kw_only=True):
     offset: Natural = 0
+    length: Natural | None = None
+    """At most so many bytes."""
+    digest: bool = False
+    """Whether the sha256 of what is sent comes behind it, as 32 bytes."""
 
 
 EntryRow = tuple[str, str, Natural, str, int, str]
@@ -198,6 +270,18 @@ class SnapshotRequest(Request, frozen=True, kw_only=True):
 class SnapshotAnswer(Answer, frozen=True, kw_only=True):
     id: str
     missing: list[str]
+
+
+class SpecAnswer(Answer, frozen=True, kw_only=True):
+    job_id: str
+    spec: dict[str, Any]
+    """As a submit request carries it."""
+
+
+class JobFilesAnswer(Answer, frozen=True, kw_only=True):
+    id: str | None
+    """Of the snapshot; None: it was given no files."""
+    entries: list[EntryRow]
 
 
 class BlobsAnswer(Answer, frozen=True, kw_only=True):
@@ -249,6 +333,8 @@ class PollRequest(Request, frozen=True, kw_only=True):
     capacity: Capacity
     enforces: dict[str, bool] = {}
     host: str = "127.0.0.1"
+    commands: dict[str, bool] = {}
+    """The commands that this agent knows of, and whether it knows that they have to stop."""
 
 
 class RunOrder(Answer, frozen=True, kw_only=True):
@@ -272,8 +358,20 @@ class RunOrder(Answer, frozen=True, kw_only=True):
     """The user under whose uid it runs; None: the agent's own."""
     hide: list[str] = []
     """Paths that it must not see, where its machine has them."""
+    requirements: str = ""
+    """What is to be installed for it: the text of a requirements file."""
+    private_root: bool = False
+    """Its `/` is to be its own, where that can be done."""
     resumes: str | None = None
     """The replica of the attempt before, whose outputs it is given."""
+    ports: list[int] = []
+    """What a replica of a gang may listen on: looked at before it begins."""
+    stacks: bool = False
+    """It may be found hung: where its Python processes stand is to be saved then."""
+    pserver_mode: bool = False
+    """Its PaddlePaddle has to have a parameter server: looked at before it begins."""
+    secret: str = ""
+    """The secret key of the replica itself, whose access key is its name."""
 
 
 class Order(Answer, frozen=True, kw_only=True):
@@ -295,6 +393,18 @@ class AgentSettings(Answer, frozen=True, kw_only=True):
     """The agent is asked to say whether it can keep users apart."""
 
 
+class CommandOrder(Answer, frozen=True, kw_only=True):
+    """A command to run beside a replica, or to stop."""
+
+    id: str
+    replica: str
+    argv: list[str]
+    timeout: float | None
+    input: int
+    """Bytes that wait for its stdin."""
+    stop: bool
+
+
 class PollAnswer(Answer, frozen=True, kw_only=True):
     cursor: int
     orders: list[Order]
@@ -302,6 +412,8 @@ class PollAnswer(Answer, frozen=True, kw_only=True):
     restart: bool
     peers: list[str] = []
     """Where the servers of this database are reached, this one too; empty: it is the only one."""
+    commands: list[CommandOrder] = []
+    """Those that the agent has not heard of, or not that they have to stop."""
 
 
 class StartedNote(Struct, frozen=True):
@@ -323,10 +435,24 @@ class ExitNote(Struct, frozen=True, kw_only=True):
     message: str = ""
     started_at: float | None = None
     finished_at: float | None = None
+    stopping_at: float | None = None
     ran: Annotated[float, Meta(ge=0, le=1e10)] | None = None
     max_rss: int | None = None
+    peak_memory: Natural | None = None
     cpu_seconds: float | None = None
     enforced: dict[str, bool] = {}
+    hint: str = ""
+
+
+class UseNote(Struct, frozen=True, kw_only=True):
+    """What a replica uses: cores, bytes, cards; and for how many seconds it is quiet."""
+
+    cpu: Annotated[float, Meta(ge=0, le=1e6)]
+    memory: Natural
+    peak_memory: Natural
+    gpu: Annotated[float, Meta(ge=0, le=1e6)] | None = None
+    gpu_memory: Natural | None = None
+    quiet: Annotated[float, Meta(ge=0, le=1e10)] = 0.0
 
 
 class ReportItem(Struct, frozen=True, kw_only=True):
@@ -337,6 +463,7 @@ class ReportItem(Struct, frozen=True, kw_only=True):
     started: StartedNote | None = None
     log: LogNote | None = None
     exited: ExitNote | None = None
+    usage: UseNote | None = None
     lost: bool = False
 
 
@@ -376,8 +503,27 @@ class UploadQuery(Request, frozen=True, kw_only=True):
     mtime: Epoch | None = None
 
 
+class AppendQuery(UploadQuery, frozen=True, kw_only=True):
+    offset: Natural
+    """How many bytes of the file were sent before."""
+
+
 class UploadAnswer(Answer, frozen=True, kw_only=True):
     size: int
+
+
+class ListingQuery(Request, frozen=True, kw_only=True):
+    fence: int
+
+
+class ListingRequest(Request, frozen=True, kw_only=True):
+    files: list[tuple[str, Natural, float, str]]
+    """Area and path, size, seconds since 1970 of the last change, and sha256 ("": not known)."""
+
+
+class ListingAnswer(Answer, frozen=True, kw_only=True):
+    missing: list[str]
+    """What has to be sent again."""
 
 
 class ErrorBody(Answer, frozen=True, kw_only=True):

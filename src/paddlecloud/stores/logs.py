@@ -6,7 +6,7 @@ a directory store, so that it is listed and downloaded like any other. The threa
 serialized per log; what another process appends is the same bytes at the same offsets. One that may
 also move logs must not meet files that are kept open here: then `max_open` is 0. A full disk keeps
 the prefix that fitted, and the same append goes on from there when space returns. `flush` is for
-those who need more than surviving the death of this process.
+those who need more than surviving the death of this process. When it grew is noted in `logtimes`.
 """
 
 from __future__ import annotations
@@ -17,28 +17,40 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paddlecloud.model.errors import NotFound
+from paddlecloud.model.lognotes import size_at
+from paddlecloud.stores.logtimes import LogTimes
 from paddlecloud.stores.tree import ABSENT, Tree, explained, shown
+
+if TYPE_CHECKING:
+    from paddlecloud.model.lognotes import Note
 
 _FIRST_BLOCK = 64 * 1024
 _LARGEST_BLOCK = 1024 * 1024
+_FAR = 1024 * 1024
+"""Bytes in which the beginning of a line is looked for; one that is longer is cut."""
 
 
 class LogStore:
     def __init__(self, root: Path, *, max_open: int = 64) -> None:
         """Logs below `root`, the root of the directory store; `max_open` idle files stay open."""
         self._tree = Tree(root)
+        self._times = LogTimes(root)
         self._max_open = max_open
         self._logs: OrderedDict[str, _Log] = OrderedDict()
         self._lock = threading.Lock()
 
-    def append(self, path: str, offset: int, data: bytes | memoryview) -> int:
+    def append(
+        self, path: str, offset: int, data: bytes | memoryview, at: float | None = None
+    ) -> int:
         """Keep `data` as the bytes from `offset` on; the size of the log afterwards.
 
-        Bytes that are here already are skipped. A piece that would leave a gap is not kept: the
-        size tells the sender where to go on. StorageFull when it does not fit: the size then
-        covers the part that did.
+        `at` is the time (seconds of the epoch) that is noted for what is new in it. Bytes that are
+        here already are skipped. A piece that would leave a gap is not kept: the size tells the
+        sender where to go on. StorageFull when it does not fit: the size then covers the part that
+        did.
         """
         with explained(path), self._log(path) as log, log.lock:
             file = log.open(self._tree, make=offset == 0)
@@ -46,6 +58,8 @@ class LogStore:
             if file is None or offset > size:
                 return size
             rest = memoryview(data)[size - offset :]
+            if rest and at is not None:
+                self._times.note(path, at, size)
             while rest:
                 written = os.pwrite(file.fd, rest, size)
                 size += written
@@ -72,6 +86,32 @@ class LogStore:
             return file.size() if file else 0
         return _tail_offset(file.fd, file.size(), lines)
 
+    def offset_at(self, path: str, time: float) -> int:
+        """Where the first line begins that may have come at `time` or later, to a second.
+
+        A log without notes is taken as a whole: all of it is as new as its file.
+        """
+        file = self._file(path)
+        if file is None:
+            return 0
+        size = file.size()
+        offset = size_at(lambda first, count: self.notes(path, first, count), time)
+        if offset is None:
+            return size if file.modified() < time else 0
+        return size if offset < 0 else _line_start(file.fd, min(offset, size))
+
+    def notes(self, path: str, first: int, count: int) -> list[Note]:
+        """Some of the notes about when the log grew: the number of the first, and how many."""
+        return self._times.read(path, first, count)
+
+    def open(self, path: str) -> LogFile | None:
+        """The file of a log, for many reads; None when there is no log."""
+        return self._file(path)
+
+    def open_times(self, path: str) -> int:
+        """A descriptor of the notes of a log, to be closed; OSError when there are none."""
+        return self._times.open(path)
+
     def flush(self, paths: Collection[str]) -> None:
         """Return when what was appended to these logs so far would survive a loss of power."""
         self._tree.sync(paths)
@@ -89,9 +129,11 @@ class LogStore:
                     os.rename(name, new_name, src_dir_fd=source, dst_dir_fd=destination)
             except FileNotFoundError:
                 raise NotFound("file_missing", path=shown(path)) from None
+            self._times.move(path, target)
 
     def forget(self, path: str) -> None:
-        """Close this log, or all logs below this path; for whoever deletes them."""
+        """Close this log, or all logs below this path; for whoever has deleted them."""
+        self._times.delete(path)
         below = f"{path}/"
         with self._lock:
             for known in [p for p in self._logs if p == path or p.startswith(below)]:
@@ -101,9 +143,10 @@ class LogStore:
         """Close every log; the store cannot be used afterwards."""
         with self._lock:
             self._logs.clear()
+        self._times.close()
         self._tree.close()
 
-    def _file(self, path: str) -> _File | None:
+    def _file(self, path: str) -> LogFile | None:
         with self._log(path) as log, log.lock:
             return log.open(self._tree, make=False)
 
@@ -136,9 +179,9 @@ class _Log:
         self.path = path
         self.lock = threading.Lock()
         self.users = 0
-        self._file: _File | None = None
+        self._file: LogFile | None = None
 
-    def open(self, tree: Tree, *, make: bool) -> _File | None:
+    def open(self, tree: Tree, *, make: bool) -> LogFile | None:
         """The file, opened again when it was deleted; None when it is missing and not made."""
         file = self._file
         if file is not None and os.fstat(file.fd).st_nlink > 0:
@@ -146,7 +189,7 @@ class _Log:
         self._file = None
         try:
             flags = os.O_RDWR | (os.O_CREAT if make else 0)
-            self._file = _File(tree.open_file(self.path, flags, make=make))
+            self._file = LogFile(tree.open_file(self.path, flags, make=make))
         except OSError as error:
             if make or error.errno not in ABSENT:
                 raise
@@ -156,7 +199,7 @@ class _Log:
         self._file = None
 
 
-class _File:
+class LogFile:
     """A descriptor that closes when nobody holds it: a reader never sees it taken away."""
 
     def __init__(self, fd: int) -> None:
@@ -164,6 +207,12 @@ class _File:
 
     def size(self) -> int:
         return os.fstat(self.fd).st_size
+
+    def read(self, offset: int, limit: int) -> bytes:
+        return os.pread(self.fd, limit, offset)
+
+    def modified(self) -> float:
+        return os.fstat(self.fd).st_mtime
 
     def __del__(self) -> None:
         os.close(self.fd)
@@ -181,6 +230,13 @@ def _tail_offset(fd: int, size: int, lines: int) -> int:
         lines -= found
         end, block = begin, min(block * 2, _LARGEST_BLOCK)
     return 0
+
+
+def _line_start(fd: int, offset: int) -> int:
+    begin = max(0, offset - _FAR)
+    before = os.pread(fd, offset - begin, begin)
+    found = before.rfind(b"\n")
+    return begin + found + 1 if found >= 0 or begin == 0 else offset
 
 
 def _nth_from_end(data: bytes, count: int) -> int:

@@ -13,7 +13,7 @@ def tried_twice(shared: Person, marker: Path) -> tuple[str, ...]:
     """The words of a job that fails the first time and succeeds the second."""
     source = shared.here / "empty"
     source.mkdir(exist_ok=True)
-    script = f"seq 1 2000; [ -e {marker} ] || {{ touch {marker}; exit 3; }}; echo well"
+    script = f"seq 1 2000; [ -e {marker} ] || {{ touch {marker}; exit 101; }}; echo well"
     return ("submit_job", f"--files={source}", f"--start_cmd={script}", "--max_retries=1")
 
 

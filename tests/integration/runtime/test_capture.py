@@ -76,3 +76,13 @@ def test_a_stranger_who_holds_the_stream_does_not_delay_the_end_for_long(bench: 
     finally:
         os.close(stream)
     assert (root / "stdout.log").read_text() == "mine\n"
+
+
+def test_what_the_agent_has_to_say_comes_first(bench: Bench) -> None:
+    root, end = bench.run("echo mine; exit 3", preamble="[paddlecloud] ours\n", hint="no_pserver")
+    assert (root / "stdout.log").read_text() == "[paddlecloud] ours\nmine\n"
+    assert end["hint"] == "no_pserver"
+
+
+def test_a_hint_is_for_failures_only(bench: Bench) -> None:
+    assert "hint" not in bench.run("true", hint="no_pserver")[1]

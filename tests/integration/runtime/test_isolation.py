@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.runtime import isolation, processes, workspace
+from paddlecloud.runtime import isolation, ownkey, processes, workspace
+from paddlecloud.runtime.config import AgentConfig
 from paddlecloud.runtime.control import request_stop
-from paddlecloud.runtime.record import ExitRecord
+from paddlecloud.runtime.link import Link
+from paddlecloud.runtime.record import ROOT, STACKS, TOKEN, ExitRecord
 from tests.integration.runtime.replicas import Bench, ended, eventually, running
 
 # Of this process alone: other tests run beside it, and some look for whatever a user has left.
@@ -53,7 +56,7 @@ def run(bench: Bench, command: str, uid: int = ALICE, **changes: object) -> tupl
 
 def test_the_directories_of_a_view_are_those_that_are_laid_out() -> None:
     laid_out = (workspace.WORK, workspace.MOUNT, workspace.OUTPUT, workspace.LOG)
-    assert (*laid_out, workspace.TEMPORARY, workspace.HOME) == isolation.OWN
+    assert (*laid_out, workspace.TEMPORARY, workspace.HOME, ROOT, STACKS, TOKEN) == isolation.OWN
 
 
 @able
@@ -87,8 +90,30 @@ def test_it_does_not_see_records_or_replicas(bench: Bench) -> None:
     for launch in bench.launches:
         running(Path(launch["root"]))
     text, _ = run(bench, "ls ..; ls ../..")
-    assert text.split() == [*sorted(isolation.OWN), Path(bench.launches[-1]["root"]).name]
+    own = sorted(set(isolation.OWN) - {ROOT, STACKS, TOKEN})
+    assert text.split() == [*own, Path(bench.launches[-1]["root"]).name]
     request_stop(Path(bench.launches[0]["root"]), grace=0.0, now=0.0)
+
+
+@able
+def test_it_reads_its_own_key_and_nobody_elses(bench: Bench, tmp_path: Path) -> None:
+    path, url = tmp_path / "agent.json", "http://127.0.0.1:1"
+    link = Link(AgentConfig(path=path, agent_id="n", ak="agent", sk="of the agent", url=url))
+    for uid in (BOB, ALICE):
+        launch = bench.order("cat ../token/token.json; ls ../../*/token", uid=uid)
+        root = Path(launch["root"])
+        (root / "work").rmdir()
+        own = (workspace.TEMPORARY, workspace.HOME, TOKEN)
+        workspace.Layer().lay_out(root, None, lambda *_: -1, own, owner=uid)
+        run_order = {"secret": f"of {uid}", "uid": uid, "env": {"JOB_ID": "job-1"}}
+        path = Path(ownkey.write(root, run_order, root.name, link))
+        assert (path.stat().st_mode & 0o777, path.stat().st_uid) == (0o600, uid)
+        bench.spawner.spawn(launch)
+        ended(root)
+        text = (root / "stdout.log").read_text()
+        assert json.loads(text[: text.index("}") + 1])["sk"] == f"of {uid}"
+        assert text[text.index("}") + 1 :].split() == ["token.json"]
+        assert "of the agent" not in text
 
 
 @able

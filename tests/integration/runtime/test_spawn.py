@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -63,6 +65,24 @@ def test_a_hundred_run_side_by_side(bench: Bench) -> None:
     for root in roots:
         (root / "work" / "go").touch()
     assert {ended(root)["exit_code"] for root in roots} == {0}
+
+
+def test_an_answer_that_comes_late_is_taken_for_no_other(bench: Bench) -> None:
+    spawner = Spawner.start()
+    try:
+        assert spawner._talk is not None
+        spawner._talk.settimeout(0.05)
+        halted = spawner.zygote_pid
+        os.kill(halted, signal.SIGSTOP)
+        assert spawner.layers("/nowhere", "/nowhere") is False
+        assert spawner.zygote_pid != halted
+        os.kill(halted, signal.SIGCONT)
+        launch = bench.order("exit 3")
+        spawner.spawn(launch)
+        assert ended(Path(launch["root"]))["exit_code"] == 3
+        eventually(lambda: not processes.alive(halted))
+    finally:
+        spawner.close()
 
 
 def test_a_directory_with_a_strange_name(bench: Bench) -> None:

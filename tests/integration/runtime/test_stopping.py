@@ -140,6 +140,8 @@ def test_wall_time_ends_it_without_anybody_asking(bench: Bench) -> None:
     _, end = bench.run("sleep 600", max_seconds=0.2)
     assert (end["cause"], end["signal"]) == ("wall_time", signal.SIGTERM)
     assert end["stop_requested_at"] is None
+    assert end["started_at"] is not None
+    assert end["started_at"] < end["stopping_at"] <= end["finished_at"]
 
 
 def test_wall_time_kills_who_does_not_listen(bench: Bench) -> None:

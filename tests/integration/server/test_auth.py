@@ -53,11 +53,17 @@ class Site:
             "area": "output",
             "ak": "0" * 32,
             "user_id": "somebody",
+            "command_id": "0" * 32,
+            "name": "train",
+            "number": "1",
         }
         agent = route.access is Access.AGENT
+        of_job = route.access is Access.JOB
+        worker = replace(self.user, ak=self.order["replica"], sk=self.order["run"]["secret"])
+        person = self.admin if route.admin else self.user
         body = (route.method, route.path)
         return Request(
-            caller=self.world.agent.caller if agent else self.admin if route.admin else self.user,
+            caller=self.world.agent.caller if agent else worker if of_job else person,
             method=route.method,
             path=route.path.replace(":path", "").format(**values),
             query=_QUERIES[route.path](self) if route.path in _QUERIES else {},
@@ -81,6 +87,17 @@ _BODIES: dict[tuple[str, str], Callable[[Site], bytes]] = {
     ("POST", "/api/v1/agent/poll"): lambda site: (
         b'{"agent": "node-0", "boot": "b", "version": "0", "cursor": 99, "wait": 0,'
         b' "capacity": {"cpu": 1, "memory": 1}}'
+    ),
+    ("POST", "/api/v1/jobs/{job_id}/tasks/{name}"): lambda _: b'{"digest": "%s"}' % (b"0" * 64),
+    ("POST", "/api/v1/jobs/{job_id}/tasks/{name}/lease"): lambda _: b'{"reader": "x"}',
+    ("POST", "/api/v1/jobs/{job_id}/tasks/{name}/renew"): lambda _: (
+        b'{"reader": "x", "leases": []}'
+    ),
+    ("POST", "/api/v1/jobs/{job_id}/tasks/{name}/finish"): lambda _: (
+        b'{"reader": "x", "number": 0, "fence": 0, "of_pass": 0}'
+    ),
+    ("POST", "/api/v1/jobs/{job_id}/tasks/{name}/fail"): lambda _: (
+        b'{"reader": "x", "number": 0, "fence": 0}'
     ),
     ("POST", "/api/v1/agent/report"): lambda _: len(_REPORT).to_bytes(4, "big") + _REPORT,
 }
@@ -166,10 +183,12 @@ def changed_method(request: Request, _site: Site) -> None:
 
 def replayed(request: Request, site: Site) -> None:
     agent = request.caller is site.world.agent.caller
+    worker = request.caller.ak == site.order["replica"]
+    own = f"/api/v1/jobs/{site.job_id}/tasks/none" if worker else "/api/v1/whoami"
     first = Request(
         caller=request.caller,
         method="GET",
-        path="/api/v1/agent/blobs/0" if agent else "/api/v1/whoami",
+        path="/api/v1/agent/blobs/0" if agent else own,
         query={"replica": "none"} if agent else {},
         body=b"",
     ).signed()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from paddlecloud.server.http import Access
 from paddlecloud.server.routes import ROUTES
 from tests.integration.server.world import World
 
@@ -154,11 +155,13 @@ def test_a_file_where_a_directory_is_wanted_is_a_conflict(world: World) -> None:
 def test_another_user_finds_nothing_anywhere(world: World) -> None:
     job_id = finished(world)
     other = world.caller("another")
-    routes = [route for route in ROUTES if "{job_id}" in route.path]
+    theirs = {"job_id": job_id, "path": "run.sh", "command_id": "0" * 32}
+    routes = [r for r in ROUTES if "{job_id}" in r.path and r.access is Access.USER]
     assert len(routes) >= 6
     for route in routes:
-        path = route.path.replace(":path", "").format(job_id=job_id, path="run.sh")
-        reply = other.call(route.method, path)
+        path = route.path.replace(":path", "").format(**theirs)
+        body = {"argv": ["true"]} if path.endswith("/commands") else b""
+        reply = other.call(route.method, path, body=body)
         assert (reply.status, reply.code) == (404, "job_unknown"), route.path
     assert other.get("/api/v1/jobs")["jobs"] == []
     assert world.user.get("/api/v1/jobs")["jobs"][0]["job_id"] == job_id

@@ -216,8 +216,9 @@ def test_a_kill_reaches_across_users(team: Team) -> None:
 
 @able
 def test_a_retried_job_goes_on_from_its_outputs(team: Team) -> None:
-    job = team.submit("alice", f"{COUNTING} [ $n -ge 2 ]", max_retries=1)
+    job = team.submit("alice", f"{COUNTING} [ $n -ge 2 ] || exit 101", max_retries=1)
     eventually(lambda: team.world.job(job).retried == 1, 20)
+    team.world.clock.now = team.world.job(job).not_before or team.world.clock()
     team.world.plan()
     assert team.finished(job) == "attempt 2 counts 2\n"
     assert "moved from the attempt before" in team.journal()
@@ -338,3 +339,31 @@ def says(world: World, *, uid: bool) -> None:
     }
     answer = agent.caller.post("/api/v1/agent/poll", question)
     assert answer["settings"]["separate"] is True
+
+
+@able
+def test_a_command_beside_a_job_is_its_user_and_sees_its_view(team: Team) -> None:
+    job = team.submit(
+        "alice", "echo mine > /tmp/t; echo shared > /dev/shm/s; touch up; exec sleep 60"
+    )
+    eventually(lambda: (team.place(job) / "work" / "up").exists(), 20)
+    eventually(lambda: team.state(job) == "running")
+    key = team.home / "server" / "server.key"
+    script = (
+        f"id -u; pwd; cat /tmp/t /dev/shm/s; cat '{key}' || echo hidden; echo $USER; touch own;"
+    )
+    script += " echo again > /dev/stdout"
+    alice = team.people["alice"]
+    made = alice.post(f"/api/v1/jobs/{job}/commands", {"argv": ["sh", "-c", script]})
+    path = f"/api/v1/jobs/{job}/commands/{made['id']}"
+    eventually(lambda: alice.get(path)["ended_at"] is not None)
+    text = alice.call("GET", f"{path}/output").body
+    out = text[5 : 5 + int.from_bytes(text[1:5], "big")].decode()
+    work = team.place(job) / "work"
+    want = [str(team.uid("alice")), str(work), "mine", "shared", "hidden", "alice", "again"]
+    assert out.splitlines() == want
+    assert (work / "own").stat().st_uid == team.uid("alice")
+    other = team.world.caller("bob").call("POST", f"{path}/stop")
+    assert (other.status, other.code) == (404, "job_unknown")
+    alice.post(f"/api/v1/jobs/{job}/kill")
+    eventually(lambda: team.world.job(job).final)

@@ -318,7 +318,7 @@ def test_a_follower_gets_every_byte_and_the_end(world: World) -> None:
     job_id = world.submit()
     with ThreadPoolExecutor(1) as thread:
         following = thread.submit(world.log, job_id, follow=1)
-        wait_for_waiter(world, ("log", job_id))
+        wait_for_waiter(world, ("log", f"{job_id}/1/trainer-0"))
         world.plan()
         order = world.agent.order(job_id)
         for n in range(20):

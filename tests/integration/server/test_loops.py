@@ -62,7 +62,7 @@ def test_a_reason_is_given_at_every_moment_of_waiting(world: World) -> None:
     world.plan()
     note("schedule")
     own = world.agent.order(job_id)
-    world.agent.exit(own, 5)
+    world.agent.exit(own, 101)
     note("schedule")
     assert len(set(reasons)) == 4
     assert "" not in reasons

@@ -41,6 +41,26 @@ def test_an_agent_that_comes_back_is_told_to_end_what_was_given_up(world: World)
     assert world.agent.poll() == []
 
 
+def test_a_loss_that_shifts_the_blame_keeps_the_last_words_of_the_culprit(
+    make_world: MakeWorld,
+) -> None:
+    """An abort long before a failure is its cause, unless something else may have been earlier."""
+    world = make_world(pools={"local": {"node": "node", "cpu": "4"}})
+    job_id = world.submit(instance_count=3, distribute_job_type="NCCL2", job_type="cpu")
+    world.plan()
+    orders = {order["run"]["rank"]: order for order in world.agent.poll()}
+    for order in orders.values():
+        world.agent.start(order)
+    now = world.clock().timestamp()
+    world.agent.log(orders[0], 0, b"no such column\n")
+    world.agent.exit(orders[0], 1, log_size=15, finished_at=now + 16)
+    world.agent.exit(orders[1], None, signal=6, finished_at=now + 5)
+    assert world.look(job_id)["failure"]["worker"] == "trainer-1"
+    world.agent.report(item(orders[2], lost=True))
+    failure = world.look(job_id)["failure"]
+    assert (failure["worker"], failure["last_lines"]) == ("trainer-0", ["no such column"])
+
+
 def test_what_was_given_up_has_no_say_but_for_its_end(world: World) -> None:
     job_id, order = lost(world, max_retries=1)
     world.plan()
@@ -148,7 +168,7 @@ def test_only_running_time_counts_for_the_wall_time(world: World) -> None:
     world.clock.move(seconds=1000)
     world.agent.start(order)
     world.clock.move(seconds=30)
-    world.agent.exit(order, 1)
+    world.agent.exit(order, 101)
     world.clock.move(seconds=1000)
     world.plan()
     second = world.agent.order(job_id)

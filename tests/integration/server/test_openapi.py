@@ -8,6 +8,7 @@ from openapi_spec_validator import validate
 
 from paddlecloud.server.http import Access
 from paddlecloud.server.routes import ROUTES
+from paddlecloud.server.shapes import LogsQuery
 from tests.integration.server.contract import api, find_operation
 from tests.integration.server.world import World
 
@@ -45,11 +46,7 @@ def test_parameters_are_described() -> None:
     found = {p["name"]: (p["in"], p["required"]) for p in operation["parameters"]}
     assert found == {
         "job_id": ("path", True),
-        "worker": ("query", False),
-        "offset": ("query", False),
-        "follow": ("query", False),
-        "tail": ("query", False),
-        "attempt": ("query", False),
+        **{name: ("query", False) for name in LogsQuery.__struct_fields__},
     }
 
 

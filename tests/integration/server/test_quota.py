@@ -347,8 +347,9 @@ def test_every_attempt_counts_once(team: MakeTeam) -> None:
     world = team()
     job_id, order = runs(world, max_retries=1)
     world.clock.move(minutes=3)
-    world.agent.exit(order, 1, ran=180.0)
-    world.agent.exit(order, 1, ran=180.0)
+    world.agent.exit(order, 101, ran=180.0)
+    world.agent.exit(order, 101, ran=180.0)
+    world.clock.move(seconds=1)
     world.plan()
     again = world.agent.order(job_id)
     assert again["run"]["max_seconds"] == 1800.0 - 180.0

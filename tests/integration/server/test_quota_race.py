@@ -28,7 +28,7 @@ from paddlecloud.db.postgres import open_postgres
 from paddlecloud.db.sqlite import open_sqlite
 from paddlecloud.db.tokens import User
 from paddlecloud.model.errors import TooMany
-from paddlecloud.model.job import Attempt, JobType, Role
+from paddlecloud.model.job import Attempt, JobType, Resources, Role
 from paddlecloud.model.pool import Pool
 from paddlecloud.model.quota import FREE
 from paddlecloud.model.snapshot import snapshot_of
@@ -135,7 +135,8 @@ def finish(deps: Deps, attempt: Attempt) -> None:
     ended = ExitNote(cause="exit", log_size=0, exit_code=0, started_at=time.time(), ran=0.01)
     item = ReportItem(replica=replica.id, fence=attempt.fence, exited=ended)
     notes = Report(agent=replica.node, boot="boot", seq=1, items=[item])
-    agents.report(deps, replica.node, notes, memoryview(b""))
+    noted = agents.note(deps, replica.node, notes, memoryview(b""))
+    deps.db.write(lambda tx: agents.take_in(tx, deps, noted), durable=noted.durable)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -179,7 +180,7 @@ def test_of_many_places_given_out_at_once_exactly_so_many_are_taken(
 
         def place(number: int) -> int:
             deps, job = each[number % SERVERS], waiting[number]
-            seat = Seat(role=Role.TRAINER, rank=0, node="node-0", host="127.0.0.1")
+            seat = Seat(Role.TRAINER, 0, "node-0", "127.0.0.1", asks=Resources(cpu=1))
             decision = Place(job_id=job.id, pool="p", nodes=(seat,))
             together.wait(30)
             return placement.apply(deps, [decision], {job.id: job}, datetime.now(UTC))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 
-from paddlecloud.scheduler.view import Place
+from paddlecloud.db import jobs
+from paddlecloud.model.job import Resources, Role
+from paddlecloud.scheduler.view import Place, Seat
 from paddlecloud.server.loops.watch import Watch
 from paddlecloud.server.services import agents, files, placement
 from paddlecloud.testing import item
@@ -88,7 +91,8 @@ def test_files_of_the_log_directory_are_set_aside_too(world: World) -> None:
     job_id, order = world.placed(max_retries=1)
     world.agent.upload(order, "events/a", b"1", area="log")
     world.agent.upload(order, "model", b"1")
-    world.agent.exit(order, 1)
+    world.agent.exit(order, 101)
+    world.clock.move(seconds=1)
     world.plan()
     second = world.agent.order(job_id)
     world.agent.upload(second, "events/a", b"2", area="log")
@@ -141,7 +145,9 @@ def test_a_follower_is_told_where_one_attempt_ends_and_asks_for_the_next(world: 
     with ThreadPoolExecutor(2) as threads:
         following = threads.submit(world.raw, where, follow=1)
         pinned = threads.submit(world.raw, where, follow=1, attempt=1)
-        eventually(lambda: len(world.deps.hub._waiters.get(("log", job_id), ())) == 2)
+        eventually(
+            lambda: len(world.deps.hub._waiters.get(("log", f"{job_id}/1/trainer-0"), ())) == 2
+        )
         world.plan()
         for reply in (following.result(20), pinned.result(20)):
             assert (reply.body, reply.headers["x-log-attempt"]) == (b"first\n", "1")
@@ -157,7 +163,9 @@ def test_a_follower_who_comes_before_the_first_attempt_follows_that(world: World
     job_id = world.submit()
     with ThreadPoolExecutor(1) as thread:
         following = thread.submit(world.raw, f"/api/v1/jobs/{job_id}/logs", follow=1)
-        eventually(lambda: len(world.deps.hub._waiters.get(("log", job_id), ())) == 1)
+        eventually(
+            lambda: len(world.deps.hub._waiters.get(("log", f"{job_id}/1/trainer-0"), ())) == 1
+        )
         world.plan()
         world.agent.run(world.agent.order(job_id), b"one\n")
         reply = following.result(20)
@@ -229,6 +237,24 @@ def test_a_decision_about_a_job_that_moved_on_is_dropped(world: World) -> None:
     from_plan = [Place(job_id=job_id, pool="local", nodes=())]
     assert placement.apply(world.deps, from_plan, waiting, view.now) == 0
     assert world.count("attempts") == 0
+
+
+def test_a_lack_found_for_a_job_that_moved_on_holds_up_no_other(world: World) -> None:
+    world.placed()
+    gone, other = world.submit(), world.submit()
+    world.plan()
+    assert (world.state(gone), world.state(other)) == ("queue", "queue")
+    found = world.deps.db.read(partial(jobs.waiting_jobs, per_owner=16))
+    world.user.post(f"/api/v1/jobs/{gone}/kill")
+    without_cards = Seat(Role.TRAINER, 0, "node-0", "127.0.0.1", asks=Resources(cpu=1, gpu=1))
+    seat = Seat(Role.TRAINER, 0, "node-0", "127.0.0.1", asks=Resources(cpu=1))
+    decisions = [
+        Place(job_id=gone, pool="local", nodes=(without_cards,)),
+        Place(job_id=other, pool="local", nodes=(seat,)),
+    ]
+    waiting = {job.id: job for job in found}
+    assert placement.apply(world.deps, decisions, waiting, world.clock()) == 1
+    assert (world.state(gone), world.state(other)) == ("killed", "schedule")
 
 
 def test_retries_stop_at_the_schedule_timeout(world: World) -> None:

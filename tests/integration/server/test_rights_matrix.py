@@ -29,12 +29,14 @@ OPERATIONS = [
     for path, operations in api()["paths"].items()
     for method, operation in operations.items()
 ]
-ACCESS = ("open", "user", "admin", "agent")
+ACCESS = ("open", "user", "admin", "agent", "job")
 PEOPLE = (
     "owner", "other", "readonly", "read", "admin", "read_admin", "revoked", "disabled", "agent",
-    "unsigned",
+    "worker", "strange_worker", "unsigned",
 )  # fmt: skip
-UNKNOWN = {"job_id": "job-" + "0" * 32, "ak": "0" * 32}
+MACHINES = {"agent": "agent", "worker": "job", "strange_worker": "job"}
+"""Who is no person, and what such a one may call."""
+UNKNOWN = {"job_id": "job-" + "0" * 32, "ak": "0" * 32, "sha256": "f" * 64}
 ENDS_THINGS = ("/kill", "/revoke", "/gc", "/delete")
 
 
@@ -72,7 +74,7 @@ class Site:
         return self.people[who].call(method, place, query, body)
 
     def _parameter(self, name: str) -> object:
-        known = {"replica": self.order["replica"], "fence": self.order["fence"]}
+        known = {"replica": self.order["replica"], "fence": self.order["fence"], "offset": 0}
         return known[name]
 
 
@@ -81,7 +83,8 @@ def one_site(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     def team(settings: Any) -> Any:
         return replace(settings, team=True, mail=replace(settings.mail, host="mail.invalid"))
 
-    world = World(stage, tmp_path_factory.mktemp("rights"), change=team)
+    pools = {"local": {"node": "node", "cpu": "2"}}
+    world = World(stage, tmp_path_factory.mktemp("rights"), change=team, pools=pools)
     world.user = world.caller("owner")
     job_id, order = world.placed()
     world.agent.start(order)
@@ -97,18 +100,26 @@ def one_site(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         "revoked": world.caller("owner"),
         "disabled": world.caller("gone"),
         "agent": world.agent.caller,
+        "worker": worker_of(world, order),
     }
+    _, another = world.placed(cpu=0.25)
+    world.agent.start(another)
+    people["strange_worker"] = worker_of(world, another)
     spare = world.caller("owner")
+    command = world.user.post(f"/api/v1/jobs/{job_id}/commands", {"argv": ["true"]})
     world.deps.db.write(lambda tx: _arrange(tx, world, people))
     things = {
         "job_id": job_id,
         "ak": spare.ak,
+        "command_id": command["id"],
         "path": "run.sh",
         "user_id": "owner",
         "snapshot_id": order["run"]["snapshot"],
         "sha256": "0" * 64,
+        "number": "1",
         "replica": order["replica"],
         "area": "output",
+        "name": "train",
     }
     yield Site(world=world, people=people, things=things, order=order)
     world.close()
@@ -178,10 +189,11 @@ def expected(who: str, method: str, operation: dict[str, Any]) -> int | None:
         return None
     if who in ("unsigned", "revoked", "disabled"):
         return 401
-    if (who == "agent") != (access == "agent"):
+    machine = MACHINES.get(who)
+    if machine != (access if access in MACHINES.values() else None):
         return 401
-    if who == "agent":
-        return None
+    if machine is not None:
+        return 404 if who == "strange_worker" else None
     if access == "admin" and who not in ("admin", "read_admin"):
         return 403
     if method != "GET" and who in ("readonly", "read", "read_admin"):
@@ -191,6 +203,11 @@ def expected(who: str, method: str, operation: dict[str, Any]) -> int | None:
     if who in ("admin", "read_admin") and operation["x-owned"] == "job_id":
         return None
     return 404
+
+
+def worker_of(world: World, order: dict[str, Any]) -> SignedCaller:
+    """A process of the replica of this order."""
+    return replace(world.user, ak=order["replica"], sk=order["run"]["secret"])
 
 
 def is_hidden(reply: Reply) -> bool:
@@ -218,7 +235,9 @@ def _arrange(tx: Tx, world: World, people: dict[str, SignedCaller]) -> None:
     assert tokens.find_token(tx, people["agent"].ak).kind is TokenKind.AGENT  # type: ignore[union-attr]
 
 
-_WORDS: dict[str, object] = {"email": "ann@example.com", "user_id": "newcomer", "agent": "node-0"}
+_WORDS: dict[str, object] = {
+    "email": "ann@example.com", "user_id": "newcomer", "agent": "node-0", "digest": "0" * 64,
+}  # fmt: skip
 
 
 def _body(operation: dict[str, Any]) -> bytes:

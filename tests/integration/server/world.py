@@ -31,6 +31,7 @@ from paddlecloud.model.job import Job, JobType
 from paddlecloud.model.pool import Pool
 from paddlecloud.server.app import App
 from paddlecloud.server.auth import secret_of
+from paddlecloud.server.connections import Connection
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops import schedule
 from paddlecloud.server.services import placement
@@ -51,7 +52,7 @@ class Stage(uvicorn.Server):
             self._dispatch,
             port=0,
             interface="asgi3",
-            http="httptools",
+            http=Connection,
             ws="none",
             lifespan="off",
             log_config=None,

@@ -18,10 +18,13 @@ CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 def test_the_commands_of_the_product_are_there() -> None:
     assert [command.name for command in EVERY] == [
-        "submit_job", "query_job", "list_jobs", "logs", "get_files", "kill_job", "doctor",
+        "submit_job", "query_job", "list_jobs", "logs", "top", "exec", "get_files", "kill_job",
+        "rerun", "diff", "plsc", "doctor",
         "config show", "server start", "server run", "server check", "server stop",
         "server status", "server logs", "gen_token", "token list", "token create", "token revoke",
-        "notifications show", "notifications set", "notifications test", "quota", "completion",
+        "notifications show", "notifications set", "notifications test", "quota",
+        "data ls", "data head", "data stat", "data verify", "data repair", "data convert",
+        "data split", "completion",
         "version", "admin user list", "admin user show", "admin user create", "admin user set",
         "admin user disable", "admin user enable", "admin user delete", "admin token list",
         "admin token create", "admin token revoke", "admin job list", "admin job show",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -122,7 +123,8 @@ def test_submit_job_prints_the_id_and_nothing_else(
     assert main(["submit_job", f"--files={directory}", "--start_cmd=sh run.sh"]) == 0
     captured = capsys.readouterr()
     assert captured.out == f"job_id: {ID}\n"
-    assert captured.err == "runs as cpu\n"
+    found = "files: 1 (8 bytes); the largest: run.sh (8 bytes)\n"
+    assert captured.err == f"{found}runs as cpu\n"
     assert main(["submit_job", "--files", str(directory), "--start_cmd", "x", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["job_id"] == ID
 
@@ -141,7 +143,8 @@ def test_the_flags_of_a_submit_arrive(
 
 
 def watches(server: FakeServer, directory: Path, log: bytes) -> int:
-    waiting = {**VIEW, "job_status": "queue", "queue_reason": "no room: 1 CPU", "version": 4}
+    waits = {"job_status": "queue", "queue_reason": "no room: 1 CPU", "attempts": 0}
+    waiting = {**VIEW, **waits, "version": 4}
     ended = {**VIEW, "job_status": "success", "version": 9}
     submits(server, waiting, VIEW | {"version": 5}, ended)
     server.routes[f"GET {JOB}/logs"] = [Answer(log, 200, {"x-log-offset": "0"})]
@@ -254,7 +257,8 @@ def test_get_files_lists_and_downloads(
         {"path": name, "size": 3, "time": "2020-05-17T10:16:09Z"},
     ]
     server.routes[f"GET {JOB}/files"] = [ok({"files": rows})]
-    server.routes[f"GET {JOB}/files/{name}"] = [Answer(b"hi\n")]
+    digest = hashlib.sha256(b"hi\n").digest()
+    server.routes[f"GET {JOB}/files/{name}"] = [Answer(b"hi\n" + digest)]
     assert main(["get_fils", f"--job_id={ID}"]) == 0
     want = f"output/{ID}/\t0\t2020-05-17T10:15:39Z\n{name}\t3\t2020-05-17T10:16:09Z\n"
     assert capsys.readouterr().out == want
@@ -540,6 +544,6 @@ def test_query_job_imports_nothing_heavy(server: FakeServer) -> None:
     heavy = {
         "argparse", "asyncio", "dataclasses", "http.client", "logging", "pathlib", "socket",
         "ssl", "subprocess", "tempfile", "threading", "traceback", "typing", "urllib.parse",
-        "paddlecloud.client.files", "paddlecloud.model.submit", "paddlecloud.model.states",
+        "paddlecloud.client.downloads", "paddlecloud.model.submit", "paddlecloud.model.states",
     }  # fmt: skip
     assert loaded & heavy == set()

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from paddlecloud.cli import render
-from paddlecloud.cli.render import Output, key_lines, one_line, size, width
+from paddlecloud.cli.render import Output, Progress, key_lines, one_line, size, width
 
 
 class Terminal(io.StringIO):
@@ -111,3 +111,15 @@ def test_a_bar_redraws_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     assert text.count("\r") == 101
     assert text.endswith(f"[{'#' * render._BAR}] 100% 1000 B\n")
     assert Output("en", {}).progress("x", 0) is None
+
+
+def test_a_bar_tells_its_speed_and_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    now = iter([0.0, 0.1, 10.0, 20.0, 40.0])
+    bar = Progress("uploading", 400 * 2**20, lambda: next(now))
+    for _ in range(4):
+        bar.add(100 * 2**20)
+    drawn = capsys.readouterr().err.split("\r")[1:]
+    assert drawn[0].endswith("25% 400.0 MiB")
+    assert drawn[1].endswith("50% 400.0 MiB, 20.0 MiB/s, 00:10")
+    assert drawn[2].endswith("75% 400.0 MiB, 15.0 MiB/s, 00:07")
+    assert drawn[3].rstrip().endswith("100% 400.0 MiB, 10.0 MiB/s")

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from paddlecloud.model.admission import pools_for, refusal, settled
+from paddlecloud.model.admission import pools_for, refusal, seating, settled
 from paddlecloud.model.job import JobSpec, JobType, Resources
 from paddlecloud.model.pool import Node, Pool
 from paddlecloud.model.texts import render
@@ -52,7 +52,7 @@ def test_the_pools_that_can_take_a_job_keep_their_order(
         (a_spec(cluster="cce"), [LOCAL], "cluster_unknown", "cce"),
         (a_spec(public_bcc=False), [BCC], "private_pool_none", "bcc"),
         (a_spec(), [CCE], "job_type_none", "cpu"),
-        (a_spec(trainers=2), [LOCAL], "instances_one_only", "2"),
+        (a_spec(trainers=2), [BCC], "instances_public", "2"),
         (a_spec(public_bos=False, bos_url="b.bj.bcebos.com"), [LOCAL], "object_store_none", "b.bj"),
         (a_spec(wall_time=WALL), [BCC], "wall_time_public", "00:30:00"),
         (a_spec(resources=Resources(cpu=3)), [LOCAL], "resources_never", "3 CPU"),
@@ -103,3 +103,62 @@ def test_an_unset_job_type_is_cpu_elsewhere_and_the_submit_line_says_so(cluster:
 def test_a_given_job_type_stays() -> None:
     spec = a_spec(job_type=JobType.CPU)
     assert settled(spec, [CCE], MACHINES) == (spec, ())
+
+
+SHARING = Pool(name="local", backend="local", private=True, oversubscribes=True)
+MAC = Pool(name="mac", backend="local", private=True, gangs=False)
+
+
+def a_gang(trainers: int, **asks: int) -> JobSpec:
+    return a_spec(trainers=trainers, resources=Resources(**asks))
+
+
+@pytest.mark.parametrize(
+    ("spec", "pools", "want"),
+    [
+        (a_gang(2), [BCC, LOCAL], ["local"]),
+        (a_gang(2), [MAC, LOCAL], ["local"]),
+        (a_gang(8), [SHARING], ["local"]),
+        (a_spec(trainers=2, pservers=2), [SHARING], ["local"]),
+    ],
+)
+def test_gangs_run_in_private_pools_that_can(
+    spec: JobSpec, pools: list[Pool], want: list[str]
+) -> None:
+    assert [pool.name for pool in pools_for(spec, pools, MACHINES)] == want
+
+
+@pytest.mark.parametrize(
+    ("spec", "pools", "want", "named"),
+    [
+        (a_gang(2), [BCC, CCE], "instances_public", "instance_count is 2 (2 replicas)"),
+        (a_gang(2), [MAC], "gangs_none", "mac cannot"),
+        (a_gang(8), [LOCAL], "gang_never", "8 CPU"),
+        (a_gang(8, memory=2 * 2**30), [SHARING], "gang_never", "16 GiB"),
+        (a_gang(2, cpu=3), [SHARING], "resources_never", "3 CPU"),
+        (a_gang(1001), [SHARING], "replicas_too_many", "1001"),
+    ],
+)
+def test_gangs_that_can_never_run_are_refused_with_numbers(
+    spec: JobSpec, pools: list[Pool], want: str, named: str
+) -> None:
+    refused = refusal(spec, pools, MACHINES)
+    assert refused is not None
+    assert (refused.code, named in refused.text("en")) == (want, True), refused.text("en")
+    assert refused.text("zh") != refused.text("en")
+
+
+def test_a_gang_claims_less_only_where_no_pool_holds_it_as_it_is() -> None:
+    big = Pool(name="big", backend="local", private=True, oversubscribes=True)
+    machines = {"local": (SMALL,), "big": (CARDS,)}
+    asked = a_gang(4)
+    pools, groups = seating(asked, [SHARING, big], machines)
+    assert ([pool.name for pool in pools], groups) == (["big"], asked.groups)
+    pools, groups = seating(asked, [SHARING], machines)
+    assert [pool.name for pool in pools] == ["local"]
+    assert [group.resources.cpu for group in groups] == [0.5]
+
+
+def test_a_gang_whose_machines_are_not_known_yet_claims_what_it_asks() -> None:
+    asked = a_gang(400)
+    assert seating(asked, [SHARING], {}) == ([SHARING], asked.groups)

@@ -71,8 +71,9 @@ def test_a_single_job_sees_the_whole_table_and_nothing_of_gangs() -> None:
 
 
 def test_a_gpu_job_uses_cuda_in_both_generations() -> None:
-    replica = a_replica(resources=Resources(cpu=2, gpu=4))
-    job = a_job(spec=a_spec(job_type=JobType.GPU))
+    asks = Resources(cpu=2, gpu=4)
+    replica = a_replica(resources=asks)
+    job = a_job(spec=a_spec(job_type=JobType.GPU, resources=asks))
     env = environment(job, an_attempt(replica), replica, inherit=False)
     assert (env["PADDLE_USE_CUDA"], env["PADDLE_INIT_USE_GPU"]) == ("1", "1")
     assert env["PADDLE_INIT_TRAINER_COUNT"] == "4"
@@ -196,3 +197,40 @@ def test_values_can_be_passed_to_a_program() -> None:
 
 def test_a_user_name_becomes_a_namespace() -> None:
     assert user_namespace("zhang_san@example.com") == "zhang-san-example-com"
+
+
+def test_a_replica_sees_its_own_cards_and_counts_them_from_0() -> None:
+    replica = a_replica(cards=(2, 5))
+    env = environment(a_job(), an_attempt(replica), replica, inherit=False, has_cards=True)
+    assert env["CUDA_VISIBLE_DEVICES"] == "2,5"
+    assert env["FLAGS_selected_gpus"] == "0,1"
+    assert env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+def test_a_replica_without_cards_sees_none_of_a_machine_that_has_some() -> None:
+    replica = a_replica()
+    job = a_job(spec=a_spec(env={"CUDA_VISIBLE_DEVICES": "0"}))
+    on_cards = environment(job, an_attempt(replica), replica, inherit=False, has_cards=True)
+    assert on_cards["CUDA_VISIBLE_DEVICES"] == ""
+    elsewhere = environment(job, an_attempt(replica), replica, inherit=False)
+    assert elsewhere["CUDA_VISIBLE_DEVICES"] == "0"
+    assert "FLAGS_selected_gpus" not in on_cards
+
+
+def test_a_pserver_of_2017_listens_on_its_own_port_and_trainers_know_that_of_the_first() -> None:
+    spec = a_spec(trainers=1, pservers=2)
+    servers = [a_replica(role=Role.PSERVER, rank=n, port=62001 + 2 * n) for n in range(2)]
+    trainer = a_replica(port=62004)
+    attempt = an_attempt(trainer, *servers)
+    told = [
+        environment(a_job(spec=spec), attempt, each, inherit=False)["PADDLE_INIT_PORT"]
+        for each in (trainer, *servers)
+    ]
+    assert told == ["62001", "62001", "62003"]
+
+
+def test_threads_are_counted_by_what_was_asked_and_not_by_a_smaller_claim() -> None:
+    spec = a_spec(trainers=2, resources=Resources(cpu=4))
+    replica = a_replica(resources=Resources(cpu=0.5))
+    env = environment(a_job(spec=spec), an_attempt(replica), replica, inherit=False)
+    assert env["PADDLE_INIT_TRAINER_COUNT"] == "4"

@@ -80,7 +80,7 @@ def test_a_malformed_error_is_an_error_still() -> None:
 
 
 def test_the_sentence_has_its_values_in_both_languages() -> None:
-    error = Invalid("wall_time_format", value="30")
+    error = Invalid("wall_time_format", name="wall_time", value="30")
     assert str(error) == error.text("en")
     assert "30" in error.text("en")
     assert "30" in error.text("zh")

@@ -51,6 +51,70 @@ CASES = [
         "advice_module",
         "exit code 1",
     ),
+    (
+        "no PaddlePaddle at all",
+        ended(1),
+        b"Traceback ...\nModuleNotFoundError: No module named 'paddle'\n",
+        "fail_no_paddle",
+        "advice_no_paddle",
+        "PaddlePaddle is not installed",
+    ),
+    (
+        "a port in use",
+        ended(1),
+        b"OSError: [Errno 98] Address already in use\n",
+        "fail_port_in_use",
+        "advice_port_in_use",
+        "Errno 98",
+    ),
+    (
+        "an abort over a port",
+        ended(by_signal=6),
+        b"terminate called: bind: Address already in use\n",
+        "fail_port_in_use",
+        "advice_port_in_use",
+        "exit code 134",
+    ),
+    (
+        "a port in the log of a crash",
+        ended(by_signal=11),
+        b"warning: Address already in use\n",
+        "fail_segv",
+        "advice_crash",
+        "139",
+    ),
+    (
+        "no parameter server, as its machine saw",
+        ended(1, hint="no_pserver"),
+        b"RuntimeError: something else\n",
+        "fail_no_pserver",
+        "advice_no_pserver",
+        "no parameter server",
+    ),
+    (
+        "no parameter server, by its own words",
+        ended(1),
+        b"AttributeError: module 'paddle.base.core' has no attribute 'DistFleetWrapper'\n",
+        "fail_no_pserver",
+        "advice_no_pserver",
+        "PSERVER mode",
+    ),
+    (
+        "another mistake of a PSERVER job",
+        ended(1, hint="no_pserver"),
+        b"ModuleNotFoundError: No module named 'pgl'\n",
+        "fail_exit",
+        "advice_module",
+        "exit code 1",
+    ),
+    (
+        "a missing command of a PSERVER job",
+        ended(127, hint="no_pserver"),
+        b"sh: 1: pyhton: not found\n",
+        "fail_missing",
+        "advice_missing",
+        "pyhton",
+    ),
 ]  # fmt: skip
 
 
@@ -117,6 +181,19 @@ def test_a_memory_death_without_a_limit_is_the_machines() -> None:
     reason, _ = spoken(ended(137, oom=True, max_rss=3 * GIB))
     assert reason.code == "fail_host_memory"
     assert "3 GiB" in render(reason.code, reason.params, "en")
+
+
+def test_the_log_of_another_worker_than_the_first_is_asked_for_by_its_name() -> None:
+    for record in (ended(3), ended(by_signal=15), ended(cause=ExitCause.STOPPED)):
+        advice = words_for(JOB_ID, "trainer-1", record, Resources(), b"").advice
+        assert advice is not None
+        assert f"{JOB_ID} -w trainer-1" in render(advice.code, advice.params, "en")
+        assert "-w" not in render(spoken(record)[1].code, spoken(record)[1].params, "en")
+
+
+def test_packages_that_cannot_be_installed_are_no_matter_of_the_disk() -> None:
+    record = ended(cause=ExitCause.START_FAILED, ran=False, message="no", hint="no_environment")
+    assert spoken(record)[1].code == "advice_requirements"
 
 
 def test_a_failed_start_repeats_the_systems_words() -> None:

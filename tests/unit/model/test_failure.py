@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddlecloud.model.failure import Outcome, explain, moment, outcome, settle, wants_stop
+from paddlecloud.model.failure import (
+    Outcome,
+    explain,
+    has_started,
+    moment,
+    outcome,
+    settle,
+    trouble,
+    wants_stop,
+)
 from paddlecloud.model.job import (
     Attempt,
     ExitCause,
@@ -94,8 +103,10 @@ def test_a_job_that_is_killed_while_it_waits_has_nothing_to_wait_for() -> None:
     [
         (LOST, 0, Event.BROKE),
         (LOST, 1, Event.ATTEMPT_LOST),
-        (a_replica(ended=ended(1)), 1, Event.ATTEMPT_LOST),
-        (a_replica(ended=ended(by_signal=9)), 1, Event.ATTEMPT_LOST),
+        (a_replica(ended=ended(1)), 1, Event.BROKE),
+        (a_replica(ended=ended(101)), 1, Event.ATTEMPT_LOST),
+        (a_replica(ended=ended(102)), 0, Event.BROKE),
+        (a_replica(ended=ended(by_signal=9)), 1, Event.BROKE),
         (a_replica(ended=ended(127)), 1, Event.BROKE),
         (a_replica(ended=ended(126)), 1, Event.BROKE),
         (a_replica(ended=WALL_TIME), 1, Event.WALL_TIME_OVER),
@@ -188,6 +199,46 @@ def test_a_gang_ends_as_a_whole(replicas: list[Replica], stop: bool, want: Outco
     attempt = an_attempt(*replicas)
     assert wants_stop(attempt) is stop
     assert outcome(attempt) is want
+
+
+@pytest.mark.parametrize(
+    ("replicas", "want"),
+    [
+        ([trainer(0), trainer(1, state=ReplicaState.ORDERED)], False),
+        ([trainer(0), trainer(1)], True),
+        ([trainer(0), pserver(0)], True),
+        ([trainer(0, ended=OK), trainer(1, state=ReplicaState.ORDERED)], True),
+        ([trainer(0), trainer(1, ended=START_FAILED)], False),
+        ([trainer(0, ended=STOPPED), trainer(1, ended=START_FAILED)], False),
+        ([trainer(0), trainer(1, ended=ended(cause=ExitCause.PORT_TAKEN, ran=False))], False),
+    ],
+)
+def test_a_gang_has_started_when_all_of_it_has(replicas: list[Replica], want: bool) -> None:
+    job = a_job(state=JobState.SCHEDULE, spec=a_spec(trainers=2))
+    step = settle(job, an_attempt(*replicas))
+    assert has_started(an_attempt(*replicas)) is want
+    assert (step is not None and step[0] is Event.STARTED) is want
+
+
+def test_the_cause_is_written_before_the_rest_is_stopped() -> None:
+    job, tails = a_job(spec=a_spec(trainers=2)), {"trainer-1": b"boom\n"}
+    attempt = an_attempt(trainer(0), trainer(1, ended=ended(3)))
+    told = trouble(job, attempt, tails)
+    assert told is not None
+    assert (told.worker, told.exit_code, told.last_lines) == ("trainer-1", 3, ("boom",))
+    known = replace(job, failure=told)
+    assert trouble(known, attempt, {}) is None, "nothing new"
+    over = an_attempt(trainer(0, ended=STOPPED), trainer(1, ended=ended(3)))
+    assert settle(known, over, {"trainer-0": b"stopped\n"}) == (Event.BROKE, told)
+
+
+def test_there_is_nothing_to_write_while_it_goes_well_or_is_killed() -> None:
+    job = a_job(spec=a_spec(trainers=2))
+    failing = an_attempt(trainer(0), trainer(1, ended=ended(3)))
+    assert trouble(job, an_attempt(trainer(0), trainer(1)), {}) is None
+    assert trouble(job, an_attempt(trainer(0), trainer(1, ended=OK)), {}) is None
+    assert trouble(job, None, {}) is None
+    assert trouble(replace(job, kill_asked=True), failing, {}) is None
 
 
 def test_the_first_failure_in_time_is_the_cause_and_its_peers_only_follow() -> None:

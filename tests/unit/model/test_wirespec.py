@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from paddlecloud.model.errors import Invalid
 from paddlecloud.model.job import DistributeMode, JobType, Resources, Role
-from paddlecloud.model.wirespec import spec_from_wire, spec_to_wire, with_job_type
+from paddlecloud.model.wirespec import limits_cpu, spec_from_wire, spec_to_wire, with_job_type
 from tests.unit.model.builders import SNAPSHOT
 
 
@@ -96,6 +96,7 @@ _wires = st.fixed_dictionaries(
         "public_bcc": st.integers(0, 1),
         "env": st.dictionaries(st.sampled_from(["A", "B"]), st.text(alphabet="xyz", max_size=3)),
         "max_retries": st.integers(0, 100),
+        "hang_timeout": st.none() | st.integers(1, 10**6),
         "priority": st.integers(-100, 100),
     },
 )
@@ -116,3 +117,66 @@ def test_private_storage_and_wall_time_are_kept() -> None:
     assert (spec.public_bos, spec.bos_url, spec.snapshot) == (False, "b.bj.bcebos.com/d", None)
     assert spec.wall_time == timedelta(minutes=1)
     assert spec_from_wire(spec_to_wire(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("text", "codes", "by_any"),
+    [(None, (101, 102), False), ("any", (101, 102), True), ("7,139", (7, 139), False), ("", (), 0)],
+)
+def test_what_is_tried_again_is_kept(text: str | None, codes: tuple[int, ...], by_any: int) -> None:
+    spec = spec_from_wire(a_wire(max_retries=3, retry_exit_codes=text))
+    assert (spec.retry_exit_codes, spec.retry_any_exit) == (codes, bool(by_any))
+    assert spec_from_wire(spec_to_wire(spec)) == spec
+
+
+def groups_of(**changes: object) -> list[tuple[Role, int, Resources]]:
+    spec = spec_from_wire(a_wire(**changes))
+    return [(group.role, group.count, group.resources) for group in spec.groups]
+
+
+def test_pservers_may_differ_from_trainers_in_number_and_size() -> None:
+    asked = {"job_type": "cpu", "instance_count": 4, "memory": 2**30, "pservers": 2}
+    assert groups_of(**asked, pserver_cpu=0.5) == [
+        (Role.PSERVER, 2, Resources(cpu=0.5, memory=2**30)),
+        (Role.TRAINER, 4, Resources(cpu=1, memory=2**30)),
+    ]
+    assert groups_of(**asked, pserver_memory=2**28)[0][2] == Resources(cpu=1, memory=2**28)
+
+
+def test_one_instance_with_pservers_is_a_gang() -> None:
+    spec = spec_from_wire(a_wire(job_type="cpu", pservers=1))
+    assert (spec.is_gang, spec.instance_count, spec.replica_count) == (True, 1, 2)
+    assert spec.distribute_mode is DistributeMode.PSERVER
+    assert spec_from_wire(spec_to_wire(spec)) == spec
+
+
+def test_whoever_speaks_of_pservers_means_pserver_mode_on_cards_too() -> None:
+    spec = spec_from_wire(a_wire(job_type="gpu", instance_count=2, pserver_cpu=2))
+    assert spec.distribute_mode is DistributeMode.PSERVER
+    assert [group.resources.gpu for group in spec.groups] == [0, 1]
+
+
+def test_the_cpus_of_pservers_are_a_limit_when_they_are_given() -> None:
+    spec = spec_from_wire(a_wire(job_type="cpu", instance_count=2, pserver_cpu=2))
+    assert limits_cpu(spec, Role.PSERVER)
+    assert not limits_cpu(spec, Role.TRAINER)
+    assert limits_cpu(spec_from_wire(a_wire(cpu=1)), Role.TRAINER)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"distribute_job_type": "NCCL2", "instance_count": 2, "pservers": 1}, "pservers_in_nccl2"),
+        ({"distribute_job_type": "NCCL2", "pserver_cpu": 1}, "pservers_in_nccl2"),
+        ({"pserver_memory": 2**28}, "pservers_alone"),
+        ({"distribute_job_type": "PSERVER"}, "distribute_alone"),
+        ({"pservers": 0}, "param_range"),
+        ({"pserver_memory": 1, "instance_count": 2}, "memory_range"),
+    ],
+)
+def test_words_about_pservers_that_contradict_each_other_are_refused(
+    changes: dict[str, object], code: str
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        spec_from_wire(a_wire(**changes))
+    assert refused.value.code == code

@@ -35,6 +35,9 @@ class ScriptedSpawner:
             raise self.error
         return 1
 
+    def layers(self, _root: str, _tree: str) -> bool:
+        return False
+
 
 class Scene:
     def __init__(self, folder: Path) -> None:

@@ -40,9 +40,8 @@ def test_nothing_waits_nothing_is_decided() -> None:
 
 
 def test_a_job_that_fits_is_placed() -> None:
-    assert plan(a_view(a_waiting())) == [
-        Place(job_id="job-1", pool="local", nodes=(Seat(Role.TRAINER, 0, "n1", "127.0.0.1"),))
-    ]
+    seat = Seat(Role.TRAINER, 0, "n1", "127.0.0.1", Resources(cpu=1))
+    assert plan(a_view(a_waiting())) == [Place(job_id="job-1", pool="local", nodes=(seat,))]
 
 
 def test_higher_priority_goes_first_then_age() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 
 from paddlecloud.db.base import EVERYTHING
-from paddlecloud.server.deps import Hub
+from paddlecloud.server.deps import ANYTHING, MOST_HEARD, Hub
 
 LONG = 30.0
 """Seconds; a wake-up that is missed makes the test fail instead of pass late."""
@@ -98,6 +99,49 @@ def test_a_note_after_the_event_loop_ended_is_harmless() -> None:
     hub.tell("job", "a")
     hub.close()
     assert hub.closed
+
+
+def test_news_come_along_in_their_order() -> None:
+    async def wait() -> list[object]:
+        hub = attached()
+        with hub.waiter(("log", "a"), ("job", "b")) as waiter:
+            assert hub.awaits("log", "a") and not hub.awaits("log", "b")
+            hub.tell("log", "a", (0, b"one"))
+            hub.tell("job", "b")
+            hub.tell("log", "a", (3, b"two"))
+            await asyncio.sleep(0)
+            assert await waiter.wait(LONG)
+            return list(waiter.heard)
+
+    assert asyncio.run(wait()) == [
+        (("log", "a"), (0, b"one")),
+        (("job", "b"), None),
+        (("log", "a"), (3, b"two")),
+    ]
+
+
+def test_who_does_not_listen_hears_only_that_there_was_something() -> None:
+    async def wait() -> list[object]:
+        hub = attached()
+        with hub.waiter(("log", "a")) as waiter:
+            for number in range(MOST_HEARD + 1):
+                hub.tell("log", "a", (number, b"x"))
+            await asyncio.sleep(0)
+            assert await waiter.wait(LONG)
+            return list(waiter.heard)
+
+    assert asyncio.run(wait()) == [ANYTHING]
+
+
+def test_many_waiters_are_all_woken() -> None:
+    async def wait() -> list[bool]:
+        hub = attached()
+        with contextlib.ExitStack() as stack:
+            waiters = [stack.enter_context(hub.waiter(("log", "a"))) for _ in range(100)]
+            hub.tell("log", "a")
+            return [await waiter.wait(LONG) for waiter in waiters]
+
+    assert asyncio.run(wait()) == [True] * 100
 
 
 def attached() -> Hub:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from paddlecloud.cli.gen2.query_job import wanted_job
-from paddlecloud.cli.options import BOOL, JOB_ID, TEXT, Command, Option
+from paddlecloud.cli.options import BOOL, FLAG, JOB_ID, TEXT, Command, Option
 from paddlecloud.cli.render import size
+from paddlecloud.model.errors import Conflict, Retry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,10 +17,9 @@ if TYPE_CHECKING:
 
 def run(args: Args, context: Context) -> int:
     job_id = wanted_job(args)
+    args["download"] = args["download"] or args["resume"]
     if args["download"]:
-        from paddlecloud.client.files import check_download_dir  # noqa: PLC0415 - downloads only
-
-        check_download_dir(args["download_dir"])
+        _check_directory(args, context, job_id)
     rows = context.client.get_files(job_id, args["prefix"])
     if not rows:
         context.out.say("no_files", prefix=args["prefix"] or f"output/{job_id}")
@@ -34,24 +34,38 @@ def run(args: Args, context: Context) -> int:
     return 1 if args["download"] and not rows else 0
 
 
+def _check_directory(args: Args, context: Context, job_id: str) -> None:
+    """Before anything is asked of the server."""
+    from paddlecloud.client import landing  # noqa: PLC0415 - downloads only
+
+    records = landing.records_in(context.config.home) if args["resume"] else ""
+    landing.check_download_dir(args["download_dir"], f"/jobs/{job_id}/files", records)
+
+
 def _download(args: Args, context: Context, job_id: str, rows: list[dict[str, Any]]) -> None:
-    from paddlecloud.client import fetching  # noqa: PLC0415 - listing needs none of it
+    from paddlecloud.client import downloads, landing  # noqa: PLC0415 - listing needs none
 
     out = context.out
     bar = out.progress(out.text("downloading"), sum(row["size"] for row in rows))
+    directory = args["download_dir"]
     try:
-        total = fetching.download(
+        done = downloads.download(
             context.client.transport,
             f"/jobs/{job_id}/files",
             rows,
-            args["download_dir"],
-            bar.add if bar else None,
+            directory,
+            resume=args["resume"],
+            progress=bar.add if bar else None,
+            records=landing.records_in(context.config.home),
         )
-    finally:
+    except (Retry, Conflict, KeyboardInterrupt):
         if bar:
             bar.done()
-    count = sum(1 for row in rows if not row["path"].endswith("/"))
-    out.say("downloaded", count=count, size=size(total), directory=args["download_dir"])
+        out.say("download_kept", directory=directory)
+        raise
+    if bar:
+        bar.done()
+    out.say("downloaded", count=done.files, size=size(done.bytes + done.kept), directory=directory)
 
 
 _HELP = (
@@ -74,11 +88,20 @@ _OPTIONS = (
         "download_dir", TEXT, ("a directory that does not exist yet", "下载到的目录，要求不存在"),
         default="output", metavar="DIRECTORY", completes="directory",
     ),
+    Option(
+        "resume", FLAG,
+        (
+            "go on with an earlier download into this directory: what is there is not sent again",
+            "继续此前到该目录的下载，已有的内容不再传输",
+        ),
+    ),
 )  # fmt: skip
 _EXAMPLES = (
     "paddlecloud get_files --job_id=job-338745e5caa42a1537955e41d6f1ce33",
     "paddlecloud get_files --job_id=job-338745e5caa42a1537955e41d6f1ce33 --download=1"
     " --download_dir=result",
+    "paddlecloud get_files --job_id=job-338745e5caa42a1537955e41d6f1ce33 --download=1"
+    " --download_dir=result --resume",
 )
 
 COMMANDS = tuple(

@@ -1,4 +1,4 @@
-"""`logs`: the bytes that a worker of a job wrote, exactly as it wrote them."""
+"""`logs`: the bytes that a worker of a job wrote, exactly as it wrote them; or lines of them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,19 @@ def run(args: Args, context: Context) -> int:
         follow=args["follow"],
         tail=args["lines"],
         attempt=args["attempt"],
+        since=args["since"],
+        merge=args["merge"],
+        failed=args["failed"],
+        grep=args["grep"],
     )
     if not context.out.json:
         for piece in pieces:
             context.out.raw(piece)
         return 0
     text = b"".join(pieces).decode("utf-8", "replace")
-    context.out.value({"job_id": job_id, "worker": args["worker"] or "trainer-0", "log": text})
+    several = args["merge"] or args["failed"]
+    worker = args["worker"] or (None if several else "trainer-0")
+    context.out.value({"job_id": job_id, "worker": worker, "log": text})
     return 0
 
 
@@ -53,12 +59,35 @@ COMMANDS = (
                 short="n", metavar="N",
             ),
             Option(
+                "since", TEXT,
+                (
+                    "only what came since then: 10m ago, or at 14:00 or 2026-01-31 14:00",
+                    "只显示此后的日志：如 10m（10 分钟前）、14:00、2026-01-31 14:00",
+                ),
+                metavar="TIME",
+            ),
+            Option(
+                "merge", FLAG,
+                ("the lines of all workers in order of time", "按时间合并显示所有节点的日志"),
+            ),
+            Option(
+                "failed", FLAG,
+                ("the worker that failed, where it failed", "查看导致失败的节点的日志"),
+            ),
+            Option(
+                "grep", TEXT,
+                ("only lines that match a regular expression", "只显示匹配正则表达式的行"),
+                metavar="PATTERN",
+            ),
+            Option(
                 "attempt", NUMBER, ("the log of this attempt", "查看第几次尝试的日志"), metavar="N",
             ),
         ),
         examples=(
             "paddlecloud logs job-338745e5caa42a1537955e41d6f1ce33 -f",
             "paddlecloud logs job-338745e5caa42a1537955e41d6f1ce33 -n 20 -w trainer-0",
+            "paddlecloud logs job-338745e5caa42a1537955e41d6f1ce33 --merge --since 10m",
+            'paddlecloud logs job-338745e5caa42a1537955e41d6f1ce33 --grep "loss: [0-9.]+"',
         ),
     ),
 )  # fmt: skip

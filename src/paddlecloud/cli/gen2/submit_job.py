@@ -67,13 +67,15 @@ def _option(parameter: Parameter) -> Option:
         metavar=_METAVARS.get(parameter.kind, parameter.name.upper()),
         aliases=tuple(alias for alias, name in ALIASES.items() if name == parameter.name),
         offers=parameter.choices or (("0", "1") if parameter.kind == "flag" else ()),
-        completes="directory" if parameter.kind == "path" else "",
+        completes=_COMPLETED.get(parameter.kind, ""),
         shown_default=parameter.default,
     )
 
 
+_COMPLETED = {"path": "directory", "requirements": "file"}
 _METAVARS = {
     "flag": "0|1",
+    "codes": "CODES",
     "duration": "HH:MM:SS",
     "integer": "N",
     "priority": "CLASS",
@@ -81,6 +83,7 @@ _METAVARS = {
     "size": "SIZE",
     "env": "KEY=VALUE",
     "path": "DIRECTORY",
+    "requirements": "FILE",
     "text": "TEXT",
     "name": "NAME",
     "bos_url": "URL",
@@ -100,6 +103,8 @@ COMMANDS = (
             'paddlecloud submit_job --files=job --start_cmd="sh run.sh" --watch_mode=1',
             'paddlecloud submit_job --files=job --start_cmd="python train.py" --cpu=4 --memory=8G'
             " --env EPOCHS=10",
+            'paddlecloud submit_job --files=job --start_cmd="python train.py" --instance_count=2'
+            " --distribute_job_type=NCCL2",
         ),
     ),
 )

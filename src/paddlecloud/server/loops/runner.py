@@ -35,7 +35,8 @@ T = TypeVar("T")
 @dataclass(frozen=True, kw_only=True)
 class Loop:
     name: str
-    tick: Callable[[Deps, datetime], None]
+    tick: Callable[[Deps, datetime], float | None]
+    """May answer in how many seconds it wants to be called again, if that is sooner than usual."""
     every: timedelta
     """How long it sleeps when nobody wakes it."""
     bell: str | None = None
@@ -75,7 +76,8 @@ class Runner:
             pause = loop.every.total_seconds()
             try:
                 if not loop.leased or leased.held():
-                    loop.tick(deps, deps.clock())
+                    soon = loop.tick(deps, deps.clock())
+                    pause = pause if soon is None else min(pause, max(0.0, soon))
                 else:
                     pause = min(pause, ASK_AGAIN)
             except Exception:

@@ -1,5 +1,5 @@
-"""Repairs what no message will: agents that vanished, starts cut short, ends nobody reported; and
-lets go of what is over, once it is safe.
+"""Repairs what no message will: agents that vanished, starts cut short, ends nobody reported, jobs
+that do nothing any more; and lets go of what is over, once it is safe.
 
 An agent counts as lost only after this loop itself has watched it be silent for long enough: a
 laptop that slept for a night must not wake to find its jobs given up.
@@ -16,8 +16,11 @@ from functools import partial
 
 from paddlecloud.backends.base import Presence
 from paddlecloud.db import agents as agent_rows
-from paddlecloud.db import attempts, jobs, usage
+from paddlecloud.db import attempts, jobs, live_usage, usage
 from paddlecloud.db.base import Tx
+from paddlecloud.db.live_usage import Use
+from paddlecloud.model.elastic import judged
+from paddlecloud.model.failure import HUNG, hung_words
 from paddlecloud.model.failure import settle as implied
 from paddlecloud.model.job import Attempt, ExitCause, Failure, Job
 from paddlecloud.model.states import JobState
@@ -29,6 +32,8 @@ from paddlecloud.server.services import jobs as job_service
 log = logging.getLogger(__name__)
 LONGEST_STEP = 5.0
 MONITOR_LATE = timedelta(seconds=30)
+LONGEST_TRUST = timedelta(seconds=12)
+"""An agent says at least every 10 seconds what its replicas use."""
 
 
 @dataclass
@@ -46,7 +51,7 @@ class Watch:
         for attempt in live:
             self._keep_agents(deps, attempt)
         self._lose_silent(deps, live, now, min(self._step(deps, now), LONGEST_STEP))
-        _settle_all(deps, now)
+        _end_hung(deps, now, _settle_all(deps, now))
         _end_spent(deps, now)
         _end_overdue(deps, now, self.jumped)
         while placement.release_ended(deps) == placement.MAX_RELEASED:
@@ -89,23 +94,29 @@ class Watch:
                 agents.mark_lost(deps, node)
 
 
-def _settle_all(deps: Deps, now: datetime) -> None:
-    """Draw what was not drawn. Nearly always there is nothing, so the question is a read."""
-    for job_id, attempt in deps.db.read(_unsettled):
+def _settle_all(deps: Deps, now: datetime) -> list[Job]:
+    """Draw what was not drawn. Nearly always there is nothing, so the question is a read.
+
+    Answers the jobs that run and may be found hung: all of them were looked at anyway.
+    """
+    unsettled, watched = deps.db.read(_unsettled)
+    for job_id, attempt in unsettled:
         tails = agents.last_bytes(deps, attempt) if attempt is not None else {}
         deps.db.write(partial(_settle, deps=deps, job_id=job_id, now=now, tails=tails))
+    return watched
 
 
-def _unsettled(tx: Tx) -> list[tuple[str, Attempt | None]]:
-    """The jobs whose replicas imply something that is not written down."""
+def _unsettled(tx: Tx) -> tuple[list[tuple[str, Attempt | None]], list[Job]]:
+    """The jobs whose replicas imply something that is not written down, and those that run with a
+    limit to their silence."""
     running = {(attempt.job_id, attempt.number): attempt for attempt in attempts.live_attempts(tx)}
-    candidates = jobs.placed_jobs(tx) + jobs.jobs_in_state(tx, JobState.KILLING)
+    placed = jobs.placed_jobs(tx)
     found: dict[str, Attempt | None] = {}
-    for job in candidates:
-        attempt = running.get((job.id, job.attempt))
+    for job in placed + jobs.jobs_in_state(tx, JobState.KILLING):
+        attempt = judged(job, running.get((job.id, job.attempt)))
         if implied(job, attempt) is not None:
             found[job.id] = attempt
-    return list(found.items())
+    return list(found.items()), [job for job in placed if job.spec.hang_timeout is not None]
 
 
 def _settle(tx: Tx, deps: Deps, job_id: str, now: datetime, tails: Mapping[str, bytes]) -> None:
@@ -147,6 +158,51 @@ def _untold(tx: Tx, deps: Deps, now: datetime) -> list[tuple[Job, Failure]]:
         if runs and job is not None and not quota.is_told(job):
             found.append((job, failure))
     return found
+
+
+def _end_hung(deps: Deps, now: datetime, watched: Sequence[Job]) -> None:
+    """Stop what does nothing any more; why is written first."""
+    for job in watched:
+        if deps.db.read(partial(_silence, job_id=job.id, now=now)) is not None:
+            deps.db.write(partial(_stop_hung, deps=deps, job_id=job.id, now=now))
+
+
+def _stop_hung(tx: Tx, deps: Deps, job_id: str, now: datetime) -> None:
+    found = _silence(tx, job_id, now)
+    if found is None:
+        return
+    job, worker = found
+    words = hung_words(job, worker)
+    failure = Failure(reason=words.reason, advice=words.advice, worker=worker)
+    told = jobs.save_job(tx, replace(job, failure=failure), expected_version=job.version)
+    tx.notify("job", job.id)
+    job_service.stop_replicas(tx, deps, told, ExitCause.HUNG)
+
+
+def _silence(tx: Tx, job_id: str, now: datetime) -> tuple[Job, str] | None:
+    """The job and its worker that is silent for the longest time, if all of it is silent for too
+    long and that was not told yet."""
+    job = jobs.get_job(tx, job_id)
+    if job is None or job.state is not JobState.RUNNING or job.spec.hang_timeout is None:
+        return None
+    attempt = job_service.current_attempt(tx, job)
+    if attempt is None or (job.failure is not None and job.failure.reason.code == HUNG):
+        return None
+    uses = live_usage.of_attempt(tx, job.id, job.attempt)
+    live = [replica for replica in attempt.replicas if not replica.over]
+    limit = job.spec.hang_timeout
+    if not live or not all(_is_silent(uses.get(replica.id), limit, now) for replica in live):
+        return None
+    return job, min(live, key=lambda one: (uses[one.id].quiet_since, one.rank)).worker
+
+
+def _is_silent(use: Use | None, limit: timedelta, now: datetime) -> bool:
+    """By what its agent last said, which counts on for a moment only: an agent that is away tells
+    nothing, and what it watched may have gone on."""
+    if use is None or use.quiet_since >= use.at:
+        return False
+    counted = min(now, use.at + min(LONGEST_TRUST, limit / 2))
+    return counted - use.quiet_since >= limit
 
 
 def _stop_all(tx: Tx, deps: Deps, overdue: Sequence[Job]) -> None:

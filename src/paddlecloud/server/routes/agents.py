@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -14,7 +13,7 @@ from paddlecloud.db.attempts import Want
 from paddlecloud.model.errors import Invalid, NotFound
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Access, Call, Route, SignedBody, decode_body
-from paddlecloud.server.services import agents, snapshots
+from paddlecloud.server.services import agents, files, snapshots
 from paddlecloud.server.shapes import (
     EntriesAnswer,
     OutputsAnswer,
@@ -27,11 +26,13 @@ from paddlecloud.server.shapes import (
     UploadQuery,
 )
 from paddlecloud.server.threads import in_long_thread, in_thread
-from paddlecloud.stores.base import Reader, Sink
+from paddlecloud.stores.base import Sink
 
 BYTES = "application/octet-stream"
 IDLE_SECONDS = 1.0
 """So long may orders that are no hurry wait for company."""
+SMALL_REPORT = 64 * 1024
+"""Bytes of logs that the event loop stores by itself; a thread stores more."""
 MAX_REPORT = 16 * 1024 * 1024
 
 
@@ -39,17 +40,17 @@ async def poll(deps: Deps, call: Call, _request: Request) -> PollAnswer:
     """Orders above the cursor: at once if there are any, else when one comes."""
     asked: PollRequest = call.body
     node = call.caller.user_id
-    await in_thread(agents.seen, deps, node, asked)
+    await deps.gathering.call(agents.seen, deps, node, asked)
     began = time.monotonic()
     deadline = began + asked.wait
     with deps.hub.waiter(("agent", node)) as waiter:
         while True:
-            answer = await in_thread(agents.orders, deps, node, asked)
+            answer = await deps.gathering.call(agents.orders, deps, node, asked)
             if answer.orders:
                 # Forgetting is no hurry, and an answer now would delay the order to run behind it.
                 urgent = any(order.want != Want.FORGET for order in answer.orders)
                 deadline = min(deadline, 0.0 if urgent else began + IDLE_SECONDS)
-            left = deadline - time.monotonic()
+            left = 0.0 if answer.commands else deadline - time.monotonic()
             if answer.restart or left <= 0 or deps.hub.closed:
                 return answer
             await waiter.wait(min(left, 5.0))
@@ -62,15 +63,23 @@ async def report(deps: Deps, call: Call, request: Request) -> ReportAnswer:
         raise Invalid("body_invalid", detail="the report is shorter than its own length says")
     notes = decode_body(bytes(raw[4 : 4 + size]), Report)
     assert isinstance(notes, Report)
-    return await in_thread(agents.report, deps, call.caller.user_id, notes, raw[4 + size :])
+    node, log_bytes = call.caller.user_id, raw[4 + size :]
+    waits = len(log_bytes) > SMALL_REPORT or any(item.lost for item in notes.items)
+    run = in_thread if waits else deps.gathering.call
+    noted = await run(agents.note, deps, node, notes, log_bytes)
+    if noted.news:
+        work = partial(agents.take_in, deps=deps, noted=noted)
+        await deps.gathering.write(work, durable=noted.durable)
+    return noted.answer
 
 
-def manifest(deps: Deps, call: Call) -> EntriesAnswer:
+def manifest(deps: Deps, call: Call) -> Response:
     owner, own = agents.replica_files(deps, call.caller.user_id, call.query.replica)
     asked = call.path["snapshot_id"]
     if asked != own:
         raise NotFound("snapshot_unknown", snapshot=asked[:100])
-    return EntriesAnswer(entries=snapshots.rows_of(snapshots.manifest(deps, owner, own)))
+    body = b'{"entries":%b}' % snapshots.entries_json(deps, owner, own)
+    return Response(body, media_type="application/json")
 
 
 def blob(deps: Deps, call: Call) -> Response:
@@ -90,16 +99,8 @@ def output_before(deps: Deps, call: Call) -> Response:
     """One of these files, and its sha256 behind it: nobody knows that before it was read."""
     node, replica, path = call.caller.user_id, call.path["replica"], call.path["path"]
     reader = agents.open_output_before(deps, node, replica, path)
-    headers = {"content-length": str(reader.length + hashlib.sha256().digest_size)}
-    return StreamingResponse(_with_digest(reader), media_type=BYTES, headers=headers)
-
-
-def _with_digest(reader: Reader) -> Iterator[bytes]:
-    digest = hashlib.sha256()
-    for piece in reader:
-        digest.update(piece)
-        yield piece
-    yield digest.digest()
+    headers = {"content-length": str(reader.length + files.DIGEST_BYTES)}
+    return StreamingResponse(files.with_digest(reader), media_type=BYTES, headers=headers)
 
 
 async def upload(deps: Deps, call: Call, request: Request) -> UploadAnswer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import msgspec
 from starlette.requests import Request
 
 from paddlecloud.model.errors import Refused
@@ -11,7 +12,7 @@ from paddlecloud.model.job import Job, Reason
 from paddlecloud.model.states import JobState
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Call, Route
-from paddlecloud.server.services import jobs, views
+from paddlecloud.server.services import jobs, repository, views
 from paddlecloud.server.shapes import (
     HistoryAnswer,
     JobQuery,
@@ -21,7 +22,7 @@ from paddlecloud.server.shapes import (
     SubmitAnswer,
     SubmitRequest,
 )
-from paddlecloud.server.threads import in_thread
+from paddlecloud.server.threads import in_long_thread, in_thread
 
 
 async def submit(deps: Deps, call: Call, _request: Request) -> SubmitAnswer:
@@ -37,6 +38,9 @@ async def submit(deps: Deps, call: Call, _request: Request) -> SubmitAnswer:
         job = known
     else:
         job = await deps.gathering.write(store)
+    if call.body.diff:
+        # After the job is made: a submit that comes again brings it again.
+        await in_long_thread(repository.keep, deps, job, call.body.diff)
     fresh = job.state is JobState.SCHEDULE and job.attempt == 0
     view = views.new(deps, job, call.lang) if fresh else await in_thread(_view, deps, call, job)
     return SubmitAnswer(job=view, notes=[views.say(note, call.lang) for note in notes])
@@ -75,7 +79,10 @@ def _newer(deps: Deps, call: Call, version: int) -> JobView | None:
     job = jobs.get(deps, call.caller, call.path["job_id"])
     if job.version <= version and not job.final:
         return None
-    return views.view(deps, job, call.lang)
+    found = views.view(deps, job, call.lang)
+    if call.query.wait or found.git is None:
+        return found
+    return msgspec.structs.replace(found, git=found.git | {"diff": repository.diff(deps, job)})
 
 
 def kill(deps: Deps, call: Call) -> JobView:

@@ -7,7 +7,7 @@ the fence of its attempt, and a message with an old fence changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -19,8 +19,10 @@ from paddlecloud.db.attempts import Want
 from paddlecloud.db.base import Tx
 from paddlecloud.model.env import environment
 from paddlecloud.model.errors import NotFound, StaleFence, Unauthenticated
+from paddlecloud.model.gangs import ports_of
 from paddlecloud.model.job import (
     Attempt,
+    DistributeMode,
     ExitCause,
     ExitRecord,
     Job,
@@ -31,12 +33,23 @@ from paddlecloud.model.job import (
 from paddlecloud.model.paths import log_directory, output_directory, replica_id
 from paddlecloud.model.snapshot import check_path
 from paddlecloud.model.tail import TAIL_BYTES
+from paddlecloud.model.wirespec import limits_cpu
+from paddlecloud.server.auth import secret_of
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services import files, isolation, placement, snapshots
+from paddlecloud.server.services import (
+    commands,
+    files,
+    isolation,
+    live_usage,
+    logs,
+    placement,
+    snapshots,
+)
 from paddlecloud.server.services import jobs as job_service
 from paddlecloud.server.shapes import (
     Ack,
     AgentSettings,
+    CommandOrder,
     ExitNote,
     Order,
     PollAnswer,
@@ -45,6 +58,7 @@ from paddlecloud.server.shapes import (
     ReportAnswer,
     ReportItem,
     RunOrder,
+    UseNote,
 )
 from paddlecloud.stores.base import CanLocalPath, Reader, Sink
 
@@ -83,11 +97,13 @@ def seen(deps: Deps, node: str, poll: PollRequest) -> None:
 def orders(deps: Deps, node: str, poll: PollRequest) -> PollAnswer:
     """What changed for this agent since its cursor; everything that is live for cursor 0."""
 
-    def read(tx: Tx) -> list[tuple[attempts.Order, Assigned | None]]:
+    def read(tx: Tx) -> tuple[list[tuple[attempts.Order, Assigned | None]], list[CommandOrder]]:
         rows = attempts.orders_since(tx, node, poll.cursor, MAX_ORDERS)
-        return [(row, _assigned(tx, row.replica.id)) for row in rows]
+        told = commands.news(tx, node, poll.commands)
+        known = _Known(tx)
+        return [(row, known.assigned(row.replica.id)) for row in rows], told
 
-    found = deps.db.read(read)
+    found, news = deps.db.read(read)
     return PollAnswer(
         cursor=max([poll.cursor, *(row.seq for row, _ in found)]),
         orders=[_order(deps, row, known) for row, known in found],
@@ -98,6 +114,7 @@ def orders(deps: Deps, node: str, poll: PollRequest) -> PollAnswer:
         ),
         restart=_is_to_restart(deps, node, poll.version),
         peers=list(_peers(deps)),
+        commands=news,
     )
 
 
@@ -118,13 +135,30 @@ def _peers(deps: Deps) -> tuple[str, ...]:
     return deps.peers.get(now, PEERS_REMEMBERED, ask)
 
 
-def report(deps: Deps, node: str, notes: Report, log_bytes: memoryview) -> ReportAnswer:
-    """Take in what an agent saw: log bytes first, then what they make true of the jobs."""
-    known = deps.db.read(lambda tx: {i.replica: _assigned(tx, i.replica) for i in notes.items})
+@dataclass(frozen=True, kw_only=True)
+class Noted:
+    """A report whose log bytes are stored: its answer, and what it says of the jobs."""
+
+    answer: ReportAnswer
+    news: Sequence[tuple[ReportItem, Assigned]]
+    tails: Mapping[str, bytes]
+
+    @property
+    def durable(self) -> bool:
+        """Whether it has to be on disk before it is answered. Mostly not: the agent keeps all of
+        it until `release_ended` has waited for the disk, so after a loss of power it tells the
+        same once more. What is lost it may forget at once."""
+        return any(_given_up(item, assigned) for item, assigned in self.news)
+
+
+def note(deps: Deps, node: str, notes: Report, log_bytes: memoryview) -> Noted:
+    """Store the log bytes of a report; before it is answered `take_in` follows, if it has news."""
+    known = deps.db.read(lambda tx: _Known(tx).all(item.replica for item in notes.items))
     acks: list[Ack] = []
     stale: list[str] = []
     news: list[tuple[ReportItem, Assigned]] = []
     tails: dict[str, bytes] = {}
+    uses: dict[str, UseNote] = {}
     position = 0
     for item in notes.items:
         length = item.log.length if item.log else 0
@@ -136,6 +170,8 @@ def report(deps: Deps, node: str, notes: Report, log_bytes: memoryview) -> Repor
             stale.append(item.replica)
             continue
         size = _store_log(deps, assigned, item, piece)
+        if item.usage is not None and not assigned.replica.over:
+            uses[item.replica] = item.usage
         given_up = assigned.replica.state is ReplicaState.LOST
         whole = item.exited is not None and (given_up or size >= item.exited.log_size)
         acks.append(Ack(replica=item.replica, log_size=size, exited=whole))
@@ -145,12 +181,36 @@ def report(deps: Deps, node: str, notes: Report, log_bytes: memoryview) -> Repor
             tails[assigned.replica.id] = _tail(deps, assigned, size)
         if item.lost:
             deps.logs.flush([_log(deps, assigned)])
-    if news:
-        # Without waiting for the disk: the agent keeps all of it until `release_ended` has waited,
-        # so after a loss of power it tells the same once more. What is lost it may forget at once.
-        durable = any(_given_up(item, assigned) for item, assigned in news)
-        deps.db.write(lambda tx: _take_in(tx, deps, news, tails, deps.clock()), durable=durable)
-    return ReportAnswer(acks=acks, stale=stale)
+            # Who is lost may have failed first, which shifts the blame: all last words are needed.
+            told = last_bytes(deps, assigned.attempt)
+            tails |= {one.id: told.get(one.worker, b"") for one in assigned.attempt.replicas}
+    live_usage.take_in(deps, uses)
+    return Noted(answer=ReportAnswer(acks=acks, stale=stale), news=news, tails=tails)
+
+
+def take_in(tx: Tx, deps: Deps, noted: Noted) -> None:
+    """Write down what a report makes true of its jobs."""
+    touched: dict[str, dict[str, bytes]] = {}
+    known = _Known(tx)
+    for item, stale_view in noted.news:
+        assigned = known.assigned(stale_view.replica.id)
+        if assigned is None:
+            continue
+        changed = assigned.replica
+        if not changed.over:
+            changed = _observed(changed, item)
+            attempts.update_replica(tx, changed)
+        if changed.state is ReplicaState.LOST and (item.lost or item.exited):
+            _forget(tx, assigned)
+        if assigned.replica.over:
+            continue
+        members = [one for one in assigned.attempt.replicas if one.id in noted.tails]
+        job_tails = touched.setdefault(assigned.job.id, {})
+        job_tails |= {one.worker: noted.tails[one.id] for one in members}
+    for job_id, job_tails in touched.items():
+        job = jobs.get_job(tx, job_id)
+        if job is not None:
+            job_service.settle(tx, deps, job, now=deps.clock(), tails=job_tails)
 
 
 def upload(deps: Deps, node: str, replica_id: str, fence: int) -> Assigned:
@@ -241,13 +301,30 @@ def _running_on(attempt: Attempt, node: str) -> list[Replica]:
     return [replica for replica in attempt.replicas if replica.node == node and not replica.over]
 
 
+class _Known:
+    """What one transaction has looked up: the members of a gang come together, and each attempt is
+    read once for all of them. Good for as long as each replica is asked for once."""
+
+    def __init__(self, tx: Tx) -> None:
+        self._tx = tx
+        self._found: dict[str, Assigned] = {}
+
+    def assigned(self, replica_id: str) -> Assigned | None:
+        if replica_id not in self._found:
+            attempt = attempts.attempt_of(self._tx, replica_id)
+            job = jobs.get_job(self._tx, attempt.job_id) if attempt is not None else None
+            if attempt is None or job is None:
+                return None
+            for replica in attempt.replicas:
+                self._found[replica.id] = Assigned(replica=replica, attempt=attempt, job=job)
+        return self._found.get(replica_id)
+
+    def all(self, replica_ids: Iterable[str]) -> dict[str, Assigned | None]:
+        return {each: self.assigned(each) for each in replica_ids}
+
+
 def _assigned(tx: Tx, replica_id: str) -> Assigned | None:
-    attempt = attempts.attempt_of(tx, replica_id)
-    job = jobs.get_job(tx, attempt.job_id) if attempt is not None else None
-    if attempt is None or job is None:
-        return None
-    replica = next(one for one in attempt.replicas if one.id == replica_id)
-    return Assigned(replica=replica, attempt=attempt, job=job)
+    return _Known(tx).assigned(replica_id)
 
 
 def _current(assigned: Assigned, fence: int, node: str, *, ends: bool = False) -> bool:
@@ -268,10 +345,12 @@ def _store_log(deps: Deps, assigned: Assigned, item: ReportItem, piece: memoryvi
     if item.log is None:
         return deps.logs.size(_log(deps, assigned))
     with deps.log_moves if _may_be_tried_again(deps, assigned) else nullcontext():
-        size = deps.logs.append(_log(deps, assigned), item.log.offset, piece)
+        now = deps.clock().timestamp()
+        size = deps.logs.append(_log(deps, assigned), item.log.offset, piece, now)
     if piece:
-        deps.hub.tell("log", assigned.job.id)
-        deps.tell_of_log(assigned.job.id)
+        number, worker = assigned.attempt.number, assigned.replica.worker
+        topic = logs.topic(assigned.job.id, number, worker)
+        logs.grew(deps, topic, item.log.offset, piece, size)
     return size
 
 
@@ -301,35 +380,6 @@ def _without_exit(item: ReportItem) -> ReportItem:
 
 def _tail(deps: Deps, assigned: Assigned, size: int) -> bytes:
     return deps.logs.read(_log(deps, assigned), max(0, size - TAIL_BYTES), TAIL_BYTES)
-
-
-def _take_in(
-    tx: Tx,
-    deps: Deps,
-    news: Sequence[tuple[ReportItem, Assigned]],
-    tails: dict[str, bytes],
-    now: datetime,
-) -> None:
-    touched: dict[str, dict[str, bytes]] = {}
-    for item, stale_view in news:
-        assigned = _assigned(tx, stale_view.replica.id)
-        if assigned is None:
-            continue
-        changed = assigned.replica
-        if not changed.over:
-            changed = _observed(changed, item)
-            attempts.update_replica(tx, changed)
-        if changed.state is ReplicaState.LOST and (item.lost or item.exited):
-            _forget(tx, assigned)
-        if assigned.replica.over:
-            continue
-        job_tails = touched.setdefault(assigned.job.id, {})
-        if changed.id in tails:
-            job_tails[changed.worker] = tails[changed.id]
-    for job_id, job_tails in touched.items():
-        job = jobs.get_job(tx, job_id)
-        if job is not None:
-            job_service.settle(tx, deps, job, now=now, tails=job_tails)
 
 
 def _forget(tx: Tx, assigned: Assigned) -> None:
@@ -362,10 +412,13 @@ def _exit_record(note: ExitNote) -> ExitRecord:
         message=note.message,
         started_at=_when(note.started_at),
         finished_at=_when(note.finished_at),
+        asked_at=_when(note.stopping_at),
         ran=note.ran,
         max_rss=note.max_rss,
+        peak_memory=note.peak_memory,
         cpu_seconds=note.cpu_seconds,
         enforced=note.enforced,
+        hint=note.hint[:100],
     )
 
 
@@ -394,28 +447,59 @@ def _order(deps: Deps, row: attempts.Order, assigned: Assigned | None) -> Order:
 def _run_order(deps: Deps, assigned: Assigned) -> RunOrder:
     job, replica = assigned.job, assigned.replica
     spec, left = job.spec, job.time_left
+    asked = spec.asked_for(replica.role)
     pool = deps.pools.get(assigned.attempt.pool)
     inherit = pool is not None and pool.private and not deps.settings.team
     return RunOrder(
         command=spec.start_cmd,
         began=replica.pid is not None or replica.exit is not None,
-        env=environment(job, assigned.attempt, replica, inherit=inherit),
+        env=environment(
+            job, assigned.attempt, replica, inherit=inherit, has_cards=_has_cards(deps, replica)
+        ),
         snapshot=spec.snapshot,
         blobs_dir=_blobs_dir(deps, job.owner),
         role=replica.role.value,
         rank=replica.rank,
         worker=replica.worker,
         # An attempt whose job has no time left still tells so by itself, in the usual way.
-        max_seconds=None if left is None else max(1.0, left.total_seconds()),
-        cpu_request=replica.resources.cpu,
-        cpu_limit=replica.resources.cpu if spec.cpu_limited else None,
+        max_seconds=None if left is None else max(1.0, (left - _late(deps, job)).total_seconds()),
+        cpu_request=asked.cpu,
+        cpu_limit=asked.cpu if limits_cpu(spec, replica.role) else None,
         memory_limit=replica.resources.memory or None,
         pids_limit=deps.settings.running.pids_limit or None,
         log_limit=deps.settings.running.log_limit or None,
         uid=None if pool is None else isolation.uid_for(deps, pool, job.owner),
         hide=isolation.hidden(deps),
+        requirements=spec.requirements,
+        private_root=spec.is_gang,
         resumes=_before(assigned),
+        ports=_ports(assigned),
+        stacks=spec.hang_timeout is not None,
+        pserver_mode=spec.distribute_mode is DistributeMode.PSERVER,
+        secret=secret_of(deps.server_key, replica.id),
     )
+
+
+def _late(deps: Deps, job: Job) -> timedelta:
+    """How long the job ran before this replica joined it."""
+    if job.spec.elastic is None or job.running_since is None:
+        return timedelta(0)
+    return max(timedelta(0), deps.clock() - job.running_since)
+
+
+def _ports(assigned: Assigned) -> list[int]:
+    """Of a gang: what this replica may listen on. A single one shares its port with all others."""
+    replica = assigned.replica
+    if len(assigned.attempt.replicas) == 1 and assigned.job.spec.elastic is None:
+        return []
+    return list(ports_of(replica.role, replica.rank, replica.port))
+
+
+def _has_cards(deps: Deps, replica: Replica) -> bool:
+    if replica.cards:
+        return True
+    nodes = (node for pool in deps.nodes().values() for node in pool)
+    return any(node.total.gpu for node in nodes if node.id == replica.node)
 
 
 def _before(assigned: Assigned) -> str | None:

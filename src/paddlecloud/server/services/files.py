@@ -6,12 +6,14 @@ directory. Nothing outside of that directory can be named.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 
-from paddlecloud.db import attempts, jobs
-from paddlecloud.model.errors import Conflict, Invalid, NotFound
+import msgspec
+
+from paddlecloud.db import attempts
+from paddlecloud.model.errors import Conflict, NotFound
 from paddlecloud.model.job import Job
 from paddlecloud.model.paths import log_directory, log_file, output_root
 from paddlecloud.model.snapshot import EntryKind, check_path
@@ -19,9 +21,13 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.services import snapshots
 from paddlecloud.server.services.views import iso
 from paddlecloud.server.shapes import FileRow
-from paddlecloud.stores.base import Reader
+from paddlecloud.stores.base import Reader, Stat
 
-LOG_CHUNK = 256 * 1024
+Listing = tuple[str, int, float, str]
+"""Path, size, time of change (seconds since 1970) and sha256 of an output file."""
+_APPEND = "append"
+_SAME_TIME = 0.001
+DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def user_root(owner: str) -> str:
@@ -43,49 +49,55 @@ def listed(deps: Deps, job: Job, prefix: str | None) -> list[FileRow]:
     return rows
 
 
+def listings_root(owner: str, job_id: str) -> str:
+    """Where the final lists of a job's workers are kept: beside what a person sees."""
+    return f"{user_root(owner)}/listings/{job_id}"
+
+
 def output_bytes(deps: Deps, job: Job) -> int:
     """What the outputs and logs of a job take up in the store."""
     root = f"{user_root(job.owner)}/{output_root(job.id)}/"
     return sum(stat.size for stat in deps.store.list(root))
 
 
-def opened(deps: Deps, job: Job, path: str, offset: int) -> tuple[Reader, str | None]:
-    """The bytes of one listed file from `offset` on, and the sha256 of all of it where known."""
+class Opened:
+    """One listed file, open at some place."""
+
+    __slots__ = ("reader", "sha256", "version")
+
+    def __init__(self, reader: Reader, version: str, sha256: str | None = None) -> None:
+        self.reader = reader
+        self.version = version
+        """Another content, another version. `append`: what was read of it stays as it is."""
+        self.sha256 = sha256
+        """Of all of it, where that is known without looking for it."""
+
+
+def opened(deps: Deps, job: Job, path: str, offset: int, length: int | None = None) -> Opened:
+    """The bytes of one listed file from `offset` on, `length` at most."""
     check_path(path)
-    if path.startswith(output_root(job.id) + "/"):
-        return deps.store.read(f"{user_root(job.owner)}/{path}", offset), None
+    root = output_root(job.id) + "/"
+    if path.startswith(root):
+        reader = deps.store.read(f"{user_root(job.owner)}/{path}", offset, length)
+        return Opened(reader, _APPEND if _is_log(path[len(root) :]) else _version(reader.stat))
     if job.spec.snapshot is not None:
         snapshot = snapshots.manifest(deps, job.owner, job.spec.snapshot)
         for entry in snapshot.entries:
             if entry.path == path and entry.kind is EntryKind.FILE:
                 blob = snapshots.blob_path(job.owner, entry.sha256)
-                return deps.store.read(blob, offset), entry.sha256
+                reader = deps.store.read(blob, offset, length)
+                version = f"{entry.size}-{iso(job.created_at)}-{entry.sha256}"
+                return Opened(reader, version, entry.sha256)
     raise NotFound("file_unknown", path=path[:200], job_id=job.id)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogPlace:
-    """Where one worker's log lies in the log store."""
-
-    path: str
-    worker: str
-    attempt: int
-
-
-def log_place(deps: Deps, job: Job, worker: str | None, attempt: int | None) -> LogPlace:
-    """The log asked for: by default the first worker of the newest attempt.
-
-    Before there is any attempt that is taken to be trainer-0 of the first: every job has one.
-    """
-    number = max(1, job.attempt) if attempt is None else attempt
-    if attempt is not None and not 1 <= attempt <= job.attempt:
-        raise NotFound("attempt_unknown", attempt=attempt, job_id=job.id, attempts=job.attempt)
-    found = deps.db.read(lambda tx: attempts.get_attempt(tx, job.id, number))
-    names = [replica.worker for replica in found.replicas] if found else ["trainer-0"]
-    chosen = worker or names[0]
-    if chosen not in names:
-        raise Invalid("worker_unknown", worker=chosen[:100], known=", ".join(names))
-    return LogPlace(path=log_path(deps, job, chosen, number), worker=chosen, attempt=number)
+def with_digest(reader: Reader) -> Iterator[bytes]:
+    """The bytes, and their sha256 behind them: nobody knows that before they were read."""
+    digest = hashlib.sha256()
+    for piece in reader:
+        digest.update(piece)
+        yield piece
+    yield digest.digest()
 
 
 def log_path(deps: Deps, job: Job, worker: str, number: int) -> str:
@@ -121,44 +133,52 @@ def set_logs_aside(deps: Deps, job: Job) -> None:
                 deps.logs.move(f"{root}/{source}", f"{root}/{target}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogPiece:
-    data: bytes
-    final: bool
-    """The job had ended before these bytes were read."""
-    newer: bool
-    """A later attempt had begun before these bytes were read."""
-
-
-def log_piece(deps: Deps, job_id: str, place: LogPlace, offset: int) -> LogPiece:
-    """The next bytes of one attempt's log, wherever it lies meanwhile."""
-    before = _known(deps, job_id)
-    path = log_path(deps, before, place.worker, place.attempt)
-    data = deps.logs.read(path, offset, LOG_CHUNK)
-    moved = log_path(deps, _known(deps, job_id), place.worker, place.attempt)
-    if moved != path:
-        data = deps.logs.read(moved, offset, LOG_CHUNK)
-    return LogPiece(data=data, final=before.final, newer=before.attempt > place.attempt)
-
-
-def _known(deps: Deps, job_id: str) -> Job:
-    job = deps.db.read(lambda tx: jobs.get_job(tx, job_id))
-    if job is None:
-        raise NotFound("job_unknown", job_id=job_id[:100])
-    return job
-
-
 def _outputs(deps: Deps, job: Job) -> Iterator[FileRow]:
     root = user_root(job.owner) + "/"
+    known = _listings(deps, job)
     for stat in deps.store.list(f"{root}{output_root(job.id)}/"):
-        yield FileRow(path=stat.path[len(root) :], size=stat.size, time=iso(stat.modified))
+        path = stat.path[len(root) :]
+        sha256 = _known_digest(stat, known.get(path))
+        yield FileRow(path=path, size=stat.size, time=iso(stat.modified), sha256=sha256)
+
+
+def _listings(deps: Deps, job: Job) -> dict[str, Listing]:
+    """What the agents of workers that are over said of each file."""
+    found: dict[str, Listing] = {}
+    for stat in deps.store.list(listings_root(job.owner, job.id) + "/"):
+        with suppress(NotFound, msgspec.DecodeError), deps.store.read(stat.path) as reader:
+            rows = msgspec.json.decode(b"".join(reader), type=list[Listing])
+            found.update((row[0], row) for row in rows)
+    return found
+
+
+def _known_digest(stat: Stat, row: Listing | None) -> str | None:
+    """If the file is still the one that was meant: a later attempt may have written another."""
+    if row is None or row[1] != stat.size:
+        return None
+    return row[3] if abs(stat.modified.timestamp() - row[2]) < _SAME_TIME and row[3] else None
+
+
+def _version(stat: Stat) -> str:
+    return f"{stat.size}-{iso(stat.modified)}-{stat.modified.timestamp():.6f}"
+
+
+def _is_log(path: str) -> bool:
+    """Whether it is what a worker wrote to stdout and stderr, which only grows."""
+    above, _, name = path.rpartition("/")
+    return above.split("/")[0] == "log" and name.endswith(".log") and _is_ours(above)
+
+
+def _is_ours(above: str) -> bool:
+    return above == "log" or (above.count("/") == 1 and above.startswith("log/attempt-"))
 
 
 def _submitted(deps: Deps, job: Job) -> Iterator[FileRow]:
     assert job.spec.snapshot is not None
     for entry in snapshots.manifest(deps, job.owner, job.spec.snapshot).entries:
         if entry.kind is EntryKind.FILE:
-            yield FileRow(path=entry.path, size=entry.size, time=iso(job.created_at))
+            when = iso(job.created_at)
+            yield FileRow(path=entry.path, size=entry.size, time=when, sha256=entry.sha256)
 
 
 def _matches(path: str, prefix: str) -> bool:

@@ -18,10 +18,13 @@ from paddlecloud.db import attempts, audit, coordination, jobs, snapshots, usage
 from paddlecloud.db.attempts import Want
 from paddlecloud.db.base import Tx
 from paddlecloud.model.admission import refusal, settled
+from paddlecloud.model.copies import with_changes
+from paddlecloud.model.elastic import judged
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, SnapshotMissing
-from paddlecloud.model.failure import has_run, moment
+from paddlecloud.model.failure import has_run, moment, trouble, wants_stop
 from paddlecloud.model.failure import settle as implied
-from paddlecloud.model.job import Attempt, ExitCause, HistoryRow, Job, JobSpec, Reason
+from paddlecloud.model.job import Attempt, ExitCause, Failure, HistoryRow, Job, JobSpec, Reason
+from paddlecloud.model.retries import pause_before_retry
 from paddlecloud.model.states import Event, JobState
 from paddlecloud.model.wirespec import spec_from_wire
 from paddlecloud.server.auth import Caller
@@ -79,7 +82,7 @@ def admit(deps: Deps, owner: str, request: SubmitRequest) -> tuple[JobSpec, list
     pools = [pool for pool in isolation.some_open_pools(deps) if pool.serves(owner)]
     nodes = deps.nodes()
     spec, notes = settled(asked, pools, nodes)
-    refused = refusal(spec, pools, nodes)
+    refused = refusal(spec, pools, nodes, deps.settings.scheduling.max_replicas)
     if refused is not None:
         raise refused
     return spec, list(notes)
@@ -149,16 +152,18 @@ def settle(tx: Tx, deps: Deps, job: Job, *, now: datetime, tails: Tails | None =
     Its agents are told to forget it later, when its log is safe (`placement.release_ended`).
     """
     while not job.final:
-        attempt = current_attempt(tx, job)
+        attempt = judged(job, current_attempt(tx, job))
         step = implied(job, attempt, tails or {})
         if step is None:
-            return job
+            return _while_it_goes_on(tx, deps, job, attempt, tails or {})
         event, failure = step
         # Between two attempts the job waits, and the end of the last one is why.
         reason = failure.reason if failure and event is Event.ATTEMPT_LOST else None
         at = moment(event, job, attempt, now)
         before = job
-        job = jobs.advance(tx, job, event, now=now, at=at, reason=reason, failure=failure)
+        pause = _not_before(deps, job, event, failure, now)
+        told = {"failure": failure, "not_before": pause}
+        job = jobs.advance(tx, job, event, now=now, at=at, reason=reason, **told)
         notify.on_change(tx, deps, before, job, now)
         if attempt is not None and event is Event.STARTED:
             usage.begin(tx, job, attempt, public=quota.is_public(deps, attempt.pool), at=at)
@@ -168,6 +173,49 @@ def settle(tx: Tx, deps: Deps, job: Job, *, now: datetime, tails: Tails | None =
             tx.notify(SCHEDULE_BELL, "")
             tx.notify(ROOM_BELL, "")
     return job
+
+
+def _not_before(
+    deps: Deps, job: Job, event: Event, failure: Failure | None, now: datetime
+) -> datetime | None:
+    """When the next attempt may begin; None: at once, or there is none."""
+    if event is not Event.ATTEMPT_LOST:
+        return None
+    pause = pause_before_retry(job, failure, deps.settings.scheduling.retry_pause)
+    return now + pause if pause else None
+
+
+def _while_it_goes_on(tx: Tx, deps: Deps, job: Job, attempt: Attempt | None, tails: Tails) -> Job:
+    """Write down why a gang has begun to fail, and stop what is left of it."""
+    failure = trouble(job, attempt, tails)
+    if failure is not None:
+        told = with_changes(job, failure=failure)
+        job = jobs.save_job(tx, told, expected_version=job.version)
+        tx.notify("job", job.id)
+    if attempt is not None:
+        _stop_the_rest(tx, deps, attempt)
+        if job.spec.elastic is not None:
+            # Somebody may have to be replaced, or room came free that others wait for.
+            tx.notify(SCHEDULE_BELL, "")
+            tx.notify(ROOM_BELL, "")
+    return job
+
+
+def _stop_the_rest(tx: Tx, deps: Deps, attempt: Attempt) -> None:
+    """Tell the live members of a gang to end when one of them failed, or when only pservers are
+    left; whoever was told to end before is left to that."""
+    if len(attempt.replicas) == 1 or not wants_stop(attempt):
+        return
+    attempts.set_wanted(
+        tx,
+        attempt.job_id,
+        attempt.number,
+        Want.STOP,
+        grace=deps.settings.running.grace,
+        cause=ExitCause.STOPPED,
+        only={replica.id for replica in attempt.replicas if not replica.over},
+        over=Want.RUN,
+    )
 
 
 def _close_usage(tx: Tx, deps: Deps, job: Job, attempt: Attempt, at: datetime) -> None:

@@ -8,17 +8,18 @@ twice is starting once, so no orphan is left anywhere else.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from paddlecloud.db import attempts, coordination, jobs, usage
 from paddlecloud.db.attempts import Want
 from paddlecloud.db.base import Tx
-from paddlecloud.model.admission import Nodes, pools_for
+from paddlecloud.model.admission import Nodes, seating
 from paddlecloud.model.errors import PaddleCloudError, Refused, Retry, StaleVersion
 from paddlecloud.model.job import (
+    NOTHING,
     Attempt,
     ExitCause,
     Failure,
@@ -28,7 +29,6 @@ from paddlecloud.model.job import (
     ReplicaState,
     Resources,
 )
-from paddlecloud.model.paths import replica_id, worker_name
 from paddlecloud.model.pool import Pool
 from paddlecloud.model.states import WAITING, Event, JobState
 from paddlecloud.scheduler.view import (
@@ -43,16 +43,16 @@ from paddlecloud.scheduler.view import (
     RunningJob,
     View,
     WaitingJob,
+    has_room,
 )
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services import files, isolation, notify, quota, shares
+from paddlecloud.server.services.members import Lacking, members
 
 log = logging.getLogger(__name__)
 MAX_NEWCOMERS = 1000
 MAX_RELEASED = 256
 """Ended attempts that are let go at once: each batch costs one wait for the disk."""
-BASE_PORT = 62000
-"""Ports of replicas count up from here, as in the original documents."""
 
 
 def read_view(deps: Deps, now: datetime, window: int) -> tuple[View, dict[str, Job]]:
@@ -71,7 +71,7 @@ def read_view(deps: Deps, now: datetime, window: int) -> tuple[View, dict[str, J
         latest = now - deps.settings.scheduling.schedule_timeout
         waiting = (
             jobs.waiting_jobs(tx, per_owner=window)
-            if preemptible or any(node.free.cpu > 0 for pool in pools for node in pool.nodes)
+            if preemptible or has_room(pools)
             else jobs.overdue_waiting(tx, latest)
         )
         known = {job.id for job in waiting}
@@ -87,7 +87,7 @@ def read_view(deps: Deps, now: datetime, window: int) -> tuple[View, dict[str, J
     view = View(
         now=now,
         pools=pools,
-        waiting=tuple(_waiting(job, places, nodes, now) for job in waiting),
+        waiting=tuple(_pausing(deps, job, _waiting(job, places, nodes, now)) for job in waiting),
         usage=used,
         allowances=left,
         running=tuple(running),
@@ -98,6 +98,12 @@ def read_view(deps: Deps, now: datetime, window: int) -> tuple[View, dict[str, J
         age_after=rules.age_after,
     )
     return view, {job.id: job for job in waiting}
+
+
+def wanting(deps: Deps, jobs_: Sequence[Job], now: datetime) -> list[WaitingJob]:
+    """These waiting jobs as the scheduler sees them."""
+    places, nodes = isolation.open_pools(deps), deps.nodes()
+    return [_pausing(deps, job, _waiting(job, places, nodes, now)) for job in jobs_]
 
 
 def apply(deps: Deps, decisions: Sequence[Decision], known: dict[str, Job], now: datetime) -> int:
@@ -217,7 +223,7 @@ def _pool_views(
                     id=node.id,
                     host=node.host,
                     total=node.total,
-                    free=node.total - used.get(node.id, _NOTHING),
+                    free=node.total - used.get(node.id, NOTHING),
                 )
                 for node in machines
             ),
@@ -231,6 +237,10 @@ def _write(
 ) -> list[Attempt]:
     owners = {known[d.job_id].owner for d in decisions if isinstance(d, Place)}
     ledger = quota.Ledger(deps, tx, owners, now)
+    cards = {node.id: node.total.gpu for nodes in deps.nodes().values() for node in nodes}
+    seats = [len(d.nodes) for d in decisions if isinstance(d, Place)]
+    fences = coordination.next_numbers(tx, "fence", len(seats))
+    orders = coordination.next_numbers(tx, "order", sum(seats))
     placed: list[Attempt] = []
     newcomers: dict[str, tuple[Reason, list[Job]]] = {}
     for decision in decisions:
@@ -242,7 +252,10 @@ def _write(
             match decision:
                 case Place(pool=pool) if ledger.allows(job, pool):
                     limit = ledger.time_limit(job, pool)
-                    placed.append(_place(tx, replace(job, time_limit=limit), decision, now))
+                    limited = replace(job, time_limit=limit)
+                    attempt = _place(tx, limited, decision, now, cards, next(fences))
+                    attempts.insert_attempt(tx, attempt, orders=orders)
+                    placed.append(attempt)
                     ledger.count(job, pool)
                 case Hold(reason=reason) if job.state is JobState.SCHEDULE:
                     alike = f"{job.version} {reason}"
@@ -255,6 +268,8 @@ def _write(
                     notify.on_change(tx, deps, job, gone, now)
         except StaleVersion:
             log.debug("job %s moved on before its decision was applied", job.id)
+        except Lacking as lacking:
+            _wait_for(tx, job, lacking.reason, now)
     for reason, held in newcomers.values():
         since = now if _by_quota(reason) else None
         jobs.hold_all(tx, held, now, reason, since)
@@ -272,6 +287,15 @@ def _preempt(tx: Tx, deps: Deps, decision: Preempt) -> None:
     _save(tx, job, replace(job, failure=Failure(reason=decision.reason)))
     grace = deps.settings.running.grace
     attempts.set_wanted(tx, job.id, job.attempt, Want.STOP, grace=grace, cause=ExitCause.PREEMPTED)
+
+
+def _wait_for(tx: Tx, job: Job, reason: Reason, now: datetime) -> None:
+    """It had a place, but not all that it needs there. One that moved on is left alone."""
+    if job.state is JobState.SCHEDULE:
+        jobs.hold_all(tx, [job], now, reason)
+    elif job.reason != reason:
+        with suppress(StaleVersion):
+            _save(tx, job, _held(job, reason, now))
 
 
 def _held(job: Job, reason: Reason, now: datetime) -> Job:
@@ -298,8 +322,11 @@ def _waits_since(job: Job, now: datetime) -> datetime:
     return job.waiting_since + max(stood, timedelta(0))
 
 
-def _place(tx: Tx, job: Job, decision: Place, now: datetime) -> Attempt:
+def _place(
+    tx: Tx, job: Job, decision: Place, now: datetime, cards: Mapping[str, int], fence: int
+) -> Attempt:
     job = _counted_on(job, now)
+    replicas = members(tx, job, job.attempt + 1, decision.nodes, cards)
     reason = Reason(code="queue_starting", params={"pool": decision.pool})
     number = job.attempt + 1
     if job.state is JobState.QUEUE:
@@ -308,36 +335,14 @@ def _place(tx: Tx, job: Job, decision: Place, now: datetime) -> Attempt:
         )
     else:
         job = _save(tx, job, replace(job, reason=reason, pool=decision.pool, attempt=number))
-    attempt = Attempt(
+    return Attempt(
         job_id=job.id,
         number=number,
-        fence=coordination.next_number(tx, "fence"),
+        fence=fence,
         pool=decision.pool,
-        replicas=_replicas(job, number, decision),
+        replicas=replicas,
         created_at=now,
     )
-    attempts.insert_attempt(tx, attempt)
-    return attempt
-
-
-def _replicas(job: Job, number: int, decision: Place) -> tuple[Replica, ...]:
-    resources = {group.role: group.resources for group in job.spec.groups}
-    next_port: dict[str, int] = defaultdict(lambda: BASE_PORT)
-    replicas = []
-    for role, rank, node, host in decision.nodes:
-        replicas.append(
-            Replica(
-                id=replica_id(job.id, number, worker_name(role, rank)),
-                role=role,
-                rank=rank,
-                node=node,
-                host=host,
-                port=next_port[node],
-                resources=resources[role],
-            )
-        )
-        next_port[node] += 1
-    return tuple(replicas)
 
 
 def _save(tx: Tx, job: Job, changed: Job) -> Job:
@@ -379,9 +384,10 @@ def lose(tx: Tx, attempt: Attempt, replicas: Sequence[Replica]) -> None:
 def _waiting(job: Job, pools: Sequence[Pool], nodes: Nodes, now: datetime) -> WaitingJob:
     try:
         theirs = [pool for pool in pools if pool.serves(job.owner)]
-        asked = [pool.name for pool in pools_for(job.spec, theirs, nodes)]
+        open_to_it, groups = seating(job.spec, theirs, nodes)
+        asked = [pool.name for pool in open_to_it]
     except Refused:  # what it was admitted for is gone: it waits for that to come back
-        asked = []
+        asked, groups = [], job.spec.groups
     reason = job.reason
     if reason is not None and reason.code == "queue_pool_refused":
         asked.sort(key=lambda name: name == reason.params["pool"])
@@ -392,12 +398,22 @@ def _waiting(job: Job, pools: Sequence[Pool], nodes: Nodes, now: datetime) -> Wa
         number=job.number,
         waiting_since=_waits_since(job, now),
         state=job.state,
-        groups=job.spec.groups,
+        groups=groups,
         job_type=job.spec.job_type,
         pools=tuple(asked),
         held_reason=job.reason,
         paused=job.quota_since is not None,
     )
+
+
+def _pausing(deps: Deps, job: Job, waiting: WaitingJob) -> WaitingJob:
+    """The same, with the pause before its next attempt."""
+    if job.not_before is None:
+        return waiting
+    at = job.not_before.astimezone(deps.settings.zone).isoformat(" ", "seconds")[:19]
+    told = {"retry": job.retried, "most": job.spec.max_retries}
+    reason = Reason(code="queue_retry", params={**told, "at": at})
+    return replace(waiting, not_before=job.not_before, pause_reason=reason)
 
 
 def _running(holder: attempts.Holder) -> RunningJob:
@@ -414,4 +430,3 @@ def _running(holder: attempts.Holder) -> RunningJob:
 
 _Shares = tuple[dict[str, float], dict[str, Allowance]]
 """What each owner uses, and what each owner's plan leaves."""
-_NOTHING = Resources(cpu=0.0, memory=0, gpu=0)

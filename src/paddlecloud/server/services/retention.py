@@ -13,9 +13,9 @@ from paddlecloud.model.errors import PaddleCloudError
 from paddlecloud.model.job import Job
 from paddlecloud.model.paths import output_root
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services import quota
-from paddlecloud.server.services.files import user_root
-from paddlecloud.server.services.snapshots import blobs_root
+from paddlecloud.server.services import commands, quota
+from paddlecloud.server.services.files import listings_root, user_root
+from paddlecloud.server.services.snapshots import blobs_root, uploads_root
 from paddlecloud.stores.base import CanSweep
 
 log = logging.getLogger(__name__)
@@ -65,8 +65,11 @@ def _finished_jobs(deps: Deps) -> Collected:
 
 def _delete_job(deps: Deps, job: Job) -> int:
     root = f"{user_root(job.owner)}/{output_root(job.id)}"
-    freed = deps.store.delete_tree(root)
+    beside = commands.root_of(job.owner, job.id)
+    freed = deps.store.delete_tree(root) + deps.store.delete_tree(beside)
+    freed += deps.store.delete_tree(listings_root(job.owner, job.id))
     deps.logs.forget(root)
+    deps.logs.forget(beside)
     deps.db.write(partial(jobs.delete_job, job_id=job.id))
     return freed
 
@@ -91,6 +94,9 @@ def _delete_snapshot(owner: str, snapshot_id: str, before: datetime, tx: Tx) -> 
 
 
 def _unnamed_contents(deps: Deps, owner: str, before: datetime) -> int:
+    for record in list(deps.store.list(uploads_root(owner) + "/")):
+        if record.modified < deps.clock() - ABANDONED:
+            deps.store.delete(record.path)
     stored = list(deps.store.list(blobs_root(owner) + "/"))
     old = [stat for stat in stored if stat.modified < before]
     freed = 0

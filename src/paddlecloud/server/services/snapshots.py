@@ -14,8 +14,10 @@ from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, snapshot_of
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services import quota
 from paddlecloud.server.shapes import EntryRow
-from paddlecloud.stores.base import Reader, Sink
+from paddlecloud.stores.base import CanLocalPath, CanReadParts, Reader, Sink
 from paddlecloud.stores.pack import PackReceiver
+
+SMALL = 64 * 1024
 
 
 def blob_path(owner: str, sha256: str) -> str:
@@ -24,6 +26,11 @@ def blob_path(owner: str, sha256: str) -> str:
 
 def blobs_root(owner: str) -> str:
     return f"users/{owner}/blobs"
+
+
+def uploads_root(owner: str) -> str:
+    """Where the records of uploads in parts lie."""
+    return f"users/{owner}/uploads"
 
 
 def offer(deps: Deps, owner: str, rows: list[EntryRow]) -> tuple[Snapshot, list[str]]:
@@ -37,12 +44,16 @@ def offer(deps: Deps, owner: str, rows: list[EntryRow]) -> tuple[Snapshot, list[
         lambda tx: snapshots.touch(tx, owner, snapshot.id, now)
     ):
         return snapshot, []
+    digests = snapshot.digests
     with deps.uploads.of(owner):
-        paths = {blob_path(owner, sha): sha for sha in snapshot.digests}
+        paths = {blob_path(owner, sha): sha for sha in digests}
         stored = {paths[path]: size for path, size in deps.store.sizes(paths).items()}
-        missing = [sha for sha, size in snapshot.digests.items() if stored.get(sha) != size]
+        unchecked = _unchecked(deps, owner)
+        missing = [
+            sha for sha, size in digests.items() if stored.get(sha) != size or sha in unchecked
+        ]
         if missing:
-            quota.check_storage(deps, owner, sum(snapshot.digests[sha] for sha in missing))
+            quota.check_storage(deps, owner, sum(digests[sha] for sha in missing))
         else:
             deps.store.flush()
             deps.db.write(lambda tx: snapshots.put_snapshot(tx, owner, snapshot, now))
@@ -69,9 +80,13 @@ class CountingReceiver(PackReceiver):
 def receiver(deps: Deps, owner: str) -> PackReceiver:
     """What takes a pack stream apart into this user's contents, and checks each one."""
     left = quota.storage_left(deps, owner)
+    near = isinstance(deps.store, CanLocalPath)
 
     def sink(sha256: str, size: int) -> Sink | None:
-        if _stored(deps, owner, sha256, size):
+        # Clients send what they were told is missing: asking for each small one once more, or for
+        # any that is far away, costs more than the few that are there.
+        worth = near and (left is not None or size > SMALL)
+        if worth and _stored(deps, owner, sha256, size):
             return None
         if left is not None:
             quota.check_fits(left[0] + taken.bytes, size, left[1])
@@ -91,6 +106,14 @@ def manifest(deps: Deps, owner: str, snapshot_id: str) -> Snapshot:
     return found
 
 
+def entries_json(deps: Deps, owner: str, snapshot_id: str) -> bytes:
+    """The rows of a snapshot as JSON, as they were kept: taking 10,000 apart is much work."""
+    found = deps.db.read(lambda tx: snapshots.get_entries(tx, owner, snapshot_id))
+    if found is None:
+        raise NotFound("snapshot_unknown", snapshot=snapshot_id[:100])
+    return found.encode()
+
+
 def content(deps: Deps, owner: str, snapshot_id: str, sha256: str) -> Reader:
     """One content that this snapshot names; any other is as unknown as none."""
 
@@ -107,6 +130,13 @@ def rows_of(snapshot: Snapshot) -> list[EntryRow]:
         (e.path, e.kind.value, e.size, e.sha256, int(e.executable), e.target)
         for e in snapshot.entries
     ]
+
+
+def _unchecked(deps: Deps, owner: str) -> set[str]:
+    """Contents that may have their name before they are checked (`services.uploads`)."""
+    if isinstance(deps.store, CanReadParts):
+        return set()
+    return {stat.path.rpartition("/")[2] for stat in deps.store.list(f"{uploads_root(owner)}/")}
 
 
 def _stored(deps: Deps, owner: str, sha256: str, size: int) -> bool:

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 
-from paddlecloud.db import attempts, jobs
+import msgspec
+
+from paddlecloud.db import attempts, jobs, live_usage
 from paddlecloud.db.base import Tx
-from paddlecloud.model.job import Attempt, Failure, HistoryRow, Job, JobType, Reason, Replica
+from paddlecloud.db.live_usage import Use
+from paddlecloud.model.job import (
+    Attempt,
+    Failure,
+    HistoryRow,
+    Job,
+    JobType,
+    Reason,
+    Replica,
+    ReplicaState,
+    Role,
+)
 from paddlecloud.model.paths import public_bos_url
 from paddlecloud.model.priority import class_name
 from paddlecloud.model.states import WAITING
 from paddlecloud.model.texts import render
+from paddlecloud.model.thrift import advice, peak_memory
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.services import tasks
 from paddlecloud.server.shapes import (
     FailureView,
     HistoryEvent,
     JobRow,
     JobView,
+    TasksView,
+    UseView,
     WorkerView,
 )
 
@@ -29,19 +48,32 @@ def new(deps: Deps, job: Job, lang: str) -> JobView:
 def view(deps: Deps, job: Job, lang: str) -> JobView:
     """One job, whole, with its workers and the number of jobs ahead of it."""
 
-    def read(tx: Tx) -> tuple[Attempt | None, int | None]:
+    def read(
+        tx: Tx,
+    ) -> tuple[Attempt | None, int | None, dict[str, Use], list[TasksView]]:
         attempt = attempts.get_attempt(tx, job.id, job.attempt) if job.attempt else None
         waits = job.state in WAITING and job.pool is None
-        return attempt, jobs.queue_position(tx, job) if waits else None
+        uses = live_usage.of_attempt(tx, job.id, job.attempt) if attempt else {}
+        theirs = tasks.of_job(tx, job) if attempt else []
+        return attempt, jobs.queue_position(tx, job) if waits else None, uses, theirs
 
-    attempt, ahead = deps.db.read(read)
-    return _view(deps, job, attempt, ahead, lang)
+    attempt, ahead, uses, theirs = deps.db.read(read)
+    whole = _view(deps, job, attempt, ahead, lang, uses)
+    return msgspec.structs.replace(whole, tasks=theirs) if theirs else whole
 
 
-def _view(deps: Deps, job: Job, attempt: Attempt | None, ahead: int | None, lang: str) -> JobView:
+def _view(
+    deps: Deps,
+    job: Job,
+    attempt: Attempt | None,
+    ahead: int | None,
+    lang: str,
+    uses: Mapping[str, Use] = MappingProxyType({}),
+) -> JobView:
     spec = job.spec
+    peaks = {replica: use.peak_memory for replica, use in uses.items()}
     replicas = attempt.replicas if attempt else ()
-    first = spec.groups[0].resources
+    first = spec.asked_for(Role.TRAINER)
     return JobView(
         bos_url=spec.bos_url or public_bos_url(deps.settings.name, job.owner, spec.directory),
         create_time=_clock(deps, job.created_at),
@@ -70,7 +102,7 @@ def _view(deps: Deps, job: Job, attempt: Attempt | None, ahead: int | None, lang
         exit_code=_exit_code(job, replicas),
         attempts=job.attempt,
         queue_position=ahead,
-        workers=[_worker(replica) for replica in replicas],
+        workers=[_worker(deps, replica, uses.get(replica.id)) for replica in replicas],
         failure=_failure(job.failure, lang),
         snapshot=spec.snapshot,
         resources={"cpu": first.cpu, "memory": first.memory, "gpu": first.gpu},
@@ -78,6 +110,8 @@ def _view(deps: Deps, job: Job, attempt: Attempt | None, ahead: int | None, lang
         created_at=iso(job.created_at),
         started_at=iso(job.started_at) if job.started_at else None,
         finished_at=iso(job.finished_at) if job.finished_at else None,
+        advice=[say(reason, lang) for reason in advice(job, replicas, peaks)],
+        git=dict(spec.git) or None,
     )
 
 
@@ -139,12 +173,30 @@ def _exit_code(job: Job, replicas: tuple[Replica, ...]) -> int | None:
     return codes[0] if codes else None
 
 
-def _worker(replica: Replica) -> WorkerView:
+def use_view(deps: Deps, use: Use | None) -> UseView | None:
+    """What a running worker uses, and for how long it is quiet by now."""
+    if use is None:
+        return None
+    quiet = 0.0 if use.quiet_since == use.at else (deps.clock() - use.quiet_since).total_seconds()
+    return UseView(
+        at=iso(use.at),
+        cpu=use.cpu,
+        memory=use.memory,
+        gpu=use.gpu,
+        gpu_memory=use.gpu_memory,
+        quiet=max(0.0, round(quiet, 1)),
+    )
+
+
+def _worker(deps: Deps, replica: Replica, use: Use | None) -> WorkerView:
     record = replica.exit
+    running = replica.state is ReplicaState.RUNNING
     return WorkerView(
         name=replica.worker,
         state=replica.state.value,
         node=replica.node,
+        endpoint=f"{replica.host}:{replica.port}",
+        cards=list(replica.cards),
         pid=replica.pid,
         exit_code=record.exit_code if record else None,
         signal=record.signal if record else None,
@@ -152,6 +204,8 @@ def _worker(replica: Replica) -> WorkerView:
         enforced=dict(record.enforced) if record else {},
         max_rss=record.max_rss if record else None,
         cpu_seconds=record.cpu_seconds if record else None,
+        usage=use_view(deps, use) if running else None,
+        peak_memory=peak_memory(replica, use.peak_memory if use else 0) or None,
     )
 
 

@@ -21,6 +21,7 @@ from paddlecloud.server.settings.values import Http, Mail, PoolSettings, Setting
 
 PRIORITIES = ("low", "normal", "high", "urgent")
 MIN_KEY = 32
+STORES = ("directory", "s3")
 _DATABASES = ("postgresql", "postgres")
 
 Problem = tuple[str, object, str]
@@ -29,7 +30,7 @@ Problem = tuple[str, object, str]
 
 def check(settings: Settings, path: Path) -> None:
     """Raise the first rule that does not hold."""
-    for rule in (_listening, _addresses, _zone, _keys, _database, _mail, _tokens, _plans, _pools):
+    for rule in _RULES:
         for key, value, want in rule(settings):
             raise wrong(key, value, want, path)
 
@@ -110,6 +111,26 @@ def _database(settings: Settings) -> Iterator[Problem]:
         yield "database.connections", 0, "a whole number above 0"
     if settings.replica.node and not _is_name(settings.replica.node):
         yield "replica.node", settings.replica.node, "a name of letters, digits, dots and dashes"
+
+
+def _store(settings: Settings) -> Iterator[Problem]:
+    store = settings.store
+    if store.kind not in STORES:
+        yield "store.kind", store.kind, f"one of {', '.join(STORES)}"
+    if store.kind != "s3":
+        return
+    if not _is_url(store.endpoint):
+        yield (
+            "store.endpoint",
+            store.endpoint or "(not set)",
+            "an address such as https://s3.bj.bcebos.com",
+        )
+    for name in ("bucket", "access_key", "secret_key"):
+        if not getattr(store, name):
+            yield f"store.{name}", "(not set)", 'a value: store.kind = "s3" needs it'
+    names = store.prefix.strip("/").split("/")
+    if store.prefix and any(name in ("", ".", "..") for name in names):
+        yield "store.prefix", store.prefix, "a directory such as paddlecloud/prod"
 
 
 def _mail(settings: Settings) -> Iterator[Problem]:
@@ -229,3 +250,17 @@ def _is_name(text: str) -> bool:
         and text.isascii()
         and text.replace("-", "").replace(".", "").replace("_", "").isalnum()
     )
+
+
+_RULES = (
+    _listening,
+    _addresses,
+    _zone,
+    _keys,
+    _database,
+    _store,
+    _mail,
+    _tokens,
+    _plans,
+    _pools,
+)

@@ -71,8 +71,25 @@ class DatabaseSettings:
 class StoreSettings:
     """Where submitted files, logs and outputs are kept."""
 
+    kind: str = "directory"
+    """directory, or s3: any S3-compatible object store."""
     root: FilePath = ""
-    """A directory, shared by all servers of one database; empty: `store` in the home."""
+    """A directory, shared by all servers of one database; empty: `store` in the home. With s3 it
+    keeps the logs and nothing else."""
+    endpoint: str = ""
+    """s3: address of its server, such as https://s3.bj.bcebos.com."""
+    bucket: str = ""
+    """s3: name of the bucket, which has to exist."""
+    prefix: str = ""
+    """s3: directory in the bucket; empty: the whole bucket is ours."""
+    region: str = "us-east-1"
+    """s3: region that requests are signed for, such as bj."""
+    access_key: Secret = field(default="", repr=False)
+    """s3: key that may list, read, write and delete in the bucket."""
+    secret_key: Secret = field(default="", repr=False)
+    """s3: the secret that belongs to it."""
+    path_style: bool = True
+    """s3: true: the bucket is in the path of an address; false: in the name of the host."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +181,8 @@ class Scheduling:
     """A job that found no place for this long ends as `schedule timeout`."""
     reserve_after: timedelta = timedelta(minutes=10)
     """A job that waited this long gets the next room: smaller ones may no longer pass it."""
+    max_replicas: int = 1000
+    """Trainers and pservers of one job together."""
     window: int = 256
     """How many waiting jobs of one user a plan looks at."""
     share_half_life: timedelta = timedelta(hours=24)
@@ -174,6 +193,8 @@ class Scheduling:
     """A job that waited this long may take the place of lower classes, in pools that allow it."""
     min_run: timedelta = timedelta(minutes=2)
     """A job that runs for less than this is not stopped for another one."""
+    retry_pause: timedelta = timedelta(seconds=1)
+    """Before the first retry of a job; twice as long before each further one, 5 minutes at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,8 +227,8 @@ class LocalPool:
     """None: as many as this machine has."""
     memory: Size | None = None
     """Bytes that may be asked for; None: as many as this machine has."""
-    gpu: int = 0
-    """Cards that may be asked for; jobs are counted, but each still sees every card."""
+    gpu: int | None = None
+    """Cards of this machine, of which each job gets its own; None: as many as its driver tells."""
 
 
 def _plans() -> Mapping[str, Plan]:

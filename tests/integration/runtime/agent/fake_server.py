@@ -38,6 +38,10 @@ class Stored:
         self.lost = False
         self.files: dict[str, bytes] = {}
         self.puts: list[str] = []
+        self.sent = 0
+        """Bytes of files that came, each time that they came."""
+        self.listing: dict[str, str] = {}
+        """By name the digest that its agent gave at the end."""
 
     @property
     def over(self) -> bool:
@@ -253,12 +257,13 @@ class _Handler(BaseHTTPRequestHandler):
                 return 200, {"entries": fake.snapshots[unquote(rest)]}
             if what == "blobs":
                 return 200, fake.blobs[rest]
-            replica, _, name = unquote(rest).partition("/files/")
             assert what == "replicas"
-            assert int(query["fence"][0]) == fake.replicas[replica].fence
-            fake.replicas[replica].files[name] = body
-            fake.replicas[replica].puts.append(name)
-            return 200, {"size": len(body)}
+            replica, _, name = unquote(rest).partition("/")
+            stored = fake.replicas[replica]
+            assert int(query["fence"][0]) == stored.fence
+            if name == "listing":
+                return 200, {"missing": _missing(stored, json.loads(body)["files"])}
+            return _take(stored, name.removeprefix("files/"), body, query)
 
     def _poll(self, asked: dict[str, Any]) -> object:
         fake = self.server.fake
@@ -297,6 +302,26 @@ class _Handler(BaseHTTPRequestHandler):
             )
         assert not rest
         return {"acks": acks, "stale": stale}
+
+
+def _missing(stored: Stored, rows: list[list[Any]]) -> list[str]:
+    stored.listing = {row[0]: row[3] for row in rows}
+    sizes = {name: len(content) for name, content in stored.files.items()}
+    return [row[0] for row in rows if sizes.get(row[0]) != row[1]]
+
+
+def _take(
+    stored: Stored, name: str, body: bytes, query: dict[str, list[str]]
+) -> tuple[int, object]:
+    """A whole file, or what it grew by."""
+    offset = int(query.get("offset", ["0"])[0])
+    if offset != (len(stored.files.get(name, b"")) if offset else 0):
+        error = {"kind": "Conflict", "code": "output_gap", "message": "a gap"}
+        return 409, {"error": error}
+    stored.files[name] = stored.files[name][:offset] + body if offset else body
+    stored.puts.append(name)
+    stored.sent += len(body)
+    return 200, {"size": len(stored.files[name])}
 
 
 def _store(stored: Stored, item: dict[str, Any], offset: int, piece: bytes) -> None:

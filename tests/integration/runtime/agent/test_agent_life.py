@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -59,8 +61,20 @@ def test_the_environment_names_the_directories(world: World) -> None:
     )
     assert world.ended(replica)["exit_code"] == 0
     root = world.root(replica)
-    names = " ".join(str(root / name) for name in ("output", "log", "mount", "tmp"))
-    assert world.text(replica) == f"{root / 'work'}\n{names}\nfine\n"
+    names = " ".join(str(root / name) for name in ("output", "log", "mount"))
+    place, told, fine = world.text(replica).splitlines()
+    assert (place, fine) == (str(root / "work"), "fine")
+    assert told.startswith(f"{names} ")
+    temporary = Path(told.rpartition(" ")[2])
+    assert temporary.resolve() == (root / "tmp").resolve()
+
+
+def test_a_socket_fits_into_the_temporary_directory(world: World) -> None:
+    """Python's multiprocessing makes one, and an address of more than 107 bytes is refused."""
+    program = "import multiprocessing as m; m.Manager().dict(); print('fine')"
+    replica = world.run(f'{sys.executable} -I -c "{program}"')
+    assert world.ended(replica)["exit_code"] == 0, world.text(replica)
+    assert world.text(replica) == "fine\n"
 
 
 def test_stop_ends_the_whole_tree(world: World) -> None:

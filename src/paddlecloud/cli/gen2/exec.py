@@ -1,0 +1,108 @@
+"""`exec`: a command beside a running worker; its output is ours, and so is its exit code."""
+
+from __future__ import annotations
+
+from paddlecloud.cli.gen2.query_job import wanted_job
+from paddlecloud.cli.options import JOB_ID, NUMBER, TEXT, Command, Option
+from paddlecloud.model.errors import Invalid
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddlecloud.cli.context import Context
+    from paddlecloud.cli.options import Args
+    from paddlecloud.client.executing import Command as Running
+
+INTERRUPTED = 130
+#: What `timeout` of the shell says, too.
+TIMED_OUT = 124
+
+
+def run(args: Args, context: Context) -> int:
+    job_id, words = wanted_job(args), args["command"]
+    if not words:
+        raise Invalid("exec_command_missing")
+    command = context.client.exec(
+        job_id,
+        words,
+        worker=args["worker"],
+        timeout=args["timeout"],
+        stdin=piped(),
+    )
+    kept: dict[str, list[bytes]] = {"out": [], "err": []}
+    try:
+        _copy(command, context, kept)
+    except KeyboardInterrupt:
+        command.stop()
+        _copy(command, context, kept)
+    if context.out.json:
+        texts = {name: b"".join(data).decode("utf-8", "replace") for name, data in kept.items()}
+        context.out.value({**command.view, "stdout": texts["out"], "stderr": texts["err"]})
+    elif command.view["message"]:
+        context.out.error(f"paddlecloud: {command.view['message']}")
+    return _code(command)
+
+
+def piped() -> bytes:
+    """What stands on stdin if it is a pipe or a file; a terminal is left alone."""
+    import os  # noqa: PLC0415 - only exec looks at its stdin
+    import stat  # noqa: PLC0415 - as above
+    import sys  # noqa: PLC0415 - as above
+
+    from paddlecloud.client.executing import MOST_STDIN  # noqa: PLC0415 - as above
+
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (AttributeError, OSError, ValueError):
+        return b""
+    if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):
+        return b""
+    return sys.stdin.buffer.read(MOST_STDIN + 1)
+
+
+def _copy(command: Running, context: Context, kept: dict[str, list[bytes]]) -> None:
+    for name, data in command.output():
+        if context.out.json:
+            kept[name].append(data)
+        elif name == "out":
+            context.out.raw(data)
+        else:
+            context.out.raw_aside(data)
+
+
+def _code(command: Running) -> int:
+    if command.view["cause"] == "timeout":
+        return TIMED_OUT
+    if command.view["cause"] == "stopped":
+        return INTERRUPTED
+    return 1 if command.exit_code is None else command.exit_code
+
+
+COMMANDS = (
+    Command(
+        "exec",
+        run,
+        (
+            "Run a command beside a running worker: same environment, directory, user and limits.",
+            "在运行中的节点旁执行命令：环境变量、目录、用户和资源限制都与该节点相同。",
+        ),
+        operand="job_id",
+        rest="command",
+        options=(
+            JOB_ID,
+            Option(
+                "worker", TEXT, ("beside which worker (default: the first that runs)",
+                "在哪个节点旁执行（默认第一个运行中的）"),
+                short="w", metavar="NAME",
+            ),
+            Option(
+                "timeout", NUMBER, ("end it after so many seconds", "超过该秒数后结束命令"),
+                metavar="SECONDS",
+            ),
+        ),
+        examples=(
+            "paddlecloud exec job-338745e5caa42a1537955e41d6f1ce33 -- ls -l",
+            "paddlecloud exec job-338745e5caa42a1537955e41d6f1ce33 -w trainer-1 -- "
+            "sh -c 'tail -n 5 $LOCAL_LOG_PATH/*'",
+        ),
+    ),
+)  # fmt: skip

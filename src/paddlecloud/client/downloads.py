@@ -1,0 +1,277 @@
+"""Brings files of a job into a new directory: several at once, each piece of them verified.
+
+Large files come in pieces of a few MiB. The server sends the sha256 of each piece behind it, and
+only then it counts as here: whatever is killed or cut, `resume` asks only for pieces that are not
+(see `landing`, which keeps them). A file whose own sha256 is known is checked once more as a whole.
+"""
+
+# pathlib costs 8 ms:
+# ruff: noqa: PTH100, PTH108, PTH118, PTH120
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from threading import Lock, Thread
+
+from paddlecloud.client import landing
+from paddlecloud.client.landing import File, Place, Writer, claim, local_name, make_directory
+from paddlecloud.client.naming import shown
+from paddlecloud.client.retries import pause
+from paddlecloud.model.errors import Conflict, Invalid, Retry
+from paddlecloud.model.signing import quote
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from paddlecloud.client.landing import Row
+    from paddlecloud.client.transport import Stream, Transport
+
+    Progress = Callable[[int], None]
+
+THREADS = 4
+_BLOCK = 1024 * 1024
+_DIGEST = 32
+#: A file that is replaced again and again while it is fetched.
+_MOST_VERSIONS = 5
+
+
+class Result:
+    """What a download did: files and bytes that came, and bytes that were here already."""
+
+    __slots__ = ("bytes", "files", "kept")
+
+    def __init__(self, files: int, count: int, kept: int) -> None:
+        self.files = files
+        self.bytes = count
+        self.kept = kept
+
+
+def download(
+    transport: Transport,
+    path: str,
+    rows: Sequence[Row],
+    download_dir: str,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+    records: str = "",
+) -> Result:
+    """Get the files of these rows, which lie below `path` on the server.
+
+    The leading `output/` of a job's own results is left out of the local names, so that the default
+    directory does not double the word. `progress` hears the bytes of each piece. With `resume` what
+    an earlier download into the same directory brought is not fetched again; one that was finished
+    is remembered in the directory `records`, and what is new is added to it. After an error what
+    came stays for that, unless it could never be of use.
+    """
+    final = os.path.abspath(download_dir)
+    files = [File(row, local_name(str(row["path"]))) for row in rows]
+    _check_twice(files)
+    place = Place(final, path, records, resume=resume)
+    try:
+        result = _Download(transport, path, place, files, progress).run()
+    except Invalid:
+        place.close()
+        landing.remove(place.part)
+        raise
+    finally:
+        place.close()
+    place.finish()
+    return result
+
+
+class _Download:
+    """One run: a list of pieces that some threads fetch."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        path: str,
+        place: Place,
+        files: Sequence[File],
+        progress: Progress | None,
+    ) -> None:
+        self._transport = transport
+        self._path = path
+        self._place = place
+        self._files = files
+        self._progress = progress
+        self._lock = Lock()
+        self._todo: list[tuple[File, int]] = []
+        self._alike = _alike(files) if not place.resumed else frozenset()
+        self._error: BaseException | None = None
+        self._fetched = 0
+        self._kept = 0
+
+    def run(self) -> Result:
+        for file in self._files:
+            self._prepare(file)
+        # From the end of a list: the last row first would be odd to look at.
+        self._todo.reverse()
+        threads = [Thread(target=self._work, daemon=True) for _ in range(self._wanted() - 1)]
+        try:
+            for thread in threads:
+                thread.start()
+            self._work()
+            for thread in threads:
+                thread.join()
+        except BaseException as error:
+            self._stop(error)
+            raise
+        if self._error is not None:
+            raise self._error
+        for file in self._files:
+            self._check_whole(file)
+        count = sum(not file.is_directory for file in self._files)
+        return Result(count, self._fetched, self._kept)
+
+    def _wanted(self) -> int:
+        return max(1, min(THREADS, len(self._todo)))
+
+    def _prepare(self, file: File) -> None:
+        target = os.path.join(self._place.files, file.name)
+        if file.is_directory:
+            make_directory(target, file.path)
+            return
+        make_directory(os.path.dirname(target), file.path)
+        if file.name.casefold() in self._alike:
+            claim(target, file.path)
+        self._place.knows(file)
+        for start in file.pieces():
+            if start not in file.done:
+                self._todo.append((file, start))
+            else:
+                size = min(landing.PIECE, file.size - start)
+                self._kept += size
+                self._tell(size)
+
+    def _work(self) -> None:
+        try:
+            while self._error is None:
+                with self._lock:
+                    if not self._todo:
+                        return
+                    file, start = self._todo.pop()
+                self._fetch(file, start)
+        except BaseException as error:  # noqa: BLE001 - raised again where the caller waits
+            self._stop(error)
+
+    def _stop(self, error: BaseException) -> None:
+        with self._lock:
+            self._error = self._error or error
+
+    def _tell(self, count: int) -> None:
+        if self._progress is not None:
+            with self._lock:
+                self._progress(count)
+
+    def _fetch(self, file: File, start: int) -> None:
+        """Get one piece, in one of a few tries."""
+        tries = 0
+        while True:
+            try:
+                self._fetch_once(file, start)
+                return
+            except Retry as error:
+                tries += 1
+                pause(error, tries)
+
+    def _fetch_once(self, file: File, start: int) -> None:
+        query: dict[str, object] = {"digest": 1}
+        whole = file.size <= landing.PIECE
+        if not whole:
+            query |= {"offset": start, "length": landing.PIECE}
+        with self._transport.open(f"{self._path}/{quote(file.path, '/')}", query) as stream:
+            version = stream.headers.get("x-content-version") or ""
+            with file.lock:
+                if not whole and not self._is_same(file, version):
+                    return
+                writer = Writer(os.path.join(self._place.files, file.name), file.path, start)
+            got = self._take(file, writer, stream, whole=whole)
+        with file.lock:
+            if whole:
+                file.size, file.sha256 = got, ""
+            elif version != file.version:
+                return
+            file.done.add(start)
+        with self._lock:
+            self._fetched += got
+        self._place.note([file.path, file.size, file.time, file.version, start])
+
+    def _is_same(self, file: File, version: str) -> bool:
+        """Whether a piece is of the same file as those before; else all of it is begun again.
+
+        Whoever is still writing pieces of the old one does so into a file without a name.
+        """
+        size = version.partition("-")[0]
+        if not file.version and size in ("append", str(file.size)):
+            file.version = version
+        if version == file.version:
+            return True
+        file.versions += 1
+        if file.versions > _MOST_VERSIONS:
+            raise Conflict("download_changing", path=shown(file.path))
+        file.version, file.sha256 = version, ""
+        file.size = int(size) if size.isdigit() else file.size
+        file.done.clear()
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(self._place.files, file.name))
+        with self._lock:
+            self._todo = [(one, start) for one, start in self._todo if one is not file]
+            self._todo += [(file, start) for start in reversed(file.pieces())]
+        return False
+
+    def _take(self, file: File, writer: Writer, stream: Stream, *, whole: bool) -> int:
+        """Write a piece to its place and compare it with the digest behind it."""
+        length = int(stream.headers.get("content-length") or 0) - _DIGEST
+        digest = hashlib.sha256()
+        got, behind = 0, b""
+        try:
+            while piece := stream.read(_BLOCK):
+                content = piece[: max(0, length - got)]
+                behind += piece[len(content) :]
+                writer.write(content)
+                digest.update(content)
+                got += len(content)
+                self._tell(len(content))
+            if whole:
+                writer.cut(got)
+        finally:
+            writer.close()
+        if got != length:
+            raise Retry("download_short", path=shown(file.path), got=got, want=length)
+        known = stream.headers.get("x-content-sha256") if whole else None
+        if behind != digest.digest() or (known and known != digest.hexdigest()):
+            raise Retry("blob_digest", got=digest.hexdigest(), want=known or behind.hex())
+        return got
+
+    def _check_whole(self, file: File) -> None:
+        """A file of several pieces whose own digest is known is compared with that, too."""
+        if file.is_directory or not file.sha256:
+            return
+        got = landing.sha256_of(self._place.where(file), file.path)
+        if got != file.sha256:
+            # Nothing of it can be trusted: the next try must begin it anew.
+            self._place.note([file.path, -1, "", "", 0])
+            raise Retry("blob_digest", got=got, want=file.sha256)
+
+
+def _check_twice(files: Sequence[File]) -> None:
+    names: set[str] = set()
+    for file in files:
+        if file.name in names:
+            raise Invalid("download_name_twice", path=shown(file.path))
+        names.add(file.name)
+
+
+def _alike(files: Sequence[File]) -> frozenset[str]:
+    """Names that differ only in the size of letters: on some systems they are one file."""
+    seen: set[str] = set()
+    twice: set[str] = set()
+    for file in files:
+        name = file.name.casefold()
+        (twice if name in seen else seen).add(name)
+    return frozenset(twice)

@@ -1,0 +1,120 @@
+"""Commands beside a running worker, from the side of who asked for one.
+
+The output comes in frames over one answer, each stream at its own offset: a connection that breaks
+is made anew and goes on where it broke, without a byte lost or doubled.
+"""
+
+from __future__ import annotations
+
+from paddlecloud.client.following import LOG_SILENCE, Patience
+from paddlecloud.model.errors import Invalid, TooLarge, Unreachable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from paddlecloud.client.sdk import Client
+    from paddlecloud.client.transport import Stream
+
+MOST_STDIN = 1024 * 1024
+STREAMS = {b"o": "out", b"e": "err"}
+_END = b"x"
+_HEAD = 5
+
+
+class Command:
+    """A command that was begun; `view` is what the server last said of it."""
+
+    def __init__(self, client: Client, view: dict[str, Any]) -> None:
+        self._client = client
+        self.view = view
+        self._offsets = {"out": 0, "err": 0}
+
+    @property
+    def id(self) -> str:
+        return str(self.view["id"])
+
+    @property
+    def exit_code(self) -> int | None:
+        """As a shell tells it; None while it runs, or when nobody knows."""
+        code = self.view["exit_code"]
+        return None if code is None else int(code)
+
+    def output(self) -> Iterator[tuple[str, bytes]]:
+        """What it prints, as pairs of "out" or "err" and bytes, until it has ended."""
+        patience = Patience(self._client)
+        while not self.view.get("ended_at"):
+            reading = False
+            query = {**self._offsets, "follow": 1}
+            try:
+                with self._client.transport.open(
+                    f"{self._path}/output", query, LOG_SILENCE, wake=not patience.begun
+                ) as stream:
+                    reading = True
+                    patience.renew()
+                    yield from self._frames(stream)
+                if not self.view.get("ended_at"):
+                    patience.pause(self._cut())
+            except Unreachable as error:
+                if not (reading and error.code == "server_timeout"):
+                    patience.pause(error)
+
+    def stop(self) -> None:
+        """Ask for its end."""
+        self._client.transport.post(f"{self._path}/stop", {}, again=True)
+
+    @property
+    def _path(self) -> str:
+        return f"/jobs/{self.view['job_id']}/commands/{self.id}"
+
+    def _cut(self) -> Unreachable:
+        return Unreachable("server_closed", address=self._client.transport.endpoint.url)
+
+    def _frames(self, stream: Stream) -> Iterator[tuple[str, bytes]]:
+        while len(head := _read(stream, _HEAD)) == _HEAD:
+            kind, size = head[:1], int.from_bytes(head[1:], "big")
+            data = _read(stream, size)
+            if len(data) < size:
+                return
+            if kind == _END:
+                from json import loads  # noqa: PLC0415 - once, at the end
+
+                self.view = loads(data)
+            elif kind in STREAMS:
+                name = STREAMS[kind]
+                self._offsets[name] += len(data)
+                yield name, data
+
+
+def begin(
+    client: Client,
+    job_id: str,
+    command: Sequence[str],
+    *,
+    worker: str | None = None,
+    timeout: float | None = None,
+    stdin: bytes = b"",
+) -> Command:
+    """Have `command` run beside a worker; it is under way when this returns."""
+    if not command:
+        raise Invalid("exec_command_missing")
+    if len(stdin) > MOST_STDIN:
+        raise TooLarge("exec_stdin_large", limit=MOST_STDIN)
+    from base64 import b64encode  # noqa: PLC0415 - only this call needs it
+
+    asked = {
+        "argv": list(command),
+        "worker": worker,
+        "timeout": timeout,
+        "stdin": b64encode(stdin).decode(),
+    }
+    return Command(client, client.transport.post(f"/jobs/{job_id}/commands", asked))
+
+
+def _read(stream: Stream, size: int) -> bytes:
+    """So many bytes; fewer, or none, where the answer ends before."""
+    found = b""
+    while len(found) < size and (piece := stream.read(size - len(found))):
+        found += piece
+    return found

@@ -1,0 +1,47 @@
+"""Names of files: which of them every system can hold, and how one is shown to a person.
+
+The rules are those of `model.snapshot.check_path`, which the server applies; here they are without
+that module, because every submit pays for what it imports.
+"""
+
+from __future__ import annotations
+
+from paddlecloud.model.errors import Invalid
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAX_PATH_BYTES = 4096
+
+
+def shown(path: str) -> str:
+    """The path as text that any encoder takes, cut to a readable length."""
+    return path[:200].encode("utf-8", "backslashreplace").decode()
+
+
+def is_plain(path: str) -> bool:
+    """Whether a name that a directory gave needs no further look: nearly all are plain."""
+    return path.isascii() and len(path) < 250 and "\\" not in path and ":" not in path
+
+
+def check_name(path: str) -> None:
+    """Invalid("files_name") for a path that not every system can hold."""
+    reason = bad_path(path, path.split("/"))
+    if reason:
+        raise Invalid("files_name", path=shown(path), reason=reason)
+
+
+def bad_path(path: str, names: Sequence[str]) -> str:
+    """Why `model.snapshot.check_path` would refuse this path, or it is not UTF-8; else empty."""
+    try:
+        too_long = len(path.encode()) > MAX_PATH_BYTES or any(len(n.encode()) > 255 for n in names)
+    except UnicodeEncodeError:
+        return "not UTF-8"
+    if too_long:
+        return "too long"
+    if "\\" in path or "\0" in path:
+        return "backslash or NUL"
+    if any(name in ("", ".", "..") for name in names):
+        return "unsafe path"
+    return "drive letter" if names[0][1:2] == ":" else ""

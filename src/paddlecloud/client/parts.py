@@ -1,0 +1,225 @@
+"""Sends one big file in parts, over a few connections at once.
+
+The server keeps every part that arrived, so whoever comes again, this process or another, goes on
+from there. A part is signed with its CRC-32, which costs a third of a digest and finds what a
+network damages; the digest of the whole file, known from the scan and checked by the server before
+the file gets its name, is what decides. Where the server gives addresses of its store, the bytes go
+there and not through it.
+"""
+
+from __future__ import annotations
+
+import os
+from threading import Lock, Thread
+from zlib import crc32
+
+from paddlecloud.client.http import Connection
+from paddlecloud.client.naming import shown
+from paddlecloud.client.retries import patiently
+from paddlecloud.client.scanning import stamp, unreadable
+from paddlecloud.client.transport import split_url
+from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry, Unreachable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from paddlecloud.client.scanning import Source
+    from paddlecloud.client.transport import Transport
+
+#: Parts that are under way at once: enough that neither side waits for the other, and few enough
+#: that a broken upload loses little.
+AT_ONCE = 3
+#: How often an upload is begun again before it is given up.
+ROUNDS = 4
+#: The upload is not what was thought: ask how it stands.
+_ASK_AGAIN = frozenset(("blob_digest", "upload_incomplete", "upload_missing"))
+
+
+def send(transport: Transport, sha256: str, source: Source, add: Callable[[int], None]) -> None:
+    """Bring a file to the server; done when it has verified all of it.
+
+    `add` hears of bytes that arrived. NotFound("route_unknown") from a server that knows no parts.
+    """
+    upload = _Upload(transport, sha256, source, add)
+    for _ in range(ROUNDS):
+        try:
+            if upload.go_on():
+                return
+        except PaddleCloudError as error:
+            if error.code not in _ASK_AGAIN:
+                raise
+    raise Retry("upload_unfinished", files=1)
+
+
+class _Upload:
+    def __init__(
+        self, transport: Transport, sha256: str, source: Source, add: Callable[[int], None]
+    ) -> None:
+        self.source = source
+        self.part_size = 0
+        self._transport = transport
+        self._sha256 = sha256
+        self._add = add
+        self._direct = True
+        """Whether addresses of the store are welcome."""
+        self._counted: set[int] = set()
+
+    def go_on(self) -> bool:
+        """Bring what is missing; whether the server has the whole file."""
+        left = -1
+        while True:
+            state = self._state()
+            if state["stored"]:
+                return True
+            self.part_size = state["part_size"]
+            missing = self._missing(state["parts"])
+            if not missing:
+                return self._finish()
+            if len(missing) == left:
+                return False
+            left = len(missing)
+            urls = dict(state["urls"])
+            self._send([n for n in missing if not urls or n in urls], urls)
+
+    def put(self, number: int, data: memoryview, url: str | None, worker: _Worker) -> None:
+        """Send one part, to the server or past it."""
+        if url is not None:
+            worker.put_direct(url, data)
+        else:
+            path = f"/uploads/{self._sha256}/{number}"
+            check = f"{crc32(data):08x}"
+            patiently(lambda: self._transport.put(path, data, check))
+        self._count(number)
+
+    def _state(self) -> dict[str, Any]:
+        request = {"sha256": self._sha256, "size": self.source[1], "direct": self._direct}
+        post = self._transport.post
+        answer: dict[str, Any] = patiently(lambda: post("/uploads", request, again=True))
+        return answer
+
+    def _missing(self, there: list[int]) -> list[int]:
+        for number in there:
+            self._count(number)
+        known = frozenset(there)
+        count = -(-self.source[1] // self.part_size)
+        return [number for number in range(1, count + 1) if number not in known]
+
+    def _send(self, numbers: list[int], urls: Mapping[int, str]) -> None:
+        waiting = iter(numbers)
+        lock = Lock()
+
+        def following() -> int | None:
+            with lock:
+                return next(waiting, None)
+
+        workers = [_Worker(self, following, urls) for _ in range(min(AT_ONCE, len(numbers)))]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        errors = [worker.error for worker in workers if worker.error is not None]
+        if any(isinstance(error, _Elsewhere) for error in errors):
+            self._direct = False
+        elif errors:
+            raise errors[0]
+
+    def _finish(self) -> bool:
+        """Have the whole file verified; a long check answers from time to time: not yet."""
+        path = f"/uploads/{self._sha256}/finish"
+        post = self._transport.post
+        while not patiently(lambda: post(path, {}, again=True))["stored"]:
+            pass
+        return True
+
+    def _count(self, number: int) -> None:
+        if number not in self._counted:
+            self._counted.add(number)
+            self._add(min(self.part_size, self.source[1] - (number - 1) * self.part_size))
+
+
+class _Worker(Thread):
+    """One of the threads that send parts. After an error the others end after their part."""
+
+    def __init__(
+        self, upload: _Upload, following: Callable[[], int | None], urls: Mapping[int, str]
+    ) -> None:
+        super().__init__(daemon=True)
+        self.error: BaseException | None = None
+        self._upload = upload
+        self._following = following
+        self._urls = urls
+        self._connection: Connection | None = None
+
+    def run(self) -> None:
+        try:
+            self._send_all()
+        except BaseException as error:  # noqa: BLE001 - raised by whoever waits for the threads
+            self.error = error
+            while self._following() is not None:
+                pass
+        finally:
+            if self._connection is not None:
+                self._connection.close()
+
+    def put_direct(self, url: str, data: memoryview) -> None:
+        """Send one part to the store; _Elsewhere when that cannot be done from here."""
+        scheme, host, port = split_url(url)
+        if self._connection is None:
+            self._connection = Connection(host, port, scheme == "https")
+        connection = self._connection
+        target = "/" + url.partition("://")[2].partition("/")[2]
+        headers = {} if scheme == "https" else {"content-md5": _md5(data)}
+
+        def put() -> int:
+            response = connection.request("PUT", target, headers, data, repeatable=True)
+            while response.read(65536):
+                pass
+            return response.status
+
+        try:
+            status = patiently(put)
+        except Unreachable:
+            raise _Elsewhere from None
+        if status != 200:
+            raise _Elsewhere
+
+    def _send_all(self) -> None:
+        path, size, read_at = self._upload.source
+        room = memoryview(bytearray(self._upload.part_size))
+        try:
+            file = open(path, "rb", buffering=0)  # noqa: PTH123, SIM115 - no pathlib; closed below
+        except OSError as error:
+            raise unreadable(path, error) from None
+        with file:
+            while (number := self._following()) is not None:
+                begin = (number - 1) * len(room)
+                want = min(len(room), size - begin)
+                try:
+                    got = _read_at(file, begin, room[:want])
+                    unchanged = got == want and stamp(os.fstat(file.fileno())) == read_at
+                except OSError as error:
+                    raise unreadable(path, error) from None
+                if not unchanged:
+                    raise Conflict("files_changed", path=shown(path))
+                self._upload.put(number, room[:want], self._urls.get(number), self)
+
+
+class _Elsewhere(Exception):
+    """An address of the store is of no use from here: send through the server."""
+
+
+def _read_at(file: Any, begin: int, room: memoryview) -> int:
+    file.seek(begin)
+    got = 0
+    while got < len(room) and (count := file.readinto(room[got:])):
+        got += count
+    return got
+
+
+def _md5(data: memoryview) -> str:
+    from base64 import b64encode  # noqa: PLC0415 - only for a store without TLS
+    from hashlib import md5  # noqa: PLC0415 - as above
+
+    return b64encode(md5(data, usedforsecurity=False).digest()).decode()

@@ -1,0 +1,95 @@
+"""Submits a job again: its files are on the server, and what is not changed stays as it was.
+
+The environment that the first one had of its submitter's shell stays, too: whoever runs something
+again wants to know what the change does, and not what else changed in between.
+"""
+
+from __future__ import annotations
+
+import os
+
+from paddlecloud.client.retries import patiently
+from paddlecloud.model.errors import Conflict, SnapshotMissing
+from paddlecloud.model.submit import LOCAL, PARAMETERS, check_env, parse_parameters
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from paddlecloud.client.sdk import Client
+
+_NAMES = frozenset(parameter.name for parameter in PARAMETERS) - LOCAL
+#: What follows from another parameter unless it is named: of the first job it is the answer, and
+#: not what was asked.
+_FOLLOWS = {
+    "job_type": ("gpu", "distribute_job_type"),
+    "gpu": ("job_type",),
+    "instance_count": ("distribute_job_type",),
+}
+_KEPT = ("snapshot", "directory", "inherited_env", "git")
+
+
+def rerun(
+    client: Client, job_id: str, changes: Mapping[str, Any], **hearing: Callable[..., None]
+) -> dict[str, Any]:
+    """The server's answer to the new job: `job` and `notes`.
+
+    `changes` are parameters of submit_job; `env` is added to what the first job had. With `files`
+    the new job gets that directory instead; then `hearing` is for `submission.submit`.
+    """
+    asked = client.transport.get(f"/jobs/{job_id}/spec")["spec"]
+    wanted = parameters(asked, changes)
+    if changes.get("files"):
+        return _with_files(client, wanted, changes, hearing)
+    spec = parse_parameters({**wanted, **_requirements(changes), "files": "."})
+    spec |= {name: asked[name] for name in _KEPT if asked.get(name)}
+    request = {"spec": spec, "idempotency_key": os.urandom(16).hex()}
+    try:
+        answer: dict[str, Any] = patiently(
+            lambda: client.transport.post("/jobs", request, again=True)
+        )
+    except SnapshotMissing:
+        raise Conflict("rerun_files_gone", job_id=job_id) from None
+    return answer
+
+
+def parameters(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of the new job, from the first one's spec and what is changed."""
+    given = {name: value for name, value in changes.items() if value is not None}
+    dropped = {name for change in given for name in _FOLLOWS.get(change, ())}
+    kept = {
+        name: value
+        for name, value in asked.items()
+        if name in _NAMES and name not in dropped and value not in (None, "", {})
+    }
+    if "env" in given:
+        given["env"] = {**kept.get("env", {}), **check_env(given["env"])}
+    return {**kept, **{name: value for name, value in given.items() if name not in LOCAL}}
+
+
+def _requirements(changes: Mapping[str, Any]) -> dict[str, str]:
+    if not changes.get("requirements"):
+        return {}
+    from paddlecloud.client.submission import requirements_of  # noqa: PLC0415 - seldom needed
+
+    return {"requirements": requirements_of(changes["requirements"])}
+
+
+def _with_files(
+    client: Client,
+    wanted: dict[str, Any],
+    changes: Mapping[str, Any],
+    hearing: Mapping[str, Callable[..., None]],
+) -> dict[str, Any]:
+    from tempfile import NamedTemporaryFile  # noqa: PLC0415 - seldom needed
+
+    from paddlecloud.client.submission import submit  # noqa: PLC0415 - only with a directory
+
+    wanted["files"] = changes["files"]
+    if changes.get("requirements") or not wanted.get("requirements"):
+        return submit(client, wanted, **hearing)
+    with NamedTemporaryFile("w", encoding="utf-8", suffix=".txt") as file:
+        file.write(wanted["requirements"])
+        file.flush()
+        return submit(client, {**wanted, "requirements": file.name}, **hearing)

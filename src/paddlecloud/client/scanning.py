@@ -1,0 +1,354 @@
+"""What a directory holds: rows of a snapshot, the files behind them, and what was left out.
+
+`model.snapshot` says what the rows mean; the same directory has the same id there and here. Hashing
+is skipped for files that a small cache knows to be unchanged. Nothing here talks to a server, and
+nothing imports dataclasses, typing or pathlib: every submit pays for what this module loads.
+"""
+
+# pathlib costs 8 ms at every submit:
+# ruff: noqa: PTH100, PTH103, PTH105, PTH108, PTH112, PTH115, PTH117, PTH118, PTH119, PTH120, PTH123
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from heapq import nlargest
+from json import dumps
+
+from paddlecloud.client.naming import check_name, is_plain, shown
+from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
+from paddlecloud.model.quantities import format_size
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from paddlecloud.client.ignoring import Rules
+
+    Row = tuple[str, str, int, str, int, str]
+    """path, kind, size, sha256, executable, target: one entry of a snapshot on the wire."""
+    Source = tuple[str, int, str]
+    """The file that holds some content: absolute path, size, and its stamp when it was read."""
+    Note = tuple[str, dict[str, object]]
+
+BLOCK = 1024 * 1024
+IGNORE_FILES = (".paddlecloudignore", ".gitignore")
+"""The first one that the directory itself has is the name that counts in all of it."""
+NEVER = frozenset((".git",))
+SKIPPED_NAMES = frozenset(
+    (
+        *(".hg", ".ipynb_checkpoints", ".mypy_cache", ".nox", ".pytest_cache", ".ruff_cache"),
+        *(".svn", ".tox", "__pycache__"),
+    )
+)
+SKIPPED_WITH = frozenset(("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG"))
+"""A directory with one of these in it is an environment or a cache."""
+DEFAULT = "default"
+"""The rule behind what is left out without being asked for."""
+
+_READ = 256 * 1024
+_RACY_SECONDS = 2
+"""A file changed so shortly before may change again without a new time stamp: do not cache it."""
+_WORTH_FILES, _WORTH_BYTES = 200, 8 * BLOCK
+"""Below both, hashing everything again is as fast as reading a cache."""
+_CACHE_HEADER = "paddlecloud-files\t1"
+_SHOWN_RULES, _SHOWN_PATHS, _SHOWN_LARGEST = 10, 3, 5
+
+
+class Scan:
+    """What a directory holds."""
+
+    __slots__ = (
+        *("bytes", "canonical", "directory", "entries", "id", "notes", "read", "root"),
+        "sources",
+    )
+
+    def __init__(self, root: str, walk: _Walk) -> None:
+        self.root = root
+        self.directory = os.path.basename(root) or "root"
+        """Its own name, without what is above it."""
+        self.entries: list[Row] = sorted(walk.rows)
+        self.canonical = dumps(self.entries, ensure_ascii=True, separators=(",", ":"))
+        """The rows as JSON, as they go to the server."""
+        self.id = "sha256:" + hashlib.sha256(self.canonical.encode()).hexdigest()
+        self.bytes = sum(row[2] for row in self.entries)
+        self.sources = walk.sources
+        """By sha256, a file with that content."""
+        self.read = walk.read
+        """By path the digest and the stamp of each file when it was read."""
+        self.notes: list[Note] = [_found(self.entries, self.bytes), *_left_out(walk.skipped)]
+        """What a person should be told: codes of `model.texts` with their values."""
+
+    def changed(self) -> list[str]:
+        """The files that are no longer as they were when they were read."""
+        return [path for path, was in self.read.items() if _stamp_now(self.root, path) != was[65:]]
+
+
+def scan(directory: str, *, now: float, home: str | None = None) -> Scan:
+    """The rows, the id and the contents of a directory.
+
+    `home` is PADDLECLOUD_HOME: it keeps the cache of digests, and is itself never submitted. `now`
+    (epoch seconds) tells which files are too fresh for that cache. Links to places outside, names
+    that not every system can hold and unreadable files are refused by name.
+    """
+    root = os.path.abspath(directory)
+    _check_directory(directory, root)
+    cache = _Cache(root, home)
+    settled = int((now - _RACY_SECONDS) * 1e9)
+    walk = _Walk(root, cache.known, settled, os.path.abspath(home) if home else "")
+    walk.run()
+    found = Scan(root, walk)
+    if len(walk.read) >= _WORTH_FILES or found.bytes > _WORTH_BYTES:
+        cache.save(walk.cacheable)
+    return found
+
+
+def stamp(status: os.stat_result) -> str:
+    """While this stays the same, so does the content."""
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
+
+
+def unreadable(path: str, error: OSError) -> PaddleCloudError:
+    if isinstance(error, FileNotFoundError):
+        return Conflict("files_changed", path=shown(path))
+    return Invalid("files_unreadable", path=shown(path), reason=error.strerror or str(error))
+
+
+def _check_directory(given: str, root: str) -> None:
+    if os.path.isdir(root):
+        return
+    code = "files_not_directory" if os.path.lexists(root) else "files_missing"
+    raise Invalid(code, path=shown(given))
+
+
+class _Walk:
+    """One pass over a directory."""
+
+    def __init__(self, root: str, known: Mapping[str, str], settled: int, home: str) -> None:
+        self.root = root
+        self.rows: list[Row] = []
+        self.sources: dict[str, Source] = {}
+        self.read: dict[str, str] = {}
+        self.cacheable: dict[str, str] = {}
+        """Of those, what will not change unnoticed."""
+        self.skipped: dict[str, list[str]] = {}
+        """By rule what it left out."""
+        self._known = known
+        self._settled = settled
+        """Files changed after this (nanoseconds of the epoch) may still be changing."""
+        self._home = home
+        self._ignore_file = ""
+
+    def run(self) -> None:
+        """Top down, as git does: below a directory that is left out no rule brings back a file."""
+        waiting: list[tuple[str, Rules | None]] = [("", None)]
+        while waiting:
+            above, rules = waiting.pop()
+            entries = self._entries(above)
+            names = {entry.name for entry in entries}
+            if above and not SKIPPED_WITH.isdisjoint(names):
+                self.rows = [row for row in self.rows if row[0] != above[:-1]]
+                self._skip(above, DEFAULT)
+                continue
+            rules = self._rules(above, names, rules)
+            for entry in entries:
+                if self._take(above + entry.name, entry, rules):
+                    waiting.append((f"{above}{entry.name}/", rules))
+
+    def _entries(self, above: str) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(self._absolute(above)) as entries:
+                return list(entries)
+        except OSError as error:
+            raise unreadable(above or ".", error) from None
+
+    def _rules(self, above: str, names: set[str], rules: Rules | None) -> Rules | None:
+        """The rules that hold in a directory: those from above, and its own before them."""
+        if not above:
+            self._ignore_file = next((name for name in IGNORE_FILES if name in names), ".gitignore")
+        if self._ignore_file not in names:
+            return rules
+        from paddlecloud.client import ignoring  # noqa: PLC0415 - only where there is such a file
+
+        return ignoring.load(self.root, above, self._ignore_file, rules, self._home)
+
+    def _take(self, path: str, entry: os.DirEntry[str], rules: Rules | None) -> bool:
+        """Keep one entry, or not; whether to go on below it."""
+        directory = entry.is_dir(follow_symlinks=False)
+        if directory or rules is not None or entry.name in NEVER:
+            rule = self._rule_against(path, entry.name, directory, rules)
+            if rule:
+                self._skip(f"{path}/" if directory else path, rule)
+                return False
+        if not is_plain(path):
+            check_name(path)
+        if entry.is_file(follow_symlinks=False):
+            self._file(path, entry)
+        elif directory:
+            self.rows.append((path, "dir", 0, "", 0, ""))
+        elif entry.is_symlink():
+            self._link(path)
+        else:
+            self._skip(path, DEFAULT)
+        return directory
+
+    def _rule_against(self, path: str, name: str, directory: bool, rules: Rules | None) -> str:
+        """Why an entry is left out; empty when it is not."""
+        if name in NEVER or (directory and self._absolute(path) == self._home):
+            return DEFAULT
+        verdict = rules.verdict(path, name, directory) if rules is not None else None
+        if verdict is not None:
+            return verdict
+        return DEFAULT if directory and name in SKIPPED_NAMES else ""
+
+    def _skip(self, path: str, rule: str) -> None:
+        self.skipped.setdefault(rule, []).append(path)
+
+    def _file(self, path: str, entry: os.DirEntry[str]) -> None:
+        try:
+            status = entry.stat(follow_symlinks=False)
+            known = self._known.get(path, "")
+            if known[65:] != stamp(status):
+                status, known = _digest(entry.path, path)
+        except OSError as error:
+            raise unreadable(path, error) from None
+        sha256, size = known[:64], status.st_size
+        executable = 1 if status.st_mode & stat.S_IXUSR else 0
+        self.rows.append((path, "file", size, sha256, executable, ""))
+        self.sources.setdefault(sha256, (entry.path, size, known[65:]))
+        self.read[path] = known
+        if status.st_mtime_ns < self._settled and status.st_ctime_ns < self._settled:
+            self.cacheable[path] = known
+
+    def _link(self, path: str) -> None:
+        absolute = self._absolute(path)
+        target = os.readlink(absolute)
+        relative = _relative_target(self.root, path, target)
+        meant = _lexical(path, relative)
+        if not meant or not _is_below(os.path.realpath(absolute), self.root):
+            raise Invalid("files_link_outside", path=shown(path), target=shown(target))
+        check_name(meant)
+        self.rows.append((path, "link", 0, "", 0, relative))
+
+    def _absolute(self, path: str) -> str:
+        return os.path.join(self.root, path) if path else self.root
+
+
+def _digest(absolute: str, path: str) -> tuple[os.stat_result, str]:
+    """Read a file that holds still meanwhile: its status, and its sha256 and stamp as one text."""
+    digest = hashlib.sha256()
+    with open(absolute, "rb", buffering=0) as file:
+        status = os.fstat(file.fileno())
+        if status.st_size <= _READ:
+            digest.update(file.read())
+        else:
+            buffer = memoryview(bytearray(_READ))
+            while count := file.readinto(buffer):
+                digest.update(buffer[:count])
+        after = stamp(os.fstat(file.fileno()))
+    if after != stamp(status):
+        raise Conflict("files_changed", path=shown(path))
+    return status, f"{digest.hexdigest()} {after}"
+
+
+def _stamp_now(root: str, path: str) -> str:
+    try:
+        return stamp(os.lstat(f"{root}/{path}"))
+    except OSError:
+        return ""
+
+
+def _relative_target(root: str, path: str, target: str) -> str:
+    """The target of a link, relative to its own directory when it lies in the tree."""
+    if os.path.isabs(target) and _is_below(target, root):
+        target = os.path.relpath(target, os.path.join(root, os.path.dirname(path)))
+    return target.replace(os.sep, "/")
+
+
+def _lexical(path: str, target: str) -> str:
+    """What a link means, as `model.snapshot.resolve_link` reads it; empty when it leaves."""
+    names = path.split("/")[:-1]
+    if not target or target.startswith("/"):
+        return ""
+    for name in target.split("/"):
+        if name == ".." and not names:
+            return ""
+        if name == "..":
+            names.pop()
+        elif name not in ("", "."):
+            names.append(name)
+    return "/".join(names)
+
+
+def _is_below(path: str, root: str) -> bool:
+    real = os.path.realpath(root)
+    return path.startswith((os.path.join(real, ""), os.path.join(root, "")))
+
+
+def _found(entries: Iterable[Row], total: int) -> Note:
+    files = [row for row in entries if row[1] == "file"]
+    largest = nlargest(_SHOWN_LARGEST, files, key=lambda row: row[2])
+    named = ", ".join(f"{shown(row[0])} ({format_size(row[2])})" for row in largest)
+    return (
+        "files_found",
+        {"count": len(files), "size": format_size(total), "largest": named or "-"},
+    )
+
+
+def _left_out(skipped: Mapping[str, list[str]]) -> list[Note]:
+    if not skipped:
+        return []
+    named = [f"{_few(paths)} [{shown(rule)}]" for rule, paths in sorted(skipped.items())]
+    more = f" (+{len(named) - _SHOWN_RULES})" if len(named) > _SHOWN_RULES else ""
+    return [("files_skipped", {"paths": ", ".join(named[:_SHOWN_RULES]) + more})]
+
+
+def _few(paths: list[str]) -> str:
+    more = f" (+{len(paths) - _SHOWN_PATHS})" if len(paths) > _SHOWN_PATHS else ""
+    return ", ".join(shown(path) for path in sorted(paths)[:_SHOWN_PATHS]) + more
+
+
+class _Cache:
+    """By path the sha256 and the stamp of each file of a directory, kept from scan to scan.
+
+    Lines of text, because splitting 10,000 of them is faster than anything that parses. The cache
+    is only ever a help: one that cannot be read or written is as good as none.
+    """
+
+    def __init__(self, root: str, home: str | None) -> None:
+        name = hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
+        self._path = os.path.join(home, "cache", "files", name) if home else ""
+        self.known = self._load()
+
+    def save(self, cacheable: Mapping[str, str]) -> None:
+        if not self._path or cacheable == self.known:
+            return
+        lines = [f"{path}\t{known}" for path, known in cacheable.items() if path.isprintable()]
+        write_cache(self._path, "\n".join((_CACHE_HEADER, *lines)))
+
+    def _load(self) -> dict[str, str]:
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                header, *lines = file.read().split("\n")
+            if header != _CACHE_HEADER:
+                return {}
+            return dict([line.split("\t") for line in lines])
+        except (OSError, ValueError):
+            return {}
+
+
+def write_cache(path: str, text: str) -> None:
+    """Keep a text for the next time, whole or not at all; a disk that takes nothing is no harm."""
+    part = f"{path}.{os.urandom(8).hex()}"
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError:
+        return
+    try:
+        with open(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(part, path)
+    except OSError:
+        os.unlink(part)

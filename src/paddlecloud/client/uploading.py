@@ -1,0 +1,193 @@
+"""Brings the contents of a scan to the server: only what it lacks, and nothing twice.
+
+Small files go many in one request, `[32 bytes sha256][8 bytes length][bytes]` each (POST /blobs);
+those that arrived before a request broke stay. Big ones go in parts (`client.parts`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+from paddlecloud.client.naming import shown
+from paddlecloud.client.retries import patiently
+from paddlecloud.client.scanning import BLOCK, stamp, unreadable
+from paddlecloud.model.errors import Conflict, NotFound, PaddleCloudError, Retry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from typing import Any
+
+    from paddlecloud.client.scanning import Scan, Source
+    from paddlecloud.client.transport import Transport
+
+    Progress = Callable[[int, int], None]
+    """Hears of uploaded bytes: how many now, how many there will be in all."""
+
+#: One upload request of small files; it is held in memory so that each file is read once.
+BATCH = 8 * BLOCK
+#: From this size on a file goes in parts.
+BIG = 16 * BLOCK
+#: A directory that changes while it is uploaded settles within a few rounds, or never.
+ROUNDS = 3
+#: A list of files from this length on is compressed.
+LONG = 64 * 1024
+#: What bytes that were damaged on the way are refused with.
+_DAMAGED = frozenset(("auth_body_hash", "blob_digest", "pack_malformed"))
+
+
+def upload(transport: Transport, scan: Scan, progress: Progress | None = None) -> None:
+    """Bring the contents that the server lacks, until it has the whole snapshot."""
+    body, how = _manifest(scan)
+    for _ in range(ROUNDS):
+        missing = patiently(lambda: transport.post("/snapshots", body, **how))["missing"]
+        if not missing:
+            return
+        _bring(transport, scan.sources, missing, progress)
+    raise Retry("upload_unfinished", files=len(missing))
+
+
+def pack(sources: Mapping[str, Source], wanted: Collection[str]) -> tuple[Pack, int]:
+    """The upload stream for these contents, and its length.
+
+    The stream can be read more than once: a signed request needs its digest before it is sent.
+    """
+    stream = Pack({sha256: sources[sha256] for sha256 in wanted})
+    return stream, stream.length
+
+
+class Pack:
+    """`[32 bytes sha256][8 bytes length][bytes]` for each file; see POST /blobs."""
+
+    __slots__ = ("_sources", "length")
+
+    def __init__(self, sources: Mapping[str, Source]) -> None:
+        self._sources = sources
+        self.length = sum(40 + size for _, size, _ in sources.values())
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Chunks of a mebibyte at most. Conflict("files_changed") names a file that changed."""
+        held = bytearray()
+        for sha256, source in self._sources.items():
+            held += bytes.fromhex(sha256) + source[1].to_bytes(8, "big")
+            for block in _content(sha256, source):
+                if len(held) + len(block) > BLOCK:
+                    yield bytes(held)
+                    held.clear()
+                if len(block) == BLOCK:
+                    yield block
+                else:
+                    held += block
+        if held:
+            yield bytes(held)
+
+
+def batches(
+    sources: Mapping[str, Source], missing: Iterable[str], limit: int = BATCH
+) -> Iterator[list[str]]:
+    """The missing contents in groups of at most `limit` bytes, or of one larger file.
+
+    A request of that size can be repeated after a broken connection without much loss.
+    """
+    group: list[str] = []
+    size = 0
+    for sha256 in missing:
+        length = 40 + sources[sha256][1]
+        if group and size + length > limit:
+            yield group
+            group, size = [], 0
+        group.append(sha256)
+        size += length
+    if group:
+        yield group
+
+
+def _manifest(scan: Scan) -> tuple[bytes, dict[str, Any]]:
+    """The rows as the body of a request, and how it is sent: a long one is worth compressing."""
+    body = b'{"entries":' + scan.canonical.encode() + b"}"
+    if len(body) < LONG:
+        return body, {"again": True}
+    from zlib import compress  # noqa: PLC0415 - only many files need it
+
+    return compress(body, 1), {"again": True, "encoding": "deflate"}
+
+
+def _bring(
+    transport: Transport,
+    sources: Mapping[str, Source],
+    missing: Iterable[str],
+    progress: Progress | None,
+) -> None:
+    by_size = sorted(missing, key=lambda sha256: sources[sha256][1])
+    total = sum(sources[sha256][1] for sha256 in by_size)
+
+    def add(count: int) -> None:
+        if progress is not None:
+            progress(count, total)
+
+    small = [sha256 for sha256 in by_size if sources[sha256][1] < BIG]
+    for group in batches(sources, small):
+        _send_pack(transport, sources, group, add)
+    for sha256 in by_size[len(small) :]:
+        _send_big(transport, sources, sha256, add)
+
+
+def _send_big(
+    transport: Transport, sources: Mapping[str, Source], sha256: str, add: Callable[[int], None]
+) -> None:
+    from paddlecloud.client import parts  # noqa: PLC0415 - only big files need it
+
+    try:
+        parts.send(transport, sha256, sources[sha256], add)
+    except NotFound as error:
+        if error.code != "route_unknown":
+            raise
+        _send_pack(transport, sources, [sha256], add)
+
+
+def _send_pack(
+    transport: Transport,
+    sources: Mapping[str, Source],
+    group: list[str],
+    add: Callable[[int], None],
+) -> None:
+    stream, length = pack(sources, group)
+    # Only a server that knows no parts gets more at once; then it is read twice rather than kept.
+    pieces: Iterable[bytes] = [b"".join(stream)] if length <= BIG + BATCH else stream
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+
+    def send() -> None:
+        try:
+            transport.send("/blobs", lambda: pieces, length, digest.hexdigest(), again=True)
+        except PaddleCloudError as error:
+            if error.code not in _DAMAGED:
+                raise
+            raise Retry("upload_damaged", reason=str(error)) from error
+
+    patiently(send)
+    add(sum(sources[sha256][1] for sha256 in group))
+
+
+def _content(sha256: str, source: Source) -> Iterator[bytes]:
+    """The bytes of one source, exactly as many as announced, and those of its digest."""
+    path, size, read_at = source
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib costs start-up time
+            status = os.fstat(file.fileno())
+            before = stamp(status)
+            # The digest was taken at this stamp; only a newer one makes hashing again worth it.
+            digest = None if before == read_at else hashlib.sha256()
+            left = size if status.st_size == size else -1
+            while left > 0 and (block := file.read(min(BLOCK, left))):
+                left -= len(block)
+                if digest is not None:
+                    digest.update(block)
+                yield block
+            changed = left != 0 or stamp(os.fstat(file.fileno())) != before
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if changed or (digest is not None and digest.hexdigest() != sha256):
+        raise Conflict("files_changed", path=shown(path))

@@ -1,0 +1,98 @@
+"""Lines of several workers in one stream: frames on the wire, and how a person sees them.
+
+A frame is a head line `<worker> <next> <length>` and that many bytes. `next` is the offset in that
+worker's log up to which everything was told, so whoever keeps the last one of each worker can go on
+there; it is not the end of the bytes where some of the log was left out (`--grep`). A frame without
+bytes only moves `next`. A frame of the worker `!` ends a stream that cannot go on, and tells why.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: A head line is shorter than this, or the stream is not ours.
+MAX_HEAD = 4096
+TROUBLE = "!"
+
+
+def framed(worker: str, reached: int, data: bytes) -> bytes:
+    return b"%b %d %d\n%b" % (worker.encode(), reached, len(data), data)
+
+
+def trouble(code: str, params: str) -> bytes:
+    """The last frame of a stream that cannot go on; `params` is JSON."""
+    return framed(TROUBLE, 0, f"{code} {params}".encode())
+
+
+class Frames:
+    """Whole frames out of a stream that is cut anywhere: (worker, next, bytes)."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._head: tuple[str, int] | None = None
+        self._length = 0
+
+    def feed(self, piece: bytes) -> Iterator[tuple[str, int, bytes]]:
+        self._buffer += piece
+        while self._buffer or self._head:
+            if self._head is None and not self._take_head():
+                return
+            assert self._head is not None
+            if len(self._buffer) < self._length:
+                return
+            data = bytes(self._buffer[: self._length])
+            del self._buffer[: self._length]
+            (worker, reached), self._head = self._head, None
+            yield worker, reached, data
+
+    def _take_head(self) -> bool:
+        end = self._buffer.find(b"\n", 0, MAX_HEAD)
+        if end < 0:
+            if len(self._buffer) >= MAX_HEAD:
+                raise ValueError("a log stream without frames")
+            return False
+        worker, _, rest = self._buffer[:end].decode().partition(" ")
+        del self._buffer[: end + 1]
+        reached, length = rest.split(" ")
+        self._head, self._length = (worker, int(reached)), int(length)
+        return True
+
+
+class Prefixes:
+    """`[worker] ` before every line, and before each state of a progress bar.
+
+    Whoever comes in the middle of somebody else's line begins a line of its own.
+    """
+
+    def __init__(self) -> None:
+        self._worker = ""
+        self._last = b"\n"
+
+    def add(self, worker: str, data: bytes) -> bytes:
+        if not data:
+            return b""
+        prefix = b"[%b] " % worker.encode()
+        start = b""
+        if worker != self._worker and self._last != b"\n":
+            start, self._last = b"\n", b"\n"
+        if self._last == b"\n" or (self._last == b"\r" and data[:1] != b"\n"):
+            start += prefix
+        self._worker, self._last = worker, data[-1:]
+        body, ending = data[:-1], data[-1:]
+        body = body.replace(b"\n", b"\n" + prefix)
+        if b"\r" in body:
+            body = _after_returns(body, prefix, ending)
+        return start + body + ending
+
+
+def _after_returns(body: bytes, prefix: bytes, ending: bytes) -> bytes:
+    """A carriage return takes the cursor to the line's start, where the prefix has to be again;
+    but for one before a line's end, and one that the next bytes follow."""
+    parts = body.split(b"\r")
+    told = [parts[0]]
+    for number, part in enumerate(parts[1:], 1):
+        bare = part.startswith(b"\n") or (not part and number == len(parts) - 1 and ending == b"\n")
+        told.append(part if bare else prefix + part)
+    return b"\r".join(told)

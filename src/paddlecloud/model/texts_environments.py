@@ -1,0 +1,45 @@
+"""Sentences about the Python environments that `--requirements` asks for.
+
+Part of the one table in `texts.py`, kept apart by area so that each file stays readable.
+"""
+
+from __future__ import annotations
+
+ENVIRONMENT_TEXTS: dict[str, tuple[str, str]] = {
+    "environment_failed": (
+        "the packages of --requirements could not be installed with {python}: {lines} (the job's "
+        "log has more); correct the file and submit again",
+        "无法用 {python} 安装 --requirements 中的软件包：{lines}（详见任务日志），"
+        "请修改该文件后重新提交",
+    ),
+    "environment_making": (
+        "its Python environment {key} is being made",
+        "正在准备它的 Python 环境 {key}",
+    ),
+    "environment_network": (
+        "the packages of --requirements could not be fetched in {tries} tries: {lines}; see "
+        "whether that machine reaches the package index, then submit again",
+        "尝试 {tries} 次仍无法下载 --requirements 中的软件包：{lines}，"
+        "请检查该机器能否访问软件包索引，然后重新提交",
+    ),
+    "environment_slow": (
+        "installing the packages of --requirements took more than {minutes} minutes and was given "
+        "up: {lines}; ask for fewer packages, or for ones that need not be compiled",
+        "安装 --requirements 中的软件包超过 {minutes} 分钟，已放弃：{lines}，"
+        "请减少软件包，或选用无需编译的版本",
+    ),
+    "help_requirements": (
+        "a requirements file of pip: its packages are installed once and kept for later jobs",
+        "pip 的 requirements 文件：其中的软件包只安装一次，供后续任务共用",
+    ),
+    "requirements_local": (
+        "line {line} of the requirements ({text}) names a file on your side; write its lines into "
+        "the one file, or the package with its version",
+        "requirements 第 {line} 行（{text}）引用了你本地的文件，"
+        "请把其内容写入同一个文件，或写明软件包及版本",
+    ),
+    "requirements_unreadable": (
+        "the file {path} of --requirements cannot be read: {reason}",
+        "无法读取 --requirements 指定的文件 {path}：{reason}",
+    ),
+}

@@ -1,0 +1,69 @@
+"""Sentences about looking into a running job: what it uses, and commands beside it.
+
+Part of the one table in `texts.py`, kept apart by area so that each file stays readable.
+"""
+
+from __future__ import annotations
+
+LIVE_TEXTS: dict[str, tuple[str, str]] = {
+    # -- what was asked for and what was used ------------------------------------------------
+    "asked_much_cpu": (
+        "{job_id} asked for {asked:g} CPU a worker and used at most {used:.2f} of it on average;"
+        " a smaller --cpu finds a place sooner",
+        "{job_id} 每个节点申请了 {asked:g} 个 CPU，平均最多只用了 {used:.2f} 个；"
+        "减小 --cpu 可以更快获得资源",
+    ),
+    "asked_much_memory": (
+        "{job_id} asked for {asked} MiB of memory a worker and used at most {used} MiB;"
+        " a smaller --memory finds a place sooner",
+        "{job_id} 每个节点申请了 {asked} MiB 内存，最多只用了 {used} MiB；"
+        "减小 --memory 可以更快获得资源",
+    ),
+    # -- commands beside a worker ------------------------------------------------------------
+    "exec_command_long": (
+        "the command has {size} bytes, more than {limit}; put it into a file of the job, or send"
+        " it on stdin to a shell",
+        "命令有 {size} 字节，超过上限 {limit}；请写进任务的文件，或通过标准输入交给 shell",
+    ),
+    "exec_command_missing": (
+        "exec needs a command after --: paddlecloud exec JOB_ID -- COMMAND [WORD ...]",
+        "exec 需要在 -- 之后给出命令：paddlecloud exec JOB_ID -- 命令 [参数 ...]",
+    ),
+    "exec_command_zero": (
+        "a word of the command holds a zero byte, which no program can be given; leave it out",
+        "命令的参数中含有空字节，无法传给程序，请去掉",
+    ),
+    "exec_ended_failed": (
+        "the command could not be run beside {worker}: {detail}; try again",
+        "命令无法在 {worker} 旁运行：{detail}，请重试",
+    ),
+    "exec_ended_replica_over": (
+        "the command was ended because {worker} is over; paddlecloud query_job {job_id}",
+        "{worker} 已结束，命令随之结束；请查看 paddlecloud query_job {job_id}",
+    ),
+    "exec_ended_stopped": ("the command was stopped", "命令已被停止"),
+    "exec_ended_timeout": (
+        "the command was ended after its {seconds:g} s; --timeout gives it longer",
+        "命令运行超过 {seconds:g} 秒，已结束；可用 --timeout 延长",
+    ),
+    "exec_many": (
+        "{worker} of {job_id} already has {count} commands beside it, the limit is {limit};"
+        " wait until one ends",
+        "{job_id} 的 {worker} 已有 {count} 个命令在运行，上限为 {limit}，请等其中一个结束",
+    ),
+    "exec_not_running": (
+        "{worker} of {job_id} does not run ({state}); a command needs a running worker:"
+        " paddlecloud query_job {job_id}",
+        "{job_id} 的 {worker} 未在运行（{state}）；命令只能在运行中的节点上执行，"
+        "请查看 paddlecloud query_job {job_id}",
+    ),
+    "exec_stdin_large": (
+        "stdin has more than {limit} bytes; a command gets at most that much; put it into a file"
+        " of the job",
+        "标准输入超过 {limit} 字节，命令最多接收这么多；请放进任务的文件",
+    ),
+    "exec_unknown": (
+        "{job_id} has no command {command}; paddlecloud exec begins one",
+        "{job_id} 没有命令 {command}；可用 paddlecloud exec 运行",
+    ),
+}

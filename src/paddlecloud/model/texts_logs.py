@@ -1,0 +1,59 @@
+"""Sentences about reading logs: where to begin, whose log, and which lines.
+
+Part of the one table in `texts.py`, kept apart by area so that each file stays readable.
+"""
+
+from __future__ import annotations
+
+LOG_TEXTS: dict[str, tuple[str, str]] = {
+    "grep_busy": (
+        "{running} searches in logs run already (limit {limit}); repeat this when one has ended",
+        "已有 {running} 个日志搜索在运行（上限 {limit}），请在其中一个结束后重试",
+    ),
+    "grep_died": (
+        "the search in the log of {job_id} ended before its time; repeat it, or search in a copy: "
+        "paddlecloud logs {job_id} | grep",
+        "任务 {job_id} 的日志搜索意外中止，请重试，或在下载的日志中搜索："
+        "paddlecloud logs {job_id} | grep",
+    ),
+    "grep_follow": (
+        "a search cannot follow a log: ask for grep or for follow (paddlecloud logs does both, "
+        "one after the other)",
+        "搜索不能同时跟踪日志：grep 与 follow 只能选其一（paddlecloud logs 会先后执行两者）",
+    ),
+    "grep_invalid": (
+        "--grep={pattern} is no regular expression: {detail}; put \\ before . * + ? ( [ {{ | ^ $ "
+        "to mean the letter itself",
+        "--grep={pattern} 不是有效的正则表达式：{detail}；"
+        "要表示 . * + ? ( [ {{ | ^ $ 字符本身，请在前面加 \\",
+    ),
+    "grep_set_letter": (
+        "--grep cannot have {letter} inside of [...]; write (a|b) instead of [ab]",
+        "--grep 的 [...] 中不能使用 {letter}，请用 (a|b) 代替 [ab]",
+    ),
+    "grep_slow": (
+        "--grep took more than {seconds} s for a small part of {worker}'s log and was ended; "
+        "make the expression simpler (no repeat inside of a repeat)",
+        "--grep 处理 {worker} 的一小段日志超过 {seconds} 秒，已中止；"
+        "请简化表达式（避免重复嵌套重复）",
+    ),
+    "grep_too_long": (
+        "the expression of --grep is longer than {limit} letters",
+        "--grep 的表达式超过 {limit} 个字符",
+    ),
+    "grep_workers": (
+        "--grep with --merge searches at most {limit} workers at once, and the job has {count}; "
+        "name one with -w",
+        "--grep 与 --merge 一次最多搜索 {limit} 个 worker，而任务有 {count} 个；请用 -w 指定一个",
+    ),
+    "logs_nothing_failed": (
+        "no worker of job {job_id} has failed (its state is {state}); leave out --failed",
+        "任务 {job_id} 没有失败的 worker（状态 {state}），请去掉 --failed",
+    ),
+    "since_invalid": (
+        "--since={value} is neither a time span (30s, 10m, 2h, 1d) nor a time "
+        "(2026-01-31 14:00, 14:00, 2026-01-31T06:00:00Z)",
+        "--since={value} 既不是时长（30s、10m、2h、1d）也不是时间"
+        "（2026-01-31 14:00、14:00、2026-01-31T06:00:00Z）",
+    ),
+}

@@ -1,0 +1,45 @@
+"""Sentences about what a job leaves behind: shipping it, downloading it, running it again.
+
+Part of the one table in `texts.py`, kept apart by area so that each file stays readable.
+"""
+
+from __future__ import annotations
+
+RESULT_TEXTS: dict[str, tuple[str, str]] = {
+    "download_changing": (
+        "{path} changes all the time while it is downloaded; download it when the job has ended",
+        "{path} 在下载过程中不断变化，请在任务结束后再下载",
+    ),
+    "download_dir_exists": (
+        "the download directory {path} exists already; name a new one with --download_dir, or add "
+        "to an earlier download of this job with --resume",
+        "下载目录 {path} 已存在，请用 --download_dir 指定一个不存在的目录，"
+        "或用 --resume 继续该任务此前的下载",
+    ),
+    "download_failed": (
+        "{path} cannot be written ({reason}); choose another place with --download_dir",
+        "无法写入 {path}（{reason}），请用 --download_dir 换一个位置",
+    ),
+    "download_full": (
+        "no space is left on this machine for {path}; free some, or choose another disk with "
+        "--download_dir",
+        "本机没有空间写入 {path}，请清理磁盘或用 --download_dir 换一个磁盘",
+    ),
+    "download_name_twice": (
+        "{path} cannot be kept beside a file of the same name in other letters; download a "
+        "smaller --prefix",
+        "{path} 与另一个仅大小写不同的文件重名，请用 --prefix 缩小下载范围",
+    ),
+    "download_short": (
+        "{path} came with {got} of {want} bytes; the connection broke, download it again",
+        "{path} 只收到 {got} 字节（应为 {want}），连接中断，请重新下载",
+    ),
+    "output_gap": (
+        "{path} has {size} bytes here and not {offset}; send the whole file",
+        "{path} 在服务器上有 {size} 字节，而不是 {offset}，请发送整个文件",
+    ),
+    "rerun_files_gone": (
+        "the files of {job_id} are not kept any more; give the directory with --files",
+        "{job_id} 的文件已不再保留，请用 --files 指定目录",
+    ),
+}

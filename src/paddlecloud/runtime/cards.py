@@ -1,0 +1,84 @@
+"""How busy GPU cards are, asked from NVIDIA's own library where there is one.
+
+A card belongs to one replica at a time, so what a card does is what its replica does; nobody has to
+tell processes apart. The library is loaded on first use and everything it cannot say is left out.
+There was no card on the machines that this was tried on: the calls are those of its documentation.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+_LIBRARY = "libnvidia-ml.so.1"
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+class _Rates(ctypes.Structure):
+    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (
+        ("total", ctypes.c_ulonglong),
+        ("free", ctypes.c_ulonglong),
+        ("used", ctypes.c_ulonglong),
+    )
+
+
+class Cards:
+    """The cards of this machine through `library`, which was started."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self._handles: dict[int, ctypes.c_void_p] = {}
+
+    def use(self, indexes: Collection[int]) -> dict[str, Any]:
+        """`gpu`: how many cards' worth of work is done; `gpu_memory`: bytes. Empty: not known."""
+        found = [self._one(index) for index in indexes]
+        known = [one for one in found if one is not None]
+        if not known:
+            return {}
+        return {
+            "gpu": round(sum(rate for rate, _ in known) / 100, 2),
+            "gpu_memory": sum(used for _, used in known),
+        }
+
+    def _one(self, index: int) -> tuple[int, int] | None:
+        handle = self._handle(index)
+        rates, memory = _Rates(), _Memory()
+        if handle is None:
+            return None
+        if self._library.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(rates)):
+            return None
+        if self._library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)):
+            return None
+        return int(rates.gpu), int(memory.used)
+
+    def _handle(self, index: int) -> ctypes.c_void_p | None:
+        if index not in self._handles:
+            handle = ctypes.c_void_p()
+            number = ctypes.c_uint(index)
+            if self._library.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle)):
+                return None
+            self._handles[index] = handle
+        return self._handles[index]
+
+
+def open_cards() -> Cards | None:
+    """The cards of this machine; None where there is no such library, or no driver behind it."""
+    with suppress(OSError, AttributeError):
+        library = ctypes.CDLL(_LIBRARY)
+        if library.nvmlInit_v2() == 0:
+            return Cards(library)
+    return None
+
+
+def visible(env: Mapping[str, str]) -> tuple[int, ...]:
+    """The cards that a replica with this environment was given."""
+    words = (word.strip() for word in env.get(_VISIBLE, "").split(","))
+    return tuple(int(word) for word in words if word.isdigit())

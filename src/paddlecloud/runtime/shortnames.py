@@ -1,0 +1,69 @@
+"""A short name for the directory of a replica's temporary files.
+
+Programs put sockets there, and a socket's address has at most 107 bytes: Python's multiprocessing
+adds 32 to TMPDIR, and the directory of a replica below a home is longer than the rest. So where it
+is too long, TMPDIR is a link of a few letters, beside the replicas, or in /tmp where even that is
+too deep. The files stay where they were, and the link goes with its replica.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import zlib
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+LONGEST = 107 - 34
+"""Bytes; what is left of a socket's address is for the programs, with a little to spare."""
+
+
+def short(root: Path, target: str) -> str:
+    """`target`, a directory of the replica in `root`, or a shorter name of it; twice is once."""
+    if len(os.fsencode(target)) <= LONGEST:
+        return target
+    beside, elsewhere = _links(root)
+    if len(os.fsencode(beside)) <= LONGEST:
+        return str(beside) if _leads(beside, target) else target
+    sweep(elsewhere.parent)
+    return str(elsewhere) if _leads(elsewhere, target) else target
+
+
+def forget(root: Path) -> None:
+    """The replica in `root` is deleted; another one may take its short name."""
+    for link in _links(root):
+        with suppress(OSError):
+            if link.readlink().is_relative_to(root):
+                link.unlink()
+
+
+@cache
+def sweep(place: Path) -> None:
+    """Remove links that lead nowhere: a home that was deleted as a whole took no leave of them."""
+    with suppress(OSError):
+        for link in place.iterdir() if _is_ours(place) else ():
+            if link.is_symlink() and not link.exists():
+                link.unlink()
+
+
+def _links(root: Path) -> tuple[Path, Path]:
+    name = f"{zlib.crc32(os.fsencode(root)):08x}"
+    return root.parent.parent / "t" / name, Path(f"/tmp/paddlecloud-{os.getuid()}") / name
+
+
+def _leads(link: Path, target: str) -> bool:
+    """Whether `link`, made if it is not there, leads to `target`; nobody else's directory does."""
+    with suppress(OSError):
+        link.parent.mkdir(0o700, exist_ok=True)
+        link.symlink_to(target)
+    with suppress(OSError):
+        return _is_ours(link.parent) and str(link.readlink()) == target
+    return False
+
+
+def _is_ours(place: Path) -> bool:
+    """Whether nobody else can put anything there; a link to another place is nobody's."""
+    about = place.lstat()
+    own = stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid()
+    return own and not about.st_mode & 0o022

@@ -1,0 +1,192 @@
+"""Submitted files laid out once for all replicas of a snapshot, as the lowest layer of `layers`.
+
+A tree is made when the first replica needs it and found by the id of its snapshot afterwards: the
+next one needs not even the list of its files. Where the files need no owner of their own they are
+further names of what lies in the store or in the cache, and cost no bytes; nobody writes to a tree.
+Only snapshots with much in them are worth it: below that, copies are there before a mount is.
+
+A tree is whole under its name or not there. It is used for as long as the system runs in which it
+was made: what a loss of power does to files that nobody synced, nobody sees from their names. The
+monitor of a replica holds its tree by a lock, so that it stays for as long as anything of the
+replica runs, whatever becomes of the agent.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from paddlecloud.runtime import layers, processes, workspace
+from paddlecloud.runtime.layers import NOTE
+from paddlecloud.runtime.materials import check_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from paddlecloud.model.snapshot import Snapshot
+    from paddlecloud.runtime.materials import Kept, Source
+    from paddlecloud.runtime.workspace import Layer
+
+    Place = Callable[[str], str | None]
+
+#: Measured with `python -m bench files_out`: from here on two mounts are faster than the copies.
+WORTH_ENTRIES = 64
+WORTH_BYTES = 8 * 1024 * 1024
+_ENTRY_BYTES = 4096
+"""What a name takes on the disk, whatever it is the name of."""
+_AT_ONCE = 16
+_FILES = "files"
+_PART = ".part"
+
+
+class Trees:
+    """Safe for several threads. `ask` finds out whether this machine can lay a tree below a
+    replica: it is given a root that is laid out, and a tree to try it with."""
+
+    def __init__(
+        self,
+        cache: Path,
+        layer: Layer,
+        ask: Callable[[str, str], bool | None],
+        grew: Callable[[int], None],
+    ) -> None:
+        self._top = cache / "trees"
+        self._layer = layer
+        self._ask = ask
+        self._grew = grew
+        self._possible: bool | None = None
+        self._lock = threading.Lock()
+        """Guards what is known of this machine."""
+        self._making = [threading.Lock() for _ in range(_AT_ONCE)]
+
+    def ready(self, snapshot_id: str, owner: int | None) -> str | None:
+        """The tree of this snapshot for that owner, if there is one; it counts as used now."""
+        home = self._home(snapshot_id, owner)
+        note = _read_note(home)
+        if note is None or note["boot"] != processes.boot_id():
+            return None
+        try:
+            os.utime(home / NOTE)
+        except OSError:
+            return None
+        return str(home / _FILES)
+
+    def make(
+        self, snapshot: Snapshot, find: Source, owner: int | None, place: Place = lambda _: None
+    ) -> str | None:
+        """The tree of a snapshot, made if need be; None when copies serve it better.
+
+        `find` opens a content, `place` says where one may lie. Raises OSError, and what `find`
+        raises; nothing of it is left then.
+        """
+        if not is_worth(snapshot) or not self._can():
+            return None
+        home = self._home(snapshot.id, owner)
+        with self._making[hash(home.name) % _AT_ONCE]:
+            made = self.ready(snapshot.id, owner)
+            if made is None:
+                self._make(home, snapshot, find, owner, place)
+                made = str(home / _FILES)
+        return made
+
+    def kept(self) -> Iterator[Kept]:
+        """Every tree here: when it was used last, its size, and how to delete it."""
+        with suppress(FileNotFoundError):
+            for home in self._top.iterdir():
+                note = _read_note(home)
+                used_at = 0
+                with suppress(OSError):
+                    used_at = (home / NOTE).stat().st_mtime_ns
+                yield used_at, int((note or {}).get("size", 0)), _deletion(home)
+
+    def _home(self, snapshot_id: str, owner: int | None) -> Path:
+        check_id(snapshot_id)
+        return self._top / f"{snapshot_id.partition(':')[2]}.{'own' if owner is None else owner}"
+
+    def _can(self) -> bool:
+        with self._lock:
+            if self._possible is None:
+                self._possible = self._try()
+            return bool(self._possible)
+
+    def _try(self) -> bool | None:
+        """None when nobody could tell; then it is asked again."""
+        probe = self._top / f"probe.{os.urandom(8).hex()}{_PART}"
+        tree = probe / "tree"
+        try:
+            self._top.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._sweep()
+            (tree / "folder").mkdir(parents=True)
+            (tree / "folder" / "one").touch()
+            (tree / "file").touch()
+            for name in (*layers.VIEWS, *layers.places("")):
+                (probe / name.strip("/")).mkdir()
+            return self._ask(str(probe), str(tree))
+        except OSError:
+            return None
+        finally:
+            with suppress(OSError):
+                workspace.remove(str(probe))
+
+    def _sweep(self) -> None:
+        """Delete what an agent that was killed left half made."""
+        for left in self._top.glob(f"*{_PART}"):
+            workspace.remove(str(left))
+
+    def _make(
+        self, home: Path, snapshot: Snapshot, find: Source, owner: int | None, place: Place
+    ) -> None:
+        aside = home.with_name(f"{home.name}.{os.urandom(8).hex()}{_PART}")
+        try:
+            aside.mkdir()
+            link = place if owner is None else None
+            files = [str(aside / _FILES)]
+            self._layer.fill(files, snapshot.entries, find, owner=owner, link=link)
+            size = snapshot.size + _ENTRY_BYTES * len(snapshot.entries)
+            note = {"boot": processes.boot_id(), "size": size}
+            (aside / NOTE).write_text(json.dumps(note))
+            _deletion(home)()  # one of before a loss of power
+            aside.rename(home)
+            self._grew(size)
+        except BaseException:
+            with suppress(OSError):
+                workspace.remove(str(aside))
+            raise
+
+
+def is_worth(snapshot: Snapshot) -> bool:
+    return len(snapshot.entries) >= WORTH_ENTRIES or snapshot.size >= WORTH_BYTES
+
+
+def _read_note(home: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads((home / NOTE).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _deletion(home: Path) -> Callable[[], None]:
+    """Deletes a tree that nobody holds; OSError when somebody does."""
+
+    def delete() -> None:
+        note = None
+        with suppress(FileNotFoundError):
+            note = os.open(home / NOTE, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if note is not None:
+                fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            aside = home.with_name(f"{home.name}.{os.urandom(8).hex()}{_PART}")
+            with suppress(FileNotFoundError):
+                home.rename(aside)
+                workspace.remove(str(aside))
+        finally:
+            if note is not None:
+                os.close(note)
+
+    return delete

@@ -1,0 +1,184 @@
+"""Big contents that come in parts, as one server has them in its mind.
+
+The digest of the whole is taken while parts arrive, in their order; a part that comes early is read
+back from the store when its turn comes. All of this can be made anew from the store: a server that
+starts, or another one, goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import msgspec
+
+from paddlecloud.model.errors import Invalid, Retry
+from paddlecloud.stores.base import CanReadParts, Part, Store
+
+KEPT = 256
+"""Uploads that a server has in its mind; all others are in the store."""
+STEP = 16
+"""Parts that are read back for one that arrives."""
+PATIENCE = 15.0
+"""Seconds after which a check answers: not yet."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store keeps about an upload."""
+
+    upload: str
+    size: int
+    part_size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A content that is being uploaded, and where it and its record lie in the store."""
+
+    owner: str
+    sha256: str
+    path: str
+    record: str
+
+
+class Upload:
+    """One upload as this server knows it: which parts are there, and the digest so far."""
+
+    def __init__(self, target: Target, record: Record) -> None:
+        self.target = target
+        self.record = record
+        self.there: dict[int, int] = {}
+        """Sizes by number."""
+        self.joined = False
+        """The parts are one file, which is not checked yet."""
+        self._writers = 0
+        self._closed = False
+        self._gate = threading.Lock()
+        self._digest = hashlib.sha256()
+        self._next = 1
+        self._hashing = threading.Lock()
+        self._chunks: Iterator[bytes] | None = None
+
+    @property
+    def count(self) -> int:
+        return -(-self.record.size // self.record.part_size)
+
+    def size_of(self, number: int) -> int:
+        """Bytes that this part has; 0 when there is no such part."""
+        if not 1 <= number <= self.count:
+            return 0
+        return min(self.record.part_size, self.record.size - (number - 1) * self.record.part_size)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Held while a part is written: nothing changes any more once the whole is checked."""
+        with self._gate:
+            if self._closed:
+                raise Retry("upload_closing")
+            self._writers += 1
+        try:
+            yield
+        finally:
+            with self._gate:
+                self._writers -= 1
+
+    def close(self) -> bool:
+        """Let no part in from now on; False while one is being written."""
+        with self._gate:
+            self._closed = not self._writers
+            return self._closed
+
+    def reopen(self) -> None:
+        with self._gate:
+            self._closed = False
+
+    def arrived(self, number: int, data: bytes | bytearray, store: Store) -> None:
+        """Note a part; the digest goes on as far as the parts follow each other."""
+        if number < self._next:
+            self._begin_again()
+        self.there[number] = len(data)
+        if isinstance(store, CanReadParts):
+            self._advance(store, number, data)
+
+    def note(self, parts: Iterable[Part]) -> None:
+        """Parts that the store has, whoever sent them."""
+        self.there |= {p.number: p.size for p in parts if p.size == self.size_of(p.number)}
+
+    def checked(self, store: Store) -> bool:
+        """Whether all bytes are those of the digest; False: it takes longer than one call may.
+
+        Invalid("blob_digest") when they are not.
+        """
+        with self._hashing:
+            until = time.monotonic() + PATIENCE
+            if isinstance(store, CanReadParts) and not self.joined:
+                while self._next <= self.count:
+                    if time.monotonic() > until:
+                        return False
+                    self._take(store, self._next, b"")
+            elif not self._read_joined(store, until):
+                return False
+        got = self._digest.hexdigest()
+        if got != self.target.sha256:
+            raise Invalid("blob_digest", want=self.target.sha256, got=got)
+        return True
+
+    def _begin_again(self) -> None:
+        """A part that was looked at came once more, and may be another."""
+        with self._hashing:
+            self._digest, self._next = hashlib.sha256(), 1
+
+    def _advance(self, store: CanReadParts, number: int, data: bytes | bytearray) -> None:
+        """Whoever finds another thread at it leaves the part to that one."""
+        left = STEP
+        while left and self._next in self.there and self._hashing.acquire(blocking=False):
+            try:
+                if self._next in self.there:
+                    self._take(store, self._next, data if self._next == number else b"")
+                    left -= 1
+            finally:
+                self._hashing.release()
+
+    def _take(self, store: CanReadParts, number: int, data: bytes | bytearray) -> None:
+        path, upload = self.target.path, self.record.upload
+        begin = (number - 1) * self.record.part_size
+        self._digest.update(data or store.read_part(path, upload, begin, self.size_of(number)))
+        self._next += 1
+
+    def _read_joined(self, store: Store, until: float) -> bool:
+        if self._chunks is None:
+            self._digest = hashlib.sha256()
+            self._chunks = iter(store.read(self.target.path))
+        for chunk in self._chunks:
+            self._digest.update(chunk)
+            if time.monotonic() > until:
+                return False
+        return True
+
+
+class Uploads:
+    """The uploads that this server has in its mind."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[Target, Upload] = {}
+
+    def get(self, target: Target) -> Upload | None:
+        with self._lock:
+            return self._kept.get(target)
+
+    def put(self, upload: Upload) -> Upload:
+        """Remember it; the one that was there already if there is one."""
+        with self._lock:
+            found = self._kept.setdefault(upload.target, upload)
+            while len(self._kept) > KEPT:
+                self._kept.pop(next(iter(self._kept)))
+            return found
+
+    def forget(self, target: Target) -> None:
+        with self._lock:
+            self._kept.pop(target, None)

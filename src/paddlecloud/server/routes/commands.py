@@ -1,0 +1,156 @@
+"""Commands beside a worker: begin, look, follow, stop; and the agent's side of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.http import Access, Call, GoingDown, Route, SignedBody
+from paddlecloud.server.services import commands
+from paddlecloud.server.shapes import encode
+from paddlecloud.server.shapes_live import (
+    CommandEnd,
+    CommandRequest,
+    CommandView,
+    EndAnswer,
+    OutputQuery,
+    StreamAnswer,
+    StreamQuery,
+)
+from paddlecloud.server.threads import in_thread
+
+BYTES = "application/octet-stream"
+MAX_PIECE = 4 * 1024 * 1024
+
+
+def start(deps: Deps, call: Call) -> CommandView:
+    command = commands.start(deps, call.caller, call.path["job_id"], call.body)
+    return commands.view(command, call.lang)
+
+
+def look(deps: Deps, call: Call) -> CommandView:
+    command = commands.look(deps, call.caller, call.path["job_id"], call.path["command_id"])
+    return commands.view(command, call.lang)
+
+
+def stop(deps: Deps, call: Call) -> CommandView:
+    command = commands.stop(deps, call.caller, call.path["job_id"], call.path["command_id"])
+    return commands.view(command, call.lang)
+
+
+async def output(deps: Deps, call: Call, _request: Request) -> Response:
+    """What the command printed, in frames: a letter (o, e, x), the length in 4 bytes, the bytes.
+
+    o is stdout and e is stderr, each from the offset asked for on. x comes last and holds the
+    command as it ended, in JSON; with follow the answer goes on until then.
+    """
+    await in_thread(look, deps, call)
+    return StreamingResponse(_frames(deps, call), media_type=BYTES)
+
+
+async def _frames(deps: Deps, call: Call) -> AsyncIterator[bytes]:
+    query: OutputQuery = call.query
+    job_id, command_id = call.path["job_id"], call.path["command_id"]
+    offsets = {"out": query.out, "err": query.err}
+    topics = (("command", command_id), ("log", job_id), ("job", job_id))
+    with deps.hub.waiter(*topics) as waiter:
+        while True:
+            piece = await in_thread(commands.piece, deps, command_id, offsets)
+            for name, data in (("out", piece.out), ("err", piece.err)):
+                offsets[name] += len(data)
+                if data:
+                    yield _frame(name[:1], data)
+            if piece.out or piece.err:
+                continue
+            if piece.command.ended_at is not None:
+                yield _frame("x", encode(commands.view(piece.command, call.lang)))
+                return
+            if not query.follow:
+                return
+            if deps.hub.closed:
+                raise GoingDown("the command goes on; the follower comes back for it")
+            await waiter.wait(1.0)
+
+
+def _frame(kind: str, data: bytes) -> bytes:
+    return kind.encode() + len(data).to_bytes(4, "big") + data
+
+
+def input_of(deps: Deps, call: Call) -> Response:
+    data = commands.input_of(deps, call.caller.user_id, call.path["command_id"])
+    return Response(data, media_type=BYTES)
+
+
+async def store(deps: Deps, call: Call, request: Request) -> StreamAnswer:
+    query: StreamQuery = call.query
+    data = await SignedBody(request, call.headers).whole(MAX_PIECE)
+    where = (call.caller.user_id, call.path["command_id"], query.stream, query.offset)
+    return StreamAnswer(size=await in_thread(commands.store, deps, *where, data))
+
+
+def end(deps: Deps, call: Call) -> EndAnswer:
+    node, command_id = call.caller.user_id, call.path["command_id"]
+    return EndAnswer(ended=commands.end(deps, node, command_id, call.body))
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/api/v1/jobs/{job_id}/commands",
+        summary="Run a command beside a worker",
+        plain=start,
+        body=CommandRequest,
+        answer=CommandView,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/jobs/{job_id}/commands/{command_id}",
+        summary="One command",
+        plain=look,
+        answer=CommandView,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/jobs/{job_id}/commands/{command_id}/output",
+        summary="What a command prints, in frames",
+        streaming=output,
+        query=OutputQuery,
+        media=BYTES,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/jobs/{job_id}/commands/{command_id}/stop",
+        summary="Stop a command",
+        plain=stop,
+        answer=CommandView,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/agent/commands/{command_id}/input",
+        summary="What a command gets on stdin",
+        plain=input_of,
+        access=Access.AGENT,
+        media=BYTES,
+    ),
+    Route(
+        method="PUT",
+        path="/api/v1/agent/commands/{command_id}/output",
+        summary="Bring back what a command printed",
+        streaming=store,
+        access=Access.AGENT,
+        query=StreamQuery,
+        answer=StreamAnswer,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/agent/commands/{command_id}/end",
+        summary="Tell how a command ended",
+        plain=end,
+        access=Access.AGENT,
+        body=CommandEnd,
+        answer=EndAnswer,
+    ),
+)

@@ -1,0 +1,165 @@
+"""Logs, out: one worker's bytes as they are, or lines of several, or those that match.
+
+Who follows a log costs next to nothing while it is silent, and little when it speaks: the piece
+that came in is handed to all of them as it is, without a thread or a look at the database. Only
+what is older, or longer, is read from the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from paddlecloud.model.logframes import TROUBLE, Frames, Prefixes
+from paddlecloud.server import grepping
+from paddlecloud.server.connections import Connection, connection_of
+from paddlecloud.server.deps import Deps, Heard, Topic
+from paddlecloud.server.http import Call, GoingDown, Route
+from paddlecloud.server.services import logs
+from paddlecloud.server.services.logs import Merge, News, Reading
+from paddlecloud.server.shapes import LogsQuery
+from paddlecloud.server.threads import in_thread
+
+BYTES = "application/octet-stream"
+IDLE_SECONDS = 20.0
+"""A follower that heard nothing for so long looks by itself."""
+IDLE_AMONG_MANY = 1.0
+"""The same where another server may have told it, and the note was lost."""
+HELD_SECONDS = 1.0
+"""So long a line without an end is kept back from among the lines of others."""
+
+
+async def read(deps: Deps, call: Call, request: Request) -> Response:
+    """The bytes of one worker's log from an offset on; with follow, until that attempt is over.
+
+    Of a job that is tried again the next attempt has a log of its own, which begins at 0: the
+    follower asks for it. x-log-attempt says whose log this is.
+    """
+    query: LogsQuery = call.query
+    reading = await in_thread(logs.begin, deps, call.caller, call.path["job_id"], query)
+    headers = {"x-log-attempt": str(reading.attempt)}
+    if not query.merge:
+        headers |= {"x-log-offset": str(reading.offsets[0]), "x-log-worker": reading.workers[0]}
+    if query.grep is not None:
+        search = await grepping.begun(deps, call.caller.user_id, reading, query)
+        frames = search.frames(reading.job_id)
+    elif query.merge:
+        frames = _merged(deps, reading, query)
+    else:
+        connection = connection_of(request.scope)
+        pieces = _pieces(deps, reading, connection, follow=bool(query.follow))
+        return StreamingResponse(pieces, media_type=BYTES, headers=headers)
+    told = frames if query.frames else _plain(frames, prefixed=bool(query.merge))
+    return StreamingResponse(told, media_type=BYTES, headers=headers)
+
+
+class _Follower:
+    """Where one follower is. While it sleeps at the end of a log, what is new goes straight out on
+    its connection: a hundred of them are served without waking one."""
+
+    def __init__(self, own: Topic, offset: int, connection: Connection | None) -> None:
+        self.own = own
+        self.offset = offset
+        self._connection = connection
+
+    def take(self, heard: Heard) -> bool:
+        """Send what was heard at once; False if the follower has to look into it."""
+        topic, news = heard
+        if topic != self.own or not isinstance(news, News) or news.begin != self.offset:
+            return False
+        if self._connection is None or not self._connection.push(news.chunk):
+            return False
+        self.offset += len(news.data)
+        return True
+
+    def fresh(self, heard: Sequence[Heard]) -> tuple[bytes, bool]:
+        """The bytes that came along, and whether nothing else was heard of."""
+        told: list[bytes] = []
+        for topic, news in heard:
+            if topic != self.own or not isinstance(news, News) or news.begin > self.offset:
+                return b"".join(told), False
+            left = news.data[self.offset - news.begin :]
+            told.append(left)
+            self.offset += len(left)
+        return b"".join(told), True
+
+
+async def _pieces(
+    deps: Deps, reading: Reading, connection: Connection | None, *, follow: bool
+) -> AsyncIterator[bytes]:
+    own = logs.topic(reading.job_id, reading.attempt, reading.workers[0])
+    at = _Follower(own, reading.offsets[0], connection)
+    with deps.hub.waiter(own, ("job", reading.job_id), take=at.take) as waiter:
+        while True:
+            piece = await in_thread(logs.piece, deps, reading, at.offset)
+            if piece.data:
+                at.offset += len(piece.data)
+                yield piece.data
+                continue
+            if piece.over or not follow:
+                return
+            certain = True
+            while certain:
+                _check_open(deps)
+                certain = await waiter.wait(_idle(deps))
+                data, only_news = at.fresh(waiter.heard)
+                certain = certain and only_news
+                if data:
+                    yield data
+
+
+async def _merged(deps: Deps, reading: Reading, query: LogsQuery) -> AsyncIterator[bytes]:
+    merge = Merge(deps, reading, query, follow=bool(query.follow))
+    flush = False
+    while True:
+        topics = merge.topics
+        with deps.hub.waiter(*topics) as waiter:
+            while topics == merge.topics:
+                frames, last = await in_thread(_step, merge, flush)
+                flush = False
+                if frames:
+                    yield frames
+                elif last:
+                    return
+                else:
+                    _check_open(deps)
+                    seconds = HELD_SECONDS if merge.holds else _idle(deps)
+                    flush = not await waiter.wait(seconds)
+
+
+def _step(merge: Merge, flush: bool) -> tuple[bytes, bool]:
+    return merge.step(flush=flush)
+
+
+async def _plain(frames: AsyncIterator[bytes], *, prefixed: bool) -> AsyncIterator[bytes]:
+    parser, prefixes = Frames(), Prefixes()
+    async for piece in frames:
+        for worker, _, data in parser.feed(piece):
+            if worker == TROUBLE:
+                raise GoingDown(data.decode())
+            told = prefixes.add(worker, data) if prefixed else data
+            if told:
+                yield told
+
+
+def _check_open(deps: Deps) -> None:
+    if deps.hub.closed:
+        raise GoingDown("the log goes on; the follower comes back for it")
+
+
+def _idle(deps: Deps) -> float:
+    return IDLE_AMONG_MANY if deps.db.shared else IDLE_SECONDS
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/api/v1/jobs/{job_id}/logs",
+        summary="A worker's log",
+        streaming=read,
+        query=LogsQuery,
+        media=BYTES,
+    ),
+)

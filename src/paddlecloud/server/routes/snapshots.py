@@ -1,0 +1,125 @@
+"""Submitted files: which are missing, many small ones in one stream, big ones in parts."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from starlette.requests import Request
+
+from paddlecloud.model.errors import Invalid, Retry
+from paddlecloud.model.signing import CONTENT_CRC32
+from paddlecloud.server.arriving import Upload
+from paddlecloud.server.bodies import with_body
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.http import Call, Route, SignedBody
+from paddlecloud.server.services import snapshots, uploads
+from paddlecloud.server.shapes import BlobsAnswer, SnapshotAnswer, SnapshotRequest
+from paddlecloud.server.shapes_uploads import (
+    FinishAnswer,
+    FinishRequest,
+    PartAnswer,
+    PartsAnswer,
+    PartsRequest,
+)
+from paddlecloud.server.threads import in_long_thread, in_thread
+
+
+def offer(deps: Deps, call: Call) -> SnapshotAnswer:
+    request: SnapshotRequest = call.body
+    snapshot, missing = snapshots.offer(deps, call.caller.user_id, request.entries)
+    return SnapshotAnswer(id=snapshot.id, missing=missing)
+
+
+async def blobs(deps: Deps, call: Call, request: Request) -> BlobsAnswer:
+    """A pack stream of contents; each is checked against its digest and stored."""
+    receiver = snapshots.receiver(deps, call.caller.user_id)
+    try:
+        async for batch in SignedBody(request, call.headers).batches():
+            await in_long_thread(receiver.feed, batch)
+        return BlobsAnswer(stored=receiver.finish())
+    finally:
+        receiver.abort()
+
+
+def upload(deps: Deps, call: Call) -> PartsAnswer:
+    return uploads.begin(deps, call.caller.user_id, call.body)
+
+
+async def part(deps: Deps, call: Call, request: Request) -> PartAnswer:
+    """One part; its CRC-32 is signed, and the digest of the whole is checked in the end."""
+    word = call.path["number"]
+    number = int(word) if word.isascii() and word.isdigit() and len(word) < 9 else 0
+    owner, sha256 = call.caller.user_id, call.path["sha256"]
+    found, size = await in_thread(uploads.opened, deps, owner, sha256, number)
+    check = _checksum(call)
+    length = call.headers.get("content-length", "")
+    if length != str(size):
+        limit = found.record.part_size
+        raise Invalid("upload_part", number=number, size=length[:20] or "?", limit=limit)
+    await with_body(request, size, partial(_keep, deps, found, number, check))
+    return PartAnswer(number=number)
+
+
+def finish(deps: Deps, call: Call) -> FinishAnswer:
+    stored = uploads.finish(deps, call.caller.user_id, call.path["sha256"])
+    return FinishAnswer(stored=stored)
+
+
+def _checksum(call: Call) -> int:
+    text = call.headers.get(CONTENT_CRC32, "")
+    if len(text) != 8 or text.strip("0123456789abcdef"):
+        raise Invalid("upload_checksum", header=CONTENT_CRC32, value=text[:20])
+    return int(text, 16)
+
+
+def _keep(
+    deps: Deps, found: Upload, number: int, want: int, data: bytes | bytearray, got: int
+) -> None:
+    if got != want:
+        raise Retry("upload_damaged", reason=f"part {number}: {got:08x}, not {want:08x}")
+    uploads.put(deps, found, number, data)
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/api/v1/snapshots",
+        summary="Name files by content; what is missing?",
+        plain=offer,
+        long=True,
+        body=SnapshotRequest,
+        answer=SnapshotAnswer,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/blobs",
+        summary="Upload missing contents as a pack stream",
+        streaming=blobs,
+        answer=BlobsAnswer,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/uploads",
+        summary="Begin, or go on with, a big file in parts",
+        plain=upload,
+        long=True,
+        body=PartsRequest,
+        answer=PartsAnswer,
+    ),
+    Route(
+        method="PUT",
+        path="/api/v1/uploads/{sha256}/{number}",
+        summary="Upload one part",
+        streaming=part,
+        answer=PartAnswer,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/uploads/{sha256}/finish",
+        summary="Have the whole file checked and kept",
+        plain=finish,
+        long=True,
+        body=FinishRequest,
+        answer=FinishAnswer,
+    ),
+)

@@ -1,0 +1,34 @@
+"""What running jobs use: CPU, memory, cards, worker by worker."""
+
+from __future__ import annotations
+
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.http import Call, Route
+from paddlecloud.server.services import live_usage
+from paddlecloud.server.shapes_live import UseAnswer
+
+
+def of_job(deps: Deps, call: Call) -> UseAnswer:
+    return UseAnswer(workers=live_usage.of_job(deps, call.caller, call.path["job_id"]))
+
+
+def mine(deps: Deps, call: Call) -> UseAnswer:
+    return UseAnswer(workers=live_usage.of_owner(deps, call.caller.user_id))
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/api/v1/jobs/{job_id}/usage",
+        summary="What a job's workers use now",
+        plain=of_job,
+        answer=UseAnswer,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/usage",
+        summary="What your running jobs use now",
+        plain=mine,
+        answer=UseAnswer,
+    ),
+)

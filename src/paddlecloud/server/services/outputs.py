@@ -1,0 +1,104 @@
+"""Output files of workers as they come in: what grew of one, and the list of all at the end.
+
+A file that only grows is sent once, piece by piece: each is put behind what is here already. Where
+the store cannot do that (an object store) the agent is told so and sends the whole file. When a
+worker is over its agent names all files with size and sha256; what is not here as named is asked
+for again, and the list is kept beside the outputs: with it a download is verified to the bytes that
+the job wrote.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from paddlecloud.model.errors import Conflict, NotFound
+from paddlecloud.model.job import Job
+from paddlecloud.model.paths import log_directory, output_directory
+from paddlecloud.model.snapshot import check_path
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.services.agents import Assigned
+from paddlecloud.server.services.files import Listing, listings_root, user_root
+from paddlecloud.stores.base import CanLocalPath
+from paddlecloud.stores.tree import explained
+
+_PLACES = {"output": output_directory, "log": log_directory}
+
+
+def append(
+    deps: Deps, assigned: Assigned, name: str, offset: int, data: bytes, mtime: float | None
+) -> int:
+    """Put `data` behind the first `offset` bytes of an output file; its size afterwards.
+
+    `name` begins with its area. Twice is once. Conflict("output_gap") unless exactly so much is
+    here: then the agent has to send the whole file. Before this returns it is on the disk, for
+    nobody else will see to that.
+    """
+    target = _local_file(deps, _full(assigned, name))
+    if target is None:
+        raise Conflict("output_gap", path=name[:200], offset=offset, size=0)
+    with explained(name):
+        fd = os.open(target, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            size = os.fstat(fd).st_size
+            again = size == offset + len(data) and os.pread(fd, len(data), offset) == data
+            if size != offset and not again:
+                raise Conflict("output_gap", path=name[:200], offset=offset, size=size)
+            _write(fd, data, offset)
+            if mtime is not None:
+                os.utime(fd, (mtime, mtime))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    return offset + len(data)
+
+
+def take_listing(deps: Deps, assigned: Assigned, rows: list[Listing]) -> list[str]:
+    """Keep the final list of a worker's files; the names of those that are not here as it says."""
+    paths = {_full(assigned, row[0]): row for row in rows}
+    sizes = deps.store.sizes(paths)
+    missing = [row[0] for path, row in paths.items() if sizes.get(path) != row[1]]
+    if not missing:
+        root = user_root(assigned.job.owner) + "/"
+        known = [(path[len(root) :], *row[1:]) for path, row in paths.items()]
+        deps.store.write(_listing(assigned), [msgspec.json.encode(known)])
+    return missing
+
+
+def _full(assigned: Assigned, name: str) -> str:
+    """Where a file of a replica lies in the store."""
+    area, _, path = name.partition("/")
+    place = _PLACES.get(area)
+    if place is None:
+        raise NotFound("area_unknown", area=area[:50])
+    check_path(path)
+    below = f"{place(assigned.job.id, assigned.replica.role, assigned.replica.rank)}/{path}"
+    check_path(below)
+    return f"{user_root(assigned.job.owner)}/{below}"
+
+
+def _local_file(deps: Deps, full: str) -> Path | None:
+    if not isinstance(deps.store, CanLocalPath) or deps.store.stat(full) is None:
+        return None
+    return deps.store.local_path(full)
+
+
+def _listing(assigned: Assigned) -> str:
+    job: Job = assigned.job
+    return f"{listings_root(job.owner, job.id)}/{assigned.replica.worker}.json"
+
+
+def _write(fd: int, data: bytes, offset: int) -> None:
+    """All of it or nothing: half a piece would only have to be sent again with all the rest."""
+    view = memoryview(data)
+    done = 0
+    try:
+        while done < len(view):
+            done += os.pwrite(fd, view[done:], offset + done)
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(fd, offset)
+        raise

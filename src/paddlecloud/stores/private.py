@@ -1,0 +1,104 @@
+"""A user's own storage: opened from `bos_url` and the user's keys, and tried before it is used.
+
+Only Baidu's S3 door of the region that `bos_url` names is ever spoken to, so a job cannot send the
+server anywhere else. Keeping the keys, and what a job does with this store, is the caller's work.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from paddlecloud.model.errors import (
+    Invalid,
+    PaddleCloudError,
+    Refused,
+    Unreachable,
+)
+from paddlecloud.stores import s3
+from paddlecloud.stores.sigv4 import Keys
+from paddlecloud.stores.tree import split
+
+DOOR = "https://s3.{region}.bcebos.com"
+_HOST = re.compile(r"([a-z0-9][a-z0-9-]{1,61}[a-z0-9])\.([a-z0-9]{1,20})\.bcebos\.com")
+_PROBE = ".paddlecloud-probe"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BosPlace:
+    """What `bos_url` names."""
+
+    bos_url: str
+    bucket: str
+    region: str
+    prefix: str
+    """Without slashes around it; empty: the whole bucket."""
+
+
+def parse_bos_url(bos_url: str) -> BosPlace:
+    """{bucket}.{region}.bcebos.com/your/dir; Invalid when it is anything else."""
+    host, _, directory = bos_url.strip().removeprefix("https://").partition("/")
+    found = _HOST.fullmatch(host)
+    prefix = directory.strip("/")
+    if found is None or not _is_directory(prefix):
+        raise Invalid("private_store_url", bos_url=bos_url[:200])
+    return BosPlace(bos_url=bos_url, bucket=found[1], region=found[2], prefix=prefix)
+
+
+def open_private(place: BosPlace, keys: Keys, *, door: str = DOOR) -> s3.S3Store:
+    """The store at this place; nothing is asked of it yet. Refused when keys are missing.
+
+    `door` is the address of the S3 server of a region.
+    """
+    if not keys.access_key or not keys.secret_key:
+        raise Refused("private_store_keys", bos_url=place.bos_url)
+    return s3.create(
+        {
+            "endpoint": door.format(region=place.region),
+            "bucket": place.bucket,
+            "region": place.region,
+            "prefix": place.prefix,
+            "access_key": keys.access_key,
+            "secret_key": keys.secret_key,
+            "session_token": keys.session_token,
+        }
+    )
+
+
+def check_private(place: BosPlace, keys: Keys, *, door: str = DOOR) -> None:
+    """Try the keys: list one name, write an empty file and delete it again.
+
+    Refused (wrong keys, no right to write, no such bucket) or Unreachable, in the user's terms.
+    """
+    store = open_private(place, keys, door=door)
+    try:
+        store.probe()
+        store.write(_PROBE, [])
+        store.delete(_PROBE)
+    except PaddleCloudError as error:
+        raise _explained(place, error, door) from error
+    finally:
+        store.close()
+
+
+def _is_directory(prefix: str) -> bool:
+    try:
+        return not prefix or bool(split(prefix))
+    except Invalid:
+        return False
+
+
+def _explained(place: BosPlace, error: PaddleCloudError, door: str) -> PaddleCloudError:
+    bos_url, detail = place.bos_url, str(error.params.get("detail", ""))
+    if error.code == "store_denied":
+        return Refused("private_store_denied", bos_url=bos_url, detail=detail)
+    if error.code == "store_bucket_missing":
+        return Refused(
+            "private_store_no_bucket", bos_url=bos_url, bucket=place.bucket, region=place.region
+        )
+    if isinstance(error, Unreachable):
+        host = urlsplit(door.format(region=place.region)).hostname or ""
+        reason = str(error.params.get("reason", ""))
+        return Unreachable("private_store_unreachable", bos_url=bos_url, host=host, reason=reason)
+    return error

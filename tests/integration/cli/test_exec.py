@@ -1,0 +1,203 @@
+"""Looking into a job that runs: commands beside it, and what it uses; everything real."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli.person import PROGRAM, Person, processes, until
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def sleeper(shared: Person) -> Iterator[str]:
+    """A job that waits, for commands beside it."""
+    job_id = shared.submits("echo mine > note; exec sleep 600", "--env=COLOUR=green")
+    shared.waits_for(job_id, "running")
+    yield job_id
+    shared.types("kill_job", job_id)
+
+
+def place(person: Person, job_id: str) -> Path:
+    return person.home / "agent" / "replicas" / f"{job_id}.1.trainer-0"
+
+
+def the_agent(person: Person) -> int:
+    """Its pid; zygote, monitors and whatever stands beside a command have names of their own."""
+    found = processes("paddlecloud.runtime", str(person.home))
+    names = {pid: Path(f"/proc/{pid}/comm").read_text() for pid in found}
+    (pid,) = [pid for pid, name in names.items() if not name.startswith("pc-")]
+    return pid
+
+
+def test_it_has_the_environment_and_the_place_of_its_worker(shared: Person, sleeper: str) -> None:
+    script = "echo $COLOUR $PADDLE_TRAINER_ID; pwd; cat note; echo oops >&2; exit 7"
+    done = shared.runs("exec", sleeper, "-w", "trainer-0", "--", "sh", "-c", script)
+    work = place(shared, sleeper) / "work"
+    assert done.code == 7
+    assert done.out == f"green 0\n{work}\nmine\n"
+    assert done.err == "oops\n"
+
+
+def test_as_json_it_is_one_answer(shared: Person, sleeper: str) -> None:
+    done = shared.types("exec", "--json", sleeper, "sh", "-c", "echo a; echo b >&2; kill -9 $$")
+    assert done.code == 128 + signal.SIGKILL
+    view = done.json
+    assert (view["stdout"], view["stderr"]) == ("a\n", "b\n")
+    assert (view["exit_code"], view["cause"], view["worker"]) == (137, "exit", "trainer-0")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("no-such-program",), 127, "no-such-program: No such file"),
+        (("./note",), 126, "./note: Permission denied"),
+        (("--timeout=1", "--", "sleep", "60"), 124, "after its 1 s"),
+    ],
+)
+def test_what_goes_wrong_is_said(
+    shared: Person, sleeper: str, words: tuple[str, ...], code: int, says: str
+) -> None:
+    before = words if words[0].startswith("--") else ("--", *words)
+    done = shared.types("exec", sleeper, *before)
+    assert (done.code, done.out) == (code, "")
+    assert says in done.err
+
+
+def test_what_is_piped_in_and_what_comes_out_arrive_whole(shared: Person, sleeper: str) -> None:
+    data = os.urandom(MIB)
+    script = "sha256sum; i=0; while [ $i -lt 3 ]; do head -c 1000000 /dev/zero; i=$((i+1)); done"
+    done = subprocess.run(
+        [PROGRAM, "exec", sleeper, "--", "sh", "-c", script],
+        input=data,
+        capture_output=True,
+        cwd=shared.here,
+        env=shared.environ(),
+        timeout=30,
+        check=True,
+    )
+    first, _, rest = done.stdout.partition(b"\n")
+    assert first.split()[0].decode() == hashlib.sha256(data).hexdigest()
+    assert rest == bytes(3_000_000)
+    too_much = subprocess.run(
+        [PROGRAM, "exec", sleeper, "--", "cat"],
+        input=data + b"x",
+        capture_output=True,
+        cwd=shared.here,
+        env=shared.environ(),
+        timeout=30,
+        check=False,
+    )
+    assert too_much.returncode == 1
+    assert f"more than {MIB} bytes" in too_much.stderr.decode()
+
+
+def test_ctrl_c_stops_it(shared: Person, sleeper: str) -> None:
+    script = "trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.05; done"
+    with shared.starts("exec", sleeper, "--", "sh", "-c", script) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert out == b"bye\n"
+    assert b"stopped" in err
+    assert not processes("trap 'echo bye; exit 3' TERM")
+
+
+def test_it_ends_with_its_worker_and_leaves_nothing(shared: Person) -> None:
+    job_id = shared.submits("exec sleep 600")
+    shared.waits_for(job_id, "running")
+    with shared.starts("exec", job_id, "--", "sh", "-c", "echo up; sleep 599 & sleep 599") as one:
+        assert one.stdout is not None
+        assert one.stdout.readline() == b"up\n"
+        assert shared.types("kill_job", job_id).code == 0
+        _, err = one.communicate(timeout=20)
+    assert one.returncode == 128 + signal.SIGTERM
+    assert b"because trainer-0 is over" in err
+    assert not processes("sleep\0599")
+    shared.waits_for(job_id, "killed")
+    commands = shared.home / "agent" / "commands"
+    until(lambda: not list(commands.iterdir()))
+    done = shared.types("exec", job_id, "--", "true")
+    assert (done.code, done.out) == (1, "")
+    assert "does not run" in done.err
+
+
+@pytest.mark.slow
+def test_it_goes_on_while_the_agent_is_killed(shared: Person, sleeper: str) -> None:
+    script = "i=0; while [ $i -lt 30 ]; do echo $i; sleep 0.1; i=$((i+1)); done; exit 5"
+    with shared.starts("exec", sleeper, "--", "sh", "-c", script) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"0\n"
+        os.kill(the_agent(shared), signal.SIGKILL)
+        out, err = process.communicate(timeout=40)
+    assert (process.returncode, err) == (5, b"")
+    assert out.split() == [str(number).encode() for number in range(1, 30)]
+
+
+@pytest.mark.slow
+def test_who_waits_for_it_goes_on_after_a_restart_of_the_server(
+    shared: Person, sleeper: str
+) -> None:
+    script = "i=0; while [ $i -lt 40 ]; do echo $i; sleep 0.1; i=$((i+1)); done; exit 6"
+    with shared.starts("exec", sleeper, "--", "sh", "-c", script) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"0\n"
+        assert shared.types("server", "stop").code == 0
+        assert shared.types("server", "start").code == 0
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == 6
+    assert out.split() == [str(number).encode() for number in range(1, 40)]
+
+
+@pytest.mark.slow
+def test_a_worker_that_does_nothing_is_quiet(shared: Person, sleeper: str) -> None:
+    def quiet() -> float:
+        (row,) = shared.types("top", sleeper, "--json").json["workers"]
+        return float(row["usage"]["quiet"]) if row["usage"] else 0.0
+
+    until(lambda: quiet() > 4.0)
+    (row,) = shared.types("top", sleeper, "--json").json["workers"]
+    assert row["usage"]["cpu"] < 0.01
+    assert 0 < row["usage"]["memory"] < 20 * MIB
+
+
+def test_top_shows_what_a_job_uses(shared: Person) -> None:
+    program = "x = bytearray(200 * 2**20)\nwhile True: pass"
+    job_id = shared.submits(f'exec python3 -c "{program}"', "--memory=300MB")
+    shared.waits_for(job_id, "running")
+
+    def told() -> bool:
+        (row,) = shared.types("top", job_id, "--json").json["workers"]
+        return row["usage"] is not None and row["usage"]["memory"] > 190 * MIB
+
+    until(told)
+    (row,) = shared.types("top", job_id, "--json").json["workers"]
+    # Other programs may want the CPU as well, so only the upper bound is sharp.
+    assert 0.05 < row["usage"]["cpu"] < 1.3
+    assert 190 * MIB < row["usage"]["memory"] < 240 * MIB
+    assert row["asked"]["memory"] == 300_000_000 or row["asked"]["memory"] == 300 * MIB
+    line = shared.types("top", "--once").out
+    assert job_id in line and "MiB" in line and "/ 1" in line
+    assert shared.types("kill_job", job_id).code == 0
+    (worker,) = shared.waits_for(job_id, "killed")["workers"]
+    assert worker["usage"] is None
+    assert 190 * MIB < worker["peak_memory"] < 240 * MIB
+
+
+def test_top_of_nothing_says_so(shared: Person) -> None:
+    done = shared.types("top", "--json")
+    assert all(row["state"] in ("ordered", "running") for row in done.json["workers"])
+    done = shared.types("exec", "job-" + "0" * 32, "--", "true")
+    assert (done.code, done.out) == (1, "")
+    done = shared.types("exec", "job-" + "0" * 32)
+    assert done.code == 2
+    assert "after --" in done.err

@@ -1,0 +1,163 @@
+"""Results of real jobs: verified downloads that go on, jobs run again, jobs compared."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from paddlecloud.client.landing import part_of
+from tests.integration.cli.person import Person, until
+
+MODEL = bytes(range(256)) * 80_000
+SCRIPT = 'cat data/part > "$OUTPUT_PATH/model"; echo "$GREETING $1 $(wc -c < data/part)"\n'
+
+
+@pytest.fixture(scope="module")
+def person(shared: Person) -> Person:
+    shared.home.mkdir()
+    (shared.home / "server.toml").write_text("[running]\ngrace = 0.5\nship_interval = 0.1\n")
+    job = shared.here / "job"
+    (job / "data").mkdir(parents=True)
+    (job / "data" / "part").write_bytes(MODEL)
+    (job / "run.sh").write_text(SCRIPT)
+    return shared
+
+
+@pytest.fixture(scope="module")
+def first(person: Person) -> str:
+    """A job of 20 MB, over."""
+    words = ("--start_cmd=sh run.sh one", "--env", "GREETING=hello", "--env", "OTHER=1")
+    done = person.types("submit_job", "--files=job", "--job_name=a", "--cpu=1", *words)
+    assert done.code == 0, done.err
+    job_id = done.out.removeprefix("job_id: ").strip()
+    assert person.waits_for(job_id)["job_status"] == "success"
+    return job_id
+
+
+def model(job_id: str) -> str:
+    return f"output/{job_id}/rank-0/model"
+
+
+def test_a_listing_knows_the_digests_of_what_was_put_out(person: Person, first: str) -> None:
+    rows = person.types("get_files", first, "--prefix=/", "--json").json["files"]
+    known = {row["path"]: row["sha256"] for row in rows}
+    digest = hashlib.sha256(MODEL).hexdigest()
+    assert known[model(first)] == known["data/part"] == digest
+    assert known[f"output/{first}/"] is None
+    paths = [row["path"] for row in rows if row["path"].startswith("output/")]
+    assert paths == sorted(paths)
+
+
+def test_a_download_that_was_killed_goes_on(person: Person, first: str, tmp_path: Path) -> None:
+    there = tmp_path / "result"
+    words = ("get_files", first, "--download=1", f"--download_dir={there}")
+    with person.starts(*words) as process:
+        until(lambda: len(_journal(there)) > 1 or process.poll() is not None)
+        process.kill()
+        process.wait()
+    if not there.exists():
+        kept = len(_journal(there))
+        done = person.types(*words, "--resume", PADDLECLOUD_DEBUG="1")
+        assert done.code == 0, done.err
+        asked = done.err.count(model(first))
+        assert asked + kept <= 2 + len(range(0, len(MODEL), 8 * 2**20)) + 1
+    assert (there / first / "rank-0" / "model").read_bytes() == MODEL
+    assert not Path(part_of(str(there))).exists()
+
+
+def _journal(there: Path) -> list[object]:
+    try:
+        text = Path(part_of(str(there)), "journal").read_text()
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def test_a_download_of_a_running_job_gets_the_rest_later(person: Person, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    job_id = person.submits(
+        f"echo one > $OUTPUT_PATH/a; until test -e {gate}; do sleep 0.02; done;"
+        " echo two > $OUTPUT_PATH/b"
+    )
+    until(lambda: "rank-0/a\t4" in person.types("get_files", job_id).out)
+    words = ("get_files", job_id, "--download=1", f"--download_dir={tmp_path}/result")
+    assert person.types(*words).code == 0
+    gate.touch()
+    person.waits_for(job_id)
+    again = person.types(*words)
+    assert (again.code, "--resume" in again.err) == (2, True)
+    assert person.types(*words, "--resume").code == 0
+    found = tmp_path / "result" / job_id / "rank-0"
+    assert [(found / name).read_text() for name in "ab"] == ["one\n", "two\n"]
+
+
+def test_a_command_beside_a_job_with_many_bytes_finds_its_files(
+    person: Person, first: str, tmp_path: Path
+) -> None:
+    command = f"echo mine > made; until test -e {tmp_path}/gate; do sleep 0.02; done"
+    job_id = person.types("rerun", first, f"--start_cmd={command}").out.split()[1]
+    person.waits_for(job_id, "running")
+    words = ("exec", job_id, "--", "sh", "-c")
+    until(lambda: person.runs(*words, "cat made").out == "mine\n")
+    assert person.runs(*words, "wc -c < data/part").out.strip() == str(len(MODEL))
+    (tmp_path / "gate").touch()
+    assert person.waits_for(job_id)["job_status"] == "success"
+
+
+def test_a_job_is_run_again_with_other_flags(person: Person, first: str) -> None:
+    done = person.types("rerun", first, "--start_cmd=sh run.sh two", "--env", "OTHER=2")
+    assert done.code == 0, done.err
+    assert done.out.startswith("job_id: job-")
+    second = done.out.removeprefix("job_id: ").strip()
+    assert person.waits_for(second)["job_status"] == "success"
+    assert person.types("logs", second).out == f"hello two {len(MODEL)}\n"
+    before, after = person.sees(first), person.sees(second)
+    assert (after["snapshot"], after["job_name"]) == (before["snapshot"], "a")
+    assert after["bos_url"] == before["bos_url"]
+    assert after["env"] == {"GREETING": "hello", "OTHER": "2"}
+    found = person.types("diff", first, second, "--json").json
+    assert found["parameters"] == [
+        {"name": "start_cmd", "first": "sh run.sh one", "second": "sh run.sh two"}
+    ]
+    assert found["env"] == [{"name": "OTHER", "first": "1", "second": "2"}]
+    assert (found["files"], found["inherited_env"], found["same"]) == ([], [], False)
+    shown = person.types("diff", first, second).out
+    assert shown == "start_cmd: sh run.sh one -> sh run.sh two\nenv OTHER: 1 -> 2\n"
+
+
+def test_a_job_is_run_again_with_other_files(person: Person, first: str) -> None:
+    other = person.here / "other"
+    (other / "data").mkdir(parents=True)
+    (other / "data" / "part").write_bytes(b"less")
+    (other / "run.sh").write_text(SCRIPT)
+    (other / "new").touch()
+    third = person.types("rerun", first, "--files=other", "--json").json["job_id"]
+    person.waits_for(third)
+    assert person.types("logs", third).out == "hello one 4\n"
+    done = person.types("diff", first, third)
+    assert [line for line in done.out.splitlines() if line[1] == " "] == [
+        f"~ data/part ({len(MODEL)} -> 4 bytes)",
+        "+ new (0 bytes)",
+    ]
+
+
+def test_a_job_that_is_like_another(person: Person, first: str) -> None:
+    second = person.types("rerun", first).out.removeprefix("job_id: ").strip()
+    done = person.types("diff", first, second)
+    assert (done.code, done.out) == (0, "")
+    assert "alike" in done.err
+    person.waits_for(second)
+
+
+def test_jobs_that_cannot_be_compared_or_run_again(person: Person, first: str) -> None:
+    unknown = "job-" + "0" * 32
+    assert person.types("diff", first).code == 2
+    assert person.types("diff", first, first, first).code == 2
+    assert person.types("diff", first, unknown).code == 1
+    assert person.types("rerun", unknown).code == 1
+    wrong = person.types("rerun", first, "--cpu=none")
+    assert wrong.code == 2
+    assert "cpu" in wrong.err

@@ -1,0 +1,206 @@
+"""Jobs of several replicas with the real server and agent: both modes, how they end and stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from contextlib import closing
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from paddlecloud.client.sdk import Job
+from paddlecloud.model.errors import Refused
+from tests.integration.faults.home import until
+from tests.integration.gangs.site import Site
+
+BOTH = {"collective": {"distribute_job_type": "NCCL2"}, "pserver": {}}
+MEETS = """
+held = listen()
+if role == "PSERVER":
+    say(**env)
+    time.sleep(600)
+meet(held)
+say(**env)
+"""
+SAME = (
+    "PADDLE_TRAINER_ENDPOINTS",
+    "PADDLE_PSERVERS_IP_PORT_LIST",
+    "PADDLE_TRAINERS_NUM",
+    "PADDLE_TRAINER_IPS",
+    "PADDLE_PSERVER_IPS",
+    "PADDLE_INIT_PSERVERS",
+    "PADDLE_GLOO_HTTP_ENDPOINT",
+    "DISTRIBUTE_JOB_TYPE",
+)
+
+
+def records(site: Site, job: Job) -> dict[str, dict[str, Any]]:
+    """The rows of a job's replicas, by worker, as the server keeps them."""
+    with closing(sqlite3.connect(site.home.path / "server" / "paddlecloud.db")) as database:
+        database.row_factory = sqlite3.Row
+        rows = database.execute("select * from replicas where job_id = ?", (job.id,)).fetchall()
+    return {f"{row['role'].lower()}-{row['rank']}": dict(row) for row in rows}
+
+
+@pytest.mark.parametrize("mode", BOTH)
+def test_two_instances_meet_each_other_and_succeed(site: Site, mode: str) -> None:
+    job = site.end(site.submit(MEETS, instance_count=2, **BOTH[mode]))
+    assert job.state == "success", job.error_msg
+    workers = {worker["name"]: worker for worker in job.workers}
+    known = {name: site.said(job, name)[0] for name in workers}
+    pservers = [] if mode == "collective" else ["pserver-0", "pserver-1"]
+    assert sorted(workers) == [*pservers, "trainer-0", "trainer-1"]
+    for name in SAME:
+        assert len({each.get(name) for each in known.values()}) == 1, f"{name} differs"
+    assert len({each["POD_IP"] for each in known.values()}) == len(workers)
+    assert len({each["PADDLE_PORT"] for each in known.values()}) == len(workers)
+    assert all(each["POD_IP"].startswith("127.0.") for each in known.values())
+    for name, each in known.items():
+        assert workers[name]["endpoint"] == f"{each['POD_IP']}:{each['PADDLE_PORT']}"
+        assert each["PADDLE_INIT_TRAINER_ID"] == each["PADDLE_TRAINER_ID"]
+        assert each["PADDLE_INIT_NUM_GRADIENT_SERVERS"] == each["PADDLE_TRAINERS_NUM"] == "2"
+
+
+def test_the_current_endpoint_stands_at_the_place_of_the_rank(site: Site) -> None:
+    job = site.end(site.submit(MEETS, instance_count=3, distribute_job_type="NCCL2"))
+    assert job.state == "success", job.error_msg
+    for rank in range(3):
+        env = site.said(job, f"trainer-{rank}")[0]
+        endpoints = env["PADDLE_TRAINER_ENDPOINTS"].split(",")
+        assert endpoints[int(env["PADDLE_TRAINER_ID"])] == env["PADDLE_CURRENT_ENDPOINT"]
+        assert env["PADDLE_DISTRI_BACKEND"] == "gloo"
+        assert "PADDLE_PSERVERS_IP_PORT_LIST" not in env
+
+
+def test_pservers_of_another_number_and_size_are_stopped_after_the_trainers(site: Site) -> None:
+    job = site.submit(MEETS, instance_count=2, pservers=1, pserver_cpu=0.5, pserver_memory="64Mi")
+    job = site.end(job)
+    assert job.state == "success", job.error_msg
+    rows = records(site, job)
+    assert sorted(rows) == ["pserver-0", "trainer-0", "trainer-1"]
+    assert rows["pserver-0"]["memory"] == 64 * 2**20
+    assert rows["trainer-0"]["cpu"] > rows["pserver-0"]["cpu"]
+    assert rows["trainer-0"]["memory"] == 0
+    gone = next(worker for worker in job.workers if worker["name"] == "pserver-0")
+    assert (gone["state"], gone["signal"]) == ("exited", 15)
+    assert job.exit_code == 0
+
+
+FAILS = """
+def told(number, frame):
+    say(signal=number, at=time.time())
+    sys.exit(0)
+
+
+signal.signal(signal.SIGTERM, told)
+held = listen()
+if env["PADDLE_TRAINER_ID"] == "1":
+    reach()
+    sys.exit(7)
+time.sleep(600)
+"""
+
+
+def test_when_one_rank_dies_the_others_are_told_within_a_second(site: Site) -> None:
+    job = site.end(site.submit(FAILS, instance_count=3, distribute_job_type="NCCL2"))
+    assert job.state == "failed"
+    assert (job.failure["worker"], job.exit_code) == ("trainer-1", 7)
+    dead = records(site, job)["trainer-1"]
+    (end,) = [worker for worker in job.workers if worker["name"] == "trainer-1"]
+    assert end["exit_code"] == 7
+    ended = _finished(dead)
+    for name in ("trainer-0", "trainer-2"):
+        (said,) = site.said(job, name)
+        assert said["signal"] == 15
+        assert -0.1 < said["at"] - ended < 1.0, f"{name} was told after {said['at'] - ended:.2f} s"
+
+
+def test_the_place_of_a_failed_gang_is_free_again(site: Site) -> None:
+    with closing(sqlite3.connect(site.home.path / "server" / "paddlecloud.db")) as database:
+        live = "select count(*) from replicas where state in ('ordered', 'running')"
+        assert database.execute(live).fetchone() == (0,)
+
+
+STARTS = """
+say(began=time.time())
+time.sleep(600)
+"""
+
+
+def test_a_gang_is_running_when_all_of_it_is_and_a_kill_ends_all_of_it(site: Site) -> None:
+    job = site.submit(STARTS, instance_count=3)
+    until(lambda: site.client.query_job(job.id).state == "running", "the gang")
+    workers = site.client.query_job(job.id).workers
+    assert [worker["state"] for worker in workers] == ["running"] * 6
+    site.client.kill_job(job.id)
+    done = site.end(job)
+    assert done.state == "killed"
+    assert not site.home.of_kind("job")
+
+
+SAVES = """
+def save(number, frame):
+    time.sleep(0.3)
+    with open(env["OUTPUT_PATH"] + "/model", "w") as file:
+        file.write("saved by " + env["PADDLECLOUD_WORKER"])
+    sys.exit(0)
+
+
+signal.signal(signal.SIGTERM, save)
+say(ready=True)
+time.sleep(600)
+"""
+
+
+def test_a_kill_leaves_time_to_save(site: Site) -> None:
+    job = site.submit(SAVES, instance_count=2, distribute_job_type="NCCL2")
+    names = ("trainer-0", "trainer-1")
+    until(lambda: all(site.said(job, name) for name in names), "both ranks")
+    site.client.kill_job(job.id)
+    assert site.end(job).state == "killed"
+    site.client.get_files(job.id, download_dir=str(site.files / "saved"))
+    for rank, name in enumerate(names):
+        place = site.files / "saved" / job.id / f"rank-{rank}" / "model"
+        assert place.read_text() == f"saved by {name}"
+
+
+def test_a_gang_that_cannot_start_whole_does_not_start(site: Site) -> None:
+    job = site.submit("time.sleep(600)\n", instance_count=2, start_cmd="./missing")
+    done = site.end(job)
+    assert (done.state, done.exit_code) == ("failed", 127)
+    assert not site.home.of_kind("job")
+
+
+def test_what_never_fits_is_refused_with_the_numbers(site: Site) -> None:
+    with pytest.raises(Refused) as refused:
+        site.submit("", instance_count=64, memory="1T")
+    assert refused.value.code == "resources_never"
+    with pytest.raises(Refused) as refused:
+        site.submit("", instance_count=1000, memory="1G")
+    assert refused.value.code == "replicas_too_many"
+    with pytest.raises(Refused) as refused:
+        site.submit("", instance_count=400, memory="1G", pserver_memory="1G")
+    assert refused.value.code == "gang_never"
+    assert "800 replicas" in str(refused.value)
+
+
+def test_a_gang_may_oversubscribe_the_cpus(site: Site) -> None:
+    began = time.monotonic()
+    job = site.end(site.submit(MEETS, instance_count=5))
+    assert job.state == "success", job.error_msg
+    rows = records(site, job)
+    assert len(rows) == 10
+    assert sum(row["cpu"] for row in rows.values()) <= _cpus() + 1e-6
+    assert time.monotonic() - began < 60
+
+
+def _finished(row: dict[str, Any]) -> float:
+    return datetime.fromisoformat(json.loads(row["exit_record"])["finished_at"]).timestamp()
+
+
+def _cpus() -> float:
+    return float(len(os.sched_getaffinity(0)))

@@ -1,0 +1,103 @@
+"""Ports of gangs: never shared between jobs, and a program that has one breaks no start."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any
+
+import pytest
+
+from paddlecloud.model.gangs import FIRST_PORT, PORTS
+from tests.integration.gangs.site import Site, a_site
+
+MANY = """
+import _socket, os, time
+
+env = os.environ
+held = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+held.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
+held.bind(("", int(env["PADDLE_PORT"])))
+held.listen()
+known = [env[name] for name in ("PADDLE_PORT", "POD_IP", "PADDLE_TRAINER_ENDPOINTS")]
+print('{"port": %s, "host": "%s", "list": "%s"}' % tuple(known), flush=True)
+with open(env["ALL"], "a") as file:
+    file.write("x")
+while os.path.getsize(env["ALL"]) < 64:
+    time.sleep(0.05)
+"""
+ALONE = "held = listen()\nsay(own=ports())\n"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """It claims to have CPUs for all of them at once."""
+    with a_site(tmp_path_factory.mktemp("ports"), "[local_pool]\ncpu = 64\n") as found:
+        yield found
+
+
+def next_port(site: Site) -> int:
+    """Where the server will look for the next free ports."""
+    with closing(sqlite3.connect(site.home.path / "server" / "paddlecloud.db")) as database:
+        found = database.execute("select value from counters where name = 'port'").fetchone()
+    return FIRST_PORT + int(found[0]) % PORTS
+
+
+@contextmanager
+def squatters(first: int, count: int) -> Iterator[None]:
+    """Other programs on these ports, as far as nobody has them anyway."""
+    with ExitStack() as stack:
+        for step in range(count):
+            place = stack.enter_context(closing(socket.socket()))
+            try:
+                place.bind(("127.0.0.1", FIRST_PORT + (first - FIRST_PORT + step) % PORTS))
+            except OSError:
+                continue
+            place.listen()
+        yield
+
+
+@pytest.mark.slow
+def test_eight_jobs_of_eight_ranks_at_once_share_no_port(site: Site) -> None:
+    together = site.files / "together"
+    together.write_text("")
+    asked: dict[str, Any] = {
+        "instance_count": 8,
+        "distribute_job_type": "NCCL2",
+        "env": {"ALL": str(together)},
+    }
+    jobs = [site.submit(MANY, before="", **asked) for _ in range(8)]
+    assert [site.end(job).state for job in jobs] == ["success"] * 8
+    ports: set[int] = set()
+    hosts: set[str] = set()
+    for job in jobs:
+        said = [site.said(job, f"trainer-{rank}")[0] for rank in range(8)]
+        assert {each["list"] for each in said} == {
+            ",".join(f"{each['host']}:{each['port']}" for each in said)
+        }
+        ports |= {each["port"] for each in said}
+        hosts |= {each["host"] for each in said}
+    assert (len(ports), len(hosts)) == (64, 64)
+
+
+def test_a_squatter_does_not_break_a_start(site: Site) -> None:
+    asked: dict[str, Any] = {"instance_count": 2, "distribute_job_type": "NCCL2"}
+    assert site.end(site.submit(ALONE, **asked)).state == "success"
+    with squatters(next_port(site), 1):
+        job = site.end(site.submit(ALONE, **asked))
+    assert job.state == "success", job.error_msg
+    assert job.attempts == 2
+    assert job.failure is None
+
+
+def test_ports_that_are_always_taken_are_told_with_who_has_them(site: Site) -> None:
+    asked: dict[str, Any] = {"instance_count": 2, "distribute_job_type": "NCCL2"}
+    with squatters(next_port(site), 40):
+        job = site.end(site.submit(ALONE, **asked))
+    assert job.state == "failed"
+    assert job.attempts == 5
+    assert f"pid {os.getpid()}" in job.error_msg
+    assert job.failure["advice"]

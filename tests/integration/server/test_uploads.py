@@ -1,0 +1,442 @@
+"""Uploads with the real client: parts, what breaks in the middle, what is damaged on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+from paddlecloud.client import parts, submission, uploading
+from paddlecloud.client.scanning import Scan, scan
+from paddlecloud.client.transport import Endpoint, Transport
+from paddlecloud.model.errors import (
+    Conflict,
+    Invalid,
+    NotFound,
+    PaddleCloudError,
+    StorageFull,
+    Unreachable,
+)
+from paddlecloud.model.signing import CONTENT_CRC32
+from paddlecloud.server.app import App
+from paddlecloud.server.services import retention, uploads
+from paddlecloud.stores.directory import DirectoryStore
+from paddlecloud.stores.layered import LayeredStore
+from paddlecloud.stores.s3 import create
+from paddlecloud.stores.tree import SCRATCH
+from tests.contract.disk import small_disk
+from tests.faulty import Way, faulty_way
+from tests.integration.server.conftest import MakeWorld
+from tests.integration.server.world import World
+
+MIB = 1024 * 1024
+BIG = 20 * MIB
+NAMED = ("NAME", "EMAIL")
+
+
+def a_transport(world: World, url: str = "") -> Transport:
+    endpoint = Endpoint(url or f"http://127.0.0.1:{world.stage.port}", world.user.ak, world.user.sk)
+    _open.append(Transport(lambda failed, wake: endpoint))
+    return _open[-1]
+
+
+_open: list[Transport] = []
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    while _open:
+        _open.pop().close()
+
+
+def a_directory(root: Path, **contents: bytes) -> Scan:
+    root.mkdir(exist_ok=True)
+    for name, data in contents.items():
+        (root / name).write_bytes(data)
+    return scan(str(root), now=4e9)
+
+
+def blob(world: World, data: bytes) -> Path:
+    digest = hashlib.sha256(data).hexdigest()
+    return world.deps.settings.store_dir / "users" / "someone" / "blobs" / digest[:2] / digest
+
+
+def leftovers(world: World) -> list[str]:
+    """Whatever an unfinished upload leaves in the store."""
+    root = world.deps.settings.store_dir
+    records = (root / "users" / "someone" / "uploads").glob("*")
+    return [*(str(p) for p in records), *(str(p) for p in (root / SCRATCH).glob("*"))]
+
+
+def test_a_big_file_comes_in_parts_and_leaves_nothing_else(world: World, tmp_path: Path) -> None:
+    data = os.urandom(BIG + 12345)
+    found = a_directory(tmp_path / "job", model=data, small=b"1")
+    heard: list[tuple[int, int]] = []
+    uploading.upload(a_transport(world), found, lambda *now: heard.append(now))
+    assert blob(world, data).read_bytes() == data
+    assert leftovers(world) == []
+    total = len(data) + 1
+    assert (sum(count for count, _ in heard), {whole for _, whole in heard}) == (total, {total})
+    answer = world.user.post("/api/v1/snapshots", {"entries": found.entries})
+    assert answer == {"id": found.id, "missing": []}
+
+
+def test_a_hole_stays_a_hole(world: World, tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    with (tmp_path / "job" / "sparse").open("wb") as file:
+        file.truncate(BIG)
+        file.seek(12 * MIB)
+        file.write(b"x")
+    uploading.upload(a_transport(world), scan(str(tmp_path / "job"), now=4e9))
+    stored = blob(world, bytes(12 * MIB) + b"x" + bytes(8 * MIB - 1)).stat()
+    assert stored.st_size == BIG
+    assert stored.st_blocks * 512 < 10 * MIB
+
+
+def test_connections_are_used_again(world: World, tmp_path: Path) -> None:
+    found = a_directory(tmp_path / "job", model=os.urandom(BIG))
+    with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
+        uploading.upload(a_transport(world, way.url), found)
+        assert way.connections <= parts.AT_ONCE + 1
+
+
+class Cutting:
+    """Counts what goes to the server, and cuts the line when enough has gone."""
+
+    def __init__(self, way: Way, after: int) -> None:
+        self.sent = 0
+        self._left = after
+        self._lock = threading.Lock()
+        way.there = self.pass_on
+
+    def pass_on(self, data: bytes) -> bytes | None:
+        with self._lock:
+            self.sent += len(data)
+            self._left -= len(data)
+            return data if self._left > 0 else None
+
+
+@pytest.mark.parametrize("restarted", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_broken_upload_goes_on(
+    make_world: MakeWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarted: bool
+) -> None:
+    """The line is cut for good; another client, or another server too, goes on."""
+    monkeypatch.setattr("paddlecloud.client.retries.PAUSE", 0.001)
+    world = make_world()
+    data = os.urandom(64 * MIB)
+    found = a_directory(tmp_path / "job", model=data)
+    with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
+        first = Cutting(way, 30 * MIB)
+        with pytest.raises(Unreachable):
+            uploading.upload(a_transport(world, way.url), found)
+    assert not blob(world, data).exists()
+    if restarted:
+        world.close()
+        world = make_world()
+    with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
+        second = Cutting(way, 10**9)
+        uploading.upload(a_transport(world, way.url), found)
+    assert blob(world, data).read_bytes() == data
+    # What goes on the line after the cut is not the client's loss but this test's.
+    assert 30 * MIB + second.sent < 1.05 * len(data) + 300_000
+    assert first.sent > 20 * MIB
+    assert leftovers(world) == []
+
+
+def damage_once(way: Way, mark: bytes) -> list[int]:
+    """Change one byte of the first piece that has `mark` in it; how often it was seen."""
+    seen: list[int] = []
+
+    def pass_on(data: bytes) -> bytes:
+        at = data.find(mark)
+        if at >= 0:
+            seen.append(at)
+        return data if at < 0 or len(seen) > 1 else data[:at] + b"!" + data[at + 1 :]
+
+    way.there = pass_on
+    return seen
+
+
+@pytest.mark.parametrize("size", [1000, BIG])
+def test_damaged_bytes_are_refused_and_sent_again(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr("paddlecloud.client.retries.PAUSE", 0.001)
+    data = b"\1" * (size // 2) + b"the mark of this test" + b"\2" * (size // 2)
+    found = a_directory(tmp_path / "job", model=data)
+    with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
+        seen = damage_once(way, b"the mark of this test")
+        uploading.upload(a_transport(world, way.url), found)
+    assert len(seen) == 2
+    assert blob(world, data).read_bytes() == data
+
+
+def begun(world: World, data: bytes) -> tuple[str, dict[str, Any]]:
+    digest = hashlib.sha256(data).hexdigest()
+    answer = world.user.post("/api/v1/uploads", {"sha256": digest, "size": len(data)})
+    return digest, answer
+
+
+def put(world: World, digest: str, number: int, data: bytes) -> None:
+    a_transport(world).put(f"/uploads/{digest}/{number}", memoryview(data), f"{crc32(data):08x}")
+
+
+def test_what_is_not_its_digest_gets_no_name(world: World) -> None:
+    good, bad = b"g" * (2 * MIB), b"b" * (2 * MIB)
+    digest, state = begun(world, good)
+    assert (state["stored"], state["part_size"], state["parts"]) == (False, MIB, [])
+    for number in (2, 1):
+        put(world, digest, number, bad[:MIB])
+    reply = world.user.call("POST", f"/api/v1/uploads/{digest}/finish", body=b"{}")
+    assert (reply.status, json.loads(reply.body)["error"]["code"]) == (400, "blob_digest")
+    assert not blob(world, good).exists()
+    assert leftovers(world) == []
+    digest, state = begun(world, good)
+    assert state["parts"] == []
+    put(world, digest, 2, good[:MIB])
+    put(world, digest, 1, bad[:MIB])
+    put(world, digest, 1, good[:MIB])
+    assert world.user.post(f"/api/v1/uploads/{digest}/finish", {}) == {"stored": True}
+    assert world.user.post(f"/api/v1/uploads/{digest}/finish", {}) == {"stored": True}
+    assert begun(world, good)[1]["stored"] is True
+
+
+def test_parts_that_are_none(world: World) -> None:
+    data = os.urandom(3 * MIB + 5)
+    digest, _ = begun(world, data)
+
+    def code(number: object, body: bytes, sha256: str = digest) -> str:
+        with pytest.raises(PaddleCloudError) as caught:
+            a_transport(world).put(
+                f"/uploads/{sha256}/{number}", memoryview(body), f"{crc32(body):08x}"
+            )
+        return caught.value.code
+
+    assert [code(n, b"x" * MIB) for n in (0, 5, "x", "-1", 99999999999)] == ["upload_part"] * 5
+    assert [code(1, b"x" * size) for size in (1, MIB - 1, MIB + 1)] == ["upload_part"] * 3
+    assert code(4, b"x" * MIB) == "upload_part"
+    assert code(1, b"x" * MIB, "0" * 64) == "upload_missing"
+    with pytest.raises(Invalid) as caught:
+        a_transport(world).put(f"/uploads/{digest}/1", memoryview(data[:MIB]), "nonsense")
+    assert (caught.value.code, caught.value.params["header"]) == ("upload_checksum", CONTENT_CRC32)
+    put(world, digest, 4, data[3 * MIB :])
+    reply = world.user.call("POST", f"/api/v1/uploads/{digest}/finish", body=b"{}")
+    assert json.loads(reply.body)["error"]["code"] == "upload_incomplete"
+
+
+def test_an_upload_is_its_owners_alone(world: World) -> None:
+    data = os.urandom(2 * MIB)
+    digest, _ = begun(world, data)
+    put(world, digest, 1, data[:MIB])
+    other = world.caller("somebody-else")
+    world.user = other
+    with pytest.raises(NotFound):
+        put(world, digest, 2, data[MIB:])
+    assert other.call("POST", f"/api/v1/uploads/{digest}/finish", body=b"{}").status == 404
+    assert begun(world, data)[1]["parts"] == []
+
+
+def test_a_full_disk_is_told_and_the_upload_goes_on_later(
+    make_world: MakeWorld, tmp_path: Path
+) -> None:
+    data = os.urandom(BIG)
+    found = a_directory(tmp_path / "job", model=data)
+    with small_disk(tmp_path / "disk", size="24m") as disk:
+        world = make_world()
+        world.deps = replace(world.deps, store=DirectoryStore(disk / "store"))
+        world.app = App(world.deps)
+        world.enter()
+        ballast = disk / "ballast"
+        ballast.write_bytes(b"x" * (12 * MIB))
+        with pytest.raises(StorageFull):
+            uploading.upload(a_transport(world), found)
+        ballast.unlink()
+        uploading.upload(a_transport(world), found)
+        kept = list(world.deps.store.list("users/someone/blobs/"))
+        assert [(stat.path[-64:], stat.size) for stat in kept] == [
+            (hashlib.sha256(data).hexdigest(), BIG)
+        ]
+
+
+def test_a_file_that_changes_meanwhile_is_named(world: World, tmp_path: Path) -> None:
+    found = a_directory(tmp_path / "job", model=os.urandom(BIG))
+
+    def change(_count: int, _total: int) -> None:
+        with (tmp_path / "job" / "model").open("r+b") as file:
+            file.write(b"changed")
+
+    with pytest.raises(Conflict) as caught:
+        uploading.upload(a_transport(world), found, change)
+    assert caught.value.code == "files_changed"
+    assert world.user.post("/api/v1/snapshots", {"entries": found.entries})["missing"]
+
+
+class Person:
+    """As much of a client as a submit needs."""
+
+    def __init__(self, world: World, home: Path) -> None:
+        self.transport = a_transport(world)
+        self.environ = {"PATH": os.environ["PATH"]}
+        self.config = SimpleNamespace(embedded=False, home=str(home))
+
+
+def test_a_directory_that_changes_is_read_again_and_said(world: World, tmp_path: Path) -> None:
+    """A change before the upload is over means another look; one after it, a word."""
+    a_directory(tmp_path / "job", model=os.urandom(BIG), other=b"1")
+    changes = iter([("model", b"!" * 7), ("other", b"22")])
+    told: list[str] = []
+
+    def change(_count: int, total: int) -> None:
+        if (tmp_path / "job" / "other").read_bytes() == b"1":
+            name, data = next(changes)
+            with (tmp_path / "job" / name).open("r+b") as file:
+                file.write(data)
+
+    person: Any = Person(world, tmp_path / "home")
+    parameters = {"files": str(tmp_path / "job"), "start_cmd": "true"}
+    answer = submission.submit(person, parameters, change, lambda code, **_: told.append(code))
+    assert [code for code in told if code != "files_found"] == [
+        "files_read_again",
+        "files_changed_since",
+    ]
+    job = world.job(answer["job"]["job_id"])
+    rows = world.user.get(f"/api/v1/jobs/{job.id}/files", prefix="/")["files"]
+    assert {row["path"]: row["size"] for row in rows}["other"] == 1
+    assert (tmp_path / "job" / "other").read_bytes() == b"22"
+
+
+def test_the_repository_is_told_with_the_job(world: World, tmp_path: Path) -> None:
+    root = tmp_path / "repo"
+    a_directory(root, train=b"one\n")
+    names = {f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in NAMED}
+    person: Any = Person(world, tmp_path / "home")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
+        subprocess.run(["git", *words], cwd=root, check=True, env={**person.environ, **names})
+    (root / "train").write_bytes(b"two\n")
+    answer = submission.submit(person, {"files": str(root), "start_cmd": "true"})
+    git = world.look(answer["job"]["job_id"])["git"]
+    assert (len(git["commit"]), git["dirty"]) == (40, "1")
+    assert "-one\n+two\n" in git["diff"]
+    assert "diff" not in world.look(answer["job"]["job_id"], wait=1)["git"]
+    assert world.look(world.submit())["git"] is None
+
+
+def test_two_who_send_the_same_do_no_harm(world: World, tmp_path: Path) -> None:
+    data = os.urandom(BIG)
+    found = a_directory(tmp_path / "job", model=data)
+    errors: list[BaseException] = []
+
+    def send() -> None:
+        try:
+            uploading.upload(a_transport(world), found)
+        except PaddleCloudError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=send) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+    assert blob(world, data).read_bytes() == data
+    assert leftovers(world) == []
+
+
+def test_what_was_abandoned_goes_after_a_day(world: World) -> None:
+    data = os.urandom(2 * MIB)
+    digest, _ = begun(world, data)
+    put(world, digest, 1, data[:MIB])
+    world.clock.move(hours=20)
+    retention.collect(world.deps)
+    assert begun(world, data)[1]["parts"] == [1]
+    old = (world.clock.now - timedelta(days=2)).timestamp()
+    for left in leftovers(world):
+        os.utime(left, (old, old))
+    retention.collect(world.deps)
+    assert leftovers(world) == []
+    assert begun(world, data)[1]["parts"] == []
+
+
+def test_files_of_a_job_that_waits_or_runs_are_never_collected(make_world: MakeWorld) -> None:
+    soon = timedelta(seconds=1)
+    world = make_world(
+        change=lambda s: replace(
+            s, retention=replace(s.retention, unused_files=soon, finished_jobs=soon)
+        )
+    )
+    job_id = world.submit()
+    world.snapshot({"other": b"nobody's"})
+    for wanted in (True, False):
+        world.clock.move(hours=3)
+        for path in world.deps.settings.store_dir.rglob("blobs/*/*"):
+            os.utime(path, (1, 1))
+        retention.collect(world.deps)
+        assert blob(world, b"echo hi\n").exists()
+        assert not blob(world, b"nobody's").exists()
+        if wanted:
+            world.plan()
+            order = world.agent.order(job_id)
+            world.agent.start(order)
+
+
+@pytest.mark.parametrize(
+    ("size", "local", "want"),
+    [
+        (16 * MIB, True, MIB),
+        (200 * MIB, True, 4 * MIB),
+        (1024 * MIB, True, 8 * MIB),
+        (16 * MIB, False, 8 * MIB),
+        (10**12, False, 120 * MIB),
+    ],
+)
+def test_the_size_of_parts(size: int, local: bool, want: int) -> None:
+    found = uploads.part_size_of(size, local=local)
+    assert found == want
+    assert -(-size // found) <= uploads.MOST_PARTS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("direct", [True, False])
+def test_to_an_object_store(
+    make_world: MakeWorld, tmp_path: Path, s3_settings: dict[str, str], direct: bool
+) -> None:
+    """Bytes go past the server where they can, and it checks them before it believes them."""
+    world = make_world()
+    behind = create(s3_settings)
+    world.deps = replace(world.deps, store=LayeredStore(DirectoryStore(tmp_path / "s"), behind))
+    world.app = App(world.deps)
+    world.enter()
+    data = os.urandom(BIG + 1)
+    found = a_directory(tmp_path / "job", model=data)
+    with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
+        line = Cutting(way, 10**9)
+        transport = a_transport(world, way.url)
+        if not direct:
+            sha256 = hashlib.sha256(data).hexdigest()
+            upload = parts._Upload(transport, sha256, found.sources[sha256], lambda count: None)
+            upload._direct = False
+            assert upload.go_on()
+        uploading.upload(transport, found)
+    assert (line.sent < MIB) is direct
+    assert (
+        b"".join(
+            world.deps.store.read(
+                f"users/someone/blobs/{found.entries[0][3][:2]}/{found.entries[0][3]}"
+            )
+        )
+        == data
+    )
+    assert list(world.deps.store.list("users/someone/uploads/")) == []
+    behind.close()

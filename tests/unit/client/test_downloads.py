@@ -1,0 +1,372 @@
+"""Downloading against real directories; the server is a function here, with all of its faults."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import unquote
+
+import pytest
+
+from paddlecloud.client import downloads, landing
+from paddlecloud.client.downloads import Result
+from paddlecloud.client.landing import local_name, part_of
+from paddlecloud.client.transport import Transport
+from paddlecloud.model.errors import Conflict, Invalid, NotFound, PaddleCloudError, Retry
+from paddlecloud.model.texts import LANGUAGES
+from tests.contract.disk import small_disk
+
+JOB = "job-0650470e621f3688812ceda2079805f8"
+WHERE = f"/jobs/{JOB}/files"
+PIECE = 1000
+LOG = f"output/{JOB}/log/trainer-0.log"
+MODEL = f"output/{JOB}/rank-0/model"
+LARGE = bytes(range(256)) * 20
+FILES = {LOG: b"hello\n", MODEL: LARGE, f"output/{JOB}/rank-0/empty": b""}
+
+
+class Answer:
+    """A body that may break off, and its headers."""
+
+    def __init__(self, body: bytes, headers: Mapping[str, str], cut: int | None = None) -> None:
+        self.headers = headers
+        self._body = body
+        self._cut = cut
+
+    def read(self, size: int = -1) -> bytes:
+        if self._cut is not None and self._cut <= 0:
+            raise Retry("unknown_answer", status=502)
+        piece = self._body[: min(size, 300, len(self._body) if self._cut is None else self._cut)]
+        self._body = self._body[len(piece) :]
+        self._cut = None if self._cut is None else self._cut - len(piece)
+        return piece
+
+    def __enter__(self) -> Answer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class Server:
+    """Files of a job, as GET /jobs/{job_id}/files/{path} gives them."""
+
+    def __init__(self, files: Mapping[str, bytes], **digests: str) -> None:
+        self.files = dict(files)
+        self.versions = dict.fromkeys(files, "1")
+        self.faults: list[str] = []
+        self.asked: list[tuple[str, int]] = []
+        self.sent = 0
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def rows(self, *, known: bool = False) -> list[dict[str, Any]]:
+        return [
+            {
+                "path": path,
+                "size": len(content),
+                "time": f"2020-05-17T10:15:3{self.versions[path]}Z",
+                "sha256": hashlib.sha256(content).hexdigest() if known else None,
+            }
+            for path, content in self.files.items()
+        ]
+
+    def open(self, target: str, query: Mapping[str, Any]) -> Answer:
+        path = unquote(target.removeprefix(f"{WHERE}/"))
+        fault = self.faults.pop(0) if self.faults else ""
+        if fault == "unreachable":
+            raise Retry("unknown_answer", status=503)
+        if path not in self.files:
+            raise NotFound("file_unknown", path=path, job_id=JOB)
+        offset = int(query.get("offset", 0))
+        self.asked.append((path, offset))
+        whole = self.files[path]
+        body = whole[offset : offset + int(query.get("length", len(whole)))]
+        digest = hashlib.sha256(body).digest()
+        if fault == "damage" and body:
+            body = bytes([body[0] ^ 1]) + body[1:]
+        version = f"{len(whole)}-{self.versions[path]}"
+        headers = {"content-length": str(len(body) + 32), "x-content-version": version}
+        self.sent += len(body)
+        self.meanwhile()
+        cut = int(fault.removeprefix("cut ")) if fault.startswith("cut ") else None
+        return Answer(body + digest, headers, cut)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landing, "PIECE", PIECE)
+    monkeypatch.setattr("paddlecloud.client.retries.PAUSE", 0.0)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Path]:
+    before = Path.cwd()
+    os.chdir(tmp_path)
+    yield tmp_path
+    os.chdir(before)
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server(FILES)
+
+
+def get(server: Server, directory: str = "output", **how: Any) -> Result:
+    rows = how.pop("rows", None) or server.rows(known=how.pop("known", False))
+    return downloads.download(cast("Transport", server), WHERE, rows, directory, **how)
+
+
+def found(directory: Path | str) -> dict[str, bytes]:
+    root = Path(directory)
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file()
+    }
+
+
+WANT = {path.removeprefix("output/"): content for path, content in FILES.items()}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["with digests", "without"])
+def test_everything_comes_whole_and_without_a_doubled_word(
+    here: Path, server: Server, known: bool
+) -> None:
+    heard: list[int] = []
+    result = get(server, known=known, progress=heard.append)
+    assert found("output") == WANT
+    size = sum(map(len, FILES.values()))
+    assert (result.files, result.bytes, result.kept) == (3, size, 0)
+    assert sum(heard) == size
+    assert [path.name for path in here.iterdir()] == ["output"]
+
+
+def test_a_directory_row_is_a_directory(here: Path) -> None:
+    server = Server({})
+    rows = [{"path": f"output/{JOB}/", "size": 0, "time": "2020-05-17T10:15:39Z"}]
+    assert get(server, rows=rows).files == 0
+    assert Path("output", JOB).is_dir()
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [["cut 0"], ["cut 10"], ["damage"], ["unreachable", "unreachable"], ["cut 5", "damage"] * 2],
+    ids=["no byte", "broken off", "wrong bytes", "away", "all of it"],
+)
+def test_trouble_on_the_way_is_overcome(here: Path, server: Server, faults: list[str]) -> None:
+    server.faults = faults
+    get(server)
+    assert found("output") == WANT
+
+
+@pytest.mark.parametrize("fault", ["cut 100", "damage", "unreachable"])
+def test_what_came_is_kept_and_only_the_rest_is_asked_for(
+    here: Path, server: Server, fault: str
+) -> None:
+    server.faults = ["", "", "", *([fault] * 100)]
+    with pytest.raises(Retry):
+        get(server)
+    assert not Path("output").exists()
+    assert Path(part_of("output")).is_dir()
+    server.faults, before, server.sent = [], list(server.asked), 0
+    kept_of = set(server.asked[:3])
+    server.asked.clear()
+    result = get(server, resume=True)
+    assert found("output") == WANT
+    assert result.kept > 0
+    assert result.bytes + result.kept == sum(map(len, FILES.values()))
+    assert server.sent == result.bytes
+    assert len(kept_of & set(server.asked)) < len(kept_of), before
+    assert not Path(part_of("output")).exists()
+
+
+def test_without_resume_it_begins_anew(here: Path, server: Server) -> None:
+    server.faults = ["", "", *(["damage"] * 100)]
+    with pytest.raises(Retry):
+        get(server)
+    server.faults = []
+    assert get(server).kept == 0
+    assert found("output") == WANT
+
+
+def test_a_file_that_changed_since_is_not_patched_together(here: Path, server: Server) -> None:
+    server.faults = [*[""] * 4, *(["unreachable"] * 100)]
+    with suppress(Retry):
+        get(server)
+    server.faults = []
+    server.files[MODEL], server.versions[MODEL] = LARGE[::-1], "2"
+    get(server, resume=True)
+    assert found("output") == {**WANT, f"{JOB}/rank-0/model": LARGE[::-1]}
+
+
+def test_a_file_that_is_replaced_meanwhile_is_begun_anew(here: Path, server: Server) -> None:
+    rows = server.rows(known=True)
+
+    def replace() -> None:
+        if len(server.asked) == 4:
+            server.files[MODEL], server.versions[MODEL] = LARGE[::-1] + b"more", "2"
+
+    server.meanwhile = replace
+    get(server, rows=rows)
+    assert found("output") == {**WANT, f"{JOB}/rank-0/model": LARGE[::-1] + b"more"}
+
+
+def test_a_file_that_is_never_the_same_is_named(here: Path, server: Server) -> None:
+    def replace() -> None:
+        server.versions[MODEL] = str(int(server.versions[MODEL]) + 1)
+
+    server.meanwhile = replace
+    with pytest.raises(Conflict, match="changes all the time"):
+        get(server)
+
+
+def test_a_log_that_grows_meanwhile_is_taken_as_it_was_listed(here: Path) -> None:
+    server = Server({LOG: LARGE})
+    rows = server.rows()
+
+    class Growing(Server):
+        def open(self, target: str, query: Mapping[str, Any]) -> Answer:
+            self.files[LOG] += b"more"
+            answer = super().open(target, query)
+            answer.headers = {**answer.headers, "x-content-version": "append"}
+            return answer
+
+    get(Growing({LOG: LARGE}), rows=rows)
+    assert found("output")[f"{JOB}/log/trainer-0.log"][: len(LARGE)] == LARGE
+
+
+def test_bytes_that_are_not_those_the_job_wrote_are_refused(here: Path, server: Server) -> None:
+    rows = server.rows(known=True)
+    server.files[MODEL] = LARGE[::-1]
+    with pytest.raises(Retry) as caught:
+        get(server, rows=rows)
+    assert caught.value.code == "blob_digest"
+    assert not Path("output").exists()
+    server.files[MODEL] = LARGE
+    get(server, rows=rows, resume=True)
+    assert found("output") == WANT
+
+
+def test_an_existing_directory_is_not_touched(here: Path, server: Server) -> None:
+    Path("output").mkdir()
+    Path("output", "mine").touch()
+    for resume in (False, True):
+        with pytest.raises(Invalid) as caught:
+            get(server, resume=resume, records=str(here / "records"))
+        assert caught.value.code == "download_dir_exists"
+        assert all("--resume" in caught.value.text(lang) for lang in LANGUAGES)
+    assert found("output") == {"mine": b""}
+    assert server.asked == []
+
+
+def test_a_finished_download_gets_what_is_new(here: Path, server: Server) -> None:
+    records = str(here / "records")
+    get(server, records=records)
+    server.files[f"output/{JOB}/rank-0/new"] = b"new"
+    server.versions[f"output/{JOB}/rank-0/new"] = "1"
+    server.files[LOG], server.versions[LOG] = b"hello\nagain\n", "2"
+    server.asked.clear()
+    result = get(server, resume=True, records=records)
+    assert sorted(path for path, _ in server.asked) == [LOG, f"output/{JOB}/rank-0/new"]
+    assert result.bytes == len(b"new") + len(b"hello\nagain\n")
+    want = {**WANT, f"{JOB}/rank-0/new": b"new", f"{JOB}/log/trainer-0.log": b"hello\nagain\n"}
+    assert found("output") == want
+    server.asked.clear()
+    assert get(server, resume=True, records=records).bytes == 0
+    assert server.asked == []
+
+
+def test_a_directory_in_its_place_is_not_ours(here: Path, server: Server) -> None:
+    records = str(here / "records")
+    get(server, records=records)
+    Path("output").rename("moved")
+    Path("output").mkdir()
+    with pytest.raises(Invalid):
+        get(server, resume=True, records=records)
+
+
+HOSTILE = ["../x", "/etc/x", "a/../../x", "a//x", "a\\x", "c:/x", "a\0x", "a/" * 3000 + "x", "."]
+
+
+@pytest.mark.parametrize("path", HOSTILE)
+def test_a_hostile_path_is_refused_before_anything_is_fetched(here: Path, path: str) -> None:
+    server = Server({path: b"evil"})
+    with pytest.raises(Invalid):
+        get(server)
+    assert server.asked == []
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize("other", [MODEL, f"{MODEL}/below"], ids=["the same", "below a file"])
+def test_a_name_twice_is_refused(here: Path, server: Server, other: str) -> None:
+    rows = [*server.rows(), {"path": other, "size": 1, "time": "2020-05-17T10:15:39Z"}]
+    server.files[other] = b"x"
+    server.versions[other] = "1"
+    with pytest.raises(PaddleCloudError) as caught:
+        get(server, rows=rows)
+    assert caught.value.code in ("download_name_twice", "download_failed")
+    assert not Path("output").exists()
+
+
+def test_names_that_differ_in_the_size_of_letters_are_two_files_where_they_can_be(
+    here: Path,
+) -> None:
+    get(Server({"A": b"1", "a": b"2"}))
+    assert found("output") == {"A": b"1", "a": b"2"}
+
+
+def test_a_place_that_cannot_be_written_is_named(here: Path, server: Server) -> None:
+    Path("file").touch()
+    with pytest.raises(PaddleCloudError) as caught:
+        get(server, "file/output")
+    assert caught.value.code == "download_failed"
+
+
+def test_a_full_disk_is_told_and_it_goes_on_when_there_is_space(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", size="200k") as disk:
+        filler = disk / "filler"
+        filler.write_bytes(bytes(150 * 1024))
+        server = Server({f"output/{JOB}/rank-0/{n}": LARGE * 4 for n in range(4)})
+        with pytest.raises(Conflict) as caught:
+            get(server, str(disk / "output"))
+        assert caught.value.code == "download_full"
+        filler.unlink()
+        get(server, str(disk / "output"), resume=True)
+        assert found(disk / "output") == {
+            path.removeprefix("output/"): content for path, content in server.files.items()
+        }
+
+
+@pytest.mark.parametrize(
+    ("path", "want"),
+    [
+        (f"output/{JOB}/log/trainer-0.log", f"{JOB}/log/trainer-0.log"),
+        (f"output/{JOB}/", JOB),
+        ("output/mine/x", "output/mine/x"),
+        ("run.sh", "run.sh"),
+        ("output", "output"),
+    ],
+)
+def test_local_names(path: str, want: str) -> None:
+    assert local_name(path) == want
+
+
+@pytest.mark.parametrize(
+    ("path", "want"),
+    [
+        ("a/time 10:16.txt", "a/time 10%3A16.txt"),
+        ("what?/a*b", "what%3F/a%2Ab"),
+        ("ends./with ", "ends%2E/with%20"),
+        ("nul", "%6Eul"),
+        ("COM1.txt", "%43OM1.txt"),
+        ("tab\there", "tab%09here"),
+        ("100%", "100%25"),
+        ("模型", "模型"),
+    ],
+)
+def test_local_names_on_windows(path: str, want: str) -> None:
+    assert local_name(path, windows=True) == want

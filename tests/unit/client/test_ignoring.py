@@ -1,0 +1,175 @@
+"""Ignore files: git itself is asked about the same trees, and has to give the same answer."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paddlecloud.client import ignoring
+from paddlecloud.client.scanning import scan
+from paddlecloud.model.errors import Invalid
+from paddlecloud.model.texts import LANGUAGES
+
+NOW = 4_000_000_000.0
+NAMES = ("a", "b", "foo", "foo.py", "bar.txt", "build", "x.log", "doc", "q#", "c d", "模型", "[z]")
+PIECES = (
+    *(
+        "foo",
+        "*.py",
+        "*.log",
+        "b*",
+        "?",
+        "[ab]",
+        "[!ab]",
+        "[a-f]oo",
+        "doc",
+        "build",
+        "*",
+        "a**b",
+        "模*",
+    ),
+    *("\\#", "q\\#", "c\\ d", "\\[z]", "[[]z]", "foo.*", "*.t?t", "x.lo[a-z]", "**", "q#", "c d"),
+)
+CASES = 240
+
+
+def make_tree(root: Path, chance: random.Random) -> None:
+    places = [root]
+    for _ in range(chance.randint(4, 10)):
+        place = chance.choice(places) / chance.choice(NAMES)
+        if not place.exists() and place.parent.is_dir():
+            place.mkdir()
+            places.append(place)
+    for _ in range(chance.randint(8, 25)):
+        file = chance.choice(places) / chance.choice(NAMES)
+        if not file.exists():
+            file.write_bytes(b"x")
+    for place in [root, *chance.sample(places, min(2, len(places)))]:
+        lines = [a_pattern(chance) for _ in range(chance.randint(1, 6))]
+        (place / ".gitignore").write_text("\n".join(lines) + chance.choice(("", "\n", "  \n")))
+
+
+def a_pattern(chance: random.Random) -> str:
+    if chance.random() < 0.1:
+        return chance.choice(
+            ("", "# a remark", "   ", "!", "/", "foo   ", "foo\t", "\\!x", "foo\\ ")
+        )
+    pieces = [chance.choice(PIECES) for _ in range(chance.choice((1, 1, 1, 2, 2, 3)))]
+    before = chance.choice(("", "", "", "/", "**/"))
+    after = chance.choice(("", "", "", "/", "/", "/**", "/*"))
+    return chance.choice(("", "", "!")) + before + "/".join(pieces) + after
+
+
+def kept_by_git(root: Path) -> set[str]:
+    """Every entry that git would not leave out."""
+    paths = [str(path.relative_to(root)) for path in root.rglob("*") if ".git" not in path.parts]
+    asked = subprocess.run(
+        ["git", "check-ignore", "--no-index", "-z", "--stdin"],
+        input="\0".join(paths).encode(),
+        capture_output=True,
+        cwd=root,
+        env={**os.environ, "GIT_CONFIG_NOSYSTEM": "1", "HOME": str(root), "XDG_CONFIG_HOME": ""},
+        timeout=30,
+        check=False,
+    )
+    assert asked.returncode in (0, 1), asked.stderr
+    return set(paths) - set(asked.stdout.decode().split("\0"))
+
+
+@pytest.mark.timeout(60)
+def test_git_agrees_on_generated_trees(tmp_path: Path) -> None:
+    """All trees lie in one repository, so that git is started once."""
+    (tmp_path / ".git" / "objects").mkdir(parents=True)
+    (tmp_path / ".git" / "refs").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    (tmp_path / ".git" / "config").write_text("")
+    ours = set()
+    for seed in range(CASES):
+        root = tmp_path / str(seed)
+        root.mkdir()
+        make_tree(root, random.Random(seed))
+        ours |= {f"{seed}/{row[0]}" for row in scan(str(root), now=NOW).entries}
+    git = {path for path in kept_by_git(tmp_path) if "/" in path}
+    assert len(git) > 10 * CASES
+    assert sorted(ours ^ git) == []
+
+
+def kept(root: Path, home: Path | None = None) -> list[str]:
+    found = scan(str(root), now=NOW, home=str(home) if home else None)
+    return [row[0] for row in found.entries if row[1] == "file"]
+
+
+def write(root: Path, **contents: str) -> None:
+    for name, text in contents.items():
+        path = root / name.replace("__", "/").replace("_ignore", ".gitignore")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def test_our_own_file_comes_before_gits(tmp_path: Path) -> None:
+    write(tmp_path, _ignore="a\n", a="", b="", sub__b="", sub___ignore="x\n", sub__x="")
+    assert kept(tmp_path) == [".gitignore", "b", "sub/.gitignore", "sub/b"]
+    (tmp_path / ".paddlecloudignore").write_text("b\n")
+    names = [".gitignore", ".paddlecloudignore", "a", "sub/.gitignore", "sub/x"]
+    assert kept(tmp_path) == names
+
+
+def test_each_entry_is_told_with_its_rule(tmp_path: Path) -> None:
+    write(tmp_path, _ignore="# x\n*.log\n!keep.log\nbuild/\n", **{"a.log": "", "keep.log": ""})
+    write(tmp_path, build__x="", sub___ignore="*.tmp\n", **{"sub__b.tmp": "", "sub__b.log": ""})
+    found = scan(str(tmp_path), now=NOW)
+    told = found.notes[1][1]["paths"]
+    want = "a.log, sub/b.log [.gitignore:2], build/ [.gitignore:4], sub/b.tmp [sub/.gitignore:1]"
+    assert told == want
+
+
+def test_a_rule_can_bring_back_a_cache_but_never_git(tmp_path: Path) -> None:
+    write(tmp_path, _ignore="!__pycache__/\n!.git\n", **{".git__HEAD": ""})
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "a.pyc").write_text("")
+    assert kept(tmp_path) == [".gitignore", "__pycache__/a.pyc"]
+
+
+def test_a_link_that_leads_out_may_be_ignored(tmp_path: Path) -> None:
+    write(tmp_path, _ignore="data\n")
+    (tmp_path / "data").symlink_to("/etc")
+    assert kept(tmp_path) == [".gitignore"]
+
+
+def test_translations_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, home = tmp_path / "job", tmp_path / "home"
+    write(root, _ignore="*.py\n!b.py\n[[]z\n", **{"a.py": "", "b.py": "", "[z": ""})
+    first = kept(root, home)
+    assert first == [".gitignore", "b.py"]
+    monkeypatch.setitem(sys.modules, "pathspec.patterns.gitignore.spec", None)
+    assert kept(root, home) == first
+    [cache] = (home / "cache" / "ignore").iterdir()
+    cache.write_text("nonsense")
+    with pytest.raises(Invalid) as caught:
+        kept(root, home)
+    assert caught.value.code == "ignore_no_matcher"
+    for lang in LANGUAGES:
+        assert "pip install pathspec" in caught.value.text(lang)
+
+
+def test_a_huge_ignore_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_bytes(b"a\n" * (ignoring.MAX_BYTES // 2 + 1))
+    with pytest.raises(Invalid, match="ignore file holds patterns"):
+        kept(tmp_path)
+
+
+def test_a_directory_without_such_a_file_imports_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("")
+    code = (
+        "import sys; from paddlecloud.client.scanning import scan; scan(sys.argv[1], now=9e9);"
+        "print([m for m in ('pathspec', 'paddlecloud.client.ignoring') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

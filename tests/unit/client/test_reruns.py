@@ -1,0 +1,99 @@
+"""Parameters of a job that is run again, and what two jobs differ in, as values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from paddlecloud.client import comparing
+from paddlecloud.client.reruns import parameters
+from paddlecloud.model.job import JobType
+from paddlecloud.model.submit import parse_parameters
+from paddlecloud.model.wirespec import spec_from_wire, spec_to_wire, with_job_type
+
+SNAPSHOT = "sha256:" + "0" * 64
+FULL: dict[str, Any] = {
+    "start_cmd": "sh run.sh",
+    "job_name": "mine",
+    "snapshot": SNAPSHOT,
+    "directory": "job",
+    "wall_time": 3600,
+    "cpu": 2.5,
+    "memory": 2**30,
+    "env": {"A": "1", "B": "2"},
+    "max_retries": 3,
+    "retry_exit_codes": "101,139",
+    "hang_timeout": 600,
+    "priority": "high",
+    "requirements": "numpy\n",
+    "description": "words",
+}
+
+
+def asked(job_type: JobType = JobType.CPU, **changes: Any) -> dict[str, Any]:
+    """The spec of a job as the server gives it, after it has decided what was left open."""
+    return spec_to_wire(with_job_type(spec_from_wire(FULL | changes), job_type))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("job_type", list(JobType))
+def test_without_changes_it_is_the_same_job(job_type: JobType, count: int) -> None:
+    wire = asked(job_type, instance_count=count)
+    again = parse_parameters({**parameters(wire, {}), "files": "."})
+    again |= {name: wire[name] for name in ("snapshot", "directory", "inherited_env")}
+    found = spec_from_wire({name: value for name, value in again.items() if name in wire})
+    assert spec_to_wire(found) == wire
+
+
+def test_what_is_given_wins_and_the_environment_is_added_to() -> None:
+    changes = {"start_cmd": "true", "env": ["B=3", "C=4"], "memory": "4G", "cluster": None}
+    found = parameters(asked(), changes)
+    assert (found["start_cmd"], found["memory"]) == ("true", "4G")
+    assert found["env"] == {"A": "1", "B": "3", "C": "4"}
+    assert found["cluster"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("changes", "gone"),
+    [
+        ({"job_type": "gpu"}, {"gpu", "distribute_job_type"}),
+        ({"gpu": 2}, {"job_type"}),
+        ({"instance_count": 1}, {"distribute_job_type"}),
+        ({"job_type": "gpu", "gpu": 1}, {"distribute_job_type"}),
+    ],
+)
+def test_what_followed_from_a_parameter_follows_again(
+    changes: dict[str, Any], gone: set[str]
+) -> None:
+    wire = asked(instance_count=2)
+    before = set(parameters(wire, {}))
+    assert {"job_type", "gpu", "distribute_job_type"} <= before
+    assert before - set(parameters(wire, changes)) == gone
+    parse_parameters({**parameters(wire, changes), "files": "."})
+
+
+def test_values_that_differ() -> None:
+    one, two = {"a": 1, "b": 2, "same": 0}, {"b": 3, "c": 4, "same": 0}
+    assert comparing.values(one, two) == [
+        {"name": "a", "first": 1, "second": None},
+        {"name": "b", "first": 2, "second": 3},
+        {"name": "c", "first": None, "second": 4},
+    ]
+
+
+def test_files_that_differ() -> None:
+    def row(path: str, sha256: str = "", executable: int = 0) -> list[Any]:
+        return [path, "file", 1, sha256, executable, ""]
+
+    one = [row("gone"), row("same"), row("mode"), row("text", "1")]
+    two = [row("mode", executable=1), row("new"), row("same"), row("text", "2")]
+    found = comparing.files(one, two)
+    assert [(each["path"], each["change"]) for each in found] == [
+        ("gone", "removed"),
+        ("mode", "changed"),
+        ("new", "added"),
+        ("text", "changed"),
+    ]
+    assert found[0]["second"] is None
+    assert found[1]["second"]["executable"] is True

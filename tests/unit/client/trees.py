@@ -1,0 +1,33 @@
+"""Directories for tests of what is submitted."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from paddlecloud.client import scanning
+
+NOW = 4_000_000_000.0
+"""Long after every file of a test was written."""
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def tree(root: Path, contents: dict[str, bytes | None]) -> Path:
+    """Write files by path; None makes an empty directory."""
+    for name, data in contents.items():
+        path = root / name
+        if data is None:
+            path.mkdir(parents=True)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            os.utime(path, (1_000_000_000, 1_000_000_000))  # so that any change has another time
+    return root
+
+
+def source_root() -> str:
+    return str(Path(scanning.__file__).parents[2])

@@ -1,0 +1,167 @@
+"""What an environment is known by, what is said of a failed install, and what may be deleted."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from paddlecloud.model.errors import Refused, Retry
+from paddlecloud.runtime import environments, installing, record
+from paddlecloud.runtime.config import AgentConfig
+from paddlecloud.runtime.environments import Environments, key_of, last_lines, use
+from paddlecloud.runtime.journal import Journal
+from paddlecloud.runtime.materials import Materials
+from paddlecloud.runtime.site import Site
+from paddlecloud.runtime.spawn import Spawner
+
+DAY = 86_400
+
+
+@pytest.mark.parametrize(
+    ("text", "python", "env", "same"),
+    [
+        pytest.param("a==1\n", "3.11", {"PATH": "/bin", "EPOCHS": "9"}, True, id="other variables"),
+        pytest.param("a==2\n", "3.11", {}, False, id="another text"),
+        pytest.param("a==1\n", "3.12", {}, False, id="another interpreter"),
+        pytest.param("a==1\n", "3.11", {"PIP_PRE": "1"}, False, id="pip is told something else"),
+    ],
+)
+def test_what_it_is_known_by(text: str, python: str, env: dict[str, str], same: bool) -> None:
+    assert (key_of("a==1\n", "3.11", {}) == key_of(text, python, env)) is same
+
+
+def test_the_interpreter_is_the_one_that_the_job_would_find(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        program = tmp_path / name / "python3"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\necho {name}\n")
+        program.chmod(0o755)
+    path = f"{tmp_path}/none:{tmp_path}/first:{tmp_path}/second"
+    found = environments.find_python({"PATH": path})
+    assert found == f"{tmp_path}/first/python3"
+    assert environments.find_python({"PATH": "/nowhere"}) == sys.executable
+    # One's own script is asked what it stands for; another user's is never started.
+    assert environments.identity(found, uid=None).endswith("first\n")
+    assert "first\n" not in environments.identity(found, uid=12345)
+    assert environments.identity(sys.executable, uid=None).split()[0] == str(
+        Path(sys.executable).resolve()
+    )
+
+
+def test_the_job_finds_its_environment_first() -> None:
+    env = {"PATH": "/usr/bin", "PYTHONHOME": "/old", "EPOCHS": "9"}
+    want = {"PATH": "/e/bin:/usr/bin", "VIRTUAL_ENV": "/e", "EPOCHS": "9"}
+    assert environments.with_environment(env, "/e") == want
+
+
+def test_another_user_learns_nothing_of_the_agents_environment() -> None:
+    plan: installing.Plan = {
+        "directory": "/envs/9", "key": "k", "name": "k.1", "python": "/usr/bin/python3",
+        "requirements": "", "env": {"PATH": "/usr/bin", "EPOCHS": "9"}, "uid": 9, "hide": [],
+        "seconds": 1.0,
+    }  # fmt: skip
+    told = {"HTTPS_PROXY": "http://me:secret@proxy", "PYTHONPATH": "/x", "HOME": "/home/me"}
+    apart = installing.installer_environment(plan, told, home="/e", scratch="/s")
+    assert "HTTPS_PROXY" not in apart and apart["HOME"] == "/s/home" and apart["EPOCHS"] == "9"
+    own = installing.installer_environment({**plan, "uid": None}, told, home="/e", scratch="/s")
+    assert own["HTTPS_PROXY"] == told["HTTPS_PROXY"] and own["HOME"] == "/home/me"
+    assert "PYTHONPATH" not in own
+    assert own["PATH"] == apart["PATH"] == "/e/bin:/usr/bin"
+
+
+@pytest.mark.parametrize(
+    ("code", "tail", "kind", "want"),
+    [
+        (1, b"Collecting a\nERROR: no a\nnotice\n", Refused, "environment_failed"),
+        (1, b"Retrying: NewConnectionError\nERROR: no a\n", Retry, "environment_network"),
+        (installing.TOO_SLOW, b"Building wheel\n", Refused, "environment_slow"),
+    ],
+)
+def test_what_is_told_of_a_failure(code: int, tail: bytes, kind: type, want: str) -> None:
+    trouble = environments._trouble(code, tail, "python3", tries=3)
+    assert (type(trouble), trouble.code) == (kind, want)
+    assert last_lines(tail, 3) in str(trouble)
+
+
+def test_the_last_lines_are_the_errors_if_there_are_any() -> None:
+    assert last_lines(b"a\nERROR: b\nERROR: c\nd\n", 3) == "ERROR: b | ERROR: c"
+    assert last_lines(b"one\r\rtwo\n\nthree\nfour\n", 3) == "two | three | four"
+    assert last_lines(b"", 3) == ""
+
+
+class Cache:
+    """A cache with environments in it, as installs leave them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        config = AgentConfig(
+            path=folder / "agent.json", agent_id="a", ak="a", sk="s", url="http://127.0.0.1:9"
+        )
+        site = Site(config, Journal(folder / "agent.log"), cast("Spawner", None))
+        self.environments = Environments(site, lambda _: None, lambda _: None)
+        self.own = folder / "cache" / "envs" / "own"
+
+    def has(self, key: str, *, size: int, used_at: float) -> Path:
+        home = self.own / f"{key}.aa"
+        (home / "bin").mkdir(parents=True)
+        (home / "bin" / "python").symlink_to(sys.executable)
+        path = self.own / f"{key}.json"
+        record.write(path, {"name": home.name, "size": size})
+        (self.own / f"{key}.lock").touch()
+        os.utime(path, (used_at, used_at))
+        return home
+
+
+def test_one_that_is_used_is_marked_and_half_of_one_is_none(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    home = cache.has("k", size=1, used_at=10.0)
+    assert use(cache.own / "k") == str(home)
+    assert (cache.own / "k.json").stat().st_mtime > 1000
+    (cache.own / "half.bb").mkdir()
+    assert use(cache.own / "half") is None
+    (home / "bin" / "python").unlink()
+    assert use(cache.own / "k") is None
+
+
+def test_the_one_used_longest_ago_goes_but_none_that_a_replica_has(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    old, used, young = (
+        cache.has(key, size=100, used_at=DAY * day) for day, key in enumerate("abc", 1)
+    )
+    order = tmp_path / "replicas" / "r" / record.ORDER
+    order.parent.mkdir(parents=True)
+    record.write(order, {"show": [str(used)]})
+    os.utime(cache.own / "b.json", (0, 0))
+    blobs = tmp_path / "cache" / "blobs" / "aa"
+    blobs.mkdir(parents=True)
+    (blobs / "blob").write_bytes(b"x" * 50)
+    materials = Materials(tmp_path / "cache", limit=200)
+    assert materials.prune(10.0 * DAY, cache.environments.kept) == 100
+    assert (old.exists(), used.exists(), young.exists()) == (False, True, True)
+    assert not (cache.own / "a.json").exists()
+    assert (blobs / "blob").exists()
+    # What was just made counts: it is looked at again, and the next one goes.
+    materials.grew(100)
+    cache.has("d", size=100, used_at=9 * DAY)
+    assert materials.prune(10.0 * DAY, cache.environments.kept) == 100
+    assert not young.exists()
+
+
+def test_rubbish_goes_unless_somebody_is_at_it(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    kept = cache.has("k", size=1, used_at=DAY)
+    for name in ("k.bb", "k.bb.tmp", "m.cc"):
+        (cache.own / name).mkdir()
+    (cache.own / "k.dd.log").touch()
+    with (cache.own / "m.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        list(cache.environments.kept())
+        left = {path.name for path in cache.own.iterdir()}
+        assert left == {kept.name, "k.json", "k.lock", "m.cc", "m.lock"}
+    list(cache.environments.kept())
+    assert not (cache.own / "m.cc").exists()
