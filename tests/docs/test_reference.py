@@ -14,6 +14,7 @@ from paddlecloud.model.env import environment, with_paths, with_root
 from paddlecloud.model.job import Role
 from paddlecloud.model.states import FINAL, TRANSITIONS, JobState
 from paddlecloud.model.submit import INHERITED_NAMES, RESERVED_NAMES, RESERVED_PREFIXES
+from paddlecloud.runtime import ownkey
 from scripts import gen_reference
 from tests.docs.pages import DOCS, Session
 from tests.unit.model.builders import a_job, a_replica, a_spec, an_attempt
@@ -77,7 +78,7 @@ def gangs() -> Iterator[dict[str, str]]:
 
 
 def test_the_table_of_variables_is_complete() -> None:
-    given = {name for env in gangs() for name in env}
+    given = {name for env in gangs() for name in env} | {ownkey.VARIABLE}
     assert told_variables() == given | set(INHERITED_NAMES)
 
 

@@ -75,6 +75,7 @@ def test_submit_prints_one_line_and_says_what_it_assumed(world: World) -> None:
     assert done.code == 0
     assert re.fullmatch(f"job_id: {JOB_ID}\n", done.out)
     assert done.err == (
+        "files: 2 (135 bytes); the largest: run.sh (131 bytes), data/label.txt (4 bytes)\n"
         "job_type is not given and no machine here has a GPU: the job runs as job_type=cpu\n"
     )
     chinese = world.person.runs(
@@ -82,7 +83,7 @@ def test_submit_prints_one_line_and_says_what_it_assumed(world: World) -> None:
     )
     assert re.fullmatch(JOB_ID, chinese.json["job_id"])
     assert CHINESE.search(chinese.err)
-    assert chinese.json["notes"] == chinese.err.splitlines()
+    assert chinese.json["notes"] == chinese.err.splitlines()[1:]
 
 
 def test_submit_with_every_parameter(world: World) -> None:
@@ -93,7 +94,7 @@ def test_submit_with_every_parameter(world: World) -> None:
         "--cpu=0.5", "--memory=256Mi", "--gpu=0", "--env", "GREETING=hello world",
         "--env=TARGET=a=b", "--description=第一次\n尝试", "--max_retries=2", "--priority=-5",
     )  # fmt: skip
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, done.err.splitlines()[1:]) == (0, [])
     job_id = done.out.removeprefix("job_id: ").strip()
     view = world.person.waits_for(job_id)
     assert view["job_status"] == "success"
@@ -129,7 +130,7 @@ def test_what_is_no_file_is_left_out_and_said(world: World, tmp_path: Path) -> N
         done = world.person.runs("submit_job", *words)
     assert done.code == 0
     assert done.out.splitlines()[1:] == ["run.sh"]
-    assert "left out of the submitted files: .git/, door\n" in done.err
+    assert "left out of the submitted files: .git/, door [default]\n" in done.err
 
 
 def test_query_prints_the_seventeen_keys(world: World) -> None:
@@ -259,7 +260,7 @@ def test_list_jobs_filters(world: World, gate: Path) -> None:
 )
 def test_watching_ends_with_the_job(world: World, start_cmd: str, code: int, state: str) -> None:
     person = world.person
-    words = ("submit_job", "--files=empty", f"--start_cmd={start_cmd}", "--watch_mode=1")
+    words = ("submit_job", "--files=plsc", f"--start_cmd={start_cmd}", "--watch_mode=1")
     done = person.runs(*words)
     assert done.code == code
     first, *log = done.out.splitlines()
@@ -274,7 +275,7 @@ def test_watching_ends_with_the_job(world: World, start_cmd: str, code: int, sta
 
 def test_a_failure_is_told_in_words(world: World) -> None:
     words = (
-        "submit_job", "--files=empty", "--watch_mode=1", "--job_type=cpu",
+        "submit_job", "--files=plsc", "--watch_mode=1", "--job_type=cpu",
         "--start_cmd=echo the reason >&2; exit 7",
     )  # fmt: skip
     done = world.person.runs(*words)
@@ -295,7 +296,7 @@ def test_a_failure_is_told_in_words(world: World) -> None:
 def test_ctrl_c_leaves_the_job_alone(world: World, gate: Path) -> None:
     person = world.person
     start = f"echo begun; {waiting(gate)}; echo over"
-    words = ("submit_job", "--files=empty", f"--start_cmd={start}", "--watch_mode=1", "--cpu=0.1")
+    words = ("submit_job", "--files=plsc", f"--start_cmd={start}", "--watch_mode=1", "--cpu=0.1")
     with person.starts(*words) as watcher:
         assert watcher.stdout is not None
         job_id = watcher.stdout.readline().decode().removeprefix("job_id: ").strip()

@@ -237,7 +237,9 @@ CONFIGURATION = tuple(
 )
 
 REFUSED = (
-    failed(*submit("--instance_count=2"), names=("2",), advice="--instance_count=1"),
+    failed(
+        *submit("--instance_count=2", "--memory=10Ti"), names=("10 TiB",), advice="ask for less",
+    ),
     failed(
         *submit("--public_bos=0", "--bos_url=b.bj.bcebos.com/dir"),
         names=("b.bj.bcebos.com/dir", "--files"), advice="no object store",
