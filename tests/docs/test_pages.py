@@ -53,7 +53,18 @@ def session(tmp_path: Path) -> Iterator[Session]:
     session.end()
 
 
-@pytest.mark.parametrize("page", RUN, ids=name_of)
+def read_first(page: Path) -> bool:
+    """The pages that everybody begins with run with the fast tests, the others with the slow."""
+    return page.parent.name != "how-to"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=name_of(page), marks=() if read_first(page) else pytest.mark.slow)
+        for page in RUN
+    ],
+)
 def test_a_page_runs_as_it_is_written(page: Path, session: Session) -> None:
     able = sys.platform == "linux" and isolation.possible()
     if name_of(page) in SEPARATES and not able:

@@ -20,6 +20,7 @@ from typing import Any
 import psycopg
 
 from paddlecloud.model import signing
+from paddlecloud.server.services.tasks import digest
 from paddlecloud.testing import Reply, ScriptedAgent, SignedCaller, exchange
 from tests.integration.server.process import ServerProcess, agents_of
 from tests.integration.server.world import a_submit, eventually, packed
@@ -168,6 +169,11 @@ def _fill(site: Site) -> None:
     site.agent.start(site.order)
     site.agent.log(site.order, 0, b"hello\n")
     assert site.agent.upload(site.order, "model", b"weights").status == 200
+    keys = {"ak": site.order["replica"], "sk": site.order["run"]["secret"]}
+    site.people["worker"] = caller_of(site, keys)
+    tasks = ["one", "two"]
+    wanted = {"digest": digest(1, 3, tasks), "tasks": tasks}
+    site.people["worker"].post(f"/api/v1/jobs/{job_id}/tasks/train", wanted)
     asked = {"argv": ["cat"], "stdin": "aGVsbG8="}
     command = site.people["alice"].post(f"/api/v1/jobs/{job_id}/commands", asked)
     site.things = {
@@ -180,6 +186,7 @@ def _fill(site: Site) -> None:
         "sha256": packed(b"echo hi\n")[:32].hex(),
         "area": "output",
         "path": "run.sh",
+        "name": "train",
     }
 
 

@@ -40,7 +40,15 @@ OPERATIONS = [
     for path, operations in document(ROUTES)["paths"].items()
     for method, operation in operations.items()
 ]
-CALLERS = {"open": (NOBODY,), "user": (NOBODY, "alice"), "agent": (NOBODY, "agent")}
+CALLERS = {
+    "open": (NOBODY,),
+    "user": (NOBODY, "alice"),
+    "agent": (NOBODY, "agent"),
+    "job": (NOBODY, "worker"),
+}
+PARTS = "/api/v1/uploads/"
+"""Below it a digest names an upload that was begun, elsewhere a content that is there."""
+UPLOAD = {"sha256": "0" * 64, "number": "1"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +81,23 @@ def site(
         admin.post("/api/v1/admin/users", {"user_id": "carol"})
         spare = admin.post("/api/v1/admin/users/carol/tokens", {})
         made.things |= {"user_id": "carol", "ak": spare["ak"]}
+        begun = {"sha256": UPLOAD["sha256"], "size": 1}
+        assert not made.people["alice"].post("/api/v1/uploads", begun)["stored"]
         yield made
         assert "Traceback" not in made.journal()
         assert made.raw("GET", "/healthz").status == 200
-        assert list((made.home / "store" / ".tmp").iterdir()) == []
+        assert scratch(made) == begun_uploads(made)
+
+
+def scratch(site: Site) -> set[str]:
+    """What is unfinished in the store."""
+    return {path.name for path in (site.home / "store" / ".tmp").iterdir()}
+
+
+def begun_uploads(site: Site) -> set[str]:
+    """What may be: the parts of uploads that somebody began and may go on with."""
+    records = (site.home / "store" / "users").glob("*/uploads/*")
+    return {json.loads(path.read_bytes())["upload"] for path in records}
 
 
 @pytest.mark.parametrize(("method", "path", "access"), OPERATIONS)
@@ -123,9 +144,10 @@ def api() -> Any:
 def shot(site: Site, who: str, case: Any, real: list[bool]) -> Shot:
     """The request of a case; some of its names are replaced by those of real things."""
     names = dict(case.path_parameters)
+    things = site.things | UPLOAD if case.path.startswith(PARTS) else site.things
     for name, wanted in zip(names, [*real, True, True, True], strict=False):
         if wanted:
-            names[name] = signing.quote(site.things[name], "/")
+            names[name] = signing.quote(things[name], "/")
     path = case.path.format(**names) if names else case.path
     query = {str(name): value for name, value in (case.query or {}).items()}
     for name in ("wait", "follow"):  # nobody waits here for what never comes

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from paddlecloud.db import jobs
 from paddlecloud.db.base import Tx
 from paddlecloud.db.sqlite import open_sqlite
 from paddlecloud.db.tokens import UserRole
+from paddlecloud.model import signing
 from paddlecloud.model.errors import Conflict
 from paddlecloud.model.states import FINAL
 from paddlecloud.server.app import App
@@ -29,7 +31,7 @@ from paddlecloud.server.loops.watch import Watch
 from paddlecloud.server.routes import ROUTES
 from paddlecloud.server.services import jobs as job_service
 from paddlecloud.server.shapes import SubmitRequest
-from paddlecloud.testing import Reply, exchange
+from paddlecloud.testing import Reply, encode_query, exchange
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.test_quota import MakeTeam, limit, runs, team
 from tests.integration.server.test_quota_race import (
@@ -301,13 +303,83 @@ def test_a_route_that_reads_its_own_body_checks_it(world: World) -> None:
         agent = route.access is Access.AGENT
         caller = world.agent.caller if agent else world.user
         _, order = world.placed()
-        values = {"replica": order["replica"], "area": "output", "path": "x"}
-        path = route.path.replace(":path", "").format(**values)
-        query = f"fence={order['fence']}" if "replica" in route.path else ""
         body = len(b"{}").to_bytes(4, "big") + b"{}"
+        values = {"replica": order["replica"], "area": "output", "path": "x"} | PART
+        values["command_id"] = "0" * 32
+        begin_upload(world, len(body) + 1)
+        path = route.path.replace(":path", "").format(**values)
+        known = {"fence": order["fence"], "offset": 0, "stream": "out"}
+        fields = getattr(route.query, "__struct_fields__", ())
+        query = encode_query({name: known[name] for name in known if name in fields})
         headers = caller.headers(route.method, path, query, body)
         target = f"{path}?{query}" if query else path
         reply = exchange(caller.host, caller.port, route.method, target, headers, body + b"x")
         assert reply.code in ("auth_body_hash", "pack_malformed"), f"{route.path}: {reply.body!r}"
+        assert begin_upload(world, len(body) + 1)["parts"] == []
         world.agent.exit(order)
         world.release()
+
+
+PART = {"sha256": "0" * 64, "number": "1"}
+"""Of an upload that these tests begin."""
+
+
+def begin_upload(world: World, size: int) -> Any:
+    return world.user.post("/api/v1/uploads", {"sha256": PART["sha256"], "size": size})
+
+
+@pytest.mark.parametrize(
+    ("changes", "sent", "code"),
+    [
+        ({}, b"three", "auth_body_hash"),
+        ({signing.CONTENT_CRC32: f"{crc32(b'three'):08x}"}, b"three", "auth_body_hash"),
+        ({signing.CONTENT_CRC32: f"{crc32(b'other'):08x}"}, b"seven", "upload_damaged"),
+        ({signing.CONTENT_SHA256: "unsigned-payload"}, b"seven", "auth_body_hash"),
+        ({signing.CONTENT_SHA256: signing.UNSIGNED}, b"seven", "auth_header_unsigned"),
+        (
+            {
+                signing.CONTENT_SHA256: signing.UNSIGNED,
+                signing.CONTENT_CRC32: f"{crc32(b'seven'):08x}",
+            },
+            b"three",
+            "upload_damaged",
+        ),
+    ],
+)
+def test_a_part_is_what_was_signed(
+    world: World, changes: dict[str, str], sent: bytes, code: str
+) -> None:
+    """By its digest, or by its CRC-32: whichever is said has to be right."""
+    begin_upload(world, len(sent))
+    reply = send_part(world, changes, sent)
+    assert reply.code == code
+    assert begin_upload(world, len(sent))["parts"] == []
+
+
+def test_the_checksum_of_a_part_is_covered_by_the_signature(world: World) -> None:
+    begin_upload(world, 5)
+    added = {signing.CONTENT_CRC32: f"{crc32(b'three'):08x}"}
+    unsigned = {signing.CONTENT_SHA256: signing.UNSIGNED}
+    assert send_part(world, unsigned, b"three", added).code == "auth_header_unsigned"
+    assert begin_upload(world, 5)["parts"] == []
+    assert send_part(world, unsigned | added, b"three").status == 200
+    assert begin_upload(world, 5)["parts"] == [1]
+
+
+def test_a_digest_alone_is_enough_for_a_part(world: World) -> None:
+    begin_upload(world, 5)
+    assert send_part(world, {}, b"seven").status == 200
+    assert begin_upload(world, 5)["parts"] == [1]
+
+
+def send_part(
+    world: World, changes: dict[str, str], sent: bytes, added: dict[str, str] | None = None
+) -> Reply:
+    """A part that is signed as b"seven", with `changes` signed and `added` not, and `sent`."""
+    caller, path = world.user, "/api/v1/uploads/{sha256}/{number}".format(**PART)
+    headers = caller.headers("PUT", path, "", b"seven") | changes
+    del headers["authorization"]
+    now = int(caller.clock())
+    signed = signing.sign(caller.ak, caller.sk, "PUT", path, "", headers, now)
+    headers |= {"authorization": signed} | (added or {})
+    return exchange(caller.host, caller.port, "PUT", path, headers, sent)

@@ -114,7 +114,7 @@ class Gate:
                     request.scope["query_string"].decode("latin-1"),
                     headers,
                     now,
-                    REQUIRED,
+                    _required(headers),
                 )
             except Unauthenticated as error:
                 if error.code != "auth_signature" or key is keys[-1]:
@@ -201,6 +201,12 @@ class Gate:
         self._flush_pending = False
         if not nonces.flush(self._deps.clock()):
             self._flush_later(nonces)
+
+
+def _required(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """What a signature has to cover: where it says nothing of the digest, the checksum too."""
+    unsigned = headers.get(signing.CONTENT_SHA256) == signing.UNSIGNED
+    return (*REQUIRED, signing.CONTENT_CRC32) if unsigned else REQUIRED
 
 
 def source_of(request: Request) -> str:

@@ -29,6 +29,9 @@ GUARDED = [route for route in ROUTES if route.access is not Access.OPEN]
 # The other two would change the world that these tests share; test_life and test_files call them.
 HARMLESS = [r for r in GUARDED if "{area}" not in r.path and not r.path.endswith("/kill")]
 
+UPLOAD = {"sha256": "0" * 64, "size": 1}
+"""Begun by the user: a body of one byte would be all of it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
@@ -48,7 +51,7 @@ class Site:
             "job_id": self.job_id,
             "path": "run.sh",
             "snapshot_id": self.order["run"]["snapshot"],
-            "sha256": "0" * 64,
+            "sha256": UPLOAD["sha256"],
             "replica": self.order["replica"],
             "area": "output",
             "ak": "0" * 32,
@@ -61,21 +64,30 @@ class Site:
         of_job = route.access is Access.JOB
         worker = replace(self.user, ak=self.order["replica"], sk=self.order["run"]["secret"])
         person = self.admin if route.admin else self.user
-        body = (route.method, route.path)
+        which = (route.method, route.path)
         return Request(
             caller=self.world.agent.caller if agent else worker if of_job else person,
             method=route.method,
             path=route.path.replace(":path", "").format(**values),
-            query=_QUERIES[route.path](self) if route.path in _QUERIES else {},
-            body=_BODIES[body](self) if body in _BODIES else b"",
+            query=_QUERIES[which](self) if which in _QUERIES else {},
+            body=_BODIES[which](self) if which in _BODIES else b"",
         )
 
 
-_QUERIES: dict[str, Callable[[Site], dict[str, object]]] = {
-    "/api/v1/agent/snapshots/{snapshot_id}": lambda site: {"replica": site.order["replica"]},
-    "/api/v1/agent/blobs/{sha256}": lambda site: {"replica": site.order["replica"]},
-    "/api/v1/agent/replicas/{replica}/files/{area}/{path:path}": lambda site: {
+_FILE = "/api/v1/agent/replicas/{replica}/files/{area}/{path:path}"
+_QUERIES: dict[tuple[str, str], Callable[[Site], dict[str, object]]] = {
+    ("GET", "/api/v1/agent/snapshots/{snapshot_id}"): lambda site: {
+        "replica": site.order["replica"]
+    },
+    ("GET", "/api/v1/agent/blobs/{sha256}"): lambda site: {"replica": site.order["replica"]},
+    ("PUT", _FILE): lambda site: {"fence": site.order["fence"]},
+    ("POST", _FILE): lambda site: {"fence": site.order["fence"], "offset": 0},
+    ("POST", "/api/v1/agent/replicas/{replica}/listing"): lambda site: {
         "fence": site.order["fence"]
+    },
+    ("PUT", "/api/v1/agent/commands/{command_id}/output"): lambda _: {
+        "stream": "out",
+        "offset": 0,
     },
 }
 _REPORT = b'{"agent": "node-0", "boot": "b", "seq": 1, "items": []}'
@@ -277,6 +289,7 @@ def one_site(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     job_id, order = world.placed()
     world.agent.start(order)
     admin = world.caller("root", role=UserRole.ADMIN)
+    world.user.post("/api/v1/uploads", UPLOAD)
     yield Site(world=world, admin=admin, job_id=job_id, order=order)
     world.close()
 
@@ -307,6 +320,7 @@ def test_no_route_lets_it_in(
             assert (reply.status, reply.code) == (401, code), f"{route.method} {route.path}"
     assert site.world.job(site.job_id) == before
     assert [s.path for s in site.world.deps.store.list("users/someone/output")] == []
+    assert site.user.post("/api/v1/uploads", UPLOAD)["parts"] == []
 
 
 @pytest.mark.parametrize("route", HARMLESS, ids=lambda route: f"{route.method} {route.path}")

@@ -67,7 +67,7 @@ async def report(deps: Deps, call: Call, request: Request) -> ReportAnswer:
     waits = len(log_bytes) > SMALL_REPORT or any(item.lost for item in notes.items)
     run = in_thread if waits else deps.gathering.call
     noted = await run(agents.note, deps, node, notes, log_bytes)
-    if noted.news:
+    if noted.tells:
         work = partial(agents.take_in, deps=deps, noted=noted)
         await deps.gathering.write(work, durable=noted.durable)
     return noted.answer

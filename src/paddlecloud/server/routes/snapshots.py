@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import partial
 
 from starlette.requests import Request
 
 from paddlecloud.model.errors import Invalid, Retry
-from paddlecloud.model.signing import CONTENT_CRC32
+from paddlecloud.model.signing import CONTENT_CRC32, CONTENT_SHA256, UNSIGNED, check_body
 from paddlecloud.server.arriving import Upload
 from paddlecloud.server.bodies import with_body
 from paddlecloud.server.deps import Deps
@@ -46,7 +47,7 @@ def upload(deps: Deps, call: Call) -> PartsAnswer:
 
 
 async def part(deps: Deps, call: Call, request: Request) -> PartAnswer:
-    """One part; its CRC-32 is signed, and the digest of the whole is checked in the end."""
+    """One part; its CRC-32 or its digest is signed, and that of the whole is checked in the end."""
     word = call.path["number"]
     number = int(word) if word.isascii() and word.isdigit() and len(word) < 9 else 0
     owner, sha256 = call.caller.user_id, call.path["sha256"]
@@ -56,7 +57,7 @@ async def part(deps: Deps, call: Call, request: Request) -> PartAnswer:
     if length != str(size):
         limit = found.record.part_size
         raise Invalid("upload_part", number=number, size=length[:20] or "?", limit=limit)
-    await with_body(request, size, partial(_keep, deps, found, number, check))
+    await with_body(request, size, partial(_keep, deps, call, found, number, check))
     return PartAnswer(number=number)
 
 
@@ -65,17 +66,29 @@ def finish(deps: Deps, call: Call) -> FinishAnswer:
     return FinishAnswer(stored=stored)
 
 
-def _checksum(call: Call) -> int:
+def _checksum(call: Call) -> int | None:
+    """The CRC-32 that the part has to have; None where its digest is signed instead."""
     text = call.headers.get(CONTENT_CRC32, "")
+    if not text and call.headers[CONTENT_SHA256] != UNSIGNED:
+        return None
     if len(text) != 8 or text.strip("0123456789abcdef"):
         raise Invalid("upload_checksum", header=CONTENT_CRC32, value=text[:20])
     return int(text, 16)
 
 
 def _keep(
-    deps: Deps, found: Upload, number: int, want: int, data: bytes | bytearray, got: int
+    deps: Deps,
+    call: Call,
+    found: Upload,
+    number: int,
+    want: int | None,
+    data: bytes | bytearray,
+    got: int,
 ) -> None:
-    if got != want:
+    """Store a part, once it is what was signed."""
+    if call.headers[CONTENT_SHA256] != UNSIGNED:
+        check_body(call.headers, hashlib.sha256(data).hexdigest())
+    if want is not None and got != want:
         raise Retry("upload_damaged", reason=f"part {number}: {got:08x}, not {want:08x}")
     uploads.put(deps, found, number, data)
 

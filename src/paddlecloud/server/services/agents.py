@@ -142,6 +142,12 @@ class Noted:
     answer: ReportAnswer
     news: Sequence[tuple[ReportItem, Assigned]]
     tails: Mapping[str, bytes]
+    uses: Mapping[str, UseNote]
+
+    @property
+    def tells(self) -> bool:
+        """Whether there is anything to write down."""
+        return bool(self.news or self.uses)
 
     @property
     def durable(self) -> bool:
@@ -152,7 +158,7 @@ class Noted:
 
 
 def note(deps: Deps, node: str, notes: Report, log_bytes: memoryview) -> Noted:
-    """Store the log bytes of a report; before it is answered `take_in` follows, if it has news."""
+    """Store the log bytes of a report; before it is answered `take_in` follows, if it `tells`."""
     known = deps.db.read(lambda tx: _Known(tx).all(item.replica for item in notes.items))
     acks: list[Ack] = []
     stale: list[str] = []
@@ -184,12 +190,13 @@ def note(deps: Deps, node: str, notes: Report, log_bytes: memoryview) -> Noted:
             # Who is lost may have failed first, which shifts the blame: all last words are needed.
             told = last_bytes(deps, assigned.attempt)
             tails |= {one.id: told.get(one.worker, b"") for one in assigned.attempt.replicas}
-    live_usage.take_in(deps, uses)
-    return Noted(answer=ReportAnswer(acks=acks, stale=stale), news=news, tails=tails)
+    return Noted(answer=ReportAnswer(acks=acks, stale=stale), news=news, tails=tails, uses=uses)
 
 
 def take_in(tx: Tx, deps: Deps, noted: Noted) -> None:
     """Write down what a report makes true of its jobs."""
+    now = deps.clock()
+    live_usage.take_in(tx, noted.uses, now)
     touched: dict[str, dict[str, bytes]] = {}
     known = _Known(tx)
     for item, stale_view in noted.news:
@@ -210,7 +217,7 @@ def take_in(tx: Tx, deps: Deps, noted: Noted) -> None:
     for job_id, job_tails in touched.items():
         job = jobs.get_job(tx, job_id)
         if job is not None:
-            job_service.settle(tx, deps, job, now=deps.clock(), tails=job_tails)
+            job_service.settle(tx, deps, job, now=now, tails=job_tails)
 
 
 def upload(deps: Deps, node: str, replica_id: str, fence: int) -> Assigned:

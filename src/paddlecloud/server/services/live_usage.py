@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from paddlecloud.db import attempts, jobs, live_usage
 from paddlecloud.db.base import Tx
@@ -21,9 +21,8 @@ from paddlecloud.server.shapes_live import UseRow
 MOST_ROWS = 5_000
 
 
-def take_in(deps: Deps, notes: Mapping[str, UseNote]) -> None:
+def take_in(tx: Tx, notes: Mapping[str, UseNote], now: datetime) -> None:
     """Keep what an agent says of its replicas; lost with the power, and said again soon."""
-    now = deps.clock()
     uses = {
         replica: Use(
             at=now,
@@ -36,8 +35,7 @@ def take_in(deps: Deps, notes: Mapping[str, UseNote]) -> None:
         )
         for replica, note in notes.items()
     }
-    if uses:
-        deps.db.submit(lambda tx: live_usage.save(tx, uses), durable=False)
+    live_usage.save(tx, uses)
 
 
 def of_job(deps: Deps, caller: Caller, job_id: str) -> list[UseRow]:
