@@ -153,8 +153,11 @@ class DirectoryStore:
 
     def finish_parts(self, path: str, upload: str, *, size: int) -> Stat:
         check_whole(self.parts(path, upload), size)
-        with explained(path):
-            self._give_name(self._parts.data(path, upload, size), path)
+        try:
+            with explained(path):
+                self._give_name(self._parts.data(path, upload, size), path)
+        except FileNotFoundError:  # somebody else finished it just now
+            raise NotFound("upload_missing", upload=upload[:100]) from None
         self._parts.drop(path, upload)
         found = self.stat(path)
         assert found is not None

@@ -48,10 +48,7 @@ class Parts:
             if number < 1 or len(data) > part_size:
                 raise Invalid("upload_part", number=number, size=len(data), limit=part_size)
             self._forget(directory, number)
-            try:
-                fd = open_regular(_DATA, os.O_WRONLY, directory)
-            except FileNotFoundError:  # it was finished just now
-                raise NotFound("upload_missing", upload=upload[:100]) from None
+            fd = open_regular(_DATA, os.O_WRONLY, directory)
             try:
                 _write_at(fd, data, (number - 1) * part_size)
             finally:
@@ -95,7 +92,10 @@ class Parts:
 
     @contextmanager
     def _opened(self, path: str, upload: str) -> Iterator[tuple[int, int, int | None]]:
-        """The open directory of an upload, the size of its parts, and its time if it has one."""
+        """The open directory of an upload, the size of its parts, and its time if it has one.
+
+        What is missing in it means that somebody else finished or dropped it just now.
+        """
         found = _NAME.fullmatch(upload)
         if found is None or upload.split("-")[1] != _mark(path):
             raise NotFound("upload_missing", upload=upload[:100])
@@ -105,6 +105,8 @@ class Parts:
             raise NotFound("upload_missing", upload=upload[:100]) from None
         try:
             yield directory, int(found[1]), None if found[2] == "now" else int(found[2])
+        except FileNotFoundError:
+            raise NotFound("upload_missing", upload=upload[:100]) from None
         finally:
             os.close(directory)
 

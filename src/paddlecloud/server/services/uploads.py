@@ -97,8 +97,23 @@ def finish(deps: Deps, owner: str, sha256: str) -> bool:
         return False
     try:
         return _finished(deps, store, upload)
+    except NotFound:
+        deps.arriving.forget(target)
+        return _finished_by_another(deps, upload)
     finally:
         upload.reopen()
+
+
+def _finished_by_another(deps: Deps, upload: Upload) -> bool:
+    """Two send the same, and one was a moment earlier; False while that one still checks it."""
+    target = upload.target
+    if _record(deps, target) is not None:
+        time.sleep(_SHORT)
+        return False
+    stat = deps.store.stat(target.path)
+    if stat is None or stat.size != upload.record.size:
+        raise NotFound("upload_missing", upload=target.sha256)
+    return True
 
 
 def _finished(deps: Deps, store: CanMultipart, upload: Upload) -> bool:
