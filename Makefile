@@ -6,8 +6,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SUITES := $(wildcard tests/unit tests/contract tests/integration tests/hostile tests/docs)
 PYTEST := $(BIN)/python -m pytest
-# Two at a time; the tests of one file stay together, because they share a server.
-AT_ONCE := --numprocesses=2 --dist=loadfile
+# Three at a time, because half of their time they wait; the tests of one file stay together, because
+# they share a server.
+AT_ONCE := --numprocesses=3 --dist=loadfile
 ARGS ?=
 
 .DEFAULT_GOAL := help

@@ -15,7 +15,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import pytest
@@ -136,8 +136,9 @@ def environment_is_read_at_the_edge(source: Source) -> Iterator[str]:
     if source.path in READS_ENVIRONMENT:
         return
     for node in source.nodes:
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("os.environ", "os.getenv"):
-            yield f"line {node.lineno}: {ast.unparse(node)}; take the value as an argument"
+        named = isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv")
+        if named and ast.unparse(node) in ("os.environ", "os.getenv"):
+            yield f"line {_line(node)}: {ast.unparse(node)}; take the value as an argument"
         if isinstance(node, ast.ImportFrom) and node.module == "os":
             names = {alias.name for alias in node.names} & {"environ", "getenv", "environb"}
             if names:
@@ -295,6 +296,7 @@ TEXT_RULES: list[tuple[Rule, str, str, str]] = [
 RULES = [*CODE_RULES, *TEXT_RULES]
 
 
+@cache
 def code_files() -> list[Source]:
     """Our code; the packaged examples are training code of users and look as theirs does."""
     return [
@@ -304,6 +306,7 @@ def code_files() -> list[Source]:
     ]
 
 
+@cache
 def text_files() -> list[Source]:
     """Everything that is or could be committed and is text."""
     found = []
@@ -517,6 +520,10 @@ def _values_given(call: ast.Call) -> set[str] | None:
         else:
             given.add(keyword.arg)
     return given
+
+
+def _line(node: ast.AST) -> int:
+    return int(getattr(node, "lineno", 0))
 
 
 def _last_name(node: ast.expr) -> str:

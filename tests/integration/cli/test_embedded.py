@@ -24,6 +24,8 @@ from paddlecloud import __version__
 from paddlecloud.client import embedded
 from tests.integration.cli.person import Done, Person, processes, until
 
+pytestmark = pytest.mark.slow
+
 Newcomer = Callable[..., Person]
 
 

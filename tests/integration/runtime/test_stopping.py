@@ -19,6 +19,8 @@ from paddlecloud.runtime import processes, record
 from paddlecloud.runtime.control import Phase, inspect, request_stop
 from tests.integration.runtime.replicas import Bench, ended, eventually, has_file, living, running
 
+pytestmark = pytest.mark.slow
+
 DOUBLE_FORK = f"""{sys.executable} -S -c '
 import os, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)

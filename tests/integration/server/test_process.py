@@ -21,6 +21,8 @@ from paddlecloud.db import open_sqlite
 from paddlecloud.testing import exchange
 from tests.integration.server.process import ServerProcess, asked, ended
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:

@@ -25,6 +25,8 @@ from tests.integration.server.process import agents_of, asked, ended
 from tests.integration.server.replicas import Replica, holders, replicas, submit
 from tests.integration.server.world import eventually
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
 

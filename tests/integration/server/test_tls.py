@@ -30,6 +30,8 @@ from tests.integration.server.process import ServerProcess, ended
 from tests.integration.server.smtp import SmtpServer
 from tests.integration.server.world import eventually
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import time
 
+import pytest
+
 from paddlecloud.runtime import control
 from paddlecloud.runtime.control import Phase
 from tests.integration.runtime.agent.fake_server import SK
 from tests.integration.runtime.agent.world import World
 from tests.integration.runtime.replicas import eventually
+
+pytestmark = pytest.mark.slow
 
 LINES = 400
 COUNT = f"i=0; while [ $i -lt {LINES} ]; do echo line $i; i=$((i+1)); done"
