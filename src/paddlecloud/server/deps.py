@@ -55,12 +55,15 @@ class Hub:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
         self._waiters: dict[Topic, set[Waiter]] = {}
         self._bells: dict[str, threading.Event] = {}
         self.closed = False
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """To be called on the thread of this loop."""
         self._loop = loop
+        self._thread = threading.get_ident()
 
     def bell(self, channel: str) -> threading.Event:
         """The event that every note on `channel` sets, whatever its payload."""
@@ -101,9 +104,13 @@ class Hub:
         self._ring(waiters, ANYTHING)
 
     def _ring(self, waiters: tuple[Waiter, ...], heard: Heard) -> None:
-        if waiters and self._loop is not None:
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(_ring_all, self._loop, waiters, heard)
+        if not waiters or self._loop is None:
+            return
+        if threading.get_ident() == self._thread:
+            _ring_all(self._loop, waiters, heard)
+            return
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(_ring_all, self._loop, waiters, heard)
 
 
 class Waiter:
