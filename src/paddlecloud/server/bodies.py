@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -21,7 +20,7 @@ import httptools
 from starlette.requests import Request
 
 from paddlecloud.model.errors import Retry
-from paddlecloud.server.connections import BEHIND, Connection
+from paddlecloud.server.connections import Connection, connection_of
 from paddlecloud.server.http import read_body
 
 AT_ONCE = 12
@@ -72,9 +71,8 @@ class _Taken:
     @staticmethod
     def of(request: Request, size: int) -> _Taken | None:
         """The connection of a request whose body is still to come; None if it cannot be taken."""
-        behind = request.scope.get("extensions", {}).get(BEHIND)
-        connection = behind() if isinstance(behind, weakref.ref) else None
-        if not isinstance(connection, Connection) or connection.scheme != "http":
+        connection = connection_of(request.scope)
+        if connection is None or connection.scheme != "http":
             return None
         cycle = connection.cycle
         ready = cycle is not None and cycle.scope is request.scope and cycle.more_body

@@ -36,7 +36,7 @@ LEAST_PROGRESS = 4096
 SPARE_FILES = 256
 """Descriptors that are kept for the database, the store and the agent."""
 
-BEHIND = "paddlecloud.connection"
+_BEHIND = "paddlecloud.connection"
 """Where a request's scope tells its connection."""
 
 Mark = tuple[object, object, int]
@@ -68,7 +68,7 @@ class Connection(HttpToolsProtocol):
         if self.scope["method"] == "PUT" or self.scope["path"].endswith("/logs"):
             # For who reads a big body, or writes many small pieces, by other means; weak, or each
             # would keep the other.
-            self.scope["extensions"] = {BEHIND: weakref.ref(self)}  # type: ignore[dict-item]
+            self.scope["extensions"] = {_BEHIND: weakref.ref(self)}  # type: ignore[dict-item]
 
     def data_received(self, data: bytes) -> None:
         if len(data) <= MAX_HEAD or self._in_body():
@@ -112,7 +112,7 @@ class Connection(HttpToolsProtocol):
 
 def connection_of(scope: Mapping[str, Any]) -> Connection | None:
     """The connection behind a request that may use it."""
-    behind = scope.get("extensions", {}).get(BEHIND)
+    behind = scope.get("extensions", {}).get(_BEHIND)
     found = behind() if behind is not None else None
     return found if isinstance(found, Connection) else None
 
