@@ -61,6 +61,22 @@ def test_a_loss_that_shifts_the_blame_keeps_the_last_words_of_the_culprit(
     assert (failure["worker"], failure["last_lines"]) == ("trainer-0", ["no such column"])
 
 
+def test_a_killed_gang_has_the_last_words_of_its_first_worker(make_world: MakeWorld) -> None:
+    """Whichever report tells of the last end."""
+    world = make_world(pools={"local": {"node": "node", "cpu": "4"}})
+    job_id = world.submit(instance_count=2, distribute_job_type="NCCL2", job_type="cpu")
+    world.plan()
+    orders = {order["run"]["rank"]: order for order in world.agent.poll()}
+    for order in orders.values():
+        world.agent.start(order)
+    world.agent.log(orders[0], 0, b"begun\n")
+    world.user.post(f"/api/v1/jobs/{job_id}/kill")
+    world.agent.exit(orders[0], None, signal=15, cause="stopped", log_size=6)
+    world.agent.exit(orders[1], None, signal=15, cause="stopped")
+    failure = world.look(job_id)["failure"]
+    assert (failure["worker"], failure["last_lines"]) == ("trainer-0", ["begun"])
+
+
 def test_what_was_given_up_has_no_say_but_for_its_end(world: World) -> None:
     job_id, order = lost(world, max_retries=1)
     world.plan()

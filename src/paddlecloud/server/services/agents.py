@@ -184,6 +184,7 @@ def note(deps: Deps, node: str, notes: Report, log_bytes: memoryview) -> Noted:
         if item.started or whole or item.lost:
             news.append((item if whole else _without_exit(item), assigned))
         if whole or item.lost:
+            tails |= _first_tail(deps, assigned)
             tails[assigned.replica.id] = _tail(deps, assigned, size)
         if item.lost:
             deps.logs.flush([_log(deps, assigned)])
@@ -293,6 +294,16 @@ def last_bytes(deps: Deps, attempt: Attempt) -> dict[str, bytes]:
         size = deps.logs.size(_log(deps, assigned))
         tails[replica.worker] = _tail(deps, assigned, size)
     return tails
+
+
+def _first_tail(deps: Deps, assigned: Assigned) -> dict[str, bytes]:
+    """The end of the log of the gang's first worker, which speaks for a gang that was killed and
+    may have ended with an earlier report than the one that is told now."""
+    first = assigned.attempt.replicas[0]
+    if first.id == assigned.replica.id:
+        return {}
+    theirs = Assigned(replica=first, attempt=assigned.attempt, job=assigned.job)
+    return {first.id: _tail(deps, theirs, deps.logs.size(_log(deps, theirs)))}
 
 
 def _outputs_of(deps: Deps, node: str, replica_id: str) -> str:
