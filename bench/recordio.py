@@ -36,7 +36,7 @@ def recordio() -> Iterator[Row]:
         speeds: dict[tuple[str, str], float] = {}
         for label, size in _SIZES.items():
             yield from _own(directory, label, size, speeds)
-        yield from _original(directory, speeds)
+        yield from _original(directory)
         yield from _other_peers(directory, speeds)
         yield from _first_record(directory)
         yield _memory(directory)
@@ -48,7 +48,7 @@ def _own(
     records = _records(size)
     path = directory / f"{size}"
     for chunk in (MIB, 32 * MIB):
-        write = _speed(lambda: _write(path, records, chunk))  # noqa: B023 - called at once
+        write = _speed(lambda: _write(path, records, chunk), new=path)  # noqa: B023 - called at once
         raw = _speed(lambda: _read_raw(path), path.stat().st_size)
         read = _speed(lambda: _count(ours.Reader(path)))
         note = f"{label} records, snappy, chunks of {chunk // MIB} MiB"
@@ -59,7 +59,7 @@ def _own(
             speeds.setdefault((label, what), speed)
 
 
-def _original(directory: Path, speeds: dict[tuple[str, str], float]) -> Iterator[Row]:
+def _original(directory: Path) -> Iterator[Row]:
     library = os.environ.get("RECORDIO_LIBRARY")
     if not library:
         yield _missing("the library of 2017", "RECORDIO_LIBRARY is not set")
@@ -67,10 +67,15 @@ def _original(directory: Path, speeds: dict[tuple[str, str], float]) -> Iterator
     peer = ctypes.CDLL(library)
     records = _records(1024)
     path = directory / "original"
-    write = _speed(lambda: _write_original(peer, path, records), rounds=3)
-    read = _speed(lambda: _read_original(peer, path), rounds=3)
-    yield _ratio_row("write", "the library of 2017", write, speeds["1 KiB", "write"], 6)
-    yield _ratio_row("read", "the library of 2017", read, speeds["1 KiB", "read"], 12)
+    ours_path = directory / "ours"
+    write = _ratio(
+        lambda: _write(ours_path, records, MIB),
+        lambda: _write_original(peer, path, records),
+        new=(ours_path, path),
+    )
+    read = _ratio(lambda: _count(ours.Reader(ours_path)), lambda: _read_original(peer, path))
+    yield _ratio_row("write", "the library of 2017", *write, 6)
+    yield _ratio_row("read", "the library of 2017", *read, 12)
 
 
 def _other_peers(directory: Path, speeds: dict[tuple[str, str], float]) -> Iterator[Row]:
@@ -87,7 +92,7 @@ def _other_peers(directory: Path, speeds: dict[tuple[str, str], float]) -> Itera
             yield _missing(name, (done.stderr.strip().splitlines() or ["it failed"])[-1][:60])
         else:
             speed = float(done.stdout.split()[-1])
-            yield _ratio_row("read", f"{name} (pip)", speed, speeds["1 KiB", "read"], goal)
+            yield _ratio_row("read", f"{name} (pip)", speeds["1 KiB", "read"], speed, goal)
 
 
 def _first_record(directory: Path) -> Iterator[Row]:
@@ -103,9 +108,18 @@ def _first_record(directory: Path) -> Iterator[Row]:
             file.seek(number * first.size)
             file.write(head if number < 4 else head[:HEADER_BYTES])
         file.truncate(count * first.size)
+    os.sync()
+    size = f"{path.stat().st_size / 2**30:.0f} GiB"
+    took = min(_first_in_new_process(path) for _ in range(ROUNDS))
+    yield Row(
+        what=f"open {size} to the first record, new process, by the clock",
+        measured=f"{took * 1000:.2f} ms",
+        goal="5 ms",
+        reached=took <= 0.005,
+    )
     took = min(_cpu(lambda: _first_of(path)) for _ in range(ROUNDS))
     yield Row(
-        what=f"open {path.stat().st_size / 2**30:.0f} GiB to the first record, CPU",
+        what=f"open {size} to the first record again, CPU",
         measured=f"{took * 1000:.2f} ms",
         goal="5 ms",
         reached=took <= 0.005,
@@ -117,6 +131,21 @@ def _first_record(directory: Path) -> Iterator[Row]:
         goal="-",
         reached=True,
     )
+
+
+def _first_in_new_process(path: Path) -> float:
+    """What a script waits for between its imports and its first record: nothing is warm but the
+    page cache, and the package of snappy is loaded in that time."""
+    program = (
+        "import sys, time\n"
+        "from paddlecloud.data import recordio\n"
+        "began = time.perf_counter()\n"
+        "recordio.Reader(sys.argv[1]).read()\n"
+        "print(time.perf_counter() - began)\n"
+    )
+    command = [sys.executable, "-c", program, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return float(done.stdout)
 
 
 def _memory(directory: Path) -> Row:
@@ -156,7 +185,6 @@ def _records(size: int) -> list[bytes]:
 
 
 def _write(path: Path, records: list[bytes], chunk: int) -> None:
-    path.unlink(missing_ok=True)
     with ours.Writer(path, max_chunk_bytes=chunk, in_place=True) as writer:
         write = writer.write
         for record in records:
@@ -209,13 +237,32 @@ def _read_original(peer: ctypes.CDLL, path: Path) -> None:
     peer.release_recordio_reader(reader)
 
 
-def _speed(work: Callable[[], object], total: int = TOTAL, rounds: int = ROUNDS) -> float:
+def _speed(
+    work: Callable[[], object],
+    total: int = TOTAL,
+    rounds: int = ROUNDS,
+    new: Path | None = None,
+) -> float:
     """GB a second of CPU, of the best round: other work on the machine only adds to a time."""
-    best = min(_cpu(work) for _ in range(rounds))
+    best = min(_cpu(work, new) for _ in range(rounds))
     return total / best / 1e9
 
 
-def _cpu(work: Callable[[], object]) -> float:
+def _ratio(
+    own: Callable[[], object],
+    theirs: Callable[[], object],
+    new: tuple[Path | None, Path | None] = (None, None),
+) -> tuple[float, float]:
+    """Speeds of both, in turn, so that other work on the machine meets both alike."""
+    pairs = [(_cpu(own, new[0]), _cpu(theirs, new[1])) for _ in range(ROUNDS)]
+    first, second = (min(times) for times in zip(*pairs, strict=True))
+    return TOTAL / first / 1e9, TOTAL / second / 1e9
+
+
+def _cpu(work: Callable[[], object], new: Path | None = None) -> float:
+    """What is written is a new file: freeing the blocks of the last one is not counted."""
+    if new is not None:
+        new.unlink(missing_ok=True)
     began = time.process_time()
     work()
     return time.process_time() - began
@@ -236,7 +283,7 @@ def _raw_row(note: str, speed: float) -> Row:
     return Row(what=f"raw read, {note}", measured=f"{speed:.2f} GB/s", goal="-", reached=True)
 
 
-def _ratio_row(what: str, peer: str, theirs: float, own: float, goal: int) -> Row:
+def _ratio_row(what: str, peer: str, own: float, theirs: float, goal: int) -> Row:
     ratio = own / theirs
     measured = f"{theirs:.3f} = 1 / {ratio:.1f}"
     name = f"{what} 1 KiB: {peer}, GB/s and of ours"

@@ -3,25 +3,25 @@
 Memory is what costs here, not arithmetic: a fresh page is as dear as decompressing into it. So the
 buffers are kept from chunk to chunk, and compression goes on while records arrive, in slabs that
 stay in the processor's cache. Blocks of snappy are independent of each other, so slabs that end at
-the border of a block give the same bytes as one call would. The inner checksums of snappy are not
-checked: the checksum of the chunk covers them.
+the border of a block give the same bytes as one call would. Records are moved by lists, not one by
+one: a slab is joined, compressed, summed up and written in a call each. The inner checksums of
+snappy are not checked: the checksum of the chunk covers them.
 """
 
 from __future__ import annotations
 
-import io
 import mmap
 import struct
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import chain, repeat
+from itertools import chain
 from types import ModuleType
 from typing import Protocol
 
 from paddlecloud.data.damage import Broken
-from paddlecloud.data.layout import GZIP, NONE, SNAPPY, Header
+from paddlecloud.data.layout import GZIP, HEADER_BYTES, NONE, SNAPPY, Header
 
 try:
     from isal.isal_zlib import crc32
@@ -35,9 +35,12 @@ __all__ = ["SLAB", "Buffer", "Packer", "crc32", "records", "unpack"]
 MAX_UNPACKED = 2**31
 MAX_RECORD = 2**31 - 1
 _BLOCK = 65536
-#: What is compressed at a time: it stays in the cache.
-SLAB = 4 * _BLOCK
+#: What is compressed at a time: it stays in the cache, and each call of snappy has its price.
+SLAB = 16 * _BLOCK
 _WINDOW = 65536
+_PIECE = 4 * _BLOCK
+#: Three bytes of snappy copy at most 64.
+_STRETCH = 22
 _HUGE = 2**21
 _IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 _LENGTH = struct.Struct("<I")
@@ -52,6 +55,9 @@ class Buffer:
 
     def clear(self) -> None:
         self.used = 0
+
+    def has_room(self, size: int) -> bool:
+        return len(self._bytes) - self.used >= size
 
     def room(self, size: int) -> memoryview:
         """The next `size` bytes to write into; count what was written in `used`."""
@@ -76,44 +82,39 @@ class Packer:
     def __init__(self, compressor: int) -> None:
         self._compressor = compressor
         self._stored = Buffer()
-        self._framed = io.BytesIO()  # it keeps its memory when it is written over
+        self._rest: bytes
         self._start()
 
     def add(self, records: list[bytes]) -> None:
         self.count += len(records)
-        self._framed.writelines(chain.from_iterable(zip(_prefixes(records), records)))  # noqa: B905 - one side may be endless
-        self._squeeze(last=False)
+        framed = _framed(self._rest, records)
+        cut = len(framed) - len(framed) % _BLOCK
+        self._squeezer(self._stored, memoryview(framed)[:cut], False)
+        self._rest = framed[cut:]
 
-    def finish(self) -> tuple[Header, memoryview]:
-        """The chunk of what was added; the view is good until the next `add`."""
-        self._squeeze(last=True)
-        payload = self._stored.view()
+    def finish(self, records: list[bytes]) -> memoryview:
+        """The chunk of what was added and of these, header and all; good until the next call."""
+        self.count += len(records)
+        self._squeezer(self._stored, memoryview(_framed(self._rest, records)), True)
+        chunk = self._stored.view()
+        payload = chunk[HEADER_BYTES:]
         header = Header(
             checksum=crc32(payload),
             compressor=self._compressor,
             size=len(payload),
             count=self.count,
         )
+        chunk[:HEADER_BYTES] = header.packed()
         self._start()
-        return header, payload
+        return chunk
 
     def _start(self) -> None:
         self.count = 0
-        self._framed.seek(0)
-        self._squeezer: _Squeezer | None = None
-
-    def _squeeze(self, *, last: bool) -> None:
-        """Compress up to the last border of a block; to the end if it is the end."""
-        if self._squeezer is None:
-            self._stored.clear()
-            self._squeezer = _squeezer(self._compressor)
-        size = self._framed.tell()
-        cut = size if last else size - size % _BLOCK
-        with self._framed.getbuffer() as framed:
-            self._squeezer(self._stored, framed[:cut], last)
-            tail = bytes(framed[cut:size])
-        self._framed.seek(0)
-        self._framed.write(tail)
+        self._rest = b""
+        self._stored.clear()
+        self._stored.room(HEADER_BYTES)
+        self._stored.used = HEADER_BYTES
+        self._squeezer: _Squeezer = _squeezer(self._compressor)
 
 
 def unpack(header: Header, stored: memoryview, into: Buffer, limit: int) -> memoryview:
@@ -154,12 +155,19 @@ def records(
     return chain.from_iterable(_windows(view, ends[start:stop], begin))
 
 
-def _prefixes(records: list[bytes]) -> Iterator[bytes]:
-    """The length in front of each record; the same one for all costs nothing."""
-    lengths = set(map(len, records))
-    if len(lengths) == 1:
-        return repeat(_LENGTH.pack(lengths.pop()))
-    return map(_LENGTH.pack, map(len, records))
+def _framed(before: bytes, records: list[bytes]) -> bytes:
+    """What is left from before, then each record behind its length. One `join` copies it all; a
+    length that all records have, as in many data sets, is made once."""
+    if not records:
+        return before
+    lengths = list(map(len, records))
+    if lengths.count(lengths[0]) == len(lengths):
+        prefix = _LENGTH.pack(lengths[0])
+        return prefix.join((b"".join((before, prefix, records[0])), *records[1:]))
+    pieces = [before] * (2 * len(records) + 1)
+    pieces[1::2] = map(_LENGTH.pack, lengths)
+    pieces[2::2] = records
+    return b"".join(pieces)
 
 
 def _memory(size: int) -> bytearray | mmap.mmap:
@@ -189,19 +197,21 @@ def _plain(stored: Buffer, data: memoryview, last: bool) -> None:
 class _Snappy:
     def __init__(self) -> None:
         self._compress_into = _cramjam().snappy.compress_into
+        self._covered = 0
 
     def __call__(self, stored: Buffer, data: memoryview, last: bool) -> None:
         """Each call makes a stream with an identifier: that of a later one goes where ten bytes of
         the earlier one are, which are then put back."""
         if not data:
             return
-        covered = bytes(stored.view()[-len(_IDENTIFIER) :])
+        covered = bytes(stored.view()[stored.used - self._covered :])
         stored.used -= len(covered)
         blocks = len(data) // _BLOCK + 1
         room = stored.room(len(_IDENTIFIER) + len(data) + 8 * blocks)
         written = self._compress_into(data, room)
         room[: len(covered)] = covered
         stored.used += written
+        self._covered = len(_IDENTIFIER)
 
 
 class _Gzip:
@@ -224,11 +234,12 @@ def _cramjam() -> ModuleType:
 
 
 def _unsnap(stored: memoryview, into: Buffer, limit: int) -> None:
-    """Each block is unfolded before room is made for the next, so no claim is believed."""
+    """Each block is unfolded into room that it could fill; no claim beyond that is believed."""
     cramjam = _cramjam()
     decompress, wrong = cramjam.snappy.decompress_raw_into, cramjam.DecompressionError
     position, end = 0, len(stored)
     while position < end:
+        _make_room(stored, position, into, limit)
         kind, size = stored[position], int.from_bytes(stored[position + 1 : position + 4], "little")
         position += 4
         body = stored[position : position + size]
@@ -252,6 +263,35 @@ def _unsnap(stored: memoryview, into: Buffer, limit: int) -> None:
             raise Broken("too_large", size=into.used, limit=limit)
 
 
+def _make_room(stored: memoryview, position: int, into: Buffer, limit: int) -> None:
+    """Room for this block and all that follow: growing with each would touch twice the memory."""
+    if not into.has_room(_BLOCK):
+        into.room(_BLOCK + min(limit, _claimed(stored, position)))
+
+
+def _claimed(stored: memoryview, position: int) -> int:
+    """What the blocks from here on say they unfold to, and not more than their bytes could."""
+    total, end = 0, len(stored)
+    while position + 4 <= end:
+        kind, size = stored[position], int.from_bytes(stored[position + 1 : position + 4], "little")
+        if kind == 0:
+            total += min(_length(stored[position + 8 : position + 11]), _STRETCH * size, _BLOCK)
+        elif kind == 1:
+            total += min(size, _BLOCK)
+        position += 4 + size
+    return total
+
+
+def _length(head: memoryview) -> int:
+    """The number at the beginning of a block, seven bits a byte, lowest first."""
+    total = 0
+    for place, byte in enumerate(head):
+        total |= (byte & 127) << 7 * place
+        if byte < 128:
+            break
+    return total
+
+
 def _gunzip(stored: memoryview, into: Buffer, limit: int) -> None:
     """Little goes in and little comes out at a time: no input unfolds to more than is looked at."""
     stream = zlib.decompressobj(wbits=31)
@@ -268,7 +308,7 @@ def _gunzip(stored: memoryview, into: Buffer, limit: int) -> None:
 
 def _unfold(stream: zlib._Decompress, fed: bytes, into: Buffer, limit: int) -> int:
     try:
-        piece = stream.decompress(fed, SLAB)
+        piece = stream.decompress(fed, _PIECE)
     except zlib.error as error:
         raise Broken("compressed", why=str(error)) from error
     into.add(piece)

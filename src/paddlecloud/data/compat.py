@@ -10,6 +10,7 @@ from __future__ import annotations
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import spec_from_loader
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from paddlecloud.data import dataset, download, pickles, recordio
+from paddlecloud.data import dataset, download, housing, pickles, recordio
 
 _USAGE = "python -m paddlecloud.data.compat SCRIPT [ARGUMENT ...]\n"
 
@@ -58,9 +59,22 @@ class _Finder(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         vars(module).update(_MODULES[module.__name__]())
+        if module.__name__ in _PACKAGES:
+            vars(module)["__getattr__"] = _children(module.__name__)
 
     def _is_real(self, fullname: str, path: Sequence[str] | None) -> bool:
         return fullname == "paddle" and PathFinder.find_spec(fullname, path) is not None
+
+
+def _children(package: str) -> Callable[[str], ModuleType]:
+    """`import paddle.v2 as paddle` and then `paddle.dataset.common` was the custom."""
+
+    def child(name: str) -> ModuleType:
+        if f"{package}.{name}" not in _MODULES:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return import_module(f"{package}.{name}")
+
+    return child
 
 
 def recordio_creator(
@@ -106,6 +120,12 @@ def _common() -> dict[str, Any]:
     }
 
 
+def _housing() -> dict[str, Any]:
+    return {
+        name: getattr(housing, name) for name in ("URL", "MD5", "feature_names", "train", "test")
+    }
+
+
 def _creator() -> dict[str, Any]:
     return {"recordio": recordio_creator}
 
@@ -116,6 +136,7 @@ _MODULES: dict[str, Callable[[], dict[str, Any]]] = {
     "paddle.v2": dict,
     "paddle.v2.dataset": _dataset,
     "paddle.v2.dataset.common": _common,
+    "paddle.v2.dataset.uci_housing": _housing,
     "paddle.v2.reader": dict,
     "paddle.v2.reader.creator": _creator,
     "recordio": _recordio,

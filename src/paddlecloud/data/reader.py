@@ -8,7 +8,6 @@ with an error that names file, chunk, offset and reason; `stop` ends as the libr
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from types import TracebackType
@@ -216,6 +215,8 @@ def _check(errors: str, layout: str, start: int, part: tuple[int, int] | None) -
 
 def _spooled(source: Source) -> Source:
     """Looking for the next sound chunk means going back: a stream goes through a temporary file."""
+    import tempfile  # noqa: PLC0415 - as dear as half of this package, for damaged streams alone
+
     spool = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - the reader closes it
     offset = 0
     while piece := source.read_at(offset, 2**20):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from paddlecloud.data.codec import Buffer
+from paddlecloud.data.sums import Sums
 
 Opener = Callable[[str], BinaryIO]
 Target = str | os.PathLike[str] | BinaryIO
@@ -32,6 +33,7 @@ class Source:
         self.start = file.tell() if self.seekable else 0
         self.size = _end(file) if self.seekable else None
         self._position = self.start
+        self._sums = Sums(self.read_at)
 
     def read_at(self, offset: int, size: int) -> bytes:
         """`size` bytes from `offset`, fewer at the end of the file."""
@@ -54,6 +56,10 @@ class Source:
                 break
             into.used += count
         return into.view()
+
+    def checksum(self, offset: int, size: int) -> int:
+        """The CRC-32 of bytes that are in a file that can seek."""
+        return self._sums.of(offset, size)
 
     def left(self, offset: int) -> int | None:
         """How many bytes follow `offset`, where that is known."""

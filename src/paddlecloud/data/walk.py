@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from paddlecloud.data.codec import crc32
 from paddlecloud.data.damage import Broken, Damage
 from paddlecloud.data.layout import (
     GZIP,
@@ -26,7 +25,7 @@ from paddlecloud.data.layout import (
 )
 from paddlecloud.data.source import Source
 
-_STEP = 2**20
+_FIRST_STEP, _STEP = 2**12, 2**20
 #: Reasons that say: here is no chunk at all.
 _JUNK = ("header_cut", "magic", "magic_swapped")
 #: How a payload begins, by compressor.
@@ -77,9 +76,10 @@ def hidden(source: Source, link: Link, layout: str = "2017") -> Iterator[Link]:
     """
     assert link.header is not None
     offset = link.payload
+    dead_ends: set[int] = set()
     while (found := _search(source, offset, link.end, layout)) is not None:
-        size_alone = _checksum(source, link.payload, found - link.payload) == link.header.checksum
-        if size_alone or _fills(source, found, link.end, layout):
+        size_alone = source.checksum(link.payload, found - link.payload) == link.header.checksum
+        if size_alone or _fills(source, found, link.end, layout, dead_ends):
             yield from _between(source, found, link, layout)
             return
         offset = found + 1
@@ -97,7 +97,7 @@ def _link(source: Source, offset: int, chunk: int, layout: str, resync: bool) ->
         return Link(chunk=chunk, offset=offset, end=end, header=None, damage=damage)
     end = offset + HEADER_BYTES + header.size
     if resync and not _chain_goes_on(source, end):
-        found = _checksum(source, offset + HEADER_BYTES, header.size)
+        found = source.checksum(offset + HEADER_BYTES, header.size)
         if found != header.checksum:
             end = _next_sound(source, offset, layout)
             wrong = Broken("checksum", found=found, stated=header.checksum)
@@ -150,7 +150,7 @@ def _checksum_is_right(source: Source, offset: int, header: Header) -> bool:
     left = source.left(offset + HEADER_BYTES)
     if left is None or not 0 < header.size <= left:
         return False
-    return _checksum(source, offset + HEADER_BYTES, header.size) == header.checksum
+    return source.checksum(offset + HEADER_BYTES, header.size) == header.checksum
 
 
 def _chain_goes_on(source: Source, end: int) -> bool:
@@ -163,13 +163,18 @@ def _next_sound(source: Source, offset: int, layout: str) -> int:
     return source.size if found is None else found
 
 
-def _fills(source: Source, offset: int, end: int, layout: str) -> bool:
-    """Whether sound chunks reach from `offset` to `end`, and are not the last record."""
+def _fills(source: Source, offset: int, end: int, layout: str, dead_ends: set[int]) -> bool:
+    """Whether sound chunks reach from `offset` to `end`, and are not the last record. A chunk that
+    leads elsewhere is remembered, so that none is followed twice."""
     if source.read_at(offset - 4, 4) == (end - offset).to_bytes(4, "little"):
         return False
-    while offset < end and _is_sound(source, offset, layout):
+    passed: list[int] = []
+    while offset < end and offset not in dead_ends and _is_sound(source, offset, layout):
+        passed.append(offset)
         head = source.read_at(offset, HEADER_BYTES)
         offset += HEADER_BYTES + fields(head, layout).size
+    if offset != end:
+        dead_ends.update(passed)
     return offset == end
 
 
@@ -183,9 +188,12 @@ def _between(source: Source, offset: int, around: Link, layout: str) -> Iterator
 
 
 def _search(source: Source, begin: int, end: int, layout: str) -> int | None:
-    """Where the next sound chunk begins in `[begin, end)`."""
+    """Where the next sound chunk begins in `[begin, end)`. It is mostly near, so the look is short
+    at first."""
+    step = _FIRST_STEP
     while begin < end:
-        window = source.read_at(begin, min(_STEP, end - begin + len(MAGIC) - 1))
+        window = source.read_at(begin, min(step, end - begin + len(MAGIC) - 1))
+        step = min(2 * step, _STEP)
         found = window.find(MAGIC)
         while found >= 0 and begin + found < end:
             if _is_sound(source, begin + found, layout):
@@ -208,11 +216,3 @@ def _is_sound(source: Source, offset: int, layout: str) -> bool:
     if not head[HEADER_BYTES:].startswith(_BEGINNINGS.get(header.compressor, b"")):
         return False
     return _checksum_is_right(source, offset, header)
-
-
-def _checksum(source: Source, offset: int, size: int) -> int:
-    checksum, end = 0, offset + size
-    while offset < end and (piece := source.read_at(offset, min(_STEP, end - offset))):
-        checksum = crc32(piece, checksum)
-        offset += len(piece)
-    return checksum

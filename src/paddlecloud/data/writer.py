@@ -22,6 +22,8 @@ from paddlecloud.data.safefile import SafeFile
 CHUNK_BYTES = 2**20
 #: What the library of 2017 used, and only could use.
 CHUNK_BYTES_2017 = 32 * 2**20
+#: So many records wait at most; their lengths alone are a slab.
+_MANY = SLAB // 4
 
 
 class Writer:
@@ -52,8 +54,7 @@ class Writer:
         self._file = self._opened(target, in_place, append)
         self._closed = False
         self._waiting: list[bytes] = []
-        self._append = self._waiting.append
-        self._raw = 0
+        self._limit = 0
         self._room = 0
         self._ended = 0
         self.chunks = 0
@@ -65,12 +66,12 @@ class Writer:
 
     def write(self, record: bytes | bytearray | memoryview | str) -> None:
         """Append one record. Text is kept as UTF-8."""
-        if type(record) is not bytes:
-            record = _as_bytes(record)
-        self._room -= len(record) + 4
+        if type(record) is not bytes or not record:
+            record = self._unusual(record)
+        self._room -= len(record)
         if self._room < 0:
             self._make_room(len(record))
-        self._append(record)
+        self._waiting.append(record)
 
     def write_all(self, records: Iterable[bytes | str]) -> None:
         for record in records:
@@ -78,9 +79,7 @@ class Writer:
 
     def flush(self) -> None:
         """End the chunk here, and hand it to the system."""
-        self._hand_on()
         self._end_chunk()
-        self._room = 0
         if hasattr(self._file, "flush"):
             self._file.flush()
 
@@ -121,32 +120,43 @@ class Writer:
         else:
             self.abort()
 
+    def _unusual(self, record: bytes | bytearray | memoryview | str) -> bytes:
+        """What is no `bytes` becomes it. Empty records take no room, so they are counted."""
+        if len(self._waiting) >= _MANY:
+            self._hand_on()
+        return _as_bytes(record)
+
     def _make_room(self, size: int) -> None:
         """Before a record of this size: hand on what waits, and end the chunk if it would become
-        too large. `_room` is what may be written before this has to be asked again."""
+        too large. The chunk has `_limit - _room` bytes of records; this is asked when it would have
+        more than `_limit`."""
+        self._room += size
         if self._closed:
             raise ValueError("the writer is closed")
         if size > MAX_RECORD:
             raise ValueError(f"a record of {size} bytes; the format ends at {MAX_RECORD}")
-        self._hand_on()
-        if self._raw + size > self._max:
+        if self._limit - self._room + size > self._max:
             self._end_chunk()
-        self._room = min(SLAB, self._max - self._raw) - size
+        else:
+            self._hand_on()
+        has = self._limit - self._room
+        self._limit = min(has + SLAB, self._max)
+        self._room = self._limit - has - size
 
     def _hand_on(self) -> None:
         if self._waiting:
-            self._raw += sum(map(len, self._waiting))
             self._packer.add(self._waiting)
             self._waiting.clear()
 
     def _end_chunk(self) -> None:
-        self._raw = 0
-        if not self._packer.count:
+        self._limit = self._room = 0
+        count = self._packer.count + len(self._waiting)
+        if not count:
             return
-        self._ended += self._packer.count
-        header, payload = self._packer.finish()
-        _write_all(self._file, header.packed())
-        _write_all(self._file, payload)
+        chunk = self._packer.finish(self._waiting)
+        self._waiting.clear()
+        self._ended += count
+        _write_all(self._file, chunk)
         self.chunks += 1
 
     def _opened(

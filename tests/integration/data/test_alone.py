@@ -98,6 +98,48 @@ def test_a_script_of_2017_runs(tmp_path: Path) -> None:
     assert len(names) == 10
 
 
+HOUSING_SCRIPT = """
+import paddle.v2 as paddle
+import paddle.v2.dataset as dataset
+dataset.common.DATA_HOME = "home"
+dataset.convert(output_path = "./dataset",
+                reader = dataset.uci_housing.train(),
+                num_shards = 10,
+                name_prefix = "uci_housing_train")
+samples = list(paddle.reader.creator.recordio("dataset/*")())
+tests = list(paddle.dataset.uci_housing.test()())
+assert (len(samples), len(tests)) == (404, 102), (len(samples), len(tests))
+features, price = tests[-1]
+assert len(features) == 13 and price == [505 * 14 + 13.0]
+assert features == [(505 - 252.5) / 505] * 13
+try:
+    paddle.trainer
+except AttributeError as error:
+    print(error)
+"""
+
+
+def test_the_example_of_the_documents_runs(tmp_path: Path) -> None:
+    """With the data set in its place, as on a cluster without a way out."""
+    path = tmp_path / "home" / "uci_housing" / "housing.data"
+    path.parent.mkdir(parents=True)
+    rows = (range(14 * n, 14 * n + 14) for n in range(506))
+    path.write_text("".join(" ".join(map(str, row)) + "\n" for row in rows))
+    wanted = download.md5file(str(path))
+    (tmp_path / "train.py").write_text(
+        f"import paddlecloud.data.housing as housing\nhousing.MD5 = {wanted!r}\n" + HOUSING_SCRIPT
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "paddlecloud.data.compat", "train.py"],
+        cwd=tmp_path, env={"HOME": str(tmp_path)}, capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "module 'paddle.v2' has no attribute 'trainer'\n"
+    names = sorted(path.name for path in (tmp_path / "dataset").iterdir())
+    assert names[-1] == "uci_housing_train-00009-of-00009"
+
+
 @pytest.mark.parametrize("words", [[], ["--help"], ["missing.py"]])
 def test_compat_tells_how_it_is_called(tmp_path: Path, words: list[str]) -> None:
     done = subprocess.run(

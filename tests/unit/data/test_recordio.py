@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddlecloud.data import recordio
+from paddlecloud.data import writer as writing
 from paddlecloud.data.codec import SLAB
 from tests.unit.data.vectors import HELLO, V0, V1, V2, V3, V4, V5, VECTORS, chunk, fluid_chunk
 
@@ -105,9 +106,35 @@ def test_chunks_of_many_slabs(compressor: str, size: int) -> None:
 
 def test_snappy_in_slabs_gives_the_bytes_of_one_call() -> None:
     cramjam = pytest.importorskip("cramjam")
-    records = [random.Random(1).randbytes(700) + bytes(900) for _ in range(1000)]
+    records = [random.Random(1).randbytes(700) + bytes(900) for _ in range(4 * SLAB // 1600)]
     data = written(records, max_chunk_bytes=2**24)
     assert data[20:] == bytes(cramjam.snappy.compress(_framed(records)))
+
+
+@pytest.mark.parametrize("most", [0, 1, 30, 64, 1000])
+def test_chunks_end_where_the_rule_says(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the slabs, and whatever was refused in between."""
+    monkeypatch.setattr(writing, "SLAB", 64)
+    monkeypatch.setattr(writing, "_MANY", 3)
+    chance = random.Random(most)
+    records = [bytes(chance.choice([0, 0, 1, 7, 30, 64, 65, 200])) for _ in range(500)]
+    file = io.BytesIO()
+    with recordio.Writer(file, max_chunk_bytes=most, compressor="none") as writer:
+        for number, record in enumerate(records):
+            with pytest.raises(TypeError):
+                writer.write(3)  # type: ignore[arg-type]
+            forms: list[bytes | bytearray | str] = [record, bytearray(record), record.decode()]
+            writer.write(chance.choice(forms))
+            assert writer.records == number + 1
+    file.seek(0)
+    counts, has = [0], 0
+    for record in records:
+        if counts[-1] and has + len(record) > most:
+            counts, has = [*counts, 0], 0
+        counts[-1] += 1
+        has += len(record)
+    assert [chunk.count for chunk in recordio.Index.of(file).chunks] == counts
+    assert read(file.getvalue()) == records
 
 
 def _framed(records: list[bytes]) -> bytes:
