@@ -40,7 +40,8 @@ def scheduler() -> Iterator[Row]:
     took = time.process_time() - began
     rate = len(decisions) / took
     gc.collect()
-    gc.freeze()  # as the server does with what stays
+    gc.freeze()  # as the server does with what stays, and seldom looks at the rest
+    gc.set_threshold(20_000, 20, 20)
     running = [decision.job_id for decision in decisions if isinstance(decision, Place)]
     yield Row(
         what=f"plan {WAITING:,} jobs on {NODES:,} machines, {len(running):,} start",
@@ -54,7 +55,7 @@ def scheduler() -> Iterator[Row]:
             what=f"react to {what}, {WAITING - len(running):,} waiting (median, p99)",
             measured=f"{middle * 1000:.2f}, {worst * 1000:.2f} ms",
             goal="5 ms",
-            reached=middle <= 0.005,
+            reached=worst <= 0.005,
         )
 
 

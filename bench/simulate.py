@@ -26,8 +26,8 @@ from heapq import heappop, heappush
 
 from bench.scheduler import NOW, USERS, a_job, a_pool
 from paddlecloud.model.priority import CLASSES, class_name
-from paddlecloud.scheduler.planner import Planner, Rules
-from paddlecloud.scheduler.view import Decision, Place, Preempt, WaitingJob, weight
+from paddlecloud.scheduler.planner import Planner
+from paddlecloud.scheduler.view import Decision, Place, Preempt, Rules, WaitingJob, weight
 
 STEP = 2.0
 GRACE = 20.0

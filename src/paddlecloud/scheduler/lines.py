@@ -8,18 +8,19 @@ every end, so the order of owners lives in a heap that is put right when it is l
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
-from heapq import heapify, heappop, heappush, heapreplace
-from itertools import islice
+from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heappush, heapreplace, nsmallest
 
 from paddlecloud.model.job import JobType, Reason, Role
 from paddlecloud.model.states import JobState
-from paddlecloud.scheduler.room import Asks, Room, as_asks
+from paddlecloud.scheduler.room import Asks, Room, Spot, any_fits, as_asks, as_wants
 from paddlecloud.scheduler.view import WaitingJob, weight
 
 Turn = tuple[float, int, str]
 """What the owner has in use, the number of the job, the owner: the smallest is next."""
 ShapeKey = tuple[object, ...]
+MOST_HOPE = 16
+"""Where room came free on more machines, a try costs less than a look at each."""
 
 
 class Shape:
@@ -30,9 +31,13 @@ class Shape:
         "cost",
         "cpu",
         "gpu",
+        "hope",
+        "hopeless",
         "job",
         "jobs",
         "key",
+        "lacking",
+        "large",
         "memory",
         "mixed",
         "open",
@@ -40,14 +45,25 @@ class Shape:
         "reason_round",
         "rooms",
         "under",
+        "wants",
     )
 
     def __init__(self, key: ShapeKey, job: WaitingJob) -> None:
         self.key, self.job = key, job
         self.asks: Asks = as_asks(job.groups)
+        self.wants = as_wants(self.asks)
+        self.hopeless: dict[int, tuple[float, float]] = {}
+        """For which classes there was nobody to stop: until when not to look again, and how long
+        that was."""
         self.rooms: list[Room] = []
+        self.large: list[Room] | None = None
+        """Those of them that are large enough for it when nothing runs; None: not asked yet."""
         self.open = True
         """False: it is known that none of it fits now."""
+        self.hope: list[Spot] = []
+        """Open only because of what came free on these machines; empty: whatever they have."""
+        self.lacking = 0
+        """When it was closed, at least so many of its replicas had no seat; 0: nobody counted."""
         self.under: tuple[frozenset[object], ...] = ()
         """Closed only because of what was kept in its pools when it was tried: this."""
         self.jobs = 0
@@ -66,20 +82,59 @@ class Shape:
         kind = self.job.job_type
         self.rooms = [r for r in found if kind is None or kind in r.pool.job_types]
         self.mixed = len({room.pool.private for room in self.rooms}) > 1
-        self.open, self.under = True, ()
+        self.large = None
+        self.open, self.under, self.hope, self.lacking = True, (), [], 0
 
     def worth_trying(self) -> bool:
         """False if it is known that it does not fit beside what is kept now."""
         if self.open:
             return True
-        return bool(self.under) and any(
+        if not self.under:
+            return False
+        return any(
             not kept <= room.keeps for kept, room in zip(self.under, self.rooms, strict=True)
         )
 
+    def may_be_kept_for(self) -> bool:
+        """True if a pool that is large enough for it keeps room for nobody yet."""
+        if self.large is None:
+            rooms = self.rooms
+            self.large = [room for room in rooms if room.seats_when_empty(self.asks) is not None]
+        return any(room.kept_for is None for room in self.large)
+
+    def grown(self, room: Room, spots: Sequence[Spot]) -> None:
+        """Room came free on these machines: open it if that can make a difference.
+
+        Of a gang of equals so many seats must have come as it lacked: each machine has at most what
+        it could hold now, and what else was free when they were counted has only become less.
+        """
+        if room not in self.rooms or (self.open and not self.hope):
+            return
+        if self.open:
+            self.hope = [*self.hope, *spots] if len(self.hope) < MOST_HOPE else []
+            return
+        if not self.lacking:
+            self.open = any_fits(spots, self.wants)
+        else:
+            more = 0
+            for spot in spots:
+                more += spot.holds(self.asks[0][2], self.lacking)
+            self.open = more >= self.lacking
+            self.lacking = max(0, self.lacking - more)
+        self.hope = list(spots) if self.open else []
+
+    def still_open(self) -> bool:
+        """`open`, and closed without a try when others took what it was opened for."""
+        if self.open and self.hope and not any_fits(self.hope, self.wants):
+            self.open, self.hope = False, []
+        return self.open
+
     def close(self) -> None:
         """It did not fit just now."""
-        self.open = False
-        blocked = any(room.blocked_by_kept(self.asks) for room in self.rooms if room.kept)
+        self.open, self.hope = False, []
+        countable = len(self.rooms) == 1 and len(self.asks) == 1 and self.asks[0][1] > 1
+        self.lacking = self.rooms[0].unseated if countable else 0
+        blocked = any(room.blocked_by_kept(self.wants) for room in self.rooms if room.kept)
         self.under = tuple(room.keeps for room in self.rooms) if blocked else ()
 
 
@@ -239,25 +294,22 @@ class Level:
         if not numbers:
             del self.owners[owner]
 
-    def in_order(self, usage: Mapping[str, float]) -> Iterator[int]:
-        """The numbers of its jobs as their turn would come now."""
-        turns = [(usage.get(owner, 0.0), ns[0], owner, 0) for owner, ns in self.owners.items()]
-        heapify(turns)
-        while turns:
-            used, number, owner, place = turns[0]
-            yield number
-            rest = self.owners[owner]
-            if place + 1 < len(rest):
-                heapreplace(turns, (used, rest[place + 1], owner, place + 1))
-            else:
-                heappop(turns)
+    def first(self, usage: Mapping[str, float], count: int) -> list[int]:
+        """The numbers of the jobs whose turn would come first now.
+
+        They are of the owners who come first: each of those has one before anybody else's.
+        """
+        turns = [(usage.get(owner, 0.0), jobs[0], owner) for owner, jobs in self.owners.items()]
+        ahead = nsmallest(count, turns)
+        jobs = [(used, number) for used, _, owner in ahead for number in self.owners[owner][:count]]
+        return [number for _, number in nsmallest(count, jobs)]
 
 
 def first(levels: Mapping[int, Level], usage: Mapping[str, float], count: int) -> list[int]:
     """The numbers of the first jobs in line over all levels."""
     found: list[int] = []
     for level in sorted(levels, reverse=True):
-        found += islice(levels[level].in_order(usage), count - len(found))
+        found += levels[level].first(usage, count - len(found))
         if len(found) >= count:
             break
     return found

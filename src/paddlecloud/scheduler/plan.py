@@ -33,32 +33,33 @@ from paddlecloud.model.states import JobState
 from paddlecloud.scheduler.planner import EXACT_REASONS, Planner
 from paddlecloud.scheduler.view import Decision, Hold, View, WaitingJob
 
-__all__ = ["EXACT_REASONS", "plan", "wake_at"]
+__all__ = ["EXACT_REASONS", "pause_holds", "pauses", "plan", "wake_at"]
 
 _PREEMPTIONS = 64
 
 
 def plan(view: View) -> list[Decision]:
     """What to do with each waiting job; a job that is not named goes on waiting as it does."""
-    pausing = [job for job in view.waiting if _pauses(job, view.now)]
+    pausing = [job for job in view.waiting if pauses(job, view.now)]
     if not pausing:
         return Planner.of(view, preemptions=_PREEMPTIONS).decide(view.now)
-    ready = replace(view, waiting=tuple(j for j in view.waiting if not _pauses(j, view.now)))
-    return _held(pausing) + Planner.of(ready, preemptions=_PREEMPTIONS).decide(view.now)
+    ready = replace(view, waiting=tuple(j for j in view.waiting if not pauses(j, view.now)))
+    return pause_holds(pausing) + Planner.of(ready, preemptions=_PREEMPTIONS).decide(view.now)
 
 
 def wake_at(view: View) -> datetime | None:
     """When the next of the jobs that pause may begin; None: none pauses."""
-    ends = (job.not_before for job in view.waiting if _pauses(job, view.now))
+    ends = (job.not_before for job in view.waiting if pauses(job, view.now))
     return min((end for end in ends if end is not None), default=None)
 
 
-def _pauses(job: WaitingJob, now: datetime) -> bool:
-    """A pause that is longer than any can be comes from a clock that was set back."""
+def pauses(job: WaitingJob, now: datetime) -> bool:
+    """Whether it pauses. A pause longer than any can be comes from a clock that was set back."""
     return job.not_before is not None and now < job.not_before <= now + LONGEST_PAUSE
 
 
-def _held(pausing: list[WaitingJob]) -> list[Decision]:
+def pause_holds(pausing: list[WaitingJob]) -> list[Decision]:
+    """What jobs that pause are told, where that is news."""
     return [
         Hold(job_id=job.id, reason=job.pause_reason)
         for job in pausing

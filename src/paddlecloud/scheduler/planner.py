@@ -12,14 +12,14 @@ Nothing here asks the time, and the same facts give the same decisions.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import datetime
 from heapq import heapify, heappop, heappush, heapreplace
 
-from paddlecloud.model.job import Reason
+from paddlecloud.model.job import Reason, Resources
 from paddlecloud.model.priority import aged, rank
 from paddlecloud.model.quantities import format_duration
-from paddlecloud.scheduler.lines import Entry, Level, Line, Shape, ShapeKey, Turn, first, shape_key
+from paddlecloud.scheduler.lines import Entry, Level, Line, Shape, ShapeKey, first, shape_key
 from paddlecloud.scheduler.preempt import make_way
 from paddlecloud.scheduler.reasons import (
     PREEMPTING,
@@ -30,7 +30,7 @@ from paddlecloud.scheduler.reasons import (
     why_preempted,
     why_preempting,
 )
-from paddlecloud.scheduler.room import Room, Run, Seats, Spot, as_seats
+from paddlecloud.scheduler.room import Promise, Room, Run, Seats, Spot, as_seats
 from paddlecloud.scheduler.view import (
     Allowance,
     Decision,
@@ -39,6 +39,7 @@ from paddlecloud.scheduler.view import (
     Place,
     PoolView,
     Preempt,
+    Rules,
     RunningJob,
     View,
     WaitingJob,
@@ -59,27 +60,8 @@ MANY_CHANGES = 256
 
 
 _NEVER = (0.0, 0.0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rules:
-    """The times that the rule speaks of."""
-
-    schedule_timeout: timedelta = timedelta(hours=24)
-    reserve_after: timedelta = timedelta(minutes=10)
-    preempt_after: timedelta = timedelta(seconds=30)
-    min_run: timedelta = timedelta(minutes=2)
-    age_after: timedelta = timedelta(hours=6)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Promise:
-    """Seats that are kept for a job until those who sit there are gone."""
-
-    room: Room
-    seats: Seats
-    victims: tuple[Run, ...]
-    reason: Reason
+LineTurn = tuple[float, int, str, Line]
+"""The turn of a line: what `Turn` says, and the line."""
 
 
 class Planner:
@@ -101,13 +83,13 @@ class Planner:
         self._levels: dict[int, Level] = {}
         self._lines_of: dict[str, set[Line]] = {}
         self._runs: dict[str, Run] = {}
-        self._promised: dict[int, _Promise | None] = {}
+        self._promised: dict[int, Promise | None] = {}
         """Jobs for which others are being stopped: what that frees is theirs."""
         self._timers: list[tuple[float, int]] = []
         self._newcomers: dict[int, None] = {}
         self._kept: dict[int, Reason] = {}
-        self._hopeless: dict[tuple[ShapeKey, int], tuple[float, float]] = {}
-        """Where there was nobody to stop: until when not to look again, and how long that was."""
+        self._hopeless: dict[ShapeKey, dict[int, tuple[float, float]]] = {}
+        """What is remembered of shapes that nobody has now (`Shape.hopeless`)."""
         self._now = 0.0
         self._round = 0
         self._decisions: list[Decision] = []
@@ -165,6 +147,7 @@ class Planner:
         shape = self._shapes.get(key)
         if shape is None:
             shape = self._shapes[key] = Shape(key, job)
+            shape.hopeless = self._hopeless.pop(key, shape.hopeless)
             shape.resolve(self._rooms)
         shape.jobs += 1
         entry = Entry(job, shape, rank(job.priority), job.waiting_since.timestamp())
@@ -182,8 +165,9 @@ class Planner:
         if number is not None:
             self._forget(self._entries[number])
 
-    def runs(self, job: RunningJob) -> None:
-        """A job runs in a pool; its room is not among what is free."""
+    def runs(self, job: RunningJob, *, news: bool = False) -> None:
+        """A job runs in a pool; its room is not among what is free. `news`: it was until now, and
+        what its owner uses does not count it yet."""
         room = self._rooms.get(job.pool)
         if room is None:
             return
@@ -193,7 +177,25 @@ class Planner:
         run = Run(job.id, job.owner, rank(job.priority), room, held, job.since.timestamp(), cost)
         run.stopping = job.stopping
         self._runs[job.id] = run
+        if news:
+            room.hold(held)
+            self.usage[job.owner] = self.usage.get(job.owner, 0.0) + cost
         room.enter(run)
+
+    def seats_of(self, job_id: str) -> list[tuple[str, Resources]] | None:
+        """The machines where a job is believed to run, with what it holds; None: it is not."""
+        run = self._runs.get(job_id)
+        return None if run is None else [(spot.node.id, ask) for spot, ask in run.seats]
+
+    def stops(self, job_id: str) -> None:
+        """A job that runs was told to stop: its room comes free soon."""
+        run = self._runs.get(job_id)
+        if run is not None and run.room.pool.preemption:
+            run.room.stop(run)
+
+    def has_room(self) -> bool:
+        """Whether any machine has a CPU left that somebody could claim, kept or not."""
+        return any(not room.full or room.kept for room in self._rooms.values())
 
     def ended(self, job_id: str) -> None:
         """A job that ran does not any more: its room is free and its owner uses less."""
@@ -306,16 +308,19 @@ class Planner:
         self._promised.pop(number, None)
         shape.jobs -= 1
         if not shape.jobs:
-            del self._shapes[shape.key]
+            self._drop(self._shapes.pop(shape.key))
+
+    def _drop(self, shape: Shape) -> None:
+        if len(self._hopeless) > MOST_SHAPES:
+            self._hopeless.clear()
+        if shape.hopeless:
+            self._hopeless[shape.key] = shape.hopeless
 
     def _grown(self, room: Room, spots: Iterable[Spot]) -> None:
         """Room came free here: whoever asks for no more than one of these has, is tried again."""
         grown = list({spot.place: spot for spot in spots}.values())
         for shape in self._shapes.values():
-            if shape.open or room not in shape.rooms:
-                continue
-            if any(spot.fits_unkept(ask) for _, _, ask in shape.asks for spot in grown):
-                shape.open = True
+            shape.grown(room, grown)
 
     # -- the walk along the queue --------------------------------------------------------
 
@@ -377,49 +382,74 @@ class Planner:
             line.renew(self.usage)
 
     def _walk_lines(self, level: Level) -> None:
-        """The same, asking only the lines in which something can have changed."""
-        turns = self._turns(level)
-        walked = {line for *_, line in turns}
+        """The same, asking only the lines in which something can have changed.
+
+        Shares only grow in a walk, so the foremost of the patient is asked in time; when room is
+        kept for it, there is nothing that the others could be asked for.
+        """
+        turns, patient = self._turns(level)
+        foremost = min(patient, default=None)
+        if foremost is not None:
+            turns.append(foremost)
+        heapify(turns)
+        walked = [turn[3] for turn in turns]
         while turns:
-            used, job, owner, line = heappop(turns)
-            if not self._wanted(line):
-                continue
-            top = line.top(self.usage)
-            if top == (used, job, owner):
-                self._take_turn(line, self._entries[job])
-                top = line.top(self.usage) if self._wanted(line) else None
-            if top is not None:
-                heappush(turns, (*top, line))
+            turn = heappop(turns)
+            self._ask(turn, turns)
+            if turn is foremost and self._unkept:
+                others = [each for each in patient if each is not foremost]
+                walked += [each[3] for each in others]
+                for each in others:
+                    heappush(turns, each)
         for line in walked:
             line.renew(self.usage)
 
-    def _turns(self, level: Level) -> list[tuple[float, int, str, Line]]:
-        found: list[tuple[float, int, str, Line]] = []
+    def _ask(self, turn: LineTurn, turns: list[LineTurn]) -> None:
+        """Give this line its turn if it is still its turn, and note its next one."""
+        used, job, owner, line = turn
+        if not self._wanted(line):
+            return
+        top = line.top(self.usage)
+        if top == (used, job, owner):
+            self._take_turn(line, self._entries[job])
+            top = line.top(self.usage) if self._wanted(line) else None
+        if top is not None:
+            heappush(turns, (*top, line))
+
+    def _turns(self, level: Level) -> tuple[list[LineTurn], list[LineTurn]]:
+        """Who is next in each line; apart from them, in lines in which nothing can be done but to
+        keep room for the first of them all."""
+        found: list[LineTurn] = []
+        patient: list[LineTurn] = []
+        usage, unkept = self.usage, self._unkept > 0
         for line in level.lines.values():
-            top: Turn | None = line.top(self.usage) if self._wanted(line) else None
-            if top is not None:
-                found.append((*top, line))
-        heapify(found)
-        return found
+            if line.shape.open or self._can_act(line):
+                top = line.top(usage)
+                if top is not None:
+                    found.append((*top, line))
+            elif unkept and line.reserve and line.shape.may_be_kept_for():
+                top = line.top(usage)
+                if top is not None:
+                    patient.append((*top, line))
+        return found, patient
 
     def _wanted(self, line: Line) -> bool:
         """False if asking anybody in this line would change nothing."""
-        shape = line.shape
-        if shape.worth_trying() or (line.rank and self._may_preempt(shape, line.rank)):
+        if line.shape.still_open() or self._can_act(line):
             return True
-        return (
-            line.reserve
-            and self._unkept > 0
-            and any(
-                room.kept_for is None and room.seats_when_empty(shape.asks) is not None
-                for room in shape.rooms
-            )
-        )
+        return line.reserve and self._unkept > 0 and line.shape.may_be_kept_for()
+
+    def _can_act(self, line: Line) -> bool:
+        """Whether one of this line, which is not open, might get a place now or have it made."""
+        shape = line.shape
+        if shape.under and shape.worth_trying():
+            return True
+        return bool(line.rank) and self._may_preempt(shape, line.rank)
 
     def _may_preempt(self, shape: Shape, own: int) -> bool:
         if self._preemptions >= self._max_preemptions:
             return False
-        return self._hopeless.get((shape.key, own), _NEVER)[0] <= self._now
+        return shape.hopeless.get(own, _NEVER)[0] <= self._now
 
     def _take_turn(self, line: Line, entry: Entry) -> None:
         if entry.job.number in self._kept:
@@ -451,6 +481,8 @@ class Planner:
         return line.reserve and self._reserve(entry, rooms)
 
     def _over_quota(self, entry: Entry) -> Reason | None:
+        if not self._allowances:
+            return None
         allowance = self._allowances.get(entry.job.owner)
         if allowance is None or all(room.pool.private for room in entry.shape.rooms):
             return None
@@ -495,14 +527,12 @@ class Planner:
             )
             if found is None:
                 continue
-            self._hopeless.pop((shape.key, own), None)
+            shape.hopeless.pop(own, None)
             self._preempt(entry, room, *found)
             return True
-        if len(self._hopeless) > MOST_SHAPES:
-            self._hopeless.clear()
         least, most = RETRY_PREEMPTION
-        delay = min(most, max(least, 2 * self._hopeless.get((shape.key, own), _NEVER)[1]))
-        self._hopeless[shape.key, own] = (self._now + delay, delay)
+        delay = min(most, max(least, 2 * shape.hopeless.get(own, _NEVER)[1]))
+        shape.hopeless[own] = (self._now + delay, delay)
         return False
 
     def _preempt(self, entry: Entry, room: Room, victims: list[Run], seats: Seats) -> None:
@@ -513,7 +543,7 @@ class Planner:
         room.keep(entry.job.number, seats)
         reason = why_preempting(entry.shape.asks, room)
         awaited = victims or list(room.stopping.values())
-        promise = _Promise(room=room, seats=seats, victims=tuple(awaited), reason=reason)
+        promise = Promise(room=room, seats=seats, victims=tuple(awaited), reason=reason)
         self._promised[entry.job.number] = promise
         self._kept[entry.job.number] = reason
 

@@ -6,11 +6,12 @@ Reasons are codes and values; the sentences are in `model/texts_jobs.py` and `te
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from paddlecloud.model.job import Reason, Resources
 from paddlecloud.model.priority import CLASSES
 from paddlecloud.model.quantities import format_resources
-from paddlecloud.scheduler.room import Asks, Room
+from paddlecloud.scheduler.room import Asks, Room, as_wants
 from paddlecloud.scheduler.view import Allowance, WaitingJob
 
 PREEMPTING = "queue_preempting"
@@ -32,7 +33,7 @@ def why_held(job: WaitingJob, asks: Asks, rooms: Sequence[Room]) -> Reason:
     if not large:
         has = _words(staffed[0].largest())
         return Reason(code="queue_too_large", params=_asked(asks, staffed[0]) | {"has": has})
-    kept = large[0].blocked_by_kept(asks)
+    kept = large[0].blocked_by_kept(as_wants(asks))
     return _full("queue_reserved" if kept else "queue_no_room", asks, large[0])
 
 
@@ -133,5 +134,6 @@ def _left(allowance: Allowance, cpu: float, memory: int, gpu: int) -> str:
     )
 
 
+@lru_cache(maxsize=1024)
 def _words(resources: Resources) -> str:
     return format_resources(resources.cpu, resources.memory, resources.gpu)

@@ -8,8 +8,9 @@ so a place among ten thousand is found without asking them all.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from paddlecloud.model.job import NOTHING, ReplicaGroup, Resources, Role
+from paddlecloud.model.job import NOTHING, Reason, ReplicaGroup, Resources, Role
 from paddlecloud.scheduler.index import HAIR, Index
 from paddlecloud.scheduler.view import SMALLEST_CPU, NodeView, PoolView, Seat
 
@@ -17,6 +18,9 @@ _CLASSES = 4
 
 Asks = tuple[tuple[Role, int, Resources], ...]
 """Role, count and resources of the groups of a gang, the largest replicas first."""
+Wants = tuple[tuple[float, int, int], ...]
+"""CPUs, memory and cards, with a hair's breadth taken off; below none where none is asked for."""
+_LESS_THAN_NONE = -(1 << 60)
 
 
 class Spot:
@@ -51,12 +55,16 @@ class Spot:
             and (not ask.gpu or ask.gpu <= self.gpu - self.kept_gpu)
         )
 
-    def fits_unkept(self, ask: Resources) -> bool:
-        return (
-            ask.cpu <= self.cpu + HAIR
-            and (not ask.memory or ask.memory <= self.memory)
-            and (not ask.gpu or ask.gpu <= self.gpu)
-        )
+    def holds(self, ask: Resources, most: int) -> int:
+        """How many such replicas could sit here, up to `most`, were nothing kept."""
+        if ask.cpu > self.cpu + HAIR:
+            return 0
+        count = min(most, int((self.cpu + HAIR) / ask.cpu)) if ask.cpu else most
+        if ask.memory:
+            count = min(count, self.memory // ask.memory)
+        if ask.gpu:
+            count = min(count, self.gpu // ask.gpu)
+        return max(0, count)
 
     def take(self, ask: Resources, times: int = 1) -> None:
         """`times` -1 gives it back."""
@@ -87,6 +95,16 @@ class Run:
         self.stopping = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class Promise:
+    """Seats that are kept for a job until those who sit there are gone."""
+
+    room: Room
+    seats: Seats
+    victims: tuple[Run, ...]
+    reason: Reason
+
+
 class Room:
     """The machines of one pool."""
 
@@ -99,6 +117,8 @@ class Room:
         self._free = Index([(spot.cpu, spot.memory, spot.gpu) for spot in self.spots])
         self._whole: Index | None = None
         self._ideal: dict[Asks, Seats | None] = {}
+        self.unseated = 0
+        """Replicas that had no seat when the last gang was asked for."""
         self.kept_for: str | None = None
         """The job that waited longest, for which room is kept until enough has ended."""
         self.kept: Seats = []
@@ -125,7 +145,8 @@ class Room:
             role, _, ask = asks[0]
             place = self._free.first(ask.cpu, ask.memory, ask.gpu)
             return None if place < 0 or not self.spots else [(role, 0, ask, self.spots[place])]
-        return _first_fit(asks, self.spots, self._free, _available)
+        seats, self.unseated = _first_fit(asks, self.spots, self._free, _available)
+        return None if self.unseated else seats
 
     def find(self, ask: Resources) -> Spot | None:
         place = self._free.first(ask.cpu, ask.memory, ask.gpu)
@@ -192,7 +213,8 @@ class Room:
             if self._whole is None:
                 totals = [spot.node.total for spot in self.spots]
                 self._whole = Index([(each.cpu, each.memory, each.gpu) for each in totals])
-            self._ideal[asks] = _first_fit(asks, self.spots, self._whole, _total)
+            seats, unseated = _first_fit(asks, self.spots, self._whole, _total)
+            self._ideal[asks] = None if unseated else seats
         return self._ideal[asks]
 
     def all_free(self, seats: Seats) -> bool:
@@ -224,9 +246,9 @@ class Room:
         self._refresh({spot.place: spot for _, _, _, spot in kept}.values())
         return kept
 
-    def blocked_by_kept(self, asks: Asks) -> bool:
+    def blocked_by_kept(self, wants: Wants) -> bool:
         """True if a replica could sit where room is kept: it might fit if nothing were."""
-        return any(spot.fits_unkept(ask) for _, _, _, spot in self.kept for _, _, ask in asks)
+        return any_fits((spot for _, _, _, spot in self.kept), wants)
 
     def most_free(self) -> Resources:
         """The most that any one machine has free of each kind, kept or not."""
@@ -269,6 +291,26 @@ class Room:
                 self._reach[rank].set(spot.place, cpu, int(memory), int(gpu))
 
 
+def any_fits(spots: Iterable[Spot], wants: Wants) -> bool:
+    """True if one of these replicas could sit on one of these machines, were nothing kept there.
+
+    Written out: it is asked for every shape whenever something has ended.
+    """
+    for spot in spots:
+        for cpu, memory, gpu in wants:
+            if cpu <= spot.cpu and memory <= spot.memory and gpu <= spot.gpu:
+                return True
+    return False
+
+
+def as_wants(asks: Asks) -> Wants:
+    """The least that a machine must have for each kind of these replicas."""
+    return tuple(
+        (ask.cpu - HAIR, ask.memory or _LESS_THAN_NONE, ask.gpu or _LESS_THAN_NONE)
+        for _, _, ask in asks
+    )
+
+
 def as_asks(groups: Iterable[ReplicaGroup]) -> Asks:
     """What a gang asks for, in the order in which its replicas are seated."""
     wanted = sorted(groups, key=lambda group: _size(group.resources), reverse=True)
@@ -302,7 +344,8 @@ def _total(spot: Spot) -> _Left:
 
 def _first_fit(
     asks: Asks, spots: Sequence[Spot], index: Index, amount: Callable[[Spot], _Left]
-) -> Seats | None:
+) -> tuple[Seats, int]:
+    """Seats, and how many of the first kind of replica that does not fit whole have none."""
     left: dict[int, _Left] = {}
     seats: Seats = []
     for role, count, ask in asks:
@@ -310,7 +353,7 @@ def _first_fit(
         while rank < count:
             place = index.first(ask.cpu, ask.memory, ask.gpu, place)
             if place < 0 or place >= len(spots):
-                return None
+                return seats, count - rank
             has = left.get(place)
             if has is None:
                 has = left[place] = amount(spots[place])
@@ -321,7 +364,7 @@ def _first_fit(
                 seats.append((role, rank, ask, spots[place]))
                 rank += 1
             place += 1
-    return seats
+    return seats, 0
 
 
 def _suffices(has: _Left, ask: Resources) -> bool:

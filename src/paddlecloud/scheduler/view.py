@@ -108,6 +108,17 @@ class View:
     age_after: timedelta = timedelta(hours=6)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """The times that the rule speaks of."""
+
+    schedule_timeout: timedelta = timedelta(hours=24)
+    reserve_after: timedelta = timedelta(minutes=10)
+    preempt_after: timedelta = timedelta(seconds=30)
+    min_run: timedelta = timedelta(minutes=2)
+    age_after: timedelta = timedelta(hours=6)
+
+
 class Seat(NamedTuple):
     """Where one replica goes."""
 

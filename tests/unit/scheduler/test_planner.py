@@ -17,7 +17,7 @@ from paddlecloud.model.job import ReplicaGroup, Resources, Role
 from paddlecloud.model.pool import Pool
 from paddlecloud.model.priority import CLASSES, rank
 from paddlecloud.scheduler.plan import plan
-from paddlecloud.scheduler.planner import Planner, Rules
+from paddlecloud.scheduler.planner import Planner
 from paddlecloud.scheduler.view import (
     Allowance,
     Decision,
@@ -27,6 +27,7 @@ from paddlecloud.scheduler.view import (
     Place,
     PoolView,
     Preempt,
+    Rules,
     RunningJob,
     View,
     WaitingJob,

@@ -8,11 +8,15 @@ from paddlecloud.scheduler.plan import plan, wake_at
 from paddlecloud.scheduler.view import View, after, has_room
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops.runner import Loop
+from paddlecloud.server.loops.schedule_desk import desk_of
 from paddlecloud.server.services import elastic, placement
 from paddlecloud.server.services.jobs import ROOM_BELL, SCHEDULE_BELL
 
 NARROW = 4
 """Looked at first: nearly always one of these fits, and a long queue costs no more than these."""
+WIDE = 64
+"""Looked at when those before found places: much room came free, and each plan costs a look at all
+that is in use."""
 
 
 GATHER = 0.025
@@ -27,12 +31,21 @@ def tick(deps: Deps, now: datetime) -> float | None:
     room = deps.hub.bell(ROOM_BELL)
     room.clear()
     elastic.replace_failed(deps, now)
-    view, room_left = plan_all(deps, now)
+    at, room_left = give_places(deps, now)
     elastic.resize(deps, now)
     if not room_left:
         room.wait(GATHER)
-    at = wake_at(view)
     return None if at is None else (at - now).total_seconds()
+
+
+def give_places(deps: Deps, now: datetime) -> tuple[datetime | None, bool]:
+    """When the next pause of a waiting job ends, and whether there is room when all have a place
+    that can have one. A large server remembers what it read; a small one reads little."""
+    desk = desk_of(deps)
+    if desk.wanted(deps, now):
+        return desk.plan_all(deps, now)
+    view, room_left = plan_all(deps, now)
+    return wake_at(view), room_left
 
 
 def plan_all(deps: Deps, now: datetime) -> tuple[View, bool]:
@@ -47,6 +60,7 @@ def plan_all(deps: Deps, now: datetime) -> tuple[View, bool]:
         if not room and not _may_go_on(view):
             return view, room
         if placed:
+            window = max(window, min(4 * window, WIDE, deps.settings.scheduling.window))
             continue
         if len(waiting) < window or window >= deps.settings.scheduling.window:
             return view, room
