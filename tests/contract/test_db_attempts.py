@@ -81,8 +81,8 @@ def test_an_attempt_that_ended_is_no_longer_live_and_keeps_its_first_outcome(db:
     job, attempt = a_placed_job(db, "n1")
     _other, still = a_placed_job(db, "n1")
     assert db.read(attempts.live_attempts) == [attempt, still]
-    assert db.write(lambda tx: attempts.end_attempt(tx, job.id, 1, NOW, "lost"))
-    assert not db.write(lambda tx: attempts.end_attempt(tx, job.id, 1, NOW + SECOND, "success"))
+    db.write(lambda tx: attempts.end_attempt(tx, job.id, 1, NOW, "lost"))
+    db.write(lambda tx: attempts.end_attempt(tx, job.id, 1, NOW + SECOND, "success"))
     assert db.read(attempts.live_attempts) == [still]
     kept = db.read(lambda tx: attempts.get_attempt(tx, job.id, 1))
     assert kept is not None
@@ -129,8 +129,8 @@ def test_an_attempt_is_released_once_and_only_what_exited_is_forgotten(db: Datab
 
 def test_a_handle_is_kept(db: Database) -> None:
     job, _attempt = a_placed_job(db, "n1")
-    assert db.write(lambda tx: attempts.save_handle(tx, job.id, 1, {"pid": "7"}))
-    assert not db.write(lambda tx: attempts.save_handle(tx, job.id, 2, {}))
+    db.write(lambda tx: attempts.save_handle(tx, job.id, 1, {"pid": "7"}))
+    db.write(lambda tx: attempts.save_handle(tx, job.id, 2, {}))  # there is none: nothing changes
     kept = db.read(lambda tx: attempts.get_attempt(tx, job.id, 1))
     assert kept is not None
     assert kept.handle == {"pid": "7"}
@@ -162,18 +162,35 @@ def test_a_replica_only_moves_down_the_list(db: Database) -> None:
         found = db.read(lambda tx: attempts.attempt_of(tx, ordered.id))
         return found.replicas[0] if found else None
 
-    for replica, want, after in (
-        (running, True, running),
-        (ordered, False, running),
-        (replace(running, log_bytes=50), True, running),
-        (exited, True, exited),
-        (running, False, exited),
-        (exited, True, exited),
-        (lost, True, replace(lost, log_bytes=150)),
-        (exited, False, replace(lost, log_bytes=150)),
+    for replica, after in (
+        (running, running),
+        (ordered, running),
+        (replace(running, log_bytes=50), running),
+        (exited, exited),
+        (running, exited),
+        (exited, exited),
+        (lost, replace(lost, log_bytes=150)),
+        (exited, replace(lost, log_bytes=150)),
     ):
-        assert db.write(lambda tx, it=replica: attempts.update_replica(tx, it)) is want  # type: ignore[misc]
+        db.write(lambda tx, it=replica: attempts.update_replica(tx, it))  # type: ignore[misc]
         assert stored() == after
+
+
+def test_the_mark_of_a_replica_moves_with_its_state_and_with_its_job(db: Database) -> None:
+    job, attempt = a_placed_job(db, "n1")
+    (replica,) = attempt.replicas
+    marks = [db.read(lambda tx: attempts.mark_of(tx, replica.id))]
+    running = replace(replica, state=ReplicaState.RUNNING)
+    db.write(lambda tx: attempts.update_replica(tx, running))
+    marks.append(db.read(lambda tx: attempts.mark_of(tx, replica.id)))
+    db.write(lambda tx: jobs.save_job(tx, replace(job, retried=1), expected_version=job.version))
+    marks.append(db.read(lambda tx: attempts.mark_of(tx, replica.id)))
+    assert marks == [
+        ("ordered", job.version),
+        ("running", job.version),
+        ("running", job.version + 1),
+    ]
+    assert db.read(lambda tx: attempts.mark_of(tx, "none")) is None
 
 
 def test_placing_orders_every_replica_to_run_on_its_node(db: Database) -> None:

@@ -22,7 +22,7 @@ import psycopg
 import pytest
 
 from paddlecloud.db import jobs, open_database
-from paddlecloud.db.base import EVERYTHING, Database, Tx
+from paddlecloud.db.base import EVERYTHING, Answer, Database, Row, Tx
 from paddlecloud.db.coordination import next_number
 from paddlecloud.db.nonces import SharedNonces
 from paddlecloud.db.pglisten import MAX_PAYLOAD, packed, unpacked
@@ -161,6 +161,21 @@ def test_a_broken_connection_is_replaced_and_nothing_is_done_twice(
     assert len(tries) == 2
     assert names(db) == {"x"}
     assert db.write(lambda tx: next_number(tx, "x")) == 2
+
+
+def test_a_write_of_one_message_is_sent_again_only_where_it_was_not_sent(
+    db: PostgresDatabase, postgres_url: str
+) -> None:
+    """Nothing of it was sent when the connection ended, by a restart say: nobody need be told."""
+
+    def work(tx: Tx) -> Answer:
+        return tx.soon("insert into counters (name, value) values ('a', 1) returning value")
+
+    row = db.write(lambda tx: tx.one("select pg_backend_pid()"))
+    break_connections(postgres_url)
+    wait_for_end(postgres_url, row)
+    assert db.write(work)() == [(1,)]
+    assert names(db) == {"a"}
 
 
 def test_of_a_commit_that_may_or_may_not_have_happened_the_caller_is_told(
@@ -377,6 +392,17 @@ def test_jobs_of_two_servers_are_numbered_without_a_gap(
     with ThreadPoolExecutor(4) as pool:
         numbers = [number for got in pool.map(run, (db, other, db, other)) for number in got]
     assert sorted(numbers) == list(range(1, 101))
+
+
+def wait_for_end(url: str, pid: Row | None) -> None:
+    """Until the database has let go of a connection."""
+    assert pid is not None
+    deadline = time.monotonic() + PATIENCE
+    with psycopg.connect(url, autocommit=True) as connection:
+        alive = "select 1 from pg_stat_activity where pid = %s"
+        while connection.execute(alive, pid).fetchone() is not None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def break_connections(url: str) -> None:

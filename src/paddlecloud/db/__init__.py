@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from paddlecloud.db.base import Database, Row, Tx
+from paddlecloud.db.reserve import SIZE
 from paddlecloud.db.sqlite import open_sqlite
 from paddlecloud.model.errors import ConfigError
 
@@ -20,7 +21,7 @@ __all__ = ["Database", "Row", "Tx", "open_database", "open_sqlite"]
 def open_database(place: str | Path, *, now: datetime, connections: int = 10) -> Database:
     """The database at a path (SQLite) or a postgresql:// address, made or brought up to date."""
     if not isinstance(place, str) or not place.startswith(("postgresql://", "postgres://")):
-        return open_sqlite(Path(place), now=now)
+        return open_sqlite(Path(place), now=now, reserve=SIZE)
     try:
         from paddlecloud.db.postgres import (  # noqa: PLC0415 - an extra that few servers need
             open_postgres,

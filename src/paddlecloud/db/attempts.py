@@ -25,6 +25,7 @@ from paddlecloud.db.columns import (
     to_micros,
 )
 from paddlecloud.db.coordination import next_numbers
+from paddlecloud.db.lists import in_parts
 from paddlecloud.model.gangs import ports_of
 from paddlecloud.model.job import (
     Attempt,
@@ -141,11 +142,34 @@ def get_attempt(tx: Tx, job_id: str, number: int) -> Attempt | None:
     return found[0] if found else None
 
 
+def get_attempts(tx: Tx, wanted: Collection[tuple[str, int]]) -> list[Attempt]:
+    """Those that there are of many attempts, each given by its job's id and its number."""
+    found: list[Attempt] = []
+    numbers = sorted({number for _, number in wanted})
+    for number in numbers:
+        of_this = dict.fromkeys(job_id for job_id, each in wanted if each == number)
+        for ids, places in in_parts(of_this):
+            of_these = f"= ? and job_id in ({places})"
+            found += _attempts(tx, f"number {of_these}", f"attempt {of_these}", number, *ids)
+    return found
+
+
 def attempt_of(tx: Tx, replica_id: str) -> Attempt | None:
     """The attempt that a replica belongs to."""
     its = "(select job_id, attempt from replicas where id = ?)"
     found = _attempts(tx, f"(job_id, number) = {its}", f"(job_id, attempt) = {its}", replica_id)
     return found[0] if found else None
+
+
+def mark_of(tx: Tx, replica_id: str) -> tuple[str, int] | None:
+    """The state of a replica and the version of its job: while both stay, so does all that the
+    replica may do."""
+    row = tx.one(
+        "select replicas.state, jobs.version from replicas"
+        " join jobs on jobs.id = replicas.job_id where replicas.id = ?",
+        (replica_id,),
+    )
+    return None if row is None else (str(row[0]), int(row[1]))
 
 
 def live_attempts(tx: Tx) -> list[Attempt]:
@@ -189,34 +213,32 @@ def release(tx: Tx, ended: Collection[Attempt]) -> None:
         )
 
 
-def save_handle(tx: Tx, job_id: str, number: int, handle: Mapping[str, str]) -> bool:
-    """Keep the backend's note; False if there is no such attempt."""
-    changed = tx.execute(
+def save_handle(tx: Tx, job_id: str, number: int, handle: Mapping[str, str]) -> None:
+    """Keep the backend's note, if there still is such an attempt."""
+    tx.run(
         "update attempts set handle = ? where job_id = ? and number = ?",
         (to_json(handle), job_id, number),
     )
-    return changed == 1
 
 
-def end_attempt(tx: Tx, job_id: str, number: int, now: datetime, outcome: str) -> bool:
-    """Write how an attempt ended; False if that was written before (it then stays as it is)."""
-    changed = tx.execute(
+def end_attempt(tx: Tx, job_id: str, number: int, now: datetime, outcome: str) -> None:
+    """Write how an attempt ended; if that was written before it stays as it is."""
+    tx.run(
         "update attempts set ended_at = ?, outcome = ?"
         " where job_id = ? and number = ? and ended_at is null",
         (to_micros(now), outcome, job_id, number),
     )
-    return changed == 1
 
 
-def update_replica(tx: Tx, replica: Replica) -> bool:
-    """Save what is known of a replica; False, and nothing changed, if that would move it back.
+def update_replica(tx: Tx, replica: Replica) -> None:
+    """Save what is known of a replica; nothing changes if that would move it back.
 
     Its place, its role and its resources never change. `log_bytes` never shrinks.
     """
     order = list(ReplicaState)
     reachable = order[: order.index(replica.state) + 1]
     places = ", ".join("?" for _ in reachable)
-    changed = tx.execute(
+    tx.run(
         "update replicas set state = ?, pid = ?, started_at = ?, port = ?, exit_record = ?,"
         " log_bytes = case when log_bytes > ? then log_bytes else ? end"
         f" where id = ? and state in ({places})",
@@ -232,7 +254,6 @@ def update_replica(tx: Tx, replica: Replica) -> bool:
             *(state.value for state in reachable),
         ),
     )
-    return changed == 1
 
 
 def set_wanted(
@@ -297,12 +318,18 @@ def orders_since(tx: Tx, node: str, cursor: int, limit: int = 256) -> list[Order
     return [_order(row) for row in rows]
 
 
-def used_on_nodes(tx: Tx) -> dict[str, Resources]:
-    """What the replicas that are not over have taken of each node that has any."""
-    rows = tx.all(
+def used_on_nodes(tx: Tx, nodes: Collection[str] | None = None) -> dict[str, Resources]:
+    """What the replicas that are not over have taken of each node (or of these) that has any."""
+    used = (
         "select node, sum(cpu), cast(sum(memory) as bigint), cast(sum(gpu) as bigint)"
-        f" from replicas where {_IN_USE} group by node"
+        f" from replicas where {_IN_USE}"
     )
+    if nodes is None:
+        rows = tx.all(f"{used} group by node")
+    else:
+        rows = []
+        for part, places in in_parts(nodes):
+            rows += tx.all(f"{used} and node in ({places}) group by node", part)
     return {node: Resources(cpu=cpu, memory=memory, gpu=gpu) for node, cpu, memory, gpu in rows}
 
 
@@ -403,16 +430,17 @@ def _replica_values(replica: Replica) -> tuple[Value, ...]:
 
 
 def _attempts(tx: Tx, which: str, replicas_of: str, *values: Value) -> list[Attempt]:
-    members: dict[tuple[str, int], list[Replica]] = {}
-    for row in tx.all(
+    replicas = tx.soon(
         f"select {_REPLICA}, job_id, attempt from replicas where {replicas_of}"
         " order by role desc, rank",
         values,
-    ):
-        members.setdefault((row[_FIELDS], row[_FIELDS + 1]), []).append(_replica(row))
+    )
     rows = tx.all(
         f"select {_ATTEMPT} from attempts where {which} order by created_at, number", values
     )
+    members: dict[tuple[str, int], list[Replica]] = {}
+    for row in replicas():
+        members.setdefault((row[_FIELDS], row[_FIELDS + 1]), []).append(_replica(row))
     return [_attempt(row, members.get((row[0], row[1]), [])) for row in rows]
 
 

@@ -18,6 +18,7 @@ T = TypeVar("T")
 Row = tuple[Any, ...]
 Value = str | int | float | bytes | None
 Listener = Callable[[str, str], None]
+Answer = Callable[[], list[Row]]
 EVERYTHING = "*"
 
 
@@ -42,6 +43,14 @@ class Tx(Protocol):
 
     def all(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
         """Every row of the answer; nothing stays open behind it."""
+
+    def soon(self, sql: str, values: Sequence[Value] = ()) -> Answer:
+        """`all` that is not waited for: its rows can be had after the next statement that is, or
+        once the write is over.
+
+        Several questions are then one message to a database elsewhere; and a write of nothing but
+        these and `run` holds up nobody while it thinks. Its error comes as that of `run` does.
+        """
 
     def notify(self, channel: str, payload: str) -> None:
         """Tell every listener once this transaction is committed, and never if it is not."""

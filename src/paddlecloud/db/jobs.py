@@ -9,10 +9,10 @@ word for word: that is how an engine knows that an index answers them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
-from paddlecloud.db.base import Row, Tx, Value
+from paddlecloud.db.base import Answer, Row, Tx, Value
 from paddlecloud.db.columns import (
     MICROSECOND,
     from_micros,
@@ -25,6 +25,7 @@ from paddlecloud.db.columns import (
     to_micros,
 )
 from paddlecloud.db.coordination import next_number
+from paddlecloud.db.lists import in_parts
 from paddlecloud.model.copies import with_changes
 from paddlecloud.model.errors import StaleVersion
 from paddlecloud.model.job import Failure, HistoryRow, Job, JobSpec, Reason
@@ -42,6 +43,9 @@ _PLACES = ", ".join("?" for _ in _COLUMNS.split(","))
 _WAITING = "pool is null and state in ('schedule', 'queue')"
 _LIVE = "finished_at is null"
 _NO_NUMBER = 2**31 - 1
+_NEXT = (
+    "(select coalesce((select value from counters where name = 'job'), 0) + 1 as number) as next"
+)
 
 _OWNERS_WAITING = f"""with recursive owners (owner) as (
     select min(owner) from jobs where {_WAITING}
@@ -68,14 +72,61 @@ def insert_accepted(tx: Tx, job: Job, now: datetime, reason: Reason) -> Job:
     return accepted
 
 
-def save_job(tx: Tx, job: Job, *, expected_version: int) -> Job:
+def insert_if(
+    tx: Tx, job: Job, now: datetime, reason: Reason, condition: str, values: Sequence[Value]
+) -> tuple[Job, Answer]:
+    """`insert_accepted` if `condition` holds, without waiting for the answer whether it did.
+
+    The answer is a row with its number, or no row: then nothing was stored. Whoever has more to
+    store with it names it by its id. In `condition`, `next.number` is the number it would get.
+    Nobody is told: nobody can wait for a job that has not been answered yet.
+    """
+    accepted = job.after(Event.ACCEPTED, now=now, reason=reason)
+    answer = tx.soon(
+        f"insert into jobs ({_COLUMNS}) select next.number, {_PLACES[3:]} from {_NEXT} where"
+        f" {condition} returning number",
+        (*_values(accepted)[1:], *values),
+    )
+    tx.run(
+        "insert into counters (name, value) select 'job', number from jobs where id = ?"
+        " on conflict (name) do update set value = excluded.value",
+        (job.id,),
+    )
+    tx.run(
+        "insert into job_history (job_number, step, at, event, before, after, reason)"
+        " select number, 1, cast(? as bigint), ?, ?, ?, ? from jobs where id = ?",
+        (
+            to_micros(now),
+            Event.ACCEPTED.value,
+            job.state.value,
+            accepted.state.value,
+            maybe_to_json(accepted.reason),
+            job.id,
+        ),
+    )
+    return accepted, answer
+
+
+def unchanged(tx: Tx, known: Collection[Job]) -> set[str]:
+    """The ids of those of these jobs that are stored as they are: nobody saved them meanwhile."""
+    stored: dict[str, int] = {}
+    for ids, places in in_parts([job.id for job in known]):
+        for job_id, version in tx.all(f"select id, version from jobs where id in ({places})", ids):
+            stored[job_id] = version
+    return {job.id for job in known if stored.get(job.id) == job.version}
+
+
+def save_job(tx: Tx, job: Job, *, expected_version: int, sure: bool = False) -> Job:
     """Save what may change of a job and return it with its new version.
 
     Raises StaleVersion, having changed nothing, if the stored version is not `expected_version`.
+    Who is `sure` has read the job in this very write, where nobody else can save it; the answer is
+    then not waited for.
     The spec, the owner and the time of arrival never change and are not written again.
     """
     saved = with_changes(job, version=expected_version + 1)
-    changed = tx.execute(
+    tell = tx.run if sure else tx.execute
+    changed = tell(
         "update jobs set state = ?, version = ?, attempt = ?, retried = ?, pool = ?,"
         " kill_asked = ?, waiting_since = ?, started_at = ?, running_since = ?, ran = ?,"
         " deadline = ?, finished_at = ?, reason_code = ?, reason = ?, failure = ?,"
@@ -138,6 +189,7 @@ def advance(
     *,
     at: datetime | None = None,
     reason: Reason | None = None,
+    sure: bool = False,
     **changes: object,
 ) -> Job:
     """`job` after `event`: saved if nobody was faster, recorded, and told to who waits for it.
@@ -145,7 +197,7 @@ def advance(
     `at`: when it happened, if that is known; the history tells when it was learned.
     """
     after = job.after(event, now=now, at=at, reason=reason, **changes)
-    saved = save_job(tx, after, expected_version=job.version)
+    saved = save_job(tx, after, expected_version=job.version, sure=sure)
     record(tx, job, saved, event, now)
     tx.notify("job", job.id)
     return saved
@@ -158,42 +210,29 @@ def hold_all(
     reason: Reason,
     quota_since: datetime | None = None,
 ) -> None:
-    """`advance` by NO_ROOM for many jobs that wait for one reason, in two statements for all.
+    """`advance` by NO_ROOM for many jobs that wait for one reason, in two statements for many.
 
     One that moved on meanwhile is left alone. All of them are in one state and of one version.
     """
     first = newcomers[0]
     after = first.after(Event.NO_ROOM, now=now, reason=reason)
-    numbers = [job.number for job in newcomers]
-    which = f"number in ({', '.join('?' for _ in numbers)}) and version = ? and state = ?"
-    tx.execute(
-        "insert into job_history (job_number, step, at, event, before, after, reason)"
-        " select number, (select coalesce(max(step), 0) + 1 from job_history"
-        " where job_number = jobs.number), cast(? as bigint), ?, state, ?, ?"
-        f" from jobs where {which}",
-        (
-            to_micros(now),
-            Event.NO_ROOM.value,
-            after.state.value,
-            to_json(reason),
-            *numbers,
-            first.version,
-            first.state.value,
-        ),
-    )
-    tx.execute(
-        "update jobs set state = ?, version = version + 1, reason_code = ?, reason = ?,"
-        f" quota_since = ? where {which}",
-        (
-            after.state.value,
-            reason.code,
-            to_json(reason),
-            maybe_to_micros(quota_since),
-            *numbers,
-            first.version,
-            first.state.value,
-        ),
-    )
+    told = (to_micros(now), Event.NO_ROOM.value, after.state.value, to_json(reason))
+    kept = (after.state.value, reason.code, to_json(reason), maybe_to_micros(quota_since))
+    for numbers, places in in_parts([job.number for job in newcomers]):
+        which = f"number in ({places}) and version = ? and state = ?"
+        these = (*numbers, first.version, first.state.value)
+        tx.run(
+            "insert into job_history (job_number, step, at, event, before, after, reason)"
+            " select number, (select coalesce(max(step), 0) + 1 from job_history"
+            " where job_number = jobs.number), cast(? as bigint), ?, state, ?, ?"
+            f" from jobs where {which}",
+            (*told, *these),
+        )
+        tx.run(
+            "update jobs set state = ?, version = version + 1, reason_code = ?, reason = ?,"
+            f" quota_since = ? where {which}",
+            (*kept, *these),
+        )
     for job in newcomers:
         tx.notify("job", job.id)
 
@@ -201,6 +240,36 @@ def hold_all(
 def get_job(tx: Tx, job_id: str) -> Job | None:
     row = tx.one(f"select {_COLUMNS} from jobs where id = ?", (job_id,))
     return _job(row) if row else None
+
+
+def of_replica(tx: Tx, replica_id: str) -> Callable[[], Job | None]:
+    """The job that a replica belongs to, to be had after the next question; see `Tx.soon`."""
+    rows = tx.soon(
+        f"select {_COLUMNS} from jobs where id = (select job_id from replicas where id = ?)",
+        (replica_id,),
+    )
+    return lambda: _job(rows()[0]) if rows() else None
+
+
+def get_jobs(tx: Tx, job_ids: Collection[str]) -> list[Job]:
+    """Those that there are of many jobs, in any order."""
+    found: list[Job] = []
+    for ids, places in in_parts(job_ids):
+        found += _jobs(tx, f"id in ({places})", ids)
+    return found
+
+
+def versions(tx: Tx, job_ids: Collection[str]) -> dict[str, int]:
+    """The versions of those that there are of many jobs."""
+    found: dict[str, int] = {}
+    for ids, places in in_parts(job_ids):
+        found.update(tx.all(f"select id, version from jobs where id in ({places})", ids))
+    return found
+
+
+def many_wait(tx: Tx, owners: int) -> bool:
+    """Whether jobs of more than so many owners wait for a place."""
+    return len(tx.all(f"{_OWNERS_WAITING} limit ?", (owners + 1,))) > owners
 
 
 def list_jobs(

@@ -95,11 +95,11 @@ class Ears:
             self._deliver([(EVERYTHING, "")])
         connection = self._connection
         assert connection is not None  # `_connect` made it
+        own = json.dumps([self._sender])[:-1]
         while not self._stop.is_set():
             for note in connection.notifies(timeout=0):
-                sender, notices = unpacked(note.payload)
-                if sender != self._sender:
-                    self._deliver(notices)
+                if not note.payload.startswith(own):
+                    self._deliver(unpacked(note.payload)[1])
             select.select([connection.fileno(), self._wake.fileno()], (), ())
 
     def _connect(self) -> None:

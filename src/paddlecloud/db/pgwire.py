@@ -11,18 +11,20 @@ both cursors of psycopg. The address with its password is never part of a messag
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import select
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
 import psycopg
-from psycopg import errors, pq
+from psycopg import errors, generators, pq, waiting
+from psycopg.abc import PQGen
 from psycopg.adapt import Loader, Transformer
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq.abc import PGresult
 
-from paddlecloud.db.base import Row, Value
+from paddlecloud.db.base import Answer, Row, Value
 from paddlecloud.db.group import Notice
 from paddlecloud.model.errors import (
     ConfigError,
@@ -40,6 +42,10 @@ PREPARE_FROM = 3
 MAX_PREPARED = 256
 MAX_PLACES = 64
 """One with more values is a list of some length, and the next list has another."""
+FAREWELL_SECONDS = 0.1
+"""Between the last word of a server that ends a connection and the end itself."""
+LOOK_SECONDS = 1.0
+"""Between two looks whether a connection that is waited on is still there."""
 MAX_PENDING = 1 << 20
 """Bytes that may wait for the next statement."""
 
@@ -112,11 +118,14 @@ class Session:
         self._quote = pq.Escaping(self._pg).escape_literal
         self._rows = Transformer(connection)
         self._pending: list[bytes] = []
+        self._asked: dict[int, _Place] = {}
         self._waiting = 0
         self._sent = 0
         self._seen: dict[str, int] = {}
         self._prepared: dict[str, bytes] = {}
         self._usable = True
+        self._unread = False
+        """Whether an answer is on its way that nobody asked for; PQexec drops it by itself."""
         self.failure: PaddleCloudError = Retry("database_closed")
 
     @property
@@ -133,6 +142,16 @@ class Session:
         self._keep([self._rendered(sql, values)])
         if self._waiting > MAX_PENDING:
             self._exchange([])
+
+    def soon(self, sql: str, values: Sequence[Value]) -> Answer:
+        """Send this one with the next statement; its rows can be had after that."""
+        place = _Place()
+        statement = self._rendered(sql, values)
+        self._asked[len(self._pending)] = place
+        self._keep([statement])
+        if self._waiting > MAX_PENDING:
+            self._exchange([])
+        return place.get
 
     def send(self, statement: str) -> bytes | None:
         """Send one statement without values, after what waits; what the server says it did."""
@@ -152,11 +171,10 @@ class Session:
         result = self._exchange([self._rendered(sql, values)])
         if result.ntuples == 0:
             return []
-        self._rows.set_pgresult(result)
-        return self._rows.load_rows(0, result.ntuples, tuple)
+        return self._loaded(result)
 
     def forget_pending(self) -> None:
-        self._pending, self._waiting = [], 0
+        self._pending, self._waiting, self._asked = [], 0, {}
 
     def mark(self) -> Mark:
         """Where we are, to be given to `back_to`."""
@@ -169,7 +187,26 @@ class Session:
             self.forget_pending()
             return False
         del self._pending[waiting:]
+        self._asked = {number: it for number, it in self._asked.items() if number < waiting}
         return True
+
+    def has_sent_since(self, mark: Mark) -> bool:
+        return mark[0] != self._sent
+
+    def look(self) -> None:
+        """Notice a server that ended the connection while nothing was asked of it.
+
+        What was said before a statement is sent is surely no answer to it. Costs no wait, unless
+        something was said: mostly that is a farewell, and the end of the connection follows.
+        """
+        try:
+            patience = 0.0
+            while select.select([self._pg.socket], (), (), patience)[0]:
+                self._pg.consume_input()
+                patience = FAREWELL_SECONDS
+        except psycopg.Error as error:
+            self._usable = False
+            self.failure = translated(error, self._address)
 
     def begin_read(self) -> Mark:
         mark = self.mark()
@@ -185,6 +222,7 @@ class Session:
             return
         try:
             self._pg.send_query(b"rollback")
+            self._unread = True
         except psycopg.Error:
             self._usable = False
 
@@ -200,17 +238,40 @@ class Session:
     def _exchange(self, statements: list[bytes]) -> PGresult:
         """Send all that waits and these; the result of the last of them."""
         text = b"\n;".join((*self._pending, *statements))
+        asked = self._asked
         self.forget_pending()
         self._sent += 1
         try:
-            result = self._pg.exec_(text)
-            if result.status not in _DONE:
-                raise errors.error_from_result(result, "utf-8")
+            if asked:
+                return self._answered(text, asked)
+            self._unread = False
+            return _done(self._pg.exec_(text))
         except psycopg.Error as error:
             self._usable = self._usable and not _is_end(error)
             self.failure = translated(error, self._address)
             raise self.failure from None
-        return result
+
+    def _answered(self, text: bytes, asked: Mapping[int, _Place]) -> PGresult:
+        """The result of the last statement; those of others are put into their places."""
+        if self._unread:
+            self._unread = False
+            self._waited(generators.fetch_many(self._pg))
+        self._pg.send_query(text)
+        results = self._waited(generators.execute(self._pg))
+        for number, result in enumerate(results):
+            _done(result)
+            if number in asked:
+                asked[number].rows = self._loaded(result) if result.ntuples else []
+        return results[-1]
+
+    def _waited(self, answers: PQGen[list[PGresult]]) -> list[PGresult]:
+        """Waits as PQexec does, but keeps every result, and the interpreter is free meanwhile."""
+        results: list[PGresult] = waiting.wait(answers, self._pg.socket, interval=LOOK_SECONDS)
+        return results
+
+    def _loaded(self, result: PGresult) -> list[Row]:
+        self._rows.set_pgresult(result)
+        return self._rows.load_rows(0, result.ntuples, tuple)
 
     def _rendered(self, sql: str, values: Sequence[Value]) -> bytes:
         """The statement with its values; it is prepared first if that is due."""
@@ -257,6 +318,18 @@ class Session:
         return b"%d" % value
 
 
+class _Place:
+    """Where the rows of a statement come that nobody waits for."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+
+    def get(self) -> list[Row]:
+        return self.rows
+
+
 class PgTx:
     """See `Tx`. After an error nothing more is asked: PostgreSQL would refuse it."""
 
@@ -283,6 +356,14 @@ class PgTx:
         self.wrote = True
         try:
             self._session.later_with(sql, values)
+        except PaddleCloudError as error:
+            raise self._spoiled(error) from None
+
+    def soon(self, sql: str, values: Sequence[Value] = ()) -> Answer:
+        self.check()
+        self.wrote = self.wrote or not _SELECT.match(sql)
+        try:
+            return self._session.soon(sql, values)
         except PaddleCloudError as error:
             raise self._spoiled(error) from None
 
@@ -318,6 +399,12 @@ class PgTx:
     def _spoiled(self, error: PaddleCloudError) -> PaddleCloudError:
         self.failed = error
         return error
+
+
+def _done(result: PGresult) -> PGresult:
+    if result.status not in _DONE:
+        raise errors.error_from_result(result, "utf-8")
+    return result
 
 
 def translated(error: psycopg.Error, address: Address) -> PaddleCloudError:

@@ -118,6 +118,7 @@ class _PgWriter:
     def __init__(self, address: Address, boot: str) -> None:
         self._address, self._boot = address, boot
         self._session: Session | None = None
+        self._begun: Mark = (0, 0)
         self._durable = True
         self._careful = False
         self._gave_up_at = time.monotonic()  # whoever starts us is told at once
@@ -158,6 +159,12 @@ class _PgWriter:
 
     def commit(self, notices: Sequence[Notice]) -> None:
         session = self._live()
+        if not session.has_sent_since(self._begun):
+            # All of it goes at once. A connection that ended meanwhile, by a restart say, is known
+            # to have kept nothing only as long as nothing was sent.
+            session.look()
+            if not session.usable:
+                raise Lost(session.failure)
         try:
             for payload in packed(self._boot, notices):
                 session.later_with("select pg_notify(?, ?)", (CHANNEL, payload))
@@ -191,6 +198,7 @@ class _PgWriter:
             self._session = None
 
     def _begin(self, session: Session) -> None:
+        self._begun = session.mark()
         session.later("begin")
         if not self._durable:
             session.later("set local synchronous_commit = off")

@@ -47,7 +47,7 @@ def begin(tx: Tx, job: Job, attempt: Attempt, *, public: bool, at: datetime) -> 
     taken = Resources(cpu=0.0, memory=0, gpu=0)
     for replica in attempt.replicas:
         taken += replica.resources
-    tx.execute(
+    tx.run(
         "insert into usage"
         " (job_id, attempt, owner, pool, public, cpu, memory, gpu, started_at, ended_at)"
         " values (?, ?, ?, ?, ?, ?, ?, ?, ?, null) on conflict (job_id, attempt) do nothing",
@@ -170,7 +170,7 @@ def plans(tx: Tx, owners: Collection[str]) -> dict[str, tuple[str | None, dict[s
             " and (plan is not null or limits is not null)",
             tuple(part),
         ):
-            found[owner] = (plan, _read_limits(limits) if limits else {})
+            found[owner] = (plan, read_limits(limits) if limits else {})
     return found
 
 
@@ -209,7 +209,7 @@ def submitter(tx: Tx, owner: str, count_to: int) -> Submitter:
     plan, limits, waiting, files, outputs = row or (None, None, 0, 0, 0)
     return Submitter(
         plan=plan,
-        limits=_read_limits(limits) if limits else {},
+        limits=read_limits(limits) if limits else {},
         waiting=int(waiting),
         counted_to=count_to,
         stored=int(files) + int(outputs),
@@ -288,4 +288,4 @@ def _parts(owners: Collection[str]) -> list[list[str]]:
     return [names[begin : begin + AT_ONCE] for begin in range(0, len(names), AT_ONCE)]
 
 
-_read_limits = json_reader(dict[str, Override])
+read_limits = json_reader(dict[str, Override])

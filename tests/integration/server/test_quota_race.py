@@ -36,7 +36,7 @@ from paddlecloud.model.states import JobState
 from paddlecloud.scheduler.view import Place, Seat
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops import schedule
-from paddlecloud.server.services import agents, placement
+from paddlecloud.server.services import accepting, agents, placement
 from paddlecloud.server.services import jobs as job_service
 from paddlecloud.server.settings import Settings
 from paddlecloud.server.shapes import ExitNote, Report, ReportItem, SubmitRequest
@@ -121,11 +121,16 @@ def a_request() -> SubmitRequest:
 
 
 def submit(deps: Deps, owner: str) -> bool:
-    store, _ = job_service.submission(deps, owner, a_request())
+    request = a_request()
+    spec, _ = job_service.admit(deps, owner, request)
+    quick = accepting.quick(deps, owner, request, spec)
+    if quick is not None and deps.db.write(quick)() is not None:
+        return True
     try:
-        deps.db.write(store)
+        deps.db.write(job_service.storing(deps, owner, request, spec))
     except TooMany:
         return False
+    accepting.learn(deps, owner)
     return True
 
 
@@ -199,6 +204,46 @@ def test_of_many_submits_at_once_exactly_so_many_may_wait(open_one: Open, tmp_pa
             taken = sum(threads.map(lambda call: call(), calls))
         assert taken == 10
         assert each[0].db.read(lambda tx: jobs.count_waiting(tx, "ann")) == 10
+
+
+def test_what_a_server_knows_of_a_user_lets_nobody_wait_too_many(
+    open_one: Open, tmp_path: Path
+) -> None:
+    """Every server has looked while nobody waited; then two users submit everywhere at once, and
+    jobs that had a place wait again meanwhile."""
+    with servers(open_one, tmp_path, waiting_jobs=20) as each:
+        for owner in OWNERS:
+            each[0].db.write(partial(_make_user, owner))
+        for _ in range(LIMIT):
+            assert submit(each[0], "ann")
+        schedule.tick(each[0], datetime.now(UTC))
+        held = each[0].db.read(attempts.live_attempts)
+        assert len(held) == LIMIT
+        for deps in each:
+            for owner in OWNERS:
+                accepting.learn(deps, owner)
+                assert deps.standings.get(owner, datetime.now(UTC)) is not None
+        with ThreadPoolExecutor(16) as threads:
+            lost = threads.submit(placement.start, _refusing(each[1]), held)
+            calls = [partial(submit, each[n % SERVERS], OWNERS[n // 7 % 2]) for n in range(120)]
+            list(threads.map(lambda call: call(), calls))
+            assert lost.result() == 0
+        for owner in OWNERS:
+            count = partial(jobs.count_waiting, owner=owner)
+            waits = each[0].db.read(count)
+            again = LIMIT if owner == "ann" else 0
+            assert 20 <= waits <= 20 + again, "only a job that waits again may be one too many"
+            assert not submit(each[2], owner)
+
+
+def _refusing(deps: Deps) -> Deps:
+    """The same server, when its pool will not have a job after all."""
+
+    class Refusing(Scripted):
+        def start(self, attempt: Attempt) -> dict[str, str]:
+            raise OSError("no room")
+
+    return replace(deps, backends={"p": Refusing({"node": "node", "cpu": "64"})})
 
 
 def _make_user(name: str, tx: Tx) -> None:

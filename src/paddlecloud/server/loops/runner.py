@@ -29,6 +29,8 @@ LEASE = timedelta(seconds=10)
 longer loses its lease to another server, and then can write nothing more."""
 ASK_AGAIN = 2.0
 """Seconds between two looks at a lease that somebody else holds."""
+NOT_BEFORE = 0.25
+"""Seconds for which such a look holds, however often the loop is woken meanwhile."""
 T = TypeVar("T")
 
 
@@ -107,6 +109,8 @@ class Leased:
         """
         if time.monotonic() > self._renew_at:
             if self._fence is None and not self._db.read(self._is_free):
+                # Whoever wakes the loop wakes its holder too; this server need not ask each time.
+                self._renew_at = time.monotonic() + NOT_BEFORE
                 return False
             self._fence = self._db.write(self._take, durable=False)
             if self._fence is not None:

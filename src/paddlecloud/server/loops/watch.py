@@ -77,7 +77,7 @@ class Watch:
         if backend is None:
             return
         if attempt.handle is None or backend.look(attempt.handle).presence is not Presence.UP:
-            placement.start(deps, attempt)
+            placement.start(deps, [attempt])
 
     def _lose_silent(self, deps: Deps, live: list[Attempt], now: datetime, step: float) -> None:
         seen = {agent.id: agent.seen_at for agent in deps.db.read(agent_rows.list_agents)}

@@ -8,16 +8,16 @@ twice is starting once, so no orphan is left anywhere else.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from paddlecloud.db import attempts, coordination, jobs, usage
 from paddlecloud.db.attempts import Want
 from paddlecloud.db.base import Tx
 from paddlecloud.model.admission import Nodes, seating
-from paddlecloud.model.errors import PaddleCloudError, Refused, Retry, StaleVersion
+from paddlecloud.model.errors import PaddleCloudError, Refused, Retry
 from paddlecloud.model.job import (
     NOTHING,
     Attempt,
@@ -51,26 +51,29 @@ from paddlecloud.server.services.members import Lacking, members
 
 log = logging.getLogger(__name__)
 MAX_NEWCOMERS = 1000
+_EVERYTHING = 1 << 30
+Check = Callable[[Tx, Sequence[Decision]], Sequence[Decision]]
 MAX_RELEASED = 256
 """Ended attempts that are let go at once: each batch costs one wait for the disk."""
 
 
-def read_view(deps: Deps, now: datetime, window: int) -> tuple[View, dict[str, Job]]:
+def read_view(deps: Deps, now: datetime, window: int | None) -> tuple[View, dict[str, Job]]:
     """The world as the scheduler sees it, and the waiting jobs in it by id.
 
     Of each owner it sees the first `window` jobs, and every job it has not seen before. Where no
     CPU is free and nobody could be asked to go, it sees only those and the ones that waited too
-    long: nothing else could change.
+    long: nothing else could change. Without a `window` it sees everything, and all that runs.
     """
 
     nodes = deps.nodes()
-    preemptible = [name for name, pool in deps.pools.items() if pool.preemption]
+    whole, most = window is None, window or _EVERYTHING
+    preemptible = [name for name, pool in deps.pools.items() if whole or pool.preemption]
 
     def read(tx: Tx) -> tuple[tuple[PoolView, ...], list[Job], list[RunningJob], _Shares]:
         pools = _pool_views(deps.pools, nodes, attempts.used_on_nodes(tx))
         latest = now - deps.settings.scheduling.schedule_timeout
         waiting = (
-            jobs.waiting_jobs(tx, per_owner=window)
+            jobs.waiting_jobs(tx, per_owner=most)
             if preemptible or has_room(pools)
             else jobs.overdue_waiting(tx, latest)
         )
@@ -106,18 +109,29 @@ def wanting(deps: Deps, jobs_: Sequence[Job], now: datetime) -> list[WaitingJob]
     return [_pausing(deps, job, _waiting(job, places, nodes, now)) for job in jobs_]
 
 
-def apply(deps: Deps, decisions: Sequence[Decision], known: dict[str, Job], now: datetime) -> int:
+def apply(
+    deps: Deps,
+    decisions: Sequence[Decision],
+    known: dict[str, Job],
+    now: datetime,
+    check: Check | None = None,
+) -> int:
     """Carry out a plan and say how many jobs got a place that took them.
 
-    A decision about a job that has moved on since is dropped.
+    A decision about a job that has moved on since is dropped. `check` drops others, by what is true
+    in the transaction.
     """
     if not decisions:
         return 0
     ready = [decision for decision in decisions if _ready(deps, decision, known)]
     # What starts on this machine is gone after a loss of power, and so may be the note of it.
     durable = any(isinstance(d, Place) and deps.pools[d.pool].remote for d in ready)
-    placed = deps.db.write(lambda tx: _write(tx, deps, ready, known, now), durable=durable)
-    return sum(start(deps, attempt) for attempt in placed)
+
+    def write(tx: Tx) -> list[Attempt]:
+        return _write(tx, deps, check(tx, ready) if check else ready, known, now)
+
+    placed = deps.db.write(write, durable=durable)
+    return start(deps, placed)
 
 
 def _ready(deps: Deps, decision: Decision, known: dict[str, Job]) -> bool:
@@ -133,27 +147,32 @@ def _ready(deps: Deps, decision: Decision, known: dict[str, Job]) -> bool:
     return True
 
 
-def start(deps: Deps, attempt: Attempt) -> bool:
-    """Ask the backend for the agents of a placed attempt, and keep its handle.
-
-    False if it refused: the job then waits again, and other pools are asked first.
+def start(deps: Deps, placed: Sequence[Attempt]) -> int:
+    """Ask the backends for the agents of placed attempts, keep their handles, and say how many were
+    not refused. One that was refused waits again, and other pools are asked first.
     """
-    try:
-        handle = deps.backends[attempt.pool].start(attempt)
-    except Retry as error:
-        log.warning("pool %s cannot start %s yet: %s", attempt.pool, attempt.job_id, error)
-        return True
-    except (PaddleCloudError, OSError) as error:
-        log.error("pool %s refused %s: %s", attempt.pool, attempt.job_id, error)
-        deps.db.write(lambda tx: _refused(tx, attempt, deps.clock()))
-        return False
-    if handle != attempt.handle:
+    handles: list[tuple[Attempt, Mapping[str, str]]] = []
+    refused = 0
+    for attempt in placed:
+        try:
+            handle = deps.backends[attempt.pool].start(attempt)
+        except Retry as error:
+            log.warning("pool %s cannot start %s yet: %s", attempt.pool, attempt.job_id, error)
+        except (PaddleCloudError, OSError) as error:
+            log.error("pool %s refused %s: %s", attempt.pool, attempt.job_id, error)
+            deps.db.write(partial(_refused, attempt=attempt, now=deps.clock()))
+            refused += 1
+        else:
+            handles += [(attempt, handle)] if handle != attempt.handle else []
+    if handles:
         # Not waited for: without it the watch loop asks the backend again, which starts nothing.
-        deps.db.submit(
-            lambda tx: attempts.save_handle(tx, attempt.job_id, attempt.number, handle),
-            durable=False,
-        )
-    return True
+        deps.db.submit(partial(_keep_handles, handles=handles), durable=False)
+    return len(placed) - refused
+
+
+def _keep_handles(tx: Tx, handles: Sequence[tuple[Attempt, Mapping[str, str]]]) -> None:
+    for attempt, handle in handles:
+        attempts.save_handle(tx, attempt.job_id, attempt.number, handle)
 
 
 def release_ended(deps: Deps) -> int:
@@ -237,17 +256,23 @@ def _write(
 ) -> list[Attempt]:
     owners = {known[d.job_id].owner for d in decisions if isinstance(d, Place)}
     ledger = quota.Ledger(deps, tx, owners, now)
-    cards = {node.id: node.total.gpu for nodes in deps.nodes().values() for node in nodes}
+    cards = _cards(deps, decisions, known)
     seats = [len(d.nodes) for d in decisions if isinstance(d, Place)]
     fences = coordination.next_numbers(tx, "fence", len(seats))
     orders = coordination.next_numbers(tx, "order", sum(seats))
     placed: list[Attempt] = []
     newcomers: dict[str, tuple[Reason, list[Job]]] = {}
+    about = [known[d.job_id] for d in decisions if not isinstance(d, Preempt)]
+    current = jobs.unchanged(tx, about)
     for decision in decisions:
         if isinstance(decision, Preempt):
             _preempt(tx, deps, decision)
             continue
         job = known[decision.job_id]
+        if job.id not in current:
+            log.debug("job %s moved on before its decision was applied", job.id)
+            continue
+        current.discard(job.id)
         try:
             match decision:
                 case Place(pool=pool) if ledger.allows(job, pool):
@@ -264,16 +289,26 @@ def _write(
                     _save(tx, job, _held(job, decision.reason, now))
                 case GiveUp():
                     failure = Failure(reason=decision.reason)
-                    gone = jobs.advance(tx, job, Event.WAITED_TOO_LONG, now=now, failure=failure)
+                    event = Event.WAITED_TOO_LONG
+                    gone = jobs.advance(tx, job, event, now=now, sure=True, failure=failure)
                     notify.on_change(tx, deps, job, gone, now)
-        except StaleVersion:
-            log.debug("job %s moved on before its decision was applied", job.id)
         except Lacking as lacking:
             _wait_for(tx, job, lacking.reason, now)
     for reason, held in newcomers.values():
         since = now if _by_quota(reason) else None
         jobs.hold_all(tx, held, now, reason, since)
     return placed
+
+
+def _cards(deps: Deps, decisions: Sequence[Decision], known: Mapping[str, Job]) -> dict[str, int]:
+    """How many cards each machine has, where somebody has to know."""
+    places = [each for each in decisions if isinstance(each, Place)]
+    needed = any(
+        known[each.job_id].spec.elastic is not None or any(seat.asks.gpu for seat in each.nodes)
+        for each in places
+    )
+    nodes = deps.nodes().values() if needed else ()
+    return {node.id: node.total.gpu for machines in nodes for node in machines}
 
 
 def _preempt(tx: Tx, deps: Deps, decision: Preempt) -> None:
@@ -290,12 +325,11 @@ def _preempt(tx: Tx, deps: Deps, decision: Preempt) -> None:
 
 
 def _wait_for(tx: Tx, job: Job, reason: Reason, now: datetime) -> None:
-    """It had a place, but not all that it needs there. One that moved on is left alone."""
+    """It had a place, but not all that it needs there."""
     if job.state is JobState.SCHEDULE:
         jobs.hold_all(tx, [job], now, reason)
     elif job.reason != reason:
-        with suppress(StaleVersion):
-            _save(tx, job, _held(job, reason, now))
+        _save(tx, job, _held(job, reason, now))
 
 
 def _held(job: Job, reason: Reason, now: datetime) -> Job:
@@ -331,7 +365,14 @@ def _place(
     number = job.attempt + 1
     if job.state is JobState.QUEUE:
         job = jobs.advance(
-            tx, job, Event.ROOM_FOUND, now=now, reason=reason, pool=decision.pool, attempt=number
+            tx,
+            job,
+            Event.ROOM_FOUND,
+            now=now,
+            reason=reason,
+            sure=True,
+            pool=decision.pool,
+            attempt=number,
         )
     else:
         job = _save(tx, job, replace(job, reason=reason, pool=decision.pool, attempt=number))
@@ -346,8 +387,11 @@ def _place(
 
 
 def _save(tx: Tx, job: Job, changed: Job) -> Job:
-    """Keep a change that is no change of state, and tell who waits for one."""
-    saved = jobs.save_job(tx, changed, expected_version=job.version)
+    """Keep a change that is no change of state, and tell who waits for one.
+
+    The job was read in this write, or found unchanged in it.
+    """
+    saved = jobs.save_job(tx, changed, expected_version=job.version, sure=True)
     tx.notify("job", job.id)
     return saved
 
