@@ -43,7 +43,7 @@ _libc = ctypes.PyDLL(None, use_errno=True)
 def run(root: Path) -> None:
     """The whole life of this process: the command that `root` describes, once."""
     processes.set_name("pc-beside")
-    if not record.take_lock(root / record.LOCK) or (root / record.EXIT).exists():
+    if record.take_lock(root / record.LOCK) is None or (root / record.EXIT).exists():
         return
     ended: dict[str, Any] = {"cause": CAUSE_FAILED, "exit_code": None, "message": ""}
     try:

@@ -63,6 +63,7 @@ class Capture:
         self._copying = _thread.allocate_lock()
         self._patient_until: float | None = None
         self._closed = False
+        self._ended = False
         self.lost = 0
         """Bytes that could not be written."""
         self._preamble = preamble.encode()
@@ -90,9 +91,18 @@ class Capture:
             silent = not self._copying.locked() and not self._readable()
             if silent or time.monotonic() - begun > _LONGEST_SECONDS:
                 break
+        else:
+            self._ended = True
         with self._copying:
             self._write(self._trim.rest())
             self._closed = True
+
+    def close(self) -> bool:
+        """After `finish`: keep nothing open; False where a stranger still holds the stream."""
+        if self._ended:
+            os.close(self._log)
+            os.close(self._reader)
+        return self._ended
 
     def _copy(self) -> None:
         short, last = 0, 0.0

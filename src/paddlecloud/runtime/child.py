@@ -34,9 +34,11 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 class Started:
     """The main process; `message` is not empty when it could not become the command."""
 
-    __slots__ = ("errno", "message", "pid", "rooted")
+    __slots__ = ("errno", "message", "pid", "plain", "rooted")
 
     def __init__(self, *, pid: int, message: str = "", errno: int | None = None) -> None:
+        self.plain = False
+        """Whether it was started without any change to ourselves."""
         self.pid = pid
         self.message = message
         self.errno = errno
@@ -93,7 +95,9 @@ def _plain_way(root: Path, launch: Launch, *, null: int, log: int) -> Started:
         return Started(pid=0, message=f"{step}: {error}")
     finally:
         os.chdir("/")
-    return Started(pid=pid)
+    started = Started(pid=pid)
+    started.plain = True
+    return started
 
 
 def _long_way(

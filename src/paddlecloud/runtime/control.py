@@ -62,8 +62,8 @@ def inspect(root: Path) -> Observed:
         return over
     # In this order: a monitor that begins between the two looks has not begun, rather than died.
     begun = record.has_begun(root)
-    holder = record.lock_holder(root / record.LOCK)
-    run = record.read(root / record.RUN) or {}
+    holder = record.lock_holder(f"{root}/{record.LOCK}")
+    run = record.read(f"{root}/{record.RUN}") or {}
     pid, started_at = run.get("pid"), run.get("started_at")
     if holder is not None:
         return Observed(phase=Phase.RUNNING, monitor_pid=holder, pid=pid, started_at=started_at)
@@ -77,11 +77,12 @@ def inspect(root: Path) -> Observed:
 
 def request_stop(
     root: Path, *, grace: float, now: float, cause: str = record.CAUSE_STOPPED
-) -> None:
+) -> bool:
     """Ask for the end: SIGTERM to every process, SIGKILL `grace` seconds later. Returns at once.
 
     Of a replica that has not started, it means that it never will; of one that is over, nothing.
-    Asked again, it can only shorten the grace. `now` is the time of day, for the record.
+    Asked again, it can only shorten the grace. `now` is the time of day, for the record. False if
+    there was no space to write it down: the monitor was told, but it is to be asked again.
     """
     earlier: StopRecord | None = record.read(root / record.STOP)
     wish: StopRecord = {"cause": cause, "grace": grace, "requested_at": now}
@@ -95,8 +96,9 @@ def request_stop(
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         if not (full and processes.LINUX and _wake_monitor(root)):
             raise
-    else:
-        _wake_monitor(root)
+        return False
+    _wake_monitor(root)
+    return True
 
 
 def reap_leftovers(root: Path, *, seconds: float = 10.0) -> bool:
@@ -125,7 +127,7 @@ def reap_leftovers(root: Path, *, seconds: float = 10.0) -> bool:
 
 
 def _over(root: Path) -> Observed | None:
-    exit: ExitRecord | None = record.read(root / record.EXIT)
+    exit: ExitRecord | None = record.read(f"{root}/{record.EXIT}")
     if exit is None:
         return None
     return Observed(phase=Phase.EXITED, started_at=exit.get("started_at"), exit=exit)

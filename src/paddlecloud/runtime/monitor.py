@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import signal
 import socket
 import sys
@@ -57,23 +56,40 @@ def block_signals() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, [*_WAITED_FOR, *_UNHEARD])
 
 
-def run(root: Path, places: Cgroups) -> None:
-    """The whole life of a monitor. Returns at once when the replica has, or had, another one."""
+def run(root: Path, places: Cgroups, *, again: bool = False) -> bool:
+    """The whole life of a monitor. Returns at once when the replica has, or had, another one.
+
+    Whether this process is as it was before and may be the monitor of a further replica; `again`
+    says that it was one already.
+    """
     processes.set_name("pc-monitor")
     try:
-        if record.take_lock(root / record.LOCK) and not record.has_begun(root):
-            _live(root, places)
+        if again:
+            _forget_signals()
+        lock = record.take_lock(root / record.LOCK)
+        if lock is None or record.has_begun(root):
+            return False
+        unchanged = _live(root, places, again=again)
+        if unchanged:
+            # Else it is let go by the end of this process, with all that it holds besides.
+            os.close(lock)
     except BaseException:
         with suppress(OSError):
             (root / "monitor.log").write_text(traceback.format_exc())
         raise
+    return unchanged
 
 
 class _Life:
     """What a monitor knows of its replica while it runs."""
 
-    def __init__(self, root: Path, launch: Launch, places: Cgroups) -> None:
+    def __init__(self, root: Path, launch: Launch, places: Cgroups, *, again: bool) -> None:
         self.root = root
+        self.again = again
+        """This process was the monitor of another replica before."""
+        self.unchanged = False
+        """Nothing of the replica is left in this process."""
+        self.used = processes.Used()
         self.launch = launch
         self.places = places
         self.group = cgroups.Group(v2=None, v1={})
@@ -85,17 +101,18 @@ class _Life:
         """When the limits that can wait are put on; None when they are on, or there is none."""
 
 
-def _live(root: Path, places: Cgroups) -> None:
+def _live(root: Path, places: Cgroups, *, again: bool) -> bool:
     launch: Launch | None = record.read(root / record.ORDER)
     if launch is None:
         _leave(root, _never_started(f"{record.ORDER} is missing", None))
-        return
+        return False
     root.chmod(0o700)
     stop = _asked(root, launch)
-    life = _Life(root, launch, places)
+    life = _Life(root, launch, places, again=again)
     _leave(root, _carry_out(life) if stop is None else _ended(cause=stop["cause"], stop=stop))
     notify(launch, _END_NOTICE_SECONDS)
     life.group.remove()
+    return life.unchanged
 
 
 def _carry_out(life: _Life) -> ExitRecord:
@@ -138,6 +155,8 @@ def _see_through(life: _Life, started: Started, log: Capture) -> ExitRecord:
     _wait(life, course)
     ran = time.monotonic() - began
     log.finish()
+    unlimited = not life.group.v1 and life.group.v2 is None
+    life.unchanged = log.close() and started.plain and unlimited and ran < _SETTLE_SECONDS
     if started.message:
         return _never_started(started.message, started.errno)
     ended = _ended(cause=course.cause, stop=life.stop)
@@ -155,9 +174,8 @@ def _see_through(life: _Life, started: Started, log: Capture) -> ExitRecord:
     ended["enforced"] = _enforced(life)
     if started.rooted is not None:
         ended["enforced"]["root"] = started.rooted
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    ended["max_rss"] = used.ru_maxrss * _RSS_UNIT
-    ended["cpu_seconds"] = round(used.ru_utime + used.ru_stime, 6)
+    ended["max_rss"] = life.used.max_rss * _RSS_UNIT
+    ended["cpu_seconds"] = round(life.used.cpu_seconds, 6)
     return ended
 
 
@@ -171,7 +189,7 @@ def _stopping_at(life: _Life) -> float:
 def _wait(life: _Life, course: Course) -> None:
     """Until no process of the replica is left."""
     while True:
-        reaped, left = processes.reap(life.main)
+        reaped, left = processes.reap(life.main, life.used)
         if reaped is not None:
             life.status = reaped
             course.main_ended(time.monotonic())
@@ -283,13 +301,32 @@ def _wish(life: _Life, sender: int) -> StopRecord | None:
     """What was asked. A signal without a record comes from an agent whose disk is full, or means
     nothing: the replica may send signals to its parent as it likes."""
     asked = _asked(life.root, life.launch)
-    if asked is None and _is_outside(sender):
-        return {
+    if asked is None and _is_outside(sender) and (not life.again or _is_full(life.root)):
+        return life.stop or {
             "cause": record.CAUSE_STOPPED,
             "grace": life.launch["grace"],
             "requested_at": time.time(),
         }
     return asked
+
+
+def _is_full(root: Path) -> bool:
+    """Whether an agent could not write a wish down here. Who was the monitor of another replica
+    before cannot know for which of them a signal was meant that comes without a record."""
+    probe = root / f"{record.STOP}.{os.getpid()}.tmp"
+    try:
+        record.create(probe, {"cause": record.CAUSE_STOPPED, "grace": 0.0, "requested_at": 0.0})
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    finally:
+        probe.unlink(missing_ok=True)
+    return False
+
+
+def _forget_signals() -> None:
+    """Of the replica before."""
+    while signal.sigtimedwait(_WAITED_FOR, 0) is not None:
+        pass
 
 
 def _asked(root: Path, launch: Launch) -> StopRecord | None:

@@ -24,6 +24,7 @@ from pathlib import Path
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from resource import struct_rusage
 
 LINUX = sys.platform == "linux"
 
@@ -95,16 +96,33 @@ def oom_kills() -> int:
     return 0
 
 
-def reap(main: int) -> tuple[int | None, bool]:
+class Used:
+    """What buried children have used, each with everything that it had buried itself."""
+
+    __slots__ = ("cpu_seconds", "max_rss")
+
+    def __init__(self) -> None:
+        self.cpu_seconds = 0.0
+        self.max_rss = 0
+        """In the system's own unit."""
+
+    def add(self, usage: struct_rusage) -> None:
+        self.cpu_seconds += usage.ru_utime + usage.ru_stime
+        self.max_rss = max(self.max_rss, usage.ru_maxrss)
+
+
+def reap(main: int, used: Used | None = None) -> tuple[int | None, bool]:
     """Bury every dead child: the main one's status if it was among them, and whether any lives."""
     status = None
     while True:
         try:
-            pid, ended = os.waitpid(-1, os.WNOHANG)
+            pid, ended, usage = os.wait4(-1, os.WNOHANG)
         except ChildProcessError:
             return status, False
         if pid == 0:
             return status, True
+        if used is not None:
+            used.add(usage)
         if pid == main:
             status = ended
 

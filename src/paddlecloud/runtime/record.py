@@ -10,6 +10,8 @@ Beside them lies the lock that a monitor holds for its life: whoever asks learns
 and its pid. A record lock and not flock, for three reasons: a question takes no lock, so asking
 never disturbs a monitor that is just starting; the answer carries the pid, known to be alive at
 that moment; and a forked child does not inherit the lock, so nothing but the monitor can keep it.
+
+Inside, paths are text and not Path: a short job is hardly more than its records.
 """
 
 from __future__ import annotations
@@ -130,20 +132,21 @@ ASKED_CAUSES = (CAUSE_STOPPED, CAUSE_PREEMPTED, CAUSE_HUNG)
 _RECORDS = (ORDER, RUN, STOP, EXIT)
 _FORMAT = 1
 _RESERVED_BYTES = 4096
+_BLOCK = 64 * 1024
 # struct flock: (type, whence, start, len, pid) on Linux, (start, len, pid, type, whence) on macOS.
 _LINUX = sys.platform == "linux"
 _FLOCK = struct.Struct("hhqqi" if _LINUX else "qqihh")
 
 
-def read(path: Path) -> Any:
+def read(path: Path | str) -> Any:
     """The JSON object at `path`; None when it is missing or was never whole."""
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(_content(path))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     if not isinstance(found, dict):
         return None
-    if path.name in _RECORDS:
+    if str(path).rpartition("/")[2] in _RECORDS:
         found.pop("v", None)
     return found
 
@@ -154,27 +157,28 @@ def has_begun(root: Path) -> bool:
     A loss of power leaves young files empty: an order that is there without being readable was
     given, and nobody knows any more what became of it.
     """
-    if (root / RUN).exists() or (root / EXIT).exists():
+    if _exists(f"{root}/{RUN}") or _exists(f"{root}/{EXIT}"):
         return True
-    return (root / ORDER).exists() and read(root / ORDER) is None
+    order = f"{root}/{ORDER}"
+    return _exists(order) and read(order) is None
 
 
 def write(path: Path, value: Mapping[str, Any]) -> None:
     """Put `value` at `path` in one step; a full disk leaves what was there before."""
-    aside = path.with_name(f"{path.name}.{os.urandom(4).hex()}.tmp")
+    aside = f"{path}.{os.urandom(4).hex()}.tmp"
     try:
         create(aside, value, name=path.name)
-        aside.replace(path)
+        os.replace(aside, path)  # noqa: PTH105 - see the top of this file
     except OSError:
         with suppress(OSError):
-            aside.unlink()
+            os.unlink(aside)  # noqa: PTH108 - see the top of this file
         raise
 
 
-def create(path: Path, value: Mapping[str, Any], *, name: str = "") -> None:
+def create(path: Path | str, value: Mapping[str, Any], *, name: str = "") -> None:
     """Make a record that must not exist yet. A reader may meet it empty for an instant, so it is
     not for an order, which then would count as damaged."""
-    left = memoryview(_encode(name or path.name, value))
+    left = memoryview(_encode(name or str(path).rpartition("/")[2], value))
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         while left:
@@ -206,25 +210,25 @@ def write_reserved(path: Path, value: Mapping[str, Any]) -> None:
         os.ftruncate(fd, len(data))
     finally:
         os.close(fd)
-    _reserved(path).replace(path)
+    os.replace(_reserved(path), path)  # noqa: PTH105 - see the top of this file
 
 
-def take_lock(path: Path) -> bool:
-    """Hold the lock until this process ends; False when somebody else holds it.
+def take_lock(path: Path) -> int | None:
+    """Hold the lock until this process ends; None when somebody else holds it.
 
     The file descriptor stays open on purpose, and the process must not open the file again:
-    closing any descriptor of it would give the lock up.
+    closing any descriptor of it gives the lock up.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         os.close(fd)
-        return False
-    return True
+        return None
+    return fd
 
 
-def lock_holder(path: Path) -> int | None:
+def lock_holder(path: Path | str) -> int | None:
     """The pid of the process that holds the lock, or None. Must not be asked by the holder."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -242,8 +246,27 @@ def _encode(name: str, value: Mapping[str, Any]) -> bytes:
     return json.dumps(whole).encode()
 
 
-def _reserved(path: Path) -> Path:
-    return path.with_name(f"{path.name}.reserved")
+def _reserved(path: Path) -> str:
+    return f"{path}.reserved"
+
+
+def _content(path: Path | str) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        found = os.read(fd, _BLOCK)
+        while len(found) % _BLOCK == 0 and (more := os.read(fd, _BLOCK)):
+            found += more
+        return found
+    finally:
+        os.close(fd)
+
+
+def _exists(path: str) -> bool:
+    try:
+        os.stat(path)  # noqa: PTH116 - see the top of this file
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def _question() -> bytes:

@@ -3,7 +3,8 @@
 Programs put sockets there, and a socket's address has at most 107 bytes: Python's multiprocessing
 adds 32 to TMPDIR, and the directory of a replica below a home is longer than the rest. So where it
 is too long, TMPDIR is a link of a few letters, beside the replicas, or in /tmp where even that is
-too deep. The files stay where they were, and the link goes with its replica.
+too deep. The files stay where they were, and the link goes with its replica. Paths are text here
+and not Path: every replica has such a name.
 """
 
 from __future__ import annotations
@@ -23,47 +24,59 @@ def short(root: Path, target: str) -> str:
     """`target`, a directory of the replica in `root`, or a shorter name of it; twice is once."""
     if len(os.fsencode(target)) <= LONGEST:
         return target
-    beside, elsewhere = _links(root)
+    beside, elsewhere = _links(str(root))
     if len(os.fsencode(beside)) <= LONGEST:
-        return str(beside) if _leads(beside, target) else target
-    sweep(elsewhere.parent)
-    return str(elsewhere) if _leads(elsewhere, target) else target
+        return beside if _leads(beside, target) else target
+    sweep(Path(elsewhere).parent)
+    return elsewhere if _leads(elsewhere, target) else target
 
 
 def forget(root: Path) -> None:
     """The replica in `root` is deleted; another one may take its short name."""
-    for link in _links(root):
+    for link in _links(str(root)):
         with suppress(OSError):
-            if link.readlink().is_relative_to(root):
-                link.unlink()
+            if f"{_target(link)}/".startswith(f"{root}/"):
+                os.unlink(link)  # noqa: PTH108 - see the top of this file
 
 
 @cache
 def sweep(place: Path) -> None:
     """Remove links that lead nowhere: a home that was deleted as a whole took no leave of them."""
     with suppress(OSError):
-        for link in place.iterdir() if _is_ours(place) else ():
+        for link in place.iterdir() if _is_ours(str(place)) else ():
             if link.is_symlink() and not link.exists():
                 link.unlink()
 
 
-def _links(root: Path) -> tuple[Path, Path]:
+def _links(root: str) -> tuple[str, str]:
     name = f"{zlib.crc32(os.fsencode(root)):08x}"
-    return root.parent.parent / "t" / name, Path(f"/tmp/paddlecloud-{os.getuid()}") / name
+    return f"{root.rsplit('/', 2)[0]}/t/{name}", f"/tmp/paddlecloud-{os.getuid()}/{name}"
 
 
-def _leads(link: Path, target: str) -> bool:
+def _leads(link: str, target: str) -> bool:
     """Whether `link`, made if it is not there, leads to `target`; nobody else's directory does."""
+    place = link.rpartition("/")[0]
     with suppress(OSError):
-        link.parent.mkdir(0o700, exist_ok=True)
-        link.symlink_to(target)
+        try:
+            _make(link, target)
+        except FileNotFoundError:
+            Path(place).mkdir(0o700, exist_ok=True)
+            _make(link, target)
     with suppress(OSError):
-        return _is_ours(link.parent) and str(link.readlink()) == target
+        return _is_ours(place) and _target(link) == target
     return False
 
 
-def _is_ours(place: Path) -> bool:
+def _make(link: str, target: str) -> None:
+    os.symlink(target, link)  # noqa: PTH211 - see the top of this file
+
+
+def _target(link: str) -> str:
+    return os.readlink(link)  # noqa: PTH115 - see the top of this file
+
+
+def _is_ours(place: str) -> bool:
     """Whether nobody else can put anything there; a link to another place is nobody's."""
-    about = place.lstat()
+    about = os.lstat(place)
     own = stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid()
     return own and not about.st_mode & 0o022

@@ -9,9 +9,11 @@ when the agent's side of the socket closes; monitors that it forked go on. One t
 by a fresh interpreter (slower once, never again).
 
 One monitor is always forked ahead and waits for its replica, so that a start does not even wait for
-the fork; the next one is forked while the replica already runs. Starting a replica twice starts it
-once: the order is kept as it was first written, and the monitors sort it out by their lock and
-record.
+the fork; the next one is forked while the replica already runs. A monitor whose replica was over
+within milliseconds, and which is as it was before, takes a further one (`_Crew`): a fork with the
+pages that it copies costs more than all else that a monitor does for such a replica. Starting a
+replica twice starts it once: the order is kept as it was first written, and the monitors sort it
+out by their lock and record.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -51,6 +54,10 @@ _FRESH = (
     "spawn.detach(int(sys.argv[2]), int(sys.argv[3]))"
 )
 _SOCKET = 3
+_INT = struct.Struct("i")
+# So long a monitor whose replica was over soon waits for another one. Jobs that take no time come
+# one after the other, and then a fork for each would be a good part of what they cost.
+_IDLE_SECONDS = 1.0
 
 
 class Spawner:
@@ -238,7 +245,8 @@ def _forget_the_agent(fd: int) -> None:
 
 def _serve(talk: socket.socket, places: Cgroups) -> None:
     waiting = b""
-    spare = _fork_spare(talk, places)
+    crew = _Crew(talk, places)
+    crew.prepare()
     while piece := talk.recv(65536):
         *lines, waiting = (waiting + piece).split(b"\n")
         for line in lines:
@@ -250,76 +258,132 @@ def _serve(talk: socket.socket, places: Cgroups) -> None:
                 able = layers.possible(question["layers"], question["tree"])
                 _answer(talk, {"layers": able})
                 continue
-            root = os.fsencode(question["root"])
-            if not _send_to_work(spare, root):
-                spare = _fork_spare(talk, places)
-                _send_to_work(spare, root)
-            _answer(talk, {"pid": spare.pid} if spare.pid else {"errno": spare.errno})
-            spare = _fork_spare(talk, places)
+            _answer(talk, crew.send(os.fsencode(question["root"])))
+            crew.prepare()
 
 
 class _Spare:
-    """A monitor that was forked and waits at the other end of a pipe for its replica's root."""
+    """A monitor without a replica, which waits at the other end for the root of one."""
 
-    __slots__ = ("errno", "pid", "pipe")
+    __slots__ = ("pid", "talk")
 
-    def __init__(self, *, pid: int, pipe: int, errno: int = 0) -> None:
+    def __init__(self, *, pid: int, talk: socket.socket) -> None:
         self.pid = pid
-        self.pipe = pipe
-        self.errno = errno
+        self.talk = talk
+
+    def take(self, root: bytes) -> bool:
+        """Give it its replica; False if it is not there any more."""
+        try:
+            # A path is shorter than what a socket takes in one piece, so it arrives whole.
+            self.talk.sendall(root)
+        except OSError:
+            return False
+        finally:
+            self.talk.close()
+        return True
 
 
-def _fork_spare(talk: socket.socket, places: Cgroups) -> _Spare:
-    """A monitor in waiting; one without a pid when this machine has no process to give."""
-    reader, writer = os.pipe()
+class _Crew:
+    """The monitors that have no replica: one forked ahead, and those whose replica was over soon.
+
+    The latter come back by themselves: each sends one end of a new socket, and waits at the other
+    for a moment. When the zygote ends, all of them find their sockets closed and end too.
+    """
+
+    def __init__(self, talk: socket.socket, places: Cgroups) -> None:
+        self._talk = talk
+        self._places = places
+        self._door, self._bell = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._door.setblocking(False)
+        self._bell.setblocking(False)
+        self._free: list[_Spare] = []
+
+    def send(self, root: bytes) -> dict[str, int]:
+        """Give this replica a monitor: its pid, or why there is none."""
+        self._welcome()
+        while self._free:
+            spare = self._free.pop()
+            if spare.take(root):
+                return {"pid": spare.pid}
+        try:
+            spare = self._fork()
+        except OSError as error:
+            return {"errno": error.errno or 0}
+        spare.take(root)
+        return {"pid": spare.pid}
+
+    def prepare(self) -> None:
+        """Have one ready for the next replica, if this machine has a process to give."""
+        self._welcome()
+        if not self._free:
+            with suppress(OSError):
+                self._free.append(self._fork())
+
+    def _welcome(self) -> None:
+        """Those that came back."""
+        with suppress(BlockingIOError):
+            while True:
+                pid, rights, _, _ = self._door.recvmsg(32, socket.CMSG_SPACE(_INT.size))
+                for _, _, data in rights:
+                    talk = socket.socket(fileno=_INT.unpack(data)[0])
+                    self._free.append(_Spare(pid=int(pid), talk=talk))
+
+    def _fork(self) -> _Spare:
+        ours, theirs = socket.socketpair()
+        try:
+            pid = os.fork()
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
+        if pid == 0:
+            for held in (self._talk, self._door, ours, *(spare.talk for spare in self._free)):
+                held.close()
+            _be_monitor(theirs, self._bell, self._places)
+        theirs.close()
+        return _Spare(pid=pid, talk=ours)
+
+
+def _be_monitor(work: socket.socket, bell: socket.socket, places: Cgroups) -> NoReturn:
+    """Wait for a replica; when it was over soon, for another one."""
     try:
-        pid = os.fork()
-    except OSError as error:
-        os.close(reader)
-        os.close(writer)
-        return _Spare(pid=0, pipe=-1, errno=error.errno or 0)
-    if pid == 0:
-        os.close(writer)
-        _wait_for_work(reader, talk, places)
-    os.close(reader)
-    return _Spare(pid=pid, pipe=writer)
-
-
-def _send_to_work(spare: _Spare, root: bytes) -> bool:
-    """Give a spare its replica; False if it is not there any more."""
-    if not spare.pid:
-        return False
-    try:
-        # A path is shorter than what a pipe takes in one piece, so it arrives whole.
-        os.write(spare.pipe, root)
-    except BrokenPipeError:
-        return False
-    finally:
-        os.close(spare.pipe)
-    return True
-
-
-def _wait_for_work(reader: int, talk: socket.socket, places: Cgroups) -> NoReturn:
-    try:
-        talk.close()
         os.setsid()
         # The ignored SIGCHLD of the zygote would take the exit status away from us.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         processes.set_name("pc-spare")
-        root = os.read(reader, 65536)
-        os.close(reader)
-        if root:
-            _work(Path(os.fsdecode(root)), places)
+        root = work.recv(65536)
+        again = False
+        while root and _work(Path(os.fsdecode(root)), places, again=again):
+            work.close()
+            again = True
+            work, theirs = socket.socketpair()
+            right = (socket.SOL_SOCKET, socket.SCM_RIGHTS, _INT.pack(theirs.fileno()))
+            bell.sendmsg([str(os.getpid()).encode()], [right])
+            theirs.close()
+            root = _next_root(work)
+    except OSError:
+        pass  # the zygote is gone, or has enough of us
     finally:
         os._exit(0)
 
 
-def _work(root: Path, places: Cgroups) -> None:
-    """Be what the directory asks for: beside a command, or the monitor of a replica."""
+def _next_root(work: socket.socket) -> bytes:
+    processes.set_name("pc-spare")
+    work.settimeout(_IDLE_SECONDS)
+    with suppress(TimeoutError):
+        return work.recv(65536)
+    # From now on nobody can send; what came until now is ours to do.
+    work.shutdown(socket.SHUT_RD)
+    return work.recv(65536)
+
+
+def _work(root: Path, places: Cgroups, *, again: bool) -> bool:
+    """Be what the directory asks for, beside a command or the monitor of a replica; whether this
+    process is good for more."""
     if (root / beside.COMMAND).exists():
         beside.run(root)
-    else:
-        monitor.run(root, places)
+        return False
+    return monitor.run(root, places, again=again) and processes.LINUX
 
 
 def _answer(talk: socket.socket, fact: dict[str, Any]) -> None:

@@ -81,12 +81,12 @@ class Connection(HttpToolsProtocol):
     def push(self, chunk: bytes) -> bool:
         """Send a piece of the answer that is under way, encoded as a chunk by the caller; False if
         it has to go the usual way, or the client has to be waited for."""
-        cycle = self.cycle
+        cycle, transport = self.cycle, self.transport
         if cycle is None or cycle.disconnected or cycle.response_complete:
             return False
-        if not cycle.chunked_encoding or self.flow.write_paused or self.transport.is_closing():
+        if not cycle.chunked_encoding or self.flow.write_paused or transport.is_closing():
             return False
-        self.transport.write(chunk)
+        transport.write(chunk)
         return True
 
     def _in_body(self) -> bool:

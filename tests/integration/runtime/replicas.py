@@ -6,11 +6,12 @@ import os
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from paddlecloud.runtime import cgroups, processes, record
-from paddlecloud.runtime.control import Observed, Phase, inspect
+from paddlecloud.runtime.control import Observed, Phase, inspect, request_stop
 from paddlecloud.runtime.record import ExitRecord, Launch
 from paddlecloud.runtime.spawn import Spawner
 
@@ -52,6 +53,25 @@ class Bench:
     def run(self, command: str, **changes: Any) -> tuple[Path, ExitRecord]:
         root = self.start(command, **changes)
         return root, ended(root)
+
+    def start_on_a_used_monitor(self, command: str, first: str = "true", **changes: Any) -> Path:
+        """Start it below a monitor that has had another replica, which ran `first`.
+
+        Which monitor a replica gets is nobody's promise: a first one that took its time on a busy
+        machine ends its monitor. So it is tried until it comes about.
+        """
+        for _ in range(100):
+            launch = self.order(first)
+            used = self.spawner.spawn(launch)
+            ended(Path(launch["root"]))
+            eventually(partial(_is_free_or_gone, used))
+            launch = self.order(command, **changes)
+            root = Path(launch["root"])
+            if self.spawner.spawn(launch) == used:
+                return root
+            request_stop(root, grace=0.0, now=time.time())
+            ended(root)
+        raise AssertionError("no monitor ever took a second replica")
 
     def check_nothing_is_left(self) -> None:
         for launch in self.launches:
@@ -101,6 +121,13 @@ def groups_of(replica_ids: Any) -> list[Path]:
     folders = [*places.v1.values(), *([places.v2] if places.v2 else [])]
     names = [cgroups.PREFIX + replica_id for replica_id in replica_ids]
     return [folder / name for folder in folders for name in names if (folder / name).exists()]
+
+
+def _is_free_or_gone(monitor_pid: int) -> bool:
+    try:
+        return Path(f"/proc/{monitor_pid}/comm").read_text().strip() == "pc-spare"
+    except OSError:
+        return True
 
 
 def _wait_for_the_monitor(root: Path) -> None:

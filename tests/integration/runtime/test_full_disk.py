@@ -74,6 +74,16 @@ def test_a_stop_works_on_a_full_disk(bench: Bench, small_disk: Path) -> None:
     assert ended(root)["cause"] == "stopped"
 
 
+def test_a_used_monitor_hears_a_stop_on_a_full_disk(bench: Bench, small_disk: Path) -> None:
+    root = bench.start_on_a_used_monitor("echo $$ > ready; sleep 600")
+    has_file(root, "ready")
+    eventually(lambda: (root / "exit.json.reserved").exists())
+    filler = fill(small_disk)
+    assert not request_stop(root, grace=10, now=0.0), "it was told, and is to be asked again"
+    assert ended(root)["cause"] == "stopped"
+    filler.unlink()
+
+
 def await_a_blocked_log(root: Path) -> None:
     """Its log takes no more, and the replica waits at the full pipe."""
 
