@@ -97,6 +97,13 @@ def show(place: Path) -> dict[str, str]:
     }
 
 
+def show_reader(place: Path) -> dict[str, str]:
+    """The same, with keys that may list and read and nothing else."""
+    known = _known(place)
+    keys = {"access_key": str(known["reader_key"]), "secret_key": str(known["reader_secret"])}
+    return {**show(place), **keys}
+
+
 def keep(place: Path) -> None:
     """Run a server until no process holds a shared lock on `place`/users, then remove it all."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -127,6 +134,7 @@ def _known(place: Path) -> dict[str, str | int]:
             zip([*names, "master_grpc"], _free_ports(len(names) + 1), strict=True)
         )
         known |= {"access_key": secrets.token_hex(10), "secret_key": secrets.token_hex(20)}
+        known |= {"reader_key": secrets.token_hex(10), "reader_secret": secrets.token_hex(20)}
         file.touch(mode=0o600)
         file.write_text(json.dumps(known), "utf-8")
     loaded: dict[str, str | int] = json.loads(file.read_text("utf-8"))
@@ -139,9 +147,14 @@ def _options(place: Path, known: dict[str, str | int]) -> list[str]:
         "credentials": [{"accessKey": known["access_key"], "secretKey": known["secret_key"]}],
         "actions": ["Admin", "Read", "Write", "List", "Tagging"],
     }
+    reader = {
+        "name": "reader",
+        "credentials": [{"accessKey": known["reader_key"], "secretKey": known["reader_secret"]}],
+        "actions": ["Read", "List"],
+    }
     identities = place / "identities.json"
     identities.touch(mode=0o600)
-    identities.write_text(json.dumps({"identities": [identity]}), "utf-8")
+    identities.write_text(json.dumps({"identities": [identity, reader]}), "utf-8")
     (place / "data").mkdir(exist_ok=True)
     ports = [
         f"-{part}.port{kind}={known[part + ending]}"

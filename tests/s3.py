@@ -50,6 +50,11 @@ def fresh_settings() -> dict[str, str]:
     return {**s3.show(_server()), "prefix": f"test-{os.getpid()}-{next(_numbers)}"}
 
 
+def reader_settings() -> dict[str, str]:
+    """The same server with keys that may not write."""
+    return s3.show_reader(_server())
+
+
 @cache
 def _server() -> Path:
     """Where the server of this run of tests is; our hold on it lasts as long as this process."""

@@ -40,6 +40,7 @@ env; cat /proc/*/cmdline /proc/*/environ 2>/dev/null | tr '\\0' '\\n'
 cat $HOME/* ./* /etc/paddlecloud/* 2>/dev/null
 echo looked; echo o > $OUTPUT_PATH/o; while [ ! -e go ]; do sleep 0.05; done; exit 3
 """
+SHOWS = "env; cat /proc/*/cmdline /proc/*/environ 2>/dev/null | tr '\\0' '\\n'; echo shown"
 
 
 class Canaries:
@@ -99,7 +100,10 @@ def database(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.timeout(180)
 def test_no_secret_is_in_clear_where_it_does_not_belong(
-    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: str,
+    s3_settings: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     birds = Canaries()
     key, old = birds.mark("server key"), birds.mark("old key")
@@ -107,7 +111,8 @@ def test_no_secret_is_in_clear_where_it_does_not_belong(
         birds.mark("database password", urlsplit(database).password or "")
     with SmtpServer(tmp_path / "mails", "--refuse=nobody") as smtp, a_receiver() as (port, got):
         monkeypatch.setenv(VARIABLE, key)
-        site = a_team(tmp_path / "home", birds, database, smtp.port)
+        door = f'[private_store]\ndoor = "{s3_settings["endpoint"]}"\n'
+        site = a_team(tmp_path / "home", birds, database, smtp.port, door)
         (site.home / "old.key").write_text(old)
         (site.home / "old.key").chmod(0o600)
         try:
@@ -116,7 +121,7 @@ def test_no_secret_is_in_clear_where_it_does_not_belong(
             eventually(lambda: len(got) >= 2, 20)
             for body in got:
                 birds.see("webhook", body)
-            person_looks(site, birds, tmp_path)
+            person_looks(site, birds, tmp_path, s3_settings)
             admin_mistypes(birds, tmp_path)
             look_at_rest(site, birds)
             look_at_answers(site, birds)
@@ -126,8 +131,8 @@ def test_no_secret_is_in_clear_where_it_does_not_belong(
     assert birds.found() == []
 
 
-def a_team(home: Path, birds: Canaries, database: str, mail_port: int) -> Site:
-    rest = "[notifications]\nwebhook_private = true\n"
+def a_team(home: Path, birds: Canaries, database: str, mail_port: int, more: str) -> Site:
+    rest = f"[notifications]\nwebhook_private = true\n{more}"
     top = f'key = {{ env = "{VARIABLE}" }}\nold_keys = [{{ file = "old.key" }}]'
     site = prepared(home, database=database, mail_port=mail_port, top=top, rest=rest)
     text = (home / "server.toml").read_text()
@@ -192,16 +197,19 @@ def look_at_processes(site: Site, birds: Canaries) -> None:
                 birds.see(f"environment of {name}", (entry / "environ").read_bytes())
 
 
-def person_looks(site: Site, birds: Canaries, top: Path) -> None:
-    """What the command line says to somebody who has everything in client.conf."""
+def person_looks(site: Site, birds: Canaries, top: Path, bucket: dict[str, str]) -> None:
+    """What the command line says to somebody who has everything in client.conf, with a job whose
+    files lie in a bucket of their own, and one whose keys are wrong."""
     (top / "here").mkdir()
     person = Person(home=top / "person", here=top / "here")
     person.home.mkdir(mode=0o700)
     ann = site.people["ann"]
-    bcc, bos = birds.mark("bcc key"), birds.mark("bos key")
+    bcc, bos = birds.mark("bcc key"), birds.mark("bos key", bucket["secret_key"])
+    ak = bucket["access_key"]
+    own = f"--bos_url={bucket['bucket']}.bj.bcebos.com/{bucket['prefix']}"
     (person.home / "client.conf").write_text(
         f"[main]\nuser_id = ann\nak = {ann.ak}\nsk = {ann.sk}\n[openapi]\nhost = {HOST}\n"
-        f"port = {site.server.port}\n[bcc]\nak = b\nsk = {bcc}\n[bos]\nak = b\nsk = {bos}\n"
+        f"port = {site.server.port}\n[bcc]\nak = b\nsk = {bcc}\n[bos]\nak = {ak}\nsk = {bos}\n"
     )
     (person.home / "client.conf").chmod(0o600)
     job = site.things["job_id"]
@@ -210,10 +218,16 @@ def person_looks(site: Site, birds: Canaries, top: Path) -> None:
         ("config", "show", "--origin"), ("config", "show", "--json"), ("doctor", "--json"),
         ("token", "list"), ("notifications", "show"), ("quota",), ("get_files", f"--job_id={job}"),
         ("submit_job", "--files=none", "--start_cmd=x"),
+        ("submit_job", "--public_bos=0", own, f"--start_cmd={SHOWS}", "--watch_mode=1"),
     ):  # fmt: skip
         for debug in ("0", "1"):
             done = person.types(*words, PADDLECLOUD_DEBUG=debug)
             birds.see(f"{' '.join(words)} (debug {debug})", done.out + done.err)
+    assert "shown" in done.out, done.err
+    wrong = {"PADDLECLOUD_BOS_AK": "nobody", "PADDLECLOUD_BOS_SK": birds.mark("wrong bos key")}
+    done = person.types("submit_job", "--public_bos=0", own, "--start_cmd=x", **wrong)
+    assert "refused" in done.err
+    birds.see("a submit with wrong keys", done.out + done.err)
     for path in files_of(person.home):
         birds.see(f"file {path.name} of the person", path.read_bytes())
 

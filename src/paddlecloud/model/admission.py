@@ -44,8 +44,6 @@ def settled(
 
 def pools_for(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> list[Pool]:
     """The pools that may ever run this job, in the order in which they are asked; or Refused."""
-    if not spec.public_bos:
-        raise Refused("object_store_none", bos_url=spec.bos_url)
     left = list(pools)
     for narrowed, refused in _rules(spec, nodes):
         fewer = narrowed(left)
@@ -74,9 +72,19 @@ def seating(
 
 
 def refusal(
-    spec: JobSpec, pools: Sequence[Pool], nodes: Nodes, most: int = MAX_REPLICAS
+    spec: JobSpec,
+    pools: Sequence[Pool],
+    nodes: Nodes,
+    most: int = MAX_REPLICAS,
+    *,
+    private_store: bool = True,
 ) -> Refused | None:
-    """Why this server will never run this job, or None. `spec` has its job type settled."""
+    """Why this server will never run this job, or None. `spec` has its job type settled.
+
+    `private_store`: whether a job may have its files in its owner's own bucket.
+    """
+    if not spec.public_bos and not private_store:
+        return Refused("private_store_off", bos_url=spec.bos_url)
     asked = spec.replica_count
     if spec.elastic is not None:
         asked += spec.elastic.most - spec.instance_count

@@ -145,6 +145,7 @@ class Care:
 
     def _fill_in(self, tracked: Tracked, order: dict[str, Any]) -> None:
         tracked.fence = max(tracked.fence, int(order["fence"]))
+        tracked.direct = tracked.direct or bool((order.get("run") or {}).get("direct"))
         if order.get("run") and tracked.stage is Stage.ORDERED and not tracked.run:
             tracked.run = {**order["run"], "grace": order["grace"]}
 
@@ -197,7 +198,7 @@ class Care:
         if observed.phase is Phase.RUNNING:
             self._started(tracked, observed.pid, observed.started_at, now)
         elif observed.phase is Phase.EXITED:
-            run = {} if tracked.started else record.read(tracked.root / record.RUN) or {}
+            run = {} if tracked.started else record.read(tracked.place(record.RUN)) or {}
             self._started(tracked, run.get("pid"), run.get("started_at"), now)
             tracked.end(observed.exit)
             self._shippers.finish(tracked)

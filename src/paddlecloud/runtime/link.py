@@ -24,6 +24,7 @@ from paddlecloud.client.transport import EMPTY_SHA256, sign_request, target_of
 from paddlecloud.model.errors import (
     ConfigError,
     PaddleCloudError,
+    Retry,
     Unauthenticated,
     Unreachable,
     from_wire,
@@ -301,6 +302,9 @@ class Channel:
             return self._stranger(f"status {response.status} without a reason")
         self._link.reached()
         refusal = from_wire(response.status, error)
+        if isinstance(refusal, Unreachable):
+            # It is the server that cannot reach somebody: that is no reason to look for another.
+            refusal = Retry(refusal.code, **refusal.params)
         refusal.add_note(f"request {response.headers.get('x-request-id', '?')}")
         return refusal
 

@@ -1,7 +1,8 @@
 """Submitted files on this machine: lists of files by snapshot, contents by sha256.
 
 On the server's own machine contents are read from the server's store (`blobs_dir`). Elsewhere they
-are fetched over HTTP into the agent's cache, checked, and kept for the next job. A file appears
+are fetched into the agent's cache, checked, and kept for the next job: from the bucket where they
+lie in one, and through the server where that cannot be reached. A file appears
 under its final name only when it is whole, so a cache is never half right. `prune` keeps the whole
 cache within its limit, also what others keep in it.
 """
@@ -25,6 +26,7 @@ from paddlecloud.model.snapshot import (
     resolve_link,
     snapshot_of,
 )
+from paddlecloud.runtime.direct import Addresses, Buckets, Check, Wanted, side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -52,6 +54,7 @@ class Materials:
         self._limit = limit
         self._lock = threading.Lock()
         self._known: dict[str, Snapshot] = {}
+        self._buckets = Buckets()
         self._grown = limit
         """Bytes fetched since the last `prune`; at the start nobody knows what is there."""
 
@@ -71,9 +74,12 @@ class Materials:
         """The list of files if it is in memory: those of small snapshots that were used lately."""
         return self._known.get(snapshot_id)
 
-    def source(self, replica: str, blobs_dir: str | None, channel: Channel) -> Source:
+    def source(
+        self, replica: str, blobs_dir: str | None, channel: Channel, *, direct: bool = False
+    ) -> Source:
         """What opens a file with a wanted content; one that neither the store nor the cache has is
-        fetched for that replica."""
+        fetched for that replica. `direct`: it lies in a bucket, and so do those after it."""
+        addresses = Addresses(replica, channel) if direct else None
 
         def open_content(sha256: str, size: int) -> int:
             if blobs_dir is not None:
@@ -82,7 +88,13 @@ class Materials:
             cached = self._cached_content(sha256)
             with suppress(FileNotFoundError):
                 return _sound(cached, size)
-            self._fetch(sha256, replica, cached, channel)
+            wanted = Wanted(sha256, size)
+            if addresses is not None:
+                wanted, ahead = addresses.of(sha256)
+                side_by_side(ahead, self._fetch_past, self._buckets.leave)
+                with suppress(FileNotFoundError):
+                    return _sound(cached, size)
+            self._fetch(wanted, replica, cached, channel)
             return os.open(cached, _READ)
 
         return open_content
@@ -164,34 +176,53 @@ class Materials:
         self._cache.mkdir(parents=True, exist_ok=True, mode=0o700)
         directory.mkdir(parents=True, exist_ok=True)
 
-    def _fetch(self, sha256: str, replica: str, target: Path, channel: Channel) -> None:
+    def _fetch(self, wanted: Wanted, replica: str, target: Path, channel: Channel) -> None:
         """Ask again for what arrives damaged; the owner hears of it if it always does."""
-        self._make(target.parent)
-        for _ in range(_FETCHES):
-            received = self._fetch_once(sha256, replica, target, channel)
-            if received == sha256:
-                return
-        raise Invalid("agent_blob_damaged", sha256=sha256, received=received)
+        path, query = f"/agent/blobs/{wanted.sha256}", {"replica": replica}
 
-    def _fetch_once(self, sha256: str, replica: str, target: Path, channel: Channel) -> str:
-        """The digest of what arrived; it is at `target` if it is the right one."""
+        def through_the_server(take: Callable[[bytes], object]) -> bool:
+            channel.call("GET", path, query=query, sink=take)
+            return True
+
+        for _ in range(_FETCHES):
+            received = self._fetch_once(wanted, target, through_the_server)
+            if received is None:
+                return
+        raise Invalid("agent_blob_damaged", sha256=wanted.sha256, received=received)
+
+    def _fetch_past(self, wanted: Wanted) -> None:
+        """From the bucket, if it can be had there; whatever fails is tried through the server."""
+        target = self._cached_content(wanted.sha256)
+        if wanted.address and not target.exists():
+            with suppress(OSError):
+                self._fetch_once(
+                    wanted,
+                    target,
+                    lambda take: self._buckets.fetch(wanted.address, take, wanted.tag),
+                )
+
+    def _fetch_once(
+        self, wanted: Wanted, target: Path, fetch: Callable[[Callable[[bytes], object]], bool]
+    ) -> str | None:
+        """None when it is at `target`; else the digest of what arrived instead."""
+        self._make(target.parent)
         aside = _aside(target)
-        digest = hashlib.sha256()
+        check = Check(wanted)
         try:
             with aside.open("xb") as out:
 
                 def take(piece: bytes) -> None:
                     out.write(piece)
-                    digest.update(piece)
+                    check.take(piece)
 
-                path = f"/agent/blobs/{sha256}"
-                channel.call("GET", path, query={"replica": replica}, sink=take)
-            if digest.hexdigest() == sha256:
-                self._grown += aside.stat().st_size
-                aside.replace(target)
+                whole = fetch(take)
+            if not whole or not check.is_good():
+                return check.received
+            self._grown += check.size
+            aside.replace(target)
         finally:
             aside.unlink(missing_ok=True)
-        return digest.hexdigest()
+        return None
 
 
 def check_id(snapshot_id: str) -> None:

@@ -30,6 +30,7 @@ _LARGE = 64 * 1024 * 1024
 #: The whole of a smaller file is sent again as fast as it is looked at whether it only grew.
 _LEAST_KEPT = 64 * 1024
 _DEEPEST = 64
+_MOST_OUTSIDE = 1000
 #: A larger file of which hardly anything is on the disk would fill the server's with zeros.
 _HOLLOW = 1024 * 1024 * 1024
 _HOLLOW_TIMES = 64
@@ -113,10 +114,11 @@ def anything(root: Path) -> bool:
     return any([_has_something(f"{root}/{area}") for area in AREAS])
 
 
-def scan(root: Path) -> Iterator[Found]:
-    """Every file of both areas, in order of name."""
+def scan(root: Path, outside: list[str] | None = None) -> Iterator[Found]:
+    """Every file of both areas, in order of name; links that lead out go to `outside`."""
+    left = [] if outside is None else outside
     for area in AREAS:
-        yield from _walk(area, (root / area).resolve(), "", 0, linked=False)
+        yield from _walk(area, (root / area).resolve(), "", 0, linked=False, outside=left)
 
 
 def rests(found: Found, *, now: float, seen_before: bool) -> bool:
@@ -172,15 +174,17 @@ def _has_something(directory: str) -> bool:
     return False
 
 
-def _walk(area: str, top: Path, below: str, depth: int, *, linked: bool) -> Iterator[Found]:
+def _walk(
+    area: str, top: Path, below: str, depth: int, *, linked: bool, outside: list[str]
+) -> Iterator[Found]:
     for name, status in _entries(top / below if below else top, top):
         path = f"{below}/{name}" if below else name
         with suppress(OSError):
             if stat.S_ISLNK(status.st_mode):
-                yield from _follow(area, top, path, depth, linked=linked)
+                yield from _follow(area, top, path, depth, linked=linked, outside=outside)
             elif stat.S_ISDIR(status.st_mode):
                 if depth < _DEEPEST:
-                    yield from _walk(area, top, path, depth + 1, linked=linked)
+                    yield from _walk(area, top, path, depth + 1, linked=linked, outside=outside)
             elif stat.S_ISREG(status.st_mode):
                 yield Found(area=area, path=path, where=top / path, mark=_mark(status))
 
@@ -202,16 +206,23 @@ def _entries(directory: Path, top: Path) -> list[tuple[str, os.stat_result]]:
     return sorted(found, key=lambda each: each[0])
 
 
-def _follow(area: str, top: Path, path: str, depth: int, *, linked: bool) -> Iterator[Found]:
+def _follow(
+    area: str, top: Path, path: str, depth: int, *, linked: bool, outside: list[str]
+) -> Iterator[Found]:
     """What a link inside the area leads to; links met on that way are not followed again, so that
     a circle of links ends."""
     target = Path(os.path.realpath(top / path, strict=True))  # a circle is an OSError here
-    if linked or not target.is_relative_to(top):
+    if linked:
+        return
+    if not target.is_relative_to(top):
+        if len(outside) < _MOST_OUTSIDE:
+            outside.append(path)
         return
     if target.is_file():
         yield Found(area=area, path=path, where=target, mark=_mark(target.stat()))
     elif target.is_dir() and not (top / path).is_relative_to(target):
-        for found in _walk(area, top, str(target.relative_to(top)), depth, linked=True):
+        inside = str(target.relative_to(top))
+        for found in _walk(area, top, inside, depth, linked=True, outside=outside):
             inner = found.where.relative_to(target).as_posix()
             yield replace(found, path=f"{path}/{inner}")
 

@@ -4,7 +4,8 @@ While it runs, what changed is sent every `ship_interval` seconds, and less ofte
 work; of a file that only grew, what it grew by. At the end everything is sent before the end is
 reported, however long the server or its disk takes: nothing is given up but a file that the server
 refuses for good or that cannot be read, and the log says so. Last comes a list of all files with
-their digests, and what the server does not have as it says is sent once more.
+their digests, and what the server does not have as it says is sent once more. A larger file of a
+job whose outputs lie in a bucket goes there past the server (`runtime.parts`).
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from paddlecloud.model.errors import (
     Unauthenticated,
 )
 from paddlecloud.model.signing import quote
-from paddlecloud.runtime import outputs, workspace
+from paddlecloud.runtime import lastwords, outputs, parts, workspace
 from paddlecloud.runtime.book import Stage
+from paddlecloud.runtime.direct import Buckets
 from paddlecloud.runtime.link import Backoff, FileBody
 from paddlecloud.runtime.site import Turns
 
@@ -71,6 +73,7 @@ class Shippers:
         self._lock = threading.Lock()
         """Guards who is at a replica."""
         self._shipments: dict[str, Shipment] = {}
+        self._buckets = Buckets()
 
     def follow(self, tracked: Tracked) -> None:
         """Send what it puts out from time to time while it runs."""
@@ -177,7 +180,8 @@ class Shippers:
         changing: set[str] = set()
         saved_at = time.monotonic()
         settled = True
-        for found in outputs.scan(shipment.tracked.root):
+        outside: list[str] = []
+        for found in outputs.scan(shipment.tracked.root, outside):
             if shipment.tracked.forget or self._site.stopping.is_set():
                 return False
             if shipment.shipped.has(found) or (found.name, found.mark) in shipment.given_up:
@@ -190,7 +194,16 @@ class Shippers:
                 self._save(shipment)
                 saved_at = time.monotonic()
         shipment.changing = changing
+        if over and settled and outside:
+            self._tell_of_links(shipment.tracked, outside)
         return settled
+
+    def _tell_of_links(self, tracked: Tracked, outside: list[str]) -> None:
+        """In the job's own log, before its end is told: whoever misses a file looks there."""
+        try:
+            lastwords.say_once(tracked.root, lastwords.of_links(outside))
+        except OSError as error:
+            self._site.journal.warning(f"its links cannot be told of: {error}", tracked.id)
 
     def _list(self, shipment: Shipment, channel: Channel) -> bool:
         """Tell the server what it must have by now; whether it has."""
@@ -252,6 +265,8 @@ class Shippers:
             digest = None
             if shorter is not None:
                 digest = self._put_growth(shipment.tracked, sent, file, shorter, channel)
+            if digest is None and shipment.tracked.direct and sent.size >= parts.LEAST:
+                digest = self._put_past(shipment.tracked, sent, file, channel)
             if digest is None:
                 digest = self._put_whole(shipment.tracked, sent, file, channel)
         return None if digest is None else (sent, digest)
@@ -284,6 +299,13 @@ class Shippers:
             digest.update(piece)
             offset += len(piece)
         return digest.hexdigest()
+
+    def _put_past(
+        self, tracked: Tracked, sent: Found, file: IO[bytes], channel: Channel
+    ) -> str | None:
+        """The digest of the file if it went to the bucket; None when it has to go another way."""
+        file.seek(0)
+        return parts.put(tracked, sent, file, channel, self._buckets)
 
     def _put_whole(
         self, tracked: Tracked, sent: Found, file: IO[bytes], channel: Channel

@@ -157,7 +157,8 @@ class Starters:
         """Its directories and files; the tree that is to lie below them, if there is one."""
         run = tracked.run
         uid, wanted = run.get("uid"), run.get("snapshot")
-        blobs = self._materials.source(tracked.id, run.get("blobs_dir"), channel)
+        direct = bool(run.get("direct"))
+        blobs = self._materials.source(tracked.id, run.get("blobs_dir"), channel, direct=direct)
         snapshot = self._materials.remembered(wanted) if wanted else None
         tree = None
         if wanted and (snapshot is None or is_worth(snapshot)):
@@ -284,8 +285,9 @@ class Starters:
 
 def request_stop(tracked: Tracked, wish: StopWish) -> None:
     """Ask the monitor to end it. Raises OSError when even that cannot be written down."""
-    control.request_stop(tracked.root, grace=wish.grace, now=time.time(), cause=wish.cause)
-    tracked.stop_told = True
+    tracked.stop_told = control.request_stop(
+        tracked.root, grace=wish.grace, now=time.time(), cause=wish.cause
+    )
 
 
 def _hint(error: Exception) -> str:

@@ -84,11 +84,19 @@ class Response:
 
 
 class Connection:
-    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
-        plain = socket.create_connection((host, port), CONNECT_SECONDS)
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None,
+        connect: float = CONNECT_SECONDS,
+        silent: float = SILENT_SECONDS,
+    ) -> None:
+        """`connect`: seconds for the connection; `silent`: for each piece of an answer."""
+        plain = socket.create_connection((host, port), connect)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = tls.wrap_socket(plain, server_hostname=host) if tls else plain
-        self._socket.settimeout(SILENT_SECONDS)
+        self._socket.settimeout(silent)
         self._ahead = b""
         """Received and not yet asked for."""
 

@@ -1,28 +1,29 @@
 """A user's own storage: opened from `bos_url` and the user's keys, and tried before it is used.
 
-Only Baidu's S3 door of the region that `bos_url` names is ever spoken to, so a job cannot send the
-server anywhere else. Keeping the keys, and what a job does with this store, is the caller's work.
+Only the S3 door of the region that `bos_url` names is ever spoken to (a setting says where doors
+are), so a job cannot send the server anywhere else. Keeping the keys, and what a job does with this
+store, is the caller's work.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from paddlecloud.model.errors import (
-    Invalid,
-    PaddleCloudError,
-    Refused,
-    Unreachable,
-)
+from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused, Unreachable
+from paddlecloud.model.private import is_ours
 from paddlecloud.stores import s3
+from paddlecloud.stores.base import Stat
 from paddlecloud.stores.sigv4 import Keys
 from paddlecloud.stores.tree import split
 
 DOOR = "https://s3.{region}.bcebos.com"
+PROBE = ".paddlecloud-probe"
+"""The name of the empty file that is written and deleted to try the keys."""
 _HOST = re.compile(r"([a-z0-9][a-z0-9-]{1,61}[a-z0-9])\.([a-z0-9]{1,20})\.bcebos\.com")
-_PROBE = ".paddlecloud-probe"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,22 +47,26 @@ def parse_bos_url(bos_url: str) -> BosPlace:
     return BosPlace(bos_url=bos_url, bucket=found[1], region=found[2], prefix=prefix)
 
 
-def open_private(place: BosPlace, keys: Keys, *, door: str = DOOR) -> s3.S3Store:
+def open_private(
+    place: BosPlace, keys: Keys, *, door: str = DOOR, hurry: bool = False
+) -> s3.S3Store:
     """The store at this place; nothing is asked of it yet. Refused when keys are missing.
 
-    `door` is the address of the S3 server of a region.
+    `door` is the address of the S3 server of a region. `hurry`: whoever waits is told within
+    seconds when nobody answers there.
     """
     if not keys.access_key or not keys.secret_key:
         raise Refused("private_store_keys", bos_url=place.bos_url)
     return s3.create(
         {
-            "endpoint": door.format(region=place.region),
+            "endpoint": _address(place, door),
             "bucket": place.bucket,
             "region": place.region,
             "prefix": place.prefix,
             "access_key": keys.access_key,
             "secret_key": keys.secret_key,
             "session_token": keys.session_token,
+            "hurry": hurry,
         }
     )
 
@@ -71,15 +76,44 @@ def check_private(place: BosPlace, keys: Keys, *, door: str = DOOR) -> None:
 
     Refused (wrong keys, no right to write, no such bucket) or Unreachable, in the user's terms.
     """
-    store = open_private(place, keys, door=door)
+    with in_terms_of(place, door):
+        store = open_private(place, keys, door=door, hurry=True)
+        try:
+            store.probe()
+            store.write(PROBE, [])
+            store.delete(PROBE)
+        finally:
+            store.close()
+
+
+def list_private(place: BosPlace, keys: Keys, *, most: int, door: str = DOOR) -> list[Stat]:
+    """Every file of the directory but those that jobs of before left there; Invalid when there are
+    more than `most`."""
+    found: list[Stat] = []
+    with in_terms_of(place, door):
+        store = open_private(place, keys, door=door, hurry=True)
+        try:
+            for stat in store.list():
+                if stat.path != PROBE and not is_ours(stat.path):
+                    found.append(stat)
+                if len(found) > most:
+                    raise Invalid("private_files_many", bos_url=place.bos_url, limit=most)
+        finally:
+            store.close()
+    return found
+
+
+@contextmanager
+def in_terms_of(place: BosPlace, door: str = DOOR) -> Iterator[None]:
+    """What goes wrong with this store is told in terms of its owner."""
     try:
-        store.probe()
-        store.write(_PROBE, [])
-        store.delete(_PROBE)
+        yield
     except PaddleCloudError as error:
         raise _explained(place, error, door) from error
-    finally:
-        store.close()
+
+
+def _address(place: BosPlace, door: str) -> str:
+    return door.replace("{region}", place.region)
 
 
 def _is_directory(prefix: str) -> bool:
@@ -97,8 +131,8 @@ def _explained(place: BosPlace, error: PaddleCloudError, door: str) -> PaddleClo
         return Refused(
             "private_store_no_bucket", bos_url=bos_url, bucket=place.bucket, region=place.region
         )
-    if isinstance(error, Unreachable):
-        host = urlsplit(door.format(region=place.region)).hostname or ""
+    if isinstance(error, Unreachable) and error.code == "store_unreachable":
+        host = urlsplit(_address(place, door)).hostname or ""
         reason = str(error.params.get("reason", ""))
         return Unreachable("private_store_unreachable", bos_url=bos_url, host=host, reason=reason)
     return error

@@ -55,6 +55,7 @@ def create(settings: Mapping[str, object]) -> S3Store:
         region=str(settings.get("region") or "us-east-1"),
         path_style=bool(settings.get("path_style", True)),
         clock=_utc_now,
+        hurry=bool(settings.get("hurry")),
     )
     return S3Store(wire, prefix=str(settings.get("prefix") or ""))
 
@@ -120,8 +121,11 @@ class S3Store:
             found.update(future.result())
         return found
 
-    def read(self, path: str, offset: int = 0, length: int | None = None) -> Reader:
-        stream = Stream(self.wire, self.key(path), path, offset, length)
+    def read(
+        self, path: str, offset: int = 0, length: int | None = None, *, tag: str = ""
+    ) -> Reader:
+        """With `tag` only this very content: Conflict when it has been replaced."""
+        stream = Stream(self.wire, self.key(path), path, offset, length, tag)
         stat = _stat(path, stream.headers, stream.size)
         return Reader(stat, stream.length, stream.read, stream.close)
 
@@ -161,9 +165,12 @@ class S3Store:
     def flush(self) -> None:
         """Nothing to do: a server acknowledges what it will keep."""
 
-    def sweep(self, before: datetime) -> int:
-        """Drop uploads in parts that nobody finished and that began `before`; how many."""
-        return s3parts.drop_old(self.wire, self._prefix, before)
+    def sweep(self, before: datetime, below: str = "") -> int:
+        """Drop uploads in parts that nobody finished and that began `before`; how many.
+
+        `below`: only those of files whose path starts with these letters.
+        """
+        return s3parts.drop_old(self.wire, self._prefix + below, before)
 
     def begin_parts(self, path: str, *, part_size: int, modified: datetime | None = None) -> str:
         return s3parts.begin(self.wire, self.key(path), self.meta(modified))
@@ -279,8 +286,9 @@ class S3Store:
             path = path_of(unquote_plus(key) if quoted else key)
             if path.startswith(self._prefix) and not path.endswith("/"):
                 modified = datetime.fromisoformat(item.findtext("LastModified") or "")
-                size = int(item.findtext("Size") or 0)
-                rows.append(Stat(path=path[len(self._prefix) :], size=size, modified=modified))
+                size, tag = int(item.findtext("Size") or 0), item.findtext("ETag") or ""
+                below = path[len(self._prefix) :]
+                rows.append(Stat(path=below, size=size, modified=modified, tag=tag))
         more = top.findtext("IsTruncated") == "true"
         return rows, top.findtext("NextContinuationToken") if more else None
 
@@ -301,4 +309,4 @@ def _stat(path: str, headers: Mapping[str, str], size: int) -> Stat:
     modified = http_time(headers.get("last-modified", "")) or datetime.fromtimestamp(0, UTC)
     with suppress(KeyError, ValueError, OverflowError):
         modified = datetime.fromtimestamp(float(headers[MTIME]), UTC)
-    return Stat(path=path, size=size, modified=modified)
+    return Stat(path=path, size=size, modified=modified, tag=headers.get("etag", ""))

@@ -20,8 +20,11 @@ _SKIP = 256 * 1024
 
 
 class Stream:
-    def __init__(self, wire: Wire, key: str, path: str, offset: int, length: int | None) -> None:
-        """Opened at once; NotFound when there is no such object."""
+    def __init__(
+        self, wire: Wire, key: str, path: str, offset: int, length: int | None, tag: str = ""
+    ) -> None:
+        """Opened at once; NotFound when there is no such object, Conflict when there is one of
+        another `tag`."""
         self._wire, self._key, self._path = wire, key, path
         self._connection: Connection | None = None
         self._response: Response | None = None
@@ -30,7 +33,7 @@ class Stream:
         self.size = 0
         """Of the whole object."""
         try:
-            self._open_first(length)
+            self._open_first(length, {"if-match": tag} if tag else {})
         except NotFound:
             raise NotFound("file_missing", path=shown(path)) from None
         beyond = self.size if length is None else offset + length
@@ -63,14 +66,14 @@ class Stream:
         if connection is not None and response is not None:
             self._wire.give_back(connection, response)
 
-    def _open_first(self, length: int | None) -> None:
+    def _open_first(self, length: int | None, match: Mapping[str, str]) -> None:
         if length is None or length > 0:
             last = "" if length is None else str(self._at + length - 1)
             wanted = {"range": f"bytes={self._at}-{last}"} if self._at or last else {}
-            if (headers := self._open(wanted)) is not None:
+            if (headers := self._open({**wanted, **match})) is not None:
                 self.headers, self.size = headers, _whole_size(headers)
                 return
-        answer = self._wire.ask(Request(method="HEAD", key=self._key))
+        answer = self._wire.ask(Request(method="HEAD", key=self._key, headers=match))
         self.headers = answer.headers
         self.size = int(answer.headers.get("content-length", 0))
 

@@ -30,7 +30,7 @@ from paddlecloud.model.errors import (
     StorageFull,
     Unreachable,
 )
-from paddlecloud.stores.http11 import Connection, Response
+from paddlecloud.stores.http11 import CONNECT_SECONDS, SILENT_SECONDS, Connection, Response
 from paddlecloud.stores.sigv4 import EMPTY, Keys, Query, Signer, query_text
 
 Clock = Callable[[], datetime]
@@ -41,6 +41,8 @@ TRIES = 5
 IDLE = 32
 """Connections that are kept open for the next request."""
 
+_HURRIED = (3.0, 5.0)
+_HURRIED_TRIES = 2
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
 _DAMAGED = ("BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody", "InvalidDigest")
 _KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken")
@@ -91,7 +93,9 @@ class Wire:
         path_style: bool,
         clock: Clock,
         sleep: Sleep = time.sleep,
+        hurry: bool = False,
     ) -> None:
+        """`hurry`: somebody waits for the answer, and would rather hear soon that none comes."""
         parts = urlsplit(endpoint)
         host = parts.netloc.rpartition("@")[2]
         self.place = f"{bucket} ({parts.hostname})"
@@ -104,6 +108,8 @@ class Wire:
         self._top = parts.path.rstrip("/") + (f"/{bucket}" if path_style else "")
         self._signer = Signer(keys=keys, region=region, host=self._host)
         self._clock, self.sleep = clock, sleep
+        self._patience = _HURRIED if hurry else (CONNECT_SECONDS, SILENT_SECONDS)
+        self._tries = _HURRIED_TRIES if hurry else TRIES
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
@@ -113,7 +119,7 @@ class Wire:
     def ask(self, request: Request) -> Answer:
         """One request with a short answer; an answer that is not `good` is raised as an error."""
         failure: PaddleCloudError | None = None
-        for _ in range(request.tries):
+        for _ in range(min(request.tries, self._tries)):
             connection, response = self.begin(request)
             try:
                 data = response.read_all()
@@ -135,7 +141,7 @@ class Wire:
             checked = {**request.headers, "content-md5": b64encode(md5).decode("ascii")}
             request = replace(request, headers=checked)
         failure: PaddleCloudError | None = None
-        for number in range(request.tries):
+        for number in range(min(request.tries, self._tries)):
             if number:
                 self.sleep(0.05 * 4 ** (number - 1) * (0.5 + random.random()))
             try:
@@ -201,7 +207,7 @@ class Wire:
             return self._idle.pop() if self._idle else None
 
     def _connected(self) -> Connection:
-        return Connection(self._name, self._port, self._tls)
+        return Connection(self._name, self._port, self._tls, *self._patience)
 
     def _refusal(
         self, connection: Connection, response: Response, key: str

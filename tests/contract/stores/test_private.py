@@ -5,12 +5,23 @@ The S3 server of the tests stands in for Baidu's S3 door; only the address diffe
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused, Unreachable
-from paddlecloud.stores.private import BosPlace, check_private, open_private, parse_bos_url
+from paddlecloud.model.private import md5_of
+from paddlecloud.stores.private import (
+    PROBE,
+    BosPlace,
+    check_private,
+    list_private,
+    open_private,
+    parse_bos_url,
+)
 from paddlecloud.stores.sigv4 import Keys
 from tests.contract.stores.looks import content, paths
+from tests.s3 import reader_settings
 
 BOS_URL = "bucket-1.bj.bcebos.com/your/dir"
 
@@ -75,6 +86,33 @@ def test_good_keys_open_the_store(place: BosPlace, s3_settings: dict[str, str]) 
     store.write("output/x", [b"mine"])
     assert content(store, "output/x") == b"mine"
     store.close()
+
+
+def test_a_directory_is_listed_without_what_jobs_left_there(
+    place: BosPlace, s3_settings: dict[str, str]
+) -> None:
+    keys, door = keys_of(s3_settings), s3_settings["endpoint"]
+    store = open_private(place, keys, door=door)
+    job = "job-" + "0" * 32
+    for path in ("a", "data/b", PROBE, "output/mine", f"output/{job}/rank-0/old"):
+        store.write(path, [path.encode()])
+    store.close()
+    found = list_private(place, keys, most=3, door=door)
+    assert [(stat.path, stat.size) for stat in found] == [
+        ("a", 1),
+        ("data/b", 6),
+        ("output/mine", 11),
+    ]
+    assert md5_of(found[0].tag) == hashlib.md5(b"a", usedforsecurity=False).hexdigest()
+    with pytest.raises(Invalid, match="more than 2 files") as caught:
+        list_private(place, keys, most=2, door=door)
+    assert caught.value.code == "private_files_many"
+
+
+def test_keys_that_may_only_read_are_refused(place: BosPlace, s3_settings: dict[str, str]) -> None:
+    with pytest.raises(Refused, match="may read and write") as caught:
+        check_private(place, keys_of(reader_settings()), door=s3_settings["endpoint"])
+    assert caught.value.code == "private_store_denied"
 
 
 @pytest.mark.parametrize(

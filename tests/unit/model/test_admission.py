@@ -53,7 +53,6 @@ def test_the_pools_that_can_take_a_job_keep_their_order(
         (a_spec(public_bcc=False), [BCC], "private_pool_none", "bcc"),
         (a_spec(), [CCE], "job_type_none", "cpu"),
         (a_spec(trainers=2), [BCC], "instances_public", "2"),
-        (a_spec(public_bos=False, bos_url="b.bj.bcebos.com"), [LOCAL], "object_store_none", "b.bj"),
         (a_spec(wall_time=WALL), [BCC], "wall_time_public", "00:30:00"),
         (a_spec(resources=Resources(cpu=3)), [LOCAL], "resources_never", "3 CPU"),
         (a_spec(resources=Resources(memory=9 * 2**30)), [LOCAL], "resources_never", "8 GiB"),
@@ -79,6 +78,15 @@ def test_what_can_never_run_is_refused_with_its_numbers(
     assert refused.code == want
     assert named in refused.text("en")
     assert refused.text("zh") != refused.text("en")
+
+
+def test_private_storage_is_refused_where_it_is_switched_off() -> None:
+    spec = a_spec(public_bos=False, bos_url="b.bj.bcebos.com")
+    assert refusal(spec, [LOCAL], MACHINES) is None
+    refused = refusal(spec, [LOCAL], MACHINES, private_store=False)
+    assert refused is not None
+    assert refused.code == "private_store_off"
+    assert "b.bj" in refused.text("en")
 
 
 def test_a_pool_whose_machines_are_not_known_yet_is_not_judged() -> None:

@@ -1,0 +1,185 @@
+"""The agent's way past the server: bytes from and to a bucket, by addresses that the server signs.
+
+An address is all the agent has: no key, and one file each. Nothing here decides what right bytes
+are, and no failure is told: whoever asked goes the way through the server instead, which tells what
+is wrong. A bucket that cannot be reached from here is left alone for a while.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from base64 import b64encode
+from typing import TYPE_CHECKING, NamedTuple
+
+from paddlecloud.client.http import Connection
+from paddlecloud.client.transport import split_url
+from paddlecloud.model.errors import PaddleCloudError
+from paddlecloud.model.private import is_whole
+from paddlecloud.model.signing import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from paddlecloud.runtime.link import Channel
+
+#: Seconds that a bucket may take to be connected to, and to say something.
+_CONNECT = 5.0
+_SILENT = 60.0
+_AWAY = 60.0
+#: Addresses are good for an hour; a transfer that begins late must still be let in.
+_FRESH = 1800.0
+_AT_ONCE = 8
+
+
+class Wanted(NamedTuple):
+    """A content: its digest, or the mark that stands for it, and where it can be had."""
+
+    sha256: str
+    size: int
+    address: str = ""
+    """Empty: only through the server."""
+    tag: str = ""
+    """Not empty: it is known by this, and `sha256` is a mark."""
+
+
+class Check:
+    """What came, measured against what was wanted."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._digest = hashlib.md5(usedforsecurity=False) if wanted.tag else hashlib.sha256()
+        self.size = 0
+
+    def take(self, piece: bytes) -> None:
+        self._digest.update(piece)
+        self.size += len(piece)
+
+    @property
+    def received(self) -> str:
+        return self._digest.hexdigest()
+
+    def is_good(self) -> bool:
+        if self._wanted.tag:
+            return is_whole(self.size, self._wanted.size, self.received, self._wanted.tag)
+        return self.received == self._wanted.sha256
+
+
+class Addresses:
+    """Of the contents of one replica's files, asked for many at a time. Belongs to one thread."""
+
+    def __init__(self, replica: str, channel: Channel) -> None:
+        self._path = f"/agent/replicas/{quote(replica)}/contents"
+        self._channel = channel
+        self._known: dict[str, Wanted] = {}
+        self._asked_at = 0.0
+
+    def of(self, sha256: str) -> tuple[Wanted, tuple[Wanted, ...]]:
+        """Where this content is, and those that will be wanted next, if that is news."""
+        known = self._known.get(sha256)
+        if known is not None and time.monotonic() - self._asked_at < _FRESH:
+            return known, ()
+        self._asked_at = time.monotonic()
+        rows = self._channel.json("POST", self._path, {"sha256": sha256})["contents"]
+        self._known = {row[0]: Wanted(row[0], int(row[1]), row[2], row[3]) for row in rows}
+        return self._known[sha256], tuple(self._known.values())
+
+
+class Buckets:
+    """Connections to buckets, each thread its own. Safe for several threads."""
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+        self._away: dict[str, float] = {}
+        """Who could not be reached, and until when nobody tries."""
+
+    def fetch(self, address: str, take: Callable[[bytes], object], tag: str = "") -> bool:
+        """Whether the whole file came; only the one of this tag, if there is one. What `take`
+        raises is raised."""
+        headers = {"if-match": tag} if tag else {}
+        return self._ask("GET", address, headers, b"", take)
+
+    def put(self, address: str, data: bytes) -> bool:
+        """Whether the bucket took these bytes, unharmed."""
+        md5 = hashlib.md5(data, usedforsecurity=False).digest()
+        headers = {"content-md5": b64encode(md5).decode("ascii")}
+        return self._ask("PUT", address, headers, data, len)
+
+    def leave(self) -> None:
+        """Close the connections of the calling thread."""
+        for connection in self._connections().values():
+            connection.close()
+
+    def _ask(
+        self,
+        method: str,
+        address: str,
+        headers: dict[str, str],
+        body: bytes,
+        take: Callable[[bytes], object],
+    ) -> bool:
+        origin, target = _split(address)
+        if not address or time.monotonic() < self._away.get(origin, 0.0):
+            return False
+        connection = self._connection(origin)
+        try:
+            answer = connection.request(
+                method, target, headers, body, repeatable=True, timeout=_SILENT
+            )
+            good = 200 <= answer.status < 300
+            for piece in answer.iter_chunks():
+                if good:
+                    take(piece)
+            return good
+        except PaddleCloudError:
+            connection.close()
+            self._away[origin] = time.monotonic() + _AWAY
+            return False
+        except BaseException:
+            connection.close()
+            raise
+
+    def _connection(self, origin: str) -> Connection:
+        known = self._connections()
+        if origin not in known:
+            scheme, host, port = split_url(origin)
+            known[origin] = Connection(host, port, scheme == "https", _CONNECT)
+        return known[origin]
+
+    def _connections(self) -> dict[str, Connection]:
+        found: dict[str, Connection] = self._own.__dict__.setdefault("connections", {})
+        return found
+
+
+def side_by_side(
+    rows: Sequence[Wanted], work: Callable[[Wanted], object], leave: Callable[[], object]
+) -> None:
+    """Do the work for all rows by a few threads, each of which ends with `leave`."""
+    left = iter(rows)
+    turn = threading.Lock()
+
+    def run() -> None:
+        try:
+            while True:
+                with turn:
+                    row = next(left, None)
+                if row is None:
+                    return
+                work(row)
+        finally:
+            leave()
+
+    count = min(_AT_ONCE, len(rows))
+    threads = [threading.Thread(target=run, name="fetch", daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _split(address: str) -> tuple[str, str]:
+    """The server of an address, and what is asked of it."""
+    scheme, _, rest = address.partition("://")
+    name, _, target = rest.partition("/")
+    return f"{scheme}://{name}", f"/{target}"

@@ -1,0 +1,100 @@
+"""Addresses with which an agent reaches the bucket of its jobs itself, so that bytes go past us.
+
+The bucket may be the server's own or that of the job's owner; the agent has no key to either. What
+it fetches it checks: by sha256, or by size and tag. An output file goes in parts and gets its name
+only here, after a look at the fence of its attempt: an address that a lost agent still holds can
+never put anything in the place of what a later attempt wrote.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from paddlecloud.model.errors import NotFound
+from paddlecloud.model.job import Job
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.services import private, snapshots
+from paddlecloud.server.services.agents import Assigned
+from paddlecloud.server.services.files import place_of
+from paddlecloud.server.services.outputs import path_of
+from paddlecloud.server.shapes_addresses import (
+    ContentRow,
+    JoinRequest,
+    OutputParts,
+    OutputPartsRequest,
+)
+from paddlecloud.stores.base import CanMultipart, CanPresign, Reader
+
+AT_ONCE = 1000
+"""Contents of which the addresses are given out together."""
+PART = 16 * 1024 * 1024
+MOST_PARTS = 10_000
+
+
+def contents(deps: Deps, job: Job, sha256: str) -> list[ContentRow]:
+    """Where a content of the job is, and those behind it in its snapshot.
+
+    A content with a tag is known by that and not by its digest, which is its mark.
+    """
+    digests = snapshots.digests(deps, job.owner, job.spec.snapshot or "")
+    if sha256 not in digests:
+        raise NotFound("file_missing", path=sha256[:100])
+    names = list(digests)
+    first = names.index(sha256)
+    wanted = names[first : first + AT_ONCE]
+    found = _in_bucket(deps, job, wanted)
+    return [(name, digests[name], *found[name]) for name in wanted]
+
+
+def content(deps: Deps, job: Job, sha256: str) -> Reader:
+    """One content of the job's files through us, for an agent that cannot reach the bucket."""
+    if not job.spec.public_bos:
+        return private.content(deps, job, sha256)
+    return snapshots.content(deps, job.owner, job.spec.snapshot or "", sha256)
+
+
+def begin(deps: Deps, assigned: Assigned, name: str, asked: OutputPartsRequest) -> OutputParts:
+    """Where to PUT the parts of an output file; none where the store takes no parts by address."""
+    place = place_of(deps, assigned.job)
+    path = place.root + path_of(assigned, name)
+    store = place.store
+    if not (isinstance(store, CanMultipart) and isinstance(store, CanPresign)):
+        return OutputParts(upload="", part_size=PART, addresses=[])
+    modified = None if asked.mtime is None else datetime.fromtimestamp(asked.mtime, UTC)
+    size = max(PART, -(-asked.size // MOST_PARTS))
+    upload = store.begin_parts(path, part_size=size, modified=modified)
+    now, good_for = deps.clock(), private.GOOD_FOR
+    addresses = [
+        store.presign_part(path, upload, number, good_for=good_for, now=now)
+        for number in range(1, -(-asked.size // size) + 1)
+    ]
+    return OutputParts(upload=upload, part_size=size, addresses=addresses)
+
+
+def finish(deps: Deps, assigned: Assigned, name: str, asked: JoinRequest) -> int:
+    """Give the file its name, now that all parts are there; its size."""
+    place = place_of(deps, assigned.job)
+    store = place.store
+    if not isinstance(store, CanMultipart):
+        raise NotFound("upload_missing", upload=asked.upload[:100])
+    path = place.root + path_of(assigned, name)
+    return store.finish_parts(path, asked.upload, size=asked.size).size
+
+
+def _in_bucket(deps: Deps, job: Job, wanted: list[str]) -> dict[str, tuple[str, str]]:
+    """Address and tag of each of these contents."""
+    now, good_for = deps.clock(), private.GOOD_FOR
+    if not job.spec.public_bos:
+        bucket, tags = private.bucket_of(deps, job), private.tags_of(deps, job)
+        return {
+            name: (bucket.presign_read(tags[name][0], good_for=good_for, now=now), tags[name][1])
+            for name in wanted
+        }
+    store = deps.store
+    if not isinstance(store, CanPresign):
+        return dict.fromkeys(wanted, ("", ""))
+    paths = {name: snapshots.blob_path(job.owner, name) for name in wanted}
+    return {
+        name: (store.presign_read(path, good_for=good_for, now=now), "")
+        for name, path in paths.items()
+    }

@@ -1,0 +1,228 @@
+"""Jobs whose files, outputs and logs lie in their owner's own bucket (`public_bos=0`).
+
+At submit the keys are tried, the directory is listed once and kept as a snapshot, and the keys are
+sealed into the job's row, all of it or nothing. Afterwards the bucket of a job is opened with those
+keys, here and nowhere else: neither a node nor an answer ever has them. Logs are the affair of
+`private_logs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from paddlecloud.db import private as rows
+from paddlecloud.db import snapshots
+from paddlecloud.db.base import Tx
+from paddlecloud.model.errors import Conflict, NotFound, Refused, SnapshotMissing, Unreachable
+from paddlecloud.model.job import Job, JobSpec, Reason
+from paddlecloud.model.private import mark
+from paddlecloud.model.quantities import format_size
+from paddlecloud.model.snapshot import Entry, Snapshot, snapshot_of
+from paddlecloud.server import vault
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.services import jobs as job_service
+from paddlecloud.server.shapes import SubmitRequest
+from paddlecloud.server.shapes_addresses import PrivateAddressesRequest
+
+if TYPE_CHECKING:
+    from paddlecloud.stores.base import Reader, Stat
+    from paddlecloud.stores.private import BosPlace
+    from paddlecloud.stores.s3 import S3Store
+    from paddlecloud.stores.sigv4 import Keys
+
+MOST_FILES = 100_000
+GOOD_FOR = timedelta(hours=1)
+"""How long an address may be used after it was given out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """The files of a directory in a bucket at one moment."""
+
+    snapshot: Snapshot
+    tags: rows.Tags
+
+
+def submission(
+    deps: Deps, owner: str, request: SubmitRequest
+) -> tuple[Callable[[Tx], Job], list[Reason]]:
+    """The transaction that accepts a job with storage of its own, and notes for its owner.
+
+    Asks the bucket, so it takes a while; for a request that made a job before nothing is asked.
+    """
+    known = job_service.repeated(deps, owner, request)
+    if known is not None:
+        return lambda _: known, []
+    spec, notes = job_service.admit(deps, owner, request)
+    found = listed(deps, owner, spec, request)
+    notes.append(_found(spec, found))
+    now = deps.clock()
+    sealed = _sealed(deps, _context(owner, spec.bos_url), request)
+    spec = replace(spec, snapshot=found.snapshot.id)
+    store = job_service.storing(deps, owner, request, spec)
+
+    def keep(tx: Tx) -> Job:
+        snapshots.put_snapshot(tx, owner, found.snapshot, now)
+        rows.keep_tags(tx, owner, found.snapshot.id, found.tags)
+        job = store(tx)
+        rows.keep_keys(tx, job.id, sealed, now)
+        return job
+
+    return keep, notes
+
+
+def listed(deps: Deps, owner: str, spec: JobSpec, request: SubmitRequest) -> Listed:
+    """The files that a job would get, after its keys were tried.
+
+    A job that names a snapshot wants these very files: Conflict when they changed since.
+    """
+    from paddlecloud.stores import private  # noqa: PLC0415 - 20 ms of http and xml
+
+    place, keys = private.parse_bos_url(spec.bos_url), _keys(request)
+    door = deps.settings.private_store.door
+    try:
+        private.check_private(place, keys, door=door)
+        stats = private.list_private(place, keys, most=MOST_FILES, door=door)
+    except Unreachable as error:
+        # Whoever submits would rather hear it now than after some more tries.
+        raise Refused(error.code, **error.params) from error
+    found = _listed(place, stats)
+    if spec.snapshot is None or spec.snapshot == found.snapshot.id:
+        return found
+    wanted = deps.db.read(lambda tx: _kept(tx, owner, spec.snapshot or ""))
+    if wanted is None:
+        raise SnapshotMissing("snapshot_missing", snapshot=spec.snapshot)
+    changed = [path for name, (path, _) in wanted.tags.items() if name not in found.tags]
+    if changed:
+        raise Conflict(
+            "private_files_changed", files=len(changed), bos_url=spec.bos_url, path=changed[0]
+        )
+    return wanted
+
+
+def addresses(deps: Deps, asked: PrivateAddressesRequest) -> list[str]:
+    """Where to PUT these files of the directory."""
+    from paddlecloud.stores import private  # noqa: PLC0415 - 20 ms of http and xml
+
+    place = private.parse_bos_url(asked.bos_url)
+    if not deps.settings.private_store.enabled:
+        raise Refused("private_store_off", bos_url=asked.bos_url)
+    store = private.open_private(place, _keys(asked), door=deps.settings.private_store.door)
+    try:
+        now = deps.clock()
+        return [store.presign_write(path, good_for=GOOD_FOR, now=now) for path in asked.paths]
+    finally:
+        store.close()
+
+
+def bucket_of(deps: Deps, job: Job) -> S3Store:
+    """The directory that `bos_url` of this job names, opened with the keys it came with."""
+    return deps.buckets.get(job.id, partial(_open, deps, job))
+
+
+@contextmanager
+def in_its_terms(deps: Deps, job: Job) -> Iterator[None]:
+    """What goes wrong with the bucket of this job is told in terms of its owner."""
+    from paddlecloud.stores import private  # noqa: PLC0415 - 20 ms of http and xml
+
+    place = private.parse_bos_url(job.spec.bos_url)
+    with private.in_terms_of(place, deps.settings.private_store.door):
+        yield
+
+
+def tags_of(deps: Deps, job: Job) -> rows.Tags:
+    """Path and tag of each file of the job, by its mark."""
+    snapshot = job.spec.snapshot or ""
+
+    def find() -> rows.Tags:
+        found = deps.db.read(lambda tx: rows.get_tags(tx, job.owner, snapshot))
+        if found is None:
+            raise NotFound("snapshot_unknown", snapshot=snapshot[:100])
+        return found
+
+    return deps.tags.get((job.owner, snapshot), find)
+
+
+def content(deps: Deps, job: Job, name: str, offset: int = 0, length: int | None = None) -> Reader:
+    """The file of this mark as it was when the job was submitted; Conflict if it is no more."""
+    found = tags_of(deps, job).get(name)
+    if found is None:
+        raise NotFound("file_missing", path=name[:100])
+    path, tag = found
+    with in_its_terms(deps, job):
+        try:
+            return bucket_of(deps, job).read(path, offset, length, tag=tag)
+        except (Conflict, NotFound):
+            told = {"path": path, "bos_url": job.spec.bos_url}
+            raise Conflict("private_file_changed", **told) from None
+
+
+def _listed(place: BosPlace, stats: list[Stat]) -> Listed:
+    where, above = f"{place.bucket}.{place.region}", f"{place.prefix}/" if place.prefix else ""
+    tags: dict[str, tuple[str, str]] = {}
+    entries: list[Entry] = []
+    for stat in stats:
+        name = mark(where, above + stat.path, stat.size, stat.tag)
+        tags[name] = (stat.path, stat.tag)
+        entries.append(Entry(path=stat.path, size=stat.size, sha256=name))
+    return Listed(snapshot=snapshot_of(entries), tags=tags)
+
+
+def _found(spec: JobSpec, files: Listed) -> Reason:
+    snapshot = files.snapshot
+    size, bos_url = format_size(snapshot.size), spec.bos_url
+    told: dict[str, str | int | float | None] = {
+        "files": len(snapshot.entries),
+        "size": size,
+        "bos_url": bos_url,
+    }
+    return Reason(code="private_files_found", params=told)
+
+
+def _kept(tx: Tx, owner: str, snapshot_id: str) -> Listed | None:
+    snapshot = snapshots.get_snapshot(tx, owner, snapshot_id)
+    tags = rows.get_tags(tx, owner, snapshot_id)
+    if snapshot is None or tags is None:
+        return None
+    return Listed(snapshot=snapshot, tags=tags)
+
+
+def _keys(request: SubmitRequest | PrivateAddressesRequest) -> Keys:
+    from paddlecloud.stores.sigv4 import Keys  # noqa: PLC0415 - as the store itself
+
+    return Keys(
+        access_key=request.bos_access_key,
+        secret_key=request.bos_secret_key,
+        session_token=request.bos_session_token,
+    )
+
+
+def _sealed(deps: Deps, context: bytes, request: SubmitRequest) -> str:
+    kept = (request.bos_access_key, request.bos_secret_key, request.bos_session_token)
+    return vault.seal(deps.server_key, msgspec.json.encode(kept), context)
+
+
+def _context(owner: str, bos_url: str) -> bytes:
+    """A sealed pair that is copied to another user, or to another bucket, does not open there."""
+    return f"bos {owner} {bos_url}".encode()
+
+
+def _open(deps: Deps, job: Job) -> S3Store:
+    from paddlecloud.stores import private, sigv4  # noqa: PLC0415 - 20 ms of http and xml
+
+    sealed = deps.db.read(lambda tx: rows.sealed_keys(tx, job.id))
+    if sealed is None:
+        raise Refused("private_store_keys", bos_url=job.spec.bos_url)
+    context = _context(job.owner, job.spec.bos_url)
+    opened = vault.unseal((deps.server_key, *deps.old_keys), sealed, context)
+    access_key, secret_key, token = msgspec.json.decode(opened, type=tuple[str, str, str])
+    keys = sigv4.Keys(access_key=access_key, secret_key=secret_key, session_token=token)
+    place = private.parse_bos_url(job.spec.bos_url)
+    return private.open_private(place, keys, door=deps.settings.private_store.door)

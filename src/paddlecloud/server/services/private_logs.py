@@ -1,0 +1,94 @@
+"""Brings the logs of jobs with storage of their own to their buckets, when an attempt is over.
+
+While a job runs its logs grow in the server's own directory, as everybody's do, because a bucket
+cannot append and people follow them. Level-triggered: what is not noted as copied is copied, for as
+long as the job's record is kept, with growing pauses while the bucket does not take it.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from paddlecloud.db import attempts, jobs
+from paddlecloud.db import private as rows
+from paddlecloud.model.errors import PaddleCloudError
+from paddlecloud.model.job import Attempt, Job, Reason
+from paddlecloud.model.paths import output_root
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.services.files import log_path, user_root
+from paddlecloud.server.services.private import bucket_of, in_its_terms
+
+if TYPE_CHECKING:
+    from paddlecloud.stores.s3 import S3Store
+
+log = logging.getLogger(__name__)
+COPY_BATCH = 20
+BACK_OFF = (
+    timedelta(seconds=2),
+    timedelta(seconds=5),
+    timedelta(seconds=15),
+    timedelta(minutes=1),
+    timedelta(minutes=5),
+    timedelta(minutes=30),
+    timedelta(hours=1),
+)
+"""After the first failed try to copy logs, the second, and so on; the last one is repeated."""
+_LOG_PIECE = 1024 * 1024
+
+
+def copy_logs(deps: Deps, now: datetime) -> None:
+    """Bring the logs of attempts that are over to their buckets.
+
+    May be killed at any line: a log that is copied twice is the same file, and an attempt counts
+    only when all of its logs are there.
+    """
+    for row in deps.db.read(lambda tx: rows.to_copy(tx, now, COPY_BATCH)):
+        job = deps.db.read(partial(jobs.get_job, job_id=row.job_id))
+        if job is None:
+            continue
+        try:
+            with in_its_terms(deps, job):
+                _copy_job(deps, job, row.copied, now)
+        except PaddleCloudError as error:
+            _note_trouble(deps, job, row.tries, error, now)
+
+
+def _note_trouble(deps: Deps, job: Job, tries: int, error: PaddleCloudError, now: datetime) -> None:
+    log.warning("logs of %s are not in its bucket yet: %s", job.id, error)
+    told = {"bos_url": job.spec.bos_url, "reason": str(error)[:500]}
+    reason = Reason(code="private_logs_wait", params=told)
+    due = now + BACK_OFF[min(tries, len(BACK_OFF) - 1)]
+    deps.db.write(lambda tx: rows.note_trouble(tx, job.id, reason, due))
+
+
+def _copy_job(deps: Deps, job: Job, copied: int, now: datetime) -> None:
+    """One attempt after the other; the last one when the job is over."""
+    store = bucket_of(deps, job)
+    last = job.attempt if job.final else job.attempt - 1
+    for number in range(copied + 1, last + 1):
+        attempt = deps.db.read(partial(attempts.get_attempt, job_id=job.id, number=number))
+        if attempt is not None:
+            _copy_attempt(deps, job, attempt, store)
+        deps.db.write(partial(rows.note_copied, job_id=job.id, attempt=number, done=False))
+    if job.final:
+        with suppress(PaddleCloudError):
+            # Keys that may not do this are good all the same: what is left costs room, no results.
+            store.sweep(now, f"{output_root(job.id)}/")
+        deps.db.write(partial(rows.note_copied, job_id=job.id, attempt=last, done=True))
+
+
+def _copy_attempt(deps: Deps, job: Job, attempt: Attempt, store: S3Store) -> None:
+    for replica in attempt.replicas:
+        path = log_path(deps, job, replica.worker, attempt.number)
+        file = deps.logs.open(path)
+        if file is not None:
+            size = file.size()
+            pieces = (
+                file.read(offset, min(_LOG_PIECE, size - offset))
+                for offset in range(0, size, _LOG_PIECE)
+            )
+            store.write(path.removeprefix(f"{user_root(job.owner)}/"), pieces)

@@ -1,0 +1,149 @@
+"""Files of a job straight from a bucket: a real S3 server, and a server that only gives addresses.
+
+Whatever the bucket does not give as it should is asked of the server, which tells what is wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddlecloud.model.errors import Conflict, Invalid
+from paddlecloud.model.private import mark
+from paddlecloud.runtime.direct import Buckets
+from paddlecloud.runtime.materials import Materials
+from paddlecloud.stores import create
+from paddlecloud.stores.s3 import S3Store
+
+HOUR = timedelta(hours=1)
+NOWHERE = "http://127.0.0.1:9/x?X-Amz-Signature=0"
+
+
+@pytest.fixture
+def bucket(s3_settings: dict[str, str]) -> Iterator[S3Store]:
+    store = create("s3", s3_settings)
+    assert isinstance(store, S3Store)
+    yield store
+    store.close()
+
+
+class Server:
+    """Stands where the channel of the agent is; counts what is asked of it."""
+
+    def __init__(self, rows: list[tuple[str, int, str, str]]) -> None:
+        self.rows = rows
+        self.asked: list[str] = []
+        self.body = b""
+        self.error: Exception | None = None
+
+    def json(self, method: str, path: str, body: dict[str, str]) -> dict[str, Any]:
+        self.asked.append(f"{method} {path}")
+        names = [row[0] for row in self.rows]
+        return {"contents": self.rows[names.index(body["sha256"]) :]}
+
+    def call(
+        self, method: str, path: str, *, query: dict[str, str], sink: Callable[[bytes], object]
+    ) -> bytes:
+        self.asked.append(f"{method} {path}")
+        if self.error is not None:
+            raise self.error
+        sink(self.body)
+        return b""
+
+
+def address(bucket: S3Store, path: str) -> str:
+    return bucket.presign_read(path, good_for=HOUR, now=datetime.now(UTC))
+
+
+def row_of(bucket: S3Store, path: str, data: bytes) -> tuple[str, int, str, str]:
+    """Of a file in a user's own bucket."""
+    bucket.write(path, [data])
+    stat = bucket.stat(path)
+    assert stat is not None
+    return mark("b.bj", path, stat.size, stat.tag), stat.size, address(bucket, path), stat.tag
+
+
+def opened(materials: Materials, server: Server, row: tuple[str, int, str, str]) -> bytes:
+    source = materials.source("r", None, server, direct=True)  # type: ignore[arg-type]
+    fd = source(row[0], row[1])
+    try:
+        return os.read(fd, 1 << 20)
+    finally:
+        os.close(fd)
+
+
+def test_contents_come_past_the_server_and_stay(bucket: S3Store, tmp_path: Path) -> None:
+    data = {hashlib.sha256(text).hexdigest(): text for text in (b"one", b"two", b"")}
+    for name, text in data.items():
+        bucket.write(name, [text])
+    server = Server([(name, len(text), address(bucket, name), "") for name, text in data.items()])
+    materials = Materials(tmp_path, limit=1 << 20)
+    source = materials.source("r", None, server, direct=True)  # type: ignore[arg-type]
+    for name, text in data.items():
+        fd = source(name, len(text))
+        assert os.read(fd, 100) == text
+        os.close(fd)
+    assert server.asked == ["POST /agent/replicas/r/contents"]
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_a_file_known_by_its_tag(bucket: S3Store, tmp_path: Path) -> None:
+    small = row_of(bucket, "dir/small", b"mine")
+    large = os.urandom(9 * 1024 * 1024)
+    parts = row_of(bucket, "dir/in parts", large)
+    assert "-" in parts[3], "a file that came in parts has a tag of another kind"
+    server = Server([small, parts])
+    assert opened(Materials(tmp_path, limit=1 << 30), server, small) == b"mine"
+    cached = tmp_path / "blobs" / parts[0][:2] / parts[0]
+    assert cached.read_bytes() == large
+    assert server.asked == ["POST /agent/replicas/r/contents"]
+
+
+def test_a_file_that_changed_is_left_to_the_server(bucket: S3Store, tmp_path: Path) -> None:
+    row = row_of(bucket, "x", b"as it was")
+    bucket.write("x", [b"as it is!"])
+    server = Server([row])
+    server.error = Conflict("private_file_changed", path="x", bos_url="b.bj.bcebos.com")
+    with pytest.raises(Conflict, match="changed or deleted since"):
+        opened(Materials(tmp_path, limit=1 << 20), server, row)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_bucket_out_of_reach_is_asked_for_through_the_server(tmp_path: Path) -> None:
+    names = [hashlib.sha256(text).hexdigest() for text in (b"one", b"two")]
+    server = Server([(name, 3, NOWHERE, "") for name in names])
+    server.body = b"one"
+    materials = Materials(tmp_path, limit=1 << 20)
+    assert opened(materials, server, server.rows[0]) == b"one"
+    server.body = b"not"
+    with pytest.raises(Invalid) as caught:
+        opened(materials, server, server.rows[1])
+    assert caught.value.code == "agent_blob_damaged"
+    assert server.asked.count(f"GET /agent/blobs/{names[0]}") == 1
+    assert server.asked.count(f"GET /agent/blobs/{names[1]}") == 3
+
+
+def test_what_is_put_is_what_arrives(bucket: S3Store) -> None:
+    data = os.urandom(300_000)
+    upload = bucket.begin_parts("out", part_size=16 << 20)
+    where = bucket.presign_part("out", upload, 1, good_for=HOUR, now=datetime.now(UTC))
+    buckets = Buckets()
+    try:
+        assert buckets.put(where, data)
+        assert bucket.stat("out") is None
+        bucket.finish_parts("out", upload, size=len(data))
+        got = bytearray()
+        assert buckets.fetch(address(bucket, "out"), got.extend)
+        assert bytes(got) == data
+        assert not buckets.fetch(address(bucket, "none"), got.extend)
+        assert not buckets.put(where.replace("X-Amz-Signature=", "X-Amz-Signature=0"), data)
+        assert not buckets.put(NOWHERE, data)
+        assert not buckets.put("", data)
+    finally:
+        buckets.leave()

@@ -1,0 +1,353 @@
+"""Jobs in their owner's own bucket, by the command line; a real S3 server in the place of BOS."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddlecloud.stores import create
+from paddlecloud.stores.s3 import S3Store
+from scripts import s3
+from tests.integration.server.process import ServerProcess
+from tests.s3 import reader_settings
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = """
+[private_store]
+door = "{endpoint}"
+[local_pool]
+cpu = 1
+[running]
+grace = "2s"
+ship_interval = 1
+"""
+TRAIN = """
+set -e
+env; cat data/words.txt
+mkdir -p "$OUTPUT_PATH/deep"
+cp data/words.txt "$OUTPUT_PATH/deep/model 1.txt"
+head -c 20000000 /dev/zero > "$OUTPUT_PATH/big"
+echo trained
+"""
+
+
+class Laptop(ServerProcess):
+    """A private server whose S3 door is that of the tests, and a person with keys for it."""
+
+    def __init__(self, home: Path, settings: dict[str, str]) -> None:
+        super().__init__(home)
+        home.mkdir(parents=True)
+        (home / "server.toml").write_text(SETTINGS.format(**settings))
+        self.settings = settings
+        self.bos_url = f"{settings['bucket']}.bj.bcebos.com/{settings['prefix']}"
+        self.keys(settings["access_key"], settings["secret_key"])
+
+    def keys(self, ak: str, sk: str) -> None:
+        conf = self.home / "client.conf"
+        conf.touch(mode=0o600)
+        conf.write_text(f"[bos]\nak = {ak}\nsk = {sk}\n")
+
+    def types(self, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "paddlecloud", *words],
+            env={**os.environ, "PADDLECLOUD_HOME": str(self.home), **environ},
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+
+    def submits(self, *words: str, command: str = "sh run.sh") -> str:
+        """The id of a job with its files in the bucket."""
+        done = self.tries(*words, command=command)
+        assert done.returncode == 0, done.stderr
+        return str(json.loads(done.stdout)["job_id"])
+
+    def tries(
+        self, *words: str, command: str = "sh run.sh", bos_url: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        where = f"--bos_url={bos_url or self.bos_url}"
+        start = f"--start_cmd={command}"
+        return self.types("submit_job", "--public_bos=0", where, start, "--json", *words)
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        done = self.types("query_job", job_id, "--json")
+        assert done.returncode == 0, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    def ends(self, job_id: str) -> dict[str, Any]:
+        job: dict[str, Any] = until(lambda: self.job(job_id), lambda job: bool(job["finished_at"]))
+        return job
+
+
+def until(look: Callable[[], Any], good: Callable[[Any], bool], seconds: float = 40) -> Any:
+    deadline = time.monotonic() + seconds
+    while not good(found := look()):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+    return found
+
+
+@pytest.fixture
+def laptop(tmp_path: Path, s3_settings: dict[str, str]) -> Iterator[Laptop]:
+    made = Laptop(tmp_path / "home", s3_settings)
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def bucket(s3_settings: dict[str, str]) -> Iterator[S3Store]:
+    store = create("s3", s3_settings)
+    assert isinstance(store, S3Store)
+    yield store
+    store.close()
+
+
+def fill(bucket: S3Store) -> None:
+    bucket.write("run.sh", [TRAIN.encode()])
+    bucket.write("data/words.txt", [b"to be or not to be\n"])
+    bucket.write("empty", [])
+    bucket.write("output/job-" + "0" * 32 + "/rank-0/old", [b"of an earlier job"])
+
+
+def paths(bucket: S3Store) -> list[str]:
+    return [stat.path for stat in bucket.list()]
+
+
+def text(bucket: S3Store, path: str) -> str:
+    with bucket.read(path) as reader:
+        return b"".join(reader).decode()
+
+
+def test_a_job_from_its_files_to_its_results(
+    laptop: Laptop, bucket: S3Store, tmp_path: Path
+) -> None:
+    fill(bucket)
+    job_id = laptop.submits()
+    shown = laptop.types("logs", job_id, "-f")
+    assert shown.stdout.endswith("to be or not to be\ntrained\n"), shown.stderr
+    job = laptop.ends(job_id)
+    assert (job["job_status"], job["bos_url"], job["public_bos"]) == ("success", laptop.bos_url, 0)
+    top = f"output/{job_id}"
+    log = f"{top}/log/trainer-0.log"
+    until(lambda: paths(bucket), lambda found: log in found)
+    assert text(bucket, log) == shown.stdout
+    assert text(bucket, f"{top}/rank-0/deep/model 1.txt") == "to be or not to be\n"
+    into = tmp_path / "results"
+    fetched = laptop.types("get_files", job_id, "--download=1", f"--download_dir={into}")
+    assert fetched.returncode == 0, fetched.stderr
+    (big,) = into.rglob("big")
+    assert big.stat().st_size == 20_000_000
+    (model,) = into.rglob("model 1.txt")
+    assert model.read_text() == "to be or not to be\n"
+    everything = json.loads(laptop.types("get_files", job_id, "--prefix=/", "--json").stdout)
+    assert {"run.sh", "data/words.txt", log} <= {row["path"] for row in everything["files"]}
+    assert not [row for row in everything["files"] if row["path"].endswith("/old")]
+    # The bytes went past the server, but for what is smaller than the way there.
+    counts = asked(laptop)
+    assert counts["POST replicas/{replica}/contents"] == 1
+    assert counts["GET blobs/{sha256}"] == 0
+    assert counts["PUT replicas/{replica}/parts/{area}/{path:path}"] == 1
+    assert counts["PUT replicas/{replica}/files/{area}/{path:path}"] == 1
+    # Nothing of it lies in the server's own store but the log.
+    own = [path for path in (laptop.home / "store").rglob("*") if path.is_file()]
+    assert not [path for path in own if "/log" not in str(path) and "listings" not in str(path)]
+    keys_are_nowhere(laptop, shown.stdout)
+
+
+def asked(server: ServerProcess) -> Counter[str]:
+    """How often each route was asked with success, as the server counts it."""
+    text = server.caller().call("GET", "/metrics").body.decode()
+    form = r'paddlecloud_requests_total{method="(.*?)",route="(.*?)",status="200"} (\d+)'
+    found: Counter[str] = Counter()
+    for method, route, count in re.findall(form, text):
+        found[f"{method} {route.removeprefix('/api/v1/agent/')}"] += int(count)
+    return found
+
+
+def keys_are_nowhere(laptop: Laptop, log: str) -> None:
+    secret, access = laptop.settings["secret_key"], laptop.settings["access_key"]
+    assert secret not in log
+    assert access not in log
+    for path in laptop.home.rglob("*"):
+        if path.is_file() and path.name != "client.conf":
+            data = path.read_bytes()
+            assert secret.encode() not in data, path
+            assert access.encode() not in data, path
+
+
+def test_files_given_as_well_are_put_into_the_bucket_first(
+    laptop: Laptop, bucket: S3Store, tmp_path: Path
+) -> None:
+    fill(bucket)
+    code = tmp_path / "code"
+    (code / "data").mkdir(parents=True)
+    (code / "data" / "words.txt").write_text("from my laptop\n")
+    (code / "run.sh").write_text(TRAIN)
+    (code / "link").symlink_to("run.sh")
+    done = laptop.tries(f"--files={code}")
+    assert done.returncode == 0, done.stderr
+    assert "1 links" in done.stderr
+    assert "is given the 3 files" in done.stderr
+    job_id = str(json.loads(done.stdout)["job_id"])
+    assert laptop.types("logs", job_id, "-f").stdout.endswith("from my laptop\ntrained\n")
+    assert text(bucket, "data/words.txt") == "from my laptop\n"
+    assert text(bucket, "run.sh") == TRAIN
+    before = {stat.path: stat.modified for stat in bucket.list("run.sh")}
+    again = laptop.submits(f"--files={code}", command="cat data/words.txt")
+    assert laptop.types("logs", again, "-f").stdout == "from my laptop\n"
+    assert {stat.path: stat.modified for stat in bucket.list("run.sh")} == before
+
+
+def test_a_file_that_changed_since_fails_the_attempt(laptop: Laptop, bucket: S3Store) -> None:
+    fill(bucket)
+    first = laptop.submits("--cpu=1", command="sleep 600")
+    until(lambda: laptop.job(first), lambda job: job["job_status"] == "running")
+    bucket.write("data/second.txt", [b"as submitted\n"])
+    second = laptop.submits("--cpu=1", command="cat data/second.txt")
+    bucket.write("data/second.txt", [b"changed since\n"])
+    laptop.types("kill_job", first)
+    job = laptop.ends(second)
+    assert job["job_status"] == "failed"
+    assert "data/second.txt" in job["error_msg"]
+    assert "changed or deleted since" in job["error_msg"]
+    rerun = laptop.types("rerun", second, "--json")
+    assert rerun.returncode != 0
+    assert "data/second.txt" in rerun.stderr
+    assert "submit_job" in rerun.stderr
+
+
+def test_a_rerun_has_the_same_files(laptop: Laptop, bucket: S3Store) -> None:
+    fill(bucket)
+    first = laptop.submits(command="cat data/words.txt")
+    laptop.ends(first)
+    bucket.write("data/new.txt", [b"later"])
+    done = laptop.types("rerun", first, "--json", "--start_cmd=ls data; cat data/words.txt")
+    assert done.returncode == 0, done.stderr
+    second = json.loads(done.stdout)["job_id"]
+    assert laptop.types("logs", second, "-f").stdout == "words.txt\nto be or not to be\n"
+
+
+def test_each_attempt_has_its_logs_in_the_bucket(laptop: Laptop, bucket: S3Store) -> None:
+    fill(bucket)
+    twice = "echo try; if [ -e $OUTPUT_PATH/was ]; then exit 0; fi; touch $OUTPUT_PATH/was; exit 9"
+    job_id = laptop.submits("--max_retries=1", "--retry_exit_codes=any", command=twice)
+    assert laptop.ends(job_id)["job_status"] == "success"
+    logs = f"output/{job_id}/log"
+    want = {f"{logs}/trainer-0.log", f"{logs}/attempt-1/trainer-0.log"}
+    until(lambda: set(paths(bucket)), lambda found: want <= found)
+    assert [text(bucket, path) for path in sorted(want)] == ["try\n", "try\n"]
+
+
+def test_what_is_refused(laptop: Laptop, bucket: S3Store) -> None:
+    fill(bucket)
+    settings = laptop.settings
+    laptop.keys(settings["access_key"], "not-this-one")
+    assert said(laptop) == ("private_store_denied", True)
+    laptop.keys("", "")
+    assert said(laptop)[0] == "private_store_no_keys"
+    reader = reader_settings()
+    laptop.keys(reader["access_key"], reader["secret_key"])
+    assert said(laptop)[0] == "private_store_denied"
+    laptop.keys(settings["access_key"], settings["secret_key"])
+    nowhere = laptop.tries(bos_url="nothing-here.bj.bcebos.com/dir")
+    assert nowhere.returncode != 0
+    assert "no bucket nothing-here in region bj" in nowhere.stderr
+    assert stored(laptop) == {"jobs": 0, "snapshots": 0, "private_stores": 0, "private_files": 0}
+
+
+def stored(laptop: Laptop) -> dict[str, int]:
+    """How many rows there are of everything that a submit writes."""
+    with closing(sqlite3.connect(laptop.home / "server" / "paddlecloud.db")) as db:
+        return {
+            table: db.execute(f"select count(*) from {table}").fetchone()[0]
+            for table in ("jobs", "snapshots", "private_stores", "private_files")
+        }
+
+
+def said(laptop: Laptop) -> tuple[str, bool]:
+    done = laptop.tries()
+    assert done.returncode != 0
+    error = json.loads(done.stderr.strip().splitlines()[-1])["error"]
+    return error["code"], "not-this-one" not in done.stderr
+
+
+def test_a_bucket_that_is_away_for_a_while(tmp_path: Path, s3_place: Path) -> None:
+    settings = {**s3.show(s3_place), "prefix": "mine"}
+    store = create("s3", settings)
+    assert isinstance(store, S3Store)
+    fill(store)
+    laptop = Laptop(tmp_path / "home", settings)
+    laptop.start()
+    try:
+        wait = "echo on; while [ ! -e go ]; do sleep 0.05; done"
+        quiet = laptop.submits(command=f"{wait}; echo end")
+        work = laptop.home / "agent" / "replicas" / f"{quiet}.1.trainer-0" / "work"
+        until(lambda: laptop.types("logs", quiet).stdout, lambda out: out == "on\n")
+        s3.stop(s3_place)
+        (work / "go").touch()
+        assert laptop.ends(quiet)["job_status"] == "success"
+        told = until(lambda: laptop.job(quiet)["advice"], bool)
+        assert "the logs are not in bos_url=" in told[0]
+        assert laptop.types("logs", quiet).stdout == "on\nend\n"
+        refused = laptop.tries()
+        assert refused.returncode != 0
+        assert "does not answer" in refused.stderr
+        s3.start(s3_place)
+        log = f"output/{quiet}/log/trainer-0.log"
+        until(lambda: paths(store), lambda found: log in found)
+        assert until(lambda: laptop.job(quiet)["advice"], lambda told: not told) == []
+        start_waits(laptop, store, s3_place)
+        outputs_wait(laptop, store, s3_place, wait)
+    finally:
+        laptop.close()
+        store.close()
+
+
+def start_waits(laptop: Laptop, store: S3Store, place: Path) -> None:
+    """A job whose files cannot be had at the moment begins when they can."""
+    first = laptop.submits("--cpu=1", command="sleep 600")
+    until(lambda: laptop.job(first), lambda job: job["job_status"] == "running")
+    store.write("data/late.txt", [b"late\n"])
+    late = laptop.submits("--cpu=1", command="cat data/late.txt")
+    s3.stop(place)
+    assert laptop.types("kill_job", first).returncode == 0
+    journal = laptop.home / "agent" / "agent.log"
+    until(lambda: journal.read_text(), lambda text: "cannot be started yet" in text)
+    s3.start(place)
+    assert laptop.ends(late)["job_status"] == "success"
+    assert laptop.types("logs", late).stdout == "late\n"
+
+
+def outputs_wait(laptop: Laptop, store: S3Store, place: Path, wait: str) -> None:
+    """Nothing of what a job leaves behind is lost while nobody takes it."""
+    big = "head -c 3000000 /dev/zero > $OUTPUT_PATH/big; echo small > $OUTPUT_PATH/small"
+    loud = laptop.submits(command=f"{wait}; {big}")
+    work = laptop.home / "agent" / "replicas" / f"{loud}.1.trainer-0" / "work"
+    until(lambda: laptop.types("logs", loud).stdout, lambda out: out == "on\n")
+    s3.stop(place)
+    (work / "go").touch()
+    until((work.parent / "exit.json").exists, bool)
+    assert laptop.job(loud)["finished_at"] is None
+    s3.start(place)
+    assert laptop.ends(loud)["job_status"] == "success"
+    sizes = {stat.path: stat.size for stat in store.list(f"output/{loud}/rank-0/")}
+    assert sizes == {
+        f"output/{loud}/rank-0/big": 3_000_000,
+        f"output/{loud}/rank-0/small": len("small\n"),
+    }
