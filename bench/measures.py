@@ -24,6 +24,7 @@ from bench.recordio import recordio
 from bench.replicas import replicas
 from bench.row import Row
 from bench.scheduler import scheduler
+from bench.ticks import ticks
 from paddlecloud import Client
 
 
@@ -174,6 +175,7 @@ ALL: tuple[Callable[[], Iterator[Row]], ...] = (
     trivial_jobs,
     waiting_jobs,
     scheduler,
+    ticks,
     replicas,
     gangs,
     logs,

@@ -64,7 +64,7 @@ class Config:
     def rows(self) -> list[tuple[str, str, str]]:
         """Name, value and origin of everything, secrets masked."""
         return [
-            (name, MASK if name.endswith(".sk") and value.text else value.text, value.origin)
+            (name, MASK if name.endswith(_SECRET) and value.text else value.text, value.origin)
             for name, value in self.values.items()
         ]
 
@@ -138,15 +138,17 @@ _SETTINGS = {
     "bcc.ak": ("", "", ""),
     "bcc.sk": ("", "", ""),
     "bos.host": ("", "", "bj.bcebos.com"),
-    "bos.ak": ("", "", ""),
-    "bos.sk": ("", "", ""),
+    "bos.ak": ("", "PADDLECLOUD_BOS_AK", ""),
+    "bos.sk": ("", "PADDLECLOUD_BOS_SK", ""),
+    "bos.session_token": ("", "PADDLECLOUD_BOS_SESSION_TOKEN", ""),
 }
 _SECTIONS = {
     "main": ("debug", "user_id", "ak", "sk"),
     "openapi": ("host", "port", "scheme", "ca_file"),
     "bcc": ("host", "ak", "sk"),
-    "bos": ("host", "ak", "sk"),
+    "bos": ("host", "ak", "sk", "session_token"),
 }
+_SECRET = (".sk", ".session_token")
 _ALIASES = {"userid": "user_id"}
 _MARKS = ("//", "#", ";")
 _BOM = b"\xef\xbb\xbf"
@@ -189,7 +191,7 @@ def _load(
             continue
         data, mode = opened
         entries, warnings = parse(data, path)
-        secret = any(name.endswith(".sk") and value for name, (value, _) in entries.items())
+        secret = any(name.endswith(_SECRET) and value for name, (value, _) in entries.items())
         if secret and os.name == "posix" and mode & 0o044:
             warnings.append(ConfigError("config_exposed", path=path, mode=f"{mode & 0o777:04o}"))
         return path, entries, warnings
@@ -411,6 +413,7 @@ _CHECKS = {
     "user_id": _check_user,
     "ak": _check_ak,
     "sk": _check_sk,
+    "session_token": _check_sk,
     "host": _check_host,
     "port": _check_port,
     "scheme": _check_scheme,

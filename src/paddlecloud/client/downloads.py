@@ -3,6 +3,8 @@
 Large files come in pieces of a few MiB. The server sends the sha256 of each piece behind it, and
 only then it counts as here: whatever is killed or cut, `resume` asks only for pieces that are not
 (see `landing`, which keeps them). A file whose own sha256 is known is checked once more as a whole.
+Files that can be had past the server come from there: copied from its store on this machine, or
+from the addresses of a bucket; whatever is not right about that, the server is asked.
 """
 
 # pathlib costs 8 ms:
@@ -13,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 from contextlib import suppress
+from stat import S_ISREG
 from threading import Lock, Thread
 
 from paddlecloud.client import landing
@@ -24,8 +27,9 @@ from paddlecloud.model.signing import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from paddlecloud.client.addresses import Addresses
     from paddlecloud.client.landing import Row
     from paddlecloud.client.transport import Stream, Transport
 
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
 THREADS = 4
 _BLOCK = 1024 * 1024
 _DIGEST = 32
+#: In the place of a piece: the whole file, from this machine.
+_ALL = -1
 #: A file that is replaced again and again while it is fetched.
 _MOST_VERSIONS = 5
 
@@ -55,6 +61,7 @@ def download(
     rows: Sequence[Row],
     download_dir: str,
     *,
+    ways: Mapping[str, str] | None = None,
     resume: bool = False,
     progress: Progress | None = None,
     records: str = "",
@@ -62,13 +69,15 @@ def download(
     """Get the files of these rows, which lie below `path` on the server.
 
     The leading `output/` of a job's own results is left out of the local names, so that the default
-    directory does not double the word. `progress` hears the bytes of each piece. With `resume` what
+    directory does not double the word. `ways` tells by path where else a file is: at a path of this
+    machine, or at an address. `progress` hears the bytes of each piece. With `resume` what
     an earlier download into the same directory brought is not fetched again; one that was finished
     is remembered in the directory `records`, and what is new is added to it. After an error what
     came stays for that, unless it could never be of use.
     """
     final = os.path.abspath(download_dir)
-    files = [File(row, local_name(str(row["path"]))) for row in rows]
+    way_to = (ways or {}).get
+    files = [File(row, local_name(row["path"]), way_to(row["path"], "")) for row in rows]
     _check_twice(files)
     place = Place(final, path, records, resume=resume)
     try:
@@ -102,6 +111,9 @@ class _Download:
         self._lock = Lock()
         self._todo: list[tuple[File, int]] = []
         self._alike = _alike(files) if not place.resumed else frozenset()
+        self._addresses = _addresses(files)
+        self._past = self._addresses is not None
+        """Whether addresses are of use from here."""
         self._error: BaseException | None = None
         self._fetched = 0
         self._kept = 0
@@ -121,6 +133,8 @@ class _Download:
         except BaseException as error:
             self._stop(error)
             raise
+        if self._addresses is not None:
+            self._addresses.close()
         if self._error is not None:
             raise self._error
         for file in self._files:
@@ -140,6 +154,9 @@ class _Download:
         if file.name.casefold() in self._alike:
             claim(target, file.path)
         self._place.knows(file)
+        if file.way.startswith("/") and not file.done:
+            self._todo.append((file, _ALL))
+            return
         for start in file.pieces():
             if start not in file.done:
                 self._todo.append((file, start))
@@ -170,14 +187,73 @@ class _Download:
 
     def _fetch(self, file: File, start: int) -> None:
         """Get one piece, in one of a few tries."""
+        if start == _ALL:
+            self._copy(file)
+            return
         tries = 0
         while True:
             try:
-                self._fetch_once(file, start)
+                if not self._fetch_past(file, start):
+                    self._fetch_once(file, start)
                 return
             except Retry as error:
                 tries += 1
                 pause(error, tries)
+
+    def _copy(self, file: File) -> None:
+        """Copy a file of the server's store, or have its pieces fetched if it is not as listed."""
+        told: list[int] = []
+
+        def tell(count: int) -> None:
+            told.append(count)
+            self._tell(count)
+
+        if not self._copied(file, tell):
+            self._tell(-sum(told))
+            with self._lock:
+                self._todo += [(file, start) for start in reversed(file.pieces())]
+            return
+        file.sha256 = ""
+        file.done.update(file.pieces())
+        with self._lock:
+            self._fetched += file.size
+        for start in file.pieces():
+            self._place.note([file.path, file.size, file.time, file.version, start])
+
+    def _copied(self, file: File, tell: Progress) -> bool:
+        source = _open_ours(file.way, file.size)
+        if source < 0:
+            return False
+        try:
+            target = os.path.join(self._place.files, file.name)
+            return landing.copy_of(source, target, file, tell)
+        finally:
+            os.close(source)
+
+    def _fetch_past(self, file: File, start: int) -> bool:
+        """Get one piece from the store itself; False: ask the server."""
+        if self._addresses is None or not self._past or not (file.way and file.sha256):
+            return False
+        whole = file.size <= landing.PIECE
+        length = min(landing.PIECE, file.size - start)
+        writer = Writer(os.path.join(self._place.files, file.name), file.path, start)
+        try:
+            got = self._addresses.fetch(file.way, start, length, writer.write)
+            if whole:
+                writer.cut(length)
+        finally:
+            writer.close()
+        if not got or (whole and got != file.sha256):
+            self._past = False
+            return False
+        with file.lock:
+            file.done.add(start)
+            file.sha256 = "" if whole else file.sha256
+        with self._lock:
+            self._fetched += length
+        self._tell(length)
+        self._place.note([file.path, file.size, file.time, file.version, start])
+        return True
 
     def _fetch_once(self, file: File, start: int) -> None:
         query: dict[str, object] = {"digest": 1}
@@ -257,6 +333,28 @@ class _Download:
             # Nothing of it can be trusted: the next try must begin it anew.
             self._place.note([file.path, -1, "", "", 0])
             raise Retry("blob_digest", got=got, want=file.sha256)
+
+
+def _addresses(files: Sequence[File]) -> Addresses | None:
+    """The way to addresses of a store, if there are any among these."""
+    if not any(file.way and not file.way.startswith("/") for file in files):
+        return None
+    from paddlecloud.client.addresses import Addresses  # noqa: PLC0415 - only with such a store
+
+    return Addresses()
+
+
+def _open_ours(path: str, size: int) -> int:
+    """A file of this person on this machine, open, if it has that size; else -1."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return -1
+    status = os.fstat(file)
+    if S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_size == size:
+        return file
+    os.close(file)
+    return -1
 
 
 def _check_twice(files: Sequence[File]) -> None:

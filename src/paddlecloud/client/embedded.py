@@ -2,12 +2,14 @@
 
 Three files of `<home>/server` tell everything: `lock` is held by a running server for its life (a
 pid can lie, a lock cannot), `server.json` says where it listens and which start it is, and
-`start.lock` is held by whoever is starting one, so two commands at once start one server. The
+`start.lock` is held by whoever is starting one, so two commands at once start one server. A fourth,
+`settings.json`, outlives a stop: it names the settings file of the last start, because a team's
+home that came up as a private server would run everybody's jobs with the rights of its owner. The
 usual case is reading two small files; everything else is imported when it is needed.
 What the server does is its own business: it is started as a process, never imported.
 """
 # Every command comes through here, and importing pathlib costs 8 ms.
-# ruff: noqa: PTH103, PTH110, PTH115, PTH116, PTH118, PTH123, PTH208
+# ruff: noqa: PTH103, PTH108, PTH110, PTH115, PTH116, PTH118, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -37,6 +39,8 @@ START_TRIES = 3
 STOP_DEADLINE = 10.0
 #: A healthy server on loopback answers within milliseconds.
 HEALTH_TIMEOUT = 2.0
+#: Bytes that fit on a disk with any room at all, and those that a start needs about.
+_PAGE, _ROOM = 4096, 1 << 20
 #: Settings of the client; the server and the jobs below it must not see them.
 _CLIENT_ONLY = frozenset(
     f"PADDLECLOUD_{name}" for name in ("CONFIG", "HOST", "PORT", "CA_FILE", "AK", "SK", "DEBUG")
@@ -77,7 +81,8 @@ def ensure(
 ) -> Endpoint:
     """The endpoint of a server that answers; one is started if none does.
 
-    `settings` is the file it is started with; without one it is that of a server that crashed.
+    `settings` is the file it is started with; without one it is that of the last start. A server
+    that runs with another one is refused.
 
     `note(code, **params)` hears what takes long. An older server than this program is replaced;
     a newer one is kept, because going back would meet a database it does not know. Without `wake`
@@ -93,13 +98,15 @@ def ensure(
             old = _outdated(home)
             found = _wait_for(home, None) if old is None else None
             if found is not None:
+                _check_settings(home, settings)
                 return found
         _check_start(home, environ, wake)
+        settings = settings or _settings_before(home, known)
         if old is not None:
             _tell(note, "server_replaced", old=old, new=__version__)
             stop(home)
         _tell(note, "server_starting")
-        return _start(home, environ, gone, settings or str(known.get("settings") or ""))
+        return _start(home, environ, gone, settings)
 
 
 def is_alive(home: str) -> bool:
@@ -258,6 +265,24 @@ def _check_start(home: str, environ: Mapping[str, str], wake: bool) -> None:
         raise Refused("server_start_in_job", replica=replica)
 
 
+def _check_settings(home: str, settings: str) -> None:
+    """Refused if the running server has other settings than these."""
+    if not settings or os.path.realpath(settings) == (own := read_info(home).get("settings", "")):
+        return
+    if own:
+        raise Refused("server_runs_with", own=own, path=settings)
+    raise Refused("server_runs_without", path=settings)
+
+
+def _settings_before(home: str, known: Mapping[str, Any]) -> str:
+    """The settings file of the last start, if it had one; never none in place of a lost one."""
+    kept = _read_json(os.path.join(home, "server", "settings.json"))
+    path = str(kept.get("path") or known.get("settings") or "")
+    if path and not os.path.exists(path):
+        raise Refused("server_settings_gone", home=home, path=path)
+    return path
+
+
 def command(home: str, settings: str = "", *more: str) -> list[str]:
     """The words that run a server of this home."""
     # -P: a json.py in some directory must not become part of the server.
@@ -318,7 +343,10 @@ def _spawn(home: str, environ: Mapping[str, str], settings: str) -> subprocess.P
     import subprocess  # noqa: PLC0415 - 13 ms that only a start needs
 
     check_installed()
-    log = os.open(log_path(home), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        log = os.open(log_path(home), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unusable(log_path(home), error) from error
     try:
         process = subprocess.Popen(
             command(home, settings),
@@ -363,9 +391,37 @@ def _ready(home: str, gone: str) -> Endpoint | None:
 
 
 def _died(home: str, code: int, said_before: int) -> Refused:
-    """Why it ended, by the last thing it said; trying again would hear the same."""
+    """Why it ended, by the last thing it said; trying again would hear the same.
+
+    On a full disk it could say nothing, or half of it: so we ask the disk ourselves.
+    """
     last = "".join(last_lines(log_path(home), 1, said_before)).strip()
+    reason = _why_unwritable(home, _PAGE if last else _ROOM)
+    if reason:
+        return Refused("server_files_unusable", home=home, reason=reason)
+    if not last:
+        return Refused("server_died_silently", code=code, log=log_path(home))
     return Refused("server_died", code=code, last=last, log=log_path(home))
+
+
+def _why_unwritable(home: str, size: int) -> str:
+    """What the system says to a file of this size in the home; empty if it takes it."""
+    scratch = os.path.join(home, "server", "probe.new")
+    try:
+        with open(scratch, "wb") as file:
+            file.write(bytes(size))
+    except OSError as error:
+        return error.strerror or str(error)
+    finally:
+        _remove(scratch)
+    return ""
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return
 
 
 def last_lines(path: str, count: int, begin: int = 0) -> list[str]:

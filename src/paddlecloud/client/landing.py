@@ -21,7 +21,7 @@ from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     Row = Mapping[str, Any]
@@ -72,14 +72,19 @@ def local_name(path: str, *, windows: bool = os.name == "nt") -> str:
 class File:
     """One row of the listing, and how far we are with it."""
 
-    __slots__ = ("done", "lock", "name", "path", "sha256", "size", "time", "version", "versions")
+    __slots__ = (
+        *("done", "lock", "name", "path", "sha256", "size", "time", "version", "versions"),
+        "way",
+    )
 
-    def __init__(self, row: Row, name: str) -> None:
+    def __init__(self, row: Row, name: str, way: str = "") -> None:
         self.path = str(row["path"])
         self.name = name
         self.size = int(row["size"])
         self.time = str(row["time"])
         self.sha256 = str(row.get("sha256") or "")
+        self.way = way
+        """Where it can be had past the server: a path of this machine or an address, if any."""
         self.version = ""
         """Which state of the file its pieces are of; empty until the server has said."""
         self.versions = 0
@@ -217,6 +222,27 @@ class Writer:
 
     def close(self) -> None:
         os.close(self._fd)
+
+
+def copy_of(source: int, target: str, file: File, tell: Callable[[int], None]) -> bool:
+    """Copy an open file of this machine; whether it is as it was listed."""
+    from paddlecloud.client import copying  # noqa: PLC0415 - only from a private server
+
+    try:
+        fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, 0o666)
+        try:
+            if file.sha256:
+                return copying.copy_and_hash(source, fd, file.size, tell=tell) == file.sha256
+            copying.copy(source, fd, file.size, tell)
+        finally:
+            os.close(fd)
+    except IsADirectoryError:
+        raise Invalid("download_name_twice", path=shown(file.path)) from None
+    except copying.Shorter:
+        return False
+    except OSError as error:
+        raise _cannot_write(file.path, error) from None
+    return True
 
 
 def make_directory(target: str, path: str) -> None:

@@ -94,7 +94,11 @@ class _Upload:
         self._count(number)
 
     def _state(self) -> dict[str, Any]:
-        request = {"sha256": self._sha256, "size": self.source[1], "direct": self._direct}
+        path, size, _ = self.source
+        request = {"sha256": self._sha256, "size": size, "direct": self._direct}
+        allocated = _allocated(path)
+        if allocated is not None and allocated < size:
+            request["allocated"] = allocated
         post = self._transport.post
         answer: dict[str, Any] = patiently(lambda: post("/uploads", request, again=True))
         return answer
@@ -208,6 +212,15 @@ class _Worker(Thread):
 
 class _Elsewhere(Exception):
     """An address of the store is of no use from here: send through the server."""
+
+
+def _allocated(path: str) -> int | None:
+    """The bytes that a file takes on the disk, which are fewer when it has holes."""
+    try:
+        blocks: int | None = getattr(os.stat(path), "st_blocks", None)  # noqa: PTH116 - no pathlib
+    except OSError as error:
+        raise unreadable(path, error) from None
+    return None if blocks is None else blocks * 512
 
 
 def _read_at(file: Any, begin: int, room: memoryview) -> int:

@@ -44,7 +44,7 @@ def rerun(
         return _with_files(client, wanted, changes, hearing)
     spec = parse_parameters({**wanted, **_requirements(changes), "files": "."})
     spec |= {name: asked[name] for name in _KEPT if asked.get(name)}
-    request = {"spec": spec, "idempotency_key": os.urandom(16).hex()}
+    request = {"spec": spec, "idempotency_key": os.urandom(16).hex(), **_keys(client, spec)}
     try:
         answer: dict[str, Any] = patiently(
             lambda: client.transport.post("/jobs", request, again=True)
@@ -66,6 +66,15 @@ def parameters(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
     if "env" in given:
         given["env"] = {**kept.get("env", {}), **check_env(given["env"])}
     return {**kept, **{name: value for name, value in given.items() if name not in LOCAL}}
+
+
+def _keys(client: Client, spec: Mapping[str, object]) -> dict[str, str]:
+    """Of private storage: those of whoever runs it again."""
+    if spec["public_bos"]:
+        return {}
+    from paddlecloud.client.submission import private_keys  # noqa: PLC0415 - seldom needed
+
+    return private_keys(client, spec)
 
 
 def _requirements(changes: Mapping[str, Any]) -> dict[str, str]:

@@ -23,7 +23,9 @@ from paddlecloud.model.quantities import format_size
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from io import FileIO
 
+    from paddlecloud.client.handing import Handing
     from paddlecloud.client.ignoring import Rules
 
     Row = tuple[str, str, int, str, int, str]
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     Note = tuple[str, dict[str, object]]
 
 BLOCK = 1024 * 1024
+#: From this size on a file goes by itself, in parts or as a whole.
+BIG = 16 * BLOCK
 IGNORE_FILES = (".paddlecloudignore", ".gitignore")
 """The first one that the directory itself has is the name that counts in all of it."""
 NEVER = frozenset((".git",))
@@ -85,18 +89,21 @@ class Scan:
         return [path for path, was in self.read.items() if _stamp_now(self.root, path) != was[65:]]
 
 
-def scan(directory: str, *, now: float, home: str | None = None) -> Scan:
+def scan(
+    directory: str, *, now: float, home: str | None = None, handing: Handing | None = None
+) -> Scan:
     """The rows, the id and the contents of a directory.
 
     `home` is PADDLECLOUD_HOME: it keeps the cache of digests, and is itself never submitted. `now`
     (epoch seconds) tells which files are too fresh for that cache. Links to places outside, names
-    that not every system can hold and unreadable files are refused by name.
+    that not every system can hold and unreadable files are refused by name. With `handing` big
+    files that have to be read are copied for the server at the same time.
     """
     root = os.path.abspath(directory)
     _check_directory(directory, root)
     cache = _Cache(root, home)
     settled = int((now - _RACY_SECONDS) * 1e9)
-    walk = _Walk(root, cache.known, settled, os.path.abspath(home) if home else "")
+    walk = _Walk(root, cache.known, settled, os.path.abspath(home) if home else "", handing)
     walk.run()
     found = Scan(root, walk)
     if len(walk.read) >= _WORTH_FILES or found.bytes > _WORTH_BYTES:
@@ -125,7 +132,14 @@ def _check_directory(given: str, root: str) -> None:
 class _Walk:
     """One pass over a directory."""
 
-    def __init__(self, root: str, known: Mapping[str, str], settled: int, home: str) -> None:
+    def __init__(
+        self,
+        root: str,
+        known: Mapping[str, str],
+        settled: int,
+        home: str,
+        handing: Handing | None,
+    ) -> None:
         self.root = root
         self.rows: list[Row] = []
         self.sources: dict[str, Source] = {}
@@ -138,6 +152,7 @@ class _Walk:
         self._settled = settled
         """Files changed after this (nanoseconds of the epoch) may still be changing."""
         self._home = home
+        self._handing = handing
         self._ignore_file = ""
 
     def run(self) -> None:
@@ -210,7 +225,7 @@ class _Walk:
             status = entry.stat(follow_symlinks=False)
             known = self._known.get(path, "")
             if known[65:] != stamp(status):
-                status, known = _digest(entry.path, path)
+                status, known = _digest(entry.path, path, self._handing)
         except OSError as error:
             raise unreadable(path, error) from None
         sha256, size = known[:64], status.st_size
@@ -235,21 +250,29 @@ class _Walk:
         return os.path.join(self.root, path) if path else self.root
 
 
-def _digest(absolute: str, path: str) -> tuple[os.stat_result, str]:
+def _digest(absolute: str, path: str, handing: Handing | None) -> tuple[os.stat_result, str]:
     """Read a file that holds still meanwhile: its status, and its sha256 and stamp as one text."""
-    digest = hashlib.sha256()
     with open(absolute, "rb", buffering=0) as file:
         status = os.fstat(file.fileno())
+        sha256 = ""
         if status.st_size <= _READ:
-            digest.update(file.read())
-        else:
-            buffer = memoryview(bytearray(_READ))
-            while count := file.readinto(buffer):
-                digest.update(buffer[:count])
+            sha256 = hashlib.sha256(file.read()).hexdigest()
+        elif handing is not None and status.st_size >= BIG:
+            sha256 = handing.read(file.fileno(), status)
+        sha256 = sha256 or _sha256_of(file)
         after = stamp(os.fstat(file.fileno()))
     if after != stamp(status):
         raise Conflict("files_changed", path=shown(path))
-    return status, f"{digest.hexdigest()} {after}"
+    return status, f"{sha256} {after}"
+
+
+def _sha256_of(file: FileIO) -> str:
+    digest = hashlib.sha256()
+    buffer = memoryview(bytearray(_READ))
+    file.seek(0)
+    while count := file.readinto(buffer):
+        digest.update(buffer[:count])
+    return digest.hexdigest()
 
 
 def _stamp_now(root: str, path: str) -> str:

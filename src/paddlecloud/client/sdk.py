@@ -233,20 +233,33 @@ class Client:
         `sha256` of a row is None where it is not known. With `resume` an earlier download into
         the same directory is continued, or gets what is new.
         """
-        path = f"/jobs/{check_id(job_id)}/files"
-        rows: list[dict[str, Any]] = self.transport.get(path, {"prefix": prefix})["files"]
-        if download or download_dir is not None:
+        wanted = download or download_dir is not None
+        rows, ways = self.listing(job_id, prefix, direct=wanted)
+        if wanted:
             from paddlecloud.client import downloads, landing  # noqa: PLC0415 - only downloads
 
             downloads.download(
                 self.transport,
-                path,
+                f"/jobs/{job_id}/files",
                 rows,
                 download_dir or "output",
+                ways=ways,
                 resume=resume,
                 records=landing.records_in(self.config.home),
             )
         return rows
+
+    def listing(
+        self, job_id: str, prefix: str | None = None, *, direct: bool = False
+    ) -> tuple[list[dict[str, Any]], dict[str, str]]:
+        """The job's files, and with `direct` by path where else they can be had than from the
+        server: a path of this machine, or an address."""
+        query = {"prefix": prefix, "direct": 1 if direct else None}
+        answer: dict[str, Any] = self.transport.get(f"/jobs/{check_id(job_id)}/files", query)
+        ways: dict[str, str] = answer.get("ways") or {}
+        if not self.config.embedded:  # somebody else's machine
+            ways = {path: way for path, way in ways.items() if not way.startswith("/")}
+        return answer["files"], ways
 
     def whoami(self) -> dict[str, Any]:
         answer: dict[str, Any] = self.transport.get("/whoami")

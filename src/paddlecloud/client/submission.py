@@ -10,6 +10,7 @@ import os
 from time import time
 
 from paddlecloud.client import repository
+from paddlecloud.client.handing import Handing
 from paddlecloud.client.naming import shown
 from paddlecloud.client.retries import patiently
 from paddlecloud.client.scanning import scan as scanned
@@ -51,12 +52,16 @@ def submit(
     `note(code, **params)` hears what was found, what was left out, and what changed meanwhile.
     """
     spec, directory = _spec(client, parameters)
+    keys = private_keys(client, spec)
     if directory is None:
-        return _ask(client.transport, _request(spec))
+        return _ask(client.transport, _request(spec) | keys)
+    if keys:
+        return _submit_private(client, spec, directory, keys, progress, note)
     looking = repository.look(directory, client.environ)
     for tries_left in range(TRIES - 1, -1, -1):
         try:
-            return _submit_directory(client, spec, directory, looking, progress, note)
+            with Handing(client.transport, near=client.config.embedded) as handing:
+                return _submit_directory(client, spec, directory, looking, handing, progress, note)
         except Conflict as error:
             if error.code != "files_changed" or not tries_left:
                 raise
@@ -64,15 +69,48 @@ def submit(
     raise AssertionError("the last try returns or raises")
 
 
+def private_keys(client: Client, spec: Mapping[str, object]) -> dict[str, str]:
+    """What a request has to bring along for a job with storage of its own; nothing for others."""
+    if spec["public_bos"]:
+        return {}
+    from paddlecloud.client import private  # noqa: PLC0415 - few jobs need it
+
+    return private.keys_for(client, spec["bos_url"])
+
+
+def _submit_private(
+    client: Client,
+    spec: dict[str, object],
+    directory: str,
+    keys: dict[str, str],
+    progress: Progress | None,
+    note: Note,
+) -> dict[str, Any]:
+    """The directory goes into the bucket, and the job is given all that lies there then."""
+    from paddlecloud.client import private  # noqa: PLC0415 - few jobs need it
+
+    looking = repository.look(directory, client.environ)
+    found = scanned(directory, now=time(), home=client.config.home)
+    git, diff = looking.result() if looking is not None else ({}, "")
+    spec = {**spec, "directory": found.directory} | ({"git": git} if git else {})
+    request = _request(spec) | keys | ({"diff": diff} if diff else {})
+    for code, params in found.notes:
+        note(code, **params)
+    private.bring(client.transport, found, request, progress, note)
+    _tell_changes(found, note)
+    return _ask(client.transport, request)
+
+
 def _submit_directory(
     client: Client,
     spec: dict[str, object],
     directory: str,
     looking: repository.Looking | None,
+    handing: Handing,
     progress: Progress | None,
     note: Note,
 ) -> dict[str, Any]:
-    found = scanned(directory, now=time(), home=client.config.home)
+    found = scanned(directory, now=time(), home=client.config.home, handing=handing)
     git, diff = looking.result() if looking is not None else ({}, "")
     spec = {**spec, "snapshot": found.id, "directory": found.directory}
     request = _request({**spec, "git": git} if git else spec) | ({"diff": diff} if diff else {})
@@ -84,7 +122,7 @@ def _submit_directory(
         note(code, **params)
     if answer is not None:
         return answer
-    upload(client.transport, found, progress)
+    upload(client.transport, found, progress, handing)
     _tell_changes(found, note)
     return _ask(client.transport, request)
 

@@ -1,7 +1,8 @@
 """Brings the contents of a scan to the server: only what it lacks, and nothing twice.
 
 Small files go many in one request, `[32 bytes sha256][8 bytes length][bytes]` each (POST /blobs);
-those that arrived before a request broke stay. Big ones go in parts (`client.parts`).
+those that arrived before a request broke stay. Big ones go in parts (`client.parts`), or are handed
+over where the server is on this machine (`client.handing`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 
 from paddlecloud.client.naming import shown
 from paddlecloud.client.retries import patiently
-from paddlecloud.client.scanning import BLOCK, stamp, unreadable
+from paddlecloud.client.scanning import BIG, BLOCK, stamp, unreadable
 from paddlecloud.model.errors import Conflict, NotFound, PaddleCloudError, Retry
 
 TYPE_CHECKING = False
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from typing import Any
 
+    from paddlecloud.client.handing import Handing
     from paddlecloud.client.scanning import Scan, Source
     from paddlecloud.client.transport import Transport
 
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
 
 #: One upload request of small files; it is held in memory so that each file is read once.
 BATCH = 8 * BLOCK
-#: From this size on a file goes in parts.
-BIG = 16 * BLOCK
 #: A directory that changes while it is uploaded settles within a few rounds, or never.
 ROUNDS = 3
 #: A list of files from this length on is compressed.
@@ -37,14 +37,19 @@ LONG = 64 * 1024
 _DAMAGED = frozenset(("auth_body_hash", "blob_digest", "pack_malformed"))
 
 
-def upload(transport: Transport, scan: Scan, progress: Progress | None = None) -> None:
+def upload(
+    transport: Transport,
+    scan: Scan,
+    progress: Progress | None = None,
+    handing: Handing | None = None,
+) -> None:
     """Bring the contents that the server lacks, until it has the whole snapshot."""
     body, how = _manifest(scan)
     for _ in range(ROUNDS):
         missing = patiently(lambda: transport.post("/snapshots", body, **how))["missing"]
         if not missing:
             return
-        _bring(transport, scan.sources, missing, progress)
+        _bring(transport, scan.sources, missing, progress, handing)
     raise Retry("upload_unfinished", files=len(missing))
 
 
@@ -118,6 +123,7 @@ def _bring(
     sources: Mapping[str, Source],
     missing: Iterable[str],
     progress: Progress | None,
+    handing: Handing | None,
 ) -> None:
     by_size = sorted(missing, key=lambda sha256: sources[sha256][1])
     total = sum(sources[sha256][1] for sha256 in by_size)
@@ -130,7 +136,10 @@ def _bring(
     for group in batches(sources, small):
         _send_pack(transport, sources, group, add)
     for sha256 in by_size[len(small) :]:
-        _send_big(transport, sources, sha256, add)
+        if handing is not None and handing.give(sha256, sources[sha256]):
+            add(sources[sha256][1])
+        else:
+            _send_big(transport, sources, sha256, add)
 
 
 def _send_big(

@@ -16,6 +16,21 @@ class PartsRequest(Request, frozen=True, kw_only=True):
     size: Annotated[int, Meta(ge=1, le=2**53)]
     direct: bool = False
     """Whether the caller would send parts to addresses of the store itself."""
+    allocated: Natural | None = None
+    """How many bytes the file takes on the caller's disk, where it has holes."""
+    handed: Annotated[str, Meta(pattern=r"^([0-9a-f]{24})?\Z")] = ""
+    """The name of a place of this server in which the file lies."""
+
+
+class PlaceRequest(Request, frozen=True, kw_only=True):
+    pass
+
+
+class PlaceAnswer(Answer, frozen=True, kw_only=True):
+    name: str = ""
+    path: str = ""
+    """A directory of this machine into which big files may be copied, each under its sha256. Empty
+    from any server but a private one."""
 
 
 class PartsAnswer(Answer, frozen=True, kw_only=True):

@@ -54,6 +54,7 @@ def test_the_published_file_means_what_it_shows(tmp_path: Path) -> None:
         "bos.host": ("bj.bcebos.com", "default"),
         "bos.ak": ("AKB", f"{path}:18"),
         "bos.sk": ("", "default"),
+        "bos.session_token": ("", "default"),
         "lang": ("en", "default"),
         "home": (str(tmp_path / ".paddlecloud"), "default"),
     }

@@ -251,6 +251,58 @@ def test_bytes_that_are_not_those_the_job_wrote_are_refused(here: Path, server: 
     assert found("output") == WANT
 
 
+def stored(here: Path) -> dict[str, str]:
+    """The files in a store on this machine, by path."""
+    ways = {}
+    for number, (path, content) in enumerate(FILES.items()):
+        ways[path] = str(here / f"stored-{number}")
+        Path(ways[path]).write_bytes(content)
+    return ways
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["with digests", "without"])
+def test_a_store_on_this_machine_is_copied_from(here: Path, server: Server, known: bool) -> None:
+    heard: list[int] = []
+    got = get(server, known=known, ways=stored(here), progress=heard.append)
+    assert found("output") == WANT
+    assert server.asked == []
+    total = sum(map(len, FILES.values()))
+    assert (got.files, got.bytes, sum(heard)) == (3, total, total)
+
+
+@pytest.mark.parametrize("kind", ["gone", "another", "longer", "a link", "a directory"])
+def test_what_is_not_as_listed_there_comes_from_the_server(
+    here: Path, server: Server, kind: str
+) -> None:
+    ways = stored(here)
+    place = Path(ways[MODEL])
+    place.rename(here / "moved")
+    make: dict[str, Callable[[], object]] = {
+        "gone": lambda: None,
+        "another": lambda: place.write_bytes(bytes(len(LARGE))),
+        "longer": lambda: place.write_bytes(LARGE + b"!"),
+        "a link": lambda: place.symlink_to(here / "moved"),
+        "a directory": place.mkdir,
+    }
+    make[kind]()
+    heard: list[int] = []
+    get(server, known=True, ways=ways, progress=heard.append)
+    assert found("output") == WANT
+    assert {path for path, _ in server.asked} == {MODEL}
+    assert sum(heard) == sum(map(len, FILES.values()))
+
+
+def test_what_was_copied_is_not_fetched_again(here: Path, server: Server) -> None:
+    ways = stored(here)
+    get(server, known=True, ways=ways, records=str(here / "records"))
+    fresh = f"output/{JOB}/rank-0/fresh"
+    server.files[fresh], server.versions[fresh] = b"new", "1"
+    got = get(server, known=True, ways=ways, resume=True, records=str(here / "records"))
+    assert found("output") == {**WANT, fresh.removeprefix("output/"): b"new"}
+    assert [path for path, _ in server.asked] == [fresh]
+    assert got.bytes == 3
+
+
 def test_an_existing_directory_is_not_touched(here: Path, server: Server) -> None:
     Path("output").mkdir()
     Path("output", "mine").touch()

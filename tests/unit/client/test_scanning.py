@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddlecloud.client import scanning
+from paddlecloud.client.handing import Handing
 from paddlecloud.client.naming import bad_path
 from paddlecloud.client.scanning import Scan, scan
 from paddlecloud.model.errors import Invalid, PaddleCloudError
@@ -291,9 +292,9 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     digest = scanning._digest
 
-    def watched(absolute: str, path: str) -> object:
+    def watched(absolute: str, path: str, handing: Handing | None) -> object:
         seen.append(path)
-        return digest(absolute, path)
+        return digest(absolute, path, handing)
 
     monkeypatch.setattr(scanning, "_digest", watched)
     return seen

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
 from starlette.responses import Response, StreamingResponse
 
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Call, Route
-from paddlecloud.server.services import files, jobs
+from paddlecloud.server.services import files, jobs, ways
 from paddlecloud.server.shapes import FileQuery, FilesAnswer, FilesQuery
 
 BYTES = "application/octet-stream"
@@ -14,7 +15,10 @@ BYTES = "application/octet-stream"
 
 def listed(deps: Deps, call: Call) -> FilesAnswer:
     job = jobs.get(deps, call.caller, call.path["job_id"])
-    return FilesAnswer(files=files.listed(deps, job, call.query.prefix))
+    query: FilesQuery = call.query
+    rows = files.listed(deps, job, query.prefix)
+    found = ways.ways(deps, job, rows) if query.direct else UNSET
+    return FilesAnswer(files=rows, ways=found)
 
 
 def fetch(deps: Deps, call: Call) -> Response:

@@ -21,6 +21,8 @@ from paddlecloud.server.shapes_uploads import (
     PartAnswer,
     PartsAnswer,
     PartsRequest,
+    PlaceAnswer,
+    PlaceRequest,
 )
 from paddlecloud.server.threads import in_long_thread, in_thread
 
@@ -40,6 +42,10 @@ async def blobs(deps: Deps, call: Call, request: Request) -> BlobsAnswer:
         return BlobsAnswer(stored=receiver.finish())
     finally:
         receiver.abort()
+
+
+def place(deps: Deps, call: Call) -> PlaceAnswer:
+    return uploads.place(deps)
 
 
 def upload(deps: Deps, call: Call) -> PartsAnswer:
@@ -118,6 +124,14 @@ ROUTES = (
         long=True,
         body=PartsRequest,
         answer=PartsAnswer,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/uploads/place",
+        summary="Where a client on the same machine may copy big files to",
+        plain=place,
+        body=PlaceRequest,
+        answer=PlaceAnswer,
     ),
     Route(
         method="PUT",

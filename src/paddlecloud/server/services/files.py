@@ -1,7 +1,8 @@
 """What a job left behind: its outputs, its logs, and the files it was given.
 
 To its owner a job's files are `output/<job_id>/…`; in the store they lie below the owner's own
-directory. Nothing outside of that directory can be named.
+directory, and those of a job with storage of its own in the owner's bucket, but for its logs, which
+are here for as long as its record is. Nothing outside of that directory can be named.
 """
 
 from __future__ import annotations
@@ -9,19 +10,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
 
 import msgspec
 
 from paddlecloud.db import attempts
 from paddlecloud.model.errors import Conflict, NotFound
-from paddlecloud.model.job import Job
+from paddlecloud.model.job import Job, Replica
 from paddlecloud.model.paths import log_directory, log_file, output_root
 from paddlecloud.model.snapshot import EntryKind, check_path
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services import snapshots
+from paddlecloud.server.services import private, snapshots
 from paddlecloud.server.services.views import iso
 from paddlecloud.server.shapes import FileRow
-from paddlecloud.stores.base import Reader, Stat
+from paddlecloud.stores.base import Reader, Stat, Store
 
 Listing = tuple[str, int, float, str]
 """Path, size, time of change (seconds since 1970) and sha256 of an output file."""
@@ -34,6 +37,20 @@ def user_root(owner: str) -> str:
     return f"users/{owner}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a job's outputs are kept: `root` and then their path to the owner."""
+
+    store: Store
+    root: str
+
+
+def place_of(deps: Deps, job: Job) -> Place:
+    if job.spec.public_bos:
+        return Place(store=deps.store, root=f"{user_root(job.owner)}/")
+    return Place(store=private.bucket_of(deps, job), root="")
+
+
 def listed(deps: Deps, job: Job, prefix: str | None) -> list[FileRow]:
     """Rows sorted by path, the job's own directory first. No prefix: the outputs; "/": all.
 
@@ -41,7 +58,8 @@ def listed(deps: Deps, job: Job, prefix: str | None) -> list[FileRow]:
     """
     root = output_root(job.id) + "/"
     wanted = root if prefix is None else prefix.lstrip("/")
-    rows = [row for row in _outputs(deps, job) if _matches(row.path, wanted)]
+    rows = _with_silent(deps, job, list(_outputs(deps, job)))
+    rows = [row for row in rows if _matches(row.path, wanted)]
     if _matches(root, wanted) or wanted.rstrip("/") == root.rstrip("/"):
         rows.insert(0, FileRow(path=root, size=0, time=iso(job.created_at)))
     if not f"{wanted}/".startswith(root) and job.spec.snapshot is not None:
@@ -78,8 +96,16 @@ def opened(deps: Deps, job: Job, path: str, offset: int, length: int | None = No
     check_path(path)
     root = output_root(job.id) + "/"
     if path.startswith(root):
-        reader = deps.store.read(f"{user_root(job.owner)}/{path}", offset, length)
+        try:
+            reader = _open_output(deps, job, path, offset, length)
+        except NotFound:
+            if path not in (silent := _silent(deps, job)):
+                raise
+            stat = Stat(path=path, size=0, modified=silent[path])
+            reader = Reader(stat, 0, lambda _: b"", lambda: None)
         return Opened(reader, _APPEND if _is_log(path[len(root) :]) else _version(reader.stat))
+    if not job.spec.public_bos:
+        return _open_private(deps, job, path, offset, length)
     if job.spec.snapshot is not None:
         snapshot = snapshots.manifest(deps, job.owner, job.spec.snapshot)
         for entry in snapshot.entries:
@@ -133,13 +159,66 @@ def set_logs_aside(deps: Deps, job: Job) -> None:
                 deps.logs.move(f"{root}/{source}", f"{root}/{target}")
 
 
+def _open_output(deps: Deps, job: Job, path: str, offset: int, length: int | None) -> Reader:
+    here = f"{user_root(job.owner)}/{path}"
+    if job.spec.public_bos or deps.store.stat(here) is not None:
+        return deps.store.read(here, offset, length)
+    with private.in_its_terms(deps, job):
+        return private.bucket_of(deps, job).read(path, offset, length)
+
+
+def _open_private(deps: Deps, job: Job, path: str, offset: int, length: int | None) -> Opened:
+    """One of the files that the job was given, if it still is the one."""
+    for mark, (known, _) in private.tags_of(deps, job).items():
+        if known == path:
+            reader = private.content(deps, job, mark, offset, length)
+            return Opened(reader, mark)
+    raise NotFound("file_unknown", path=path[:200], job_id=job.id)
+
+
+def _stored(deps: Deps, job: Job) -> Iterator[tuple[str, Stat]]:
+    """Everything below the directory of a job, by the path that its owner knows."""
+    root, below = user_root(job.owner) + "/", f"{output_root(job.id)}/"
+    here = ((stat.path[len(root) :], stat) for stat in deps.store.list(root + below))
+    if job.spec.public_bos:
+        return here
+    with private.in_its_terms(deps, job):
+        there = {stat.path: stat for stat in private.bucket_of(deps, job).list(below)}
+    return iter(sorted({**there, **dict(here)}.items()))
+
+
 def _outputs(deps: Deps, job: Job) -> Iterator[FileRow]:
-    root = user_root(job.owner) + "/"
     known = _listings(deps, job)
-    for stat in deps.store.list(f"{root}{output_root(job.id)}/"):
-        path = stat.path[len(root) :]
+    for path, stat in _stored(deps, job):
         sha256 = _known_digest(stat, known.get(path))
         yield FileRow(path=path, size=stat.size, time=iso(stat.modified), sha256=sha256)
+
+
+def _with_silent(deps: Deps, job: Job, rows: list[FileRow]) -> list[FileRow]:
+    """The rows, and one for each log to which nothing was written: nothing is stored then, and
+    whoever asks for the log of a worker should find it empty instead of missing."""
+    silent = _silent(deps, job)
+    for row in rows:
+        silent.pop(row.path, None)
+    more = [FileRow(path=path, size=0, time=iso(at)) for path, at in silent.items()]
+    return sorted([*rows, *more], key=lambda row: row.path) if more else rows
+
+
+def _silent(deps: Deps, job: Job) -> dict[str, datetime]:
+    """Where the log of each worker that is over belongs, and when that worker ended."""
+    if job.pool is None:  # the logs of an attempt that is over go aside
+        return {}
+    attempt = deps.db.read(lambda tx: attempts.get_attempt(tx, job.id, job.attempt))
+    return {
+        log_file(job.id, replica.worker): _ended_at(replica, job)
+        for replica in (attempt.replicas if attempt else ())
+        if replica.over
+    }
+
+
+def _ended_at(replica: Replica, job: Job) -> datetime:
+    told = replica.exit.finished_at if replica.exit else None
+    return told or job.finished_at or job.created_at
 
 
 def _listings(deps: Deps, job: Job) -> dict[str, Listing]:
@@ -177,8 +256,9 @@ def _submitted(deps: Deps, job: Job) -> Iterator[FileRow]:
     assert job.spec.snapshot is not None
     for entry in snapshots.manifest(deps, job.owner, job.spec.snapshot).entries:
         if entry.kind is EntryKind.FILE:
+            sha256 = entry.sha256 if job.spec.public_bos else None
             when = iso(job.created_at)
-            yield FileRow(path=entry.path, size=entry.size, time=when, sha256=entry.sha256)
+            yield FileRow(path=entry.path, size=entry.size, time=when, sha256=sha256)
 
 
 def _matches(path: str, prefix: str) -> bool:

@@ -6,7 +6,7 @@ appears only when every content of it is stored and flushed: a job can rely on i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from paddlecloud.db import snapshots, usage
 from paddlecloud.model.errors import Invalid, NotFound
@@ -114,13 +114,15 @@ def entries_json(deps: Deps, owner: str, snapshot_id: str) -> bytes:
     return found.encode()
 
 
+def digests(deps: Deps, owner: str, snapshot_id: str) -> Mapping[str, int]:
+    """Every content that this snapshot names, with its size, in order."""
+    key = owner, snapshot_id
+    return deps.digests.get(key, lambda: manifest(deps, owner, snapshot_id).digests)
+
+
 def content(deps: Deps, owner: str, snapshot_id: str, sha256: str) -> Reader:
     """One content that this snapshot names; any other is as unknown as none."""
-
-    def find() -> frozenset[str]:
-        return frozenset(manifest(deps, owner, snapshot_id).digests)
-
-    if sha256 not in deps.digests.get((owner, snapshot_id), find):
+    if sha256 not in digests(deps, owner, snapshot_id):
         raise NotFound("file_missing", path=sha256[:100])
     return deps.store.read(blob_path(owner, sha256))
 

@@ -14,14 +14,21 @@ from datetime import timedelta
 import msgspec
 
 from paddlecloud.db import usage
-from paddlecloud.model.errors import Invalid, NotFound, Refused
+from paddlecloud.model.errors import Invalid, NotFound, Refused, StorageFull
 from paddlecloud.model.snapshot import is_digest
 from paddlecloud.server.arriving import Record, Target, Upload
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services import quota
 from paddlecloud.server.services.snapshots import blob_path, uploads_root
-from paddlecloud.server.shapes_uploads import PartsAnswer, PartsRequest
-from paddlecloud.stores.base import CanLocalPath, CanMultipart, CanPresign, CanReadParts
+from paddlecloud.server.shapes_uploads import PartsAnswer, PartsRequest, PlaceAnswer
+from paddlecloud.stores.base import (
+    CanAdopt,
+    CanLocalPath,
+    CanMultipart,
+    CanPresign,
+    CanReadParts,
+    CanTellRoom,
+)
 
 MIB = 1024 * 1024
 PART = 8 * MIB
@@ -34,6 +41,17 @@ URLS = 200
 """Addresses in one answer."""
 _TOUCH = timedelta(hours=1)
 _SHORT = 0.02
+
+
+def place(deps: Deps) -> PlaceAnswer:
+    """A fresh directory for files that the caller, who is this server's own user, copies there.
+
+    A team server has none: its store is not its callers'.
+    """
+    if deps.settings.team or not isinstance(deps.store, CanAdopt):
+        return PlaceAnswer()
+    name, path = deps.store.make_place()
+    return PlaceAnswer(name=name, path=str(path))
 
 
 def begin(deps: Deps, owner: str, request: PartsRequest) -> PartsAnswer:
@@ -49,6 +67,10 @@ def begin(deps: Deps, owner: str, request: PartsRequest) -> PartsAnswer:
             stat = deps.store.stat(target.path)
             if stat is not None and stat.size == request.size:
                 return PartsAnswer(stored=True)
+        if request.handed and _adopted(deps, store, target, upload, request):
+            return PartsAnswer(stored=True)
+        if upload is None:
+            _check_room(deps, request)
             upload = _begun(deps, store, target, request.size)
     there = sorted(upload.there)
     urls = _urls(deps, upload) if request.direct and not upload.joined else []
@@ -104,6 +126,39 @@ def finish(deps: Deps, owner: str, sha256: str) -> bool:
         upload.reopen()
 
 
+def _adopted(
+    deps: Deps, store: CanMultipart, target: Target, upload: Upload | None, request: PartsRequest
+) -> bool:
+    """Take over a file that a client on this machine copied to a place of the store.
+
+    Its name there says its digest, and is believed: the directory is open to nobody but our own
+    user, who can write to the whole store. Parts of the same content are not needed any more.
+    """
+    if deps.settings.team or not isinstance(deps.store, CanAdopt):
+        return False
+    quota.check_storage(deps, target.owner, request.size)
+    if not deps.store.adopt(request.handed, request.sha256, target.path, size=request.size):
+        return False
+    if upload is not None:
+        store.drop_parts(target.path, upload.record.upload)
+        deps.store.delete(target.record)
+        deps.arriving.forget(target)
+    _count(deps, target.owner, request.size)
+    return True
+
+
+def _check_room(deps: Deps, request: PartsRequest) -> None:
+    """Refuse what cannot fit before any of it is sent."""
+    size = request.size if request.allocated is None else min(request.size, request.allocated)
+    if isinstance(deps.store, CanTellRoom) and (room := deps.store.room()) < size:
+        raise StorageFull("store_room", size=size, room=max(0, room))
+
+
+def _count(deps: Deps, owner: str, size: int) -> None:
+    if quota.storage_left(deps, owner) is not None:
+        deps.db.write(lambda tx: usage.add_files(tx, owner, size))
+
+
 def _finished_by_another(deps: Deps, upload: Upload) -> bool:
     """Two send the same, and one was a moment earlier; False while that one still checks it."""
     target = upload.target
@@ -134,9 +189,7 @@ def _finished(deps: Deps, store: CanMultipart, upload: Upload) -> bool:
         raise
     deps.store.delete(target.record)
     deps.arriving.forget(target)
-    if quota.storage_left(deps, target.owner) is not None:
-        size = record.size
-        deps.db.write(lambda tx: usage.add_files(tx, target.owner, size))
+    _count(deps, target.owner, record.size)
     return True
 
 

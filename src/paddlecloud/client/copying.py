@@ -1,0 +1,189 @@
+"""Copies a file on this machine and tells the digest of what lies there in the end.
+
+A file system that can share blocks does; else the kernel copies, and another thread reads the copy
+behind it and hashes that, so both cores work and the digest is that of the copy whatever happens to
+the source meanwhile. Holes stay holes. Names, rights and who may do this are the caller's affair.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from errno import EINVAL, EIO, ENOSYS, EOPNOTSUPP, EPERM, EXDEV
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from queue import SimpleQueue
+
+    Tell = Callable[[int], None]
+
+#: The copy is so far ahead of whoever hashes it at most when it tells.
+STEP = 4 * 1024 * 1024
+#: Read by the processor from its cache rather than from memory.
+ROOM = 256 * 1024
+#: From this size on it pays to begin with the flushing before the server asks for it.
+WORTH_FLUSHING = 64 * 1024 * 1024
+_CLONE = 0x40049409  # FICLONE
+#: What says that the kernel cannot copy between these two, not that anything is wrong.
+_CANNOT = frozenset((EINVAL, ENOSYS, EOPNOTSUPP, EPERM, EXDEV))
+
+_ZEROS = bytes(ROOM)
+_flushing: list[int] = []
+"""Not empty while a copy is being flushed: one at a time, the others are left to the server."""
+
+
+class Shorter(OSError):
+    """A file does not have as many bytes as it was thought to have."""
+
+
+def copy_and_hash(
+    source: int, target: int, size: int, *, flush: bool = False, tell: Tell | None = None
+) -> str:
+    """Copy `size` bytes between two open files; the sha256 (hex) of the copy, read back from it.
+
+    `target` is new and can be read too. Shorter when the source is by now. With `flush` the copy is
+    on its way to the disk when this returns. `tell` hears of bytes that are there.
+    """
+    tell = tell or _nobody
+    os.ftruncate(target, size)
+    if size <= ROOM:
+        copy(source, target, size, tell)
+        return hashlib.sha256(os.pread(target, size, 0)).hexdigest()
+    if _clone(source, target):
+        return _hash(target, size, None, tell)
+    return _beside_each_other(source, target, size, flush, tell)
+
+
+def copy(source: int, target: int, size: int, tell: Tell | None = None) -> None:
+    """Copy `size` bytes between two open files, and no holes."""
+    tell = tell or _nobody
+    os.ftruncate(target, size)
+    at = 0
+    if size <= ROOM or not _clone(source, target):
+        for upto in _copied(source, target, size):
+            tell(upto - at)
+            at = upto
+    tell(size - at)
+
+
+def _nobody(count: int) -> None:
+    pass
+
+
+def _beside_each_other(source: int, target: int, size: int, flush: bool, tell: Tell) -> str:
+    from queue import SimpleQueue  # noqa: PLC0415 - only large files need it
+    from threading import Thread  # noqa: PLC0415 - as above
+
+    steps: SimpleQueue[int | BaseException] = SimpleQueue()
+    # Descriptors of its own: those of the caller may be closed before it notices that nobody waits.
+    files = os.dup(source), os.dup(target)
+    given_up: list[bool] = []
+    worth = flush and size >= WORTH_FLUSHING
+    copier = Thread(
+        target=_copy_ahead, args=(*files, size, steps, given_up, worth), daemon=True, name="copy"
+    )
+    copier.start()
+    try:
+        return _hash(target, size, steps, tell)
+    except BaseException:
+        given_up.append(True)
+        raise
+
+
+def _copy_ahead(
+    source: int,
+    target: int,
+    size: int,
+    steps: SimpleQueue[int | BaseException],
+    given_up: list[bool],
+    flush: bool,
+) -> None:
+    """In a thread: copy, and tell after each step how far it is."""
+    try:
+        for upto in _copied(source, target, size):
+            if given_up:
+                return
+            steps.put(upto)
+        steps.put(size)
+        if flush and not _flushing:
+            _flushing.append(target)
+            try:
+                getattr(os, "fdatasync", os.fsync)(target)
+            finally:
+                _flushing.clear()
+    except BaseException as error:  # noqa: BLE001 - raised by whoever waits for the steps
+        steps.put(error)
+    finally:
+        os.close(source)
+        os.close(target)
+
+
+def _hash(file: int, size: int, steps: SimpleQueue[int | BaseException] | None, tell: Tell) -> str:
+    digest = hashlib.sha256()
+    room = memoryview(bytearray(ROOM))
+    at, upto = 0, size if steps is None else 0
+    while at < size:
+        if at >= upto:
+            assert steps is not None
+            step = steps.get()
+            if isinstance(step, BaseException):
+                raise step
+            upto = step
+            continue
+        count = os.preadv(file, [room[: upto - at]], at)
+        if not count:
+            raise Shorter(EIO, "the copy became shorter")
+        digest.update(room[:count])
+        tell(count)
+        at += count
+    return digest.hexdigest()
+
+
+def _clone(source: int, target: int) -> bool:
+    """Share the blocks of the source, where the file system can."""
+    try:
+        from fcntl import ioctl  # noqa: PLC0415 - there is none on Windows
+
+        ioctl(target, _CLONE, source)
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def _copied(source: int, target: int, size: int) -> Iterator[int]:
+    """Copy everything but blocks of zeros of a sparse file; how far it is, again and again."""
+    at, kernel = 0, os.fstat(source).st_blocks * 512 >= size
+    while at < size:
+        count = _by_kernel(source, target, at, min(STEP, size - at)) if kernel else 0
+        if not count:
+            # Some file systems answer so to the kernel's own copy although there is more.
+            kernel = False
+            count = _by_hand(source, target, at, min(ROOM, size - at))
+        if not count:
+            raise Shorter(EIO, "the file became shorter")
+        at += count
+        yield at
+
+
+def _by_kernel(source: int, target: int, at: int, count: int) -> int:
+    """How many bytes the kernel copied; 0 when it cannot."""
+    try:
+        return os.copy_file_range(source, target, count, at, at)
+    except AttributeError:  # not Linux
+        return 0
+    except OSError as error:
+        if error.errno not in _CANNOT:
+            raise
+        return 0
+
+
+def _by_hand(source: int, target: int, at: int, count: int) -> int:
+    """Holes are found by their zeros: what file systems tell of holes was wrong before."""
+    data = os.pread(source, count, at)
+    if data == _ZEROS[: len(data)]:  # as the target is, which is new
+        return len(data)
+    written = 0
+    while written < len(data):
+        written += os.pwrite(target, memoryview(data)[written:], at + written)
+    return len(data)

@@ -1,0 +1,352 @@
+"""Big files on one machine: handed over to the private server, and copied back from its store."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddlecloud.client import downloads, parts, uploading
+from paddlecloud.client.handing import Handing
+from paddlecloud.client.scanning import Scan, scan
+from paddlecloud.client.transport import Endpoint, Transport
+from paddlecloud.model.errors import Conflict, Invalid
+from paddlecloud.server.app import App
+from paddlecloud.server.services import retention
+from paddlecloud.stores.directory import DirectoryStore
+from paddlecloud.stores.layered import LayeredStore
+from paddlecloud.stores.s3 import create
+from paddlecloud.stores.tree import SCRATCH
+from tests.contract.disk import small_disk
+from tests.faulty import faulty_way
+from tests.integration.server.conftest import MakeWorld
+from tests.integration.server.world import World
+
+MIB = 1024 * 1024
+BIG = 20 * MIB
+
+
+@pytest.fixture
+def transport(world: World) -> Iterator[Transport]:
+    with a_transport(world) as made:
+        yield made
+
+
+@contextmanager
+def a_transport(world: World, url: str = "") -> Iterator[Transport]:
+    endpoint = Endpoint(url or f"http://127.0.0.1:{world.stage.port}", world.user.ak, world.user.sk)
+    made = Transport(lambda failed, wake: endpoint)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def no_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def send(*_: object) -> None:
+        raise AssertionError("a file went through a socket")
+
+    monkeypatch.setattr(parts, "send", send)
+
+
+def a_directory(root: Path, handing: Handing | None = None, **contents: bytes) -> Scan:
+    root.mkdir(exist_ok=True)
+    for name, data in contents.items():
+        (root / name).write_bytes(data)
+    return scan(str(root), now=4e9, handing=handing)
+
+
+def blob(world: World, data: bytes) -> Path:
+    digest = hashlib.sha256(data).hexdigest()
+    return world.deps.settings.store_dir / "users" / "someone" / "blobs" / digest[:2] / digest
+
+
+def scratch(world: World) -> list[Path]:
+    return list((world.deps.settings.store_dir / SCRATCH).iterdir())
+
+
+def begin(world: World, data: bytes, handed: str, size: int | None = None) -> dict[str, Any]:
+    digest = hashlib.sha256(data).hexdigest()
+    asked = {"sha256": digest, "size": len(data) if size is None else size, "handed": handed}
+    answer: dict[str, Any] = world.user.post("/api/v1/uploads", asked)
+    return answer
+
+
+@pytest.mark.parametrize("read_ahead", [True, False], ids=["with the scan", "digest known"])
+@pytest.mark.usefixtures("no_parts")
+def test_big_files_are_handed_over(
+    world: World, transport: Transport, tmp_path: Path, read_ahead: bool
+) -> None:
+    one, two = os.urandom(BIG), os.urandom(BIG + 12345)
+    heard: list[int] = []
+    with Handing(transport, near=True) as handing:
+        ahead = handing if read_ahead else None
+        found = a_directory(tmp_path / "job", ahead, one=one, two=two, same=one, small=b"1")
+        assert bool(scratch(world)) is read_ahead
+        uploading.upload(transport, found, lambda count, _: heard.append(count), handing)
+    for data in (one, two):
+        assert blob(world, data).read_bytes() == data
+        assert blob(world, data).stat().st_mode & 0o777 == 0o600
+    assert scratch(world) == []
+    assert sum(heard) == len(one) + len(two) + 1
+    answer = world.user.post("/api/v1/snapshots", {"entries": found.entries})
+    assert answer == {"id": found.id, "missing": []}
+
+
+def test_what_the_server_has_is_copied_for_nothing_and_goes(
+    world: World, transport: Transport, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        with Handing(transport, near=True) as handing:
+            found = a_directory(tmp_path / "job", handing, model=b"m" * BIG)
+            uploading.upload(transport, found, None, handing)
+        assert scratch(world) == []
+
+
+def test_a_source_that_changed_since_it_was_read_is_named(
+    world: World, transport: Transport, tmp_path: Path
+) -> None:
+    found = a_directory(tmp_path / "job", model=os.urandom(BIG))
+    (tmp_path / "job" / "model").write_bytes(os.urandom(BIG))
+    with Handing(transport, near=True) as handing, pytest.raises(Conflict) as caught:
+        uploading.upload(transport, found, None, handing)
+    assert caught.value.code == "files_changed"
+    assert world.user.post("/api/v1/snapshots", {"entries": found.entries})["missing"]
+    assert scratch(world) == []
+
+
+def test_a_source_that_changes_while_it_is_copied_is_named(
+    world: World, transport: Transport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Handing._take
+
+    def take(handing: Handing, file: int, size: int) -> str:
+        sha256 = real(handing, file, size)
+        with (tmp_path / "job" / "model").open("r+b") as changed:
+            changed.write(b"later")
+        return sha256
+
+    monkeypatch.setattr(Handing, "_take", take)
+    with Handing(transport, near=True) as handing, pytest.raises(Conflict) as caught:
+        a_directory(tmp_path / "job", handing, model=os.urandom(BIG))
+    assert caught.value.code == "files_changed"
+    assert scratch(world) == []
+
+
+def test_a_team_server_gives_no_place(make_world: MakeWorld, tmp_path: Path) -> None:
+    world = make_world(change=lambda settings: replace(settings, team=True))
+    assert world.user.post("/api/v1/uploads/place", {}) == {"name": "", "path": ""}
+    data = os.urandom(BIG)
+    name, place = world.deps.store.make_place()  # type: ignore[attr-defined]
+    (place / hashlib.sha256(data).hexdigest()).write_bytes(data)
+    assert begin(world, data, name)["stored"] is False
+    with a_transport(world) as transport, Handing(transport, near=True) as handing:
+        found = a_directory(tmp_path / "job", handing, model=data)
+        uploading.upload(transport, found, None, handing)
+    assert blob(world, data).read_bytes() == data
+
+
+def test_of_another_s_server_nothing_is_asked(transport: Transport, tmp_path: Path) -> None:
+    asked: list[str] = []
+    transport.post = lambda path, *_, **__: asked.append(path)  # type: ignore[method-assign]
+    with Handing(transport, near=False) as handing:
+        a_directory(tmp_path / "job", handing, model=b"m" * BIG)
+    assert asked == []
+
+
+def test_a_place_is_for_its_own_user_alone(world: World) -> None:
+    place = Path(world.user.post("/api/v1/uploads/place", {})["path"])
+    assert place.stat().st_mode & 0o777 == 0o700
+    assert place.stat().st_uid == os.geteuid()
+    for above in (world.deps.settings.store_dir, place.parent):
+        assert above.stat().st_mode & 0o077 == 0
+
+
+def test_a_place_that_others_could_enter_is_not_used(
+    world: World, transport: Transport, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o755)
+    answer = {"name": "0" * 24, "path": str(elsewhere)}
+    transport.post = lambda *_, **__: answer  # type: ignore[method-assign]
+    with Handing(transport, near=True) as handing:
+        a_directory(tmp_path / "job", handing, model=b"m" * BIG)
+        assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["nothing", "link", "second name", "directory", "longer", "pipe"])
+def test_what_is_not_the_file_itself_is_not_taken(world: World, tmp_path: Path, kind: str) -> None:
+    data = os.urandom(MIB)
+    answer = world.user.post("/api/v1/uploads/place", {})
+    there = Path(answer["path"]) / hashlib.sha256(data).hexdigest()
+    other = tmp_path / "other"
+    other.write_bytes(data)
+    make: dict[str, Callable[[], object]] = {
+        "nothing": lambda: None,
+        "link": lambda: there.symlink_to(other),
+        "second name": lambda: there.hardlink_to(other),
+        "directory": there.mkdir,
+        "longer": lambda: there.write_bytes(data + b"!"),
+        "pipe": lambda: os.mkfifo(there),
+    }
+    make[kind]()
+    assert begin(world, data, answer["name"])["stored"] is False
+    assert not blob(world, data).exists()
+
+
+@pytest.mark.parametrize("handed", ["../../users", "0" * 23, "0" * 24 + "\n", "Z" * 24, "." * 24])
+def test_a_name_that_the_server_never_gave_is_refused(world: World, handed: str) -> None:
+    with pytest.raises(Invalid):
+        begin(world, b"data", handed)
+
+
+def test_a_place_that_is_gone_means_the_usual_way(world: World) -> None:
+    data = os.urandom(MIB)
+    assert begin(world, data, "0" * 24) == {
+        "stored": False, "part_size": MIB, "parts": [], "urls": []
+    }  # fmt: skip
+
+
+def test_parts_that_came_before_are_not_needed_any_more(world: World) -> None:
+    data = os.urandom(2 * MIB)
+    assert begin(world, data, "")["stored"] is False
+    answer = world.user.post("/api/v1/uploads/place", {})
+    (Path(answer["path"]) / hashlib.sha256(data).hexdigest()).write_bytes(data)
+    assert begin(world, data, answer["name"])["stored"] is True
+    assert blob(world, data).read_bytes() == data
+    assert [path.name for path in scratch(world)] == [Path(answer["path"]).name]
+    assert list((world.deps.settings.store_dir / "users/someone/uploads").iterdir()) == []
+    assert begin(world, data, "")["stored"] is True
+
+
+def test_a_store_without_room_is_left_alone_and_the_server_says_it(
+    make_world: MakeWorld, tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "disk", size="24m") as disk:
+        world = make_world()
+        world.deps = replace(world.deps, store=DirectoryStore(disk / "store"))
+        world.app = App(world.deps)
+        world.enter()
+        (disk / "ballast").write_bytes(b"x" * (12 * MIB))
+        with a_transport(world) as transport, Handing(transport, near=True) as handing:
+            found = a_directory(tmp_path / "job", handing, model=os.urandom(BIG))
+            source = next(iter(found.sources.items()))
+            assert handing.give(*source) is False
+            assert [path.stat().st_size for path in disk.rglob("part-*")] == []
+
+
+KILLED = """
+import os, sys
+from paddlecloud.client import copying
+def stuck(*args, **kwargs):
+    print("copying", flush=True)
+    os.read(0, 1)
+real, copying._hash = copying._hash, stuck
+from paddlecloud.client.handing import Handing
+from paddlecloud.client.scanning import scan
+from paddlecloud.client.transport import Endpoint, Transport
+endpoint = Endpoint(sys.argv[1], sys.argv[2], sys.argv[3])
+scan(sys.argv[4], now=4e9, handing=Handing(Transport(lambda *_: endpoint), near=True))
+"""
+
+
+def test_a_client_that_is_killed_leaves_nothing_under_a_name(world: World, tmp_path: Path) -> None:
+    data = os.urandom(BIG)
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "model").write_bytes(data)
+    words = [f"http://127.0.0.1:{world.stage.port}", world.user.ak, world.user.sk]
+    client = subprocess.Popen(
+        [sys.executable, "-c", KILLED, *words, str(tmp_path / "job")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert client.stdout is not None
+    assert client.stdout.readline() == b"copying\n"
+    client.send_signal(signal.SIGKILL)
+    client.communicate(timeout=10)
+    (place,) = scratch(world)
+    assert [path.name.partition("-")[0] for path in place.iterdir()] == ["part"]
+    assert not blob(world, data).exists()
+    retention.collect(world.deps)
+    assert scratch(world) == [place]
+    old = (world.clock.now - timedelta(days=2)).timestamp()
+    os.utime(place, (old, old))
+    retention.collect(world.deps)
+    assert scratch(world) == []
+
+
+def listing(world: World, job_id: str) -> tuple[str, list[dict[str, Any]], dict[str, str]]:
+    path = f"/jobs/{job_id}/files"
+    answer = world.user.get(f"/api/v1{path}", prefix="/", direct=1)
+    return path, answer["files"], answer["ways"]
+
+
+def test_files_come_from_the_store_on_this_machine(
+    world: World, transport: Transport, tmp_path: Path
+) -> None:
+    data = os.urandom(BIG)
+    job_id = world.submit(snapshot=world.snapshot({"model": data, "sub/small": b"1"}))
+    path, rows, ways = listing(world, job_id)
+    assert ways["model"] == str(blob(world, data))
+    assert sorted(ways) == ["model", "sub/small"]
+    transport.open = None  # type: ignore[method-assign,assignment]
+    done = downloads.download(transport, path, rows, str(tmp_path / "into"), ways=ways)
+    assert (done.files, done.bytes) == (2, BIG + 1)
+    assert (tmp_path / "into" / "model").read_bytes() == data
+    assert (tmp_path / "into" / "sub" / "small").read_bytes() == b"1"
+
+
+def test_without_being_asked_no_way_is_told(world: World) -> None:
+    job_id = world.submit(snapshot=world.snapshot({"model": b"1"}))
+    assert "ways" not in world.user.get(f"/api/v1/jobs/{job_id}/files", prefix="/")
+
+
+def test_a_team_server_tells_no_way_on_its_machine(make_world: MakeWorld) -> None:
+    world = make_world(change=lambda settings: replace(settings, team=True))
+    job_id = world.submit(snapshot=world.snapshot({"model": b"1"}))
+    assert listing(world, job_id)[2] == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reachable", [True, False])
+def test_files_come_from_the_bucket_past_the_server(
+    make_world: MakeWorld, tmp_path: Path, s3_settings: dict[str, str], reachable: bool
+) -> None:
+    world = make_world()
+    behind = create(s3_settings)
+    world.deps = replace(world.deps, store=LayeredStore(DirectoryStore(tmp_path / "s"), behind))
+    world.app = App(world.deps)
+    world.enter()
+    data = os.urandom(BIG + 1)
+    job_id = world.submit(snapshot=world.snapshot({"model": data, "small": b"1", "none": b""}))
+    path, rows, ways = listing(world, job_id)
+    assert sorted(ways) == ["model", "none", "small"]
+    if not reachable:
+        ways = {name: f"http://127.0.0.1:9/{name}" for name in ways}
+    came = [0]
+    with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
+
+        def count(piece: bytes) -> bytes:
+            came[0] += len(piece)
+            return piece
+
+        way.back = count
+        with a_transport(world, way.url) as transport:
+            done = downloads.download(transport, path, rows, str(tmp_path / "into"), ways=ways)
+    assert done.bytes == len(data) + 1
+    assert (tmp_path / "into" / "model").read_bytes() == data
+    assert (tmp_path / "into" / "small").read_bytes() == b"1"
+    assert (tmp_path / "into" / "none").read_bytes() == b""
+    assert (came[0] == 0) is reachable
+    behind.close()

@@ -1,0 +1,123 @@
+"""Copies on one machine: the bytes, the digest of what lies there, holes, and what goes wrong."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from paddlecloud.client import copying
+from tests.contract.disk import open_descriptors, small_disk
+
+MIB = 1024 * 1024
+
+
+@contextmanager
+def two_files(source: Path, target: Path) -> Iterator[tuple[int, int]]:
+    with source.open("rb") as read, target.open("w+b") as write:
+        yield read.fileno(), write.fileno()
+
+
+def ended() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "copy":
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("kernel", ["can", "cannot"])
+@pytest.mark.parametrize(
+    "size", [0, 1, copying.ROOM, copying.ROOM + 1, copying.STEP, 2 * copying.STEP + 12345]
+)
+def test_the_copy_is_whole_and_so_is_what_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, kernel: str
+) -> None:
+    if kernel == "cannot":
+        monkeypatch.setattr(os, "copy_file_range", _across_file_systems)
+    data = os.urandom(size)
+    (tmp_path / "source").write_bytes(data)
+    heard: list[int] = []
+    with two_files(tmp_path / "source", tmp_path / "target") as (source, target):
+        got = copying.copy_and_hash(source, target, size, flush=True, tell=heard.append)
+    assert got == hashlib.sha256(data).hexdigest()
+    assert (tmp_path / "target").read_bytes() == data
+    assert sum(heard) == size
+    heard.clear()
+    with two_files(tmp_path / "source", tmp_path / "plain") as (source, target):
+        copying.copy(source, target, size, heard.append)
+    assert (tmp_path / "plain").read_bytes() == data
+    assert sum(heard) == size
+
+
+def _across_file_systems(*_: object) -> int:
+    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+
+def test_a_large_copy_is_flushed_and_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "WORTH_FLUSHING", MIB)
+    data = os.urandom(5 * MIB)
+    (tmp_path / "source").write_bytes(data)
+    before = open_descriptors()
+    with two_files(tmp_path / "source", tmp_path / "target") as (source, target):
+        copying.copy_and_hash(source, target, len(data), flush=True)
+    ended()
+    assert open_descriptors() == before
+    assert copying._flushing == []
+    assert (tmp_path / "target").read_bytes() == data
+
+
+def test_holes_stay_holes(tmp_path: Path) -> None:
+    size = 64 * MIB
+    with (tmp_path / "source").open("wb") as file:
+        file.truncate(size)
+        file.seek(20 * MIB)
+        file.write(b"x" * MIB)
+    with two_files(tmp_path / "source", tmp_path / "target") as (source, target):
+        got = copying.copy_and_hash(source, target, size)
+    want = bytes(20 * MIB) + b"x" * MIB + bytes(43 * MIB)
+    assert got == hashlib.sha256(want).hexdigest()
+    assert (tmp_path / "target").read_bytes() == want
+    assert (tmp_path / "target").stat().st_blocks * 512 < 4 * MIB
+
+
+@pytest.mark.parametrize("length", [1000, MIB])
+def test_a_source_that_became_shorter_is_told(tmp_path: Path, length: int) -> None:
+    (tmp_path / "source").write_bytes(b"x" * length)
+    files = two_files(tmp_path / "source", tmp_path / "target")
+    with files as (source, target), pytest.raises(copying.Shorter):
+        copying.copy_and_hash(source, target, 3 * MIB)
+    files = two_files(tmp_path / "source", tmp_path / "target")
+    with files as (source, target), pytest.raises(copying.Shorter):
+        copying.copy(source, target, 3 * MIB)
+
+
+def test_a_kernel_that_copies_nothing_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "copy_file_range", lambda *_: 0)
+    data = os.urandom(MIB)
+    (tmp_path / "source").write_bytes(data)
+    with two_files(tmp_path / "source", tmp_path / "target") as (source, target):
+        got = copying.copy_and_hash(source, target, MIB)
+    assert got == hashlib.sha256(data).hexdigest()
+    assert (tmp_path / "target").read_bytes() == data
+
+
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(os.urandom(6 * MIB))
+    before = open_descriptors()
+    with small_disk(tmp_path / "disk", size="3m") as disk:
+        files = two_files(tmp_path / "source", disk / "target")
+        with files as (source, target), pytest.raises(OSError, match="No space left") as caught:
+            copying.copy_and_hash(source, target, 6 * MIB)
+        assert caught.value.errno == errno.ENOSPC
+        ended()
+    assert open_descriptors() == before
