@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from paddlecloud.db import agents, attempts, coordination, jobs, snapshots, tokens
-from paddlecloud.db.base import Database, Row, Tx, Value
+from paddlecloud.db.base import Answer, Database, Row, Tx, Value
 from paddlecloud.db.sqlite import IDLE_READERS, open_sqlite
 from paddlecloud.model.errors import Conflict, Internal, PaddleCloudError, StorageFull
 from paddlecloud.model.states import JobState
@@ -223,6 +223,10 @@ class Explained:
 
     def run(self, sql: str, values: Sequence[Value] = ()) -> None:
         self.all(sql, values)
+
+    def soon(self, sql: str, values: Sequence[Value] = ()) -> Answer:
+        rows = self.all(sql, values)
+        return lambda: rows
 
     def notify(self, channel: str, payload: str) -> None:
         pass

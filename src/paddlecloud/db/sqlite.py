@@ -17,9 +17,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from paddlecloud.db.base import Listener, Row, Tx, Value
-from paddlecloud.db.group import Group, Notice, Task
+from paddlecloud.db.base import Answer, Listener, Row, Tx, Value
+from paddlecloud.db.group import Group, Lost, Notice, Task
 from paddlecloud.db.migrate import migrate
+from paddlecloud.db.reserve import Reserve
 from paddlecloud.model.errors import Conflict, Internal, PaddleCloudError, Retry, StorageFull
 
 T = TypeVar("T")
@@ -43,14 +44,17 @@ _READER_PRAGMAS = ("query_only = on", "cache_size = -1024")
 log = logging.getLogger(__name__)
 
 
-def open_sqlite(path: Path, *, now: datetime) -> SqliteDatabase:
-    """The database at `path`, made or brought up to date first; only its owner may read it."""
+def open_sqlite(path: Path, *, now: datetime, reserve: int = 0) -> SqliteDatabase:
+    """The database at `path`, made or brought up to date first; only its owner may read it.
+
+    `reserve` is how many bytes it keeps beside it for a full disk.
+    """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         path.chmod(0o600)
     except OSError as error:
         raise Retry("database_failed", path=str(path), detail=str(error)) from error
-    return SqliteDatabase(path, now=now)
+    return SqliteDatabase(path, now=now, reserve=reserve)
 
 
 class SqliteDatabase:
@@ -58,10 +62,10 @@ class SqliteDatabase:
 
     shared = False
 
-    def __init__(self, path: Path, *, now: datetime) -> None:
+    def __init__(self, path: Path, *, now: datetime, reserve: int = 0) -> None:
         self._path = path
         self._idle: deque[sqlite3.Connection] = deque()
-        writer = _SqliteWriter(path)
+        writer = _SqliteWriter(path, Reserve(path.with_name(path.name + "-reserve"), reserve))
         try:
             writer.prepare(now)
         except BaseException:
@@ -126,8 +130,10 @@ class SqliteDatabase:
 class _SqliteWriter:
     """See `group.Writer`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, reserve: Reserve) -> None:
         self._path = path
+        self._reserve = reserve
+        self._hopeful = True
         self._durable = True
         self._connection = _connect(path, _WRITER_PRAGMAS)
 
@@ -138,6 +144,7 @@ class _SqliteWriter:
             migrate(_SqliteTx(self._connection, self._path), now=now)
         except sqlite3.Error as error:
             raise _translated(error, self._path) from error
+        self._hopeful = False  # there is nobody yet who would try again
         self.commit(())
 
     def begin(self, *, durable: bool) -> None:
@@ -160,26 +167,51 @@ class _SqliteWriter:
         try:
             self._run(task, guarded)
         except sqlite3.Error as error:
-            raise _translated(error, self._path) from error
+            raise self._failed(_translated(error, self._path)) from error
+        except StorageFull as error:
+            raise self._failed(error) from error
 
     def commit(self, notices: Sequence[Notice]) -> None:
         try:
             self._connection.execute("commit")
         except sqlite3.Error as error:
-            raise _translated(error, self._path) from error
+            raise self._failed(_translated(error, self._path)) from error
+        self._hopeful = True
+        self._reserve.keep()
 
     def abandon(self, error: PaddleCloudError) -> None:
         try:
             if self._connection.in_transaction:
                 self._connection.execute("rollback")
-            if isinstance(error, StorageFull):
+            if isinstance(error, StorageFull) and self._is_to_move():
                 # What the log holds moves to its place; then the log begins again at its start.
                 self._connection.execute("pragma wal_checkpoint(passive)")
-        except sqlite3.Error as failed:
+        except (sqlite3.Error, OSError) as failed:
             log.warning("after a failed commit: %s", failed)
 
     def close(self) -> None:
         self._connection.close()
+
+    def _failed(self, error: PaddleCloudError) -> Exception:
+        """On a disk that has just become full `abandon` may find room: all of it is tried again,
+        once until something was committed."""
+        if isinstance(error, StorageFull) and self._hopeful:
+            self._hopeful = False
+            return Lost(error)
+        return error
+
+    def _is_to_move(self) -> bool:
+        """Not if that would take the whole reserve: then it is for the log to grow into."""
+        released = self._reserve.release()
+        return not released or self._growth() <= released // 2
+
+    def _growth(self) -> int:
+        """Bytes by which the file grows when the log is moved there."""
+        (pages,), (size,) = (
+            self._connection.execute(f"pragma {name}").fetchone()
+            for name in ("page_count", "page_size")
+        )
+        return int(pages * size - self._path.stat().st_size)
 
     def _restart(self) -> None:
         if self._connection.in_transaction:
@@ -233,6 +265,10 @@ class _SqliteTx:
 
     def run(self, sql: str, values: Sequence[Value] = ()) -> None:
         self.execute(sql, values)
+
+    def soon(self, sql: str, values: Sequence[Value] = ()) -> Answer:
+        rows = self.all(sql, values)
+        return lambda: rows
 
     def one(self, sql: str, values: Sequence[Value] = ()) -> Row | None:
         rows = self.all(sql, values)

@@ -8,7 +8,7 @@ out. What only some stores can do is an ability of its own, asked for with isins
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +30,8 @@ class Stat:
     size: int
     modified: datetime
     """Aware, UTC."""
+    tag: str = field(default="", compare=False)
+    """What the store calls this content, where it does: another content, another tag."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,6 +178,28 @@ class CanLocalPath(Protocol):
 
     def local_path(self, path: str) -> Path | None:
         """Where the file, or the directory of such paths, lies; None when it does not exist."""
+
+
+@runtime_checkable
+class CanTellRoom(Protocol):
+    """Lies on a disk that may be full."""
+
+    def room(self) -> int:
+        """How many bytes files may still take there."""
+
+
+@runtime_checkable
+class CanAdopt(Protocol):
+    """Takes over files that another process of our own user put into a place of the store."""
+
+    def make_place(self) -> tuple[str, Path]:
+        """A fresh directory that nobody but our user can enter: its name and where it is."""
+
+    def adopt(self, place: str, name: str, path: str, *, size: int) -> bool:
+        """Give a regular file of ours that lies there, of this size, the name `path`; else False.
+
+        What it holds is not looked at.
+        """
 
 
 @runtime_checkable

@@ -30,11 +30,16 @@ from paddlecloud.stores.tree import (
     RESERVED,
     SCRATCH,
     Tree,
+    check_room,
     explained,
+    room,
     shown,
     split,
     suppress_absent,
 )
+
+_PLACE = "place-"
+"""How the names of directories begin in which other processes leave files for us."""
 
 
 def create(settings: Mapping[str, object]) -> DirectoryStore:
@@ -166,6 +171,32 @@ class DirectoryStore:
     def drop_parts(self, path: str, upload: str) -> None:
         self._parts.drop(path, upload)
 
+    def room(self) -> int:
+        return room(self._scratch)
+
+    def make_place(self) -> tuple[str, Path]:
+        name = os.urandom(12).hex()
+        with explained(name):
+            os.mkdir(f"{_PLACE}{name}", 0o700, dir_fd=self._scratch)
+        return name, self.root.absolute() / SCRATCH / f"{_PLACE}{name}"
+
+    def adopt(self, place: str, name: str, path: str, *, size: int) -> bool:
+        if not _is_hex(place, 24) or not _is_hex(name, 64):
+            return False
+        with suppress_absent():
+            directory = os.open(f"{_PLACE}{place}", DIRECTORY, dir_fd=self._scratch)
+            try:
+                found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            finally:
+                os.close(directory)
+            # A second name would be a way to change it later.
+            ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+            if ours and found.st_nlink == 1 and found.st_size == size:
+                with explained(path):
+                    self._give_name(f"{_PLACE}{place}/{name}", path)
+                return True
+        return False
+
     def sweep(self, before: datetime) -> int:
         """Remove what a dead process left unfinished, last written `before`; how many."""
         removed = 0
@@ -294,6 +325,7 @@ class _FileSink:
         if self._hash is not None:
             self._hash.update(data)
         with explained(self._path), self._lock:
+            check_room(self._fd, len(data))
             written = os.write(self._fd, data)
             while written < len(data):
                 written += os.write(self._fd, memoryview(data)[written:])
@@ -332,6 +364,10 @@ class _FileSink:
             if fd >= 0:
                 os.close(fd)
         return fd >= 0
+
+
+def _is_hex(text: str, length: int) -> bool:
+    return len(text) == length and not text.strip("0123456789abcdef")
 
 
 def _sort_key(entry: os.DirEntry[str]) -> str:

@@ -17,7 +17,7 @@ from datetime import datetime
 
 from paddlecloud.model.errors import Invalid, NotFound
 from paddlecloud.stores.base import Part
-from paddlecloud.stores.tree import DIRECTORY, explained, open_regular
+from paddlecloud.stores.tree import DIRECTORY, check_room, explained, open_regular
 
 _NAME = re.compile(r"[0-9a-f]{24}-[0-9a-f]{16}-([1-9][0-9]{0,15})-([0-9]{1,20}|now)")
 _NOTE = re.compile(r"part-([1-9][0-9]{0,8})-([0-9]{1,16})")
@@ -131,6 +131,7 @@ def _write_at(fd: int, data: bytes | bytearray, offset: int) -> None:
     view = memoryview(data)
     if _is_zero(view) and offset >= os.fstat(fd).st_size:
         return
+    check_room(fd, len(view))
     while view:
         written = os.pwrite(fd, view, offset)
         offset += written

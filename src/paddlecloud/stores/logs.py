@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from paddlecloud.model.errors import NotFound
 from paddlecloud.model.lognotes import size_at
 from paddlecloud.stores.logtimes import LogTimes
-from paddlecloud.stores.tree import ABSENT, Tree, explained, shown
+from paddlecloud.stores.tree import ABSENT, Tree, check_room, explained, room, shown
 
 if TYPE_CHECKING:
     from paddlecloud.model.lognotes import Note
@@ -60,10 +60,13 @@ class LogStore:
             rest = memoryview(data)[size - offset :]
             if rest and at is not None:
                 self._times.note(path, at, size)
-            while rest:
-                written = os.pwrite(file.fd, rest, size)
+            room_left = max(0, room(file.fd)) if rest else 0
+            fits = rest[:room_left]
+            while fits:
+                written = os.pwrite(file.fd, fits, size)
                 size += written
-                rest = rest[written:]
+                fits = fits[written:]
+            check_room(file.fd, len(rest[room_left:]))
             return size
 
     def size(self, path: str) -> int:

@@ -29,6 +29,10 @@ ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR)
 FEW = 8
 """Up to so many files, syncing each is cheaper than what else may wait in the file system."""
 
+RESERVE = 256 * 1024 * 1024
+RESERVE_SHARE = 32
+"""Files leave so much of the disk free, or this share of a small one."""
+
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _TAKEN = (errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST)
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -161,6 +165,22 @@ def suppress_absent() -> Iterator[None]:
     except OSError as error:
         if error.errno not in ABSENT:
             raise
+
+
+def room(fd: int) -> int:
+    """How many bytes files may still take on the disk of this open file, a reserve left out.
+
+    Without the reserve the database could not even take down that a job is to be killed.
+    """
+    disk = os.fstatvfs(fd)
+    reserve = min(RESERVE, disk.f_blocks * disk.f_frsize // RESERVE_SHARE)
+    return disk.f_bavail * disk.f_frsize - reserve
+
+
+def check_room(fd: int, size: int) -> None:
+    """The OSError of a full disk when `size` more bytes would touch the reserve."""
+    if room(fd) < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @contextmanager

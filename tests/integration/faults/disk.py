@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from paddlecloud.stores.tree import room
 from tests.contract.disk import small_disk
 from tests.integration.faults.home import Home
 
@@ -22,6 +23,14 @@ class Disk:
 
     def is_full(self) -> bool:
         return os.statvfs(self.place).f_bavail == 0
+
+    def is_full_for_files(self) -> bool:
+        """Nothing is left but what the store keeps free for the database."""
+        fd = os.open(self.place, os.O_RDONLY)
+        try:
+            return room(fd) < os.fstatvfs(fd).f_frsize
+        finally:
+            os.close(fd)
 
     def fill(self) -> None:
         """Take what is left."""

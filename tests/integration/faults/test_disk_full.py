@@ -97,7 +97,7 @@ def check_database(home: Home) -> None:
 def test_a_log_larger_than_the_store(home: Home, source: Path, store: Disk) -> None:
     """The agent keeps what the server cannot: the log arrives whole when there is space."""
     job_id = submit(home, source, f"yes 0123456 | head -c {6 * MIB}; echo end")
-    until(store.is_full, "the store to be full")
+    until(store.is_full_for_files, "the store to be full")
     broken = diagnosis(home)
     assert broken["name"] == "store", broken
     assert "no space is left" in broken["detail"]
@@ -188,6 +188,37 @@ def test_a_server_that_cannot_start_on_a_full_disk_says_so(
     check_database(home)
 
 
+def test_a_home_on_a_full_disk_is_one_sentence(home: Home, everything: Disk) -> None:
+    """Whatever the server could still say of it: nothing, half a line, or all."""
+    for _ in range(2):
+        everything.fill()
+        refused = home.run("list_jobs")
+        assert (refused.returncode, refused.stdout) == (1, "")
+        starting, told = refused.stderr.splitlines()
+        assert starting == "starting the private server ..."
+        assert "No space left on device" in told, told
+        assert str(home.path) in told
+        everything.empty()
+        assert home.run("list_jobs").returncode == 0
+        home.run("server", "stop")
+
+
+def test_a_job_whose_log_filled_the_only_disk_can_be_killed(
+    home: Home, source: Path, everything: Disk
+) -> None:
+    check_works(home, source)
+    assert (home.path / "server" / "paddlecloud.db-reserve").exists()
+    job_id = submit(home, source, "exec cat /dev/zero")
+    until(everything.is_full, "the disk to be full")
+    killed = home.run("kill_job", job_id)
+    assert killed.returncode == 0, killed.stderr
+    until(lambda: not home.of_kind("job"), "the end of its processes")
+    everything.grow("80m")  # the rest of its log wants to be kept
+    assert await_end(home, job_id)["job_status"] == "killed"
+    check_works(home, source)
+    check_database(home)
+
+
 def test_an_upload_larger_than_the_store(home: Home, source: Path, store: Disk) -> None:
     for number in range(4):
         (source / f"small-{number}").write_bytes(bytes([number]) * 100_000)
@@ -207,6 +238,20 @@ def test_an_upload_larger_than_the_store(home: Home, source: Path, store: Disk) 
     job_id = submit(home, source, "cat small-3 zz-large | wc -c")
     assert await_end(home, job_id)["job_status"] == "success"
     assert int(home.run("logs", job_id).stdout) == 100_000 + 12 * MIB
+    check_works(home, source)
+
+
+def test_a_file_larger_than_the_only_disk_is_refused_and_nothing_else(
+    home: Home, source: Path, everything: Disk
+) -> None:
+    check_works(home, source)
+    (source / "large").write_bytes(b"\xff" * (30 * MIB))
+    refused = try_to_submit(home, source, "echo never")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"a file of {30 * MIB} bytes does not fit" in refused.stderr
+    (source / "large").unlink()
+    check_works(home, source)
+    home.run("server", "stop")
     check_works(home, source)
 
 

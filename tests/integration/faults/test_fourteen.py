@@ -291,7 +291,7 @@ FOURTEEN = [
         name="lost agent",
         script="echo begun; sleep 60",
         act=loses_it,
-        says="that ran trainer-0 was not heard of any more",
+        says="the process that watched over trainer-0",
         advises="--max_retries (now 0)",
         last="begun",
     ),

@@ -1,0 +1,82 @@
+"""A disk that others filled: a few writes still go through, by what was kept back for them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from paddlecloud.db.base import Database, Tx
+from paddlecloud.db.reserve import ROOM, Reserve
+from paddlecloud.db.sqlite import open_sqlite
+from paddlecloud.model.errors import StorageFull
+from tests.contract.disk import small_disk
+from tests.unit.db.values import NOW
+
+SIZE = 1 << 20
+
+
+def put(tx: Tx, name: str, size: int) -> int:
+    return tx.execute("insert into counters (name, value) values (?, 0)", (name + "x" * size,))
+
+
+def grow(db: Database, pages: int, name: str = "row") -> None:
+    """Rows in new pages, which are in the log and not yet in the database's own file."""
+    db.write(lambda tx: [put(tx, f"{name}-{number}-", 4000) for number in range(pages)])
+
+
+def fill(path: Path) -> None:
+    with path.open("ab", buffering=0) as file, pytest.raises(OSError, match="space"):
+        while True:
+            file.write(b"x" * 4096)
+
+
+def test_without_it_a_full_disk_takes_nothing(tmp_path: Path) -> None:
+    with (
+        small_disk(tmp_path / "disk", size="8m") as disk,
+        closing(open_sqlite(disk / "x.db", now=NOW)) as db,
+    ):
+        grow(db, 20)
+        fill(disk / "ballast")
+        with pytest.raises(StorageFull):
+            db.write(lambda tx: put(tx, "urgent", 10))
+        assert [path.name for path in disk.glob("*reserve")] == []
+
+
+@pytest.mark.parametrize("pages", [5, 300])
+def test_a_full_disk_takes_what_is_urgent(tmp_path: Path, pages: int) -> None:
+    """Whether the log has little that would make the database's file grow, or a lot."""
+    with (
+        small_disk(tmp_path / "disk", size="8m") as disk,
+        closing(open_sqlite(disk / "x.db", now=NOW, reserve=SIZE)) as db,
+    ):
+        kept = disk / "x.db-reserve"
+        assert kept.exists()
+        grow(db, pages)
+        fill(disk / "ballast")
+        for number in range(40):
+            db.write(lambda tx, n=number: put(tx, f"urgent-{n}", 10))  # type: ignore[misc]
+        assert not kept.exists()
+        fill(disk / "ballast")
+        with pytest.raises(StorageFull):
+            grow(db, 2000, "more")
+        (disk / "ballast").unlink()
+        db.write(lambda tx: put(tx, "after", 10))
+        assert kept.stat().st_size == SIZE, "it was not made again"
+        assert db.read(lambda tx: tx.one("select count(*) from counters")) == (pages + 41,)
+        assert db.read(lambda tx: tx.one("pragma integrity_check")) == ("ok",)
+
+
+def test_it_is_made_only_where_there_is_plenty(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", size="3m") as disk:
+        reserve = Reserve(disk / "reserve", SIZE)
+        reserve.keep()
+        assert not (disk / "reserve").exists()
+        assert reserve.release() == 0
+        little = Reserve(disk / "reserve", SIZE // ROOM)
+        little.keep()
+        assert (disk / "reserve").stat().st_blocks * 512 >= SIZE // ROOM
+        again = Reserve(disk / "reserve", SIZE // ROOM)
+        assert again.release() == SIZE // ROOM
+        assert not (disk / "reserve").exists()
