@@ -19,6 +19,10 @@ LIVE = timedelta(seconds=20)
 """Four times `SEEN_EVERY`: one late write makes nobody gone."""
 FORGOTTEN_AFTER = timedelta(days=1)
 
+CHANNEL = "servers"
+"""Told when a server comes or goes."""
+_TEAM = "team"
+"""The counter that says so counts nothing: it is there or not."""
 _COLUMNS = "boot, place, url, node, key_mark, version, started_at, seen_at"
 
 
@@ -56,6 +60,7 @@ def join(tx: Tx, server: Server, marks: frozenset[str]) -> None:
         if other.key_mark not in marks:
             raise ConfigError("replica_key_differs", url=other.url or other.place)
     seen(tx, server)
+    tx.notify(CHANNEL, "")
 
 
 def seen(tx: Tx, server: Server) -> None:
@@ -81,6 +86,7 @@ def seen(tx: Tx, server: Server) -> None:
 def leave(tx: Tx, boot: str) -> None:
     """It goes down in order: nobody has to find out."""
     tx.run("delete from servers where boot = ?", (boot,))
+    tx.notify(CHANNEL, "")
 
 
 def live(tx: Tx, now: datetime) -> list[Server]:
@@ -95,6 +101,15 @@ def live(tx: Tx, now: datetime) -> list[Server]:
 def urls(tx: Tx, now: datetime) -> tuple[str, ...]:
     """Where servers are reached, each address once: several may be behind one."""
     return tuple(dict.fromkeys(server.url for server in live(tx, now) if server.url))
+
+
+def is_team(tx: Tx) -> bool:
+    """Whether a team server has ever worked on this database."""
+    return tx.one("select 1 from counters where name = ?", (_TEAM,)) is not None
+
+
+def mark_team(tx: Tx) -> None:
+    tx.run("insert into counters (name, value) values (?, 1) on conflict do nothing", (_TEAM,))
 
 
 def _micros(span: timedelta) -> int:

@@ -18,6 +18,8 @@ from paddlecloud.model.errors import PaddleCloudError, Unauthenticated, Unreacha
 from paddlecloud.runtime.link import Backoff
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from paddlecloud.runtime.care import Care
     from paddlecloud.runtime.commands import Commands
     from paddlecloud.runtime.site import Site
@@ -38,6 +40,7 @@ class Poller:
         self._boot = ""
         self._wait = 0.0
         self._in_round = False
+        self._own = _mark(site.directory / "lock")
 
     def work(self) -> None:
         """The body of the thread."""
@@ -47,7 +50,10 @@ class Poller:
         try:
             answer = self._ask()
         except PaddleCloudError as error:
-            self._failed(error)
+            if not self._is_homeless():
+                self._failed(error)
+            return
+        if self._is_homeless():
             return
         self._backoff.reset()
         if self._channel.boot != self._boot:
@@ -59,6 +65,16 @@ class Poller:
         self._obey(answer)
         news = self._find_out((answer.get("settings") or {}).get("separate"))
         self._wait = 0.0 if self._in_round or news else WAIT
+
+    def _is_homeless(self) -> bool:
+        """End if our directory was deleted: at once if another agent has one there now, whose
+        keys and orders are not ours; else as soon as nothing runs."""
+        found = _mark(self._site.directory / "lock")
+        if found == self._own or (found is None and self._site.book.busy()):
+            return False
+        self._site.journal.info("the directory of this agent is gone")
+        self._site.stop()
+        return True
 
     def _ask(self) -> dict[str, Any]:
         config = self._site.config
@@ -137,6 +153,15 @@ class Poller:
             return False
         self._site.journal.info(f"the server is gone for {away:.0f} s and nothing is left to do")
         return True
+
+
+def _mark(path: Path) -> tuple[int, int] | None:
+    """Which file this is."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def capacity() -> dict[str, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import errno
 import fcntl
 import gc
 import json
@@ -19,6 +20,7 @@ import signal
 import socket
 import sys
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +29,7 @@ import uvicorn
 
 from paddlecloud import __version__
 from paddlecloud.db import servers
-from paddlecloud.model.errors import PaddleCloudError
+from paddlecloud.model.errors import PaddleCloudError, Refused
 from paddlecloud.server.app import App
 from paddlecloud.server.connections import (
     SPARE_FILES,
@@ -38,7 +40,7 @@ from paddlecloud.server.connections import (
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import GoingDown
 from paddlecloud.server.listening import BACKLOG, Listeners, listen
-from paddlecloud.server.loops import clean, outbox, presence, schedule, watch
+from paddlecloud.server.loops import clean, outbox, presence, private, schedule, watch
 from paddlecloud.server.loops.runner import Runner
 from paddlecloud.server.opening import open_deps
 from paddlecloud.server.services import accounts
@@ -48,33 +50,64 @@ if TYPE_CHECKING:
     import ssl
 
 log = logging.getLogger("paddlecloud.server")
+SETTINGS_FILE = "settings.json"
+"""Of the directory of the server: names the settings file of the last start."""
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+HOME_EVERY = 20
+"""Ticks of uvicorn between two looks at the home."""
 
 
 def main() -> int:
     args = _arguments()
     os.umask(0o077)
     home: Path = args.home.resolve()
-    settings_file: Path | None = args.settings.resolve() if args.settings else None
+    settings_file: Path | None = args.settings.resolve() if args.settings else _settings_of(home)
     if args.check:
         from paddlecloud.server import check  # noqa: PLC0415 - a server that starts has no use for it
 
         return check.main(home, settings_file, os.environ, as_json=args.json, lang=args.lang)
-    (home / "server").mkdir(parents=True, exist_ok=True, mode=0o700)
-    _log_to(None if args.foreground else home / "server" / "server.log")
-    lock = _take_lock(home / "server" / "lock")
-    if lock is None:
-        log.warning("another server of %s is running; this one ends", home)
-        return 3
     try:
-        settings, origins = read_with_origins(home, settings_file, os.environ)
-        _forget_secrets(origins)
-        serve(settings, settings_file)
+        (home / "server").mkdir(parents=True, exist_ok=True, mode=0o700)
+        _log_to(None if args.foreground else home / "server" / "server.log")
+        _run(home, settings_file)
     except PaddleCloudError as error:
-        log.error("%s", error)
-        if not args.foreground:
-            sys.stderr.write(f"{error}\n")
-        return 1
+        return _refuse(error, args)
+    except OSError as error:
+        if error.errno not in _OF_THE_DISK:
+            raise
+        reason = f"{error.strerror}: {error.filename}" if error.filename else str(error)
+        return _refuse(Refused("server_files_unusable", home=str(home), reason=reason), args)
     return 0
+
+
+def _refuse(error: PaddleCloudError, args: argparse.Namespace) -> int:
+    """Say why there is no server, once; on a full disk nobody may hear it."""
+    told = error.text(args.lang)
+    if log.hasHandlers():
+        log.error("%s", told)
+    if not (args.foreground and log.hasHandlers()):
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"{told}\n")
+    return 1
+
+
+def _settings_of(home: Path) -> Path | None:
+    """The settings file of the last start of this home, if it had one from elsewhere."""
+    try:
+        kept = json.loads((home / "server" / SETTINGS_FILE).read_text("utf-8"))
+        return Path(kept["path"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _run(home: Path, settings_file: Path | None) -> None:
+    held = _take_lock(home / "server" / "lock")
+    if held is None:
+        raise Refused("server_runs_already", home=str(home))
+    settings, origins = read_with_origins(home, settings_file, os.environ)
+    _forget_secrets(origins)
+    own = home / "server.toml"
+    serve(settings, settings_file or (own if own.exists() else None), held)
 
 
 def _forget_secrets(origins: Origins) -> None:
@@ -85,16 +118,17 @@ def _forget_secrets(origins: Origins) -> None:
             os.environ.pop(name, None)
 
 
-def serve(settings: Settings, settings_file: Path | None = None) -> None:
-    """Run until SIGTERM or SIGINT."""
+def serve(settings: Settings, settings_file: Path | None, held: HeldLock) -> None:
+    """Run until SIGTERM or SIGINT, or until the home is gone."""
     context = _tls_context(settings)
     listeners = listen(settings)
     deps = open_deps(settings, listeners.url_for_agents(settings))
-    loops = (schedule.LOOP, watch.LOOP, clean.LOOP, outbox.LOOP, *presence.loop_for(deps))
+    always = (schedule.LOOP, watch.LOOP, clean.LOOP, outbox.LOOP, private.LOOP)
+    loops = (*always, *presence.loop_for(deps))
     runner = Runner(deps, loops)
     try:
         server = _Server(App(deps), deps, runner, listeners, context)
-        server.settings_file = settings_file
+        server.settings_file, server.held = settings_file, held
         server.run(sockets=[listeners.local])
     finally:
         runner.stop()
@@ -109,6 +143,7 @@ class _Server(uvicorn.Server):
     """Announces itself when it listens, and lets the long polls go before it waits for them."""
 
     settings_file: Path | None = None
+    held: HeldLock | None = None
 
     def __init__(
         self,
@@ -188,9 +223,15 @@ class _Server(uvicorn.Server):
         else:
             log.info("serving with the certificate that ends on %s", found.ends)
 
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second; every two seconds it looks whether the home is still there."""
+        if counter % HOME_EVERY == 0 and self.held is not None and not self.held.is_there():
+            log.warning("%s is gone or another one; this server ends", self.held.path.parent)
+            self.should_exit = True
+        return await super().on_tick(counter)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            (self._deps.settings.server_dir / "server.json").unlink()
+        _withdraw(self._deps)
         log.info("going down, jobs go on")
         self._sweeper.stop()
         self._deps.hub.close()
@@ -232,7 +273,26 @@ def _tls_context(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-def _take_lock(path: Path) -> int | None:
+@dataclass(frozen=True, kw_only=True)
+class HeldLock:
+    """The lock of a home, as long as this process lives."""
+
+    path: Path
+    fd: int
+
+    def is_there(self) -> bool:
+        """Whether it still is what keeps another server from this home."""
+        own = os.fstat(self.fd)
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino)
+
+
+def _take_lock(path: Path) -> HeldLock | None:
     """Hold the lock for our life. Whoever only tests it holds it for a moment: try a while."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for _ in range(40):
@@ -241,7 +301,7 @@ def _take_lock(path: Path) -> int | None:
         except BlockingIOError:
             time.sleep(0.025)
         else:
-            return lock
+            return HeldLock(path=path, fd=lock)
     os.close(lock)
     return None
 
@@ -257,8 +317,26 @@ def _announce(deps: Deps, listeners: Listeners, settings_file: Path | None) -> N
     }
     facts |= {"public_url": public} if public else {}
     facts |= {"settings": str(settings_file)} if settings_file else {}
+    _remember(deps.settings, settings_file)
     accounts.write_private(deps.settings.server_dir / "server.json", json.dumps(facts))
     log.info("ready at %s, version %s, boot %s", public or facts["url"], __version__, deps.boot)
+
+
+def _remember(settings: Settings, settings_file: Path | None) -> None:
+    """Keep the name of a settings file elsewhere: after a stop nobody else would know it."""
+    kept = settings.server_dir / SETTINGS_FILE
+    if settings_file is None or settings_file == settings.home / "server.toml":
+        kept.unlink(missing_ok=True)
+    elif _settings_of(settings.home) != settings_file:
+        accounts.write_private(kept, json.dumps({"path": str(settings_file)}))
+
+
+def _withdraw(deps: Deps) -> None:
+    """Take server.json away, if it is ours: it may be that of a server of a new home."""
+    path = deps.settings.server_dir / "server.json"
+    with contextlib.suppress(OSError, ValueError):
+        if json.loads(path.read_text("utf-8")).get("boot") == deps.boot:
+            path.unlink()
 
 
 def _log_to(path: Path | None) -> None:

@@ -12,6 +12,7 @@ import secrets
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from paddlecloud.backends.base import Backend, KeepsAgent
 from paddlecloud.backends.base import create as create_backend
 from paddlecloud.backends.local import cards
 from paddlecloud.db import coordination, open_database, servers
-from paddlecloud.db.base import Apart, Database
+from paddlecloud.db.base import EVERYTHING, Apart, Database
 from paddlecloud.db.bells import Bell
+from paddlecloud.model.errors import ConfigError, PaddleCloudError
 from paddlecloud.model.job import JobType
 from paddlecloud.model.pool import Pool
 from paddlecloud.model.quantities import parse_size
@@ -69,11 +71,18 @@ def open_deps(settings: Settings, url: str = "") -> Deps:
         server=server,
         **(together(db, settings.store_dir) if isinstance(db, Apart) else {}),
     )
-    db.subscribe(deps.hub.tell)
+    db.subscribe(partial(tell, deps))
     for backend in backends.values():
         if isinstance(backend, KeepsAgent):
             backend.ensure_agent()
     return deps
+
+
+def tell(deps: Deps, channel: str, payload: str) -> None:
+    """Wake whoever waits for this; who looks then at the servers sees them as they are now."""
+    if channel in (servers.CHANNEL, EVERYTHING):
+        deps.peers.forget()
+    deps.hub.tell(channel, payload)
 
 
 def entered(
@@ -130,10 +139,29 @@ def open_the_database(settings: Settings, now: datetime) -> Database:
     url, connections = settings.database.url, settings.database.connections
     place = url or settings.server_dir / "paddlecloud.db"
     db = open_database(place, now=now, connections=connections)
+    try:
+        claim(settings, db)
+    except PaddleCloudError:
+        db.close()
+        raise
     if not url:
         # The lock of the home is ours, so whoever held a lease is dead.
         db.write(coordination.break_leases, durable=False)
     return db
+
+
+def claim(settings: Settings, db: Database) -> None:
+    """A database that served a team serves no private server any more: ConfigError.
+
+    That one has no limits, and runs all jobs with its own rights; it may be a settings file that
+    was forgotten which makes it one.
+    """
+    known = db.read(servers.is_team)
+    if settings.team and not known:
+        db.write(servers.mark_team)
+    elif known and not settings.team:
+        place = settings.server_dir / "paddlecloud.db"
+        raise ConfigError("database_of_team", database="database.url" if db.shared else str(place))
 
 
 def open_backends(

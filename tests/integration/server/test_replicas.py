@@ -232,6 +232,26 @@ def test_when_a_server_dies_its_agent_and_its_loops_go_on_elsewhere(
 
 
 @pytest.mark.slow
+def test_an_agent_that_idles_hears_of_servers_that_come_and_go(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    """Its own may be killed a moment later, and then nobody could tell it any more."""
+    with replicas(tmp_path, postgres_url, ["machine-a", "", ""]) as (first, second, third):
+        first.start()
+        job_id = submit(first.caller(), "echo one; sleep 8; echo two")
+        eventually(lambda: _state(first.caller(), job_id) == "running", 20)
+        second.start()
+        third.start()
+        eventually(lambda: _knows(first, second) and _knows(first, third), 2.0)
+        third.process.terminate()
+        third.process.wait(20)
+        eventually(lambda: not _knows(first, third), 2.0)
+        first.process.kill()
+        assert end_of(second.caller(), job_id) == "success"
+        assert second.caller().call("GET", f"/api/v1/jobs/{job_id}/logs").body == b"one\ntwo\n"
+
+
+@pytest.mark.slow
 def test_a_server_that_was_stopped_and_wakes_up_writes_nothing(
     tmp_path: Path, postgres_url: str
 ) -> None:
@@ -304,8 +324,13 @@ def _nodes(server: Replica) -> dict[str, float]:
 def _has_learned(first: Replica, second: Replica) -> bool:
     """Whether the agent of one knows the other; it is told with its orders, so it is given some."""
     assert end_of(second.caller(), submit(second.caller(), "echo hi")) == "success"
-    known = (first.home / "agent" / "peers.json").read_text()
-    return f":{second.own_port}" in known
+    return _knows(first, second)
+
+
+def _knows(first: Replica, second: Replica) -> bool:
+    """Whether the agent of one has the address of the other."""
+    path = first.home / "agent" / "peers.json"
+    return path.exists() and f":{second.own_port}" in path.read_text()
 
 
 def _state(caller: SignedCaller, job_id: str) -> str:

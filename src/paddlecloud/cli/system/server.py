@@ -7,7 +7,6 @@ a client.conf could say.
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from time import sleep
 
@@ -28,9 +27,10 @@ def start(args: Args, context: Context) -> int:
     home, settings = _home(context), _settings(args)
     if not settings:
         _mention_remote(context)
-    if settings and embedded.is_alive(home):
-        context.out.say("server_settings_later", path=settings)
+    before = embedded.read_info(home).get("boot")
     endpoint = embedded.ensure(home, context.environ, context.out.say, settings=settings)
+    if settings and endpoint.boot == before:
+        context.out.say("server_settings_later", path=settings)
     if context.out.json:
         context.out.value(embedded.status(home))
     else:
@@ -41,8 +41,9 @@ def start(args: Args, context: Context) -> int:
 def run(args: Args, context: Context) -> int:
     """Become the server: whoever started this command, such as systemd, watches it itself."""
     embedded.check_installed()
-    words = embedded.command(_home(context), _settings(args), "--foreground")
-    sys.stdout.flush()
+    home, lang = _home(context), context.out.lang
+    words = embedded.command(home, _settings(args), "--foreground", "--lang", lang)
+    context.out.flush()
     os.execve(words[0], words, embedded.server_environ(context.environ))
 
 
@@ -52,7 +53,7 @@ def check(args: Args, context: Context) -> int:
     embedded.check_installed()
     more = ["--check", "--lang", context.out.lang, *(["--json"] if context.out.json else [])]
     words = embedded.command(_home(context), _settings(args), *more)
-    sys.stdout.flush()
+    context.out.flush()
     return call(words, env=embedded.server_environ(context.environ))
 
 
