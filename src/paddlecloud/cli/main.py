@@ -11,13 +11,13 @@ import os
 import sys
 
 from paddlecloud.cli import commands
-from paddlecloud.cli.render import Output, json_text
+from paddlecloud.cli.render import Output, forget, json_text, visible
 from paddlecloud.client.config import language, resolve
-from paddlecloud.model.errors import Invalid, PaddleCloudError
+from paddlecloud.model.errors import Invalid, NotFound, PaddleCloudError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 INTERRUPTED = 130
 PIPE_CLOSED = 141
@@ -26,23 +26,11 @@ PIPE_CLOSED = 141
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _fill_streams()
+    _speak_utf8()
     out = Output(language({}, os.environ), os.environ)
-    try:
-        _speak_utf8()
-        code = run(words, out, os.environ)
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        out.say("interrupted")
-        return INTERRUPTED
-    except BrokenPipeError:
-        _forget_stdout()
-        return PIPE_CLOSED
-    except PaddleCloudError as error:
-        _show(error, out)
-        return error.exit_code
-    except Exception as error:  # noqa: BLE001 - the last line of defence: a person gets a sentence
-        return _crashed(error, out, os.environ)
-    return code
+    code = _ended(lambda: run(words, out, os.environ), out)
+    return code or _ended(lambda: _flushed(out), out)
 
 
 def run(words: list[str], out: Output, environ: Mapping[str, str]) -> int:
@@ -70,6 +58,52 @@ def run(words: list[str], out: Output, environ: Mapping[str, str]) -> int:
         return command.run(args, context)
     finally:
         context.close()
+
+
+def _fill_streams() -> None:
+    """Whoever closed a stream (`>&-`) must not have the next file that is opened take its number.
+    In place of stdout stands one that refuses each write, so that a lost answer is told."""
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+
+
+def _ended(work: Callable[[], int], out: Output) -> int:
+    """The exit code of `work`, whatever becomes of it."""
+    try:
+        return work()
+    except KeyboardInterrupt:
+        out.say("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        forget(sys.stdout)
+        return PIPE_CLOSED
+    except PaddleCloudError as error:
+        _show(error, out)
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - the last line of defence: a person gets a sentence
+        if isinstance(error, FileNotFoundError) and _is_nowhere():
+            gone = NotFound("current_directory_gone")
+            _show(gone, out)
+            return gone.exit_code
+        return _crashed(error, out, os.environ)
+
+
+def _flushed(out: Output) -> int:
+    out.flush()
+    return 0
+
+
+def _is_nowhere() -> bool:
+    """Whether the current directory was deleted: any relative path fails then."""
+    try:
+        os.getcwd()  # noqa: PTH109 - pathlib is not worth its time here
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _speak_utf8() -> None:
@@ -117,7 +151,8 @@ def _show(error: PaddleCloudError, out: Output) -> None:
         wire = {**error.to_wire(out.lang), "params": {k: str(v) for k, v in error.params.items()}}
         out.tell(json_text({"error": wire}, sys.stderr))
     else:
-        out.error(f"paddlecloud: {error.text(out.lang)}")
+        lines = error.text(out.lang).split("\n")
+        out.error("paddlecloud: " + "\n".join(map(visible, lines)))
 
 
 def _crashed(error: Exception, out: Output, environ: Mapping[str, str]) -> int:
@@ -151,8 +186,3 @@ def _save(details: str, environ: Mapping[str, str]) -> str:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.write_text(details, encoding="utf-8", errors="replace")
     return str(path)
-
-
-def _forget_stdout() -> None:
-    """Let Python's own flush at exit go nowhere instead of failing a second time."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -6,10 +6,12 @@ bars and aligned columns are for terminals only; a pipe gets plain text with tab
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
 from paddlecloud.cli.texts import say
+from paddlecloud.model.errors import PaddleCloudError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ _STATES = {
     "killed": "yellow",
     "killing": "yellow",
 }
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_TURNS = "\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _BAR = 30
 _SOON = 0.5
 """Seconds after which a speed means something."""
@@ -37,6 +41,8 @@ class Output:
     def __init__(self, lang: str, environ: Mapping[str, str], json: bool = False) -> None:
         self.lang = lang
         self.json = json
+        #: The job that this call has submitted: if stdout is lost, its id is told all the same.
+        self.accepted = ""
         plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
         self.on_terminal = _is_terminal(sys.stdout)
         self.told_on_terminal = _is_terminal(sys.stderr)
@@ -44,22 +50,35 @@ class Output:
         self._told_colours = self.told_on_terminal and not plain
 
     def line(self, text: str) -> None:
-        print(text)
+        self._put(text + "\n")
 
     def value(self, value: object) -> None:
         """JSON: one line for programs, several for people."""
-        print(json_text(value, sys.stdout, indent=2 if self.on_terminal else None))
+        self._put(json_text(value, sys.stdout, indent=2 if self.on_terminal else None) + "\n")
 
     def raw(self, data: bytes) -> None:
         """Bytes as they are, at once."""
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        self.flush()
+        try:
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise self._lost(error) from error
 
     def draw(self, text: str) -> None:
         """Text for the terminal itself, at once."""
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        self._put(text)
+        self.flush()
+
+    def flush(self) -> None:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise self._lost(error) from error
 
     def raw_aside(self, data: bytes) -> None:
         """Bytes as they are, beside the answer: on stderr."""
@@ -68,8 +87,13 @@ class Output:
         sys.stderr.buffer.flush()
 
     def tell(self, text: str) -> None:
-        """A message for the person, on stderr."""
-        print(text, file=sys.stderr, flush=True)
+        """A message for the person, on stderr; where that cannot be written, nobody listens."""
+        try:
+            print(text, file=sys.stderr, flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError:
+            forget(sys.stderr)
 
     def say(self, code: str, /, **params: object) -> None:
         self.tell(say(code, self.lang, **params))
@@ -95,17 +119,35 @@ class Output:
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Aligned columns with a header on a terminal; tab-separated rows for a program."""
         if not self.on_terminal:
-            sys.stdout.writelines("\t".join(row) + "\n" for row in rows)
+            for row in rows:
+                self._put("\t".join(map(visible, row)) + "\n")
             return
+        rows = [[visible(cell) for cell in row] for row in rows]
         widths = [max(map(width, column)) for column in zip(header, *rows, strict=True)]
-        print(self.paint(_aligned(header, widths), "dim"))
+        self.line(self.paint(_aligned(header, widths), "dim"))
         for row in rows:
             painted = [self.state(cell) if cell in _STATES else cell for cell in row]
-            print(_aligned(row, widths, painted))
+            self.line(_aligned(row, widths, painted))
 
     def progress(self, label: str, total: int) -> Progress | None:
         """A bar on a terminal, None elsewhere."""
         return Progress(label, total) if self.told_on_terminal and total else None
+
+    def _put(self, text: str) -> None:
+        try:
+            sys.stdout.write(text)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise self._lost(error) from error
+
+    def _lost(self, error: OSError) -> PaddleCloudError:
+        """What to raise when stdout takes nothing more, and is no pipe without a reader."""
+        forget(sys.stdout)
+        reason = error.strerror or str(error)
+        if self.accepted:
+            return PaddleCloudError("stdout_lost_job", reason=reason, job_id=self.accepted)
+        return PaddleCloudError("stdout_lost", reason=reason)
 
 
 class Progress:
@@ -161,8 +203,28 @@ def json_text(value: object, stream: TextIO, indent: int | None = None) -> str:
     return dumps(value, indent=indent)
 
 
+def forget(stream: TextIO) -> None:
+    """Let what this stream still holds go nowhere, instead of failing again when Python ends."""
+    try:
+        behind = stream.fileno()
+    except (OSError, ValueError):  # it has no file
+        return
+    os.dup2(os.open(os.devnull, os.O_WRONLY), behind)
+
+
+def visible(text: str) -> str:
+    """Text without a letter that a terminal obeys or that breaks a row, written as `ls -b` does.
+
+    Names of files and jobs are other people's: one with an escape in it could redraw the screen.
+    """
+    if text.isprintable():
+        return text
+    return "".join(_escaped(letter) if _obeyed(letter) else letter for letter in text)
+
+
 def one_line(value: object) -> str:
-    """A value as one line: lists with commas, booleans as 0 and 1, line ends as blanks."""
+    """A value as one line: lists with commas, booleans as 0 and 1, line ends as blanks, and letters
+    that a terminal obeys escaped."""
     if isinstance(value, list):
         return ",".join(one_line(item) for item in value)
     if isinstance(value, dict):
@@ -171,7 +233,7 @@ def one_line(value: object) -> str:
         return str(int(value))
     if value is None:
         return ""
-    return " ".join(str(value).splitlines())
+    return visible(" ".join(str(value).splitlines()))
 
 
 def key_lines(view: Mapping[str, object], keys: Iterable[str]) -> list[str]:
@@ -199,6 +261,17 @@ def size(count: int) -> str:
         return f"{count} B"
     power = min(5, (count.bit_length() - 1) // 10)
     return f"{count / 1024**power:.1f} {'KMGTP'[power - 1]}iB"
+
+
+def _obeyed(letter: str) -> bool:
+    """Control characters, line ends, and those that turn the direction of writing."""
+    code = ord(letter)
+    return code < 0x20 or 0x7F <= code < 0xA0 or letter in _TURNS
+
+
+def _escaped(letter: str) -> str:
+    code = ord(letter)
+    return _SHORT.get(letter) or (f"\\{code:03o}" if code < 0x100 else f"\\u{code:04x}")
 
 
 def _aligned(

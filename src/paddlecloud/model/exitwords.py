@@ -30,6 +30,7 @@ NO_PSERVER = "no_pserver"
 NO_ENVIRONMENT = "no_environment"
 """The hint that the packages of --requirements could not be installed."""
 _LOG = "advice_log"
+_LOG_OF = "advice_log_of"
 _SHOWN_FIRST = "trainer-0"
 _SIGABRT = 6
 _LOUD_SIGNALS = {
@@ -58,9 +59,25 @@ _MODULE = re.compile(r"^(?:ModuleNotFoundError|ImportError): No module named '?(
 
 
 def words_for(
+    job_id: str,
+    worker: str,
+    record: ExitRecord,
+    resources: Resources,
+    tail: bytes,
+    *,
+    logged: bool = True,
+) -> Words:
+    """The sentence and the advice for one replica that did not end well; without `logged` it never
+    printed anything, so there is no log to be sent to."""
+    words = _words(job_id, worker, record, resources, tail)
+    if logged or words.advice is None or words.advice.code not in (_LOG, _LOG_OF):
+        return words
+    return Words(words.reason, _advice("advice_log_empty", worker=worker))
+
+
+def _words(
     job_id: str, worker: str, record: ExitRecord, resources: Resources, tail: bytes
 ) -> Words:
-    """The sentence and the advice for one replica that did not end well."""
     lines = last_lines(tail)
     if record.cause is ExitCause.START_FAILED:
         reason = _reason("fail_start", worker, message=record.message or "?")
@@ -149,7 +166,7 @@ def _whole_log(job_id: str, worker: str) -> Reason:
     """Where the rest of its log is; `logs` shows that of the first trainer unless told."""
     if worker == _SHOWN_FIRST:
         return _advice(_LOG, job_id=job_id)
-    return _advice("advice_log_of", job_id=job_id, worker=worker)
+    return _advice(_LOG_OF, job_id=job_id, worker=worker)
 
 
 def _found(patterns: tuple[re.Pattern[str], ...], lines: tuple[str, ...]) -> str | None:

@@ -34,7 +34,14 @@ from paddlecloud.model.job import (
 )
 from paddlecloud.model.priority import class_name
 from paddlecloud.model.quantities import format_duration
-from paddlecloud.model.retries import MOST_PORTS_TAKEN, PORTS_TAKEN, is_tried_again, times_taken
+from paddlecloud.model.retries import (
+    LOST,
+    MOST_PORTS_TAKEN,
+    PORTS_TAKEN,
+    UNWATCHED,
+    is_tried_again,
+    times_taken,
+)
 from paddlecloud.model.states import Event, JobState
 from paddlecloud.model.tail import last_lines
 
@@ -222,10 +229,7 @@ def _killed(job: Job, attempt: Attempt | None, tails: Mapping[str, bytes]) -> Fa
 
 def _words(job: Job, replica: Replica, tail: bytes) -> Words:
     if replica.state is ReplicaState.LOST or replica.exit is None:
-        return Words(
-            Reason(code="fail_lost", params={"worker": replica.worker, "node": replica.node}),
-            Reason(code="advice_lost", params={"max_retries": job.spec.max_retries}),
-        )
+        return _lost(job, replica)
     if replica.exit.cause is ExitCause.WALL_TIME:
         by_plan = _stopped_by_plan(job)
         if by_plan is not None:
@@ -241,7 +245,19 @@ def _words(job: Job, replica: Replica, tail: bytes) -> Words:
         return _port_taken(job, replica.worker, replica.exit)
     if replica.exit.cause is ExitCause.HUNG:
         return hung_words(job, replica.worker)
-    return words_for(job.id, replica.worker, replica.exit, replica.resources, tail)
+    logged = bool(replica.log_bytes or tail)
+    return words_for(job.id, replica.worker, replica.exit, replica.resources, tail, logged=logged)
+
+
+def _lost(job: Job, replica: Replica) -> Words:
+    """A machine that is silent, or one whose agent says that nobody watched how it ended."""
+    unwatched = replica.exit is not None and replica.exit.cause is ExitCause.UNWATCHED
+    about: dict[str, str | int | float | None] = {"worker": replica.worker, "node": replica.node}
+    retries: dict[str, str | int | float | None] = {"max_retries": job.spec.max_retries}
+    if unwatched:
+        advice = Reason(code="advice_unwatched", params={"node": replica.node, **retries})
+        return Words(Reason(code=UNWATCHED, params=about), advice)
+    return Words(Reason(code=LOST, params=about), Reason(code="advice_lost", params=retries))
 
 
 def hung_words(job: Job, worker: str) -> Words:

@@ -54,7 +54,8 @@ class ReplicaState(StrEnum):
 class ExitCause(StrEnum):
     """Who ended the process: itself, somebody's kill, a job of a higher class, its wall time, or
     it never began: for a reason of its own, or because another program has its port; or the
-    platform, because nothing of it did anything for too long."""
+    platform, because nothing of it did anything for too long. UNWATCHED: nobody can tell, because
+    the process that watched over it is gone."""
 
     EXIT = "exit"
     STOPPED = "stopped"
@@ -63,6 +64,7 @@ class ExitCause(StrEnum):
     START_FAILED = "start_failed"
     PORT_TAKEN = "port_taken"
     HUNG = "hung"
+    UNWATCHED = "unwatched"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from paddlecloud.model.errors import Invalid
 
 MAX_PATH_BYTES = 4096
 MAX_NAME_BYTES = 255
+_NOT_NAMES = frozenset(("", ".", ".."))
 MAX_DEPTH = 200
 """Names in a path: whoever walks a tree has a descriptor open, and a call waiting, for each."""
 
@@ -70,7 +71,7 @@ def check_path(path: str) -> None:
         not path
         or "\\" in path
         or "\0" in path
-        or any(part in ("", ".", "..") for part in parts)
+        or not _NOT_NAMES.isdisjoint(parts)
         or (len(parts[0]) >= 2 and parts[0][1] == ":")
         or _too_long(path, parts)
     )
@@ -110,6 +111,8 @@ def _check_text(path: str, text: str) -> None:
 
 
 def _too_long(path: str, parts: list[str]) -> bool:
+    if path.isascii() and len(path) <= MAX_NAME_BYTES:
+        return False
     try:
         sizes = [len(part.encode("utf-8", "surrogateescape")) for part in parts]
     except UnicodeEncodeError:  # half of a surrogate pair, which no file name can hold
@@ -143,7 +146,7 @@ def resolve_link(path: str, target: str) -> str:
 
 def is_digest(text: str) -> bool:
     """Whether this is a sha256 in hex."""
-    return len(text) == 64 and all(letter in "0123456789abcdef" for letter in text)
+    return len(text) == 64 and not text.strip("0123456789abcdef")
 
 
 def _identity(entries: tuple[Entry, ...]) -> str:

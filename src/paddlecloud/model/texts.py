@@ -323,6 +323,11 @@ TEXTS: dict[str, tuple[str, str]] = {
         "no space is left on the server for {path}; free space there, then try again",
         "服务器没有空间写入 {path}，请清理服务器磁盘后重试",
     ),
+    "store_room": (
+        "a file of {size} bytes does not fit: the server has room for {room} bytes; "
+        "free space there, then try again",
+        "文件有 {size} 字节，而服务器只剩 {room} 字节可用，请清理服务器磁盘后重试",
+    ),
     "store_kind_unknown": (
         "there is no kind of store called {kind}; known are {known}",
         "不存在名为 {kind} 的存储类型，可用的有 {known}",
@@ -448,8 +453,8 @@ TEXTS: dict[str, tuple[str, str]] = {
         "请求体在 {size} 字节处中断，请重新发送",
     ),
     "body_invalid": (
-        "the request's body is not what this route takes: {detail}",
-        "请求体不符合该接口的要求：{detail}",
+        "this cannot be taken as it was given: {detail}",
+        "无法接受所给的内容：{detail}",
     ),
     "body_too_large": (
         "the request's body is above the limit of {limit} bytes; send less at once",
@@ -504,8 +509,8 @@ TEXTS: dict[str, tuple[str, str]] = {
         "{path} 不是安全的相对路径，请勿使用 ..、\\ 或以 / 开头",
     ),
     "query_invalid": (
-        "the request's parameters are not what this route takes: {detail}",
-        "请求参数不符合该接口的要求：{detail}",
+        "this cannot be asked for as it was given: {detail}",
+        "无法接受所给的查询参数：{detail}",
     ),
     "queue_pool_refused": (
         "pool {pool} refused the job; another place is being looked for",

@@ -19,6 +19,10 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
         "there is no command {command}; paddlecloud --help lists them all",
         "没有命令 {command}，paddlecloud --help 列出全部命令",
     ),
+    "current_directory_gone": (
+        "the directory that you are in was deleted; go to one that exists (cd) and try again",
+        "当前所在的目录已被删除，请 cd 到一个存在的目录后重试",
+    ),
     "diff_two": (
         "diff compares two jobs, and {count} are given; name both: paddlecloud diff JOB1 JOB2",
         "diff 需要两个任务 ID，实际给出 {count} 个：paddlecloud diff 任务1 任务2",
@@ -84,6 +88,17 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
         "没有 {host} 的 ak/sk，请用 paddlecloud gen_token --email=邮箱地址 获取，"
         "或填写到 {path} 的 [main] 中",
     ),
+    "stdout_lost": (
+        "the answer could not be written to stdout ({reason}); what was asked for may be done "
+        "already, look before you repeat it",
+        "无法将结果写到标准输出（{reason}）；操作可能已经完成，重试前请先确认",
+    ),
+    "stdout_lost_job": (
+        "the job was accepted as {job_id}, but stdout could not be written ({reason}); do not "
+        "submit it again, look at it: paddlecloud query_job {job_id}",
+        "任务已提交，ID 为 {job_id}，但无法写到标准输出（{reason}）；请勿重复提交，"
+        "可用 paddlecloud query_job {job_id} 查看",
+    ),
     "upload_unfinished": (
         "{files} files are still missing on the server after the upload; submit again",
         "上传后服务器仍缺少 {files} 个文件，请重新提交",
@@ -107,11 +122,22 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
         "the private server ended with code {code} before it was ready: {last} (see {log})",
         "本机服务器在就绪前退出（代码 {code}）：{last}（详见 {log}）",
     ),
+    "server_died_silently": (
+        "the private server ended with code {code} before it was ready and did not say why; "
+        "look at {log}, or try: paddlecloud server run",
+        "本机服务器在就绪前退出（代码 {code}），没有说明原因；请查看 {log}，"
+        "或执行 paddlecloud server run",
+    ),
     "server_does_not_stop": (
         "the private server of {home} did not stop within {seconds} s; end it by its pid, which "
         "`paddlecloud server status` shows",
         "{home} 的本机服务器在 {seconds} 秒内没有停止，"
         "请用 paddlecloud server status 查看 pid 并结束它",
+    ),
+    "server_files_unusable": (
+        "the server cannot use its files in {home} ({reason}); make sure that there is space left "
+        "and that you may write there",
+        "服务器无法读写 {home} 中的文件（{reason}），请确认磁盘有剩余空间且该目录可写",
     ),
     "server_not_installed": (
         "the private server needs the package {package}: pip install 'paddlecloud[server]'; or set "
@@ -122,6 +148,25 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
     "server_not_ready": (
         "the private server does not answer after {seconds} s; see {log}",
         "本机服务器 {seconds} 秒内没有响应，请查看 {log}",
+    ),
+    "server_runs_already": (
+        "a server of {home} runs already; stop it first: paddlecloud server stop",
+        "{home} 的服务器已在运行；请先停止：paddlecloud server stop",
+    ),
+    "server_runs_with": (
+        "the server runs already, with {own}; for {path} stop it first: paddlecloud server stop",
+        "服务器已使用 {own} 运行；要使用 {path}，请先停止：paddlecloud server stop",
+    ),
+    "server_runs_without": (
+        "the server runs already, without a settings file; for {path} stop it first: "
+        "paddlecloud server stop",
+        "服务器已在运行，没有使用设置文件；要使用 {path}，请先停止：paddlecloud server stop",
+    ),
+    "server_settings_gone": (
+        "the server of {home} was last started with {path}, which is gone; put it back, or name "
+        "another: paddlecloud server start --config FILE",
+        "{home} 的服务器上次使用的设置文件 {path} 已不存在；请恢复它，或指定另一个："
+        "paddlecloud server start --config FILE",
     ),
     "server_start_blocked": (
         "another command has been starting the private server for too long; it holds {path}",

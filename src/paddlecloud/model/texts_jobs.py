@@ -118,6 +118,11 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "{worker} was stopped by the platform",
         "{worker} 被平台停止",
     ),
+    "fail_unwatched": (
+        "the process that watched over {worker} on machine {node} was killed, so nobody knows how "
+        "{worker} would have ended; what was left of it was stopped",
+        "机器 {node} 上监视 {worker} 的进程被结束，无法得知 {worker} 的结果；其残余进程已被停止",
+    ),
     "fail_wall_time": (
         "the job ran longer than its wall_time of {wall_time} and was stopped",
         "任务运行时间超过 wall_time {wall_time}，已被停止",
@@ -173,6 +178,12 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
     "advice_log": (
         "the last lines are below; the whole log: paddlecloud logs --job_id={job_id}",
         "最后几行日志见下；完整日志：paddlecloud logs --job_id={job_id}",
+    ),
+    "advice_log_empty": (
+        "{worker} printed nothing, so its log is empty; let the start command tell what it does "
+        "(in a shell: set -x), then submit it again",
+        "{worker} 没有任何输出，日志为空；"
+        "请让启动命令输出执行过程（shell 中可用 set -x）后重新提交",
     ),
     "advice_log_of": (
         "the last lines are below; the whole log: paddlecloud logs --job_id={job_id} -w {worker}",
@@ -241,6 +252,12 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
     "advice_start": (
         "check the start command and the space on the machine's disk, then submit it again",
         "请检查启动命令和机器的磁盘空间，然后重新提交",
+    ),
+    "advice_unwatched": (
+        "see what ends processes on {node} (a restart, lack of memory, somebody's kill -9); "
+        "--max_retries (now {max_retries}) starts such a job again",
+        "请检查 {node} 上是什么结束了进程（重启、内存不足或 kill -9）；"
+        "--max_retries（当前 {max_retries}）可使任务自动重试",
     ),
     "advice_wall_time": (
         "give more with --wall_time=hh:mm:ss, or save checkpoints into OUTPUT_PATH and go on from "

@@ -64,19 +64,19 @@ QUOTA_TEXTS: dict[str, tuple[str, str]] = {
     ),
     # -- why a job waits ----------------------------------------------------------------------
     "queue_quota_minutes": (
-        "{used} of the {limit} running minutes a day of your plan are used; it starts after they "
-        "begin anew at {renews}",
-        "套餐每天的 {limit} 分钟运行时间已使用 {used} 分钟，任务将在 {renews} 重新计算后启动",
+        "{used} of the {limit} running minutes a day of its owner's plan are used; it starts after "
+        "they begin anew at {renews}",
+        "用户套餐每天的 {limit} 分钟运行时间已使用 {used} 分钟，任务将在 {renews} 重新计算后启动",
     ),
     "queue_quota_resources": (
-        "it asks for {asks} in all, and what runs leaves {left} of your plan; it starts when "
-        "enough of your jobs have ended",
-        "任务共需 {asks}，而套餐扣除运行中的任务后只剩 {left}，待您的其他任务结束后启动",
+        "it asks for {asks} in all, and what runs leaves {left} of its owner's plan; it starts "
+        "when enough of the owner's jobs have ended",
+        "任务共需 {asks}，而用户套餐扣除运行中的任务后只剩 {left}，待该用户的其他任务结束后启动",
     ),
     "queue_quota_running": (
-        "{limit} of your jobs run already, as many as your plan allows; it starts when one of them "
-        "has ended",
-        "您已有 {limit} 个任务在运行，达到套餐上限，待其中一个结束后启动",
+        "{limit} jobs of its owner run already, as many as the plan allows; it starts when one of "
+        "them has ended",
+        "该用户已有 {limit} 个任务在运行，达到套餐上限，待其中一个结束后启动",
     ),
     # -- why a job ended ----------------------------------------------------------------------
     "advice_minutes_a_day": (

@@ -38,6 +38,12 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "{path} has {size} bytes here and not {offset}; send the whole file",
         "{path} 在服务器上有 {size} 字节，而不是 {offset}，请发送整个文件",
     ),
+    "output_links_outside": (
+        "not brought back, because these links lead out of OUTPUT_PATH: {paths}; copy the files "
+        "there instead of linking to them",
+        "以下链接指向 OUTPUT_PATH 之外，未取回：{paths}；"
+        "请把文件复制到 OUTPUT_PATH 中，不要使用链接",
+    ),
     "rerun_files_gone": (
         "the files of {job_id} are not kept any more; give the directory with --files",
         "{job_id} 的文件已不再保留，请用 --files 指定目录",

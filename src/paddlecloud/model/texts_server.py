@@ -81,10 +81,103 @@ SERVER_TEXTS: dict[str, tuple[str, str]] = {
         "PostgreSQL {version} answers",
         "PostgreSQL {version} 应答正常",
     ),
+    "field_above": (
+        "{field} is {value}, and {limit} is the most; give less",
+        "{field} 为 {value}，最大为 {limit}，请减小",
+    ),
+    "field_below": (
+        "{field} is {value}, and {limit} is the least; give more",
+        "{field} 为 {value}，最小为 {limit}，请增大",
+    ),
+    "field_choice": (
+        "{field} is {value}, and it has to be one of: {known}",
+        "{field} 为 {value}，只能是以下之一：{known}",
+    ),
+    "field_entries_least": (
+        "{field} has {size} entries, and {limit} are the least; give more",
+        "{field} 有 {size} 项，至少需要 {limit} 项，请增加",
+    ),
+    "field_entries_most": (
+        "{field} has {size} entries, and {limit} are the most; give fewer at once",
+        "{field} 有 {size} 项，最多允许 {limit} 项，请分批给出",
+    ),
+    "field_letters_least": (
+        "{field} has {size} letters, and {limit} are the least; give a longer one",
+        "{field} 有 {size} 个字符，至少需要 {limit} 个，请加长",
+    ),
+    "field_letters_most": (
+        "{field} has {size} letters, and {limit} are the most; give a shorter one",
+        "{field} 有 {size} 个字符，最多允许 {limit} 个，请缩短",
+    ),
+    "field_missing": (
+        "{field} is missing; give it",
+        "缺少 {field}，请给出",
+    ),
+    "field_not_less": (
+        "{field} is {value}, and it has to be less than {limit}",
+        "{field} 为 {value}，必须小于 {limit}",
+    ),
+    "field_not_more": (
+        "{field} is {value}, and it has to be more than {limit}",
+        "{field} 为 {value}，必须大于 {limit}",
+    ),
+    "field_rule": (
+        "{field} is {value}, and it has to be {rule}",
+        "{field} 为 {value}，应为{rule}",
+    ),
+    "field_twice": (
+        "{field} is given twice; give it once",
+        "{field} 给出了两次，请只保留一个",
+    ),
+    "field_unknown": (
+        "there is no {field}; leave it out, or use a server that knows it",
+        "没有 {field} 这一项，请去掉，或使用支持它的服务器",
+    ),
     "head_too_large": (
         "the head of the request has more than {limit} bytes; send fewer or shorter headers",
         "请求头超过 {limit} 字节，请减少或缩短请求头",
     ),
+    "health_agent_silent": (
+        "no word from the agent for over {seconds} s: {agents}; look at its log and that its "
+        "machine runs",
+        "超过 {seconds} 秒没有代理的消息：{agents}，请查看其日志并确认机器在运行",
+    ),
+    "health_apart": (
+        "kept apart by uid",
+        "以各自的 uid 隔离",
+    ),
+    "health_jobs": (
+        "{count} jobs",
+        "共 {count} 个任务",
+    ),
+    "health_no_agent": (
+        "no agent was ever seen, so no job can run; start one, or wait if the server has just "
+        "started",
+        "从未收到代理的消息，任务无法运行；请启动代理，若服务器刚刚启动请稍候",
+    ),
+    "health_store": (
+        "{wrote} was written to {path} and {found} was read back; look at the disk of the store",
+        "向 {path} 写入 {wrote}，读回的却是 {found}，请检查存储所在的磁盘",
+    ),
+    "kind_bool": ("true or false", "true 或 false"),
+    "kind_integer": ("a whole number", "整数"),
+    "kind_list": ("a list", "列表"),
+    "kind_nothing": ("nothing", "空"),
+    "kind_number": ("a number", "数字"),
+    "kind_object": ("names with values", "键值对"),
+    "kind_text": ("text", "文本"),
+    "rule_hex": ("hex digits", "十六进制数字"),
+    "rule_no_nul": ("text without a NUL character", "不含空字符（NUL）的文本"),
+    "rule_printable": (
+        "text without line ends and other control characters",
+        "不含换行等控制字符的文本",
+    ),
+    "rule_sha256": ("a sha256: 64 hex digits", "sha256（64 位十六进制数字）"),
+    "rule_user_id": (
+        "letters, digits, _ . and -, with a letter or digit in front",
+        "由字母、数字、_ . - 组成且以字母或数字开头的名称",
+    ),
+    "rule_word": ("letters, digits, _ . and -", "由字母、数字、_ . - 组成的名称"),
     "server_cert_expired": (
         "the certificate of {address} is out of date; its admin has to renew it (and check this "
         "machine's clock)",
@@ -109,6 +202,14 @@ SERVER_TEXTS: dict[str, tuple[str, str]] = {
     "ca_file_unusable": (
         "the file {path} with the issuer's certificate cannot be used: {reason}; correct ca_file",
         "签发机构的证书文件 {path} 无法使用：{reason}，请更正 ca_file",
+    ),
+    "database_of_team": (
+        "{database} belongs to a team server, and these settings do not say team = true: its "
+        "users' jobs would run with the rights of the server; start it with the team's settings: "
+        "paddlecloud server start --config FILE",
+        "{database} 属于团队服务器，但当前设置中没有 team = true，"
+        "其用户的任务会以服务器的权限运行；请使用团队的设置启动："
+        "paddlecloud server start --config FILE",
     ),
     "replica_key_differs": (
         "the server {url} on the same database has another key; give all of them the same `key`",

@@ -64,6 +64,52 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "第 {number} 部分（{size} 字节）不属于该上传：编号从 1 开始，每部分最多 {limit} 字节",
     ),
     # -- private storage ----------------------------------------------------------------------
+    "private_file_changed": (
+        "{path} in bos_url={bos_url} was changed or deleted since the job was submitted; submit it "
+        "again to run with the files of now",
+        "bos_url={bos_url} 中的 {path} 在任务提交后被修改或删除，请重新提交任务以使用当前的文件",
+    ),
+    "private_file_large": (
+        "{path} has {size} bytes, more than the {limit} that one file of --files may have with "
+        "private storage; put it into bos_url with a tool of your own and leave it out of --files",
+        "{path} 有 {size} 字节，超过私有存储中 --files 单个文件的上限 {limit}；"
+        "请用其他工具放入 bos_url，并从 --files 中去掉",
+    ),
+    "private_files_changed": (
+        "{files} files in bos_url={bos_url} are not as they were for the job to be run again, "
+        "first of them {path}; submit a new job with submit_job to run with the files of now",
+        "bos_url={bos_url} 中有 {files} 个文件与要重新运行的任务不同（第一个是 {path}）；"
+        "请用 submit_job 提交新任务以使用当前的文件",
+    ),
+    "private_files_found": (
+        "the job is given the {files} files ({size}) of bos_url={bos_url}",
+        "任务将使用 bos_url={bos_url} 中的 {files} 个文件（{size}）",
+    ),
+    "private_files_many": (
+        "bos_url={bos_url} holds more than {limit} files; name a directory with fewer, or put many "
+        "small files together into larger ones",
+        "bos_url={bos_url} 中的文件超过 {limit} 个；请指定文件较少的目录，或将小文件合并",
+    ),
+    "private_keys_plain": (
+        "the keys of [bos] are not sent to {url}: cloud keys never travel over plain HTTP; use an "
+        "https address of the server",
+        "不会将 [bos] 的密钥发送到 {url}：云密钥不得以明文 HTTP 传输，请使用服务器的 https 地址",
+    ),
+    "private_links_skipped": (
+        "{count} links of --files are left out: a bucket holds no links",
+        "--files 中的 {count} 个链接未上传：存储桶中不能有链接",
+    ),
+    "private_logs_wait": (
+        "the logs are not in bos_url={bos_url} yet ({reason}); this is tried again, and `logs` "
+        "shows them meanwhile",
+        "日志尚未写入 bos_url={bos_url}（{reason}）；系统会重试，在此期间可用 logs 查看",
+    ),
+    "private_put_failed": (
+        "{path} could not be put into bos_url={bos_url} ({reason}); check that this machine "
+        "reaches the bucket, then submit again",
+        "无法将 {path} 写入 bos_url={bos_url}（{reason}）；"
+        "请检查本机能否访问该存储桶，然后重新提交",
+    ),
     "private_store_denied": (
         "bos_url={bos_url}: the keys in [bos] of client.conf are refused there ({detail}); check "
         "ak and sk, and that they may read and write this directory",
@@ -78,6 +124,18 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "bos_url={bos_url}: there is no bucket {bucket} in region {region}; make it, or correct "
         "bos_url",
         "bos_url={bos_url}：区域 {region} 中没有存储桶 {bucket}，请创建它或改正 bos_url",
+    ),
+    "private_store_no_keys": (
+        "bos_url={bos_url} needs your own keys: set ak and sk in the section [bos] of {path}, or "
+        "PADDLECLOUD_BOS_AK and PADDLECLOUD_BOS_SK",
+        "bos_url={bos_url} 需要您自己的密钥：请在 {path} 的 [bos] 一节设置 ak 和 sk，"
+        "或设置 PADDLECLOUD_BOS_AK 和 PADDLECLOUD_BOS_SK",
+    ),
+    "private_store_off": (
+        "private storage is switched off on this server, so bos_url={bos_url} cannot be used; "
+        "leave public_bos and bos_url out and give the directory with --files",
+        "本服务器未开放私有存储，无法使用 bos_url={bos_url}；"
+        "请去掉 public_bos 和 bos_url，并用 --files 指定目录",
     ),
     "private_store_unreachable": (
         "bos_url={bos_url}: {host} does not answer ({reason}); check the region and the network",

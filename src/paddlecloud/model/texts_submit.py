@@ -205,12 +205,6 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "job_type is not given and no machine here has a GPU: the job runs as job_type=cpu",
         "未指定 job_type 且没有带 GPU 的机器：任务按 job_type=cpu 运行",
     ),
-    "object_store_none": (
-        "no object store is configured on this server, so bos_url {bos_url} cannot be used; leave "
-        "public_bos and bos_url out and give the directory with --files",
-        "本服务器没有配置对象存储，无法使用 bos_url {bos_url}；请去掉 public_bos 和 bos_url，"
-        "用 --files 指定目录",
-    ),
     "private_pool_none": (
         "public_bcc=0 with cluster={cluster} needs a private pool and {pools} are public; leave "
         "public_bcc out",

@@ -105,7 +105,8 @@ def test_wall_time_ends_as_timeout(person: Person) -> None:
     [
         ("no_such_program --x", 127, "could not find no_such_program", "PATH"),
         ("./plain.txt", 126, "may not execute ./plain.txt", "chmod +x ./plain.txt"),
-        ("exit 3", 3, "ended with exit code 3", "logs"),
+        ("exit 3", 3, "ended with exit code 3", "printed nothing"),
+        ("echo x; exit 3", 3, "ended with exit code 3", "logs"),
         ("kill -SEGV $$", 139, "segmentation fault", "PYTHONFAULTHANDLER"),
         ("kill -KILL $$", 137, "killed by something outside", ""),
     ],

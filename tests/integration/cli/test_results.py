@@ -161,3 +161,27 @@ def test_jobs_that_cannot_be_compared_or_run_again(person: Person, first: str) -
     wrong = person.types("rerun", first, "--cpu=none")
     assert wrong.code == 2
     assert "cpu" in wrong.err
+
+
+def test_a_job_that_said_nothing_has_an_empty_log_to_download(
+    person: Person, tmp_path: Path
+) -> None:
+    job_id = person.submits("exit 7")
+    view = person.waits_for(job_id)
+    assert "printed nothing" in view["failure"]["advice"]
+    log = f"output/{job_id}/log/trainer-0.log"
+    there = tmp_path / "log"
+    words = (f"--prefix={log}", "--download=1", f"--download_dir={there}")
+    assert person.types("get_files", job_id, *words).code == 0
+    assert (there / job_id / "log" / "trainer-0.log").read_bytes() == b""
+
+
+def test_a_link_that_leads_out_is_told_of_in_the_log(person: Person, tmp_path: Path) -> None:
+    (tmp_path / "model").write_bytes(b"elsewhere")
+    job_id = person.submits(f'echo begun; ln -s {tmp_path}/model "$OUTPUT_PATH/model"')
+    assert person.waits_for(job_id)["job_status"] == "success"
+    lines = person.types("logs", job_id).out.splitlines()
+    assert lines[0] == "begun"
+    assert "lead out of OUTPUT_PATH: model; copy" in lines[1]
+    assert len(lines) == 3
+    assert model(job_id) not in person.types("get_files", job_id).out

@@ -242,11 +242,11 @@ REFUSED = (
     ),
     failed(
         *submit("--public_bos=0", "--bos_url=b.bj.bcebos.com/dir"),
-        names=("b.bj.bcebos.com/dir", "--files"), advice="no object store",
+        names=("b.bj.bcebos.com/dir", "[bos]", "client.conf"), advice="set ak and sk",
     ),
     failed(
         "submit_job", "--public_bos=0", "--bos_url=b.bj.bcebos.com/dir", "--start_cmd=ls",
-        names=("b.bj.bcebos.com/dir", "--files"), advice="leave",
+        names=("b.bj.bcebos.com/dir", "[bos]", "client.conf"), advice="PADDLECLOUD_BOS_AK",
     ),
     failed(*submit("--cluster=cce"), names=("cce", "local"), advice="default, local"),
     failed(*submit("--cluster=bcc", "--public_bcc=0"), names=("bcc",), advice="default, local"),

@@ -6,8 +6,10 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -80,6 +82,7 @@ Captured = pytest.CaptureFixture[str]
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
     """A server that the environment points to."""
     with serving() as running:
+        running.routes["GET /healthz"] = [ok({"ok": True, "version": "1", "boot": "boot-1"})]
         monkeypatch.setenv("PADDLECLOUD_HOST", running.url)
         monkeypatch.setenv("PADDLECLOUD_AK", AK)
         monkeypatch.setenv("PADDLECLOUD_SK", SK)
@@ -507,6 +510,47 @@ def test_doctor_gives_a_new_server_time_to_hear_from_its_agent(
     assert json.loads(capsys.readouterr().out)["broken"] == "agent"
 
 
+def test_doctor_names_the_server_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setenv("PADDLECLOUD_HOST", f"http://127.0.0.1:{closed_port()}")
+    assert main(["doctor", "--json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["broken"] == "server", "without keys, too: nobody could use them there"
+    assert "cannot connect" in answer["checks"][-1]["detail"]
+
+
+@pytest.mark.parametrize(
+    "said", [b"220 mail.example ESMTP\r\n", b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"]
+)
+def test_doctor_names_a_server_of_another_kind(
+    said: bytes, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        monkeypatch.setenv("PADDLECLOUD_HOST", f"http://127.0.0.1:{listening.getsockname()[1]}")
+        other = threading.Thread(target=answers_once, args=(listening, said))
+        other.start()
+        assert main(["doctor"]) == 1
+        other.join()
+    captured = capsys.readouterr()
+    assert "does not answer as a PaddleCloud server does" in captured.out
+    assert "the first broken link is: server" in captured.err
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port: int = gone.getsockname()[1]
+    return port
+
+
+def answers_once(listening: socket.socket, said: bytes) -> None:
+    """A program that is no server of ours: it says its sentence and hangs up."""
+    caller, _ = listening.accept()
+    with caller:
+        caller.sendall(said)
+        caller.recv(4096)
+
+
 def test_doctor_finds_wrong_keys(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
@@ -547,3 +591,79 @@ def test_query_job_imports_nothing_heavy(server: FakeServer) -> None:
         "paddlecloud.client.downloads", "paddlecloud.model.submit", "paddlecloud.model.states",
     }  # fmt: skip
     assert loaded & heavy == set()
+
+
+def lost(where: str, *words: str, cwd: Path | None = None) -> tuple[int, str]:
+    """Exit code and stderr of a command whose streams the shell redirects as `where` says."""
+    line = f'exec "$@" {where}'
+    program = [sys.executable, "-m", "paddlecloud", *words]
+    done = subprocess.run(
+        ["sh", "-c", line, "sh", *program], stderr=subprocess.PIPE, cwd=cwd, timeout=60, check=False
+    )
+    return done.returncode, done.stderr.decode()
+
+
+@pytest.mark.parametrize("where", [">/dev/full", ">&-"])
+def test_an_answer_that_cannot_be_written_is_told(server: FakeServer, where: str) -> None:
+    server.routes[f"GET {JOB}"] = [ok(VIEW)]
+    code, told = lost(where, "query_job", ID)
+    assert code == 1
+    assert told.startswith("paddlecloud: the answer could not be written to stdout")
+    assert len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize("where", [">/dev/full", ">&-"])
+def test_the_id_of_an_accepted_job_is_told_without_stdout(
+    server: FakeServer, directory: Path, where: str
+) -> None:
+    submits(server)
+    code, told = lost(where, "submit_job", f"--files={directory}", "--start_cmd=sh run.sh")
+    assert code == 1
+    assert f"the job was accepted as {ID}" in told.splitlines()[-1]
+
+
+def test_without_stderr_the_answer_is_alone_on_stdout(server: FakeServer, directory: Path) -> None:
+    submits(server)
+    words = ("submit_job", f"--files={directory}", "--start_cmd=sh run.sh")
+    for where in ("2>&-", "2>/dev/full"):
+        program = [sys.executable, "-m", "paddlecloud", *words]
+        line = ["sh", "-c", f'exec "$@" {where}', "sh", *program]
+        done = subprocess.run(line, stdout=subprocess.PIPE, timeout=60, check=False)
+        assert (done.returncode, done.stdout.decode()) == (0, f"job_id: {ID}\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("submit_job", "--files=.", "--start_cmd=true"),
+        ("get_files", ID, "--download=1"),
+    ],
+)
+def test_a_deleted_current_directory_is_named(
+    server: FakeServer, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    server.routes[f"GET {JOB}/files"] = [
+        ok({"files": [{"path": "output/a", "size": 1, "time": ""}], "ways": {}})
+    ]
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    program = [sys.executable, "-m", "paddlecloud", *words]
+    line = ["sh", "-c", f'rmdir "{gone}"; exec "$@"', "sh", *program]
+    done = subprocess.run(line, capture_output=True, cwd=gone, timeout=60, check=False)
+    assert done.returncode == 1
+    assert b"the directory that you are in was deleted" in done.stderr
+    assert b"mistake" not in done.stderr
+
+
+def test_names_of_files_cannot_speak_to_the_terminal(server: FakeServer, capsys: Captured) -> None:
+    name = "output/\x1b[2Jred\nfake\t7"
+    rows = [{"path": name, "size": 1, "time": "2026-01-01T00:00:00Z"}]
+    server.routes[f"GET {JOB}/files"] = [ok({"files": rows})]
+    assert main(["get_files", ID]) == 0
+    printed = capsys.readouterr().out
+    assert printed == "output/\\033[2Jred\\nfake\\t7\t1\t2026-01-01T00:00:00Z\n"
+    assert main(["get_files", ID, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"][0]["path"] == name
+    server.routes[f"GET {JOB}"] = [ok(VIEW | {"job_name": "a\x1b]0;title\x07b"})]
+    assert main(["query_job", ID]) == 0
+    assert "job_name: a\\033]0;title\\007b" in capsys.readouterr().out.splitlines()

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from paddlecloud.cli import render
-from paddlecloud.cli.render import Output, Progress, key_lines, one_line, size, width
+from paddlecloud.cli.render import Output, Progress, key_lines, one_line, size, visible, width
 
 
 class Terminal(io.StringIO):
@@ -123,3 +123,23 @@ def test_a_bar_tells_its_speed_and_what_is_left(capsys: pytest.CaptureFixture[st
     assert drawn[1].endswith("50% 400.0 MiB, 20.0 MiB/s, 00:10")
     assert drawn[2].endswith("75% 400.0 MiB, 15.0 MiB/s, 00:07")
     assert drawn[3].rstrip().endswith("100% 400.0 MiB, 10.0 MiB/s")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("训练 é \u00a0", "训练 é \u00a0"),
+        ("a\\b", "a\\b"),
+        ("a\x1b[31m", "a\\033[31m"),
+        ("a\r\n\tb\x7f\x9b", "a\\r\\n\\tb\\177\\233"),
+        ("a\u202eb\u2028", "a\\u202eb\\u2028"),
+        ("\u200d", "\u200d"),
+    ],
+)
+def test_letters_that_a_terminal_obeys_are_escaped(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+def test_a_row_stays_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    Output("en", {}).table(("name", "size"), [["a\nb", "1"], ["c\td", "2"]])
+    assert capsys.readouterr().out == "a\\nb\t1\nc\\td\t2\n"

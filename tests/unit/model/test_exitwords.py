@@ -191,6 +191,17 @@ def test_the_log_of_another_worker_than_the_first_is_asked_for_by_its_name() -> 
         assert "-w" not in render(spoken(record)[1].code, spoken(record)[1].params, "en")
 
 
+def test_nobody_is_sent_to_the_log_of_one_that_never_printed_anything() -> None:
+    for record in (ended(7), ended(by_signal=15), ended(cause=ExitCause.STOPPED)):
+        words = words_for(JOB_ID, "trainer-0", record, Resources(), b"", logged=False)
+        assert words.advice is not None
+        assert words.advice.code == "advice_log_empty"
+        assert words.reason == spoken(record)[0]
+    crash = words_for(JOB_ID, "trainer-0", ended(by_signal=11), Resources(), b"", logged=False)
+    assert crash.advice is not None
+    assert crash.advice.code == "advice_crash"
+
+
 def test_packages_that_cannot_be_installed_are_no_matter_of_the_disk() -> None:
     record = ended(cause=ExitCause.START_FAILED, ran=False, message="no", hint="no_environment")
     assert spoken(record)[1].code == "advice_requirements"

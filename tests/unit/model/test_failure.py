@@ -22,6 +22,7 @@ from paddlecloud.model.failure import (
 from paddlecloud.model.job import (
     Attempt,
     ExitCause,
+    ExitRecord,
     Failure,
     Job,
     Reason,
@@ -158,6 +159,29 @@ def test_a_clock_that_is_wrong_is_believed_as_far_as_it_can_be(told: int, want: 
     assert moment(Event.SUCCEEDED, a_job(), over, later(60)) == later(want)
     running = a_job(running_since=later(40))
     assert moment(Event.BROKE, running, over, later(60)) == later(max(want, 40))
+
+
+def test_a_killed_monitor_is_not_told_as_a_silent_machine() -> None:
+    gone = a_replica(state=ReplicaState.LOST, ended=ExitRecord(cause=ExitCause.UNWATCHED))
+    attempt = an_attempt(gone)
+    failure = explain(a_job(), attempt, {})
+    assert failure is not None
+    assert (failure.reason.code, failure.exit_code) == ("fail_unwatched", None)
+    assert "watched over trainer-0" in render(failure.reason.code, failure.reason.params, "en")
+    assert failure.advice is not None
+    assert "--max_retries (now 0)" in render(failure.advice.code, failure.advice.params, "en")
+    assert outcome(attempt) is Outcome.LOST
+    events, _ = the_end(a_job(spec=a_spec(max_retries=5)), attempt)
+    assert events == [Event.ATTEMPT_LOST]
+
+
+def test_a_worker_that_printed_nothing_has_no_last_lines_to_look_at() -> None:
+    for printed, code in ((0, "advice_log_empty"), (3, "advice_log")):
+        silent = replace(a_replica(ended=ended(7)), log_bytes=printed)
+        failure = explain(a_job(), an_attempt(silent), {})
+        assert failure is not None
+        assert failure.advice is not None
+        assert failure.advice.code == code
 
 
 def test_a_lost_attempt_is_lost_once() -> None:

@@ -61,3 +61,18 @@ def test_what_is_refused(tmp_path: Path, changes: dict[str, str], key: str, hint
     assert key in str(caught.value)
     assert hint in str(caught.value)
     assert "secret key of the file" not in str(caught.value)
+
+
+def test_private_storage_is_open_unless_said_otherwise(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path).private_store
+    assert (settings.enabled, settings.door) == (True, "https://s3.{region}.bcebos.com")
+
+
+@pytest.mark.parametrize("door", ["s3.bj.bcebos.com", "ftp://x", "https://s3.{area}.example/a b"])
+def test_a_door_is_an_address(tmp_path: Path, door: str) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text(f'[private_store]\ndoor = "{door}"\n')
+    with pytest.raises(ConfigError) as caught:
+        read_settings(tmp_path, file, {})
+    assert "private_store.door" in str(caught.value)
+    assert "https://s3.{region}.bcebos.com" in str(caught.value)

@@ -9,6 +9,7 @@ import pytest
 
 from paddlecloud.model.errors import Unauthenticated
 from paddlecloud.server.auth import secret_of
+from paddlecloud.server.deps import Remembered
 from paddlecloud.server.door import Door
 from paddlecloud.server.metrics import Metrics
 from paddlecloud.server.services.views import hours, iso
@@ -140,3 +141,21 @@ def test_a_time_is_told_in_utc() -> None:
     shanghai = timezone(timedelta(hours=8))
     assert iso(datetime(2020, 5, 17, 18, 16, 9, tzinfo=shanghai)) == "2020-05-17T10:16:09Z"
     assert iso(datetime(2020, 5, 17, 10, 16, 9, 999, tzinfo=UTC)) == "2020-05-17T10:16:09Z"
+
+
+def test_what_is_remembered_lasts_until_its_time_or_until_it_is_forgotten() -> None:
+    kept: Remembered[int] = Remembered()
+    now, lasts = datetime(2026, 11, 16, tzinfo=UTC), timedelta(seconds=2)
+    assert kept.get(now, lasts, lambda: 1) == 1
+    assert kept.get(now + lasts / 2, lasts, lambda: 2) == 1
+    assert kept.get(now + lasts, lasts, lambda: 2) == 2
+    kept.forget()
+    assert kept.get(now + lasts, lasts, lambda: 3) == 3
+
+    def overtaken() -> int:
+        kept.forget()
+        return 4
+
+    kept.forget()
+    assert kept.get(now, lasts, overtaken) == 4
+    assert kept.get(now, lasts, lambda: 5) == 5, "it was found out before it changed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paddlecloud.cli.options import LIST, Command, Option
+from paddlecloud.cli.render import visible
 from paddlecloud.model.errors import Invalid
 
 TYPE_CHECKING = False
@@ -42,7 +43,7 @@ def _file(row: dict[str, Any], out: Output) -> None:
     mark, colour = _MARKS[row["change"]]
     sizes = [str(side["size"]) for side in (row["first"], row["second"]) if side is not None]
     unit = out.text("diff_bytes")
-    out.line(f"{out.paint(mark, colour)} {row['path']} ({' -> '.join(sizes)} {unit})")
+    out.line(f"{out.paint(mark, colour)} {visible(row['path'])} ({' -> '.join(sizes)} {unit})")
 
 
 def _shown(value: object) -> str:

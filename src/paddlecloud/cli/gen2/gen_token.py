@@ -123,9 +123,10 @@ def _is_key(text: str) -> bool:
 
 
 def _tell(context: Context, line: str) -> None:
-    stream = _stream(context)
-    stream.write(line + "\n")
-    stream.flush()
+    if context.out.json:
+        context.out.tell(line)
+    else:
+        context.out.draw(line + "\n")
 
 
 def _stream(context: Context) -> TextIO:

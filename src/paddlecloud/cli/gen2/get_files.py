@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paddlecloud.cli.gen2.query_job import wanted_job
 from paddlecloud.cli.options import BOOL, FLAG, JOB_ID, TEXT, Command, Option
-from paddlecloud.cli.render import size
+from paddlecloud.cli.render import size, visible
 from paddlecloud.model.errors import Conflict, Retry
 
 TYPE_CHECKING = False
@@ -20,16 +20,17 @@ def run(args: Args, context: Context) -> int:
     args["download"] = args["download"] or args["resume"]
     if args["download"]:
         _check_directory(args, context, job_id)
-    rows = context.client.get_files(job_id, args["prefix"])
+    direct = bool(args["download"])
+    rows, ways = context.client.listing(job_id, args["prefix"], direct=direct)
     if not rows:
         context.out.say("no_files", prefix=args["prefix"] or f"output/{job_id}")
     if args["download"] and rows:
-        _download(args, context, job_id, rows)
+        _download(args, context, job_id, rows, ways)
     if context.out.json:
         context.out.value({"job_id": job_id, "files": rows})
     elif not args["download"]:
         for row in rows:
-            context.out.line(f"{row['path']}\t{row['size']}\t{row['time']}")
+            context.out.line(f"{visible(row['path'])}\t{row['size']}\t{row['time']}")
     # A script that goes on with the download directory would find none.
     return 1 if args["download"] and not rows else 0
 
@@ -42,7 +43,13 @@ def _check_directory(args: Args, context: Context, job_id: str) -> None:
     landing.check_download_dir(args["download_dir"], f"/jobs/{job_id}/files", records)
 
 
-def _download(args: Args, context: Context, job_id: str, rows: list[dict[str, Any]]) -> None:
+def _download(
+    args: Args,
+    context: Context,
+    job_id: str,
+    rows: list[dict[str, Any]],
+    ways: dict[str, str],
+) -> None:
     from paddlecloud.client import downloads, landing  # noqa: PLC0415 - listing needs none
 
     out = context.out
@@ -54,6 +61,7 @@ def _download(args: Args, context: Context, job_id: str, rows: list[dict[str, An
             f"/jobs/{job_id}/files",
             rows,
             directory,
+            ways=ways,
             resume=args["resume"],
             progress=bar.add if bar else None,
             records=landing.records_in(context.config.home),

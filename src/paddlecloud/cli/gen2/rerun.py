@@ -25,6 +25,7 @@ def run(args: Args, context: Context) -> int:
     for note in answer["notes"]:
         out.tell(note)
     job = Job(answer["job"])
+    out.accepted = job.id
     if out.json:
         out.value({**job.view, "notes": answer["notes"]})
     else:

@@ -32,6 +32,7 @@ def run(args: Args, context: Context) -> int:
     for note in answer["notes"]:
         out.tell(note)
     job = Job(answer["job"])
+    out.accepted = job.id
     watching = given.get("watch_mode") == "1"
     if out.json:
         out.value({**job.view, "notes": answer["notes"]})

@@ -13,7 +13,11 @@ from time import monotonic, perf_counter, sleep, time
 
 from paddlecloud.cli.options import Command
 from paddlecloud.cli.texts import TEXTS
-from paddlecloud.model.errors import PaddleCloudError
+from paddlecloud.client.http import Connection
+from paddlecloud.client.quickjson import loads
+from paddlecloud.client.sdk import server_url
+from paddlecloud.client.transport import Endpoint
+from paddlecloud.model.errors import PaddleCloudError, Unreachable, from_wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +28,10 @@ if TYPE_CHECKING:
 
     Link = tuple[str, Callable[[], str]]
 
+#: Seconds that the server may take to say that it is there.
+SERVER_SECONDS = 10.0
+#: Bytes that it needs for that; more is not from a server of ours.
+LONGEST_HEALTH = 64 * 1024
 #: Seconds that the tiny job may take.
 JOB_SECONDS = 60.0
 #: Seconds that an agent may take to be heard of.
@@ -67,7 +75,7 @@ def run(args: Args, context: Context) -> int:
 
 def _links(context: Context) -> Iterator[Link]:
     yield "configuration", lambda: _configuration(context)
-    yield "server", lambda: context.client.transport.endpoint.url
+    yield "server", lambda: _server(context)
     yield "signature", lambda: _signature(context)
     try:
         checks = _server_checks(context)
@@ -81,6 +89,33 @@ def _links(context: Context) -> Iterator[Link]:
 
 def _configuration(context: Context) -> str:
     return context.config.path or context.out.text("doctor_config_none")
+
+
+def _server(context: Context) -> str:
+    """Whether a server of ours is at that address; who we are there is the next question."""
+    endpoint = _address(context)
+    with Connection(endpoint.host, endpoint.port, endpoint.tls, SERVER_SECONDS) as connection:
+        answer = connection.request("GET", "/healthz")
+        body = answer.read(LONGEST_HEALTH)
+    try:
+        told = loads(body)
+        if answer.status >= 400:
+            raise from_wire(answer.status, told["error"])
+        healthy = told["ok"] is True
+    except (ValueError, KeyError, TypeError, AttributeError):
+        healthy = False
+    if not healthy:
+        detail = f"GET /healthz: {answer.status}"
+        raise Unreachable("server_malformed", address=endpoint.url, detail=detail)
+    return endpoint.url
+
+
+def _address(context: Context) -> Endpoint:
+    """A remote server is there or not whether we have keys for it or not."""
+    config = context.config
+    if config.embedded:
+        return context.client.transport.endpoint
+    return Endpoint(server_url(config), "", "", ca_file=config.ca_file)
 
 
 def _signature(context: Context) -> str:

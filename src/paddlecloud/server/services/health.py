@@ -9,7 +9,13 @@ from datetime import timedelta
 
 from paddlecloud.db import agents, coordination, jobs, outbox
 from paddlecloud.db.sqlite import LITTLE_SPACE
-from paddlecloud.model.errors import PaddleCloudError, Refused, StorageFull
+from paddlecloud.model.errors import (
+    Internal,
+    PaddleCloudError,
+    Refused,
+    StorageFull,
+    Unreachable,
+)
 from paddlecloud.model.states import JobState
 from paddlecloud.model.texts import render
 from paddlecloud.server.deps import Deps
@@ -17,15 +23,15 @@ from paddlecloud.server.services import isolation, quota
 from paddlecloud.server.shapes import Check
 
 
-def checks(deps: Deps, owner: str, *, all_of_it: bool) -> list[Check]:
+def checks(deps: Deps, owner: str, lang: str, *, all_of_it: bool) -> list[Check]:
     """`all_of_it` is for who runs the server: others need not know its paths and counts."""
     links = [
-        _check("database", lambda: _database(deps)),
-        _check("store", lambda: _store(deps, owner)),
-        _check("agent", lambda: _agents(deps)),
+        _check("database", lang, lambda: _database(deps, lang)),
+        _check("store", lang, lambda: _store(deps, owner)),
+        _check("agent", lang, lambda: _agents(deps)),
     ]
     if deps.settings.team:
-        links.append(_check("users", lambda: _apart(deps)))
+        links.append(_check("users", lang, lambda: _apart(deps, lang)))
     hidden = () if all_of_it or not deps.settings.team else ("database", "store")
     return [
         Check(name=link.name, ok=True, detail="") if link.ok and link.name in hidden else link
@@ -49,20 +55,22 @@ def gauges(deps: Deps) -> list[tuple[str, dict[str, str], float]]:
     return rows + quota.gauges(deps)
 
 
-def _check(name: str, look: Callable[[], str]) -> Check:
+def _check(name: str, lang: str, look: Callable[[], str]) -> Check:
     try:
         return Check(name=name, ok=True, detail=look())
-    except (PaddleCloudError, OSError) as error:
+    except PaddleCloudError as error:
+        return Check(name=name, ok=False, detail=error.text(lang))
+    except OSError as error:  # in the words of the machine: it names the place
         return Check(name=name, ok=False, detail=str(error))
 
 
-def _database(deps: Deps) -> str:
+def _database(deps: Deps, lang: str) -> str:
     deps.db.write(lambda tx: coordination.next_number(tx, "probe"))
     # A little fits into the log of the database for a while yet; a job may not.
     if shutil.disk_usage(deps.settings.server_dir).free < LITTLE_SPACE:
         raise StorageFull("database_full", path=str(deps.settings.server_dir))
     count = sum(deps.db.read(jobs.count_by_state).values())
-    return f"{count} jobs"
+    return render("health_jobs", {"count": count}, lang)
 
 
 def _store(deps: Deps, owner: str) -> str:
@@ -73,7 +81,7 @@ def _store(deps: Deps, owner: str) -> str:
     finally:
         deps.store.delete(path)
     if found != b"probe":
-        raise OSError(f"wrote 5 bytes to {path} and read {found!r} back")
+        raise Internal("health_store", path=path, wrote="probe", found=repr(found[:50]))
     return str(deps.settings.store_dir)
 
 
@@ -81,22 +89,25 @@ def _agents(deps: Deps) -> str:
     now = deps.clock()
     known = deps.db.read(agents.list_agents)
     silent = [agent for agent in known if now - agent.seen_at > _FRESH]
-    if not known or silent:
-        names = ", ".join(agent.id for agent in silent) or "none was ever seen"
-        raise OSError(f"no word from the agent for over {_FRESH.seconds} s: {names}")
+    if not known:
+        raise Unreachable("health_no_agent")
+    if silent:
+        names = ", ".join(agent.id for agent in silent)
+        raise Unreachable("health_agent_silent", seconds=_FRESH.seconds, agents=names)
     return ", ".join(
         f"{agent.id}: {agent.capacity.cpu:g} CPU, {agent.capacity.memory / 2**30:.1f} GiB"
         for agent in known
     )
 
 
-def _apart(deps: Deps) -> str:
+def _apart(deps: Deps, lang: str) -> str:
     """Whether the jobs of different users are kept apart; a pool that serves one user is fine."""
     told = [found for pool in deps.pools.values() if (found := isolation.trouble(deps, pool))]
     for reason in told:
         if reason.code == "pool_not_separated":
             raise Refused(reason.code, **reason.params)
-    return "; ".join(render(one.code, one.params, "en") for one in told) or "kept apart by uid"
+    words = [render(one.code, one.params, lang) for one in told]
+    return "; ".join(words) or render("health_apart", {}, lang)
 
 
 _FRESH = timedelta(seconds=70)

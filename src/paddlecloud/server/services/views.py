@@ -8,9 +8,12 @@ from types import MappingProxyType
 
 import msgspec
 
-from paddlecloud.db import attempts, jobs, live_usage
+from paddlecloud.db import attempts, jobs, live_usage, private
 from paddlecloud.db.base import Tx
 from paddlecloud.db.live_usage import Use
+from paddlecloud.model.admission import pools_for
+from paddlecloud.model.copies import with_changes
+from paddlecloud.model.errors import Refused
 from paddlecloud.model.job import (
     Attempt,
     Failure,
@@ -24,11 +27,12 @@ from paddlecloud.model.job import (
 )
 from paddlecloud.model.paths import public_bos_url
 from paddlecloud.model.priority import class_name
+from paddlecloud.model.quota import UNLIMITED, Plan, job_limit
 from paddlecloud.model.states import WAITING
 from paddlecloud.model.texts import render
 from paddlecloud.model.thrift import advice, peak_memory
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services import tasks
+from paddlecloud.server.services import quota, tasks
 from paddlecloud.server.shapes import (
     FailureView,
     HistoryEvent,
@@ -42,7 +46,7 @@ from paddlecloud.server.shapes import (
 
 def new(deps: Deps, job: Job, lang: str) -> JobView:
     """A job that was just accepted: nothing about it has to be looked up."""
-    return _view(deps, job, None, None, lang)
+    return _view(deps, _held_to(deps, job, _known_plan(deps, job.owner)), None, None, lang)
 
 
 def view(deps: Deps, job: Job, lang: str) -> JobView:
@@ -50,15 +54,21 @@ def view(deps: Deps, job: Job, lang: str) -> JobView:
 
     def read(
         tx: Tx,
-    ) -> tuple[Attempt | None, int | None, dict[str, Use], list[TasksView]]:
+    ) -> tuple[Attempt | None, int | None, dict[str, Use], list[TasksView], Reason | None, Job]:
         attempt = attempts.get_attempt(tx, job.id, job.attempt) if job.attempt else None
         waits = job.state in WAITING and job.pool is None
         uses = live_usage.of_attempt(tx, job.id, job.attempt) if attempt else {}
         theirs = tasks.of_job(tx, job) if attempt else []
-        return attempt, jobs.queue_position(tx, job) if waits else None, uses, theirs
+        ahead = jobs.queue_position(tx, job) if waits else None
+        trouble = None if job.spec.public_bos else private.trouble(tx, job.id)
+        held = quota.binding(deps) and waits
+        plan = quota.standing(deps, tx, job.owner).plan if held else UNLIMITED
+        return attempt, ahead, uses, theirs, trouble, _held_to(deps, job, plan)
 
-    attempt, ahead, uses, theirs = deps.db.read(read)
-    whole = _view(deps, job, attempt, ahead, lang, uses)
+    attempt, ahead, uses, theirs, trouble, held = deps.db.read(read)
+    whole = _view(deps, held, attempt, ahead, lang, uses)
+    if trouble is not None:
+        whole = msgspec.structs.replace(whole, advice=[*whole.advice, say(trouble, lang)])
     return msgspec.structs.replace(whole, tasks=theirs) if theirs else whole
 
 
@@ -91,7 +101,7 @@ def _view(
         queue_reason=_queue_reason(job, lang),
         start_cmd=spec.start_cmd,
         start_time=_clock(deps, job.started_at),
-        wall_time=hours(spec.wall_time),
+        wall_time=hours(job.may_run),
         owner=job.owner,
         number=job.number,
         version=job.version,
@@ -154,6 +164,28 @@ def hours(duration: timedelta | None) -> str:
         return ""
     seconds = int(duration.total_seconds())
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+def _known_plan(deps: Deps, owner: str) -> Plan:
+    """The plan of who has just submitted, as the submit found it: nothing is asked for it."""
+    known = deps.standings.get(owner, deps.clock()) if quota.binding(deps) else None
+    return UNLIMITED if known is None else quota.standing_by(deps, known.plan, known.limits).plan
+
+
+def _held_to(deps: Deps, job: Job, plan: Plan) -> Job:
+    """A job without a place, with the limit that it will get there if only public pools take it.
+
+    Whoever waits wants to know how long it may run before it does.
+    """
+    limit = job_limit(plan)
+    if limit is None:
+        return job
+    served = [pool for pool in deps.pools.values() if pool.serves(job.owner)]
+    try:
+        places = pools_for(job.spec, served, deps.nodes())
+    except Refused:  # the pools have changed since it was accepted
+        return job
+    return job if any(pool.private for pool in places) else with_changes(job, time_limit=limit)
 
 
 def _clock(deps: Deps, when: datetime | None) -> str:

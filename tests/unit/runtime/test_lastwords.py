@@ -1,0 +1,40 @@
+"""What is added to the log of a job that is over: once, and on a line of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paddlecloud.runtime import lastwords, outputs, record
+
+
+def test_links_that_lead_out_are_named_and_nothing_else_is(tmp_path: Path) -> None:
+    place = tmp_path / "root" / "output"
+    (place / "sub").mkdir(parents=True)
+    (tmp_path / "big.bin").write_bytes(b"big")
+    (place / "good").write_bytes(b"good")
+    (place / "again").symlink_to("good")
+    (place / "model").symlink_to(tmp_path / "big.bin")
+    (place / "sub" / "all").symlink_to(tmp_path)
+    (place / "nowhere").symlink_to(place / "missing")
+    outside: list[str] = []
+    found = [each.path for each in outputs.scan(tmp_path / "root", outside)]
+    assert (found, outside) == (["again", "good"], ["model", "sub/all"])
+
+
+def test_few_of_many_links_are_shown_and_none_can_break_the_line() -> None:
+    said = lastwords.of_links(["a\nb\x1b", *"cdefg"])
+    assert said.count("\n") == 2
+    assert "a?b?, c, d, e, f (+1); copy the files" in said
+    assert said.splitlines()[1].startswith("[paddlecloud] 以下链接指向 OUTPUT_PATH 之外")
+
+
+@pytest.mark.parametrize(("log", "between"), [(b"", b""), (b"end\n", b""), (b"no end", b"\n")])
+def test_it_is_said_once_and_on_its_own_line(tmp_path: Path, log: bytes, between: bytes) -> None:
+    path = tmp_path / record.STDOUT
+    if log:
+        path.write_bytes(log)
+    for _ in range(2):
+        lastwords.say_once(tmp_path, "[paddlecloud] gone\n")
+    assert path.read_bytes() == log + between + b"[paddlecloud] gone\n"
