@@ -104,7 +104,7 @@ def test_the_table_of_the_configuration_is_complete() -> None:
     assert names([row[0] for row in told]) == want
     variables = names([row[1] for row in told])
     values = {"HOST": "h", "PORT": "1", "AK": "a", "SK": "s", "HOME": "/h", "LANG": "zh"}
-    values["CA_FILE"] = "c"
+    values |= {"CA_FILE": "c", "BOS_AK": "a", "BOS_SK": "s", "BOS_SESSION_TOKEN": "t"}
     environ = {f"PADDLECLOUD_{name}": value for name, value in values.items()}
     origins = {origin for _, _, origin in resolve({}, {"HOME": "/home/ann", **environ}).rows()}
     assert variables - {"PADDLECLOUD_DEBUG"} == {o for o in origins if o.startswith("PADDLECLOUD_")}

@@ -149,14 +149,15 @@ def test_of_a_thousand_waiting_jobs_none_is_too_many(team: MakeTeam) -> None:
     spec = world.spec()
     body = json.dumps(a_submit(spec)).encode()
     assert world.user.call("POST", "/api/v1/jobs", body=body).status == 200
-    given = job_service.submission
+    deps = world.deps
 
     def more(tx: Tx) -> None:
         for _ in range(969):
             request = msgspec.convert(a_submit(spec), SubmitRequest)
-            given(world.deps, "someone", request)[0](tx)
+            admitted, _notes = job_service.admit(deps, "someone", request)
+            job_service.storing(deps, "someone", request, admitted)(tx)
 
-    world.deps.db.write(more)
+    deps.db.write(more)
     replies = together(
         60, lambda _: world.user.call("POST", "/api/v1/jobs", body=a_submit(spec)).status
     )

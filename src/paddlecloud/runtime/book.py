@@ -93,6 +93,8 @@ class Tracked:
         self.usage: dict[str, Any] | None = None
         """What it uses, if there is something new to say of it."""
         self.peak_memory = 0
+        self.direct = False
+        """The server gives out addresses in a bucket for its files."""
         # Shipper.
         self.shipped = False
         self.shipping = False

@@ -17,7 +17,7 @@ import fcntl
 import json
 import os
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from paddlecloud.runtime import layers, processes, workspace
@@ -60,6 +60,7 @@ class Trees:
         self._ask = ask
         self._grew = grew
         self._possible: bool | None = None
+        self._swept = False
         self._lock = threading.Lock()
         """Guards what is known of this machine."""
         self._making = [threading.Lock() for _ in range(_AT_ONCE)]
@@ -84,15 +85,19 @@ class Trees:
         `find` opens a content, `place` says where one may lie. Raises OSError, and what `find`
         raises; nothing of it is left then.
         """
-        if not is_worth(snapshot) or not self._can():
+        if not is_worth(snapshot) or self._possible is False or not self._swept_once():
             return None
         home = self._home(snapshot.id, owner)
-        with self._making[hash(home.name) % _AT_ONCE]:
+        with self._making[hash(home.name) % _AT_ONCE], self._trying():
             made = self.ready(snapshot.id, owner)
             if made is None:
                 self._make(home, snapshot, find, owner, place)
                 made = str(home / _FILES)
-        return made
+        if self._can():
+            return made
+        with suppress(OSError):
+            _deletion(home)()
+        return None
 
     def kept(self) -> Iterator[Kept]:
         """Every tree here: when it was used last, its size, and how to delete it."""
@@ -108,9 +113,24 @@ class Trees:
         check_id(snapshot_id)
         return self._top / f"{snapshot_id.partition(':')[2]}.{'own' if owner is None else owner}"
 
+    @contextmanager
+    def _trying(self) -> Iterator[None]:
+        """Find out meanwhile whether it is possible: that takes as long as thousands of files do,
+        and hardly any work."""
+        if self._possible is not None:
+            yield
+            return
+        thread = threading.Thread(target=self._can, name="trees", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join()
+
     def _can(self) -> bool:
+        swept = self._swept_once()
         with self._lock:
-            if self._possible is None:
+            if self._possible is None and swept:
                 self._possible = self._try()
             return bool(self._possible)
 
@@ -119,8 +139,6 @@ class Trees:
         probe = self._top / f"probe.{os.urandom(8).hex()}{_PART}"
         tree = probe / "tree"
         try:
-            self._top.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._sweep()
             (tree / "folder").mkdir(parents=True)
             (tree / "folder" / "one").touch()
             (tree / "file").touch()
@@ -133,10 +151,17 @@ class Trees:
             with suppress(OSError):
                 workspace.remove(str(probe))
 
-    def _sweep(self) -> None:
-        """Delete what an agent that was killed left half made."""
-        for left in self._top.glob(f"*{_PART}"):
-            workspace.remove(str(left))
+    def _swept_once(self) -> bool:
+        """Delete what an agent that was killed left half made, before anything is made here; False
+        if that is not possible."""
+        with self._lock, suppress(OSError):
+            if not self._swept:
+                self._top.mkdir(parents=True, exist_ok=True, mode=0o700)
+                for left in self._top.glob(f"*{_PART}"):
+                    workspace.remove(str(left))
+                self._swept = True
+            return True
+        return False
 
     def _make(
         self, home: Path, snapshot: Snapshot, find: Source, owner: int | None, place: Place

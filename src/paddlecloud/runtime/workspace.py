@@ -102,18 +102,14 @@ class Layer:
         link: Callable[[str], str | None] | None = None,
     ) -> None:
         """Put these files into each of these directories. `link` says where a content lies, if it
-        does: a further name of that will do where it can be had. Only for places to which nobody
+        does: a further name of that will do where it can be had. Only for one place to which nobody
         writes."""
         _make_directories(places, entries, owner)
-        for entry in entries:
-            if entry.kind is EntryKind.FILE:
-                where = link(entry.sha256) if link and not entry.executable else None
-                linked = _link(where, entry, places)
-                if linked is None:
-                    os.close(find(entry.sha256, entry.size))
-                    linked = _link(where, entry, places)
-                if not linked:
-                    self._place(places, entry, find, owner)
+        files = [entry for entry in entries if entry.kind is EntryKind.FILE]
+        if link is not None and len(places) == 1:
+            files = _name_all(places[0], files, find, link)
+        for entry in files:
+            self._place(places, entry, find, owner)
         _make_links(places, entries, owner)
 
     def _place(
@@ -252,28 +248,70 @@ def _make_links(places: Sequence[str], entries: Sequence[Entry], owner: int | No
                     os.chown(path, owner, owner, follow_symlinks=False)
 
 
-def _link(source: str | None, entry: Entry, places: Sequence[str]) -> bool | None:
-    """Whether the file could be given further names; None when it is not there (yet). One of the
-    wrong size, or of somebody else, is not."""
-    if source is None:
-        return False
-    for place in places:
-        target = f"{place}/{entry.path}"
+def _name_all(
+    place: str,
+    files: Sequence[Entry],
+    find: Callable[[str, int], int],
+    link: Callable[[str], str | None],
+) -> list[Entry]:
+    """Give the contents of these files further names; those with which that cannot be done.
+
+    Folder by folder, each held by a descriptor: to find the way to each of thousands of files from
+    the top would be a third of the time.
+    """
+    others: list[Entry] = []
+    for folder, members in _by_folder(files).items():
+        fd = os.open(f"{place}/{folder}", _FOLDER)
         try:
-            os.link(source, target)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            if error.errno in _CANNOT or error.errno == errno.EMLINK:
-                return False
-            raise
-        found = os.lstat(target)
-        if found.st_size != entry.size or found.st_uid != os.geteuid():
-            os.unlink(target)  # noqa: PTH108 - see the top of this file
+            others += [each for each in members if not _named(fd, each, find, link)]
+        finally:
+            os.close(fd)
+    return others
+
+
+def _by_folder(files: Iterable[Entry]) -> dict[str, list[Entry]]:
+    found: dict[str, list[Entry]] = {}
+    for entry in files:
+        found.setdefault(entry.path.rpartition("/")[0], []).append(entry)
+    return found
+
+
+def _named(
+    folder: int,
+    entry: Entry,
+    find: Callable[[str, int], int],
+    link: Callable[[str], str | None],
+) -> bool:
+    where = None if entry.executable else link(entry.sha256)
+    if where is None:
+        return False
+    named = _link(where, entry, folder)
+    if named is None:
+        os.close(find(entry.sha256, entry.size))
+        named = _link(where, entry, folder)
+    return bool(named)
+
+
+def _link(source: str, entry: Entry, folder: int) -> bool | None:
+    """Whether the file could be given a further name in this open folder; None when it is not there
+    (yet). One of the wrong size, or of somebody else, is not."""
+    name = entry.path.rpartition("/")[2]
+    try:
+        os.link(source, name, dst_dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno in _CANNOT or error.errno == errno.EMLINK:
             return False
-        if stat.S_IMODE(found.st_mode) != _MODE:
-            # The rights of a file are those of all its names; the store's directories guard it.
-            os.chmod(target, _MODE)  # noqa: PTH101 - see the top of this file
+        raise
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    right = found.st_size == entry.size and found.st_uid == os.geteuid()
+    if not right or not stat.S_ISREG(found.st_mode):
+        os.unlink(name, dir_fd=folder)
+        return False
+    if stat.S_IMODE(found.st_mode) != _MODE:
+        # The rights of a file are those of all its names; the store's directories guard it.
+        os.chmod(name, _MODE, dir_fd=folder)
     return True
 
 

@@ -121,15 +121,16 @@ class App:
             caller = await self._gate.admit(request, headers, route.access.value)
             if route.access is Access.USER:
                 check_rights(caller, writes=route.writes, admin=route.admin)
+        lang = _language(headers.get("accept-language", ""))
         call = Call(
             caller=caller,
             source=caller.source or source_of(request),
-            lang=_language(headers.get("accept-language", "")),
+            lang=lang,
             request_id=request_id,
             path=path,
             headers=headers,
-            query=_query(request, route),
-            body=await self._body(route, request, headers),
+            query=_query(request, route, lang),
+            body=await self._body(route, request, headers, lang),
         )
         if route.streaming is not None:
             result = await route.streaming(self._deps, call, request)
@@ -139,11 +140,13 @@ class App:
             result = await run(route.plain, self._deps, call)
         return result if isinstance(result, Response) else json_response(result, route.status)
 
-    async def _body(self, route: Route, request: Request, headers: Mapping[str, str]) -> object:
+    async def _body(
+        self, route: Route, request: Request, headers: Mapping[str, str], lang: str
+    ) -> object:
         """The decoded JSON body; a streaming route without a shape reads its own."""
         if route.open_body:
             assert route.body is not None
-            return decode_body(await read_body(request), route.body)
+            return decode_body(await read_body(request), route.body, lang)
         reads_its_own = route.streaming is not None and route.method != "GET"
         if route.access is Access.OPEN or (reads_its_own and route.body is None):
             return None
@@ -151,7 +154,7 @@ class App:
         raw = await SignedBody(request, headers).whole(limit)
         if headers.get("content-encoding") == "deflate":
             raw = await in_long_thread(inflated, raw, limit)
-        return decode_body(raw, route.body) if route.body else None
+        return decode_body(raw, route.body, lang) if route.body else None
 
     def _failure(self, error: PaddleCloudError, request: Request, request_id: str) -> Response:
         lang = _language(request.headers.get("accept-language", ""))
@@ -168,8 +171,10 @@ class App:
         self._deps.metrics.add("paddlecloud_request_seconds_sum", where, spent)
 
 
-def _query(request: Request, route: Route) -> object:
-    return decode_query(request.query_params.multi_items(), route.query) if route.query else None
+def _query(request: Request, route: Route, lang: str) -> object:
+    if route.query is None:
+        return None
+    return decode_query(request.query_params.multi_items(), route.query, lang)
 
 
 def _language(accepted: str) -> str:

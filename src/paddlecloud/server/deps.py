@@ -14,20 +14,24 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from paddlecloud.backends.base import Backend, JoinedByAgents
 from paddlecloud.db import agents
 from paddlecloud.db.agents import Agent
 from paddlecloud.db.base import EVERYTHING, Database
 from paddlecloud.db.choices import Choosers
+from paddlecloud.db.private import Tags
 from paddlecloud.db.servers import Server
 from paddlecloud.model.pool import Node, Pool
 from paddlecloud.server.arriving import Uploads
+from paddlecloud.server.buckets import Buckets, Recent
 from paddlecloud.server.gathering import Gathering
 from paddlecloud.server.metrics import Metrics
 from paddlecloud.server.searches import Searches
 from paddlecloud.server.settings import Settings
+from paddlecloud.server.speaking import Speaking
+from paddlecloud.server.standings import Standings
 from paddlecloud.stores.base import Store
 from paddlecloud.stores.logs import LogStore
 
@@ -37,7 +41,8 @@ Heard = tuple[Topic | None, object]
 ANYTHING: Heard = (None, None)
 Take = Callable[[Heard], bool]
 """Deals with something heard while its waiter sleeps; False: the waiter has to wake up for it."""
-WOKEN_AT_ONCE = 32
+WOKEN_AT_ONCE = 128
+"""Many: it is quicker to prepare a hundred and to send to all of them than to take turns."""
 MOST_HEARD = 16
 """Notes that are kept for a waiter that is busy with something else."""
 Lock = AbstractContextManager[object]
@@ -120,6 +125,8 @@ class Waiter:
     may be hundreds of them behind one line of a log.
     """
 
+    __slots__ = ("_hub", "_rung", "_sleep", "_take", "_topics", "heard")
+
     def __init__(self, hub: Hub, topics: tuple[Topic, ...], take: Take | None = None) -> None:
         self._hub = hub
         self._topics = topics
@@ -162,15 +169,15 @@ class Waiter:
 
     def ring(self, heard: Heard) -> None:
         """In the event loop: something happened."""
-        asleep = self._sleep is not None and not self._sleep.done()
-        if asleep and self._take is not None and self._take(heard):
+        sleep = self._sleep
+        if sleep is not None and self._take is not None and not sleep.done() and self._take(heard):
             return
         if len(self._rung) >= MOST_HEARD:
             self._rung = [ANYTHING]
         else:
             self._rung.append(heard)
-        if self._sleep is not None:
-            _end(self._sleep)
+        if sleep is not None:
+            _end(sleep)
 
 
 def _ring_all(
@@ -209,36 +216,25 @@ class OwnerLocks:
             return self._locks[owner]
 
 
-class RecentDigests:
-    """Which contents the snapshots asked for last have: an agent fetches them one by one."""
-
-    def __init__(self, size: int = 4) -> None:
-        self._size = size
-        self._lock = threading.Lock()
-        self._kept: dict[tuple[str, str], frozenset[str]] = {}
-
-    def get(self, key: tuple[str, str], find: Callable[[], frozenset[str]]) -> frozenset[str]:
-        with self._lock:
-            found = self._kept.pop(key, None)
-        found = find() if found is None else found
-        with self._lock:
-            self._kept[key] = found
-            while len(self._kept) > self._size:
-                self._kept.pop(next(iter(self._kept)))
-        return found
-
-
 class Remembered(Generic[T]):
     """What was found out a moment ago, for those who ask often."""
 
     def __init__(self) -> None:
         self._kept: tuple[T, datetime] | None = None
+        self._forgotten = 0
 
     def get(self, now: datetime, lasts: timedelta, find: Callable[[], T]) -> T:
-        kept = self._kept
+        kept, forgotten = self._kept, self._forgotten
         if kept is None or not kept[1] - lasts <= now < kept[1]:
-            self._kept = kept = find(), now + lasts
+            kept = find(), now + lasts
+            if forgotten == self._forgotten:
+                self._kept = kept
         return kept[0]
+
+    def forget(self) -> None:
+        """It has changed: what somebody is finding out right now is not kept either."""
+        self._forgotten += 1
+        self._kept = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,12 +259,21 @@ class Deps:
     """Held while an owner's contents are named by a snapshot, and while unnamed ones go."""
     arriving: Uploads = field(default_factory=Uploads)
     """Contents that come in parts."""
-    digests: RecentDigests = field(default_factory=RecentDigests)
+    digests: Recent[Mapping[str, int]] = field(default_factory=Recent)
+    """Contents of snapshots and their sizes, in order."""
+    tags: Recent[Tags] = field(default_factory=Recent)
+    buckets: Buckets = field(default_factory=Buckets)
+    """Of jobs with storage of their own."""
+    standings: Standings = field(default_factory=Standings)
+    speaking: Speaking[Any] = field(default_factory=Speaking)
+    """Replicas whose logs come in."""
     recent_use: Remembered[dict[str, float]] = field(default_factory=Remembered)
     """What each user used lately."""
     machines: Remembered[list[Agent]] = field(default_factory=Remembered)
     peers: Remembered[tuple[str, ...]] = field(default_factory=Remembered)
     """Where the servers on this database are reached."""
+    peers_told: dict[str, list[str]] = field(default_factory=dict)
+    """What each agent was told of that last, by this server."""
     log_moves: Lock = field(default_factory=threading.Lock)
     """Held while a log of a job that may be tried again is written, and while it is moved."""
     tell_of_log: Callable[[str], None] = lambda job_id: None

@@ -16,6 +16,8 @@ from starlette.responses import Response
 
 from paddlecloud.model import signing
 from paddlecloud.model.errors import Invalid, Retry, TooLarge
+from paddlecloud.model.texts import render
+from paddlecloud.server import misfits
 from paddlecloud.server.auth import Caller
 from paddlecloud.server.deps import Deps
 
@@ -162,22 +164,29 @@ def inflated(raw: bytes, limit: int) -> bytes:
     return body
 
 
-def decode_body(raw: bytes, shape: type) -> object:
+def decode_body(raw: bytes, shape: type, lang: str = "en") -> object:
     try:
         return msgspec.json.decode(raw, type=shape)
+    except msgspec.ValidationError as error:
+        detail = misfits.told(error, lambda: msgspec.json.decode(raw), shape, lang)
+        raise Invalid("body_invalid", detail=detail) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Invalid("body_invalid", detail=str(error)) from error
 
 
-def decode_query(pairs: Sequence[tuple[str, str]], shape: type) -> object:
+def decode_query(pairs: Sequence[tuple[str, str]], shape: type, lang: str = "en") -> object:
     """A name that comes twice is refused: a signature does not tell which of them was the last."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise Invalid("query_invalid", detail="a parameter is given twice")
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        detail = render("field_twice", {"field": twice[:50]}, lang)
+        raise Invalid("query_invalid", detail=detail)
     try:
         return msgspec.convert(found, type=shape, strict=False)
     except msgspec.ValidationError as error:
-        raise Invalid("query_invalid", detail=str(error)) from error
+        detail = misfits.told(error, lambda: found, shape, lang)
+        raise Invalid("query_invalid", detail=detail) from error
 
 
 def json_response(value: object, status: int = 200) -> Response:

@@ -13,6 +13,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 Key = Annotated[str, Meta(min_length=8, max_length=64, pattern=r"^[A-Za-z0-9_.-]+\Z")]
 Natural = Annotated[int, Meta(ge=0, le=2**53)]
+MAX_KEY = 4096
+"""Characters of a key of a cloud, or of the token of temporary ones."""
 MAX_DIFF = 1024 * 1024
 """Characters of a difference that is kept with a job."""
 """As far as every JSON reader counts exactly, and no file or column overflows."""
@@ -65,6 +67,11 @@ class SubmitRequest(Request, frozen=True, kw_only=True):
     idempotency_key: Key
     diff: Annotated[str, Meta(max_length=MAX_DIFF)] = ""
     """What the repository of the files differs in from its commit."""
+    bos_access_key: Annotated[str, Meta(max_length=MAX_KEY)] = ""
+    """The keys of the bucket that bos_url names; for jobs with private storage only."""
+    bos_secret_key: Annotated[str, Meta(max_length=MAX_KEY)] = ""
+    bos_session_token: Annotated[str, Meta(max_length=MAX_KEY)] = ""
+    """Of temporary keys."""
 
 
 class FailureView(Answer, frozen=True, kw_only=True):
@@ -237,6 +244,8 @@ class LogsQuery(Request, frozen=True, kw_only=True):
 
 class FilesQuery(Request, frozen=True, kw_only=True):
     prefix: str | None = None
+    direct: bool = False
+    """Whether the caller would fetch files past the server; see `ways`."""
 
 
 class FileRow(Answer, frozen=True, kw_only=True):
@@ -249,6 +258,9 @@ class FileRow(Answer, frozen=True, kw_only=True):
 
 class FilesAnswer(Answer, frozen=True, kw_only=True):
     files: list[FileRow]
+    ways: dict[str, str] | UnsetType = UNSET
+    """By path where else a file is: on this machine (a private server's), or at an address of the
+    store. Whoever goes there compares the sha256."""
 
 
 class FileQuery(Request, frozen=True, kw_only=True):
@@ -345,6 +357,8 @@ class RunOrder(Answer, frozen=True, kw_only=True):
     env: dict[str, str]
     snapshot: str | None
     blobs_dir: str | None
+    direct: bool
+    """Its files lie in a bucket: addresses for them can be had, past the server."""
     role: str
     rank: int
     worker: str

@@ -75,6 +75,7 @@ class Site:
 
 
 _FILE = "/api/v1/agent/replicas/{replica}/files/{area}/{path:path}"
+_PARTS = "/api/v1/agent/replicas/{replica}/parts/{area}/{path:path}"
 _QUERIES: dict[tuple[str, str], Callable[[Site], dict[str, object]]] = {
     ("GET", "/api/v1/agent/snapshots/{snapshot_id}"): lambda site: {
         "replica": site.order["replica"]
@@ -85,6 +86,8 @@ _QUERIES: dict[tuple[str, str], Callable[[Site], dict[str, object]]] = {
     ("POST", "/api/v1/agent/replicas/{replica}/listing"): lambda site: {
         "fence": site.order["fence"]
     },
+    ("POST", _PARTS): lambda site: {"fence": site.order["fence"]},
+    ("PUT", _PARTS): lambda site: {"fence": site.order["fence"]},
     ("PUT", "/api/v1/agent/commands/{command_id}/output"): lambda _: {
         "stream": "out",
         "offset": 0,

@@ -60,6 +60,28 @@ def test_a_job_without_outputs_has_its_directory(world: World) -> None:
     assert listed(world, job_id) == [f"output/{job_id}/"]
 
 
+def test_a_worker_that_said_nothing_has_an_empty_log(world: World) -> None:
+    job_id, order = world.placed()
+    world.agent.start(order)
+    log = f"output/{job_id}/log/trainer-0.log"
+    assert log not in [row["path"] for row in rows_of(world, job_id)]
+    world.agent.exit(order, exit_code=7)
+    assert [(row["path"], row["size"]) for row in rows_of(world, job_id)] == [
+        (f"output/{job_id}/", 0),
+        (log, 0),
+    ]
+    assert [row["path"] for row in rows_of(world, job_id, prefix=log)] == [log]
+    answer = world.user.call("GET", f"/api/v1/jobs/{job_id}/files/{log}")
+    assert (answer.status, answer.body) == (200, b"")
+    other = world.user.call("GET", f"/api/v1/jobs/{job_id}/files/output/{job_id}/log/trainer-1.log")
+    assert other.status == 404
+
+
+def rows_of(world: World, job_id: str, **query: object) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = world.user.get(f"/api/v1/jobs/{job_id}/files", **query)["files"]
+    return rows
+
+
 def test_bytes_come_back_whole_and_from_an_offset(world: World) -> None:
     job_id = finished(world)
     path = f"/api/v1/jobs/{job_id}/files/output/{job_id}/rank-0/model/w.bin"

@@ -10,6 +10,8 @@ import pytest
 
 from paddlecloud.model.errors import Conflict
 from paddlecloud.server.loops.watch import Watch
+from paddlecloud.server.routes import agents as agent_routes
+from paddlecloud.server.services import agents
 from paddlecloud.testing import item
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, eventually
@@ -235,6 +237,17 @@ def test_a_killed_job_whose_agent_is_lost_is_killed(world: World) -> None:
     assert world.state(job_id) == "killed"
 
 
+def test_who_speaks_on_after_being_given_up_is_stale(world: World) -> None:
+    job_id, order = world.placed()
+    world.agent.start(order)
+    assert [world.agent.log(order, 2 * n, b"a\n") for n in range(3)] == [2, 4, 6]
+    agents.mark_lost(world.deps, world.agent.name)
+    more = item(order, log={"offset": 6, "length": 2})
+    answer = world.agent.report(more, log=b"b\n")
+    assert (answer["acks"], answer["stale"]) == ([], [order["replica"]])
+    assert world.log(job_id) == b"a\na\na\n"
+
+
 def test_the_orders_of_a_life(world: World) -> None:
     job_id, order = world.placed()
     assert world.agent.poll() == []
@@ -245,6 +258,21 @@ def test_the_orders_of_a_life(world: World) -> None:
     assert forget["run"] is None
     assert forget["seq"] > order["seq"]
     assert world.agent.poll() == []
+
+
+@pytest.mark.timeout(20)
+def test_an_order_behind_many_that_can_wait_does_not_wait(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "MAX_ORDERS", 1)
+    monkeypatch.setattr(agent_routes, "IDLE_SECONDS", 60.0)
+    done, order = world.placed()
+    world.agent.run(order)
+    assert world.release() == 1
+    running = world.submit()
+    world.plan()
+    wanted = [(o["job"], o["want"]) for _ in range(2) for o in world.agent.poll(wait=60.0)]
+    assert wanted == [(done, "forget"), (running, "run")]
 
 
 def test_an_agent_that_begins_anew_hears_of_live_replicas_only(make_world: MakeWorld) -> None:

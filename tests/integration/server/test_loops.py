@@ -379,7 +379,7 @@ def test_a_loop_that_slept_through_its_lease_writes_nothing(world: World) -> Non
 def test_every_link_is_looked_at_by_the_doctor(world: World) -> None:
     checks = {c["name"]: c for c in world.user.get("/api/v1/doctor")["checks"]}
     assert (checks["database"]["ok"], checks["store"]["ok"]) == (True, True)
-    assert (checks["agent"]["ok"], "none was ever seen" in checks["agent"]["detail"]) == (
+    assert (checks["agent"]["ok"], "no agent was ever seen" in checks["agent"]["detail"]) == (
         False,
         True,
     )

@@ -71,8 +71,8 @@ def test_a_job_too_many_waits_with_the_numbers_until_one_has_ended(team: MakeTea
     view = world.look(third)
     assert view["job_status"] == "queue"
     assert view["queue_reason"] == (
-        "2 of your jobs run already, as many as your plan allows; it starts when one of them has "
-        "ended"
+        "2 jobs of its owner run already, as many as the plan allows; it starts when one of them "
+        "has ended"
     )
     other = world.caller("other")
     elses = world.submit(other)
@@ -81,6 +81,26 @@ def test_a_job_too_many_waits_with_the_numbers_until_one_has_ended(team: MakeTea
     world.agent.exit(first)
     world.plan()
     assert world.look(third)["pool"] == "local"
+
+
+def test_a_job_shows_how_long_it_may_run_before_and_after_it_has_a_place(team: MakeTeam) -> None:
+    world = team(minutes_a_job=30)
+    accepted = world.user.post("/api/v1/jobs", a_submit(world.spec()))["job"]
+    again = world.user.post("/api/v1/jobs", a_submit(world.spec()))["job"]
+    assert (accepted["wall_time"], again["wall_time"]) == ("00:30:00", "00:30:00")
+    assert world.look(again["job_id"])["wall_time"] == "00:30:00"
+    world.plan()
+    order = world.agent.order(again["job_id"])
+    world.agent.start(order)
+    assert world.look(again["job_id"])["wall_time"] == "00:30:00"
+    world.agent.exit(order)
+    assert world.look(again["job_id"])["wall_time"] == "00:30:00"
+
+
+def test_a_private_pool_holds_nobody_to_the_plans_minutes(team: MakeTeam) -> None:
+    world = team(minutes_a_job=30, private=True)
+    job_id = world.submit()
+    assert world.look(job_id)["wall_time"] == ""
 
 
 def test_a_placed_job_counts_before_it_is_heard_of(team: MakeTeam) -> None:
@@ -100,8 +120,8 @@ def test_used_up_minutes_hold_a_job_until_midnight(team: MakeTeam) -> None:
     waits = world.submit()
     world.plan()
     assert world.look(waits)["queue_reason"] == (
-        "10.0 of the 10 running minutes a day of your plan are used; it starts after they begin "
-        "anew at 2026-01-06 00:00 (Asia/Shanghai)"
+        "10.0 of the 10 running minutes a day of its owner's plan are used; it starts after they "
+        "begin anew at 2026-01-06 00:00 (Asia/Shanghai)"
     )
     world.clock.move(hours=3, minutes=49)
     world.plan()
@@ -260,7 +280,7 @@ def test_resources_in_use_hold_the_next_job(team: MakeTeam) -> None:
     world.plan()
     reason = world.look(waits)["queue_reason"]
     assert reason.startswith("it asks for 1 CPU, 2 GiB in all, and what runs leaves")
-    assert "1 GiB of your plan" in reason
+    assert "1 GiB of its owner's plan" in reason
     assert world.job(waits).quota_since is not None
 
 

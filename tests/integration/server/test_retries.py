@@ -30,7 +30,10 @@ def lost_job(world: World, log: bytes = b"first\n", **changes: Any) -> tuple[str
 def test_a_lost_attempt_goes_back_to_schedule_with_a_reason(world: World) -> None:
     job_id, order = lost_job(world)
     view = world.look(job_id)
-    want = "the machine node-0 that ran trainer-0 was not heard of any more"
+    want = (
+        "the process that watched over trainer-0 on machine node-0 was killed, so nobody knows how "
+        "trainer-0 would have ended; what was left of it was stopped"
+    )
     assert (view["queue_reason"], view["pool"], view["attempts"]) == (want, "", 1)
     assert world.agent.order(job_id, "forget")["replica"] == order["replica"]
     history = world.user.get(f"/api/v1/jobs/{job_id}/history")["history"]

@@ -184,7 +184,7 @@ def test_a_wrong_value_is_refused_in_words(
 IMPOSSIBLE = [
     ({"instance_count": 501}, "replicas_too_many"),
     ({"instance_count": 2, "memory": 2**33}, "gang_never"),
-    ({"public_bos": 0, "bos_url": "b.bj.bcebos.com/d"}, "object_store_none"),
+    ({"public_bos": 0, "bos_url": "bucket.bj.bcebos.com/d"}, "private_store_keys"),
     ({"cluster": "cce"}, "cluster_unknown"),
     ({"job_type": "gpu"}, "job_type_none"),
     ({"cpu": 99}, "resources_never"),

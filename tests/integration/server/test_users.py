@@ -325,6 +325,14 @@ def test_only_an_admin_is_told_of_the_servers_paths_and_counts(world: World) -> 
         assert bool(checks["store"]["detail"]) is told
 
 
+def test_a_reader_of_chinese_is_told_of_the_links_in_chinese(world: World) -> None:
+    chief = an_admin(world)
+    reply = chief.call("GET", "/api/v1/doctor", headers={"accept-language": "zh"})
+    checks = {each["name"]: each["detail"] for each in reply.json()["checks"]}
+    assert checks["database"] == "共 0 个任务"
+    assert "从未收到代理的消息" in checks["agent"]
+
+
 def test_ones_own_kill_is_nobodys_business(world: World) -> None:
     world.user.post(f"/api/v1/jobs/{world.submit()}/kill")
     assert actions(world) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from paddlecloud.server.http import Route
 from paddlecloud.server.routes import (
     accounts,
+    addresses,
     admin,
     agents,
     commands,
@@ -32,6 +33,7 @@ ROUTES: tuple[Route, ...] = (
     *tasks.ROUTES,
     *agents.ROUTES,
     *outputs.ROUTES,
+    *addresses.ROUTES,
     *notifications.ROUTES,
     *quota.ROUTES,
     *accounts.ROUTES,

@@ -9,11 +9,12 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from paddlecloud.db import servers
 from paddlecloud.db.attempts import Want
 from paddlecloud.model.errors import Invalid, NotFound
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Access, Call, Route, SignedBody, decode_body
-from paddlecloud.server.services import agents, files, snapshots
+from paddlecloud.server.services import addresses, agents, files, snapshots
 from paddlecloud.server.shapes import (
     EntriesAnswer,
     OutputsAnswer,
@@ -43,15 +44,20 @@ async def poll(deps: Deps, call: Call, _request: Request) -> PollAnswer:
     await deps.gathering.call(agents.seen, deps, node, asked)
     began = time.monotonic()
     deadline = began + asked.wait
-    with deps.hub.waiter(("agent", node)) as waiter:
+    with deps.hub.waiter(("agent", node), (servers.CHANNEL, "")) as waiter:
         while True:
             answer = await deps.gathering.call(agents.orders, deps, node, asked)
             if answer.orders:
-                # Forgetting is no hurry, and an answer now would delay the order to run behind it.
-                urgent = any(order.want != Want.FORGET for order in answer.orders)
+                # Forgetting is no hurry, and an answer now would delay the order to run behind it;
+                # but behind a full answer there may be one already.
+                full = len(answer.orders) >= agents.MAX_ORDERS
+                urgent = full or any(order.want != Want.FORGET for order in answer.orders)
                 deadline = min(deadline, 0.0 if urgent else began + IDLE_SECONDS)
-            left = 0.0 if answer.commands else deadline - time.monotonic()
+            # Its server may die at any moment, and then it has to know the others.
+            moved = deps.peers_told.get(node, answer.peers) != answer.peers
+            left = 0.0 if answer.commands or moved else deadline - time.monotonic()
             if answer.restart or left <= 0 or deps.hub.closed:
+                deps.peers_told[node] = answer.peers
                 return answer
             await waiter.wait(min(left, 5.0))
 
@@ -74,19 +80,20 @@ async def report(deps: Deps, call: Call, request: Request) -> ReportAnswer:
 
 
 def manifest(deps: Deps, call: Call) -> Response:
-    owner, own = agents.replica_files(deps, call.caller.user_id, call.query.replica)
+    job = agents.live(deps, call.caller.user_id, call.query.replica).job
     asked = call.path["snapshot_id"]
-    if asked != own:
+    if asked != job.spec.snapshot:
         raise NotFound("snapshot_unknown", snapshot=asked[:100])
-    body = b'{"entries":%b}' % snapshots.entries_json(deps, owner, own)
+    body = b'{"entries":%b}' % snapshots.entries_json(deps, job.owner, asked)
     return Response(body, media_type="application/json")
 
 
 def blob(deps: Deps, call: Call) -> Response:
-    owner, own = agents.replica_files(deps, call.caller.user_id, call.query.replica)
-    sha256 = call.path["sha256"]
-    reader = snapshots.content(deps, owner, own, sha256)
-    headers = {"content-length": str(reader.length), "x-content-sha256": sha256}
+    job = agents.live(deps, call.caller.user_id, call.query.replica).job
+    reader = addresses.content(deps, job, call.path["sha256"])
+    headers = {"content-length": str(reader.length)}
+    if job.spec.public_bos:
+        headers["x-content-sha256"] = call.path["sha256"]
     return StreamingResponse(iter(reader), media_type=BYTES, headers=headers)
 
 

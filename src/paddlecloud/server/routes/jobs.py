@@ -8,11 +8,11 @@ import msgspec
 from starlette.requests import Request
 
 from paddlecloud.model.errors import Refused
-from paddlecloud.model.job import Job, Reason
+from paddlecloud.model.job import Job, JobSpec, Reason
 from paddlecloud.model.states import JobState
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Call, Route
-from paddlecloud.server.services import jobs, repository, views
+from paddlecloud.server.services import accepting, jobs, private, repository, views
 from paddlecloud.server.shapes import (
     HistoryAnswer,
     JobQuery,
@@ -30,20 +30,38 @@ async def submit(deps: Deps, call: Call, _request: Request) -> SubmitAnswer:
     owner = call.caller.user_id
     notes: list[Reason] = []
     try:
-        store, notes = jobs.submission(deps, owner, call.body)
+        if call.body.spec.public_bos == 0:
+            store, notes = await in_long_thread(private.submission, deps, owner, call.body)
+            accepted = deps.gathering.write(store)
+        else:
+            spec, notes = jobs.admit(deps, owner, call.body)
+            accepted = _accepted(deps, owner, call.body, spec)
     except Refused:
         known = await in_thread(jobs.repeated, deps, owner, call.body)
         if known is None:
             raise
         job = known
     else:
-        job = await deps.gathering.write(store)
+        job = await accepted
     if call.body.diff:
         # After the job is made: a submit that comes again brings it again.
         await in_long_thread(repository.keep, deps, job, call.body.diff)
     fresh = job.state is JobState.SCHEDULE and job.attempt == 0
     view = views.new(deps, job, call.lang) if fresh else await in_thread(_view, deps, call, job)
     return SubmitAnswer(job=view, notes=[views.say(note, call.lang) for note in notes])
+
+
+async def _accepted(deps: Deps, owner: str, request: SubmitRequest, spec: JobSpec) -> Job:
+    """By the short way where it goes; else by the long one, which says why not."""
+    quick = accepting.quick(deps, owner, request, spec)
+    if quick is not None:
+        stored = await deps.gathering.write(quick)
+        job = stored()
+        if job is not None:
+            return job
+    job = await deps.gathering.write(jobs.storing(deps, owner, request, spec))
+    await deps.gathering.call(accepting.learn, deps, owner)
+    return job
 
 
 def _view(deps: Deps, call: Call, job: Job) -> JobView:

@@ -59,6 +59,8 @@ class _Follower:
     """Where one follower is. While it sleeps at the end of a log, what is new goes straight out on
     its connection: a hundred of them are served without waking one."""
 
+    __slots__ = ("_connection", "offset", "own")
+
     def __init__(self, own: Topic, offset: int, connection: Connection | None) -> None:
         self.own = own
         self.offset = offset
@@ -66,12 +68,14 @@ class _Follower:
 
     def take(self, heard: Heard) -> bool:
         """Send what was heard at once; False if the follower has to look into it."""
-        topic, news = heard
-        if topic != self.own or not isinstance(news, News) or news.begin != self.offset:
+        news = heard[1]
+        # Only the one log that is followed brings any.
+        if news.__class__ is not News or self._connection is None:
             return False
-        if self._connection is None or not self._connection.push(news.chunk):
+        begin, end, _, chunk = news
+        if begin != self.offset or not self._connection.push(chunk):
             return False
-        self.offset += len(news.data)
+        self.offset = end
         return True
 
     def fresh(self, heard: Sequence[Heard]) -> tuple[bytes, bool]:

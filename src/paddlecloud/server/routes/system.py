@@ -34,8 +34,9 @@ def metrics(deps: Deps, _call: Call) -> Response:
 
 
 def doctor(deps: Deps, call: Call) -> DoctorAnswer:
+    caller = call.caller
     return DoctorAnswer(
-        checks=health.checks(deps, call.caller.user_id, all_of_it=call.caller.is_admin)
+        checks=health.checks(deps, caller.user_id, call.lang, all_of_it=caller.is_admin)
     )
 
 

@@ -7,7 +7,7 @@ the fence of its attempt, and a message with an old fence changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -31,6 +31,7 @@ from paddlecloud.model.job import (
     Resources,
 )
 from paddlecloud.model.paths import log_directory, output_directory, replica_id
+from paddlecloud.model.pool import Pool
 from paddlecloud.model.snapshot import check_path
 from paddlecloud.model.tail import TAIL_BYTES
 from paddlecloud.model.wirespec import limits_cpu
@@ -60,7 +61,7 @@ from paddlecloud.server.shapes import (
     RunOrder,
     UseNote,
 )
-from paddlecloud.stores.base import CanLocalPath, Reader, Sink
+from paddlecloud.stores.base import CanLocalPath, CanPresign, Reader, Sink, Store
 
 MAX_ORDERS = 200
 PEERS_REMEMBERED = timedelta(seconds=2)
@@ -101,12 +102,19 @@ def orders(deps: Deps, node: str, poll: PollRequest) -> PollAnswer:
         rows = attempts.orders_since(tx, node, poll.cursor, MAX_ORDERS)
         told = commands.news(tx, node, poll.commands)
         known = _Known(tx)
-        return [(row, known.assigned(row.replica.id)) for row in rows], told
+        # To forget one nothing has to be known of it.
+        wanted = [row for row in rows if row.want is not Want.FORGET]
+        known.learn({(row.job_id, row.attempt): None for row in wanted})
+        return [
+            (row, known.assigned(row.replica.id) if row.want is not Want.FORGET else None)
+            for row in rows
+        ], told
 
     found, news = deps.db.read(read)
+    uids = _Uids(deps)
     return PollAnswer(
         cursor=max([poll.cursor, *(row.seq for row, _ in found)]),
-        orders=[_order(deps, row, known) for row, known in found],
+        orders=[_order(deps, row, known, uids) for row, known in found],
         settings=AgentSettings(
             ship_interval=deps.settings.running.ship_interval.total_seconds(),
             grace=deps.settings.running.grace.total_seconds(),
@@ -159,7 +167,7 @@ class Noted:
 
 def note(deps: Deps, node: str, notes: Report, log_bytes: memoryview) -> Noted:
     """Store the log bytes of a report; before it is answered `take_in` follows, if it `tells`."""
-    known = deps.db.read(lambda tx: _Known(tx).all(item.replica for item in notes.items))
+    known = deps.db.read(lambda tx: _known(tx, deps, notes.items))
     acks: list[Ack] = []
     stale: list[str] = []
     news: list[tuple[ReportItem, Assigned]] = []
@@ -198,8 +206,10 @@ def take_in(tx: Tx, deps: Deps, noted: Noted) -> None:
     """Write down what a report makes true of its jobs."""
     now = deps.clock()
     live_usage.take_in(tx, noted.uses, now)
-    touched: dict[str, dict[str, bytes]] = {}
+    touched: dict[str, tuple[Job, dict[str, bytes]]] = {}
     known = _Known(tx)
+    if len(noted.news) > 1:
+        known.learn({(it.attempt.job_id, it.attempt.number): None for _, it in noted.news})
     for item, stale_view in noted.news:
         assigned = known.assigned(stale_view.replica.id)
         if assigned is None:
@@ -213,12 +223,10 @@ def take_in(tx: Tx, deps: Deps, noted: Noted) -> None:
         if assigned.replica.over:
             continue
         members = [one for one in assigned.attempt.replicas if one.id in noted.tails]
-        job_tails = touched.setdefault(assigned.job.id, {})
+        job, job_tails = touched.setdefault(assigned.job.id, (assigned.job, {}))
         job_tails |= {one.worker: noted.tails[one.id] for one in members}
-    for job_id, job_tails in touched.items():
-        job = jobs.get_job(tx, job_id)
-        if job is not None:
-            job_service.settle(tx, deps, job, now=now, tails=job_tails)
+    for job, job_tails in touched.values():
+        job_service.settle(tx, deps, job, now=now, tails=job_tails)
 
 
 def upload(deps: Deps, node: str, replica_id: str, fence: int) -> Assigned:
@@ -240,31 +248,31 @@ def open_output(
     replica = assigned.replica
     below = f"{place(assigned.job.id, replica.role, replica.rank)}/{path}"
     check_path(below)
-    full = f"{files.user_root(assigned.job.owner)}/{below}"
-    return deps.store.open_write(full, modified=modified)
+    where = files.place_of(deps, assigned.job)
+    return where.store.open_write(where.root + below, modified=modified)
 
 
-def replica_files(deps: Deps, node: str, replica_id: str) -> tuple[str, str]:
-    """Owner and id of the snapshot that this agent may read for a live replica of its own."""
+def live(deps: Deps, node: str, replica_id: str) -> Assigned:
+    """A live replica of this agent, whose files it may read."""
     assigned = deps.db.read(lambda tx: _assigned(tx, replica_id))
     if assigned is None or assigned.replica.node != node or assigned.replica.over:
         raise NotFound("replica_unknown", replica=replica_id[:200])
-    return assigned.job.owner, assigned.job.spec.snapshot or ""
+    return assigned
 
 
 def outputs_before(deps: Deps, node: str, replica_id: str) -> list[tuple[str, int, float]]:
     """What earlier attempts put into OUTPUT_PATH of this live replica: path, size, time."""
-    top = _outputs_of(deps, node, replica_id)
+    store, top = _outputs_of(deps, node, replica_id)
     return [
-        (stat.path[len(top) :], stat.size, stat.modified.timestamp())
-        for stat in deps.store.list(top)
+        (stat.path[len(top) :], stat.size, stat.modified.timestamp()) for stat in store.list(top)
     ]
 
 
 def open_output_before(deps: Deps, node: str, replica_id: str, path: str) -> Reader:
     """The content of one of these files."""
     check_path(path)
-    return deps.store.read(_outputs_of(deps, node, replica_id) + path)
+    store, top = _outputs_of(deps, node, replica_id)
+    return store.read(top + path)
 
 
 def mark_lost(deps: Deps, node: str) -> None:
@@ -306,13 +314,12 @@ def _first_tail(deps: Deps, assigned: Assigned) -> dict[str, bytes]:
     return {first.id: _tail(deps, theirs, deps.logs.size(_log(deps, theirs)))}
 
 
-def _outputs_of(deps: Deps, node: str, replica_id: str) -> str:
-    assigned = deps.db.read(lambda tx: _assigned(tx, replica_id))
-    if assigned is None or assigned.replica.node != node or assigned.replica.over:
-        raise NotFound("replica_unknown", replica=replica_id[:200])
+def _outputs_of(deps: Deps, node: str, replica_id: str) -> tuple[Store, str]:
+    assigned = live(deps, node, replica_id)
     replica = assigned.replica
     below = output_directory(assigned.job.id, replica.role, replica.rank)
-    return f"{files.user_root(assigned.job.owner)}/{below}/"
+    place = files.place_of(deps, assigned.job)
+    return place.store, f"{place.root}{below}/"
 
 
 def _running_on(attempt: Attempt, node: str) -> list[Replica]:
@@ -329,16 +336,54 @@ class _Known:
 
     def assigned(self, replica_id: str) -> Assigned | None:
         if replica_id not in self._found:
+            job = jobs.of_replica(self._tx, replica_id)
             attempt = attempts.attempt_of(self._tx, replica_id)
-            job = jobs.get_job(self._tx, attempt.job_id) if attempt is not None else None
-            if attempt is None or job is None:
+            if attempt is None:
                 return None
-            for replica in attempt.replicas:
-                self._found[replica.id] = Assigned(replica=replica, attempt=attempt, job=job)
+            self._keep(attempt, job())
         return self._found.get(replica_id)
 
-    def all(self, replica_ids: Iterable[str]) -> dict[str, Assigned | None]:
-        return {each: self.assigned(each) for each in replica_ids}
+    def learn(self, wanted: Collection[tuple[str, int]]) -> None:
+        """Look up these attempts, by job and number, all at once."""
+        found = attempts.get_attempts(self._tx, wanted)
+        known = jobs.get_jobs(self._tx, dict.fromkeys(attempt.job_id for attempt in found))
+        by_id = {job.id: job for job in known}
+        for attempt in found:
+            self._keep(attempt, by_id.get(attempt.job_id))
+
+    def _keep(self, attempt: Attempt, job: Job | None) -> None:
+        for replica in attempt.replicas if job is not None else ():
+            assert job is not None
+            self._found[replica.id] = Assigned(replica=replica, attempt=attempt, job=job)
+
+
+class _Uids:
+    """The uids of one answer: many orders in it are the same user's."""
+
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+        self._found: dict[tuple[str, str], int | None] = {}
+
+    def of(self, pool: Pool, owner: str) -> int | None:
+        key = (pool.name, owner)
+        if key not in self._found:
+            self._found[key] = isolation.uid_for(self._deps, pool, owner)
+        return self._found[key]
+
+
+def _known(tx: Tx, deps: Deps, items: Iterable[ReportItem]) -> dict[str, Assigned | None]:
+    """The replicas of a report; of one that only speaks, what was read before will do as long as
+    it holds."""
+    looked_up = _Known(tx)
+    found: dict[str, Assigned | None] = {}
+    for item in items:
+        speaks = not (item.started or item.exited or item.lost)
+        mark = attempts.mark_of(tx, item.replica) if speaks else None
+        kept: Assigned | None = deps.speaking.get(item.replica, mark) if mark else None
+        found[item.replica] = kept or looked_up.assigned(item.replica)
+        if mark and kept is None and (read := found[item.replica]) is not None:
+            deps.speaking.keep(item.replica, mark, read)
+    return found
 
 
 def _assigned(tx: Tx, replica_id: str) -> Assigned | None:
@@ -411,8 +456,9 @@ def _observed(replica: Replica, item: ReportItem) -> Replica:
         began = replica.started_at or _when(item.started.at)
         pid = item.started.pid
         replica = replace(replica, state=ReplicaState.RUNNING, pid=pid, started_at=began)
-    if item.lost:
-        replica = replace(replica, state=ReplicaState.LOST)
+    if item.lost and replica.state is not ReplicaState.LOST:
+        gone = ExitRecord(cause=ExitCause.UNWATCHED)
+        replica = replace(replica, state=ReplicaState.LOST, exit=gone)
     if item.exited is not None:
         record = _exit_record(item.exited)
         size = item.exited.log_size
@@ -447,7 +493,7 @@ def _when(epoch: float | None) -> datetime | None:
         return None  # a broken clock must not keep the end of a job from being told
 
 
-def _order(deps: Deps, row: attempts.Order, assigned: Assigned | None) -> Order:
+def _order(deps: Deps, row: attempts.Order, assigned: Assigned | None, uids: _Uids) -> Order:
     wants_run = row.want is not Want.FORGET and assigned is not None
     return Order(
         seq=row.seq,
@@ -458,11 +504,11 @@ def _order(deps: Deps, row: attempts.Order, assigned: Assigned | None) -> Order:
         want=row.want.value if assigned is not None else Want.FORGET.value,
         grace=row.grace.total_seconds(),
         cause=(row.cause or ExitCause.STOPPED).value,
-        run=_run_order(deps, assigned) if wants_run and assigned else None,
+        run=_run_order(deps, assigned, uids) if wants_run and assigned else None,
     )
 
 
-def _run_order(deps: Deps, assigned: Assigned) -> RunOrder:
+def _run_order(deps: Deps, assigned: Assigned, uids: _Uids) -> RunOrder:
     job, replica = assigned.job, assigned.replica
     spec, left = job.spec, job.time_left
     asked = spec.asked_for(replica.role)
@@ -475,7 +521,8 @@ def _run_order(deps: Deps, assigned: Assigned) -> RunOrder:
             job, assigned.attempt, replica, inherit=inherit, has_cards=_has_cards(deps, replica)
         ),
         snapshot=spec.snapshot,
-        blobs_dir=_blobs_dir(deps, job.owner),
+        blobs_dir=_blobs_dir(deps, job.owner) if spec.public_bos else None,
+        direct=not spec.public_bos or isinstance(deps.store, CanPresign),
         role=replica.role.value,
         rank=replica.rank,
         worker=replica.worker,
@@ -486,7 +533,7 @@ def _run_order(deps: Deps, assigned: Assigned) -> RunOrder:
         memory_limit=replica.resources.memory or None,
         pids_limit=deps.settings.running.pids_limit or None,
         log_limit=deps.settings.running.log_limit or None,
-        uid=None if pool is None else isolation.uid_for(deps, pool, job.owner),
+        uid=None if pool is None else uids.of(pool, job.owner),
         hide=isolation.hidden(deps),
         requirements=spec.requirements,
         private_root=spec.is_gang,

@@ -41,16 +41,12 @@ Tails = Mapping[str, bytes]
 """The last log bytes of workers, for the words about a failure."""
 
 
-def submission(
-    deps: Deps, owner: str, request: SubmitRequest
-) -> tuple[Callable[[Tx], Job], list[Reason]]:
-    """The transaction that accepts a job, once per idempotency key, and notes for its owner.
+def storing(deps: Deps, owner: str, request: SubmitRequest, spec: JobSpec) -> Callable[[Tx], Job]:
+    """The transaction that accepts a job, once per idempotency key, for a spec that was admitted.
 
-    Every rule is checked here, before anything is stored. A request that comes again gets the job
-    that it made, whatever became of that.
+    A request that comes again gets the job that it made, whatever became of that.
     """
     now = deps.clock()
-    spec, notes = admit(deps, owner, request)
 
     def store(tx: Tx) -> Job:
         known = _made_before(tx, owner, request)
@@ -59,13 +55,13 @@ def submission(
         quota.check_submit(tx, deps, owner, spec)
         if spec.snapshot is not None and not snapshots.touch(tx, owner, spec.snapshot, now):
             raise SnapshotMissing("snapshot_missing", snapshot=spec.snapshot)
-        job = jobs.insert_accepted(tx, _new_job(owner, spec, now), now, _NOT_PLANNED)
-        key, digest = request.idempotency_key, _digest(request)
-        coordination.remember_key(tx, owner, key, job.id, digest, now)
+        job = jobs.insert_accepted(tx, new_job(owner, spec, now), now, NOT_PLANNED)
+        key = request.idempotency_key
+        coordination.remember_key(tx, owner, key, job.id, digest(request), now)
         tx.notify(SCHEDULE_BELL, "")
         return job
 
-    return store, notes
+    return store
 
 
 def repeated(deps: Deps, owner: str, request: SubmitRequest) -> Job | None:
@@ -82,7 +78,13 @@ def admit(deps: Deps, owner: str, request: SubmitRequest) -> tuple[JobSpec, list
     pools = [pool for pool in isolation.some_open_pools(deps) if pool.serves(owner)]
     nodes = deps.nodes()
     spec, notes = settled(asked, pools, nodes)
-    refused = refusal(spec, pools, nodes, deps.settings.scheduling.max_replicas)
+    refused = refusal(
+        spec,
+        pools,
+        nodes,
+        deps.settings.scheduling.max_replicas,
+        private_store=deps.settings.private_store.enabled,
+    )
     if refused is not None:
         raise refused
     return spec, list(notes)
@@ -127,7 +129,7 @@ def kill(deps: Deps, caller: Caller, job_id: str) -> Job:
             detail = {"owner": job.owner, "state": job.state.value}
             by = {"actor": caller.user_id, "source": caller.source}
             audit.record(tx, at=now, **by, action="job.kill", target=job.id, detail=detail)
-        job = jobs.advance(tx, job, Event.KILL_ASKED, now=now)
+        job = jobs.advance(tx, job, Event.KILL_ASKED, now=now, sure=True)
         if job.pool is not None:
             stop_replicas(tx, deps, job, ExitCause.STOPPED)
         return settle(tx, deps, job, now=now)
@@ -149,6 +151,7 @@ def stop_replicas(tx: Tx, deps: Deps, job: Job, cause: ExitCause) -> None:
 def settle(tx: Tx, deps: Deps, job: Job, *, now: datetime, tails: Tails | None = None) -> Job:
     """Move `job` as far as the facts in the database say, and end an attempt that is over.
 
+    It has to be read in this very write, so that nobody can have changed it since.
     Its agents are told to forget it later, when its log is safe (`placement.release_ended`).
     """
     while not job.final:
@@ -163,7 +166,7 @@ def settle(tx: Tx, deps: Deps, job: Job, *, now: datetime, tails: Tails | None =
         before = job
         pause = _not_before(deps, job, event, failure, now)
         told = {"failure": failure, "not_before": pause}
-        job = jobs.advance(tx, job, event, now=now, at=at, reason=reason, **told)
+        job = jobs.advance(tx, job, event, now=now, at=at, reason=reason, sure=True, **told)
         notify.on_change(tx, deps, before, job, now)
         if attempt is not None and event is Event.STARTED:
             usage.begin(tx, job, attempt, public=quota.is_public(deps, attempt.pool), at=at)
@@ -171,7 +174,7 @@ def settle(tx: Tx, deps: Deps, job: Job, *, now: datetime, tails: Tails | None =
             _close_usage(tx, deps, job, attempt, at)
             attempts.end_attempt(tx, attempt.job_id, attempt.number, now, event)
             tx.notify(SCHEDULE_BELL, "")
-            tx.notify(ROOM_BELL, "")
+            tx.notify(ROOM_BELL, job.id)
     return job
 
 
@@ -197,7 +200,7 @@ def _while_it_goes_on(tx: Tx, deps: Deps, job: Job, attempt: Attempt | None, tai
         if job.spec.elastic is not None:
             # Somebody may have to be replaced, or room came free that others wait for.
             tx.notify(SCHEDULE_BELL, "")
-            tx.notify(ROOM_BELL, "")
+            tx.notify(ROOM_BELL, job.id)
     return job
 
 
@@ -242,7 +245,7 @@ def _visible(tx: Tx, caller: Caller, job_id: str) -> Job:
     return job
 
 
-def _new_job(owner: str, spec: JobSpec, now: datetime) -> Job:
+def new_job(owner: str, spec: JobSpec, now: datetime) -> Job:
     return Job(
         id=f"job-{uuid.uuid4().hex}",
         number=0,
@@ -260,12 +263,12 @@ def _made_before(tx: Tx, owner: str, request: SubmitRequest) -> Job | None:
     earlier = coordination.find_key(tx, owner, key)
     if earlier is None:
         return None
-    if earlier.request_hash != _digest(request):
+    if earlier.request_hash != digest(request):
         raise Conflict("idempotency_key_reused", key=key, job_id=earlier.job_id)
     return jobs.get_job(tx, earlier.job_id)
 
 
-def _digest(request: SubmitRequest) -> str:
+def digest(request: SubmitRequest) -> str:
     return hashlib.sha256(msgspec.json.encode(request.spec)).hexdigest()
 
 
@@ -277,4 +280,4 @@ def _state(word: str) -> JobState:
         raise Invalid("state_unknown", value=word[:100], known=known) from None
 
 
-_NOT_PLANNED = Reason(code="not_planned_yet")
+NOT_PLANNED = Reason(code="not_planned_yet")

@@ -118,12 +118,13 @@ class News(NamedTuple):
     """What is new in a log, for who follows it; `chunk` is the same as HTTP sends it."""
 
     begin: int
+    end: int
     data: bytes
     chunk: bytes
 
     @classmethod
     def of(cls, begin: int, data: bytes) -> News:
-        return cls(begin, data, b"%x\r\n%b\r\n" % (len(data), data))
+        return cls(begin, begin + len(data), data, b"%x\r\n%b\r\n" % (len(data), data))
 
 
 def grew(deps: Deps, where: Topic, offset: int, data: memoryview, size: int) -> None:

@@ -21,9 +21,9 @@ from paddlecloud.model.paths import log_directory, output_directory
 from paddlecloud.model.snapshot import check_path
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services.agents import Assigned
-from paddlecloud.server.services.files import Listing, listings_root, user_root
+from paddlecloud.server.services.files import Listing, listings_root, place_of, user_root
 from paddlecloud.stores.base import CanLocalPath
-from paddlecloud.stores.tree import explained
+from paddlecloud.stores.tree import check_room, explained
 
 _PLACES = {"output": output_directory, "log": log_directory}
 
@@ -37,7 +37,9 @@ def append(
     here: then the agent has to send the whole file. Before this returns it is on the disk, for
     nobody else will see to that.
     """
-    target = _local_file(deps, _full(assigned, name))
+    target = None
+    if assigned.job.spec.public_bos:
+        target = _local_file(deps, f"{user_root(assigned.job.owner)}/{path_of(assigned, name)}")
     if target is None:
         raise Conflict("output_gap", path=name[:200], offset=offset, size=0)
     with explained(name):
@@ -47,6 +49,7 @@ def append(
             again = size == offset + len(data) and os.pread(fd, len(data), offset) == data
             if size != offset and not again:
                 raise Conflict("output_gap", path=name[:200], offset=offset, size=size)
+            check_room(fd, len(data))
             _write(fd, data, offset)
             if mtime is not None:
                 os.utime(fd, (mtime, mtime))
@@ -58,18 +61,18 @@ def append(
 
 def take_listing(deps: Deps, assigned: Assigned, rows: list[Listing]) -> list[str]:
     """Keep the final list of a worker's files; the names of those that are not here as it says."""
-    paths = {_full(assigned, row[0]): row for row in rows}
-    sizes = deps.store.sizes(paths)
-    missing = [row[0] for path, row in paths.items() if sizes.get(path) != row[1]]
+    place = place_of(deps, assigned.job)
+    paths = {path_of(assigned, row[0]): row for row in rows}
+    sizes = place.store.sizes(place.root + path for path in paths)
+    missing = [row[0] for path, row in paths.items() if sizes.get(place.root + path) != row[1]]
     if not missing:
-        root = user_root(assigned.job.owner) + "/"
-        known = [(path[len(root) :], *row[1:]) for path, row in paths.items()]
+        known = [(path, *row[1:]) for path, row in paths.items()]
         deps.store.write(_listing(assigned), [msgspec.json.encode(known)])
     return missing
 
 
-def _full(assigned: Assigned, name: str) -> str:
-    """Where a file of a replica lies in the store."""
+def path_of(assigned: Assigned, name: str) -> str:
+    """The path that a file of a replica has to its owner; `name` begins with its area."""
     area, _, path = name.partition("/")
     place = _PLACES.get(area)
     if place is None:
@@ -77,7 +80,7 @@ def _full(assigned: Assigned, name: str) -> str:
     check_path(path)
     below = f"{place(assigned.job.id, assigned.replica.role, assigned.replica.rank)}/{path}"
     check_path(below)
-    return f"{user_root(assigned.job.owner)}/{below}"
+    return below
 
 
 def _local_file(deps: Deps, full: str) -> Path | None:

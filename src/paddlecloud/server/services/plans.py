@@ -41,6 +41,8 @@ from paddlecloud.server.shapes_quota import (
 )
 
 AS_THE_PLAN = "plan"
+PLANS = "plans"
+"""Channel of the users whose limits an admin has changed."""
 NUMBERS = tuple(name for name in LIMITS if name != "max_priority")
 
 
@@ -116,6 +118,7 @@ def change(deps: Deps, caller: Caller, user_id: str, asked: QuotaChange) -> Quot
             target=user_id,
             detail={"plan": plan, **limits},
         )
+        tx.notify(PLANS, user_id)
         tx.notify(SCHEDULE_BELL, "")
         return _overview(tx, deps, user_id, now)
 

@@ -86,6 +86,13 @@ def standings(deps: Deps, tx: Tx, owners: Collection[str]) -> dict[str, Standing
     return {owner: _standing(deps, *own.get(owner, (None, {}))) for owner in owners}
 
 
+def standing_by(deps: Deps, plan: str, limits: str) -> Standing:
+    """The plan that holds for a user with these columns, empty for none."""
+    if not deps.settings.team:
+        return _standing(deps, None, {})
+    return _standing(deps, plan or None, usage.read_limits(limits) if limits else {})
+
+
 def used_now(
     deps: Deps, tx: Tx, owners: Collection[str], now: datetime
 ) -> tuple[dict[str, Used], Day]:

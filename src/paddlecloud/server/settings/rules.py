@@ -133,6 +133,12 @@ def _store(settings: Settings) -> Iterator[Problem]:
         yield "store.prefix", store.prefix, "a directory such as paddlecloud/prod"
 
 
+def _private_store(settings: Settings) -> Iterator[Problem]:
+    door = settings.private_store.door
+    if not _is_url(door.replace("{region}", "bj")):
+        yield "private_store.door", door, "an address such as https://s3.{region}.bcebos.com"
+
+
 def _mail(settings: Settings) -> Iterator[Problem]:
     mail: Mail = settings.mail
     if mail.security not in ("starttls", "tls", "none"):
@@ -259,6 +265,7 @@ _RULES = (
     _keys,
     _database,
     _store,
+    _private_store,
     _mail,
     _tokens,
     _plans,

@@ -93,6 +93,16 @@ class StoreSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PrivateStoreSettings:
+    """Jobs whose files lie in their owner's own bucket (public_bos=0)."""
+
+    enabled: bool = True
+    """false: such jobs are refused."""
+    door: str = "https://s3.{region}.bcebos.com"
+    """Address of the S3 server behind bos_url; {region} is the region that bos_url names."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Mail:
     """The SMTP server that tokens and notifications are sent through."""
 
@@ -255,6 +265,7 @@ class Settings:
     http: Http = field(default_factory=Http)
     database: DatabaseSettings = field(default_factory=DatabaseSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
+    private_store: PrivateStoreSettings = field(default_factory=PrivateStoreSettings)
     mail: Mail = field(default_factory=Mail)
     tokens: Tokens = field(default_factory=Tokens)
     plans: Mapping[str, Plan] = field(default_factory=_plans)
