@@ -66,7 +66,8 @@ class LogStore:
                 written = os.pwrite(file.fd, fits, size)
                 size += written
                 fits = fits[written:]
-            check_room(file.fd, len(rest[room_left:]))
+            if rest[room_left:]:
+                check_room(file.fd, len(rest) - room_left)
             return size
 
     def size(self, path: str) -> int:
