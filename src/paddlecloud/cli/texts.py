@@ -161,9 +161,17 @@ TEXTS: dict[str, tuple[str, str]] = {
         "{path}: {count} damaged places, {records} records are sound",
         "{path}：有 {count} 处损坏，完好的记录有 {records} 条",
     ),
+    "data_found_damage_one": (
+        "{path}: 1 damaged place, {records} records are sound",
+        "{path}：有 1 处损坏，完好的记录有 {records} 条",
+    ),
     "data_repaired": (
         "{path}: {records} sound records kept in {output}, {count} damaged places left out",
         "{path}：{records} 条完好的记录已保存到 {output}，略过 {count} 处损坏",
+    ),
+    "data_repaired_one": (
+        "{path}: {records} sound records kept in {output}, 1 damaged place left out",
+        "{path}：{records} 条完好的记录已保存到 {output}，略过 1 处损坏",
     ),
     "data_written": ("{records} records in {count} files", "{count} 个文件共 {records} 条记录"),
 }

@@ -26,8 +26,9 @@ def diff(transport: Transport, first: str, second: str) -> dict[str, Any]:
         found[name] = values(specs[0].get(name) or {}, specs[1].get(name) or {})
     found["files"] = []
     if specs[0]["snapshot"] != specs[1]["snapshot"]:
-        rows = [transport.get(f"/jobs/{job}/snapshot")["entries"] for job in (first, second)]
-        found["files"] = files(*rows)
+        one, two = (transport.get(f"/jobs/{job}/snapshot") for job in (first, second))
+        tags = one.get("tags"), two.get("tags")
+        found["files"] = files(one["entries"], two["entries"], tags)
     found["same"] = not any(found[part] for part in ("parameters", "files", *_ENVIRONMENTS))
     return found
 
@@ -52,18 +53,29 @@ def values(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[dict[str
     ]
 
 
-def files(first: Sequence[Sequence[Any]], second: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
-    """Files that are only in one, or not the same in both: by path, with what is known of each."""
-    one, two = ({row[0]: row for row in rows} for rows in (first, second))
+def files(
+    first: Sequence[Sequence[Any]],
+    second: Sequence[Sequence[Any]],
+    tags: Sequence[Mapping[str, str] | None] = (None, None),
+) -> list[dict[str, Any]]:
+    """Files that are only in one, or not the same in both: by path, with what is known of each.
+
+    `tags` of a job say what its files are called in its own bucket: of these no sha256 is known.
+    Two files of which nothing tells that they are the same count as different.
+    """
+    one, two = (
+        {row[0]: _described(row, known) for row in rows}
+        for rows, known in zip((first, second), tags, strict=True)
+    )
+    changed = [path for path in sorted({*one, *two}) if not _is_same(one.get(path), two.get(path))]
     return [
         {
             "path": path,
             "change": _change(path, one, two),
-            "first": _described(one.get(path)),
-            "second": _described(two.get(path)),
+            "first": _told(one.get(path)),
+            "second": _told(two.get(path)),
         }
-        for path in sorted({*one, *two})
-        if one.get(path) != two.get(path)
+        for path in changed
     ]
 
 
@@ -73,14 +85,27 @@ def _change(path: str, one: Mapping[str, Any], two: Mapping[str, Any]) -> str:
     return "changed" if path in two else "removed"
 
 
-def _described(row: Sequence[Any] | None) -> dict[str, Any] | None:
-    if row is None:
-        return None
-    _, kind, size, sha256, executable, target = row
+def _described(row: Sequence[Any], tags: Mapping[str, str] | None) -> dict[str, Any]:
+    path, kind, size, sha256, executable, target = row
     return {
         "kind": kind,
         "size": size,
-        "sha256": sha256 or None,
+        "sha256": (sha256 or None) if tags is None else None,
         "executable": bool(executable),
         "target": target or None,
+        "tag": None if tags is None else tags.get(path, ""),
     }
+
+
+def _is_same(one: Mapping[str, Any] | None, two: Mapping[str, Any] | None) -> bool:
+    """A tag tells as much of a content as a digest, but only about another tag.
+
+    Most are its MD5; one that is not, of a file that came in parts, may differ for equal contents.
+    """
+    return one is not None and one == two and one["tag"] != ""
+
+
+def _told(described: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if described is None:
+        return None
+    return {name: value for name, value in described.items() if name != "tag"}

@@ -42,17 +42,29 @@ _DIGEST = 32
 _ALL = -1
 #: A file that is replaced again and again while it is fetched.
 _MOST_VERSIONS = 5
+_MOST_NAMED = 20
+_LOST = "private_file_changed"
 
 
 class Result:
     """What a download did: files and bytes that came, and bytes that were here already."""
 
-    __slots__ = ("bytes", "files", "kept")
+    __slots__ = ("bytes", "files", "kept", "lost")
 
-    def __init__(self, files: int, count: int, kept: int) -> None:
+    def __init__(self, files: int, count: int, kept: int, lost: Sequence[str] = ()) -> None:
         self.files = files
         self.bytes = count
         self.kept = kept
+        self.lost = lost
+        """Paths of files in a bucket that are not any more what the job was given."""
+
+    def complaint(self) -> Conflict | None:
+        """What is missing although all else is here."""
+        if not self.lost:
+            return None
+        names = ", ".join(shown(path) for path in self.lost[:_MOST_NAMED])
+        more = ", ..." if len(self.lost) > _MOST_NAMED else ""
+        return Conflict("download_lost", count=len(self.lost), paths=names + more)
 
 
 def download(
@@ -73,7 +85,8 @@ def download(
     machine, or at an address. `progress` hears the bytes of each piece. With `resume` what
     an earlier download into the same directory brought is not fetched again; one that was finished
     is remembered in the directory `records`, and what is new is added to it. After an error what
-    came stays for that, unless it could never be of use.
+    came stays for that, unless it could never be of use. A file in a bucket that was changed since
+    the job got it can never come: it is left out, and `lost` of the result names it.
     """
     final = os.path.abspath(download_dir)
     way_to = (ways or {}).get
@@ -117,6 +130,7 @@ class _Download:
         self._error: BaseException | None = None
         self._fetched = 0
         self._kept = 0
+        self._lost: set[str] = set()
 
     def run(self) -> Result:
         for file in self._files:
@@ -139,8 +153,8 @@ class _Download:
             raise self._error
         for file in self._files:
             self._check_whole(file)
-        count = sum(not file.is_directory for file in self._files)
-        return Result(count, self._fetched, self._kept)
+        count = sum(not file.is_directory for file in self._files) - len(self._lost)
+        return Result(count, self._fetched, self._kept, sorted(self._lost))
 
     def _wanted(self) -> int:
         return max(1, min(THREADS, len(self._todo)))
@@ -199,6 +213,17 @@ class _Download:
             except Retry as error:
                 tries += 1
                 pause(error, tries)
+            except Conflict as error:
+                if error.code != _LOST:
+                    raise
+                self._lose(file)
+                return
+
+    def _lose(self, file: File) -> None:
+        """Go on without a file of which the rest is nowhere any more."""
+        with self._lock:
+            self._lost.add(file.path)
+            self._todo = [(one, start) for one, start in self._todo if one is not file]
 
     def _copy(self, file: File) -> None:
         """Copy a file of the server's store, or have its pieces fetched if it is not as listed."""
@@ -326,13 +351,21 @@ class _Download:
 
     def _check_whole(self, file: File) -> None:
         """A file of several pieces whose own digest is known is compared with that, too."""
+        if file.path in self._lost:
+            self._forget(file)
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(self._place.files, file.name))
+            return
         if file.is_directory or not file.sha256:
             return
         got = landing.sha256_of(self._place.where(file), file.path)
         if got != file.sha256:
-            # Nothing of it can be trusted: the next try must begin it anew.
-            self._place.note([file.path, -1, "", "", 0])
+            self._forget(file)
             raise Retry("blob_digest", got=got, want=file.sha256)
+
+    def _forget(self, file: File) -> None:
+        """Nothing that came of it is of use: the next try must begin it anew."""
+        self._place.note([file.path, -1, "", "", 0])
 
 
 def _addresses(files: Sequence[File]) -> Addresses | None:

@@ -71,7 +71,7 @@ class Handing:
         return bool(answer["stored"])
 
     def close(self) -> None:
-        """Leave nothing behind; what a dead process leaves is swept by the server."""
+        """Leave nothing behind; what a dead process leaves the server sweeps."""
         directory, self._directory = self._directory, -1
         self._possible = False
         if directory < 0:
@@ -106,6 +106,7 @@ class Handing:
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
             os.close(directory)
             return
+        _hold(directory)
         self._name, self._path, self._directory = place["name"], place["path"], directory
 
     def _has_room(self, size: int) -> bool:
@@ -151,3 +152,14 @@ class Handing:
             return ""
         self._held.add(sha256)
         return sha256
+
+
+def _hold(directory: int) -> None:
+    """Tell the server by a lock, which ends with this process, that the place is in use.
+
+    Where the file system has no such lock the server cannot take it either, and waits for a day.
+    """
+    from fcntl import LOCK_NB, LOCK_SH, flock  # noqa: PLC0415 - only big files, and no Windows
+
+    with suppress(OSError):
+        flock(directory, LOCK_SH | LOCK_NB)

@@ -74,7 +74,7 @@ def bring(
     known = {path: (size, tag) for path, size, tag in there}
     links = sum(row[1] == "link" for row in scan.entries)
     if links:
-        note("private_links_skipped", count=links)
+        note("private_links_skipped_one" if links == 1 else "private_links_skipped", count=links)
     wanted = [
         (row[0], os.path.join(scan.root, row[0]), row[2])  # noqa: PTH118 - pathlib costs 8 ms
         for row in scan.entries

@@ -231,14 +231,15 @@ class Client:
 
         `prefix` defaults to the job's outputs; "/" means everything, the submitted files too.
         `sha256` of a row is None where it is not known. With `resume` an earlier download into
-        the same directory is continued, or gets what is new.
+        the same directory is continued, or gets what is new. Conflict("download_lost") when all
+        came but files that were changed in the job's bucket since.
         """
         wanted = download or download_dir is not None
         rows, ways = self.listing(job_id, prefix, direct=wanted)
         if wanted:
             from paddlecloud.client import downloads, landing  # noqa: PLC0415 - only downloads
 
-            downloads.download(
+            done = downloads.download(
                 self.transport,
                 f"/jobs/{job_id}/files",
                 rows,
@@ -247,6 +248,8 @@ class Client:
                 resume=resume,
                 records=landing.records_in(self.config.home),
             )
+            if complaint := done.complaint():
+                raise complaint
         return rows
 
     def listing(

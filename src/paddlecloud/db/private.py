@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from paddlecloud.db.base import Tx
-from paddlecloud.db.columns import maybe_json_reader, to_json, to_micros
+from paddlecloud.db.columns import maybe_json_reader, maybe_to_json, to_json, to_micros
 from paddlecloud.model.job import Reason
 
 Tags = Mapping[str, tuple[str, str]]
@@ -89,6 +89,13 @@ def note_trouble(tx: Tx, job_id: str, reason: Reason, not_before: datetime) -> N
     tx.execute(
         "update private_stores set tries = tries + 1, trouble = ?, not_before = ? where job_id = ?",
         (to_json(reason), to_micros(not_before), job_id),
+    )
+
+
+def set_trouble(tx: Tx, job_id: str, reason: Reason | None) -> None:
+    """The same without a try to copy its logs."""
+    tx.execute(
+        "update private_stores set trouble = ? where job_id = ?", (maybe_to_json(reason), job_id)
     )
 
 

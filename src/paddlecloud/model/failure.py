@@ -216,15 +216,21 @@ def _tells_of(told: Failure, culprit: Replica) -> bool:
 
 def _killed(job: Job, attempt: Attempt | None, tails: Mapping[str, bytes]) -> Failure:
     replica = None if attempt is None else next(iter(attempt.replicas), None)
-    if replica is None:
-        ran_before = job.started_at is not None
-        return Failure(reason=Reason(code="killed_between" if ran_before else "killed_waiting"))
+    waited = "killed_waiting" if job.started_at is None else "killed_between"
+    if attempt is None or replica is None:
+        return Failure(reason=Reason(code=waited))
     return Failure(
-        reason=Reason(code="killed_running"),
+        reason=Reason(code=waited if _never_began(attempt) else "killed_running"),
         worker=replica.worker,
         exit_code=exit_code(replica),
         last_lines=last_lines(tails.get(replica.worker, b"")),
     )
+
+
+def _never_began(attempt: Attempt) -> bool:
+    """Whether it is known of every replica that its command did not begin: of a lost one it is
+    not."""
+    return all(one.exit is not None and not has_run(one) for one in attempt.replicas)
 
 
 def _words(job: Job, replica: Replica, tail: bytes) -> Words:

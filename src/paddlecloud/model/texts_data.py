@@ -11,6 +11,10 @@ DATA_TEXTS: dict[str, tuple[str, str]] = {
         "no file matches {pattern}; give the path of a RecordIO file",
         "没有与 {pattern} 匹配的文件，请给出 RecordIO 文件的路径",
     ),
+    "data_missing_lines": (
+        "no file matches {pattern}; give the path of a text file",
+        "没有与 {pattern} 匹配的文件，请给出文本文件的路径",
+    ),
     "data_unusable": ("{path} cannot be used: {why}", "无法使用 {path}：{why}"),
     "data_damaged": (
         "{damage}; `paddlecloud data repair` keeps what is sound",
@@ -23,6 +27,10 @@ DATA_TEXTS: dict[str, tuple[str, str]] = {
     "data_needs_one": (
         "{command} takes {first} or {second}, one of the two",
         "{command} 需要 {first} 和 {second} 中的一个",
+    ),
+    "data_none": (
+        "{flag}=0 would write nothing; give a whole number from 1 on",
+        "{flag}=0 不会写出任何内容，请给出不小于 1 的整数",
     ),
     "data_suffix": (
         "--suffix={suffix} has no place for the number of a file, such as %05d",

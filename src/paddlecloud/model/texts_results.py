@@ -25,6 +25,12 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "--download_dir",
         "本机没有空间写入 {path}，请清理磁盘或用 --download_dir 换一个磁盘",
     ),
+    "download_lost": (
+        "not all files came: {count} that the job was given were changed or deleted in its bucket "
+        "since it was submitted and are left out ({paths}); everything else is here",
+        "部分文件未下载：任务的 {count} 个输入文件在提交后于存储桶中被修改或删除，已跳过"
+        "（{paths}）；其余文件均已下载",
+    ),
     "download_name_twice": (
         "{path} cannot be kept beside a file of the same name in other letters; download a "
         "smaller --prefix",

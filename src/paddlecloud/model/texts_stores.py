@@ -27,6 +27,10 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "the store {place} refuses the time of this machine ({detail}); set its clock",
         "存储 {place} 不接受本机的时间（{detail}），请校准时钟",
     ),
+    "store_crowded": (
+        "{limit} calls wait for buckets already, which is the most; try again in a moment",
+        "已有 {limit} 个请求在等待存储桶应答（已达上限），请稍后重试",
+    ),
     "store_damaged": (
         "{path} was damaged on the way to the store {place} again and again; "
         "check the network, then try again",
@@ -63,6 +67,10 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "have at most {limit} bytes",
         "第 {number} 部分（{size} 字节）不属于该上传：编号从 1 开始，每部分最多 {limit} 字节",
     ),
+    # -- what a worker with files in a bucket waits for ---------------------------------------
+    "held_fetching": ("they are being fetched", "正在读取"),
+    "held_no_answer": ("no answer in time", "没有及时应答"),
+    "held_sending": ("they are being sent", "正在传送"),
     # -- private storage ----------------------------------------------------------------------
     "private_file_changed": (
         "{path} in bos_url={bos_url} was changed or deleted since the job was submitted; submit it "
@@ -85,10 +93,19 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "the job is given the {files} files ({size}) of bos_url={bos_url}",
         "任务将使用 bos_url={bos_url} 中的 {files} 个文件（{size}）",
     ),
+    "private_files_found_one": (
+        "the job is given the only file ({size}) of bos_url={bos_url}",
+        "任务将使用 bos_url={bos_url} 中唯一的文件（{size}）",
+    ),
     "private_files_many": (
         "bos_url={bos_url} holds more than {limit} files; name a directory with fewer, or put many "
         "small files together into larger ones",
         "bos_url={bos_url} 中的文件超过 {limit} 个；请指定文件较少的目录，或将小文件合并",
+    ),
+    "private_files_none": (
+        "bos_url={bos_url} holds no files, so the job is given none; if it needs some, check the "
+        "directory or give --files",
+        "bos_url={bos_url} 中没有文件，任务将不带任何文件运行；如需文件，请检查目录或使用 --files",
     ),
     "private_keys_plain": (
         "the keys of [bos] are not sent to {url}: cloud keys never travel over plain HTTP; use an "
@@ -99,16 +116,31 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "{count} links of --files are left out: a bucket holds no links",
         "--files 中的 {count} 个链接未上传：存储桶中不能有链接",
     ),
+    "private_links_skipped_one": (
+        "1 link of --files is left out: a bucket holds no links",
+        "--files 中的 1 个链接未上传：存储桶中不能有链接",
+    ),
     "private_logs_wait": (
         "the logs are not in bos_url={bos_url} yet ({reason}); this is tried again, and `logs` "
         "shows them meanwhile",
         "日志尚未写入 bos_url={bos_url}（{reason}）；系统会重试，在此期间可用 logs 查看",
+    ),
+    "private_outputs_wait": (
+        "the command of {worker} has ended, but its outputs are not in its bucket yet ({reason}); "
+        "this is tried again, and its place stays taken until they are there",
+        "{worker} 的命令已结束，但输出尚未写入存储桶（{reason}）；"
+        "系统会重试，写入完成前任务仍占用资源",
     ),
     "private_put_failed": (
         "{path} could not be put into bos_url={bos_url} ({reason}); check that this machine "
         "reaches the bucket, then submit again",
         "无法将 {path} 写入 bos_url={bos_url}（{reason}）；"
         "请检查本机能否访问该存储桶，然后重新提交",
+    ),
+    "private_start_waits": (
+        "{worker} waits for its files before it starts ({reason}); this is tried again, and its "
+        "place stays taken meanwhile",
+        "{worker} 正在等待其文件，尚未启动（{reason}）；系统会重试，在此期间任务占用资源",
     ),
     "private_store_denied": (
         "bos_url={bos_url}: the keys in [bos] of client.conf are refused there ({detail}); check "

@@ -75,6 +75,11 @@ class Tracked:
         """Seconds before the next try to start it."""
         self.trouble = ""
         """Why the last try failed."""
+        # Starter before it runs, shipper after; the reporter tells it if it lasts.
+        self.held: dict[str, Any] | None = None
+        """What keeps it from going on, as code and values of a sentence."""
+        self.held_since = 0.0
+        self.held_told = 0.0
         # Reporter.
         self.started: dict[str, Any] | None = None
         self.started_noticed = 0.0
@@ -108,6 +113,12 @@ class Tracked:
     def place(self, name: str) -> str:
         """The path of a file of it, as text: a Path costs more than the call that it is for."""
         return f"{self._place}/{name}"
+
+    def hold(self, held: dict[str, Any], *, now: float) -> None:
+        """It cannot go on for now (monotonic seconds); None in `held` when it can again."""
+        if self.held is None:
+            self.held_since = now
+        self.held = held
 
     def end(self, exit: record.ExitRecord | None) -> None:
         """Nothing of it runs any more; None: nobody knows how it ended."""

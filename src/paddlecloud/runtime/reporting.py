@@ -47,6 +47,9 @@ _SHARE = 1024 * 1024
 SWEEP = 1.0
 #: The same where nothing tells of new log bytes.
 SWEEP_BLIND = 0.2
+#: What holds a replica up is told if it lasts so long, and then once in so many seconds.
+HELD_HOLD = 2.0
+HELD_AGAIN = 5.0
 _REFUSED_PAUSE = 2.0
 _UNANSWERED_PAUSE = 1.0
 _MOST_ITEMS = 256
@@ -242,9 +245,12 @@ def due(tracked: Tracked) -> float | None:
     """When there is something to say of it (monotonic seconds); None when there is nothing."""
     if tracked.forget or tracked.fence < 0 or tracked.stage is Stage.DONE:
         return None
-    if tracked.stage is Stage.ORDERED and (not tracked.dirty or tracked.acked is None):
+    waits = held_due(tracked)
+    if tracked.stage is Stage.ORDERED and (
+        tracked.acked is None or not (tracked.dirty or waits is not None)
+    ):
         return None
-    moments = []
+    moments = [] if waits is None else [waits]
     if tracked.acked is None or (tracked.stage is Stage.OVER and tracked.shipped):
         moments.append(0.0)
     if tracked.started is not None and not tracked.started_told:
@@ -254,6 +260,16 @@ def due(tracked: Tracked) -> float | None:
     if tracked.usage is not None and tracked.stage is Stage.LAUNCHED:
         moments.append(tracked.sent_at + LOG_HOLD)
     return max(min(moments), tracked.hold_until) if moments else None
+
+
+def held_due(tracked: Tracked) -> float | None:
+    """When to tell what holds it up: not before that lasts, and not again at once.
+
+    Only of a replica whose files lie in a bucket: of no other does the server keep it.
+    """
+    if tracked.held is None or not tracked.direct or tracked.shipped:
+        return None
+    return max(tracked.held_since + HELD_HOLD, tracked.held_told + HELD_AGAIN)
 
 
 def compose(replicas: Iterable[Tracked], *, now: float, most: int = 256) -> Batch:
@@ -266,7 +282,7 @@ def compose(replicas: Iterable[Tracked], *, now: float, most: int = 256) -> Batc
     for _, tracked in ready[:most]:
         if not room:
             break
-        item, piece = _item(tracked, min(room, share))
+        item, piece = _item(tracked, min(room, share), now)
         tracked.sent_at = now
         if len(item) > 2:
             batch.items.append(item)
@@ -283,13 +299,17 @@ def encode(agent: str, boot: str, sequence: int, batch: Batch) -> bytes:
     return b"".join((struct.pack(">I", len(text)), text, *batch.pieces))
 
 
-def _item(tracked: Tracked, room: int) -> tuple[dict[str, Any], bytes]:
+def _item(tracked: Tracked, room: int, now: float) -> tuple[dict[str, Any], bytes]:
     item: dict[str, Any] = {"replica": tracked.id, "fence": tracked.fence}
     if tracked.started is not None and not tracked.started_told:
         item["started"] = tracked.started
     usage, tracked.usage = tracked.usage, None
     if usage is not None and tracked.stage is Stage.LAUNCHED:
         item["usage"] = usage
+    waits = held_due(tracked)
+    if waits is not None and waits <= now:
+        tracked.held_told = now
+        item["held"] = tracked.held
     # Before the log is read: whatever comes to the log after its end is not missed then.
     over = tracked.stage is Stage.OVER and tracked.shipped
     tracked.dirty = False

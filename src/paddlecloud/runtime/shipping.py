@@ -26,7 +26,7 @@ from paddlecloud.model.errors import (
     Unauthenticated,
 )
 from paddlecloud.model.signing import quote
-from paddlecloud.runtime import lastwords, outputs, parts, workspace
+from paddlecloud.runtime import lastwords, outputs, parts, waiting, workspace
 from paddlecloud.runtime.book import Stage
 from paddlecloud.runtime.direct import Buckets
 from paddlecloud.runtime.link import Backoff, FileBody
@@ -86,6 +86,7 @@ class Shippers:
         With nothing to send that is true at once; the caller wakes the reporter if it is another.
         """
         if tracked.id in self._shipments or outputs.anything(tracked.root):
+            tracked.hold(waiting.of("held_sending"), now=time.monotonic())
             self._turns.put(tracked)
         else:
             tracked.shipped = True
@@ -105,6 +106,7 @@ class Shippers:
 
     def _done(self, tracked: Tracked) -> None:
         self._shipments.pop(tracked.id, None)
+        tracked.held = None
         tracked.shipped = True
         self._site.wake_reporter()
 
@@ -162,6 +164,9 @@ class Shippers:
 
     def _pause_after(self, shipment: Shipment, error: PaddleCloudError) -> float:
         pause = shipment.backoff.next()
+        if shipment.tracked.stage is Stage.OVER:
+            shipment.tracked.hold(waiting.of_error(error), now=time.monotonic())
+            self._site.wake_reporter()
         if isinstance(error, Unauthenticated):
             self._site.link.renew_keys()
         if isinstance(error, StorageFull) or pause >= 1.0:

@@ -25,6 +25,7 @@ from paddlecloud.runtime import (
     record,
     resuming,
     shortnames,
+    waiting,
     workspace,
 )
 from paddlecloud.runtime.book import Stage, not_run, write_order
@@ -112,6 +113,8 @@ class Starters:
         if not tracked.asked:
             if tracked.stop is not None:
                 return self._end_before_it_runs(tracked, tracked.stop)
+            if tracked.held is None:
+                self._hold(tracked, waiting.of("held_fetching"))
             launch = self._make_ready(tracked, channel)
             # Who is kept apart from other users does not learn what theirs are doing.
             alone = tracked.run.get("uid") is None
@@ -132,6 +135,12 @@ class Starters:
         if freed:
             self._site.journal.info(f"removed {freed} bytes of cached files")
         return False
+
+    def _hold(self, tracked: Tracked, held: dict[str, Any]) -> None:
+        """Let the reporter tell it, if it lasts: only files in a bucket can be away for long."""
+        if tracked.run.get("direct"):
+            tracked.hold(held, now=time.monotonic())
+            self._site.wake_reporter()
 
     def _make_ready(self, tracked: Tracked, channel: Channel) -> Launch:
         """Lay its files out and write its order down."""
@@ -225,6 +234,7 @@ class Starters:
     def _count_as_launched(self, tracked: Tracked) -> None:
         with tracked.lock:
             tracked.launched_at = time.monotonic()
+            tracked.held = None
             if tracked.alive:
                 tracked.stage = Stage.LAUNCHED
             tracked.just_launched = True
@@ -241,6 +251,8 @@ class Starters:
             if str(error) != tracked.trouble:
                 self._site.journal.warning(f"cannot be started yet: {error}", tracked.id)
             tracked.trouble = str(error)
+            if not tracked.asked and isinstance(error, PaddleCloudError):
+                self._hold(tracked, waiting.of_error(error))
             return True
         if isinstance(error, OSError):
             error = workspace.in_words(error, tracked.root)
@@ -279,6 +291,7 @@ class Starters:
         with suppress(OSError):
             if tracked.root.is_dir():
                 record.write(tracked.root / record.EXIT, ended)
+        tracked.held = None
         tracked.shipped = True
         tracked.end(ended)
 

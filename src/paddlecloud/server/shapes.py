@@ -294,6 +294,9 @@ class JobFilesAnswer(Answer, frozen=True, kw_only=True):
     id: str | None
     """Of the snapshot; None: it was given no files."""
     entries: list[EntryRow]
+    tags: dict[str, str] | None = None
+    """By path the tag (ETag) of each file in the job's own bucket. The digests of such entries are
+    marks of our own, not those of the contents."""
 
 
 class BlobsAnswer(Answer, frozen=True, kw_only=True):
@@ -469,6 +472,13 @@ class UseNote(Struct, frozen=True, kw_only=True):
     quiet: Annotated[float, Meta(ge=0, le=1e10)] = 0.0
 
 
+class HeldNote(Struct, frozen=True, kw_only=True):
+    """What keeps a replica from going on, as code and values of a sentence."""
+
+    code: Annotated[str, Meta(max_length=100)]
+    params: Annotated[dict[str, str | int], Meta(max_length=20)] = {}
+
+
 class ReportItem(Struct, frozen=True, kw_only=True):
     """Notes of one replica. Unknown keys are tolerated: an agent may be newer than the server."""
 
@@ -478,6 +488,7 @@ class ReportItem(Struct, frozen=True, kw_only=True):
     log: LogNote | None = None
     exited: ExitNote | None = None
     usage: UseNote | None = None
+    held: HeldNote | None = None
     lost: bool = False
 
 

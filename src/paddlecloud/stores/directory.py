@@ -10,6 +10,7 @@ a blob is there compares its size too.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -38,8 +39,15 @@ from paddlecloud.stores.tree import (
     suppress_absent,
 )
 
+FILE = 0o600
+CONTENT = 0o644
+"""What is kept by its digest gets further names in the trees that jobs read, and a mode is that of
+all names: given here it costs nothing, later for ten thousand files a fifth of a start. Nobody but
+our own user gets through the directories above."""
 _PLACE = "place-"
 """How the names of directories begin in which other processes leave files for us."""
+_FRESH = 10
+"""So many seconds after it was made, or changed, a place may be one that is not locked yet."""
 
 
 def create(settings: Mapping[str, object]) -> DirectoryStore:
@@ -63,6 +71,7 @@ class DirectoryStore:
         """Committed since the last flush; None means too many to name."""
         self._noting = threading.Lock()
         self._flushing = threading.Lock()
+        self._sweep_places()
 
     def list(self, prefix: str = "") -> Iterator[Stat]:
         above, _, beginning = prefix.rpartition("/")
@@ -178,6 +187,9 @@ class DirectoryStore:
         name = os.urandom(12).hex()
         with explained(name):
             os.mkdir(f"{_PLACE}{name}", 0o700, dir_fd=self._scratch)
+        made = os.stat(f"{_PLACE}{name}", dir_fd=self._scratch, follow_symlinks=False)
+        # Compared with the clock of the disk itself: those of two machines may differ.
+        self._sweep_places(made.st_mtime - _FRESH)
         return name, self.root.absolute() / SCRATCH / f"{_PLACE}{name}"
 
     def adopt(self, place: str, name: str, path: str, *, size: int) -> bool:
@@ -235,6 +247,26 @@ class DirectoryStore:
         with suppress(AttributeError):  # it could not be opened
             self.close()
 
+    def _sweep_places(self, before: float | None = None) -> None:
+        """Remove places whose process is dead: whoever uses one holds a lock on it.
+
+        Without `before` also those of just now: who loses one sends its files the usual way.
+        """
+        with os.scandir(self._scratch) as entries:
+            places = [entry for entry in entries if entry.name.startswith(_PLACE)]
+        for entry in places:
+            with suppress(OSError):  # in use, gone, or on a file system without such locks
+                if before is None or entry.stat(follow_symlinks=False).st_mtime < before:
+                    self._remove_unlocked(entry.name)
+
+    def _remove_unlocked(self, name: str) -> None:
+        directory = os.open(name, DIRECTORY, dir_fd=self._scratch)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(name, dir_fd=self._scratch)
+        finally:
+            os.close(directory)
+
     def _status(self, path: str) -> os.stat_result | None:
         with suppress_absent(), self._tree.parent(path) as (directory, name):
             return os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -280,10 +312,10 @@ class DirectoryStore:
             below = os.open(name, DIRECTORY, dir_fd=fd)
             yield from self._walk(below, f"{above}{name}/", "")
 
-    def _scratch_file(self) -> tuple[str, int]:
+    def _scratch_file(self, mode: int) -> tuple[str, int]:
         name = os.urandom(12).hex()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        return name, os.open(name, flags, 0o600, dir_fd=self._scratch)
+        return name, os.open(name, flags, mode, dir_fd=self._scratch)
 
     def _drop_scratch(self, name: str) -> None:
         with suppress(FileNotFoundError):
@@ -319,7 +351,7 @@ class _FileSink:
         # Whoever gives up while another thread writes must not take the descriptor from under it.
         self._lock = threading.Lock()
         with explained(path):
-            self._name, self._fd = store._scratch_file()
+            self._name, self._fd = store._scratch_file(FILE if sha256 is None else CONTENT)
 
     def write(self, data: bytes | bytearray | memoryview, /) -> None:
         if self._hash is not None:

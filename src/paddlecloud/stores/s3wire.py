@@ -14,7 +14,6 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -189,9 +188,15 @@ class Wire:
         target = f"{path}?{text}" if text else path
         kept = self._kept()
         if kept is not None:
-            with suppress(OSError):
+            try:
                 return kept, kept.exchange(request.method, target, headers, request.body)
-            kept.close()
+            except TimeoutError:
+                # It is there and silent: that was a try, and the other kept ones are no better.
+                kept.close()
+                self.close()
+                raise
+            except OSError:
+                kept.close()
         connection = self._connected()
         try:
             return connection, connection.exchange(request.method, target, headers, request.body)

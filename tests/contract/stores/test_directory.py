@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from datetime import UTC, datetime
@@ -79,6 +80,23 @@ def test_sweep_removes_what_a_dead_process_left(directory: DirectoryStore) -> No
     assert len(list((directory.root / ".tmp").iterdir())) == 1
     old.abort()
     assert young.commit().size == 0
+
+
+def test_places_of_dead_processes_go_at_once(directory: DirectoryStore) -> None:
+    (_, used), (_, left), (_, fresh) = (directory.make_place() for _ in range(3))
+    holder = os.open(used, os.O_RDONLY)
+    fcntl.flock(holder, fcntl.LOCK_SH)
+    for place in (used, left, fresh):
+        (place / "part-0").write_bytes(b"half")
+    for place in (used, left):
+        os.utime(place, (1_000_000, 1_000_000))
+    _, made = directory.make_place()
+    assert set((directory.root / ".tmp").iterdir()) == {used, fresh, made}
+    DirectoryStore(directory.root).close()
+    assert list((directory.root / ".tmp").iterdir()) == [used]
+    os.close(holder)
+    DirectoryStore(directory.root).close()
+    assert list((directory.root / ".tmp").iterdir()) == []
 
 
 def test_descriptors_do_not_leak(directory: DirectoryStore) -> None:

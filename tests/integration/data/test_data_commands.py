@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ def directory(tmp_path: Path) -> Path:
     (tmp_path / "good-0").write_bytes(V4)
     (tmp_path / "good-1").write_bytes(V5)
     (tmp_path / "bad").write_bytes(b"junk" + V4 + chunk([b"z"], checksum=1) + V5)
+    (tmp_path / "bad-once").write_bytes(b"junk" + V4)
     (tmp_path / "old").write_bytes(fluid_chunk(HELLO))
     (tmp_path / "text").write_bytes("一\r\ntwo\n\n".encode())
     return tmp_path
@@ -72,6 +74,10 @@ def test_checking_and_repairing(directory: Path) -> None:
     out, _ = run(directory, "repair", "bad")
     assert "6 sound records kept in bad.repaired, 2 damaged places left out" in out
     assert (directory / "bad.repaired").read_bytes() == V4 + V5
+    out, _ = run(directory, "verify", "bad-once", code=1)
+    assert "bad-once: 1 damaged place, 3 records are sound" in out
+    out, _ = run(directory, "repair", "bad-once")
+    assert out.endswith("bad-once.repaired, 1 damaged place left out\n")
     run(directory, "repair", "--in_place", "bad")
     run(directory, "verify", "bad")
     run(directory, "repair", "old", "--layout=fluid", "--output=new")
@@ -103,6 +109,11 @@ def test_making_files(directory: Path) -> None:
         (["head", "old"], 1, "Paddle Fluid"),
         (["head", "home/.."], 1, "home/.. cannot be used"),
         (["split", "good-0"], 2, "needs --line_count"),
+        (["split", "good-0", "--line_count=0"], 2, "--line_count=0 would write nothing"),
+        (["split", "no", "--line_count=1", "--format=lines"], 1, "give the path of a text file"),
+        (["split", "no", "--line_count=1"], 1, "give the path of a RecordIO file"),
+        (["convert", "good-0", "--output_path=o", "--num_shards=0"], 2, "--num_shards=0 would"),
+        (["convert", "good-0", "--output_path=o", "--line_count=0"], 2, "--line_count=0 would"),
         (["split", "good-0", "--line_count=1", "--suffix=x"], 2, "no place for the number"),
         (["convert", "good-0", "--output_path=o"], 2, "--num_shards or --line_count"),
         (["convert", "good-0", "--num_shards=1"], 2, "needs --output_path"),
@@ -117,3 +128,21 @@ def test_wrong_calls_are_told_in_a_sentence(
     assert said in told
     assert out == ""
     assert len(told.splitlines()) == 1
+
+
+def test_a_reader_that_went_away_is_no_fault_of_the_file(directory: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "paddlecloud", "data", "head", "good-0"],
+            cwd=directory,
+            env={"PADDLECLOUD_HOME": str(directory / "home"), "PYTHONUNBUFFERED": "1"},
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")

@@ -286,6 +286,21 @@ def test_a_client_that_is_killed_leaves_nothing_under_a_name(world: World, tmp_p
     assert scratch(world) == []
 
 
+def test_a_place_is_swept_when_its_client_is_dead_and_not_before(
+    world: World, transport: Transport, tmp_path: Path
+) -> None:
+    with Handing(transport, near=True) as handing:
+        a_directory(tmp_path / "job", handing, model=os.urandom(BIG))
+        (place,) = scratch(world)
+        os.utime(place, (1_000_000, 1_000_000))
+        world.user.post("/api/v1/uploads/place", {})
+        assert place in scratch(world)
+        os.close(handing._directory)  # as the death of its process does
+        handing._directory = -1
+        world.user.post("/api/v1/uploads/place", {})
+        assert place not in scratch(world)
+
+
 def listing(world: World, job_id: str) -> tuple[str, list[dict[str, Any]], dict[str, str]]:
     path = f"/jobs/{job_id}/files"
     answer = world.user.get(f"/api/v1{path}", prefix="/", direct=1)

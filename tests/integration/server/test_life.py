@@ -207,7 +207,8 @@ def test_kill_while_it_starts(world: World) -> None:
     stop = world.agent.order(job_id, "stop")
     assert (stop["run"]["command"], stop["cause"]) == ("sh run.sh", "stopped")
     world.agent.exit(order, None, cause="stopped", started_at=None)
-    assert world.state(job_id) == "killed"
+    view = world.look(job_id)
+    assert (view["job_status"], view["error_msg"]) == ("killed", "killed on request before it ran")
 
 
 def test_kill_while_it_runs_and_once_more_while_it_dies(world: World) -> None:

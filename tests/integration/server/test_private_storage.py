@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import pytest
 
 from paddlecloud.stores import create
 from paddlecloud.stores.s3 import S3Store
+from paddlecloud.testing import Reply
 from scripts import s3
 from tests.integration.server.process import ServerProcess
 from tests.s3 import reader_settings
@@ -202,7 +205,7 @@ def test_files_given_as_well_are_put_into_the_bucket_first(
     (code / "link").symlink_to("run.sh")
     done = laptop.tries(f"--files={code}")
     assert done.returncode == 0, done.stderr
-    assert "1 links" in done.stderr
+    assert "1 link of --files is left out" in done.stderr
     assert "is given the 3 files" in done.stderr
     job_id = str(json.loads(done.stdout)["job_id"])
     assert laptop.types("logs", job_id, "-f").stdout.endswith("from my laptop\ntrained\n")
@@ -212,6 +215,16 @@ def test_files_given_as_well_are_put_into_the_bucket_first(
     again = laptop.submits(f"--files={code}", command="cat data/words.txt")
     assert laptop.types("logs", again, "-f").stdout == "from my laptop\n"
     assert {stat.path: stat.modified for stat in bucket.list("run.sh")} == before
+
+
+def test_a_directory_without_files_is_told_at_the_submit(laptop: Laptop, bucket: S3Store) -> None:
+    done = laptop.tries(command="true")
+    assert done.returncode == 0, done.stderr
+    assert f"bos_url={laptop.bos_url} holds no files" in done.stderr
+    bucket.write("run.sh", [b"true\n"])
+    done = laptop.tries()
+    assert done.returncode == 0, done.stderr
+    assert "is given the only file (5 bytes)" in done.stderr
 
 
 def test_a_file_that_changed_since_fails_the_attempt(laptop: Laptop, bucket: S3Store) -> None:
@@ -241,6 +254,44 @@ def test_a_rerun_has_the_same_files(laptop: Laptop, bucket: S3Store) -> None:
     assert done.returncode == 0, done.stderr
     second = json.loads(done.stdout)["job_id"]
     assert laptop.types("logs", second, "-f").stdout == "words.txt\nto be or not to be\n"
+
+
+def test_a_file_that_changed_since_is_left_out_of_a_download(
+    laptop: Laptop, bucket: S3Store, tmp_path: Path
+) -> None:
+    fill(bucket)
+    first = laptop.submits()
+    assert laptop.ends(first)["job_status"] == "success"
+    bucket.write("data/words.txt", [b"that is the question\n"])
+    into = tmp_path / "all"
+    words = ("get_files", first, "--prefix=/", "--download=1", f"--download_dir={into}")
+    fetched = laptop.types(*words)
+    assert fetched.returncode == 1, fetched.stderr
+    assert "data/words.txt" in fetched.stderr
+    assert (into / "run.sh").read_text() == TRAIN
+    assert not (into / "data/words.txt").exists()
+    assert [path.stat().st_size for path in into.rglob("big")] == [20_000_000]
+    assert [path.name for path in tmp_path.iterdir() if "paddlecloud-part" in path.name] == []
+    second = laptop.submits(command="sh run.sh again")
+    assert laptop.ends(second)["job_status"] == "success"
+    found = json.loads(laptop.types("diff", first, second, "--json").stdout)
+    assert [row["path"] for row in found["files"]] == ["data/words.txt"]
+    assert found["files"][0]["first"]["sha256"] is None
+
+
+def test_files_of_another_directory_of_the_bucket_may_be_the_same(
+    laptop: Laptop, bucket: S3Store
+) -> None:
+    for above in ("one", "two"):
+        bucket.write(f"{above}/run.sh", [b"true\n"])
+        bucket.write(f"{above}/name", [above.encode()])
+    jobs = []
+    for above in ("one", "two"):
+        done = laptop.tries(bos_url=f"{laptop.bos_url}/{above}")
+        assert done.returncode == 0, done.stderr
+        jobs.append(json.loads(done.stdout)["job_id"])
+    found = json.loads(laptop.types("diff", *jobs, "--json").stdout)
+    assert [row["path"] for row in found["files"]] == ["name"]
 
 
 def test_each_attempt_has_its_logs_in_the_bucket(laptop: Laptop, bucket: S3Store) -> None:
@@ -304,6 +355,9 @@ def test_a_bucket_that_is_away_for_a_while(tmp_path: Path, s3_place: Path) -> No
         assert laptop.ends(quiet)["job_status"] == "success"
         told = until(lambda: laptop.job(quiet)["advice"], bool)
         assert "the logs are not in bos_url=" in told[0]
+        chinese = laptop.types("query_job", quiet, "--json", PADDLECLOUD_LANG="zh")
+        assert "没有应答" in json.loads(chinese.stdout)["advice"][0]
+        assert "does not answer" not in chinese.stdout
         assert laptop.types("logs", quiet).stdout == "on\nend\n"
         refused = laptop.tries()
         assert refused.returncode != 0
@@ -319,6 +373,52 @@ def test_a_bucket_that_is_away_for_a_while(tmp_path: Path, s3_place: Path) -> No
         store.close()
 
 
+def test_a_silent_bucket_holds_up_only_who_asks_it(tmp_path: Path, s3_place: Path) -> None:
+    settings = {**s3.show(s3_place), "prefix": "mine"}
+    laptop = Laptop(tmp_path / "home", settings)
+    laptop.start()
+    try:
+        job_id = laptop.submits(command="echo done > $OUTPUT_PATH/result")
+        laptop.ends(job_id)
+        for _ in range(3):  # so that the server has a connection, which will be silent as well
+            assert "/result" in laptop.types("get_files", job_id).stdout
+        caller, listing = laptop.caller(), f"/api/v1/jobs/{job_id}/files"
+        with ThreadPoolExecutor(50) as people, silent(s3_place):
+            began = time.monotonic()
+            others = [people.submit(caller.call, "GET", listing) for _ in range(12)]
+            told = laptop.types("get_files", job_id)
+            assert time.monotonic() - began < 15
+            assert told.returncode == 1
+            assert f"bos_url={laptop.bos_url}: 127.0.0.1 does not answer" in told.stderr
+            codes = {code_of(other.result()) for other in others}
+            assert codes == {"private_store_unreachable"}
+            others = [people.submit(caller.call, "GET", listing) for _ in range(50)]
+            until(lambda: sum(other.done() for other in others), lambda done: done >= 18, 8)
+            early = [code_of(other.result()) for other in others if other.done()]
+            assert early == ["store_crowded"] * 18
+            asked = time.monotonic()
+            assert laptop.job(job_id)["job_status"] == "success"
+            assert time.monotonic() - asked < 4, "it stood in line behind the bucket"
+        assert "/result" in laptop.types("get_files", job_id).stdout
+    finally:
+        laptop.close()
+
+
+def code_of(reply: Reply) -> str:
+    return str(json.loads(reply.body)["error"]["code"])
+
+
+@contextmanager
+def silent(place: Path) -> Iterator[None]:
+    """The S3 server takes connections and says nothing."""
+    pid = int((place / "pid").read_text("ascii"))
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
 def start_waits(laptop: Laptop, store: S3Store, place: Path) -> None:
     """A job whose files cannot be had at the moment begins when they can."""
     first = laptop.submits("--cpu=1", command="sleep 600")
@@ -329,8 +429,13 @@ def start_waits(laptop: Laptop, store: S3Store, place: Path) -> None:
     assert laptop.types("kill_job", first).returncode == 0
     journal = laptop.home / "agent" / "agent.log"
     until(lambda: journal.read_text(), lambda text: "cannot be started yet" in text)
+    waits = "trainer-0 waits for its files before it starts ("
+    told = until(lambda: laptop.job(late)["advice"], bool)
+    assert len(told) == 1
+    assert told[0].startswith(waits)
     s3.start(place)
-    assert laptop.ends(late)["job_status"] == "success"
+    job = laptop.ends(late)
+    assert (job["job_status"], job["advice"]) == ("success", [])
     assert laptop.types("logs", late).stdout == "late\n"
 
 
@@ -344,8 +449,16 @@ def outputs_wait(laptop: Laptop, store: S3Store, place: Path, wait: str) -> None
     (work / "go").touch()
     until((work.parent / "exit.json").exists, bool)
     assert laptop.job(loud)["finished_at"] is None
+    why = f"are not in its bucket yet (bos_url={laptop.bos_url}: 127.0.0.1 does not answer"
+    until(lambda: laptop.job(loud)["advice"], lambda told: why in "".join(told))
+    assert laptop.types("kill_job", loud).returncode == 0
+    killing = laptop.types("query_job", loud, "--json", PADDLECLOUD_LANG="zh")
+    job = json.loads(killing.stdout)
+    assert job["job_status"] == "killing"
+    assert f"尚未写入存储桶（bos_url={laptop.bos_url}：127.0.0.1 没有应答" in job["advice"][0]
     s3.start(place)
-    assert laptop.ends(loud)["job_status"] == "success"
+    job = laptop.ends(loud)
+    assert not [told for told in job["advice"] if "not in its bucket" in told]
     sizes = {stat.path: stat.size for stat in store.list(f"output/{loud}/rank-0/")}
     assert sizes == {
         f"output/{loud}/rank-0/big": 3_000_000,

@@ -59,6 +59,7 @@ class Server:
         self.files = dict(files)
         self.versions = dict.fromkeys(files, "1")
         self.faults: list[str] = []
+        self.lost: dict[str, int] = {}
         self.asked: list[tuple[str, int]] = []
         self.sent = 0
         self.meanwhile: Callable[[], None] = lambda: None
@@ -79,6 +80,8 @@ class Server:
         fault = self.faults.pop(0) if self.faults else ""
         if fault == "unreachable":
             raise Retry("unknown_answer", status=503)
+        if path in self.lost and int(query.get("offset", 0)) >= self.lost[path]:
+            raise Conflict("private_file_changed", path=path, bos_url="b.bj.bcebos.com")
         if path not in self.files:
             raise NotFound("file_unknown", path=path, job_id=JOB)
         offset = int(query.get("offset", 0))
@@ -160,6 +163,25 @@ def test_a_directory_row_is_a_directory(here: Path) -> None:
 def test_trouble_on_the_way_is_overcome(here: Path, server: Server, faults: list[str]) -> None:
     server.faults = faults
     get(server)
+    assert found("output") == WANT
+
+
+@pytest.mark.parametrize("first", [0, 2 * PIECE], ids=["at once", "in the middle"])
+@pytest.mark.parametrize("known", [True, False], ids=["with digests", "without"])
+def test_a_file_that_is_not_the_job_s_any_more_is_left_out(
+    here: Path, server: Server, first: int, known: bool
+) -> None:
+    server.lost = {MODEL: first, LOG: 0}
+    result = get(server, known=known, records="records")
+    assert (result.files, result.lost) == (1, [LOG, MODEL])
+    assert found("output") == {f"{JOB}/rank-0/empty": b""}
+    complaint = result.complaint()
+    assert complaint is not None
+    for lang in LANGUAGES:
+        assert LOG in complaint.text(lang) and MODEL in complaint.text(lang)
+    server.lost = {}
+    again = get(server, known=known, resume=True, records="records")
+    assert (again.lost, again.complaint()) == ([], None)
     assert found("output") == WANT
 
 

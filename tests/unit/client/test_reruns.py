@@ -97,3 +97,18 @@ def test_files_that_differ() -> None:
     ]
     assert found[0]["second"] is None
     assert found[1]["second"]["executable"] is True
+
+
+def test_files_in_a_bucket_are_compared_by_their_tags() -> None:
+    def row(path: str, mark: str, size: int = 1) -> list[Any]:
+        return [path, "file", size, mark, 0, ""]
+
+    one = [row("same", "1"), row("text", "2"), row("longer", "3"), row("untold", "4")]
+    two = [row("same", "5"), row("text", "6"), row("longer", "7", 2), row("untold", "8")]
+    first = {"same": "a", "text": "b", "longer": "c", "untold": ""}
+    found = comparing.files(one, two, tags=[first, {**first, "text": "d"}])
+    assert [each["path"] for each in found] == ["longer", "text", "untold"]
+    assert {each[side]["sha256"] for each in found for side in ("first", "second")} == {None}
+    assert "tag" not in found[0]["first"]
+    (mixed,) = comparing.files(one[:1], two[:1], tags=[first, None])
+    assert (mixed["first"]["sha256"], mixed["second"]["sha256"]) == (None, "5")

@@ -86,6 +86,30 @@ def test_a_job_that_is_being_killed_ends_killed_whatever_its_replica_did(
     assert job.failure.reason.code == "killed_running"
 
 
+NOT_BEGUN = a_replica(ended=ended(cause=ExitCause.STOPPED, ran=False))
+
+
+@pytest.mark.parametrize(
+    ("replicas", "ran_before", "want"),
+    [
+        ([NOT_BEGUN], False, "killed_waiting"),
+        ([NOT_BEGUN], True, "killed_between"),
+        ([NOT_BEGUN, a_replica(rank=1, ended=STOPPED)], False, "killed_running"),
+        ([NOT_BEGUN, a_replica(rank=1, state=ReplicaState.LOST)], False, "killed_running"),
+    ],
+    ids=["before its start", "before its next start", "one had begun", "one is unknown"],
+)
+def test_a_job_that_is_killed_before_its_command_began_did_not_run(
+    replicas: list[Replica], ran_before: bool, want: str
+) -> None:
+    started_at = NOW if ran_before else None
+    job = a_job(state=JobState.KILLING, kill_asked=True, started_at=started_at)
+    events, job = the_end(job, an_attempt(*replicas))
+    assert events == [Event.STOPPED]
+    assert job.failure is not None
+    assert job.failure.reason.code == want
+
+
 def test_a_job_is_not_killed_before_all_of_it_is_gone() -> None:
     job = a_job(state=JobState.KILLING)
     assert settle(job, an_attempt(a_replica())) is None

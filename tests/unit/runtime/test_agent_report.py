@@ -11,8 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paddlecloud.model.errors import Retry, Unreachable
+from paddlecloud.runtime import waiting
 from paddlecloud.runtime.book import Book, Stage, Tracked, not_run
 from paddlecloud.runtime.reporting import (
+    HELD_AGAIN,
+    HELD_HOLD,
     LOG_HOLD,
     MAX_LOG_BYTES,
     START_HOLD,
@@ -83,6 +87,29 @@ def test_an_end_waits_for_the_outputs_but_its_log_does_not() -> None:
     assert due(tracked) == 0.0
     tracked.dirty = False
     assert due(tracked) is None
+
+
+def test_what_holds_one_up_is_told_if_it_lasts_and_then_now_and_again(tmp_path: Path) -> None:
+    tracked = over(a_replica(root=tmp_path), shipped=False)
+    tracked.dirty, tracked.direct = False, True
+    tracked.hold(waiting.of("held_sending"), now=100.0)
+    tracked.hold(waiting.of_error(Retry("store_failed", place="p", detail="x" * 999)), now=101.0)
+    assert due(tracked) == 100.0 + HELD_HOLD
+    (item,) = compose([tracked], now=110.0).items
+    assert (item["held"]["code"], len(item["held"]["params"]["detail"])) == ("store_failed", 300)
+    assert due(tracked) == 110.0 + HELD_AGAIN
+    tracked.shipped, tracked.held = True, None
+    (item,) = compose([tracked], now=111.0).items
+    assert "held" not in item
+
+
+def test_one_that_waits_for_its_files_says_so_before_it_is_launched(tmp_path: Path) -> None:
+    tracked = Tracked(id="r", fence=3, root=tmp_path, run={}, acked=0)
+    tracked.hold(waiting.of_error(Unreachable("server_malformed", address="a")), now=100.0)
+    assert due(tracked) is None, "the server keeps it only of files in a bucket"
+    tracked.direct = True
+    (item,) = compose([tracked], now=103.0).items
+    assert item["held"] == {"code": "held_no_answer", "params": {}}
 
 
 def test_one_that_was_refused_is_held_whatever_happens() -> None:

@@ -24,15 +24,16 @@ def run(args: Args, context: Context) -> int:
     rows, ways = context.client.listing(job_id, args["prefix"], direct=direct)
     if not rows:
         context.out.say("no_files", prefix=args["prefix"] or f"output/{job_id}")
+    # A script that goes on with the download directory would miss something.
+    complete = bool(rows) or not args["download"]
     if args["download"] and rows:
-        _download(args, context, job_id, rows, ways)
+        complete = _download(args, context, job_id, rows, ways)
     if context.out.json:
         context.out.value({"job_id": job_id, "files": rows})
     elif not args["download"]:
         for row in rows:
             context.out.line(f"{visible(row['path'])}\t{row['size']}\t{row['time']}")
-    # A script that goes on with the download directory would find none.
-    return 1 if args["download"] and not rows else 0
+    return 0 if complete else 1
 
 
 def _check_directory(args: Args, context: Context, job_id: str) -> None:
@@ -49,7 +50,8 @@ def _download(
     job_id: str,
     rows: list[dict[str, Any]],
     ways: dict[str, str],
-) -> None:
+) -> bool:
+    """Whether everything came."""
     from paddlecloud.client import downloads, landing  # noqa: PLC0415 - listing needs none
 
     out = context.out
@@ -74,6 +76,10 @@ def _download(
     if bar:
         bar.done()
     out.say("downloaded", count=done.files, size=size(done.bytes + done.kept), directory=directory)
+    complaint = done.complaint()
+    if complaint is not None:
+        out.error(complaint.text(out.lang))
+    return complaint is None
 
 
 _HELP = (

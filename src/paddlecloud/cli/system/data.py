@@ -88,7 +88,9 @@ def verify(args: Args, context: Context) -> int:
         if report.sound:
             out.line(out.text("data_sound", chunks=report.chunks, **numbers))
         else:
-            out.line(out.text("data_found_damage", count=len(report.damages), **numbers))
+            count = len(report.damages)
+            code = "data_found_damage_one" if count == 1 else "data_found_damage"
+            out.line(out.text(code, count=count, **numbers))
     if out.json:
         out.value([_facts(report, out.lang) for report in reports])
     return 0 if sound else 1
@@ -110,7 +112,7 @@ def repair(args: Args, context: Context) -> int:
         if not out.json:
             count = len(report.damages)
             told = {"path": path, "records": report.records, "output": output, "count": count}
-            out.line(out.text("data_repaired", **told))
+            out.line(out.text("data_repaired_one" if count == 1 else "data_repaired", **told))
     if out.json:
         out.value(rows)
     return 0
@@ -124,6 +126,7 @@ def convert(args: Args, context: Context) -> int:
     if (args["num_shards"] is None) == (args["line_count"] is None):
         flags = {"first": "--num_shards", "second": "--line_count"}
         raise Invalid("data_needs_one", command="data convert", **flags)
+    _check_counts(args, "num_shards", "line_count")
     counted = _Counted(_records(args, context, "data convert"))
     paths = converted(
         args["output_path"],
@@ -143,8 +146,9 @@ def split(args: Args, context: Context) -> int:
     from paddlecloud.data.recordio import Writer  # noqa: PLC0415 - only `data` needs it
 
     count, suffix = args["line_count"], args["suffix"]
-    if not count:
+    if count is None:
         raise Invalid("data_needs_flag", command="data split", flag="--line_count")
+    _check_counts(args, "line_count")
     names = _numbered(suffix)
     counted = _Counted(_records(args, context, "data split"))
     records = iter(counted)
@@ -183,11 +187,19 @@ def _guarded(run: Run) -> Run:
             raise Refused("data_damaged", damage=damage) from error
         except ImportError as error:
             raise Refused("data_needs_package", why=error) from error
+        except BrokenPipeError:
+            raise
         except OSError as error:
             path = error.filename or ",".join(args["file"])
             raise Refused("data_unusable", path=path, why=error.strerror or error) from error
 
     return guarded
+
+
+def _check_counts(args: Args, *names: str) -> None:
+    for name in names:
+        if args[name] == 0:
+            raise Invalid("data_none", flag=f"--{name}")
 
 
 def _paths(args: Args, command: str) -> list[str]:
@@ -200,7 +212,9 @@ def _paths(args: Args, command: str) -> list[str]:
         try:
             found += [name for name in names(_only(pattern)) if isinstance(name, str)]
         except FileNotFoundError:
-            raise NotFound("data_missing", pattern=pattern) from None
+            lines = args.get("format") == "lines"
+            code = "data_missing_lines" if lines else "data_missing"
+            raise NotFound(code, pattern=pattern) from None
     return found
 
 

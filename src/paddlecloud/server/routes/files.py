@@ -1,29 +1,58 @@
-"""Files of jobs, to list and to fetch. Logs and submitted files have modules of their own."""
+"""Files of jobs, to list and to fetch. Logs and submitted files have modules of their own.
+
+Those of a bucket are asked for in other threads than those of a disk: a bucket may be silent.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from msgspec import UNSET
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from paddlecloud.model.job import Job
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Call, Route
 from paddlecloud.server.services import files, jobs, ways
 from paddlecloud.server.shapes import FileQuery, FilesAnswer, FilesQuery
+from paddlecloud.server.threads import in_bucket_thread, in_thread
 
+T = TypeVar("T")
+Work = Callable[[Deps, Call, Job], T]
 BYTES = "application/octet-stream"
 
 
-def listed(deps: Deps, call: Call) -> FilesAnswer:
+async def listed(deps: Deps, call: Call, _request: Request) -> FilesAnswer:
+    return await _answer(deps, call, _listed)
+
+
+async def fetch(deps: Deps, call: Call, _request: Request) -> Response:
+    return await _answer(deps, call, _fetched)
+
+
+async def _answer(deps: Deps, call: Call, work: Work[T]) -> T:
+    job, found = await in_thread(_near, deps, call, work)
+    return await in_bucket_thread(work, deps, call, job) if found is None else found
+
+
+def _near(deps: Deps, call: Call, work: Work[T]) -> tuple[Job, T | None]:
+    """The job, and the answer unless a bucket has to be asked for it."""
     job = jobs.get(deps, call.caller, call.path["job_id"])
+    near = job.spec.public_bos and deps.settings.store.kind == "directory"
+    return job, work(deps, call, job) if near else None
+
+
+def _listed(deps: Deps, call: Call, job: Job) -> FilesAnswer:
     query: FilesQuery = call.query
     rows = files.listed(deps, job, query.prefix)
     found = ways.ways(deps, job, rows) if query.direct else UNSET
     return FilesAnswer(files=rows, ways=found)
 
 
-def fetch(deps: Deps, call: Call) -> Response:
+def _fetched(deps: Deps, call: Call, job: Job) -> Response:
     query: FileQuery = call.query
-    job = jobs.get(deps, call.caller, call.path["job_id"])
     found = files.opened(deps, job, call.path["path"], query.offset, query.length)
     reader = found.reader
     headers = {"content-length": str(reader.length), "x-content-version": found.version}
@@ -40,7 +69,7 @@ ROUTES = (
         method="GET",
         path="/api/v1/jobs/{job_id}/files",
         summary="List a job's files",
-        plain=listed,
+        streaming=listed,
         query=FilesQuery,
         answer=FilesAnswer,
     ),
@@ -48,7 +77,7 @@ ROUTES = (
         method="GET",
         path="/api/v1/jobs/{job_id}/files/{path:path}",
         summary="One file's bytes",
-        plain=fetch,
+        streaming=fetch,
         query=FileQuery,
         media=BYTES,
     ),

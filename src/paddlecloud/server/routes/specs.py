@@ -5,7 +5,7 @@ from __future__ import annotations
 from paddlecloud.model.wirespec import spec_to_wire
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Call, Route
-from paddlecloud.server.services import jobs, snapshots
+from paddlecloud.server.services import jobs, private, snapshots
 from paddlecloud.server.shapes import JobFilesAnswer, SpecAnswer
 
 
@@ -20,7 +20,8 @@ def files(deps: Deps, call: Call) -> JobFilesAnswer:
     if wanted is None:
         return JobFilesAnswer(id=None, entries=[])
     rows = snapshots.rows_of(snapshots.manifest(deps, job.owner, wanted))
-    return JobFilesAnswer(id=wanted, entries=rows)
+    tags = None if job.spec.public_bos else dict(private.tags_of(deps, job).values())
+    return JobFilesAnswer(id=wanted, entries=rows, tags=tags)
 
 
 ROUTES = (

@@ -26,6 +26,7 @@ from paddlecloud.model.job import (
     ExitCause,
     ExitRecord,
     Job,
+    Reason,
     Replica,
     ReplicaState,
     Resources,
@@ -38,6 +39,7 @@ from paddlecloud.model.wirespec import limits_cpu
 from paddlecloud.server.auth import secret_of
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services import (
+    causes,
     commands,
     files,
     isolation,
@@ -151,11 +153,12 @@ class Noted:
     news: Sequence[tuple[ReportItem, Assigned]]
     tails: Mapping[str, bytes]
     uses: Mapping[str, UseNote]
+    waits: Mapping[str, Reason]
 
     @property
     def tells(self) -> bool:
         """Whether there is anything to write down."""
-        return bool(self.news or self.uses)
+        return bool(self.news or self.uses or self.waits)
 
     @property
     def durable(self) -> bool:
@@ -173,6 +176,7 @@ def note(deps: Deps, node: str, notes: Report, log_bytes: memoryview) -> Noted:
     news: list[tuple[ReportItem, Assigned]] = []
     tails: dict[str, bytes] = {}
     uses: dict[str, UseNote] = {}
+    waits: dict[str, Reason] = {}
     position = 0
     for item in notes.items:
         length = item.log.length if item.log else 0
@@ -186,6 +190,8 @@ def note(deps: Deps, node: str, notes: Report, log_bytes: memoryview) -> Noted:
         size = _store_log(deps, assigned, item, piece)
         if item.usage is not None and not assigned.replica.over:
             uses[item.replica] = item.usage
+        if item.held is not None and not assigned.job.spec.public_bos:
+            waits[assigned.job.id] = causes.held(deps, item.held, assigned.job, assigned.replica)
         given_up = assigned.replica.state is ReplicaState.LOST
         whole = item.exited is not None and (given_up or size >= item.exited.log_size)
         acks.append(Ack(replica=item.replica, log_size=size, exited=whole))
@@ -199,13 +205,15 @@ def note(deps: Deps, node: str, notes: Report, log_bytes: memoryview) -> Noted:
             # Who is lost may have failed first, which shifts the blame: all last words are needed.
             told = last_bytes(deps, assigned.attempt)
             tails |= {one.id: told.get(one.worker, b"") for one in assigned.attempt.replicas}
-    return Noted(answer=ReportAnswer(acks=acks, stale=stale), news=news, tails=tails, uses=uses)
+    answer = ReportAnswer(acks=acks, stale=stale)
+    return Noted(answer=answer, news=news, tails=tails, uses=uses, waits=waits)
 
 
 def take_in(tx: Tx, deps: Deps, noted: Noted) -> None:
     """Write down what a report makes true of its jobs."""
     now = deps.clock()
     live_usage.take_in(tx, noted.uses, now)
+    causes.take_in(tx, noted.waits, [assigned.job for _, assigned in noted.news])
     touched: dict[str, tuple[Job, dict[str, bytes]]] = {}
     known = _Known(tx)
     if len(noted.news) > 1:

@@ -122,9 +122,12 @@ def addresses(deps: Deps, asked: PrivateAddressesRequest) -> list[str]:
         store.close()
 
 
-def bucket_of(deps: Deps, job: Job) -> S3Store:
-    """The directory that `bos_url` of this job names, opened with the keys it came with."""
-    return deps.buckets.get(job.id, partial(_open, deps, job))
+def bucket_of(deps: Deps, job: Job, *, hurry: bool = False) -> S3Store:
+    """The directory that `bos_url` of this job names, opened with the keys it came with.
+
+    `hurry`: a person waits, and is told within seconds when nobody answers there.
+    """
+    return deps.buckets.get((job.id, hurry), partial(_open, deps, job, hurry))
 
 
 @contextmanager
@@ -150,7 +153,15 @@ def tags_of(deps: Deps, job: Job) -> rows.Tags:
     return deps.tags.get((job.owner, snapshot), find)
 
 
-def content(deps: Deps, job: Job, name: str, offset: int = 0, length: int | None = None) -> Reader:
+def content(
+    deps: Deps,
+    job: Job,
+    name: str,
+    offset: int = 0,
+    length: int | None = None,
+    *,
+    hurry: bool = False,
+) -> Reader:
     """The file of this mark as it was when the job was submitted; Conflict if it is no more."""
     found = tags_of(deps, job).get(name)
     if found is None:
@@ -158,7 +169,7 @@ def content(deps: Deps, job: Job, name: str, offset: int = 0, length: int | None
     path, tag = found
     with in_its_terms(deps, job):
         try:
-            return bucket_of(deps, job).read(path, offset, length, tag=tag)
+            return bucket_of(deps, job, hurry=hurry).read(path, offset, length, tag=tag)
         except (Conflict, NotFound):
             told = {"path": path, "bos_url": job.spec.bos_url}
             raise Conflict("private_file_changed", **told) from None
@@ -183,7 +194,9 @@ def _found(spec: JobSpec, files: Listed) -> Reason:
         "size": size,
         "bos_url": bos_url,
     }
-    return Reason(code="private_files_found", params=told)
+    by_count = {0: "private_files_none", 1: "private_files_found_one"}
+    code = by_count.get(len(snapshot.entries), "private_files_found")
+    return Reason(code=code, params=told)
 
 
 def _kept(tx: Tx, owner: str, snapshot_id: str) -> Listed | None:
@@ -214,7 +227,7 @@ def _context(owner: str, bos_url: str) -> bytes:
     return f"bos {owner} {bos_url}".encode()
 
 
-def _open(deps: Deps, job: Job) -> S3Store:
+def _open(deps: Deps, job: Job, hurry: bool) -> S3Store:
     from paddlecloud.stores import private, sigv4  # noqa: PLC0415 - 20 ms of http and xml
 
     sealed = deps.db.read(lambda tx: rows.sealed_keys(tx, job.id))
@@ -225,4 +238,5 @@ def _open(deps: Deps, job: Job) -> S3Store:
     access_key, secret_key, token = msgspec.json.decode(opened, type=tuple[str, str, str])
     keys = sigv4.Keys(access_key=access_key, secret_key=secret_key, session_token=token)
     place = private.parse_bos_url(job.spec.bos_url)
-    return private.open_private(place, keys, door=deps.settings.private_store.door)
+    door = deps.settings.private_store.door
+    return private.open_private(place, keys, door=door, hurry=hurry)

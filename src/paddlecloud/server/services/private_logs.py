@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from paddlecloud.db import attempts, jobs
 from paddlecloud.db import private as rows
 from paddlecloud.model.errors import PaddleCloudError
-from paddlecloud.model.job import Attempt, Job, Reason
+from paddlecloud.model.job import Attempt, Job
 from paddlecloud.model.paths import output_root
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.services import causes
 from paddlecloud.server.services.files import log_path, user_root
 from paddlecloud.server.services.private import bucket_of, in_its_terms
 
@@ -59,8 +60,8 @@ def copy_logs(deps: Deps, now: datetime) -> None:
 
 def _note_trouble(deps: Deps, job: Job, tries: int, error: PaddleCloudError, now: datetime) -> None:
     log.warning("logs of %s are not in its bucket yet: %s", job.id, error)
-    told = {"bos_url": job.spec.bos_url, "reason": str(error)[:500]}
-    reason = Reason(code="private_logs_wait", params=told)
+    told = job.spec.bos_url or ""
+    reason = causes.caused("private_logs_wait", error.code, error.params, bos_url=told)
     due = now + BACK_OFF[min(tries, len(BACK_OFF) - 1)]
     deps.db.write(lambda tx: rows.note_trouble(tx, job.id, reason, due))
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from paddlecloud.db import attempts, jobs, live_usage, private
+from paddlecloud.db import attempts, jobs, live_usage
 from paddlecloud.db.base import Tx
 from paddlecloud.db.live_usage import Use
 from paddlecloud.model.admission import pools_for
@@ -32,7 +32,7 @@ from paddlecloud.model.states import WAITING
 from paddlecloud.model.texts import render
 from paddlecloud.model.thrift import advice, peak_memory
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services import quota, tasks
+from paddlecloud.server.services import causes, quota, tasks
 from paddlecloud.server.shapes import (
     FailureView,
     HistoryEvent,
@@ -60,7 +60,7 @@ def view(deps: Deps, job: Job, lang: str) -> JobView:
         uses = live_usage.of_attempt(tx, job.id, job.attempt) if attempt else {}
         theirs = tasks.of_job(tx, job) if attempt else []
         ahead = jobs.queue_position(tx, job) if waits else None
-        trouble = None if job.spec.public_bos else private.trouble(tx, job.id)
+        trouble = causes.of_job(tx, job)
         held = quota.binding(deps) and waits
         plan = quota.standing(deps, tx, job.owner).plan if held else UNLIMITED
         return attempt, ahead, uses, theirs, trouble, _held_to(deps, job, plan)
@@ -68,7 +68,7 @@ def view(deps: Deps, job: Job, lang: str) -> JobView:
     attempt, ahead, uses, theirs, trouble, held = deps.db.read(read)
     whole = _view(deps, held, attempt, ahead, lang, uses)
     if trouble is not None:
-        whole = msgspec.structs.replace(whole, advice=[*whole.advice, say(trouble, lang)])
+        whole = msgspec.structs.replace(whole, advice=[*whole.advice, causes.say(trouble, lang)])
     return msgspec.structs.replace(whole, tasks=theirs) if theirs else whole
 
 
