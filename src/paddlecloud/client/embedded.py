@@ -424,13 +424,15 @@ def _remove(path: str) -> None:
         return
 
 
-def last_lines(path: str, count: int, begin: int = 0) -> list[str]:
-    """The last lines of a text file, from byte `begin` on, that have something in them."""
+def last_lines(path: str, count: int, begin: int = 0, size: int | None = None) -> list[str]:
+    """The last lines of a text file that have something in them, from byte `begin` on, of its
+    first `size` bytes if that is given."""
     try:
         with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            file.seek(max(begin if begin <= size else 0, size - 64 * 1024))
-            text = file.read().decode("utf-8", "replace")
+            size = os.fstat(file.fileno()).st_size if size is None else size
+            start = max(begin if begin <= size else 0, size - 64 * 1024)
+            file.seek(start)
+            text = file.read(size - start).decode("utf-8", "replace")
     except OSError:
         return []
     lines = [line for line in text.splitlines() if line.strip()]

@@ -92,20 +92,20 @@ def logs(args: Args, context: Context) -> int:
     if not path.exists():
         out.say("server_no_log", path=path)
         return 1
-    lines = embedded.last_lines(str(path), args["lines"])
+    seen = path.stat()
+    lines = embedded.last_lines(str(path), args["lines"], size=seen.st_size)
     if out.json:
         out.value({"path": str(path), "lines": lines})
         return 0
     for line in lines:
         out.line(line)
     if args["follow"]:
-        _follow(path, context)
+        _follow(path, seen, context)
     return 0
 
 
-def _follow(path: Path, context: Context) -> None:
-    """Print what is appended, across rotations, until the person has seen enough."""
-    seen = path.stat()
+def _follow(path: Path, seen: os.stat_result, context: Context) -> None:
+    """Print what is appended to what was seen, across rotations, until it is enough."""
     position = seen.st_size
     context.out.raw(b"")  # the lines printed so far must not wait for the next one
     while True:
