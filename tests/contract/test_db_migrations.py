@@ -38,6 +38,9 @@ from tests.unit.db.values import ENGINES, NOW, opened
 RELEASED = {
     "0001_first": "e052a204ef641eede40e8f0a79bd5cdf786b8974979e227b9912bb729dbec606",
     "0002_team": "27e320104ef8d9832e58e6c2b2265e58c8c4ab7ead420a0b2675e431af008c29",
+    "0003_gangs": "3305e263e27af86bb9e8696d092a5155b7d6e25b66b59b5243eee0f21e30e4c1",
+    "0004_tasks": "be56e46613124670eaa73afa239dc7bc0772495a1de083f2d3d958853866176a",
+    "0005_private": "f39d8521f47e936fd55f3e26c577c03c143e9407e369e0b8a957ed038b32e3fb",
 }
 """Checksums of migrations that people's databases were made with: never change one."""
 
