@@ -20,12 +20,14 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 PATIENCE = 30.0
 REGION = "us-east-1"
 BUCKET = "paddlecloud"
 SMALL = ("-master.volumeSizeLimitMB=256", "-volume.max=100", "-volume.index=memory")
+LOW_PORTS = range(12000, 30000)
 QUIET = ("-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false")
 
 
@@ -166,8 +168,14 @@ def _options(place: Path, known: dict[str, str | int]) -> list[str]:
 
 
 def _free_ports(count: int) -> list[int]:
-    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    """Free now, and not of those that the system gives to outgoing connections: one of these could
+    be taken before the server listens."""
+    taken: list[socket.socket] = []
     try:
+        while len(taken) < count:
+            with suppress(OSError):
+                port = LOW_PORTS[secrets.randbelow(len(LOW_PORTS))]
+                taken.append(socket.create_server(("127.0.0.1", port)))
         return [int(each.getsockname()[1]) for each in taken]
     finally:
         for each in taken:
