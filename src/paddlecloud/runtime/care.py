@@ -144,7 +144,10 @@ class Care:
         return tracked
 
     def _fill_in(self, tracked: Tracked, order: dict[str, Any]) -> None:
-        tracked.fence = max(tracked.fence, int(order["fence"]))
+        before, tracked.fence = tracked.fence, max(tracked.fence, int(order["fence"]))
+        if before < 0:
+            # Its own order is lost: until now nothing could be told of it, whatever there was.
+            self._site.wake_reporter()
         tracked.direct = tracked.direct or bool((order.get("run") or {}).get("direct"))
         if order.get("run") and tracked.stage is Stage.ORDERED and not tracked.run:
             tracked.run = {**order["run"], "grace": order["grace"]}
