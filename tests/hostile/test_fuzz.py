@@ -31,8 +31,8 @@ from paddlecloud.testing import Reply
 from tests.hostile.site import Site, a_site, send
 from tests.postgres import fresh_database
 
-OUTSIDE = frozenset({"webhook_unreachable", "mail_unreachable", "database_failed"})
-"""Errors above 500 that tell of others."""
+OUTSIDE = frozenset({"webhook_unreachable", "mail_unreachable", "database_failed", "store_room"})
+"""Errors above 500 that tell of others: a line, or a disk too small for what is announced."""
 NOBODY = "nobody"
 FAST, LONG = 1, 15
 OPERATIONS = [
