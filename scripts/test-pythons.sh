@@ -40,7 +40,7 @@ run_with() {
     "$1" -m venv "$env"
     "$env/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \
         -r requirements-dev.lock
-    PYTHONPATH=src PYTHONDONTWRITEBYTECODE=1 "$env/bin/python" -m pytest "${suites[@]}" --quiet \
+    PYTHONPATH=$PWD/src PYTHONDONTWRITEBYTECODE=1 "$env/bin/python" -m pytest "${suites[@]}" --quiet \
         -p no:cacheprovider --numprocesses=2 --dist=loadfile -m "not slow and not chaos and not bench"
     rm -rf "$env"
 }
