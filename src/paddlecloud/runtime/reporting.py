@@ -184,11 +184,18 @@ class Reporter:
             self._site.link.renew_keys()
         if isinstance(error, StorageFull):
             self._care.make_room()
+            self._tell_starts(batch.starts())
         pause = self._backoff.next()
         self._quiet_since = self._site.link.generation
         self._quiet_until = time.monotonic() + pause
         if pause >= 1.0:
             self._site.journal.warning(f"the report waits: {error} {_notes(error)}")
+
+    def _tell_starts(self, starts: Batch) -> None:
+        """A start needs no room: a job whose log finds none is seen to run all the same."""
+        if starts.items:
+            with suppress(PaddleCloudError):
+                self._apply(starts, self._send(starts), time.monotonic())
 
     def _refused(self, error: PaddleCloudError, batch: Batch) -> None:
         """The server will not take it, now or later: find out which item it is, and hold that."""
@@ -239,6 +246,15 @@ class Batch:
         """It did not arrive: everything in it has to be said again."""
         for tracked in self.members:
             tracked.dirty = True
+
+    def starts(self) -> Batch:
+        """That of it which says that a replica has started, without a byte of a log."""
+        bare = Batch()
+        for tracked, item in zip(self.members, self.items, strict=True):
+            if "started" in item:
+                bare.items.append({key: item[key] for key in ("replica", "fence", "started")})
+                bare.members.append(tracked)
+        return bare
 
 
 def due(tracked: Tracked) -> float | None:

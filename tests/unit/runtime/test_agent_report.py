@@ -74,6 +74,17 @@ def test_a_start_waits_a_moment_for_the_end() -> None:
     assert due(over(tracked)) == 0.0
 
 
+def test_a_start_can_be_told_without_the_log_that_finds_no_room(tmp_path: Path) -> None:
+    tracked = started(a_replica(tmp_path, log=b"much"))
+    silent = a_replica(tmp_path, log=b"more", name="job-2.1.trainer-0")
+    batch = compose([over(tracked), silent], now=NOW + 1)
+    assert len(batch.items) == 2
+    bare = batch.starts()
+    assert bare.members == [tracked]
+    assert bare.items == [{"replica": tracked.id, "fence": 3, "started": tracked.started}]
+    assert encode("a", "b", 1, bare)[4:].endswith(b"}")
+
+
 def test_the_second_piece_of_a_log_waits_a_moment() -> None:
     tracked = a_replica()
     tracked.dirty = True
