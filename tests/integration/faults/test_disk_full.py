@@ -71,6 +71,12 @@ def view(home: Home, job_id: str) -> dict[str, Any]:
     return found
 
 
+def await_running(home: Home, job_id: str) -> None:
+    """Seen to run, and nothing else: the report of its start may be under way."""
+    until(lambda: view(home, job_id)["job_status"] != "schedule", f"the start of {job_id}")
+    assert view(home, job_id)["job_status"] == "running"
+
+
 def await_end(home: Home, job_id: str) -> dict[str, Any]:
     """How it ended; a backoff of half a minute may have to pass first."""
     states = ("success", "failed", "killed", "timeout")
@@ -101,7 +107,7 @@ def test_a_log_larger_than_the_store(home: Home, source: Path, store: Disk) -> N
     broken = diagnosis(home)
     assert broken["name"] == "store", broken
     assert "no space is left" in broken["detail"]
-    assert view(home, job_id)["job_status"] == "running"
+    await_running(home, job_id)
     ours = set(home.of_kind("server", "agent"))
     store.grow("32m")
     assert await_end(home, job_id)["job_status"] == "success"
@@ -118,7 +124,7 @@ def test_a_log_larger_than_the_agent_s_disk(home: Home, source: Path, agent: Dis
     broken = diagnosis(home)
     assert broken["name"] == "job", broken
     assert "No space left on device" in broken["detail"]
-    assert view(home, job_id)["job_status"] == "running"
+    await_running(home, job_id)
     ours = set(home.of_kind("server", "agent"))
     agent.grow("64m")
     ended = await_end(home, job_id)
@@ -271,7 +277,7 @@ def test_outputs_larger_than_the_store(home: Home, source: Path, store: Disk) ->
     store.fill()
     broken = diagnosis(home)
     assert broken["name"] == "store", broken
-    assert view(home, job_id)["job_status"] == "running"
+    await_running(home, job_id)
     home.kill_and_await("agent", "zygote")
     store.empty()
     store.grow("32m")
