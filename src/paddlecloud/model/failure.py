@@ -174,8 +174,11 @@ def has_run(replica: Replica) -> bool:
 def has_started(attempt: Attempt) -> bool:
     """Whether the attempt counts as begun: all of it runs, or some of it has run and is over.
 
-    A gang in which one replica could not begin never did, whatever the others got to.
+    A gang in which one replica could not begin never did, whatever the others got to: unless they
+    got to the end of the work or of its time.
     """
+    if outcome(attempt) in (Outcome.SUCCEEDED, Outcome.WALL_TIME):
+        return True
     if any(replica.exit is not None and not has_run(replica) for replica in attempt.replicas):
         return False
     ran = [replica for replica in attempt.replicas if has_run(replica)]
@@ -251,6 +254,8 @@ def _words(job: Job, replica: Replica, tail: bytes) -> Words:
         return _port_taken(job, replica.worker, replica.exit)
     if replica.exit.cause is ExitCause.HUNG:
         return hung_words(job, replica.worker)
+    if replica.exit.cause is ExitCause.OUTPUTS_LOST:
+        return _outputs_lost(replica.worker, replica.exit)
     logged = bool(replica.log_bytes or tail)
     return words_for(job.id, replica.worker, replica.exit, replica.resources, tail, logged=logged)
 
@@ -300,6 +305,13 @@ def _port_taken(job: Job, worker: str, record: ExitRecord) -> Words:
         "attempt": job.attempt,
     }
     return Words(Reason(code=code, params=params), Reason(code=advice))
+
+
+def _outputs_lost(worker: str, record: ExitRecord) -> Words:
+    params: dict[str, str | int | float | None] = {"worker": worker, "message": record.message}
+    return Words(
+        Reason(code="fail_outputs_lost", params=params), Reason(code="advice_outputs_lost")
+    )
 
 
 def _made_room(job: Job) -> Words:

@@ -38,6 +38,7 @@ OK = ended(0)
 STOPPED = ended(by_signal=15, cause=ExitCause.STOPPED)
 WALL_TIME = ended(by_signal=15, cause=ExitCause.WALL_TIME)
 START_FAILED = ended(cause=ExitCause.START_FAILED, ran=False, message="ENOENT")
+PORT_TAKEN = ended(cause=ExitCause.PORT_TAKEN, ran=False)
 ORDERED = a_replica(state=ReplicaState.ORDERED)
 LOST = a_replica(state=ReplicaState.LOST)
 
@@ -258,7 +259,15 @@ def test_a_gang_ends_as_a_whole(replicas: list[Replica], stop: bool, want: Outco
         ([trainer(0, ended=OK), trainer(1, state=ReplicaState.ORDERED)], True),
         ([trainer(0), trainer(1, ended=START_FAILED)], False),
         ([trainer(0, ended=STOPPED), trainer(1, ended=START_FAILED)], False),
-        ([trainer(0), trainer(1, ended=ended(cause=ExitCause.PORT_TAKEN, ran=False))], False),
+        ([trainer(0), trainer(1, ended=PORT_TAKEN)], False),
+        ([trainer(0, ended=OK), pserver(0, ended=PORT_TAKEN)], True),
+        (
+            [
+                trainer(0, ended=WALL_TIME),
+                trainer(1, ended=replace(START_FAILED, finished_at=NOW + timedelta(seconds=20))),
+            ],
+            True,
+        ),
     ],
 )
 def test_a_gang_has_started_when_all_of_it_has(replicas: list[Replica], want: bool) -> None:
