@@ -20,8 +20,8 @@ import pytest
 
 from paddlecloud.db import agents, attempts, coordination, jobs, snapshots, tokens
 from paddlecloud.db.base import Answer, Database, Row, Tx, Value
-from paddlecloud.db.sqlite import IDLE_READERS, open_sqlite
-from paddlecloud.model.errors import Conflict, Internal, PaddleCloudError, StorageFull
+from paddlecloud.db.sqlite import IDLE_READERS, SqliteDatabase, open_sqlite
+from paddlecloud.model.errors import Conflict, Internal, PaddleCloudError, Retry, StorageFull
 from paddlecloud.model.states import JobState
 from tests.contract.disk import small_disk
 from tests.unit.db.values import NOW, a_job
@@ -53,7 +53,7 @@ for worker in range(4):
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
+def db(tmp_path: Path) -> Iterator[SqliteDatabase]:
     with closing(open_sqlite(tmp_path / "x.db", now=NOW)) as database:
         yield database
 
@@ -143,6 +143,21 @@ def test_a_commit_that_fails_fails_everyone_in_it_and_no_one_after_it(db: Databa
     errors = [first.exception(PATIENCE), *(future.exception(PATIENCE) for future in group)]
     assert [type(error) for error in errors] == [Conflict] * 3
     assert rows(db) == set()
+    db.write(lambda tx: put(tx, "b", 1))
+    assert rows(db) == {"b"}
+
+
+def test_a_mistake_in_a_commit_is_told_to_all_who_wait(
+    db: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mistaken(notices: Sequence[object]) -> None:
+        raise ValueError("filedescriptor out of range")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(db._group._writer, "commit", mistaken)
+        error = db.submit(lambda tx: put(tx, "a", 1)).exception(PATIENCE)
+    assert isinstance(error, Retry)
+    assert "filedescriptor out of range" in str(error)
     db.write(lambda tx: put(tx, "b", 1))
     assert rows(db) == {"b"}
 

@@ -5,6 +5,8 @@ killed under load, ours is killed, a connection breaks in the middle; and the pa
 from __future__ import annotations
 
 import logging
+import os
+import resource
 import secrets
 import signal
 import subprocess
@@ -14,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from scripts import postgres
 from tests.unit.db.values import NOW, a_job
 
 PATIENCE = 60.0
+MANY_FILES = 1100
 
 WRITER = """
 import sys, threading
@@ -101,6 +104,36 @@ def test_writes_of_two_servers_happen_one_after_the_other(
     with ThreadPoolExecutor(8) as pool:
         taken = [place for places in pool.map(run, [db, other] * 4) for place in places]
     assert sorted(taken) == list(range(400))
+
+
+@pytest.fixture
+def crowded() -> Iterator[None]:
+    """So many open files that the number of the next is beyond what `select` can count to."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] != resource.RLIM_INFINITY and before[1] < MANY_FILES + 200:
+        pytest.skip(f"this machine allows {before[1]} open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], MANY_FILES + 200), before[1]))
+    with ExitStack() as stack:
+        for _ in range(MANY_FILES):
+            stack.enter_context(Path(os.devnull).open("rb"))
+        yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_server_with_thousands_of_connections_reaches_its_database(
+    crowded: None, postgres_url: str
+) -> None:
+    heard: list[tuple[str, str]] = []
+    with (
+        closing(open_postgres(postgres_url, now=NOW)) as db,
+        closing(open_postgres(postgres_url, now=NOW)) as other,
+    ):
+        other.subscribe(lambda channel, payload: heard.append((channel, payload)))
+        db.write(put("a"))
+        db.write(put("b"))
+        db.write(lambda tx: tx.notify("job", "9"))
+        soon(lambda: ("job", "9") in heard)
+        assert names(other) == {"a", "b"}
 
 
 def test_a_wake_up_reaches_other_servers_once_and_ours_once(

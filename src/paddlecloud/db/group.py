@@ -214,6 +214,11 @@ class Group:
             except PaddleCloudError as error:
                 self._writer.abandon(error)
                 self._tell_failed(group or [first], error)
+            except Exception as error:  # a mistake of ours; nobody may wait for ever because of it
+                log.exception("a group of writes failed")
+                failed = Retry("database_failed", path="", detail=repr(error))
+                self._writer.abandon(failed)
+                self._tell_failed(group or [first], failed)
             else:
                 self.deliver(notices)
                 for task in group:

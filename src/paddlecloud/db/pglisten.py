@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import select
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,7 @@ import psycopg
 
 from paddlecloud.db.base import EVERYTHING
 from paddlecloud.db.group import Notice
-from paddlecloud.db.pgwire import Address
+from paddlecloud.db.pgwire import Address, readable
 from paddlecloud.model.errors import Retry
 
 CHANNEL = "paddlecloud"
@@ -100,7 +99,7 @@ class Ears:
             for note in connection.notifies(timeout=0):
                 if not note.payload.startswith(own):
                     self._deliver(unpacked(note.payload)[1])
-            select.select([connection.fileno(), self._wake.fileno()], (), ())
+            readable(connection.fileno(), self._wake.fileno(), seconds=None)
 
     def _connect(self) -> None:
         connection = self._address.connect(())

@@ -201,7 +201,7 @@ class Session:
         """
         try:
             patience = 0.0
-            while select.select([self._pg.socket], (), (), patience)[0]:
+            while readable(self._pg.socket, seconds=patience):
                 self._pg.consume_input()
                 patience = FAREWELL_SECONDS
         except psycopg.Error as error:
@@ -399,6 +399,17 @@ class PgTx:
     def _spoiled(self, error: PaddleCloudError) -> PaddleCloudError:
         self.failed = error
         return error
+
+
+def readable(*files: int, seconds: float | None) -> bool:
+    """Whether there is something to read within so many seconds (None: wait for it).
+
+    The number of a file may be high where thousands are connected, and `select` counts to 1,024.
+    """
+    poll = select.poll()
+    for file in files:
+        poll.register(file, select.POLLIN)
+    return bool(poll.poll(None if seconds is None else seconds * 1000))
 
 
 def _done(result: PGresult) -> PGresult:
