@@ -185,6 +185,8 @@ def open_backends(
         if settings.replica.agent:
             endpoint_file = settings.server_dir / "server.json"
             more = {"capacity": stated(settings)} if db.shared else {}
+            if settings.team:
+                accounts.check_machine(db, settings.node)
             accounts.embedded_agent(db, key, agent_config, settings.node, endpoint_file, now, more)
         found[pool.name] = create_backend("local", given)
     return found

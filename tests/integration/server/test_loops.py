@@ -289,6 +289,11 @@ def test_spent_nonces_are_forgotten_when_their_signatures_are_worthless(world: W
     assert world.count("nonces") == 0
 
 
+def test_a_runner_that_never_began_can_be_stopped(world: World) -> None:
+    Runner(world.deps, (schedule.LOOP,)).stop()
+    assert world.deps.hub.closed
+
+
 def test_the_runner_is_woken_by_a_submit(world: World) -> None:
     quiet = replace(schedule.LOOP, every=timedelta(hours=1))
     runner = Runner(world.deps, (quiet,))

@@ -169,7 +169,7 @@ def test_two_servers_send_each_mail_once(make_world: MakeWorld, postman: SmtpSer
             sender.tick(world.deps, world.clock())
         assert all(sender.wait(30) for sender in senders)
     assert len(mails_to(postman, "twice@example.com")) == 12
-    counted = world.deps.metrics.render(health.gauges(world.deps))
+    counted = world.deps.metrics.render(health.gauges(world.deps, None))
     assert 'paddlecloud_outbox_sent_total{kind="mail"} 12\n' in counted
     assert 'paddlecloud_outbox_waiting{kind="mail"} 0\n' in counted
 

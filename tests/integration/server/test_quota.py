@@ -452,9 +452,14 @@ def test_today_and_the_gauges_tell_the_same(team: MakeTeam) -> None:
     today = world.deps.db.read(lambda tx: quota.today(world.deps, tx, "someone", now))
     assert (today.used, today.limit) == (6.0, 100)
     assert today.renews == "2026-01-06 00:00 (Asia/Shanghai)"
-    text = world.raw("/metrics").body.decode()
-    assert 'paddlecloud_quota_minutes_today{user="someone"} 6' in text
-    assert 'paddlecloud_quota_running_jobs{user="someone"} 1' in text
+    admin = world.caller("boss", role=UserRole.ADMIN)
+    for caller in (world.user, admin):
+        text = caller.call("GET", "/metrics").body.decode()
+        assert 'paddlecloud_quota_minutes_today{user="someone"} 6' in text
+        assert 'paddlecloud_quota_running_jobs{user="someone"} 1' in text
+    other = world.caller("other").call("GET", "/metrics").body.decode()
+    assert 'paddlecloud_jobs{state="running"} 1' in other
+    assert "someone" not in other
 
 
 def test_a_plan_that_the_settings_lost_is_the_default_one(team: MakeTeam) -> None:

@@ -17,9 +17,10 @@ from paddlecloud.db import agents, servers, tokens
 from paddlecloud.db.bells import Bell
 from paddlecloud.db.postgres import open_postgres
 from paddlecloud.db.servers import Server
+from paddlecloud.db.tokens import User
 from paddlecloud.model.errors import ConfigError
 from paddlecloud.model.job import Resources
-from paddlecloud.server.services.accounts import embedded_agent
+from paddlecloud.server.services.accounts import check_machine, embedded_agent
 from paddlecloud.testing import SignedCaller, exchange
 from tests.integration.server.process import agents_of, asked, ended
 from tests.integration.server.replicas import Replica, holders, replicas, submit
@@ -61,6 +62,16 @@ def test_servers_are_known_while_they_say_so(postgres_url: str) -> None:
     next_week = NOW + timedelta(days=7)
     db.write(lambda tx: servers.join(tx, a_server("late", at=next_week), marks))
     assert db.read(lambda tx: tx.all("select boot from servers")) == [("late",)]
+    db.close()
+
+
+def test_a_machine_never_takes_the_name_of_a_person(postgres_url: str) -> None:
+    db = open_postgres(postgres_url, now=NOW)
+    db.write(lambda tx: tokens.create_user(tx, User(id="gpu-02"), NOW))
+    check_machine(db, "gpu-01")
+    with pytest.raises(ConfigError) as refused:
+        check_machine(db, "gpu-02")
+    assert refused.value.code == "replica_node_person"
     db.close()
 
 

@@ -67,7 +67,8 @@ class Runner:
         self._stop.set()
         self._deps.hub.close()
         for thread in self._threads:
-            thread.join(timeout=5)
+            if thread.ident is not None:  # whoever failed before `start` stops us too
+                thread.join(timeout=5)
 
     def _run(self, loop: Loop) -> None:
         bell = self._deps.hub.bell(loop.bell or loop.name)

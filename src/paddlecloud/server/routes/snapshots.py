@@ -35,13 +35,13 @@ def offer(deps: Deps, call: Call) -> SnapshotAnswer:
 
 async def blobs(deps: Deps, call: Call, request: Request) -> BlobsAnswer:
     """A pack stream of contents; each is checked against its digest and stored."""
-    receiver = snapshots.receiver(deps, call.caller.user_id)
+    receiver = await in_long_thread(snapshots.receiver, deps, call.caller.user_id)
     try:
         async for batch in SignedBody(request, call.headers).batches():
             await in_long_thread(receiver.feed, batch)
-        return BlobsAnswer(stored=receiver.finish())
+        return BlobsAnswer(stored=await in_long_thread(receiver.finish))
     finally:
-        receiver.abort()
+        await in_long_thread(receiver.abort)
 
 
 def place(deps: Deps, call: Call) -> PlaceAnswer:

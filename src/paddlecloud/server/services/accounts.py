@@ -18,6 +18,7 @@ from pathlib import Path
 from paddlecloud.db import tokens
 from paddlecloud.db.base import Database, Tx
 from paddlecloud.db.tokens import Token, TokenKind, User, UserRole
+from paddlecloud.model.errors import ConfigError
 from paddlecloud.server.auth import secret_of
 
 
@@ -67,6 +68,12 @@ def embedded_agent(
     }
     if kept != facts:
         write_private(path, json.dumps(facts))
+
+
+def check_machine(db: Database, node: str) -> None:
+    """Machines and people have their names in one list: ConfigError when a person has this one."""
+    if db.read(lambda tx: tokens.get_person(tx, node)) is not None:
+        raise ConfigError("replica_node_person", node=node)
 
 
 def write_private(path: Path, text: str) -> None:

@@ -39,7 +39,7 @@ def checks(deps: Deps, owner: str, lang: str, *, all_of_it: bool) -> list[Check]
     ]
 
 
-def gauges(deps: Deps) -> list[tuple[str, dict[str, str], float]]:
+def gauges(deps: Deps, only: str | None) -> list[tuple[str, dict[str, str], float]]:
     counts = deps.db.read(jobs.count_by_state)
     rows = [
         ("paddlecloud_jobs", {"state": state.value}, float(counts.get(state, 0)))
@@ -52,7 +52,7 @@ def gauges(deps: Deps) -> list[tuple[str, dict[str, str], float]]:
     for agent in deps.db.read(agents.list_agents):
         silent = (now - agent.seen_at).total_seconds()
         rows.append(("paddlecloud_agent_silent_seconds", {"agent": agent.id}, silent))
-    return rows + quota.gauges(deps)
+    return rows + quota.gauges(deps, only)
 
 
 def _check(name: str, lang: str, look: Callable[[], str]) -> Check:

@@ -243,12 +243,12 @@ def told_time(deps: Deps, at: datetime) -> str:
     return f"{text} ({deps.settings.time_zone})" if zone else text
 
 
-def gauges(deps: Deps) -> list[tuple[str, dict[str, str], float]]:
-    """Use of public pools by user, for who uses any now."""
+def gauges(deps: Deps, only: str | None) -> list[tuple[str, dict[str, str], float]]:
+    """Use of public pools by user, for who uses any now; for one alone if that is asked for."""
     now = deps.clock()
 
     def read(tx: Tx) -> dict[str, Used]:
-        owners = {run.owner for run in usage.running(tx)}
+        owners = {run.owner for run in usage.running(tx) if only in (None, run.owner)}
         return used_now(deps, tx, owners, now)[0] if owners else {}
 
     rows: list[tuple[str, dict[str, str], float]] = []
