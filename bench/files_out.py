@@ -22,13 +22,14 @@ from bench.home import fresh_home
 from bench.row import Row
 from paddlecloud import Client
 from paddlecloud.model.snapshot import Entry, Snapshot, snapshot_of
-from paddlecloud.runtime import cgroups, child, layers, trees, workspace
+from paddlecloud.runtime import cgroups, child, layers, naming, trees, workspace
 from paddlecloud.runtime.record import Launch
 from paddlecloud.runtime.trees import Trees
 
 MANY, SIZE = 10_000, 4096
 LARGE = 256 * 1024 * 1024
 ROUNDS = 7
+_READ = os.O_RDONLY | os.O_CLOEXEC
 
 
 def files_out() -> Iterator[Row]:
@@ -128,7 +129,9 @@ def _snapshot(store: Path, count: int) -> Snapshot:
     for number in range(count):
         content = f"{count} {number}".encode().ljust(1000, b".")
         digest = hashlib.sha256(content).hexdigest()
-        (store / digest).write_bytes(content)
+        file = store / naming.name_of(digest)
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(content)
         entries.append(Entry(path=f"{number % 8}/{number}", size=len(content), sha256=digest))
     return snapshot_of(entries)
 
@@ -141,12 +144,12 @@ def _tree(scratch: Path, store: Path, snapshot: Snapshot) -> str | None:
     place.parent.mkdir()
     (place.parent / layers.NOTE).touch()
     find = _finder(store)
-    workspace.Layer().fill([str(place)], snapshot.entries, find, link=lambda sha: f"{store}/{sha}")
+    workspace.Layer().fill([str(place)], snapshot.entries, find, shelf=str(store))
     return str(place)
 
 
 def _finder(store: Path) -> Callable[[str, int], int]:
-    return lambda sha256, _size: os.open(f"{store}/{sha256}", os.O_RDONLY | os.O_CLOEXEC)
+    return lambda sha256, _size: os.open(store / naming.name_of(sha256), _READ)
 
 
 def _start_milliseconds(scratch: Path, store: Path, snapshot: Snapshot, tree: str | None) -> float:

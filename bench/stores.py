@@ -104,11 +104,18 @@ def _run(client: str, operation: str, home: Path, settings: Settings) -> dict[st
         input=json.dumps(settings),
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
         timeout=300,
     )
+    _check(done.returncode, f"{client} {operation}", done.stderr)
     took: dict[str, float] = json.loads(done.stdout)
     return took
+
+
+def _check(code: int, what: str, said: str) -> None:
+    """A client that failed says why: a figure that is missing has to be explained."""
+    if code:
+        raise RuntimeError(f"{what} ended with {code}: {said.strip()[-2000:]}")
 
 
 def _rows(operation: str, took: dict[str, dict[str, float]]) -> Iterator[Row]:
@@ -146,10 +153,16 @@ def _s5cmd(operation: str, home: Path, settings: Settings) -> dict[str, float]:
     before = _used(resource.RUSAGE_CHILDREN)["cpu"]
     begin = time.perf_counter()
     program = shutil.which("s5cmd", path=_path()) or "s5cmd"
-    subprocess.run(
-        [program, *command[1:], *words], env=env, check=True, capture_output=True, timeout=300
+    done = subprocess.run(
+        [program, *command[1:], *words],
+        env=env,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     seconds = time.perf_counter() - begin
+    _check(done.returncode, f"s5cmd {operation}", done.stderr)
     return {"seconds": seconds, "cpu": _used(resource.RUSAGE_CHILDREN)["cpu"] - before, "mb": 0}
 
 

@@ -10,6 +10,7 @@ import gc
 import statistics
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -128,9 +129,11 @@ def _job(number: int, owner: str, now: datetime) -> Job:
 
 
 def _ends(deps: Deps) -> Iterator[tuple[float, float]]:
+    running: deque[str] = deque()
     for _ in range(ENDS):
-        running = deps.db.read(attempts.live_attempts)[0]
-        deps.db.write(partial(_end, deps=deps, job_id=running.job_id))
+        if not running:
+            running += [each.job_id for each in deps.db.read(attempts.live_attempts)]
+        deps.db.write(partial(_end, deps=deps, job_id=running.popleft()))
         cpu, began = time.thread_time(), time.perf_counter()
         schedule.give_places(deps, deps.clock())
         yield time.thread_time() - cpu, time.perf_counter() - began

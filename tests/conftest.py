@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,11 @@ from tests.postgres import (  # noqa: F401 - fixtures for every test
     postgres_place,
     postgres_url,
 )
-from tests.s3 import s3_place, s3_settings  # noqa: F401 - fixtures for every test
+from tests.s3 import bucket, s3_place, s3_settings  # noqa: F401 - fixtures for every test
+
+# What pytest makes of each test file is kept whatever the environment says, which programs that we
+# start still hear: every worker would make all of it anew, 10 s of a core each.
+sys.dont_write_bytecode = False
 
 # Two shared cores make any deadline a coin toss. The same examples each time make a failure of the
 # fast tests mean one thing: the change broke something. `explore` looks further, in the slow stage.

@@ -1,8 +1,6 @@
 """A real PostgreSQL for tests: one server for a run of tests, a fresh empty database for each test.
 
-The server is started by whoever needs it first, also among parallel workers, and ends when the
-last process of the run is gone, however that went. Where none can be had, tests that need one are
-skipped with one line that says what is missing.
+Where none can be had, tests that need one are skipped with one line that says what is missing.
 """
 
 from __future__ import annotations
@@ -10,23 +8,19 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import IO
 
 import psycopg
 import pytest
 
 from paddlecloud.db import open_database
 from scripts import postgres
+from tests.keepers import shared_server
 
-PATIENCE = 60.0
 _numbers = itertools.count(1)
 _made: list[str] = []
 _by_folder: dict[Path, str] = {}
@@ -88,21 +82,8 @@ def _administer(sql: str) -> None:
 
 @cache
 def _server() -> Path:
-    """Where the server of this run of tests is; our hold on it lasts as long as this process."""
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or str(os.getpid())
-    place = Path(tempfile.gettempdir()) / f"paddlecloud-postgres-{os.getuid()}-{run[:16]}"
     _or_skip(postgres.find_programs)
-    place.mkdir(mode=0o755, exist_ok=True)
-    _held.append((place / "users").open("a"))
-    fcntl.flock(_held[0], fcntl.LOCK_SH)
-    with (place / "starting").open("w") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
-        if not (place / "ready").exists():
-            _start(place)
-    return place
-
-
-_held: list[IO[str]] = []
+    return shared_server(postgres.__file__, "PostgreSQL", mode=0o755)
 
 
 @cache
@@ -116,19 +97,6 @@ def _migrated() -> str:
             open_database(postgres.url(place, name), now=datetime.now(UTC)).close()
             (place / name).touch()
     return name
-
-
-def _start(place: Path) -> None:
-    command = [sys.executable, postgres.__file__, "keep", str(place)]
-    with (place / "keeper.out").open("w") as out:
-        keeper = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
-    deadline = time.monotonic() + PATIENCE
-    while not (place / "ready").exists():
-        if keeper.poll() is not None or time.monotonic() > deadline:
-            said = (place / "keeper.out").read_text("utf-8").strip().replace("\n", " ")
-            pytest.skip(f"no PostgreSQL for this test: {said[-300:]}")
-        time.sleep(0.02)
-    keeper.returncode = 0  # it outlives us by design; nobody has to wait for it
 
 
 def _or_skip(work: Callable[[], object]) -> None:

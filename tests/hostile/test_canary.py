@@ -93,11 +93,12 @@ def a_receiver() -> Iterator[tuple[int, list[bytes]]]:
         thread.join()
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
+@pytest.fixture(params=["sqlite", "postgres"])
 def database(request: pytest.FixtureRequest) -> str:
     return request.getfixturevalue("postgres_url") if request.param == "postgres" else ""
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_no_secret_is_in_clear_where_it_does_not_belong(
     database: str,

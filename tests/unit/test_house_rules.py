@@ -85,7 +85,9 @@ class Source:
 
 
 def module_has_a_docstring(source: Source) -> Iterator[str]:
-    if not ast.get_docstring(ast.parse(source.text)):
+    module = source.nodes[0]
+    assert isinstance(module, ast.Module)
+    if not ast.get_docstring(module):
         yield "line 1: say what this module is responsible for, and what not"
 
 

@@ -39,7 +39,7 @@ class Option:
         "offers", "short", "shown_default",
     )  # fmt: skip
 
-    def __init__(self, name: str, kind: str, help_text: Text, **more: Any) -> None:
+    def __init__(self, name: str, kind: str, help_text: Text, /, **more: Any) -> None:
         self.name = name
         self.kind = kind
         self.help = help_text
@@ -63,6 +63,11 @@ class Option:
     def spellings(self) -> tuple[str, ...]:
         short = ("-" + self.short,) if self.short else ()
         return (self.flag, *short, *("--" + alias for alias in self.aliases))
+
+    def but(self, **changes: Any) -> Option:
+        """The same option with some things otherwise."""
+        same = {name: getattr(self, name) for name in self.__slots__}
+        return Option(self.name, self.kind, self.help, **(same | changes))
 
 
 class Command:

@@ -7,6 +7,7 @@ copies the log. Either survives a restart of the server (see `Client.changes` an
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from time import localtime, strftime
 
 from paddlecloud.cli.endings import tell_end
@@ -53,20 +54,18 @@ class _States(threading.Thread):
         self._job_id = job_id
         self._out = out
         self._ended: Job | None = None
-        self._error: PaddleCloudError | None = None
         self._lock = threading.Lock()
         self._told = ("", "")
         self._ahead = False
         """The log told that it runs before the server did."""
 
     def run(self) -> None:
-        try:
+        # Whoever asks for the end asks the server again, and gets its error or a better answer.
+        with suppress(PaddleCloudError):
             for job in self._client.changes(self._job_id):
                 if not job.final:
                     self._change(job)
                 self._ended = job if job.final else None
-        except PaddleCloudError as error:
-            self._error = error
 
     def heard_from_job(self) -> None:
         """A job that speaks itself runs: the two connections need not bring that in order."""
@@ -82,9 +81,8 @@ class _States(threading.Thread):
                 self._tell(job.state, str(job.view.get("queue_reason") or ""))
 
     def last(self, seconds: float) -> Job:
+        """The job at its end. What this thread met may be long over: the log went on after it."""
         self.join(seconds)
-        if self._error is not None:
-            raise self._error
         return self._ended or self._client.wait(self._job_id, seconds)
 
     def _tell(self, state: str, reason: str) -> None:

@@ -144,10 +144,11 @@ def stop(home: str, deadline: float = STOP_DEADLINE) -> bool:
     """End the server if one runs, and return whether one did; its jobs go on."""
     from signal import SIGTERM  # noqa: PLC0415 - it loads enum; only stopping needs it
 
+    until = monotonic() + deadline
     if not is_alive(home):
+        _bury(read_info(home), until)
         return False
     info = read_info(home)
-    until = monotonic() + deadline
     told = False
     while is_alive(home) and (not told or _same_start(home, info)):
         if monotonic() > until:
@@ -158,7 +159,7 @@ def stop(home: str, deadline: float = STOP_DEADLINE) -> bool:
             told = bool(info) and _holds_lock(info, home) and _signal(info["pid"], SIGTERM)
         _reap()
         sleep(0.01)
-    _reap()
+    _bury(info, until)
     return True
 
 
@@ -465,6 +466,16 @@ def _link(path: str) -> str:
         return os.readlink(path)
     except OSError:
         return ""
+
+
+def _bury(info: Mapping[str, Any], until: float) -> None:
+    """Wait for the rest of a server of ours: it lets go of its lock a moment before it is gone."""
+    pid = info.get("pid")
+    while any(child.pid == pid and child.poll() is None for child in _children):
+        if monotonic() > until:
+            break
+        sleep(0.005)
+    _reap()
 
 
 def _reap() -> None:

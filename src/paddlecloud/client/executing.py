@@ -7,7 +7,7 @@ is made anew and goes on where it broke, without a byte lost or doubled.
 from __future__ import annotations
 
 from paddlecloud.client.following import LOG_SILENCE, Patience
-from paddlecloud.model.errors import Invalid, TooLarge, Unreachable
+from paddlecloud.model.errors import Invalid, Retry, TooLarge, Unreachable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Command:
                     yield from self._frames(stream)
                 if not self.view.get("ended_at"):
                     patience.pause(self._cut())
-            except Unreachable as error:
+            except Retry as error:
                 if not (reading and error.code == "server_timeout"):
                     patience.pause(error)
 

@@ -1,9 +1,10 @@
 """Follows a job: its changes of state, and its log from one attempt to the next.
 
-Both go on across a restart of the server, a broken connection and a long silence, without a byte
-lost or doubled. Patience begins with the first answer: a server that never answered is most likely
-not there. A follower never starts a private server that somebody stopped, or stopping one would be
-impossible while anybody watches; it waits for the next start.
+Both go on across a restart of the server, of its database or of a proxy before it, a broken
+connection and a long silence, without a byte lost or doubled. Patience begins with the first
+answer: a server that never answered is most likely not there. A follower never starts a private
+server that somebody stopped, or stopping one would be impossible while anybody watches; it waits
+for the next start.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from time import monotonic, sleep
 
 from paddlecloud.client.http import TIMEOUT
 from paddlecloud.client.sdk import Client, Job
-from paddlecloud.model.errors import Unreachable
+from paddlecloud.model.errors import Retry, Unreachable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ BLOCK = 256 * 1024
 
 
 class Patience:
-    """How long to go on asking a server that does not answer: ever slower, up to ten minutes."""
+    """How long to go on asking a server that does not answer, or that cannot for the moment: ever
+    slower, up to ten minutes."""
 
     def __init__(self, client: Client, *, follow: bool = True) -> None:
         self._client = client
@@ -46,8 +48,11 @@ class Patience:
         self._since, self._next = None, 0.05
         self._client.waiting_told = False
 
-    def pause(self, error: Unreachable, deadline: float | None = None) -> None:
-        """Wait a little, or raise the error if there is nothing to wait for."""
+    def pause(self, error: Retry, deadline: float | None = None) -> None:
+        """Wait a little, or raise the error if there is nothing to wait for: a full disk or a full
+        queue will not be better in a moment."""
+        if type(error) not in (Retry, Unreachable):
+            raise error
         now = monotonic()
         if self._since is None:
             self._since = now
@@ -61,7 +66,7 @@ class Patience:
         sleep(min(self._next, limit - now))
         self._next = min(self._next * 2, 5.0)
 
-    def _tell(self, error: Unreachable) -> None:
+    def _tell(self, error: Retry) -> None:
         """Once for every absence, however many follow through this client."""
         client = self._client
         if not client.waiting_told and client.note is not None:
@@ -82,7 +87,7 @@ def changes(
         how = {"timeout": seconds + TIMEOUT, "wake": not patience.begun}
         try:
             job = Job(client.transport.get(f"/jobs/{job_id}", query, **how))
-        except Unreachable as error:
+        except Retry as error:
             patience.pause(error, deadline)
             continue
         patience.renew()
@@ -131,7 +136,7 @@ def answers(client: Client, job_id: str, place: Place, patience: Patience) -> It
                     patience.renew()
                     yield piece
             return
-        except Unreachable as error:
+        except Retry as error:
             if not (follow and reading and error.code == "server_timeout"):
                 patience.pause(error)
 

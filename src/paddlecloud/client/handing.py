@@ -51,8 +51,10 @@ class Handing:
 
         It is not known yet whether the server lacks it, so there has to be room for it and more.
         """
-        room = status.st_blocks * 512
-        if self._ahead + room > AHEAD or not self._open() or not self._has_room(2 * room):
+        if not self._open():
+            return ""
+        room = status.st_blocks * 512  # which Windows does not tell, where nothing is handed over
+        if self._ahead + room > AHEAD or not self._has_room(2 * room):
             return ""
         self._ahead += room
         return self._take(file, status.st_size)

@@ -1,7 +1,8 @@
 """The git repository that a submitted directory lies in: which commit it is, and what differs.
 
 git runs beside the scan and is never waited for long: a job does not depend on what is found here.
-No hook, pager or external program of the repository is run for it.
+No hook, pager or external program of the repository is run for it. Threads read what it says: of a
+pipe Windows does not tell whether there is something to read.
 """
 
 # pathlib costs 8 ms at every submit:
@@ -38,8 +39,8 @@ class Looking:
         """Words about the repository (`git` of a spec) and the difference; empty when git says
         nothing."""
         if self._diff is not None and self._status is not None:
-            diff = _output(self._diff, MAX_DIFF, self._until)
-            status = _output(self._status, MAX_DIFF, self._until)
+            diff = self._diff.result(self._until)
+            status = self._status.result(self._until)
             self._status = self._diff = None
             if diff is not None and status is not None:
                 self._result = _summary(status[0], diff)
@@ -56,42 +57,52 @@ def look(directory: str, environ: Mapping[str, str]) -> Looking | None:
     return Looking(directory, environ)
 
 
-def _started(
-    directory: str, words: tuple[str, ...], environ: Mapping[str, str]
-) -> Popen[bytes] | None:
+def _started(directory: str, words: tuple[str, ...], environ: Mapping[str, str]) -> _Reading | None:
     from subprocess import DEVNULL, PIPE, Popen  # noqa: PLC0415 - only where there is a repository
 
     env = {**environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    words = (*_GIT, *words)
     try:
-        return Popen(
-            (*_GIT, *words), cwd=directory, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=env
+        process = Popen(
+            words, 0, cwd=directory, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=env
         )
     except OSError:  # there is no git
         return None
+    return _Reading(process)
 
 
-def _output(process: Popen[bytes], limit: int, until: float) -> tuple[bytes, bool] | None:
-    """At most `limit` bytes, and whether there were more; None when git failed or took too long."""
-    from select import select  # noqa: PLC0415 - only where there is a repository
+class _Reading:
+    """One git, and the thread that reads what it says and sees it end."""
 
-    assert process.stdout is not None
-    pieces, size = [], 0
-    with process.stdout:
-        while size <= limit:
-            left = until - monotonic()
-            if left <= 0 or not select((process.stdout,), (), (), left)[0]:
-                process.kill()
-                process.wait()
-                return None
-            piece = os.read(process.stdout.fileno(), 65536)
-            if not piece:
-                break
-            pieces.append(piece)
-            size += len(piece)
-    if size > limit:
-        process.kill()
-    failed = process.wait() != 0 and size <= limit
-    return None if failed else (b"".join(pieces)[:limit], size > limit)
+    def __init__(self, process: Popen[bytes]) -> None:
+        from threading import Thread  # noqa: PLC0415 - only where there is a repository
+
+        self._process = process
+        self._said: tuple[bytes, bool] | None = None
+        self._thread = Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def result(self, until: float) -> tuple[bytes, bool] | None:
+        """At most MAX_DIFF bytes, and whether there were more; None when git failed or is not done
+        by `until`. One that was done before somebody asked was not too slow."""
+        self._thread.join(max(0.0, until - monotonic()))
+        if self._thread.is_alive():
+            self._process.kill()
+            self._process.wait()
+            return None
+        return self._said
+
+    def _read(self) -> None:
+        pieces, size = [], 0
+        assert self._process.stdout is not None
+        with self._process.stdout as pipe:
+            while size <= MAX_DIFF and (piece := pipe.read(65536)):
+                pieces.append(piece)
+                size += len(piece)
+        if size > MAX_DIFF:
+            self._process.kill()
+        if self._process.wait() == 0 or size > MAX_DIFF:
+            self._said = b"".join(pieces)[:MAX_DIFF], size > MAX_DIFF
 
 
 def _summary(status: bytes, diff: tuple[bytes, bool]) -> tuple[dict[str, str], str]:

@@ -91,14 +91,16 @@ def _with_files(
     changes: Mapping[str, Any],
     hearing: Mapping[str, Callable[..., None]],
 ) -> dict[str, Any]:
-    from tempfile import NamedTemporaryFile  # noqa: PLC0415 - seldom needed
+    from tempfile import TemporaryDirectory  # noqa: PLC0415 - seldom needed
 
     from paddlecloud.client.submission import submit  # noqa: PLC0415 - only with a directory
 
     wanted["files"] = changes["files"]
     if changes.get("requirements") or not wanted.get("requirements"):
         return submit(client, wanted, **hearing)
-    with NamedTemporaryFile("w", encoding="utf-8", suffix=".txt") as file:
-        file.write(wanted["requirements"])
-        file.flush()
-        return submit(client, {**wanted, "requirements": file.name}, **hearing)
+    # A file in a directory of its own: Windows opens no file again that is open.
+    with TemporaryDirectory() as directory:
+        path = f"{directory}/requirements.txt"
+        with open(path, "w", encoding="utf-8", newline="") as file:  # noqa: PTH123 - as elsewhere
+            file.write(wanted["requirements"])
+        return submit(client, {**wanted, "requirements": path}, **hearing)

@@ -64,6 +64,7 @@ _WHERE = (
     "{path}: chunk {chunk} at byte {offset}: {reason}",
     "{path}：第 {chunk} 块（偏移 {offset}）：{reason}",
 )
+_KEPT = "; this is no torn end, so nothing was cut off: run `paddlecloud data repair {path}`"
 
 
 class Broken(Exception):
@@ -98,12 +99,14 @@ class Damage:
 
 
 class DamagedFile(ValueError):
-    """A file is not what it should be; `damage` tells where and how."""
+    """A file is not what it should be; `damage` tells where and how. `kept`: somebody wanted to
+    append to it, and it was left as it is."""
 
-    def __init__(self, damage: Damage) -> None:
-        super().__init__(damage.text())
+    def __init__(self, damage: Damage, kept: bool = False) -> None:
+        super().__init__(damage.text() + (_KEPT.format(path=damage.path) if kept else ""))
         self.damage = damage
+        self.kept = kept
 
-    def __reduce__(self) -> tuple[type[DamagedFile], tuple[Damage]]:
+    def __reduce__(self) -> tuple[type[DamagedFile], tuple[Damage, bool]]:
         """Loader processes send their errors home by pickle."""
-        return type(self), (self.damage,)
+        return type(self), (self.damage, self.kept)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paddlecloud.data.codec import MAX_UNPACKED, Buffer, records, unpack
-from paddlecloud.data.damage import Broken, Damage
-from paddlecloud.data.layout import HEADER_BYTES, NAMES
+from paddlecloud.data.damage import Broken, Damage, DamagedFile
+from paddlecloud.data.layout import NAMES
 from paddlecloud.data.safefile import SafeFile
 from paddlecloud.data.source import Opener, Source, opened
-from paddlecloud.data.walk import Link, hidden, links, placed
+from paddlecloud.data.walk import Link, hidden, holds_chunk, links, placed
 
 Progress = Callable[[int], object]
 
@@ -85,22 +85,17 @@ def repair(
 def recover(path: str | os.PathLike[str]) -> int:
     """Cut off what a dead writer left incomplete at the end of a file; how many bytes that were.
 
-    The last chunk is checked, and those before it as long as they turn out to be torn.
+    The last chunk is checked, and those before it as long as they turn out to be torn. Behind a
+    tear is nothing: DamagedFile, and nothing is cut off, where a sound chunk follows the damage.
     """
     if not Path(path).exists():
         return 0
     source = opened(os.fspath(path))
     try:
         size = source.size or 0
-        chain = [link for link in links(source) if link.damage is None]
-        while chain and not _is_whole(source, chain[-1]):
-            chain.pop()
-        end = chain[-1].end if chain else 0
-        foreign = not chain and size >= HEADER_BYTES and not _begins_as_chunk(source)
+        end = _torn_at(source)
     finally:
         source.close()
-    if foreign:
-        raise ValueError(f"{os.fspath(path)} is no RecordIO file; nothing was cut off")
     if end < size:
         os.truncate(path, end)
     return size - end
@@ -163,9 +158,27 @@ def _copy(source: Source, link: Link, target: SafeFile) -> None:
         offset += len(piece)
 
 
-def _is_whole(source: Source, link: Link) -> bool:
-    return _Looker(source, Report(path=source.name)).is_sound(link)
+def _torn_at(source: Source) -> int:
+    """Where the whole chunks of a file end, if what follows is what a dead writer left."""
+    chain = list(links(source, resync=True))
+    tear: Damage | None = None
+    while chain and (damage := _damage_of(source, chain[-1])):
+        tear = damage
+        chain.pop()
+    inside = next((link.damage for link in chain if link.damage is not None), None)
+    if inside is not None:
+        raise DamagedFile(inside, kept=True)
+    if tear is None:
+        return source.size or 0
+    if not chain and tear.reason in ("magic", "magic_swapped"):
+        raise ValueError(f"{source.name} is no RecordIO file; nothing was cut off")
+    if holds_chunk(source, tear.offset):
+        raise DamagedFile(tear, kept=True)
+    return tear.offset
 
 
-def _begins_as_chunk(source: Source) -> bool:
-    return any(link.damage is None or not link.is_junk for link in links(source))
+def _damage_of(source: Source, link: Link) -> Damage | None:
+    report = Report(path=source.name)
+    if link.damage is not None or _Looker(source, report).is_sound(link):
+        return link.damage
+    return report.damages[0]

@@ -15,6 +15,7 @@ from paddlecloud.data.damage import Broken, Damage
 from paddlecloud.data.layout import (
     GZIP,
     HEADER_BYTES,
+    LAYOUTS,
     MAGIC,
     NAMES,
     SNAPPY,
@@ -85,6 +86,17 @@ def hidden(source: Source, link: Link, layout: str = "2017") -> Iterator[Link]:
         offset = found + 1
 
 
+def holds_chunk(source: Source, offset: int) -> bool:
+    """Whether the checksum of any chunk at `offset` or behind it is right: of one that only cannot
+    be read, too, such as one of the other layout."""
+    assert source.size is not None
+    head = source.read_at(offset, HEADER_BYTES)
+    if _stated_end(source, offset, head) is not None:
+        return True
+    size = source.size
+    return any(_search(source, offset, size, layout) is not None for layout in LAYOUTS)
+
+
 def _link(source: Source, offset: int, chunk: int, layout: str, resync: bool) -> Link | None:
     head = source.read_at(offset, HEADER_BYTES)
     if not head:
@@ -139,11 +151,17 @@ def _is_other_layout(source: Source, offset: int, head: bytes, layout: str) -> b
 def _after_break(source: Source, offset: int, head: bytes, layout: str) -> int:
     """Behind a chunk that only cannot be read, such as one of another layout; else wherever the
     next sound one is."""
+    end = _stated_end(source, offset, head)
+    return _next_sound(source, offset, layout) if end is None else end
+
+
+def _stated_end(source: Source, offset: int, head: bytes) -> int | None:
+    """Where a chunk ends as its header says, in either order, if its checksum is right."""
     if len(head) == HEADER_BYTES and head[:4] == MAGIC:
-        for header in (fields(head, layout), fields(head, other(layout))):
+        for header in (fields(head, layout) for layout in LAYOUTS):
             if _checksum_is_right(source, offset, header):
                 return offset + HEADER_BYTES + header.size
-    return _next_sound(source, offset, layout)
+    return None
 
 
 def _checksum_is_right(source: Source, offset: int, header: Header) -> bool:

@@ -2,11 +2,12 @@
 
 The open chunk is in memory, compressed as it grows. By default a file gets its name when it is
 closed, so that nobody ever reads half of one; a file that grows in place loses at most the open
-chunk when its process dies, and `append` goes on after the last whole one.
+chunk when its process dies or the disk is full, and `append` goes on after the last whole one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -52,6 +53,7 @@ class Writer:
         self._safe: SafeFile | None = None
         self._owned = isinstance(target, str | os.PathLike)
         self._file = self._opened(target, in_place, append)
+        self._grows = self._owned and (in_place or append) and self._file.seekable()
         self._closed = False
         self._waiting: list[bytes] = []
         self._limit = 0
@@ -61,7 +63,7 @@ class Writer:
 
     @property
     def records(self) -> int:
-        """How many records were written so far."""
+        """How many records were written so far; those of a chunk that could not be are not."""
         return self._ended + self._packer.count + len(self._waiting)
 
     def write(self, record: bytes | bytearray | memoryview | str) -> None:
@@ -155,9 +157,24 @@ class Writer:
             return
         chunk = self._packer.finish(self._waiting)
         self._waiting.clear()
+        start = self._file.tell() if self._grows else 0
+        try:
+            _write_all(self._file, chunk)
+        except BaseException:
+            self._take_back(start)
+            raise
         self._ended += count
-        _write_all(self._file, chunk)
         self.chunks += 1
+
+    def _take_back(self, start: int) -> None:
+        """No chunk may stand behind a part of one: a file that grows in place ends at its last
+        whole chunk again, and goes on from there; anything else is given up."""
+        if self._grows:
+            with contextlib.suppress(OSError):
+                self._file.truncate(start)
+                self._file.seek(start)
+                return
+        self.abort()
 
     def _opened(
         self, target: str | os.PathLike[str] | BinaryIO, in_place: bool, append: bool

@@ -171,15 +171,6 @@ def get(tx: Tx, id: str) -> Outgoing | None:
     return _outgoing(row) if row else None
 
 
-def latest(tx: Tx, owner: str, limit: int) -> list[Outgoing]:
-    """The owner's last rows, newest first."""
-    rows = tx.all(
-        f"select {_COLUMNS} from outbox where owner = ? order by created_at desc, id limit ?",
-        (owner, limit),
-    )
-    return [_outgoing(row) for row in rows]
-
-
 def count_since(tx: Tx, owner: str, template: str, since: datetime) -> int:
     """How many rows of one template an owner got since then."""
     row = tx.one(

@@ -54,8 +54,9 @@ class ReplicaState(StrEnum):
 class ExitCause(StrEnum):
     """Who ended the process: itself, somebody's kill, a job of a higher class, its wall time, or
     it never began: for a reason of its own, or because another program has its port; or the
-    platform, because nothing of it did anything for too long. UNWATCHED: nobody can tell, because
-    the process that watched over it is gone."""
+    platform, because nothing of it did anything for too long. OUTPUTS_LOST: itself, and well, but
+    its owner's bucket did not take what it left. UNWATCHED: nobody can tell, because the process
+    that watched over it is gone."""
 
     EXIT = "exit"
     STOPPED = "stopped"
@@ -64,6 +65,7 @@ class ExitCause(StrEnum):
     START_FAILED = "start_failed"
     PORT_TAKEN = "port_taken"
     HUNG = "hung"
+    OUTPUTS_LOST = "outputs_lost"
     UNWATCHED = "unwatched"
 
 

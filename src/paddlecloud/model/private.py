@@ -13,6 +13,13 @@ import hashlib
 import json
 import re
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PART = 16 * 1024 * 1024
+"""A larger file goes into a bucket in parts of this size."""
+MOST_PARTS = 10_000
 _OURS = re.compile(r"output/job-[0-9a-f]{32}/")
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 
@@ -37,3 +44,18 @@ def md5_of(tag: str) -> str | None:
 def is_whole(size: int, want_size: int, md5: str, tag: str) -> bool:
     """Whether what came is the file of this tag, as far as the tag can tell."""
     return size == want_size and md5_of(tag) in (None, md5)
+
+
+def part_size(size: int) -> int:
+    """Of a file of this size: larger where there would be more parts than a bucket takes."""
+    return max(PART, -(-size // MOST_PARTS))
+
+
+def joined_tag(tags: Iterable[str]) -> str | None:
+    """The tag of a file that came in parts of these tags; None when one of them is no MD5."""
+    known = [md5_of(tag) for tag in tags]
+    digests = [bytes.fromhex(md5) for md5 in known if md5 is not None]
+    if len(digests) != len(known):
+        return None
+    joined = hashlib.md5(b"".join(digests), usedforsecurity=False)
+    return f'"{joined.hexdigest()}-{len(known)}"'

@@ -140,15 +140,6 @@ def header_map(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return found
 
 
-def authorization_in_query(query_string: str) -> str | None:
-    """The Authorization value of a presigned link."""
-    for piece in query_string.split("&"):
-        key, _, value = piece.partition("=")
-        if key == "authorization":
-            return _unquote(value).decode("utf-8", "surrogateescape")
-    return None
-
-
 def quote(text: str, safe: str = "") -> str:
     """Percent-encode every UTF-8 byte but letters, digits, `-._~` and the text `safe`."""
     if safe:

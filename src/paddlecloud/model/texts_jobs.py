@@ -75,6 +75,10 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "{worker} may not execute {command} (exit code {exit_code})",
         "{worker} 无法执行 {command}（退出码 {exit_code}）",
     ),
+    "fail_outputs_lost": (
+        "{worker} ended well, but its bucket did not take these outputs: {message}",
+        "{worker} 正常结束，但存储桶未接收以下输出：{message}",
+    ),
     "fail_port_in_use": (
         "{worker} ended with exit code {exit_code}, and a port that it wanted was in use: {detail}",
         "{worker} 以退出码 {exit_code} 结束，它需要的端口已被占用：{detail}",
@@ -223,6 +227,13 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         'make it executable (chmod +x {command}) or start it through its interpreter, e.g. "sh '
         '{command}"',
         '请使其可执行（chmod +x {command}），或通过解释器启动，例 "sh {command}"',
+    ),
+    "advice_outputs_lost": (
+        "check the bucket and the keys in [bos] of client.conf, then run it again (`rerun` takes "
+        "the keys of now); a job keeps the keys that it was submitted with, so take some that last "
+        "longer than it runs",
+        "请检查存储桶及 client.conf 中 [bos] 的密钥，然后重新运行（rerun 使用当前的密钥）；"
+        "任务始终使用提交时的密钥，请使用有效期长于任务运行时间的密钥",
     ),
     "advice_port_in_use": (
         "let the program use the port in PADDLE_PORT, which is its own, or end what holds the "

@@ -67,6 +67,19 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "have at most {limit} bytes",
         "第 {number} 部分（{size} 字节）不属于该上传：编号从 1 开始，每部分最多 {limit} 字节",
     ),
+    # -- what a bucket did not take ------------------------------------------------------------
+    "outputs_unsent": (
+        "not in the bucket are these outputs: {what}",
+        "以下输出未写入存储桶：{what}",
+    ),
+    "unsent_given_up": (
+        "{files} ({reason}); they could not be kept",
+        "{files}（{reason}）；未能保留",
+    ),
+    "unsent_kept": (
+        "{files} ({reason}); for {days} days they are kept on {host} in {place}",
+        "{files}（{reason}）；在 {host} 的 {place} 中保留 {days} 天",
+    ),
     # -- what a worker with files in a bucket waits for ---------------------------------------
     "held_fetching": ("they are being fetched", "正在读取"),
     "held_no_answer": ("no answer in time", "没有及时应答"),

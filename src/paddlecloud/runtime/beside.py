@@ -20,7 +20,7 @@ from pathlib import Path
 
 from paddlecloud.runtime import cgroups, child, isolation, monitor, processes, record
 from paddlecloud.runtime.capture import Capture
-from paddlecloud.runtime.course import Act, Course
+from paddlecloud.runtime.course import Course
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _see_through(root: Path, run: Any, main: int, course: Course) -> int:
             course.stop(cause=CAUSE_REPLICA_OVER, grace=_GRACE, now=now)
         elif (root / record.STOP).exists() or not (root / COMMAND).exists():
             course.stop(cause=record.CAUSE_STOPPED, grace=_GRACE, now=now)
-        _do(course.act(now), main)
+        monitor.perform(course.act(now), main)
         after = course.wake_after(now)
         _sleep(_LOOK_SECONDS if after is None else min(_LOOK_SECONDS, max(after, 0.001)))
 
@@ -178,19 +178,6 @@ def _complain(step: str, error: Exception) -> None:
     words = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
     with suppress(OSError):
         os.write(2, f"paddlecloud: {step}: {words}\n".encode("utf-8", "surrogateescape"))
-
-
-def _do(act: Act | None, main: int) -> None:
-    if act is None:
-        return
-    number = signal.SIGKILL if act is Act.KILL else signal.SIGTERM
-    if not processes.LINUX:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(main, number)
-        return
-    if act is Act.KILL:
-        processes.kill_groups(os.getpid())
-    processes.signal_descendants(os.getpid(), number, group=main)
 
 
 def _is_over(run: Any) -> bool:

@@ -100,6 +100,8 @@ class Tracked:
         self.peak_memory = 0
         self.direct = False
         """The server gives out addresses in a bucket for its files."""
+        self.patience: float | None = None
+        """Seconds that its outputs wait for a bucket that takes nothing; None: for ever."""
         # Shipper.
         self.shipped = False
         self.shipping = False

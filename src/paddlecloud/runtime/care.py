@@ -148,7 +148,9 @@ class Care:
         if before < 0:
             # Its own order is lost: until now nothing could be told of it, whatever there was.
             self._site.wake_reporter()
-        tracked.direct = tracked.direct or bool((order.get("run") or {}).get("direct"))
+        run = order.get("run") or {}
+        tracked.direct = tracked.direct or bool(run.get("direct"))
+        tracked.patience = run.get("patience", tracked.patience)
         if order.get("run") and tracked.stage is Stage.ORDERED and not tracked.run:
             tracked.run = {**order["run"], "grace": order["grace"]}
 

@@ -23,11 +23,23 @@ _LONGEST = 200
 def of_links(paths: list[str]) -> str:
     """That these links lead out of the output directory, so nothing came back for them; in both
     languages, because nobody knows whose log this is."""
-    shown = ", ".join(_printable(path) for path in paths[:_SHOWN])
-    more = f" (+{len(paths) - _SHOWN})" if len(paths) > _SHOWN else ""
-    params = {"paths": shown + more}
+    params = {"paths": names(paths)}
     lines = (render("output_links_outside", params, lang) for lang in ("en", "zh"))
     return "".join(f"[paddlecloud] {line}\n" for line in lines)
+
+
+def of_unsent(code: str, told: dict[str, object]) -> str:
+    """That a bucket did not take some outputs; `code` is the sentence about what became of them."""
+    lines = (
+        render("outputs_unsent", {"what": render(code, told, lang)}, lang) for lang in ("en", "zh")
+    )
+    return "".join(f"[paddlecloud] {line}\n" for line in lines)
+
+
+def names(paths: list[str]) -> str:
+    """The first few of them."""
+    shown = ", ".join(_printable(path) for path in paths[:_SHOWN])
+    return shown + (f" (+{len(paths) - _SHOWN})" if len(paths) > _SHOWN else "")
 
 
 def say_once(root: Path, text: str) -> None:

@@ -15,7 +15,7 @@ import os
 import stat
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paddlecloud.model.errors import Invalid
 from paddlecloud.model.snapshot import (
@@ -29,7 +29,7 @@ from paddlecloud.model.snapshot import (
 from paddlecloud.runtime.direct import Addresses, Buckets, Check, Wanted, side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from paddlecloud.runtime.link import Channel
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 
 _READ = os.O_RDONLY | os.O_CLOEXEC
 _FETCHES = 3
+_BEFORE = b'{"entries":'
+_AFTER = b"}"
+_PLAIN_LENGTH = 250
+_NOT_PLAIN = ("//", "/./", "/../", "\\", "\0", ":")
 _KINDS = {kind.value: kind for kind in EntryKind}
 _REMEMBERED = 16
 _REMEMBERED_ENTRIES = 5000
@@ -64,9 +68,10 @@ class Materials:
         found = self._known.get(snapshot_id) or self._cached(snapshot_id)
         if found is None:
             path = f"/agent/snapshots/{snapshot_id}"
-            entries = channel.json("GET", path, query={"replica": replica}).get("entries")
-            found = _checked(snapshot_id, entries)
-            self._store(snapshot_id, entries)
+            answer = channel.call("GET", path, query={"replica": replica})
+            text = _entries_of(snapshot_id, answer)
+            found = _checked(snapshot_id, text)
+            self._store(snapshot_id, text)
         self._remember(found)
         return found
 
@@ -99,10 +104,14 @@ class Materials:
 
         return open_content
 
-    def place(self, blobs_dir: str | None) -> Callable[[str], str | None]:
-        """What says where a content may lie on this machine."""
-        top = self._cache / "blobs" if blobs_dir is None else blobs_dir
-        return lambda sha256: f"{top}/{sha256[:2]}/{sha256}"
+    def place(self, blobs_dir: str | None) -> str:
+        """The directory in which contents may lie on this machine, each as `naming` calls it."""
+        if blobs_dir is not None:
+            return blobs_dir
+        own = self._cache / "blobs"
+        with suppress(OSError):
+            self._make(own)
+        return str(own)
 
     def grew(self, size: int) -> None:
         """So much was added to the cache by somebody else."""
@@ -144,18 +153,18 @@ class Materials:
 
     def _cached(self, snapshot_id: str) -> Snapshot | None:
         try:
-            return _checked(snapshot_id, json.loads(self._manifest(snapshot_id).read_bytes()))
+            return _checked(snapshot_id, self._manifest(snapshot_id).read_bytes())
         except (OSError, ValueError, Invalid):
             return None
 
-    def _store(self, snapshot_id: str, entries: Any) -> None:
+    def _store(self, snapshot_id: str, text: bytes) -> None:
         """Keep it for the next job; a cache that cannot be written is no reason to fail."""
         path = self._manifest(snapshot_id)
         with suppress(OSError):
             self._make(path.parent)
             aside = _aside(path)
             try:
-                aside.write_text(json.dumps(entries))
+                aside.write_bytes(text)
                 aside.replace(path)
             finally:
                 aside.unlink(missing_ok=True)
@@ -232,8 +241,18 @@ def check_id(snapshot_id: str) -> None:
         raise Invalid("agent_snapshot_damaged", snapshot=snapshot_id[:100])
 
 
-def _checked(snapshot_id: str, rows: Any) -> Snapshot:
-    """The snapshot that `rows` describe, if it really is the one of that id.
+def _entries_of(snapshot_id: str, answer: bytes) -> bytes:
+    """The list in the server's answer, as text. A server keeps it in the form that the id was made
+    of, so that it need not be taken apart to be kept and checked."""
+    text = answer[len(_BEFORE) : -len(_AFTER)]
+    if _id_of(text) == snapshot_id:
+        return text
+    found = json.loads(answer)
+    return json.dumps(found.get("entries") if isinstance(found, dict) else None).encode()
+
+
+def _checked(snapshot_id: str, text: bytes) -> Snapshot:
+    """The snapshot that this list describes, if it really is the one of that id.
 
     Rows in the order and the form in which the id was made of them were checked when they were
     submitted; their paths are looked at once more, because they become paths of this machine.
@@ -248,9 +267,9 @@ def _checked(snapshot_id: str, rows: Any) -> Snapshot:
                 executable=bool(executable),
                 target=target,
             )
-            for path, kind, size, sha256, executable, target in rows
+            for path, kind, size, sha256, executable, target in json.loads(text)
         ]
-        if _id_of(rows) == snapshot_id:
+        if _id_of(text) == snapshot_id:
             _check_paths(entries)
             return Snapshot(id=snapshot_id, entries=tuple(entries))
         found = snapshot_of(entries)
@@ -261,29 +280,28 @@ def _checked(snapshot_id: str, rows: Any) -> Snapshot:
     return found
 
 
-def _id_of(rows: Any) -> str:
-    text = json.dumps(rows, ensure_ascii=True, separators=(",", ":"))
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+def _id_of(text: bytes) -> str:
+    return "sha256:" + hashlib.sha256(text).hexdigest()
 
 
-def _check_paths(entries: Iterable[Entry]) -> None:
-    for entry in entries:
-        if not _is_plain(entry.path):
+def _check_paths(entries: Sequence[Entry]) -> None:
+    if not _are_plain([entry.path for entry in entries]):
+        for entry in entries:
             check_path(entry.path)
+    for entry in entries:
         if entry.kind is EntryKind.LINK:
             check_path(resolve_link(entry.path, entry.target))
 
 
-def _is_plain(path: str) -> bool:
-    """Whether a path needs no further look: nearly all are plain."""
+def _are_plain(paths: Sequence[str]) -> bool:
+    """Whether none of these paths needs a further look, as is so for nearly all snapshots. Asked of
+    all at once, because one by one it takes a tenth of the time that making the files does."""
+    text = "/" + "/\n/".join(paths) + "/"
     return (
-        0 < len(path) < 250
-        and path.isascii()
-        and path[0] not in "/."
-        and path[-1] != "/"
-        and "/." not in path
-        and "//" not in path
-        and not any(letter in path for letter in "\\\0:")
+        max(map(len, paths), default=0) < _PLAIN_LENGTH
+        and text.count("\n") < max(len(paths), 1)
+        and text.isascii()
+        and not any(part in text for part in _NOT_PLAIN)
     )
 
 

@@ -80,6 +80,25 @@ def run(root: Path, places: Cgroups, *, again: bool = False) -> bool:
     return unchanged
 
 
+def perform(act: Act | None, main: int, group: Group | None = None) -> None:
+    """Do to every process below this one what a course says; `group` is theirs alone, if given."""
+    if act is None:
+        return
+    number = signal.SIGKILL if act is Act.KILL else signal.SIGTERM
+    if not processes.LINUX:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(main, number)
+        return
+    if act is Act.KILL:
+        if group is not None:
+            group.kill()
+        processes.kill_groups(os.getpid())
+    processes.signal_descendants(os.getpid(), number, group=main)
+    if act is Act.TERMINATE:
+        # A process that was halted hears nothing until it goes on.
+        processes.signal_descendants(os.getpid(), signal.SIGCONT)
+
+
 class _Life:
     """What a monitor knows of its replica while it runs."""
 
@@ -198,7 +217,7 @@ def _wait(life: _Life, course: Course) -> None:
         now = time.monotonic()
         if life.settle_at is not None and now >= life.settle_at:
             _settle(life)
-        _do(course.act(now), life.group, life.main)
+        perform(course.act(now), life.main, life.group)
         sender = _sleep(_soonest(course.wake_after(now), _settle_after(life, now), left=left))
         wish = None if sender is None else _wish(life, sender)
         if wish is not None:
@@ -268,23 +287,6 @@ def _group_lives(main: int) -> bool:
         # The latter is how macOS says that only zombies are left.
         return False
     return True
-
-
-def _do(act: Act | None, group: Group, main: int) -> None:
-    if act is None:
-        return
-    number = signal.SIGKILL if act is Act.KILL else signal.SIGTERM
-    if not processes.LINUX:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(main, number)
-        return
-    if act is Act.KILL:
-        group.kill()
-        processes.kill_groups(os.getpid())
-    processes.signal_descendants(os.getpid(), number, group=main)
-    if act is Act.TERMINATE:
-        # A process that was halted hears nothing until it goes on.
-        processes.signal_descendants(os.getpid(), signal.SIGCONT)
 
 
 def _sleep(seconds: float | None) -> int | None:

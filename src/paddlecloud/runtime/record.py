@@ -124,6 +124,7 @@ CAUSE_PREEMPTED = "preempted"
 CAUSE_WALL_TIME = "wall_time"
 CAUSE_START_FAILED = "start_failed"
 CAUSE_PORT_TAKEN = "port_taken"
+CAUSE_OUTPUTS_LOST = "outputs_lost"
 CAUSE_HUNG = "hung"
 
 ASKED_CAUSES = (CAUSE_STOPPED, CAUSE_PREEMPTED, CAUSE_HUNG)

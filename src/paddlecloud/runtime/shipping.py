@@ -3,7 +3,8 @@
 While it runs, what changed is sent every `ship_interval` seconds, and less often when that is much
 work; of a file that only grew, what it grew by. At the end everything is sent before the end is
 reported, however long the server or its disk takes: nothing is given up but a file that the server
-refuses for good or that cannot be read, and the log says so. Last comes a list of all files with
+refuses for good or that cannot be read, and the log says so. Only its owner's own bucket is not
+waited for without an end (`runtime.unsent`). Last comes a list of all files with
 their digests, and what the server does not have as it says is sent once more. A larger file of a
 job whose outputs lie in a bucket goes there past the server (`runtime.parts`).
 """
@@ -26,7 +27,7 @@ from paddlecloud.model.errors import (
     Unauthenticated,
 )
 from paddlecloud.model.signing import quote
-from paddlecloud.runtime import lastwords, outputs, parts, waiting, workspace
+from paddlecloud.runtime import lastwords, outputs, parts, unsent, waiting, workspace
 from paddlecloud.runtime.book import Stage
 from paddlecloud.runtime.direct import Buckets
 from paddlecloud.runtime.link import Backoff, FileBody
@@ -45,6 +46,8 @@ _SAVE_EVERY = 5.0
 #: A file larger than this may take longer to store than a small request.
 _BYTES_PER_SECOND = 1024 * 1024
 _TIMEOUT = 60.0
+#: A server that was not heard of for this many seconds is away: it is asked for orders more often.
+_SERVER_AWAY = 60.0
 _BLOCK = 1024 * 1024
 #: What a file grew by is sent in pieces of this size.
 _PIECE = 8 * 1024 * 1024
@@ -64,6 +67,10 @@ class Shipment:
         self.given_up: set[tuple[str, outputs.Mark]] = set()
         """Refused or unreadable; tried once more when the job is over."""
         self.last_round = False
+        self.moved_at = time.monotonic()
+        """When something was taken last; a server that is away is no fault of the bucket."""
+        self.unsent: dict[str, str] = {}
+        """Files that its owner's bucket does not take, and why not; only of the last round."""
 
 
 class Shippers:
@@ -145,6 +152,7 @@ class Shippers:
         if over and not shipment.last_round:
             shipment.last_round = True
             shipment.given_up.clear()
+            shipment.moved_at = time.monotonic()
         began = time.monotonic()
         try:
             settled = self._pass(shipment, channel, over=over)
@@ -157,14 +165,36 @@ class Shippers:
             return shipment.backoff.next()
         shipment.backoff.reset()
         if over:
-            self._done(tracked)
+            self._end(shipment)
             return None
         took = time.monotonic() - began
         return max(self._site.ship_interval, took / _LOAD)
 
-    def _pause_after(self, shipment: Shipment, error: PaddleCloudError) -> float:
+    def _end(self, shipment: Shipment) -> None:
+        if shipment.unsent:
+            unsent.leave(shipment.tracked, shipment.unsent, self._site)
+        self._done(shipment.tracked)
+
+    def _is_out_of_patience(self, shipment: Shipment) -> bool:
+        """Whether its owner's bucket took nothing for too long, while the server was there."""
+        now = time.monotonic()
+        if self._site.link.away_for(now) > _SERVER_AWAY:
+            shipment.moved_at = now
+        patience = shipment.tracked.patience
+        return patience is not None and now - shipment.moved_at > patience
+
+    def _give_up_rest(self, shipment: Shipment, reason: str) -> None:
+        for found in outputs.scan(shipment.tracked.root, []):
+            if not shipment.shipped.has(found):
+                shipment.unsent.setdefault(found.name, reason)
+        self._end(shipment)
+
+    def _pause_after(self, shipment: Shipment, error: PaddleCloudError) -> float | None:
         pause = shipment.backoff.next()
         if shipment.tracked.stage is Stage.OVER:
+            if self._is_out_of_patience(shipment):
+                self._give_up_rest(shipment, str(error))
+                return None
             shipment.tracked.hold(waiting.of_error(error), now=time.monotonic())
             self._site.wake_reporter()
         if isinstance(error, Unauthenticated):
@@ -246,7 +276,10 @@ class Shippers:
             raise
         except PaddleCloudError as error:
             self._give_up(shipment, found, str(error))
+            if shipment.last_round and shipment.tracked.patience is not None:
+                shipment.unsent[found.name] = str(error)
         else:
+            shipment.moved_at = time.monotonic()
             took = time.monotonic() - began
             shipment.not_before[found.name] = time.monotonic() + took / _LOAD
             if sent is None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from paddlecloud.runtime import layers, processes, workspace
 from paddlecloud.runtime.layers import NOTE
 from paddlecloud.runtime.materials import check_id
+from paddlecloud.runtime.spreading import spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from paddlecloud.model.snapshot import Snapshot
     from paddlecloud.runtime.materials import Kept, Source
     from paddlecloud.runtime.workspace import Layer
-
-    Place = Callable[[str], str | None]
 
 #: Measured with `python -m bench files_out`: from here on two mounts are faster than the copies.
 WORTH_ENTRIES = 64
@@ -78,11 +77,11 @@ class Trees:
         return str(home / _FILES)
 
     def make(
-        self, snapshot: Snapshot, find: Source, owner: int | None, place: Place = lambda _: None
+        self, snapshot: Snapshot, find: Source, owner: int | None, shelf: str | None = None
     ) -> str | None:
         """The tree of a snapshot, made if need be; None when copies serve it better.
 
-        `find` opens a content, `place` says where one may lie. Raises OSError, and what `find`
+        `find` opens a content, `shelf` says where they may lie. Raises OSError, and what `find`
         raises; nothing of it is left then.
         """
         if not is_worth(snapshot) or self._possible is False or not self._swept_once():
@@ -91,7 +90,7 @@ class Trees:
         with self._making[hash(home.name) % _AT_ONCE], self._trying():
             made = self.ready(snapshot.id, owner)
             if made is None:
-                self._make(home, snapshot, find, owner, place)
+                self._make(home, snapshot, find, owner, shelf)
                 made = str(home / _FILES)
         if self._can():
             return made
@@ -157,6 +156,7 @@ class Trees:
         with self._lock, suppress(OSError):
             if not self._swept:
                 self._top.mkdir(parents=True, exist_ok=True, mode=0o700)
+                spread(self._top)
                 for left in self._top.glob(f"*{_PART}"):
                     workspace.remove(str(left))
                 self._swept = True
@@ -164,14 +164,14 @@ class Trees:
         return False
 
     def _make(
-        self, home: Path, snapshot: Snapshot, find: Source, owner: int | None, place: Place
+        self, home: Path, snapshot: Snapshot, find: Source, owner: int | None, shelf: str | None
     ) -> None:
         aside = home.with_name(f"{home.name}.{os.urandom(8).hex()}{_PART}")
         try:
             aside.mkdir()
-            link = place if owner is None else None
             files = [str(aside / _FILES)]
-            self._layer.fill(files, snapshot.entries, find, owner=owner, link=link)
+            usable = shelf if owner is None else None
+            self._layer.fill(files, snapshot.entries, find, owner=owner, shelf=usable)
             size = snapshot.size + _ENTRY_BYTES * len(snapshot.entries)
             note = {"boot": processes.boot_id(), "size": size}
             (aside / NOTE).write_text(json.dumps(note))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused
 from paddlecloud.model.snapshot import EntryKind
-from paddlecloud.runtime import layers
+from paddlecloud.runtime import layers, naming
 from paddlecloud.runtime.record import ROOT, TOKEN
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ DISPOSABLE = (*VIEWS, TEMPORARY, HOME, ROOT, TOKEN, layers.DIRECTORY)
 _FICLONE = 0x4004_9409
 _SMALL = 256 * 1024
 _LEAST = 64 * 1024
-_MODE = 0o644
 _BLOCK = 1024 * 1024
 _CANNOT = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM}
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -99,15 +98,14 @@ class Layer:
         find: Callable[[str, int], int],
         *,
         owner: int | None = None,
-        link: Callable[[str], str | None] | None = None,
+        shelf: str | None = None,
     ) -> None:
-        """Put these files into each of these directories. `link` says where a content lies, if it
-        does: a further name of that will do where it can be had. Only for one place to which nobody
-        writes."""
+        """Put these files into each of these directories. `shelf`: further names of what lies there
+        will do where they can be had. Only for one place to which nobody writes."""
         _make_directories(places, entries, owner)
         files = [entry for entry in entries if entry.kind is EntryKind.FILE]
-        if link is not None and len(places) == 1:
-            files = _name_all(places[0], files, find, link)
+        if shelf is not None and len(places) == 1:
+            files = naming.name_all(places[0], files, shelf, find)
         for entry in files:
             self._place(places, entry, find, owner)
         _make_links(places, entries, owner)
@@ -246,73 +244,6 @@ def _make_links(places: Sequence[str], entries: Sequence[Entry], owner: int | No
                     path.symlink_to(entry.target)
                 if owner is not None:
                     os.chown(path, owner, owner, follow_symlinks=False)
-
-
-def _name_all(
-    place: str,
-    files: Sequence[Entry],
-    find: Callable[[str, int], int],
-    link: Callable[[str], str | None],
-) -> list[Entry]:
-    """Give the contents of these files further names; those with which that cannot be done.
-
-    Folder by folder, each held by a descriptor: to find the way to each of thousands of files from
-    the top would be a third of the time.
-    """
-    others: list[Entry] = []
-    for folder, members in _by_folder(files).items():
-        fd = os.open(f"{place}/{folder}", _FOLDER)
-        try:
-            others += [each for each in members if not _named(fd, each, find, link)]
-        finally:
-            os.close(fd)
-    return others
-
-
-def _by_folder(files: Iterable[Entry]) -> dict[str, list[Entry]]:
-    found: dict[str, list[Entry]] = {}
-    for entry in files:
-        found.setdefault(entry.path.rpartition("/")[0], []).append(entry)
-    return found
-
-
-def _named(
-    folder: int,
-    entry: Entry,
-    find: Callable[[str, int], int],
-    link: Callable[[str], str | None],
-) -> bool:
-    where = None if entry.executable else link(entry.sha256)
-    if where is None:
-        return False
-    named = _link(where, entry, folder)
-    if named is None:
-        os.close(find(entry.sha256, entry.size))
-        named = _link(where, entry, folder)
-    return bool(named)
-
-
-def _link(source: str, entry: Entry, folder: int) -> bool | None:
-    """Whether the file could be given a further name in this open folder; None when it is not there
-    (yet). One of the wrong size, or of somebody else, is not."""
-    name = entry.path.rpartition("/")[2]
-    try:
-        os.link(source, name, dst_dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        if error.errno in _CANNOT or error.errno == errno.EMLINK:
-            return False
-        raise
-    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    right = found.st_size == entry.size and found.st_uid == os.geteuid()
-    if not right or not stat.S_ISREG(found.st_mode):
-        os.unlink(name, dir_fd=folder)
-        return False
-    if stat.S_IMODE(found.st_mode) != _MODE:
-        # The rights of a file are those of all its names; the store's directories guard it.
-        os.chmod(name, _MODE, dir_fd=folder)
-    return True
 
 
 def _copy_in_kernel(reader: int, writer: int, size: int) -> int:

@@ -216,6 +216,10 @@ class Line:
                 self._heap = list(self._best.values())
                 heapify(self._heap)
 
+    def bound(self) -> Turn | None:
+        """Nobody in this line comes before this one, who need not be there any more."""
+        return self._heap[0] if self._heap else None
+
     def top(self, usage: Mapping[str, float]) -> Turn | None:
         """Who is next in this line."""
         heap = self._heap
@@ -253,12 +257,16 @@ class Line:
 
     def renew(self, usage: Mapping[str, float]) -> None:
         """A new round begins: everybody counts again."""
+        if not self._passed:
+            return
         passed, self._passed = self._passed, {}
         for owner in passed:
             self.rise(owner, usage.get(owner, 0.0))
 
 
 LineKey = tuple[ShapeKey, int, bool]
+LineTurn = tuple[float, int, str, int, Line]
+"""Nobody in a line comes before this: what `Turn` says, the place of the line, the line."""
 
 
 class Level:
@@ -268,6 +276,8 @@ class Level:
         self.lines: dict[LineKey, Line] = {}
         self.owners: dict[str, list[int]] = {}
         """The numbers of each owner's jobs, over all lines."""
+        self._heap: list[Turn] = []
+        self._best: dict[str, Turn] = {}
 
     def add(self, entry: Entry, line_rank: int, *, reserve: bool, used: float) -> Line:
         key = (entry.shape.key, line_rank, reserve)
@@ -281,6 +291,8 @@ class Level:
             numbers.append(number)
         else:
             insort(numbers, number)
+        if numbers[0] == number:
+            self.rise(owner, used)
         return line
 
     def remove(self, entry: Entry) -> None:
@@ -292,17 +304,48 @@ class Level:
         numbers = self.owners[owner]
         del numbers[bisect_left(numbers, number)]
         if not numbers:
-            del self.owners[owner]
+            del self.owners[owner], self._best[owner]
+
+    def rise(self, owner: str, used: float) -> None:
+        """This owner's turn may come earlier than before."""
+        numbers = self.owners.get(owner)
+        turn = (used, numbers[0], owner) if numbers else None
+        if turn is not None and self._best.get(owner) != turn:
+            self._best[owner] = turn
+            heappush(self._heap, turn)
+            if len(self._heap) > 2 * len(self._best) + 64:
+                self._heap = list(self._best.values())
+                heapify(self._heap)
 
     def first(self, usage: Mapping[str, float], count: int) -> list[int]:
-        """The numbers of the jobs whose turn would come first now.
-
-        They are of the owners who come first: each of those has one before anybody else's.
-        """
-        turns = [(usage.get(owner, 0.0), jobs[0], owner) for owner, jobs in self.owners.items()]
-        ahead = nsmallest(count, turns)
-        jobs = [(used, number) for used, _, owner in ahead for number in self.owners[owner][:count]]
+        """The numbers of the jobs whose turn would come first now: those of the owner who has the
+        least in use, then of the next one."""
+        jobs: list[tuple[float, int]] = []
+        for used, _, owner in self._ahead(usage, count):
+            jobs += [(used, number) for number in self.owners[owner][:count]]
         return [number for _, number in nsmallest(count, jobs)]
+
+    def _ahead(self, usage: Mapping[str, float], count: int) -> list[Turn]:
+        """The turns of as many owners as have the first `count` jobs between them; of no more than
+        `count`, since each of those has one before anybody else's."""
+        heap, best, owners = self._heap, self._best, self.owners
+        ahead: dict[str, Turn] = {}
+        jobs, last = 0, 0.0
+        while heap and len(ahead) < count and (jobs < count or heap[0][0] <= last):
+            turn = heappop(heap)
+            owner = turn[2]
+            if best.get(owner) != turn or owner in ahead:
+                continue
+            now = (usage.get(owner, 0.0), owners[owner][0], owner)
+            if now == turn:
+                ahead[owner] = turn
+                jobs, last = jobs + len(owners[owner]), turn[0]
+            else:
+                best[owner] = now
+                heappush(heap, now)
+        for turn in ahead.values():
+            heappush(heap, turn)
+        return list(ahead.values())
 
 
 def first(levels: Mapping[int, Level], usage: Mapping[str, float], count: int) -> list[int]:
@@ -313,3 +356,19 @@ def first(levels: Mapping[int, Level], usage: Mapping[str, float], count: int) -
         if len(found) >= count:
             break
     return found
+
+
+def foremost(turns: list[LineTurn], usage: Mapping[str, float]) -> LineTurn | None:
+    """Takes out of these lines the one for whose next job room would be kept first."""
+    heapify(turns)
+    while turns:
+        turn = turns[0]
+        place, line = turn[3:]
+        top = line.top(usage) if line.shape.may_be_kept_for() else None
+        if top is None:
+            heappop(turns)
+        elif top == turn[:3]:
+            return heappop(turns)
+        else:
+            heapreplace(turns, (*top, place, line))
+    return None

@@ -12,14 +12,23 @@ Nothing here asks the time, and the same facts give the same decisions.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime
 from heapq import heapify, heappop, heappush, heapreplace
 
 from paddlecloud.model.job import Reason, Resources
 from paddlecloud.model.priority import aged, rank
 from paddlecloud.model.quantities import format_duration
-from paddlecloud.scheduler.lines import Entry, Level, Line, Shape, ShapeKey, first, shape_key
+from paddlecloud.scheduler.lines import (
+    Entry,
+    Level,
+    Line,
+    LineTurn,
+    Shape,
+    ShapeKey,
+    first,
+    foremost,
+    shape_key,
+)
 from paddlecloud.scheduler.preempt import make_way
 from paddlecloud.scheduler.reasons import (
     PREEMPTING,
@@ -43,6 +52,7 @@ from paddlecloud.scheduler.view import (
     RunningJob,
     View,
     WaitingJob,
+    spent,
     weight,
 )
 
@@ -60,8 +70,6 @@ MANY_CHANGES = 256
 
 
 _NEVER = (0.0, 0.0)
-LineTurn = tuple[float, int, str, Line]
-"""The turn of a line: what `Turn` says, and the line."""
 
 
 class Planner:
@@ -212,6 +220,8 @@ class Planner:
         before = self.usage.get(owner, 0.0)
         self.usage[owner] = used
         if used < before:
+            for level in self._levels.values():
+                level.rise(owner, used)
             for line in self._lines_of.get(owner, ()):
                 line.rise(owner, used)
 
@@ -385,28 +395,28 @@ class Planner:
         """The same, asking only the lines in which something can have changed.
 
         Shares only grow in a walk, so the foremost of the patient is asked in time; when room is
-        kept for it, there is nothing that the others could be asked for.
+        kept for it, there is nothing that the others could be asked for. So a line is asked for its
+        next one only when nobody else can come before: most have lost their hope by then.
         """
         turns, patient = self._turns(level)
-        foremost = min(patient, default=None)
-        if foremost is not None:
-            turns.append(foremost)
+        longest = foremost(patient, self.usage)
+        if longest is not None:
+            turns.append(longest)
         heapify(turns)
-        walked = [turn[3] for turn in turns]
+        walked = [turn[4] for turn in turns]
         while turns:
             turn = heappop(turns)
             self._ask(turn, turns)
-            if turn is foremost and self._unkept:
-                others = [each for each in patient if each is not foremost]
-                walked += [each[3] for each in others]
-                for each in others:
+            if turn is longest and self._unkept:
+                walked += [each[4] for each in patient]
+                for each in patient:
                     heappush(turns, each)
         for line in walked:
             line.renew(self.usage)
 
     def _ask(self, turn: LineTurn, turns: list[LineTurn]) -> None:
         """Give this line its turn if it is still its turn, and note its next one."""
-        used, job, owner, line = turn
+        used, job, owner, place, line = turn
         if not self._wanted(line):
             return
         top = line.top(self.usage)
@@ -414,23 +424,24 @@ class Planner:
             self._take_turn(line, self._entries[job])
             top = line.top(self.usage) if self._wanted(line) else None
         if top is not None:
-            heappush(turns, (*top, line))
+            heappush(turns, (*top, place, line))
 
     def _turns(self, level: Level) -> tuple[list[LineTurn], list[LineTurn]]:
-        """Who is next in each line; apart from them, in lines in which nothing can be done but to
-        keep room for the first of them all."""
+        """The lines in which somebody may have a turn; apart from them, those in which nothing can
+        be done but to keep room for the first of them all."""
         found: list[LineTurn] = []
         patient: list[LineTurn] = []
-        usage, unkept = self.usage, self._unkept > 0
-        for line in level.lines.values():
-            if line.shape.open or self._can_act(line):
-                top = line.top(usage)
-                if top is not None:
-                    found.append((*top, line))
-            elif unkept and line.reserve and line.shape.may_be_kept_for():
-                top = line.top(usage)
-                if top is not None:
-                    patient.append((*top, line))
+        unkept = self._unkept > 0
+        for place, line in enumerate(level.lines.values()):
+            if line.shape.open or ((line.rank or line.shape.under) and self._can_act(line)):
+                into = found
+            elif unkept and line.reserve:
+                into = patient
+            else:
+                continue
+            bound = line.bound()
+            if bound is not None:
+                into.append((*bound, place, line))
         return found, patient
 
     def _wanted(self, line: Line) -> bool:
@@ -498,20 +509,11 @@ class Planner:
         room.enter(run)
         self.usage[job.owner] = self.usage.get(job.owner, 0.0) + shape.cost
         if room.pool.public and job.owner in self._allowances:
-            self._spend(job.owner, shape)
+            left = self._allowances[job.owner]
+            self._allowances[job.owner] = spent(left, shape.cpu, shape.memory, shape.gpu)
         self._forget(entry)
         place = Place(job_id=job.id, pool=room.pool.name, nodes=as_seats(seats))
         self._decisions.append(place)
-
-    def _spend(self, owner: str, shape: Shape) -> None:
-        left = self._allowances[owner]
-        self._allowances[owner] = replace(
-            left,
-            jobs=None if left.jobs is None else left.jobs - 1,
-            cpu=None if left.cpu is None else left.cpu - shape.cpu,
-            memory=None if left.memory is None else left.memory - shape.memory,
-            gpu=None if left.gpu is None else left.gpu - shape.gpu,
-        )
 
     def _make_way(self, entry: Entry, rooms: list[Room]) -> bool:
         """Stop jobs of lower classes for it, or wait for those that are being stopped."""

@@ -117,6 +117,7 @@ class Room:
         self._free = Index([(spot.cpu, spot.memory, spot.gpu) for spot in self.spots])
         self._whole: Index | None = None
         self._ideal: dict[Asks, Seats | None] = {}
+        self._most_free: Resources | None = None
         self.unseated = 0
         """Replicas that had no seat when the last gang was asked for."""
         self.kept_for: str | None = None
@@ -254,10 +255,12 @@ class Room:
         """The most that any one machine has free of each kind, kept or not."""
         if not self.spots:
             return NOTHING
-        cpu, memory, gpu = self._free.most()
-        for _, _, _, spot in self.kept:
-            cpu, memory, gpu = max(cpu, spot.cpu), max(memory, spot.memory), max(gpu, spot.gpu)
-        return Resources(cpu=round(cpu, 2), memory=memory, gpu=gpu)
+        if self._most_free is None:
+            cpu, memory, gpu = self._free.most()
+            for _, _, _, spot in self.kept:
+                cpu, memory, gpu = max(cpu, spot.cpu), max(memory, spot.memory), max(gpu, spot.gpu)
+            self._most_free = Resources(cpu=round(cpu, 2), memory=memory, gpu=gpu)
+        return self._most_free
 
     def largest(self) -> Resources:
         """The most that any one machine has at all of each kind."""
@@ -272,6 +275,7 @@ class Room:
         return Index([(spot.cpu, spot.memory, spot.gpu) for spot in self.spots])
 
     def _refresh(self, spots: Collection[Spot]) -> None:
+        self._most_free = None
         change = self._free.set
         for spot in spots:
             change(

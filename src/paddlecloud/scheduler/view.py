@@ -195,6 +195,17 @@ def _without(node: NodeView, taken: Resources | None) -> NodeView:
     return node if taken is None else replace(node, free=node.free - taken)
 
 
+def spent(left: Allowance, cpu: float, memory: int, gpu: int) -> Allowance:
+    """What is left of it with one more job that has so much."""
+    return replace(
+        left,
+        jobs=None if left.jobs is None else left.jobs - 1,
+        cpu=None if left.cpu is None else left.cpu - cpu,
+        memory=None if left.memory is None else left.memory - memory,
+        gpu=None if left.gpu is None else left.gpu - gpu,
+    )
+
+
 def weight(resources: Resources) -> float:
     """Resources as one number for the fair share: a GPU is worth 8 CPUs, and memory counts where
     it is more than the usual 4 GiB a CPU."""

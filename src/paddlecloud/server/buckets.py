@@ -34,6 +34,13 @@ class Buckets:
                 self._open.pop(next(iter(self._open))).wire.close()
         return store
 
+    def close(self) -> None:
+        """Give back all threads and connections; whoever comes later opens buckets anew."""
+        with self._lock:
+            known, self._open = list(self._open.values()), {}
+        for store in known:
+            store.close()
+
 
 class Recent(Generic[T]):
     """The last few of some values that never change, by owner and snapshot."""

@@ -389,6 +389,9 @@ class RunOrder(Answer, frozen=True, kw_only=True):
     """Its PaddlePaddle has to have a parameter server: looked at before it begins."""
     secret: str = ""
     """The secret key of the replica itself, whose access key is its name."""
+    patience: float | None = None
+    """Seconds after which outputs are given up that its owner's bucket does not take; None: they
+    are not its owner's to keep, and wait as long as it takes."""
 
 
 class Order(Answer, frozen=True, kw_only=True):

@@ -6,12 +6,15 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from paddlecloud.model.private import MOST_PARTS
 from paddlecloud.server.shapes import MAX_KEY, Answer, Epoch, Natural, Request
 
 ContentRow = tuple[str, int, str, str]
 """Digest, size, address to GET it from ("": none), and tag ("": the digest is its sha256)."""
 PrivateRow = tuple[str, Natural, str]
 """Path, size and tag of a file in a user's own bucket."""
+Upload = Annotated[str, Meta(max_length=1024)]
+Path = Annotated[str, Meta(max_length=4096)]
 
 
 class ContentsRequest(Request, frozen=True, kw_only=True):
@@ -38,7 +41,7 @@ class OutputParts(Answer, frozen=True, kw_only=True):
 
 
 class JoinRequest(Request, frozen=True, kw_only=True):
-    upload: Annotated[str, Meta(max_length=1024)]
+    upload: Upload
     size: Natural
 
 
@@ -46,14 +49,46 @@ class PrivateFilesAnswer(Answer, frozen=True, kw_only=True):
     files: list[PrivateRow]
 
 
-class PrivateAddressesRequest(Request, frozen=True, kw_only=True):
+class WithKeys(Request, frozen=True, kw_only=True):
+    """A directory in a bucket, and the keys for it."""
+
     bos_url: Annotated[str, Meta(max_length=1024)]
     bos_access_key: Annotated[str, Meta(max_length=MAX_KEY)]
     bos_secret_key: Annotated[str, Meta(max_length=MAX_KEY)]
     bos_session_token: Annotated[str, Meta(max_length=MAX_KEY)] = ""
+
+
+class PrivateAddressesRequest(WithKeys, frozen=True, kw_only=True):
     paths: Annotated[list[str], Meta(max_length=1000)]
 
 
 class PrivateAddressesAnswer(Answer, frozen=True, kw_only=True):
     addresses: list[str]
     """Where to PUT each file."""
+
+
+class PrivateUploadRequest(WithKeys, frozen=True, kw_only=True):
+    path: Path
+    size: Annotated[int, Meta(ge=1, le=2**53)]
+
+
+class PrivateUpload(Answer, frozen=True, kw_only=True):
+    upload: str
+    parts: list[tuple[int, str]]
+    """Number and tag of each part that the bucket has: of an upload that somebody did not end."""
+    tag: str
+    """Of the file of this size that has the name already; empty: there is none."""
+
+
+class PrivatePartsRequest(WithKeys, frozen=True, kw_only=True):
+    path: Path
+    upload: Upload
+    numbers: Annotated[list[Annotated[int, Meta(ge=1, le=MOST_PARTS)]], Meta(max_length=1000)]
+
+
+class PrivateJoinRequest(WithKeys, frozen=True, kw_only=True):
+    path: Path
+    upload: Upload
+    size: Natural
+    tags: Annotated[list[Annotated[str, Meta(max_length=128)]], Meta(max_length=MOST_PARTS)]
+    """Of all parts, in their order: what lies there otherwise is not joined."""

@@ -3,18 +3,20 @@
 Starlette's own way (anyio) costs about twice as much a call, which is most of a small request.
 What takes long (files in, clean-up, checks) has threads of its own: however much of it there is,
 the short answers do not stand in line behind it. What asks a bucket has its own again, and only so
-many calls may wait for one: a bucket that does not answer takes nothing from the rest.
+many calls may wait for one. Each user's buckets have theirs apart from everybody else's: one that
+does not answer takes nothing from the rest, and what agents wait for nothing from their owner.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from threading import BoundedSemaphore
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
 from typing import TypeVar
 
 from paddlecloud.model.errors import Retry
+from paddlecloud.model.job import Job
 
 T = TypeVar("T")
 _SHORT = ThreadPoolExecutor(max_workers=8, thread_name_prefix="route")
@@ -22,8 +24,10 @@ _LONG = ThreadPoolExecutor(max_workers=4, thread_name_prefix="long")
 _ASKING = 16
 _MOST = 2 * _ASKING
 """Of calls that ask a bucket or wait for their turn: the last one hears within a client's time."""
-_BUCKET = ThreadPoolExecutor(max_workers=_ASKING, thread_name_prefix="bucket")
-_places = BoundedSemaphore(_MOST)
+_MOST_OF_ALL = 8 * _MOST
+"""The same for the buckets of all users together: threads of silent ones cost memory."""
+_OWN = ""
+"""The bucket of the server itself, among the names of those who own one."""
 
 
 async def in_thread(work: Callable[..., T], *args: object) -> T:
@@ -36,11 +40,79 @@ async def in_long_thread(work: Callable[..., T], *args: object) -> T:
     return await asyncio.get_running_loop().run_in_executor(_LONG, work, *args)
 
 
-async def in_bucket_thread(work: Callable[..., T], *args: object) -> T:
-    """The same for what asks a bucket; Retry when too many wait for theirs already."""
-    if not _places.acquire(blocking=False):
-        raise Retry("store_crowded", limit=_MOST)
-    future = _BUCKET.submit(work, *args)
-    # Not when the caller is gone: its work may go on without it.
-    future.add_done_callback(lambda _: _places.release())
-    return await asyncio.wrap_future(future)
+async def in_bucket_thread(work: Callable[..., T], *args: object, whose: str = _OWN) -> T:
+    """The same for what asks a bucket: the server's own, or that of the user `whose`; Retry when
+    too many wait for theirs already."""
+    # A place is not given back when the caller is gone: its work may go on without it.
+    return await asyncio.wrap_future(_desks.submit(whose, work, *args))
+
+
+async def for_agent(job: Job, work: Callable[..., T], *args: object) -> T:
+    """The same for what an agent wants done about the files of a job, wherever they lie."""
+    if job.spec.public_bos:
+        return await in_long_thread(work, *args)
+    return await in_bucket_thread(work, *args, whose=agents_of(job))
+
+
+async def bucket_pieces(pieces: Iterable[bytes], whose: str) -> AsyncIterator[bytes]:
+    """What a bucket gives piece by piece, each waited for in its threads."""
+    coming = iter(pieces)
+    while piece := await in_bucket_thread(next, coming, b"", whose=whose):
+        yield piece
+
+
+def agents_of(job: Job) -> str:
+    """Who asks the bucket of this job when its agent does."""
+    return f"agents of {job.owner}"
+
+
+def later_for_agent(job: Job, work: Callable[[], object]) -> None:
+    """Have it done without waiting for it, also where no more calls are let in."""
+    if job.spec.public_bos:
+        _LONG.submit(work)
+    else:
+        _desks.submit(agents_of(job), work, always=True)
+
+
+class _Desk:
+    """The threads of one user, which are let go when nothing is under way."""
+
+    def __init__(self) -> None:
+        self.threads = ThreadPoolExecutor(max_workers=_ASKING, thread_name_prefix="bucket")
+        self.calls = 0
+
+
+class _Desks:
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._desks: dict[str, _Desk] = {}
+
+    def submit(
+        self, whose: str, work: Callable[..., T], *args: object, always: bool = False
+    ) -> Future[T]:
+        with self._lock:
+            if not always:
+                self._check_room(whose)
+            desk = self._desks.get(whose) or self._desks.setdefault(whose, _Desk())
+            desk.calls += 1
+            future = desk.threads.submit(work, *args)
+        future.add_done_callback(lambda _: self._leave(whose, desk))
+        return future
+
+    def _check_room(self, whose: str) -> None:
+        desk = self._desks.get(whose)
+        if desk is not None and desk.calls >= _MOST:
+            raise Retry("store_crowded", limit=_MOST)
+        users = sum(desk.calls for name, desk in self._desks.items() if name != _OWN)
+        if whose != _OWN and users >= _MOST_OF_ALL:
+            raise Retry("store_crowded", limit=_MOST_OF_ALL)
+
+    def _leave(self, whose: str, desk: _Desk) -> None:
+        with self._lock:
+            desk.calls -= 1
+            if not desk.calls:
+                del self._desks[whose]
+                desk.threads.shutdown(wait=False)
+
+
+_desks = _Desks()

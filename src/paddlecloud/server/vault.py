@@ -57,11 +57,6 @@ def unseal(keys: Sequence[bytes], sealed: str, context: bytes) -> bytes:
         raise Internal("vault_damaged") from error
 
 
-def is_current(key: bytes, sealed: str) -> bool:
-    """False for what was sealed with a key of before: seal it anew when there is an occasion."""
-    return sealed.split(".")[1:2] == [_mark(key)]
-
-
 def _derived(key: bytes, salt: bytes) -> bytes:
     """HKDF-SHA256 (RFC 5869), one block."""
     extracted = hmac.new(salt, key, hashlib.sha256).digest()

@@ -20,6 +20,9 @@ _HEAD_BYTES = 64 * 1024
 _RECEIVE = 256 * 1024
 _JOIN = 64 * 1024
 """A body up to this size goes out together with its head."""
+_PIECE = 256 * 1024
+"""So much of a body is given to the socket at once. A time limit counts for each piece, so that a
+slow way is told from a silent server."""
 
 
 class Response:
@@ -92,7 +95,7 @@ class Connection:
         connect: float = CONNECT_SECONDS,
         silent: float = SILENT_SECONDS,
     ) -> None:
-        """`connect`: seconds for the connection; `silent`: for each piece of an answer."""
+        """`connect`: seconds for the connection; `silent`: for each piece that goes either way."""
         plain = socket.create_connection((host, port), connect)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = tls.wrap_socket(plain, server_hostname=host) if tls else plain
@@ -140,7 +143,9 @@ class Connection:
                 self._socket.sendall(head + body)
             else:
                 self._socket.sendall(head)
-                self._socket.sendall(body)
+                with memoryview(body) as view:
+                    for at in range(0, len(view), _PIECE):
+                        self._socket.sendall(view[at : at + _PIECE])
             return True
         return False
 

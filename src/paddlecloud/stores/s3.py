@@ -29,8 +29,8 @@ from paddlecloud.stores.tree import shown, split
 
 WORKERS = 16
 """Requests of one store that run at once beside those of its callers."""
-ROOM = 32 * 1024 * 1024
-"""Bytes that may wait to be sent."""
+ROOM = 64 * 1024 * 1024
+"""Bytes that may wait to be sent: eight parts, of which some are still being digested."""
 MTIME = "x-amz-meta-mtime"
 """Seconds since 1970, as rclone writes it too."""
 _FEW = 3
@@ -188,6 +188,10 @@ class S3Store:
         check_whole(found, size)
         self.refuse_taken(path)
         return self.finished(path, upload, found)
+
+    def begun(self, path: str) -> Sequence[tuple[str, datetime]]:
+        """Uploads in parts of this very file that are open, and when they began."""
+        return s3parts.begun(self.wire, self.key(path))
 
     def drop_parts(self, path: str, upload: str) -> None:
         s3parts.drop(self.wire, self.key(path), upload)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from xml.sax.saxutils import escape
 
 from paddlecloud.model.errors import Invalid, NotFound, Retry
 from paddlecloud.stores.base import Part
-from paddlecloud.stores.s3wire import Answer, Body, Request, Wire
+from paddlecloud.stores.s3wire import PATIENT, TRIES, Answer, Body, Request, Wire
 
 Query = tuple[tuple[str, str], ...]
 _UPLOAD = re.compile(r"[\w.~+=-]{1,1024}")
@@ -28,9 +29,15 @@ def begin(wire: Wire, key: str, headers: Mapping[str, str]) -> str:
 def put(wire: Wire, key: str, upload: str, number: int, data: Body, sha256: str = "") -> Part:
     if sha256 and (got := hashlib.sha256(data).hexdigest()) != sha256:
         raise Invalid("blob_digest", want=sha256, got=got)
-    query = part_query(upload, number)
-    answer = _ask(wire, upload, Request(method="PUT", key=key, query=query, body=data))
-    return Part(number=number, size=len(data), tag=answer.headers.get("etag", ""))
+    return _put(wire, upload, number, _part(key, upload, number, data))
+
+
+def put_patiently(
+    wire: Wire, key: str, upload: str, number: int, data: Body, *, wanted: Callable[[], bool]
+) -> Part:
+    """The same, through an outage of half a minute, for as long as the part is wanted."""
+    request = _part(key, upload, number, data)
+    return _put(wire, upload, number, replace(request, tries=PATIENT, wanted=wanted))
 
 
 def part_query(upload: str, number: int) -> Query:
@@ -65,11 +72,17 @@ def finish(wire: Wire, key: str, upload: str, parts: Sequence[Part]) -> None:
     )
     body = f"<CompleteMultipartUpload>{rows}</CompleteMultipartUpload>".encode()
     query = (("uploadId", upload),)
-    answer = _ask(wire, upload, Request(method="POST", key=key, query=query, body=body))
-    # A server that found a fault after it began to answer says so in an answer of 200.
-    if b"<Error>" in answer.body:
-        detail = answer.body.decode("utf-8", "replace")[:300]
-        raise Retry("store_failed", place=wire.place, detail=detail)
+    request = Request(method="POST", key=key, query=query, body=body, tries=PATIENT)
+    said = b""
+    for number in range(TRIES):
+        if number:
+            wire.pause(number)
+        said = _ask(wire, upload, request).body
+        # A server that found a fault after it began to answer says so in an answer of 200.
+        if b"<Error>" not in said:
+            return
+    detail = said.decode("utf-8", "replace")[:300]
+    raise Retry("store_failed", place=wire.place, detail=detail)
 
 
 def drop(wire: Wire, key: str, upload: str) -> None:
@@ -78,6 +91,11 @@ def drop(wire: Wire, key: str, upload: str) -> None:
         wire.ask(Request(method="DELETE", key=key, query=(("uploadId", upload),)))
     except NotFound:
         return
+
+
+def begun(wire: Wire, key: str) -> list[tuple[str, datetime]]:
+    """The uploads of this very file that nobody joined or dropped, and when they began."""
+    return [(upload, began) for name, upload, began in _uploads(wire, key) if name == key]
 
 
 def drop_old(wire: Wire, prefix: str, before: datetime) -> int:
@@ -103,6 +121,15 @@ def _uploads(wire: Wire, prefix: str) -> Iterator[tuple[str, str, datetime]]:
         if top.findtext("IsTruncated") != "true" or following == marks:
             return
         marks = following
+
+
+def _part(key: str, upload: str, number: int, data: Body) -> Request:
+    return Request(method="PUT", key=key, query=part_query(upload, number), body=data)
+
+
+def _put(wire: Wire, upload: str, number: int, request: Request) -> Part:
+    answer = _ask(wire, upload, request)
+    return Part(number=number, size=len(request.body), tag=answer.headers.get("etag", ""))
 
 
 def _ask(wire: Wire, upload: str, request: Request) -> Answer:

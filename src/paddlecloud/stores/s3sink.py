@@ -122,13 +122,18 @@ class S3Sink:
         for future in self._sent:
             if future.done():
                 future.result()
-        store, key = self._store, self._store.key(self._path)
+        store = self._store
         if not self._upload:
+            key = store.key(self._path)
             self._upload = s3parts.begin(store.wire, key, store.meta(self._modified))
         data, self._buffer = self._buffer, bytearray()
-        number = len(self._sent) + 1
-        self._sent.append(
-            store.crew.submit(len(data), s3parts.put, store.wire, key, self._upload, number, data)
+        self._sent.append(store.crew.submit(len(data), self._put, len(self._sent) + 1, data))
+
+    def _put(self, number: int, data: bytearray) -> Part:
+        store, upload = self._store, self._upload
+        key = store.key(self._path)
+        return s3parts.put_patiently(
+            store.wire, key, upload, number, data, wanted=lambda: self._upload == upload
         )
 
     def _drop(self) -> None:

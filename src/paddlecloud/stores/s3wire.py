@@ -37,16 +37,26 @@ Sleep = Callable[[float], None]
 Body = bytes | bytearray
 
 TRIES = 5
+PATIENT = 12
+"""Tries for a part of a large file: half a minute, in which a server may have started again. By
+then much has been sent that a failure would throw away."""
 IDLE = 32
 """Connections that are kept open for the next request."""
 
 _HURRIED = (3.0, 5.0)
 _HURRIED_TRIES = 2
+_LONGEST_PAUSE = 4.0
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
+_BUSY = ("RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "RequestThrottled")
+"""What some servers say with a status of 400 that is no refusal."""
 _DAMAGED = ("BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody", "InvalidDigest")
 _KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken")
 _CLOCK = ("RequestTimeTooSkewed", "RequestExpired")
 _FULL = ("QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "InsufficientCapacity")
+
+
+def _always() -> bool:
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +70,8 @@ class Request:
     """Names in small letters."""
     good: tuple[int, ...] = (200, 204)
     tries: int = TRIES
+    wanted: Callable[[], bool] = _always
+    """Asked before each repeat: whoever has given up is not kept waiting."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +120,7 @@ class Wire:
         self._signer = Signer(keys=keys, region=region, host=self._host)
         self._clock, self.sleep = clock, sleep
         self._patience = _HURRIED if hurry else (CONNECT_SECONDS, SILENT_SECONDS)
-        self._tries = _HURRIED_TRIES if hurry else TRIES
+        self._tries = _HURRIED_TRIES if hurry else PATIENT
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
@@ -118,7 +130,7 @@ class Wire:
     def ask(self, request: Request) -> Answer:
         """One request with a short answer; an answer that is not `good` is raised as an error."""
         failure: PaddleCloudError | None = None
-        for _ in range(min(request.tries, self._tries)):
+        for _ in range(min(request.tries, self._tries, TRIES)):
             connection, response = self.begin(request)
             try:
                 data = response.read_all()
@@ -142,11 +154,16 @@ class Wire:
         failure: PaddleCloudError | None = None
         for number in range(min(request.tries, self._tries)):
             if number:
-                self.sleep(0.05 * 4 ** (number - 1) * (0.5 + random.random()))
+                self.pause(number)
+                if not request.wanted():
+                    break
             try:
                 connection, response = self._once(request, digest)
             except OSError as error:
                 failure = self._unreachable(error)
+                # Silence has taken minutes by then: no patience beyond that.
+                if isinstance(error, TimeoutError) and number + 1 >= TRIES:
+                    break
                 continue
             if response.status in request.good:
                 return connection, response
@@ -155,6 +172,10 @@ class Wire:
                 break
         assert failure is not None
         raise failure
+
+    def pause(self, number: int) -> None:
+        """Wait before the repeat of this number, longer each time and no two threads the same."""
+        self.sleep(min(0.05 * 4 ** (number - 1), _LONGEST_PAUSE) * (0.5 + random.random()))
 
     def give_back(self, connection: Connection, response: Response) -> None:
         """Keep the connection for the next request if its answer was read to the end."""
@@ -247,7 +268,8 @@ class Wire:
             return Conflict("store_changed", path=key), status == 409
         if code in _DAMAGED:
             return Retry("store_damaged", path=key, place=self.place), True
-        return Retry("store_failed", place=self.place, detail=said), status in _AGAIN
+        again = status in _AGAIN or code in _BUSY
+        return Retry("store_failed", place=self.place, detail=said), again
 
     def _unreachable(self, error: Exception) -> PaddleCloudError:
         reason = " ".join((getattr(error, "strerror", None) or str(error) or "no answer").split())

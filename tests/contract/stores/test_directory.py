@@ -24,6 +24,18 @@ def test_only_the_owner_can_read(directory: DirectoryStore) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == want, path
 
 
+def test_what_is_kept_by_its_digest_can_be_given_to_jobs(directory: DirectoryStore) -> None:
+    """Whatever the mask of the process: a server's lets nobody else read."""
+    before = os.umask(0o077)
+    try:
+        directory.write(f"users/u/blobs/ab/{'ab' * 32}", [b"x"])
+    finally:
+        os.umask(before)
+    file = directory.root / "users" / "u" / "blobs" / "ab" / ("ab" * 32)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
 def test_a_local_path_is_where_the_bytes_are(directory: DirectoryStore) -> None:
     directory.write("blobs/ab/x", [b"x"])
     assert isinstance(directory, CanLocalPath)

@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -23,10 +23,11 @@ from paddlecloud.model.errors import (
     Retry,
     Unreachable,
 )
-from paddlecloud.stores import CanLocalPath, CanPresign, create
+from paddlecloud.stores import CanLocalPath, CanPresign, create, s3parts
+from paddlecloud.stores.base import Part
 from paddlecloud.stores.pack import PackReceiver
 from paddlecloud.stores.s3 import S3Store
-from paddlecloud.stores.s3wire import Request, Wire
+from paddlecloud.stores.s3wire import PATIENT, TRIES, Request, Wire
 from paddlecloud.stores.sigv4 import Keys
 from scripts import s3 as server
 from tests.contract.stores.looks import content, paths, sha256
@@ -34,6 +35,7 @@ from tests.faulty import Way, as_it_is, faulty_way
 
 HOUR = timedelta(hours=1)
 MIB = 1024 * 1024
+BUSY = b"HTTP/1.1 503 Slow Down\r\ncontent-length: 0\r\n\r\n"
 
 
 def fetch(method: str, url: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
@@ -68,7 +70,14 @@ def through(settings: dict[str, str]) -> Iterator[tuple[S3Store, Way]]:
 
 def once(change: Callable[[bytes], bytes | None], when: bytes) -> Callable[[bytes], bytes | None]:
     """Do this to the first piece that has these bytes in it."""
-    left = [1]
+    return first(1, change, when)
+
+
+def first(
+    count: int, change: Callable[[bytes], bytes | None], when: bytes
+) -> Callable[[bytes], bytes | None]:
+    """Do this to the first so many pieces that have these bytes in them."""
+    left = [1] * count
 
     def piece(data: bytes) -> bytes | None:
         if when in data and left:
@@ -270,6 +279,58 @@ def test_a_lost_answer_is_no_failure(s3_settings: dict[str, str]) -> None:
         assert sha256(content(store, "x")) == sha256(data)
 
 
+def test_a_large_file_outlives_an_outage_that_a_small_one_does_not(
+    s3_settings: dict[str, str],
+) -> None:
+    data = os.urandom(9 * MIB)
+    with through(s3_settings) as (store, way):
+        sink = store.open_write("x")
+        sink.write(data)
+        # Two parts: whichever of them is told so, one is told so as often as is the end of others.
+        way.back = first(TRIES * 2 - 1, lambda piece: BUSY, b"HTTP/1.1 200")
+        sink.commit()
+        assert sha256(content(store, "x")) == sha256(data)
+        way.back = first(TRIES, lambda piece: BUSY, b"HTTP/1.1 200")
+        with pytest.raises(Retry, match="503"):
+            store.write("small", [b"1"])
+
+
+def test_whoever_gives_up_does_not_wait_for_the_end_of_an_outage(
+    s3_settings: dict[str, str],
+) -> None:
+    """The pause ends only when the file has been given up: then there is no further try."""
+    ready, paused, given_up = threading.Event(), threading.Event(), threading.Event()
+    refused: list[bytes] = []
+
+    def hold(piece: bytes) -> bytes:
+        assert b"partNumber=1&" not in piece or ready.wait(60)
+        return piece
+
+    def refuse(piece: bytes) -> bytes:
+        refused.append(piece)
+        return BUSY
+
+    def pause(seconds: float) -> None:
+        paused.set()
+        assert given_up.wait(60)
+
+    with through(s3_settings) as (store, way):
+        sink = store.open_write("x")
+        way.there, store.wire.sleep = hold, pause
+        sink.write(b"z" * (9 * MIB))
+        way.back = first(TRIES, refuse, b"HTTP/1.1 200")
+        ready.set()
+        assert paused.wait(60)
+        gone = threading.Thread(target=sink.abort)
+        gone.start()
+        while sink._upload and gone.is_alive():
+            gone.join(0.01)
+        given_up.set()
+        gone.join(60)
+        assert not gone.is_alive()
+        assert len(refused) == 1
+
+
 def cut_each(count: int) -> Callable[[bytes], bytes | None]:
     """Cut the connection whenever so many bytes have gone through."""
     carried = [0]
@@ -307,9 +368,8 @@ def test_a_file_that_is_replaced_during_a_cut_download(s3_settings: dict[str, st
 
 
 def test_a_server_that_is_busy_is_asked_again(s3_settings: dict[str, str]) -> None:
-    busy = b"HTTP/1.1 503 Slow Down\r\ncontent-length: 0\r\n\r\n"
     with through(s3_settings) as (store, way):
-        way.back = once(lambda piece: busy, b"HTTP/1.1 200")
+        way.back = once(lambda piece: BUSY, b"HTTP/1.1 200")
         store.write("x", [b"data"])
         assert content(store, "x") == b"data"
 
@@ -355,6 +415,43 @@ def test_a_refusal_in_the_middle_of_a_body_is_heard() -> None:
     answer = b"HTTP/1.1 403 Forbidden\r\ncontent-length: %d\r\n\r\n" % len(said) + said
     with answering(answer) as store, pytest.raises(Refused, match="AccessDenied no"):
         store.wire.ask(Request(method="PUT", key="x", body=b"z" * (20 * MIB), tries=1))
+
+
+def test_patience_is_for_outages_and_not_for_silence() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    keys = {"access_key": "a", "secret_key": "s", "bucket": "b"}
+    with opened({**keys, "endpoint": endpoint}) as store:
+        store.wire._patience = (60.0, 0.01)
+        with pytest.raises(Unreachable):
+            store.wire.ask(Request(method="PUT", key="x", body=b"1", tries=PATIENT))
+    listener.setblocking(False)
+    waiting = []
+    with suppress(BlockingIOError):
+        while True:
+            waiting.append(listener.accept()[0])
+    assert len(waiting) == TRIES
+    for each in (*waiting, listener):
+        each.close()
+
+
+def test_a_server_that_waited_too_long_for_us_is_asked_again() -> None:
+    """It says so with a status of 400, which is else a refusal."""
+    said = b"<Error><Code>RequestTimeout</Code><Message>idle</Message></Error>"
+    late = b"HTTP/1.1 400 Bad Request\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(
+        said
+    )
+    with answering(late + said, b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n") as store:
+        store.wire.ask(Request(method="PUT", key="x", body=b"1"))
+
+
+def test_a_join_that_fails_after_its_head_is_made_again() -> None:
+    answers = [
+        b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b" % (len(said), said)
+        for said in (b"<Error><Code>InternalError</Code></Error>", b"<Joined></Joined>")
+    ]
+    with answering(*answers) as store:
+        s3parts.finish(store.wire, "x", "upload", [Part(number=1, size=1, tag="t")])
 
 
 def test_a_listing_that_is_cut_is_asked_for_again() -> None:

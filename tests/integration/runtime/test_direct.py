@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,19 +18,10 @@ from paddlecloud.model.errors import Conflict, Invalid
 from paddlecloud.model.private import mark
 from paddlecloud.runtime.direct import Buckets
 from paddlecloud.runtime.materials import Materials
-from paddlecloud.stores import create
 from paddlecloud.stores.s3 import S3Store
 
 HOUR = timedelta(hours=1)
 NOWHERE = "http://127.0.0.1:9/x?X-Amz-Signature=0"
-
-
-@pytest.fixture
-def bucket(s3_settings: dict[str, str]) -> Iterator[S3Store]:
-    store = create("s3", s3_settings)
-    assert isinstance(store, S3Store)
-    yield store
-    store.close()
 
 
 class Server:

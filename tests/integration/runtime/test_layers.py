@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, snapshot_of
-from paddlecloud.runtime import cgroups, child, layers, mounts, trees, workspace
+from paddlecloud.runtime import cgroups, child, layers, mounts, naming, trees, workspace
 from paddlecloud.runtime.record import ROOT, ExitRecord, Launch
 from paddlecloud.runtime.spawn import Spawner
 from paddlecloud.runtime.trees import Trees
@@ -48,17 +48,19 @@ class Store:
         folder.mkdir()
         self.opened = 0
         for content in CONTENTS.values():
-            (folder / hashlib.sha256(content).hexdigest()).write_bytes(content)
+            file = self.file(content)
+            file.parent.mkdir(exist_ok=True)
+            file.write_bytes(content)
 
     def find(self, sha256: str, _size: int) -> int:
         self.opened += 1
-        return os.open(self.folder / sha256, os.O_RDONLY)
+        return os.open(self.folder / naming.name_of(sha256), os.O_RDONLY)
 
-    def place(self, sha256: str) -> str:
-        return str(self.folder / sha256)
+    def file(self, content: bytes) -> Path:
+        return self.folder / naming.name_of(hashlib.sha256(content).hexdigest())
 
     def is_unchanged(self) -> bool:
-        found = {path.read_bytes() for path in self.folder.iterdir()}
+        found = {path.read_bytes() for path in self.folder.glob("*/*")}
         return found == set(CONTENTS.values())
 
 
@@ -96,7 +98,7 @@ def able(tmp_path: Path, every_snapshot_is_worth_it: None) -> None:
 def start(
     bench: Bench, store: Store, command: str, uid: int | None = None, *, rooted: bool = False
 ) -> Path:
-    tree = trees_in(bench).make(snapshot(), store.find, uid, store.place)
+    tree = trees_in(bench).make(snapshot(), store.find, uid, str(store.folder))
     launch = bench.order(command, uid=uid, tree=tree, private_root=rooted)
     root = Path(launch["root"])
     (root / "work").rmdir()
@@ -156,10 +158,9 @@ def test_a_second_replica_needs_nothing_of_the_store(bench: Bench, store: Store)
 
 
 def test_bytes_are_not_copied_and_yet_they_cannot_be_changed(bench: Bench, store: Store) -> None:
-    tree = trees_in(bench).make(snapshot(), store.find, None, store.place)
+    tree = trees_in(bench).make(snapshot(), store.find, None, str(store.folder))
     assert tree is not None
-    digest = hashlib.sha256(CONTENTS["large"]).hexdigest()
-    assert Path(tree, "large").samefile(store.folder / digest)
+    assert Path(tree, "large").samefile(store.file(CONTENTS["large"]))
     text, _, _ = run(
         bench, store, "python3 -c \"open('large', 'r+b').write(b'mine')\"; wc -c large"
     )
@@ -279,7 +280,7 @@ def _be_the_agent_and_the_monitor(top: Path, command: str, log: int, *, rooted: 
     mounts.libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
     store = Store(top / "store")
     kept = Trees(top / "cache", workspace.Layer(), layers.possible, lambda size: None)
-    tree = kept.make(snapshot(), store.find, None, store.place)
+    tree = kept.make(snapshot(), store.find, None, str(store.folder))
     root = top / "one"
     workspace.Layer().lay_out(root, None, store.find, [ROOT], layered=True)
     launch: Launch = {

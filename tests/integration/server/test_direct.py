@@ -12,10 +12,10 @@ import pytest
 
 from paddlecloud.stores.s3 import S3Store
 from paddlecloud.testing import Reply, SignedCaller
-from tests.integration.server.test_object_store import Team, bucket, team
+from tests.integration.server.test_object_store import Team, team
 from tests.integration.server.test_private_storage import asked, until
 
-__all__ = ["bucket", "team"]
+__all__ = ["team"]
 pytestmark = pytest.mark.slow
 
 TRAIN = """

@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,8 +17,7 @@ import pytest
 
 from paddlecloud.client import downloads, parts, uploading
 from paddlecloud.client.handing import Handing
-from paddlecloud.client.scanning import Scan, scan
-from paddlecloud.client.transport import Endpoint, Transport
+from paddlecloud.client.transport import Transport
 from paddlecloud.model.errors import Conflict, Invalid
 from paddlecloud.server.app import App
 from paddlecloud.server.services import retention
@@ -30,26 +28,15 @@ from paddlecloud.stores.tree import SCRATCH
 from tests.contract.disk import small_disk
 from tests.faulty import faulty_way
 from tests.integration.server.conftest import MakeWorld
-from tests.integration.server.world import World
+from tests.integration.server.world import World, a_directory
 
 MIB = 1024 * 1024
 BIG = 20 * MIB
 
 
 @pytest.fixture
-def transport(world: World) -> Iterator[Transport]:
-    with a_transport(world) as made:
-        yield made
-
-
-@contextmanager
-def a_transport(world: World, url: str = "") -> Iterator[Transport]:
-    endpoint = Endpoint(url or f"http://127.0.0.1:{world.stage.port}", world.user.ak, world.user.sk)
-    made = Transport(lambda failed, wake: endpoint)
-    try:
-        yield made
-    finally:
-        made.close()
+def transport(world: World) -> Transport:
+    return world.transport()
 
 
 @pytest.fixture
@@ -58,18 +45,6 @@ def no_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a file went through a socket")
 
     monkeypatch.setattr(parts, "send", send)
-
-
-def a_directory(root: Path, handing: Handing | None = None, **contents: bytes) -> Scan:
-    root.mkdir(exist_ok=True)
-    for name, data in contents.items():
-        (root / name).write_bytes(data)
-    return scan(str(root), now=4e9, handing=handing)
-
-
-def blob(world: World, data: bytes) -> Path:
-    digest = hashlib.sha256(data).hexdigest()
-    return world.deps.settings.store_dir / "users" / "someone" / "blobs" / digest[:2] / digest
 
 
 def scratch(world: World) -> list[Path]:
@@ -96,8 +71,8 @@ def test_big_files_are_handed_over(
         assert bool(scratch(world)) is read_ahead
         uploading.upload(transport, found, lambda count, _: heard.append(count), handing)
     for data in (one, two):
-        assert blob(world, data).read_bytes() == data
-        assert blob(world, data).stat().st_mode & 0o777 == 0o600
+        assert world.blob(data).read_bytes() == data
+        assert world.blob(data).stat().st_mode & 0o777 == 0o600
     assert scratch(world) == []
     assert sum(heard) == len(one) + len(two) + 1
     answer = world.user.post("/api/v1/snapshots", {"entries": found.entries})
@@ -151,10 +126,11 @@ def test_a_team_server_gives_no_place(make_world: MakeWorld, tmp_path: Path) -> 
     name, place = world.deps.store.make_place()  # type: ignore[attr-defined]
     (place / hashlib.sha256(data).hexdigest()).write_bytes(data)
     assert begin(world, data, name)["stored"] is False
-    with a_transport(world) as transport, Handing(transport, near=True) as handing:
+    transport = world.transport()
+    with Handing(transport, near=True) as handing:
         found = a_directory(tmp_path / "job", handing, model=data)
         uploading.upload(transport, found, None, handing)
-    assert blob(world, data).read_bytes() == data
+    assert world.blob(data).read_bytes() == data
 
 
 def test_of_another_s_server_nothing_is_asked(transport: Transport, tmp_path: Path) -> None:
@@ -202,7 +178,7 @@ def test_what_is_not_the_file_itself_is_not_taken(world: World, tmp_path: Path, 
     }
     make[kind]()
     assert begin(world, data, answer["name"])["stored"] is False
-    assert not blob(world, data).exists()
+    assert not world.blob(data).exists()
 
 
 @pytest.mark.parametrize("handed", ["../../users", "0" * 23, "0" * 24 + "\n", "Z" * 24, "." * 24])
@@ -224,7 +200,7 @@ def test_parts_that_came_before_are_not_needed_any_more(world: World) -> None:
     answer = world.user.post("/api/v1/uploads/place", {})
     (Path(answer["path"]) / hashlib.sha256(data).hexdigest()).write_bytes(data)
     assert begin(world, data, answer["name"])["stored"] is True
-    assert blob(world, data).read_bytes() == data
+    assert world.blob(data).read_bytes() == data
     assert [path.name for path in scratch(world)] == [Path(answer["path"]).name]
     assert list((world.deps.settings.store_dir / "users/someone/uploads").iterdir()) == []
     assert begin(world, data, "")["stored"] is True
@@ -239,7 +215,7 @@ def test_a_store_without_room_is_left_alone_and_the_server_says_it(
         world.app = App(world.deps)
         world.enter()
         (disk / "ballast").write_bytes(b"x" * (12 * MIB))
-        with a_transport(world) as transport, Handing(transport, near=True) as handing:
+        with Handing(world.transport(), near=True) as handing:
             found = a_directory(tmp_path / "job", handing, model=os.urandom(BIG))
             source = next(iter(found.sources.items()))
             assert handing.give(*source) is False
@@ -277,7 +253,7 @@ def test_a_client_that_is_killed_leaves_nothing_under_a_name(world: World, tmp_p
     client.communicate(timeout=10)
     (place,) = scratch(world)
     assert [path.name.partition("-")[0] for path in place.iterdir()] == ["part"]
-    assert not blob(world, data).exists()
+    assert not world.blob(data).exists()
     retention.collect(world.deps)
     assert scratch(world) == [place]
     old = (world.clock.now - timedelta(days=2)).timestamp()
@@ -313,7 +289,7 @@ def test_files_come_from_the_store_on_this_machine(
     data = os.urandom(BIG)
     job_id = world.submit(snapshot=world.snapshot({"model": data, "sub/small": b"1"}))
     path, rows, ways = listing(world, job_id)
-    assert ways["model"] == str(blob(world, data))
+    assert ways["model"] == str(world.blob(data))
     assert sorted(ways) == ["model", "sub/small"]
     transport.open = None  # type: ignore[method-assign,assignment]
     done = downloads.download(transport, path, rows, str(tmp_path / "into"), ways=ways)
@@ -357,8 +333,8 @@ def test_files_come_from_the_bucket_past_the_server(
             return piece
 
         way.back = count
-        with a_transport(world, way.url) as transport:
-            done = downloads.download(transport, path, rows, str(tmp_path / "into"), ways=ways)
+        into = str(tmp_path / "into")
+        done = downloads.download(world.transport(way.url), path, rows, into, ways=ways)
     assert done.bytes == len(data) + 1
     assert (tmp_path / "into" / "model").read_bytes() == data
     assert (tmp_path / "into" / "small").read_bytes() == b"1"

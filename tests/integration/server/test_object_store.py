@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.stores import create
 from paddlecloud.stores.s3 import S3Store
 from scripts import s3
 from tests.integration.server.process import ServerProcess, ended
@@ -100,14 +99,6 @@ def team(tmp_path: Path, s3_settings: dict[str, str]) -> Iterator[Team]:
     made = Team(tmp_path / "home", s3_settings)
     yield made
     made.close()
-
-
-@pytest.fixture
-def bucket(s3_settings: dict[str, str]) -> Iterator[S3Store]:
-    store = create("s3", s3_settings)
-    assert isinstance(store, S3Store)
-    yield store
-    store.close()
 
 
 def test_a_job_from_its_files_to_its_results(team: Team, bucket: S3Store, tmp_path: Path) -> None:

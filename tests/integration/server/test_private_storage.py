@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from paddlecloud.model.private import is_ours
 from paddlecloud.stores import create
 from paddlecloud.stores.s3 import S3Store
 from paddlecloud.testing import Reply
@@ -113,14 +114,6 @@ def laptop(tmp_path: Path, s3_settings: dict[str, str]) -> Iterator[Laptop]:
     made.close()
 
 
-@pytest.fixture
-def bucket(s3_settings: dict[str, str]) -> Iterator[S3Store]:
-    store = create("s3", s3_settings)
-    assert isinstance(store, S3Store)
-    yield store
-    store.close()
-
-
 def fill(bucket: S3Store) -> None:
     bucket.write("run.sh", [TRAIN.encode()])
     bucket.write("data/words.txt", [b"to be or not to be\n"])
@@ -203,18 +196,24 @@ def test_files_given_as_well_are_put_into_the_bucket_first(
     (code / "data" / "words.txt").write_text("from my laptop\n")
     (code / "run.sh").write_text(TRAIN)
     (code / "link").symlink_to("run.sh")
+    large = os.urandom(17 * 1024 * 1024)
+    (code / "data" / "large").write_bytes(large)
     done = laptop.tries(f"--files={code}")
     assert done.returncode == 0, done.stderr
     assert "1 link of --files is left out" in done.stderr
-    assert "is given the 3 files" in done.stderr
+    assert "is given the 4 files" in done.stderr
     job_id = str(json.loads(done.stdout)["job_id"])
     assert laptop.types("logs", job_id, "-f").stdout.endswith("from my laptop\ntrained\n")
     assert text(bucket, "data/words.txt") == "from my laptop\n"
     assert text(bucket, "run.sh") == TRAIN
-    before = {stat.path: stat.modified for stat in bucket.list("run.sh")}
+    with bucket.read("data/large") as reader:
+        assert b"".join(reader) == large
+    before = {stat.path: stat.modified for stat in bucket.list() if not is_ours(stat.path)}
+    assert set(before) == {"run.sh", "data/words.txt", "data/large", "empty"}
     again = laptop.submits(f"--files={code}", command="cat data/words.txt")
     assert laptop.types("logs", again, "-f").stdout == "from my laptop\n"
-    assert {stat.path: stat.modified for stat in bucket.list("run.sh")} == before
+    after = {stat.path: stat.modified for stat in bucket.list() if not is_ours(stat.path)}
+    assert after == before
 
 
 def test_a_directory_without_files_is_told_at_the_submit(laptop: Laptop, bucket: S3Store) -> None:

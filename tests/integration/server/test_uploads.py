@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,8 +17,7 @@ from zlib import crc32
 import pytest
 
 from paddlecloud.client import parts, submission, uploading
-from paddlecloud.client.scanning import Scan, scan
-from paddlecloud.client.transport import Endpoint, Transport
+from paddlecloud.client.scanning import scan
 from paddlecloud.model.errors import (
     Conflict,
     Invalid,
@@ -38,39 +36,11 @@ from paddlecloud.stores.tree import SCRATCH
 from tests.contract.disk import small_disk
 from tests.faulty import Way, faulty_way
 from tests.integration.server.conftest import MakeWorld
-from tests.integration.server.world import World
+from tests.integration.server.world import World, a_directory
 
 MIB = 1024 * 1024
 BIG = 20 * MIB
 NAMED = ("NAME", "EMAIL")
-
-
-def a_transport(world: World, url: str = "") -> Transport:
-    endpoint = Endpoint(url or f"http://127.0.0.1:{world.stage.port}", world.user.ak, world.user.sk)
-    _open.append(Transport(lambda failed, wake: endpoint))
-    return _open[-1]
-
-
-_open: list[Transport] = []
-
-
-@pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    yield
-    while _open:
-        _open.pop().close()
-
-
-def a_directory(root: Path, **contents: bytes) -> Scan:
-    root.mkdir(exist_ok=True)
-    for name, data in contents.items():
-        (root / name).write_bytes(data)
-    return scan(str(root), now=4e9)
-
-
-def blob(world: World, data: bytes) -> Path:
-    digest = hashlib.sha256(data).hexdigest()
-    return world.deps.settings.store_dir / "users" / "someone" / "blobs" / digest[:2] / digest
 
 
 def leftovers(world: World) -> list[str]:
@@ -84,8 +54,8 @@ def test_a_big_file_comes_in_parts_and_leaves_nothing_else(world: World, tmp_pat
     data = os.urandom(BIG + 12345)
     found = a_directory(tmp_path / "job", model=data, small=b"1")
     heard: list[tuple[int, int]] = []
-    uploading.upload(a_transport(world), found, lambda *now: heard.append(now))
-    assert blob(world, data).read_bytes() == data
+    uploading.upload(world.transport(), found, lambda *now: heard.append(now))
+    assert world.blob(data).read_bytes() == data
     assert leftovers(world) == []
     total = len(data) + 1
     assert (sum(count for count, _ in heard), {whole for _, whole in heard}) == (total, {total})
@@ -99,8 +69,8 @@ def test_a_hole_stays_a_hole(world: World, tmp_path: Path) -> None:
         file.truncate(BIG)
         file.seek(12 * MIB)
         file.write(b"x")
-    uploading.upload(a_transport(world), scan(str(tmp_path / "job"), now=4e9))
-    stored = blob(world, bytes(12 * MIB) + b"x" + bytes(8 * MIB - 1)).stat()
+    uploading.upload(world.transport(), scan(str(tmp_path / "job"), now=4e9))
+    stored = world.blob(bytes(12 * MIB) + b"x" + bytes(8 * MIB - 1)).stat()
     assert stored.st_size == BIG
     assert stored.st_blocks * 512 < 10 * MIB
 
@@ -108,7 +78,7 @@ def test_a_hole_stays_a_hole(world: World, tmp_path: Path) -> None:
 def test_connections_are_used_again(world: World, tmp_path: Path) -> None:
     found = a_directory(tmp_path / "job", model=os.urandom(BIG))
     with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
-        uploading.upload(a_transport(world, way.url), found)
+        uploading.upload(world.transport(way.url), found)
         assert way.connections <= parts.AT_ONCE + 1
 
 
@@ -140,15 +110,15 @@ def test_a_broken_upload_goes_on(
     with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
         first = Cutting(way, 30 * MIB)
         with pytest.raises(Unreachable):
-            uploading.upload(a_transport(world, way.url), found)
-    assert not blob(world, data).exists()
+            uploading.upload(world.transport(way.url), found)
+    assert not world.blob(data).exists()
     if restarted:
         world.close()
         world = make_world()
     with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
         second = Cutting(way, 10**9)
-        uploading.upload(a_transport(world, way.url), found)
-    assert blob(world, data).read_bytes() == data
+        uploading.upload(world.transport(way.url), found)
+    assert world.blob(data).read_bytes() == data
     # What goes on the line after the cut is not the client's loss but this test's.
     assert 30 * MIB + second.sent < 1.05 * len(data) + 300_000
     assert first.sent > 20 * MIB
@@ -178,9 +148,9 @@ def test_damaged_bytes_are_refused_and_sent_again(
     found = a_directory(tmp_path / "job", model=data)
     with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
         seen = damage_once(way, b"the mark of this test")
-        uploading.upload(a_transport(world, way.url), found)
+        uploading.upload(world.transport(way.url), found)
     assert len(seen) == 2
-    assert blob(world, data).read_bytes() == data
+    assert world.blob(data).read_bytes() == data
 
 
 def begun(world: World, data: bytes) -> tuple[str, dict[str, Any]]:
@@ -190,7 +160,7 @@ def begun(world: World, data: bytes) -> tuple[str, dict[str, Any]]:
 
 
 def put(world: World, digest: str, number: int, data: bytes) -> None:
-    a_transport(world).put(f"/uploads/{digest}/{number}", memoryview(data), f"{crc32(data):08x}")
+    world.transport().put(f"/uploads/{digest}/{number}", memoryview(data), f"{crc32(data):08x}")
 
 
 def test_what_is_not_its_digest_gets_no_name(world: World) -> None:
@@ -201,7 +171,7 @@ def test_what_is_not_its_digest_gets_no_name(world: World) -> None:
         put(world, digest, number, bad[:MIB])
     reply = world.user.call("POST", f"/api/v1/uploads/{digest}/finish", body=b"{}")
     assert (reply.status, json.loads(reply.body)["error"]["code"]) == (400, "blob_digest")
-    assert not blob(world, good).exists()
+    assert not world.blob(good).exists()
     assert leftovers(world) == []
     digest, state = begun(world, good)
     assert state["parts"] == []
@@ -219,7 +189,7 @@ def test_parts_that_are_none(world: World) -> None:
 
     def code(number: object, body: bytes, sha256: str = digest) -> str:
         with pytest.raises(PaddleCloudError) as caught:
-            a_transport(world).put(
+            world.transport().put(
                 f"/uploads/{sha256}/{number}", memoryview(body), f"{crc32(body):08x}"
             )
         return caught.value.code
@@ -229,7 +199,7 @@ def test_parts_that_are_none(world: World) -> None:
     assert code(4, b"x" * MIB) == "upload_part"
     assert code(1, b"x" * MIB, "0" * 64) == "upload_missing"
     with pytest.raises(Invalid) as caught:
-        a_transport(world).put(f"/uploads/{digest}/1", memoryview(data[:MIB]), "nonsense")
+        world.transport().put(f"/uploads/{digest}/1", memoryview(data[:MIB]), "nonsense")
     assert (caught.value.code, caught.value.params["header"]) == ("upload_checksum", CONTENT_CRC32)
     put(world, digest, 4, data[3 * MIB :])
     reply = world.user.call("POST", f"/api/v1/uploads/{digest}/finish", body=b"{}")
@@ -261,9 +231,9 @@ def test_a_full_disk_is_told_and_the_upload_goes_on_later(
         ballast = disk / "ballast"
         ballast.write_bytes(b"x" * (12 * MIB))
         with pytest.raises(StorageFull):
-            uploading.upload(a_transport(world), found)
+            uploading.upload(world.transport(), found)
         ballast.unlink()
-        uploading.upload(a_transport(world), found)
+        uploading.upload(world.transport(), found)
         kept = list(world.deps.store.list("users/someone/blobs/"))
         assert [(stat.path[-64:], stat.size) for stat in kept] == [
             (hashlib.sha256(data).hexdigest(), BIG)
@@ -278,7 +248,7 @@ def test_a_file_that_changes_meanwhile_is_named(world: World, tmp_path: Path) ->
             file.write(b"changed")
 
     with pytest.raises(Conflict) as caught:
-        uploading.upload(a_transport(world), found, change)
+        uploading.upload(world.transport(), found, change)
     assert caught.value.code == "files_changed"
     assert world.user.post("/api/v1/snapshots", {"entries": found.entries})["missing"]
 
@@ -287,7 +257,7 @@ class Person:
     """As much of a client as a submit needs."""
 
     def __init__(self, world: World, home: Path) -> None:
-        self.transport = a_transport(world)
+        self.transport = world.transport()
         self.environ = {"PATH": os.environ["PATH"]}
         self.config = SimpleNamespace(embedded=False, home=str(home))
 
@@ -340,7 +310,7 @@ def test_two_who_send_the_same_do_no_harm(world: World, tmp_path: Path) -> None:
 
     def send() -> None:
         try:
-            uploading.upload(a_transport(world), found)
+            uploading.upload(world.transport(), found)
         except PaddleCloudError as error:
             errors.append(error)
 
@@ -350,7 +320,7 @@ def test_two_who_send_the_same_do_no_harm(world: World, tmp_path: Path) -> None:
     for thread in threads:
         thread.join(60)
     assert errors == []
-    assert blob(world, data).read_bytes() == data
+    assert world.blob(data).read_bytes() == data
     assert leftovers(world) == []
 
 
@@ -383,8 +353,8 @@ def test_files_of_a_job_that_waits_or_runs_are_never_collected(make_world: MakeW
         for path in world.deps.settings.store_dir.rglob("blobs/*/*"):
             os.utime(path, (1, 1))
         retention.collect(world.deps)
-        assert blob(world, b"echo hi\n").exists()
-        assert not blob(world, b"nobody's").exists()
+        assert world.blob(b"echo hi\n").exists()
+        assert not world.blob(b"nobody's").exists()
         if wanted:
             world.plan()
             order = world.agent.order(job_id)
@@ -422,7 +392,7 @@ def test_to_an_object_store(
     found = a_directory(tmp_path / "job", model=data)
     with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
         line = Cutting(way, 10**9)
-        transport = a_transport(world, way.url)
+        transport = world.transport(way.url)
         if not direct:
             sha256 = hashlib.sha256(data).hexdigest()
             upload = parts._Upload(transport, sha256, found.sources[sha256], lambda count: None)

@@ -23,6 +23,9 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paddlecloud.backends.scripted import Scripted
+from paddlecloud.client.handing import Handing
+from paddlecloud.client.scanning import Scan, scan
+from paddlecloud.client.transport import Endpoint, Transport
 from paddlecloud.db import jobs, tokens
 from paddlecloud.db.base import Tx
 from paddlecloud.db.sqlite import open_sqlite
@@ -133,6 +136,7 @@ class World:
         assert stage.loop is not None
         self.deps.hub.attach(stage.loop)
         self.app = App(self.deps)
+        self._transports: list[Transport] = []
         self.enter()
         self.user = self.caller("someone")
         self.agent = self.agent_of(NODE)
@@ -143,6 +147,8 @@ class World:
         return self
 
     def close(self) -> None:
+        while self._transports:
+            self._transports.pop().close()
         self.deps.hub.close()
         self.stage.app = None
         self.app.close()
@@ -171,6 +177,19 @@ class World:
             clock=lambda: self.clock().timestamp(),
             check=check_reply,
         )
+
+    def transport(self, url: str = "") -> Transport:
+        """The real client's line of `someone`, straight or by way of `url`; it ends with us."""
+        url = url or f"http://127.0.0.1:{self.stage.port}"
+        endpoint = Endpoint(url, self.user.ak, self.user.sk)
+        self._transports.append(Transport(lambda failed, wake: endpoint))
+        return self._transports[-1]
+
+    def blob(self, data: bytes) -> Path:
+        """Where the store keeps a file of `someone` with this content."""
+        digest = hashlib.sha256(data).hexdigest()
+        blobs = self.deps.settings.store_dir / "users" / "someone" / "blobs"
+        return blobs / digest[:2] / digest
 
     def agent_of(self, node: str) -> ScriptedAgent:
         return ScriptedAgent(caller=self.caller(node, TokenKind.AGENT), name=node)
@@ -246,6 +265,14 @@ class World:
 
 def a_submit(spec: Mapping[str, Any], key: str | None = None) -> dict[str, Any]:
     return {"spec": dict(spec), "idempotency_key": key or secrets.token_hex(16)}
+
+
+def a_directory(root: Path, handing: Handing | None = None, **contents: bytes) -> Scan:
+    """A directory to submit with these files, read long after they were written."""
+    root.mkdir(exist_ok=True)
+    for name, data in contents.items():
+        (root / name).write_bytes(data)
+    return scan(str(root), now=4e9, handing=handing)
 
 
 def packed(data: bytes) -> bytes:

@@ -105,6 +105,25 @@ def test_a_misspelt_property_of_an_option_is_a_mistake_of_ours() -> None:
         Command("name", lambda args, context: 0, HELP, option=())
 
 
+def test_an_option_with_some_things_otherwise() -> None:
+    more = {
+        "short": "n",
+        "choices": ("a", "b"),
+        "shown_default": "a",
+        "metavar": "N",
+        "hidden": True,
+    }
+    option = Option("name", TEXT, HELP, **more)
+    same = {"kind": TEXT, "help": HELP, "aliases": (), "completes": "", "default": None, **more}
+    other = option.but(shown_default=None, name="other", offers=("a",))
+    want = {**same, "name": "other", "shown_default": None, "offers": ("a",)}
+    assert {name: getattr(other, name) for name in Option.__slots__} == want
+    want = {**same, "name": "name", "offers": ()}
+    assert {name: getattr(option, name) for name in Option.__slots__} == want
+    with pytest.raises(AttributeError):
+        option.but(metvar="X")
+
+
 words = st.lists(
     st.one_of(
         st.text(max_size=12),

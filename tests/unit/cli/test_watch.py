@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
 
 from paddlecloud.cli.render import Output
-from paddlecloud.cli.watch import _States
+from paddlecloud.cli.watch import LAST_STATE, _States, follow
 from paddlecloud.client.sdk import Client, Job
+from paddlecloud.model.errors import Internal
+from tests.unit.cli.scripted import ID, JOB, VIEW, submits
+from tests.unit.client.fake_server import AK, SK, Answer, FakeServer, error, ok
 
 
 def a_job(state: str, reason: str = "", *, attempts: int = 0, pool: str = "") -> Job:
@@ -43,3 +47,40 @@ def test_a_wait_between_two_attempts_is_told_though_the_first_was_never_seen_to_
     states._change(a_job("queue", "again soon", attempts=1))
     states.heard_from_job()
     assert told(capsys) == ["schedule: starting", "running", "queue: again soon", "running"]
+
+
+@pytest.fixture
+def client(server: FakeServer) -> Iterator[Client]:
+    with Client(host=server.url, ak=AK, sk=SK) as made:
+        yield made
+
+
+SUCCESS = {**VIEW, "job_status": "success", "version": 9}
+
+
+def test_a_job_that_succeeds_while_the_database_restarts_is_a_success(
+    server: FakeServer, client: Client
+) -> None:
+    """Either connection meets some of the failures, whichever comes first."""
+    submits(server, VIEW)
+    job = Job(client.transport.post("/jobs", {})["job"])
+    later = [error(503, "Retry", "database_failed", "no database"), Answer(b"<html>", 502)]
+    server.routes[f"GET {JOB}"] = [*later, ok(VIEW), *later, *later, ok(SUCCESS)]
+    assert follow(client, job, Output("en", {})) == 0
+
+
+def test_an_error_that_is_over_when_the_log_ends_is_forgotten(
+    server: FakeServer, client: Client
+) -> None:
+    server.routes[f"GET {JOB}"] = [error(500, "Internal", "internal", "!"), ok(SUCCESS)]
+    states = _States(client, ID, Output("en", {}))
+    states.start()
+    assert states.last(LAST_STATE).state == "success"
+
+
+def test_an_error_that_is_not_over_is_told(server: FakeServer, client: Client) -> None:
+    server.routes[f"GET {JOB}"] = [error(500, "Internal", "internal", "!")]
+    states = _States(client, ID, Output("en", {}))
+    states.start()
+    with pytest.raises(Internal):
+        states.last(LAST_STATE)

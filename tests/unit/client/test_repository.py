@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import subprocess
 from pathlib import Path
 
@@ -18,6 +19,12 @@ ENVIRON = {
     "GIT_COMMITTER_NAME": "a",
     "GIT_COMMITTER_EMAIL": "a@b",
 }
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What git says is tested here, and not how long it takes on a busy machine."""
+    monkeypatch.setattr(repository, "PATIENCE", 60.0)
 
 
 def git(root: Path, *words: str) -> str:
@@ -87,8 +94,35 @@ def test_nothing_committed_yet(tmp_path: Path) -> None:
 
 
 def test_git_that_takes_too_long(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what is not done when somebody asks is too slow, however long ago it was begun."""
     monkeypatch.setattr(repository, "PATIENCE", 0.0)
-    assert looked(repo) == ({}, "")
+    looking = repository.look(str(repo), ENVIRON)
+    assert looking is not None
+    for reading in (looking._status, looking._diff):
+        assert reading is not None
+        reading._thread.join(60)
+    assert looking.result()[0]["branch"] == "trunk"
+    monkeypatch.setattr(repository, "_GIT", ("sh", "-c", "exec sleep 600"))
+    looking = repository.look(str(repo), ENVIRON)
+    assert looking is not None
+    begun = [looking._status, looking._diff]
+    assert looking.result() == ({}, "")
+    assert [reading and reading._process.returncode for reading in begun] == [-9, -9]
+
+
+def test_a_pipe_need_not_tell_whether_there_is_something_to_read(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On Windows `select` takes sockets alone; here it is made to."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(10038, "An operation was attempted on something that is not a socket")
+
+    monkeypatch.setattr(select, "select", refuse)
+    (repo / "job" / "train.py").write_text("two\n")
+    words, diff = looked(repo / "job")
+    assert words["dirty"] == "1"
+    assert "-one\n+two\n" in diff
 
 
 def test_no_git_at_all(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

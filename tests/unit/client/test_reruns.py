@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paddlecloud.client import comparing
-from paddlecloud.client.reruns import parameters
+from paddlecloud.client import comparing, submission
+from paddlecloud.client.reruns import parameters, rerun
+from paddlecloud.client.sdk import Client
 from paddlecloud.model.job import JobType
 from paddlecloud.model.submit import parse_parameters
 from paddlecloud.model.wirespec import spec_from_wire, spec_to_wire, with_job_type
+from tests.unit.client.fake_server import FakeServer, ok
 
 SNAPSHOT = "sha256:" + "0" * 64
 FULL: dict[str, Any] = {
@@ -71,6 +75,35 @@ def test_what_followed_from_a_parameter_follows_again(
     assert {"job_type", "gpu", "distribute_job_type"} <= before
     assert before - set(parameters(wire, changes)) == gone
     parse_parameters({**parameters(wire, changes), "files": "."})
+
+
+def test_requirements_are_in_a_file_that_nobody_holds_open(
+    server: FakeServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows would not open it again. Which files this process holds is what Linux tells."""
+    found: list[tuple[str, str, bool]] = []
+
+    def submit(_: Client, given: dict[str, Any], **__: object) -> dict[str, Any]:
+        path = Path(given["requirements"])
+        text = submission.requirements_of(given["requirements"])
+        found.append((given["files"], text, _is_held(path)))
+        found.append((str(path), "", path.exists()))
+        return {"job": {}, "notes": []}
+
+    monkeypatch.setattr(submission, "submit", submit)
+    server.routes["GET /api/v1/jobs/job-1/spec"] = [ok({"spec": asked()})]
+    rerun(client, "job-1", {"files": "other"})
+    assert found[0] == ("other", "numpy\n", False)
+    assert found[1][2]
+    assert not Path(found[1][0]).parent.exists()
+
+
+def _is_held(path: Path) -> bool:
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # another thread closed it meanwhile
+            if descriptor.readlink() == path.resolve():
+                return True
+    return False
 
 
 def test_values_that_differ() -> None:

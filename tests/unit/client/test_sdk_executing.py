@@ -10,7 +10,7 @@ import pytest
 
 from paddlecloud.client import executing
 from paddlecloud.client.executing import Command
-from paddlecloud.model.errors import Invalid, TooLarge, Unreachable
+from paddlecloud.model.errors import Invalid, Retry, TooLarge, Unreachable
 
 ENDED = {"id": "c", "job_id": "J", "exit_code": 7, "ended_at": "T", "cause": "exit", "message": ""}
 
@@ -47,15 +47,15 @@ class Server:
     answered = True
     endpoint = Endpoint()
 
-    def __init__(self, *answers: Answer | Unreachable) -> None:
-        self._answers: Iterator[Answer | Unreachable] = iter(answers)
+    def __init__(self, *answers: Answer | Retry) -> None:
+        self._answers: Iterator[Answer | Retry] = iter(answers)
         self.asked: list[dict[str, Any]] = []
 
     def open(self, path: str, query: dict[str, Any], *_: object, **__: object) -> Answer:
         assert path == "/jobs/J/commands/c/output"
         self.asked.append(query)
         answer = next(self._answers)
-        if isinstance(answer, Unreachable):
+        if isinstance(answer, Retry):
             raise answer
         return answer
 
@@ -87,11 +87,12 @@ def test_a_broken_answer_is_taken_up_where_it_broke() -> None:
     server = Server(
         Answer(frame(b"o", b"one") + frame(b"e", b"two") + frame(b"o", b"four")[:7], 4),
         Unreachable("server_closed", address=""),
+        Retry("database_failed", path="", detail=""),
         Answer(last, 4),
     )
     command = a_command(server)
     assert [*command.output()] == [("out", b"one"), ("err", b"two"), ("out", b"four")]
-    assert [(query["out"], query["err"]) for query in server.asked] == [(0, 0), (3, 3), (3, 3)]
+    assert [(query["out"], query["err"]) for query in server.asked] == [(0, 0)] + 3 * [(3, 3)]
 
 
 def test_what_no_server_would_take_is_not_sent() -> None:

@@ -13,7 +13,7 @@ import pytest
 from paddlecloud import Client
 from paddlecloud.client import following, retries
 from paddlecloud.client.transport import Endpoint
-from paddlecloud.model.errors import NotFound, Unreachable
+from paddlecloud.model.errors import NotFound, Retry, TooMany, Unreachable
 from tests.unit.client.fake_server import AK, SK, Answer, FakeServer, Seen, error, ok, serving
 
 ID = "job-" + "0123456789abcdef" * 2
@@ -158,6 +158,43 @@ def test_a_client_that_was_answered_before_is_patient_from_the_start(
     client.whoami()
     server.routes[f"GET {JOB}"] = [*[Answer(drop=0)] * 9, ok(view("success", 3))]
     assert client.wait(ID).state == "success"
+
+
+#: What a server says while its database restarts, and a proxy while the server does.
+LATER = [error(503, "Retry", "database_failed", "no database"), Answer(b"<html>", 502)]
+
+
+def test_a_server_that_cannot_answer_for_the_moment_is_waited_for(
+    server: FakeServer, client: Client
+) -> None:
+    server.routes[f"GET {JOB}"] = [
+        ok(view("running", 1)), *LATER, ok(view("running", 2)), *LATER, ok(view("success", 3)),
+    ]  # fmt: skip
+    assert client.wait(ID).state == "success"
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_a_log_goes_on_after_a_server_that_could_not_answer(
+    server: FakeServer, client: Client, merge: bool
+) -> None:
+    frames = [b"trainer-0 4 4\none\n", b"trainer-0 8 4\ntwo\n"] if merge else [b"one\n", b"two\n"]
+    server.routes[f"GET {JOB}/logs"] = [
+        log(b"".join(frames), drop=len(frames[0])), *LATER, log(frames[1], offset=4),
+    ]  # fmt: skip
+    server.routes[f"GET {JOB}"] = [*LATER, ok(view("success", 2))]
+    want = b"[trainer-0] one\n[trainer-0] two\n" if merge else b"one\ntwo\n"
+    assert b"".join(client.logs(ID, follow=True, merge=merge)) == want
+
+
+def test_who_is_told_to_wait_for_long_does_not_begin(server: FakeServer, client: Client) -> None:
+    """The first answer says what is wrong; a queue that is full is no restart."""
+    server.routes[f"GET {JOB}"] = [LATER[0]]
+    with pytest.raises(Retry) as caught:
+        client.wait(ID)
+    assert caught.value.code == "database_failed"
+    server.routes[f"GET {JOB}"] = [ok(view("running", 1)), error(429, "TooMany", "grep_busy", "!")]
+    with pytest.raises(TooMany):
+        client.wait(ID)
 
 
 def test_a_job_that_is_not_there_is_no_reason_to_wait(server: FakeServer, client: Client) -> None:

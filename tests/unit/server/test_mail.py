@@ -247,12 +247,6 @@ def test_what_was_never_sealed_does_not_open(sealed: str) -> None:
         vault.unseal((KEY,), sealed, b"")
 
 
-def test_an_old_key_is_told_from_the_current_one() -> None:
-    sealed = vault.seal(KEY, b"x", b"")
-    assert vault.is_current(KEY, sealed)
-    assert not vault.is_current(OTHER, sealed)
-
-
 def test_sealing_follows_the_standard() -> None:
     """HKDF-SHA256 with a check of RFC 5869: the same key as the library's own."""
     from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415 - only this test

@@ -33,7 +33,8 @@ def run(args: Args, context: Context) -> int:
         out.say("diff_same", first=jobs[0], second=jobs[1])
     for part, word in _PARTS.items():
         for row in found[part]:
-            out.line(f"{word}{row['name']}: {_shown(row['first'])} -> {_shown(row['second'])}")
+            name = visible(row["name"])
+            out.line(f"{word}{name}: {_shown(row['first'])} -> {_shown(row['second'])}")
     for row in found["files"]:
         _file(row, out)
     return 0
@@ -49,7 +50,7 @@ def _file(row: dict[str, Any], out: Output) -> None:
 def _shown(value: object) -> str:
     if value is None:
         return "-"
-    text = str(value).replace("\n", "\\n")
+    text = visible(str(value))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 

@@ -41,13 +41,10 @@ def _options() -> tuple[Option, ...]:
 
 def _with_default(option: Option) -> Option:
     """The directory differs from machine to machine, and the reference shows the others only."""
-    more = {name: getattr(option, name) for name in Option.__slots__ if name not in _GIVEN}
-    if option.name in ("job_name", "start_cmd"):
-        more["shown_default"] = DEFAULTS[option.name]
-    return Option(option.name, option.kind, option.help, **more)
+    if option.name not in ("job_name", "start_cmd"):
+        return option
+    return option.but(shown_default=DEFAULTS[option.name])
 
-
-_GIVEN = ("name", "kind", "help")
 
 COMMANDS = (
     Command(

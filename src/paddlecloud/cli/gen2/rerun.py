@@ -36,16 +36,8 @@ def run(args: Args, context: Context) -> int:
 def _options() -> tuple[Option, ...]:
     """Those of `submit_job`; what it assumes is assumed here by nobody."""
     taken = [option for option in submit_job.COMMANDS[0].options if option not in COMMON]
-    return tuple(_without_default(option) for option in taken)
+    return tuple(option.but(shown_default=None) for option in taken)
 
-
-def _without_default(option: Option) -> Option:
-    more = {name: getattr(option, name) for name in Option.__slots__ if name not in _GIVEN}
-    more["shown_default"] = None
-    return Option(option.name, option.kind, option.help, **more)
-
-
-_GIVEN = ("name", "kind", "help")
 
 COMMANDS = (
     Command(

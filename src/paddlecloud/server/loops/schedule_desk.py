@@ -19,7 +19,6 @@ from weakref import WeakKeyDictionary
 from paddlecloud.db import attempts, jobs
 from paddlecloud.db.base import EVERYTHING, Tx
 from paddlecloud.model.job import NOTHING, Attempt, Job, Resources
-from paddlecloud.model.pool import Node, Pool
 from paddlecloud.model.states import WAITING
 from paddlecloud.scheduler.plan import pause_holds, pauses
 from paddlecloud.scheduler.planner import Planner
@@ -53,8 +52,6 @@ ROUNDS = 3
 _HAIR = 1e-6
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
-Frame = tuple[dict[str, tuple[Node, ...]], tuple[Pool, ...]]
-"""The machines, and the pools that take jobs."""
 Facts = tuple[list[Job], dict[str, Attempt], set[str], dict[str, Allowance], set[str]]
 
 
@@ -71,7 +68,7 @@ class Desk:
         self._pausing: dict[str, WaitingJob] = {}
         self._unsure: set[str] = set()
         """Jobs whose place was asked for: what became of that is not known yet."""
-        self._frame: Frame = {}, ()
+        self._frame: placement.Frame = {}, ()
         self._totals: dict[str, Resources] = {}
         self._framed_at = self._renew_at = self._planned_at = _NEVER
         self._large = False
@@ -127,8 +124,8 @@ class Desk:
         if timedelta(0) <= now - self._framed_at < SAME_MACHINES:
             return False
         frame = deps.nodes(), isolation.open_pools(deps)
-        self._missed = self._missed or frame != self._frame
         if frame != self._frame:
+            self._missed = True
             self._totals = {node.id: node.total for nodes in frame[0].values() for node in nodes}
         self._frame, self._framed_at = frame, now
         return True
@@ -169,7 +166,7 @@ class Desk:
         for job in found:
             self._learn(planner, job, live.get(job.id), stopping=job.id in leaving)
         waiting = [job for job in found if job.pool is None and job.state in WAITING]
-        self._learn_waiting(planner, placement.wanting(deps, waiting, now), now)
+        self._learn_waiting(planner, placement.wanting(deps, waiting, now, self._frame), now)
         self._versions.update((job.id, job.version) for job in waiting)
         for owner in {job.owner for job in found}:
             planner.set_allowance(owner, left.get(owner))

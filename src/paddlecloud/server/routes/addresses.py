@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from starlette.requests import Request
+
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Access, Call, Route
-from paddlecloud.server.services import addresses, agents, jobs, private
+from paddlecloud.server.services import addresses, agents, jobs, private, private_uploads
 from paddlecloud.server.services.agents import Assigned
 from paddlecloud.server.shapes import ListingQuery, SubmitRequest, UploadAnswer
 from paddlecloud.server.shapes_addresses import (
@@ -16,7 +18,12 @@ from paddlecloud.server.shapes_addresses import (
     PrivateAddressesAnswer,
     PrivateAddressesRequest,
     PrivateFilesAnswer,
+    PrivateJoinRequest,
+    PrivatePartsRequest,
+    PrivateUpload,
+    PrivateUploadRequest,
 )
+from paddlecloud.server.threads import for_agent, in_bucket_thread, in_thread
 
 
 def contents(deps: Deps, call: Call) -> ContentsAnswer:
@@ -25,16 +32,29 @@ def contents(deps: Deps, call: Call) -> ContentsAnswer:
     return ContentsAnswer(contents=addresses.contents(deps, job, body.sha256))
 
 
-def begin(deps: Deps, call: Call) -> OutputParts:
-    return addresses.begin(deps, _assigned(deps, call), _name(call), call.body)
+async def begin(deps: Deps, call: Call, _request: Request) -> OutputParts:
+    assigned = await in_thread(_assigned, deps, call)
+    name = _name(call)
+    return await for_agent(assigned.job, addresses.begin, deps, assigned, name, call.body)
 
 
-def finish(deps: Deps, call: Call) -> UploadAnswer:
-    return UploadAnswer(size=addresses.finish(deps, _assigned(deps, call), _name(call), call.body))
+async def finish(deps: Deps, call: Call, _request: Request) -> UploadAnswer:
+    assigned = await in_thread(_assigned, deps, call)
+    size = await for_agent(assigned.job, _finish, deps, call)
+    return UploadAnswer(size=size)
 
 
-def private_files(deps: Deps, call: Call) -> PrivateFilesAnswer:
+def _finish(deps: Deps, call: Call) -> int:
+    # Its turn may have come late: meanwhile a newer attempt may have come to own this place.
+    return addresses.finish(deps, _assigned(deps, call), _name(call), call.body)
+
+
+async def private_files(deps: Deps, call: Call, _request: Request) -> PrivateFilesAnswer:
     """What the directory of a job to be holds; every rule that the job breaks is told here."""
+    return await in_bucket_thread(_private_files, deps, call, whose=call.caller.user_id)
+
+
+def _private_files(deps: Deps, call: Call) -> PrivateFilesAnswer:
     owner = call.caller.user_id
     spec, _ = jobs.admit(deps, owner, call.body)
     found = private.listed(deps, owner, spec, call.body)
@@ -46,6 +66,22 @@ def private_files(deps: Deps, call: Call) -> PrivateFilesAnswer:
 
 def private_addresses(deps: Deps, call: Call) -> PrivateAddressesAnswer:
     return PrivateAddressesAnswer(addresses=private.addresses(deps, call.body))
+
+
+async def begin_upload(deps: Deps, call: Call, _request: Request) -> PrivateUpload:
+    owner = call.caller.user_id
+    return await in_bucket_thread(private_uploads.begin, deps, call.body, whose=owner)
+
+
+def upload_addresses(deps: Deps, call: Call) -> PrivateAddressesAnswer:
+    return PrivateAddressesAnswer(addresses=private_uploads.addresses(deps, call.body))
+
+
+async def join_upload(deps: Deps, call: Call, _request: Request) -> UploadAnswer:
+    owner = call.caller.user_id
+    return UploadAnswer(
+        size=await in_bucket_thread(private_uploads.join, deps, call.body, whose=owner)
+    )
 
 
 def _assigned(deps: Deps, call: Call) -> Assigned:
@@ -71,8 +107,7 @@ ROUTES = (
         method="POST",
         path="/api/v1/agent/replicas/{replica}/parts/{area}/{path:path}",
         summary="Addresses for the parts of an output file",
-        plain=begin,
-        long=True,
+        streaming=begin,
         access=Access.AGENT,
         query=ListingQuery,
         body=OutputPartsRequest,
@@ -82,8 +117,7 @@ ROUTES = (
         method="PUT",
         path="/api/v1/agent/replicas/{replica}/parts/{area}/{path:path}",
         summary="Join the parts of an output file",
-        plain=finish,
-        long=True,
+        streaming=finish,
         access=Access.AGENT,
         query=ListingQuery,
         body=JoinRequest,
@@ -93,8 +127,7 @@ ROUTES = (
         method="POST",
         path="/api/v1/private/files",
         summary="Try the keys of a bucket and list its directory, before a submit",
-        plain=private_files,
-        long=True,
+        streaming=private_files,
         body=SubmitRequest,
         answer=PrivateFilesAnswer,
     ),
@@ -106,5 +139,30 @@ ROUTES = (
         long=True,
         body=PrivateAddressesRequest,
         answer=PrivateAddressesAnswer,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/private/uploads",
+        summary="Begin to put a large file into a bucket of your own in parts, or go on with it",
+        streaming=begin_upload,
+        body=PrivateUploadRequest,
+        answer=PrivateUpload,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/private/uploads/addresses",
+        summary="Addresses for parts of a large file",
+        plain=upload_addresses,
+        long=True,
+        body=PrivatePartsRequest,
+        answer=PrivateAddressesAnswer,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/private/uploads/join",
+        summary="Join the parts of a large file in a bucket of your own",
+        streaming=join_upload,
+        body=PrivateJoinRequest,
+        answer=UploadAnswer,
     ),
 )

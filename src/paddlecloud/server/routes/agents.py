@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import partial
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -12,6 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from paddlecloud.db import servers
 from paddlecloud.db.attempts import Want
 from paddlecloud.model.errors import Invalid, NotFound
+from paddlecloud.model.job import Job
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Access, Call, Route, SignedBody, decode_body
 from paddlecloud.server.services import addresses, agents, files, snapshots
@@ -26,9 +29,18 @@ from paddlecloud.server.shapes import (
     UploadAnswer,
     UploadQuery,
 )
-from paddlecloud.server.threads import in_long_thread, in_thread
+from paddlecloud.server.threads import (
+    agents_of,
+    bucket_pieces,
+    for_agent,
+    in_long_thread,
+    in_thread,
+    later_for_agent,
+)
 from paddlecloud.stores.base import Sink
 
+T = TypeVar("T")
+Work = Callable[[Deps, Call, Job], T]
 BYTES = "application/octet-stream"
 IDLE_SECONDS = 1.0
 """So long may orders that are no hurry wait for company."""
@@ -88,47 +100,79 @@ def manifest(deps: Deps, call: Call) -> Response:
     return Response(body, media_type="application/json")
 
 
-def blob(deps: Deps, call: Call) -> Response:
-    job = agents.live(deps, call.caller.user_id, call.query.replica).job
+async def blob(deps: Deps, call: Call, _request: Request) -> Response:
+    return await _answer(deps, call, call.query.replica, _blob)
+
+
+async def outputs_before(deps: Deps, call: Call, _request: Request) -> OutputsAnswer:
+    return await _answer(deps, call, call.path["replica"], _outputs_before)
+
+
+async def output_before(deps: Deps, call: Call, _request: Request) -> Response:
+    """One of these files, and its sha256 behind it: nobody knows that before it was read."""
+    return await _answer(deps, call, call.path["replica"], _output_before)
+
+
+async def _answer(deps: Deps, call: Call, replica: str, work: Work[T]) -> T:
+    """By the threads of the disk, unless a user's bucket has to be asked."""
+    job, found = await in_thread(_near, deps, call, replica, work)
+    return await for_agent(job, work, deps, call, job) if found is None else found
+
+
+def _near(deps: Deps, call: Call, replica: str, work: Work[T]) -> tuple[Job, T | None]:
+    job = agents.live(deps, call.caller.user_id, replica).job
+    return job, work(deps, call, job) if job.spec.public_bos else None
+
+
+def _blob(deps: Deps, call: Call, job: Job) -> Response:
     reader = addresses.content(deps, job, call.path["sha256"])
     headers = {"content-length": str(reader.length)}
     if job.spec.public_bos:
         headers["x-content-sha256"] = call.path["sha256"]
-    return StreamingResponse(iter(reader), media_type=BYTES, headers=headers)
+    return _streamed(job, reader, headers)
 
 
-def outputs_before(deps: Deps, call: Call) -> OutputsAnswer:
+def _outputs_before(deps: Deps, call: Call, _job: Job) -> OutputsAnswer:
     found = agents.outputs_before(deps, call.caller.user_id, call.path["replica"])
     return OutputsAnswer(files=found)
 
 
-def output_before(deps: Deps, call: Call) -> Response:
-    """One of these files, and its sha256 behind it: nobody knows that before it was read."""
+def _output_before(deps: Deps, call: Call, job: Job) -> Response:
     node, replica, path = call.caller.user_id, call.path["replica"], call.path["path"]
     reader = agents.open_output_before(deps, node, replica, path)
     headers = {"content-length": str(reader.length + files.DIGEST_BYTES)}
-    return StreamingResponse(files.with_digest(reader), media_type=BYTES, headers=headers)
+    return _streamed(job, files.with_digest(reader), headers)
+
+
+def _streamed(job: Job, pieces: Iterable[bytes], headers: dict[str, str]) -> Response:
+    body = iter(pieces) if job.spec.public_bos else bucket_pieces(pieces, agents_of(job))
+    return StreamingResponse(body, media_type=BYTES, headers=headers)
 
 
 async def upload(deps: Deps, call: Call, request: Request) -> UploadAnswer:
     """One output file: it gets its name when all of it is here and is what was signed."""
-    sink = await in_long_thread(_open, deps, call)
+    job, sink = await in_long_thread(_open, deps, call)
     try:
         rest = b""
         async for batch in SignedBody(request, call.headers).batches():
             if rest:
-                await in_long_thread(sink.write, rest)
+                await for_agent(job, sink.write, rest)
             rest = batch
-        return await in_long_thread(_finish, deps, call, sink, rest)
+        return await for_agent(job, _finish, deps, call, sink, rest)
     finally:
-        sink.abort()
+        if job.spec.public_bos and deps.settings.store.kind == "directory":
+            sink.abort()
+        else:
+            # A bucket has to be told that nothing more comes, and may be silent: not from here.
+            later_for_agent(job, sink.abort)
 
 
-def _open(deps: Deps, call: Call) -> Sink:
+def _open(deps: Deps, call: Call) -> tuple[Job, Sink]:
     query: UploadQuery = call.query
     assigned = agents.upload(deps, call.caller.user_id, call.path["replica"], query.fence)
     modified = None if query.mtime is None else datetime.fromtimestamp(query.mtime, UTC)
-    return agents.open_output(deps, assigned, call.path["area"], call.path["path"], modified)
+    area, path = call.path["area"], call.path["path"]
+    return assigned.job, agents.open_output(deps, assigned, area, path, modified)
 
 
 def _finish(deps: Deps, call: Call, sink: Sink, rest: bytes) -> UploadAnswer:
@@ -169,7 +213,7 @@ ROUTES = (
         method="GET",
         path="/api/v1/agent/blobs/{sha256}",
         summary="A content of a job's files",
-        plain=blob,
+        streaming=blob,
         access=Access.AGENT,
         query=ReplicaQuery,
         media=BYTES,
@@ -178,7 +222,7 @@ ROUTES = (
         method="GET",
         path="/api/v1/agent/replicas/{replica}/outputs",
         summary="What the attempts before put out",
-        plain=outputs_before,
+        streaming=outputs_before,
         access=Access.AGENT,
         answer=OutputsAnswer,
     ),
@@ -186,7 +230,7 @@ ROUTES = (
         method="GET",
         path="/api/v1/agent/replicas/{replica}/outputs/{path:path}",
         summary="One of these files, followed by its sha256",
-        plain=output_before,
+        streaming=output_before,
         access=Access.AGENT,
         media=BYTES,
     ),

@@ -5,7 +5,7 @@ Those of a bucket are asked for in other threads than those of a disk: a bucket 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from msgspec import UNSET
@@ -17,7 +17,7 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Call, Route
 from paddlecloud.server.services import files, jobs, ways
 from paddlecloud.server.shapes import FileQuery, FilesAnswer, FilesQuery
-from paddlecloud.server.threads import in_bucket_thread, in_thread
+from paddlecloud.server.threads import bucket_pieces, in_bucket_thread, in_thread
 
 T = TypeVar("T")
 Work = Callable[[Deps, Call, Job], T]
@@ -34,7 +34,8 @@ async def fetch(deps: Deps, call: Call, _request: Request) -> Response:
 
 async def _answer(deps: Deps, call: Call, work: Work[T]) -> T:
     job, found = await in_thread(_near, deps, call, work)
-    return await in_bucket_thread(work, deps, call, job) if found is None else found
+    asked = (work, deps, call, job)
+    return await in_bucket_thread(*asked, whose=_whose(job)) if found is None else found
 
 
 def _near(deps: Deps, call: Call, work: Work[T]) -> tuple[Job, T | None]:
@@ -42,6 +43,11 @@ def _near(deps: Deps, call: Call, work: Work[T]) -> tuple[Job, T | None]:
     job = jobs.get(deps, call.caller, call.path["job_id"])
     near = job.spec.public_bos and deps.settings.store.kind == "directory"
     return job, work(deps, call, job) if near else None
+
+
+def _whose(job: Job) -> str:
+    """Who waits for a bucket with this job: its owner's, or everybody for the server's."""
+    return "" if job.spec.public_bos else job.owner
 
 
 def _listed(deps: Deps, call: Call, job: Job) -> FilesAnswer:
@@ -58,10 +64,12 @@ def _fetched(deps: Deps, call: Call, job: Job) -> Response:
     headers = {"content-length": str(reader.length), "x-content-version": found.version}
     if found.sha256 is not None:
         headers["x-content-sha256"] = found.sha256
-    if not query.digest:
-        return StreamingResponse(iter(reader), media_type=BYTES, headers=headers)
-    headers["content-length"] = str(reader.length + files.DIGEST_BYTES)
-    return StreamingResponse(files.with_digest(reader), media_type=BYTES, headers=headers)
+    pieces: Iterable[bytes] = reader
+    if query.digest:
+        headers["content-length"] = str(reader.length + files.DIGEST_BYTES)
+        pieces = files.with_digest(reader)
+    body = iter(pieces) if job.spec.public_bos else bucket_pieces(pieces, _whose(job))
+    return StreamingResponse(body, media_type=BYTES, headers=headers)
 
 
 ROUTES = (

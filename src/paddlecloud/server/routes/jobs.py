@@ -22,7 +22,7 @@ from paddlecloud.server.shapes import (
     SubmitAnswer,
     SubmitRequest,
 )
-from paddlecloud.server.threads import in_long_thread, in_thread
+from paddlecloud.server.threads import in_bucket_thread, in_long_thread, in_thread
 
 
 async def submit(deps: Deps, call: Call, _request: Request) -> SubmitAnswer:
@@ -31,10 +31,11 @@ async def submit(deps: Deps, call: Call, _request: Request) -> SubmitAnswer:
     notes: list[Reason] = []
     try:
         if call.body.spec.public_bos == 0:
-            store, notes = await in_long_thread(private.submission, deps, owner, call.body)
+            asked = (private.submission, deps, owner, call.body)
+            store, notes = await in_bucket_thread(*asked, whose=owner)
             accepted = deps.gathering.write(store)
         else:
-            spec, notes = jobs.admit(deps, owner, call.body)
+            spec, notes = await deps.gathering.call(jobs.admit, deps, owner, call.body)
             accepted = _accepted(deps, owner, call.body, spec)
     except Refused:
         known = await in_thread(jobs.repeated, deps, owner, call.body)

@@ -15,7 +15,7 @@ from paddlecloud.server.shapes import (
     ListingRequest,
     UploadAnswer,
 )
-from paddlecloud.server.threads import in_long_thread
+from paddlecloud.server.threads import for_agent, in_long_thread
 
 MAX_PIECE = 16 * 1024 * 1024
 MAX_LISTING = 256 * 1024 * 1024
@@ -37,7 +37,8 @@ def _append(deps: Deps, call: Call, data: bytes) -> UploadAnswer:
 async def listing(deps: Deps, call: Call, request: Request) -> ListingAnswer:
     """All files of a worker that is over; answered with those that are not here as named."""
     raw = await SignedBody(request, call.headers).whole(MAX_LISTING)
-    return await in_long_thread(_listing, deps, call, raw)
+    assigned = await in_long_thread(_assigned, deps, call)
+    return await for_agent(assigned.job, _listing, deps, call, raw)
 
 
 def _listing(deps: Deps, call: Call, raw: bytes) -> ListingAnswer:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from paddlecloud.model.errors import NotFound
 from paddlecloud.model.job import Job
+from paddlecloud.model.private import PART, part_size
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services import private, snapshots
 from paddlecloud.server.services.agents import Assigned
@@ -27,8 +28,6 @@ from paddlecloud.stores.base import CanMultipart, CanPresign, Reader
 
 AT_ONCE = 1000
 """Contents of which the addresses are given out together."""
-PART = 16 * 1024 * 1024
-MOST_PARTS = 10_000
 
 
 def contents(deps: Deps, job: Job, sha256: str) -> list[ContentRow]:
@@ -61,7 +60,7 @@ def begin(deps: Deps, assigned: Assigned, name: str, asked: OutputPartsRequest) 
     if not (isinstance(store, CanMultipart) and isinstance(store, CanPresign)):
         return OutputParts(upload="", part_size=PART, addresses=[])
     modified = None if asked.mtime is None else datetime.fromtimestamp(asked.mtime, UTC)
-    size = max(PART, -(-asked.size // MOST_PARTS))
+    size = part_size(asked.size)
     upload = store.begin_parts(path, part_size=size, modified=modified)
     now, good_for = deps.clock(), private.GOOD_FOR
     addresses = [

@@ -516,6 +516,10 @@ def _order(deps: Deps, row: attempts.Order, assigned: Assigned | None, uids: _Ui
     )
 
 
+def _patience(deps: Deps, job: Job) -> float | None:
+    return None if job.spec.public_bos else deps.settings.private_store.patience.total_seconds()
+
+
 def _run_order(deps: Deps, assigned: Assigned, uids: _Uids) -> RunOrder:
     job, replica = assigned.job, assigned.replica
     spec, left = job.spec, job.time_left
@@ -531,6 +535,7 @@ def _run_order(deps: Deps, assigned: Assigned, uids: _Uids) -> RunOrder:
         snapshot=spec.snapshot,
         blobs_dir=_blobs_dir(deps, job.owner) if spec.public_bos else None,
         direct=not spec.public_bos or isinstance(deps.store, CanPresign),
+        patience=_patience(deps, job),
         role=replica.role.value,
         rank=replica.rank,
         worker=replica.worker,

@@ -29,7 +29,7 @@ from paddlecloud.model.job import (
     ReplicaState,
     Resources,
 )
-from paddlecloud.model.pool import Pool
+from paddlecloud.model.pool import Node, Pool
 from paddlecloud.model.states import WAITING, Event, JobState
 from paddlecloud.scheduler.view import (
     Allowance,
@@ -52,6 +52,8 @@ from paddlecloud.server.services.members import Lacking, members
 log = logging.getLogger(__name__)
 MAX_NEWCOMERS = 1000
 _EVERYTHING = 1 << 30
+Frame = tuple[Mapping[str, tuple[Node, ...]], tuple[Pool, ...]]
+"""The machines, and the pools that take jobs."""
 Check = Callable[[Tx, Sequence[Decision]], Sequence[Decision]]
 MAX_RELEASED = 256
 """Ended attempts that are let go at once: each batch costs one wait for the disk."""
@@ -103,9 +105,11 @@ def read_view(deps: Deps, now: datetime, window: int | None) -> tuple[View, dict
     return view, {job.id: job for job in waiting}
 
 
-def wanting(deps: Deps, jobs_: Sequence[Job], now: datetime) -> list[WaitingJob]:
-    """These waiting jobs as the scheduler sees them."""
-    places, nodes = isolation.open_pools(deps), deps.nodes()
+def wanting(
+    deps: Deps, jobs_: Sequence[Job], now: datetime, frame: Frame | None = None
+) -> list[WaitingJob]:
+    """These waiting jobs as the scheduler sees them. `frame`: where it was asked for just now."""
+    nodes, places = frame or (deps.nodes(), isolation.open_pools(deps))
     return [_pausing(deps, job, _waiting(job, places, nodes, now)) for job in jobs_]
 
 

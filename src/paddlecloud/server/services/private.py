@@ -29,7 +29,7 @@ from paddlecloud.server import vault
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services import jobs as job_service
 from paddlecloud.server.shapes import SubmitRequest
-from paddlecloud.server.shapes_addresses import PrivateAddressesRequest
+from paddlecloud.server.shapes_addresses import PrivateAddressesRequest, WithKeys
 
 if TYPE_CHECKING:
     from paddlecloud.stores.base import Reader, Stat
@@ -109,15 +109,25 @@ def listed(deps: Deps, owner: str, spec: JobSpec, request: SubmitRequest) -> Lis
 
 def addresses(deps: Deps, asked: PrivateAddressesRequest) -> list[str]:
     """Where to PUT these files of the directory."""
+    with opened(deps, asked) as store:
+        now = deps.clock()
+        return [store.presign_write(path, good_for=GOOD_FOR, now=now) for path in asked.paths]
+
+
+@contextmanager
+def opened(deps: Deps, asked: WithKeys, *, hurry: bool = False) -> Iterator[S3Store]:
+    """The directory for which a request brought keys; what goes wrong there is told in terms of
+    its owner. `hurry` as for `bucket_of`."""
     from paddlecloud.stores import private  # noqa: PLC0415 - 20 ms of http and xml
 
     place = private.parse_bos_url(asked.bos_url)
     if not deps.settings.private_store.enabled:
         raise Refused("private_store_off", bos_url=asked.bos_url)
-    store = private.open_private(place, _keys(asked), door=deps.settings.private_store.door)
+    door = deps.settings.private_store.door
+    store = private.open_private(place, _keys(asked), door=door, hurry=hurry)
     try:
-        now = deps.clock()
-        return [store.presign_write(path, good_for=GOOD_FOR, now=now) for path in asked.paths]
+        with private.in_terms_of(place, door):
+            yield store
     finally:
         store.close()
 
@@ -207,7 +217,7 @@ def _kept(tx: Tx, owner: str, snapshot_id: str) -> Listed | None:
     return Listed(snapshot=snapshot, tags=tags)
 
 
-def _keys(request: SubmitRequest | PrivateAddressesRequest) -> Keys:
+def _keys(request: SubmitRequest | WithKeys) -> Keys:
     from paddlecloud.stores.sigv4 import Keys  # noqa: PLC0415 - as the store itself
 
     return Keys(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from paddlecloud.db import attempts, jobs
 from paddlecloud.db import private as rows
-from paddlecloud.model.errors import PaddleCloudError
+from paddlecloud.model.errors import PaddleCloudError, Unreachable
 from paddlecloud.model.job import Attempt, Job
 from paddlecloud.model.paths import output_root
 from paddlecloud.server.deps import Deps
@@ -47,14 +47,20 @@ def copy_logs(deps: Deps, now: datetime) -> None:
     May be killed at any line: a log that is copied twice is the same file, and an attempt counts
     only when all of its logs are there.
     """
+    silent: dict[str | None, PaddleCloudError] = {}
     for row in deps.db.read(lambda tx: rows.to_copy(tx, now, COPY_BATCH)):
         job = deps.db.read(partial(jobs.get_job, job_id=row.job_id))
         if job is None:
             continue
         try:
+            # One silence takes minutes, and the logs of others stand in line behind it.
+            if job.spec.bos_url in silent:
+                raise silent[job.spec.bos_url]
             with in_its_terms(deps, job):
                 _copy_job(deps, job, row.copied, now)
         except PaddleCloudError as error:
+            if isinstance(error, Unreachable):
+                silent[job.spec.bos_url] = error
             _note_trouble(deps, job, row.tries, error, now)
 
 

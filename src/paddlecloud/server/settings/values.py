@@ -100,6 +100,8 @@ class PrivateStoreSettings:
     """false: such jobs are refused."""
     door: str = "https://s3.{region}.bcebos.com"
     """Address of the S3 server behind bos_url; {region} is the region that bos_url names."""
+    patience: timedelta = timedelta(hours=6)
+    """A job whose bucket takes nothing for so long after its command ended gives up its place."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,132 @@
+"""Brings one large file into a user's own bucket, in parts, by addresses that the server signs.
+
+The file gets its name when all parts are there, so nothing of it shows before. The bucket keeps
+parts that arrived, also when this process is killed: whoever comes again is told which there are,
+compares their MD5s with the file, and sends the others. No note of it is kept on this side.
+"""
+
+from __future__ import annotations
+
+import os
+
+from paddlecloud.client.naming import shown
+from paddlecloud.client.putting import md5_of_piece, put_all
+from paddlecloud.client.scanning import stamp, unreadable
+from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry
+from paddlecloud.model.private import joined_tag, md5_of, part_size
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from paddlecloud.client.putting import Piece
+
+    Ask = Callable[..., Any]
+    """The answer of the server to a request below /private, by its path and further fields."""
+
+#: Part addresses that are asked for at a time: few, for each is good for an hour only.
+BATCH = 16
+#: How often an upload is begun again that somebody else ended or changed.
+ROUNDS = 4
+_ASK_AGAIN = frozenset(("upload_incomplete", "upload_missing"))
+
+
+def send(ask: Ask, path: str, source: str, bos_url: str, add: Callable[[int], object]) -> None:
+    """Put a file under `path`; done when the bucket has it whole and under its name.
+
+    `add` hears of bytes that are there. NotFound("route_unknown") from a server that knows no
+    parts.
+    """
+    upload = _Upload(ask, path, source, bos_url, add)
+    for tries_left in range(ROUNDS - 1, -1, -1):
+        try:
+            upload.go_on()
+        except PaddleCloudError as error:
+            if error.code not in _ASK_AGAIN:
+                raise
+            if not tries_left:
+                raise Retry("upload_unfinished", files=1) from None
+        else:
+            return
+
+
+def tag_in_parts(source: str, size: int) -> str | None:
+    """The tag that a bucket gives to this file when it comes in our parts."""
+    each = part_size(size)
+    md5s = (md5_of_piece(source, begin, each).hex() for begin in range(0, size, each))
+    return joined_tag(md5s)
+
+
+class _Upload:
+    def __init__(
+        self, ask: Ask, path: str, source: str, bos_url: str, add: Callable[[int], object]
+    ) -> None:
+        self._ask = ask
+        self._path = path
+        self._source = source
+        self._bos_url = bos_url
+        self._add = add
+        self._seen = self._stamp()
+        self._size = int(self._seen.partition(" ")[0])
+        self._each = part_size(self._size)
+        self._tags: dict[int, str] = {}
+        """Of the parts that are in the bucket, by number."""
+        self._counted: set[int] = set()
+        self._rounds = 0
+
+    def go_on(self) -> None:
+        """Bring what is missing, and have it joined."""
+        state = self._ask("/uploads", path=self._path, size=self._size)
+        self._rounds += 1
+        if self._rounds > 1 and state["tag"] and state["tag"] == self._whole_tag():
+            return
+        self._tags.clear()
+        upload = state["upload"]
+        put_all(self._pieces(upload, dict(state["parts"])), self._bos_url, self._took)
+        if self._stamp() != self._seen:
+            raise Conflict("files_changed", path=shown(self._path))
+        tags = [self._tags[number] for number in sorted(self._tags)]
+        self._ask("/uploads/join", path=self._path, upload=upload, size=self._size, tags=tags)
+
+    def _pieces(self, upload: str, there: dict[int, str]) -> Iterator[Piece]:
+        """The parts that have to be sent; addresses are asked for when they are needed."""
+        count = -(-self._size // self._each)
+        missing: list[int] = []
+        for number in range(1, count + 1):
+            if not self._is_there(number, there.get(number)):
+                missing.append(number)
+            if missing and (len(missing) == BATCH or number == count):
+                asked = {"path": self._path, "upload": upload, "numbers": missing}
+                given = self._ask("/uploads/addresses", **asked)["addresses"]
+                for part, address in zip(missing, given, strict=True):
+                    begin, size = self._span(part)
+                    yield self._path, self._source, begin, size, address, self._seen
+                missing = []
+
+    def _is_there(self, number: int, tag: str | None) -> bool:
+        begin, size = self._span(number)
+        if tag is None or md5_of(tag) != md5_of_piece(self._source, begin, size).hex():
+            return False
+        self._took(begin, size, tag)
+        return True
+
+    def _span(self, number: int) -> tuple[int, int]:
+        begin = (number - 1) * self._each
+        return begin, min(self._each, self._size - begin)
+
+    def _took(self, begin: int, size: int, tag: str) -> None:
+        number = begin // self._each + 1
+        self._tags[number] = tag
+        if number not in self._counted:
+            self._counted.add(number)
+            self._add(size)
+
+    def _whole_tag(self) -> str | None:
+        return tag_in_parts(self._source, self._size)
+
+    def _stamp(self) -> str:
+        try:
+            return stamp(os.stat(self._source))  # noqa: PTH116 - a Path costs start-up time
+        except OSError as error:
+            raise unreadable(self._source, error) from None

@@ -1,0 +1,140 @@
+"""Puts files, and pieces of files, to addresses in a bucket, by a few threads at once.
+
+An address is all that is known of the bucket. Every piece goes with its MD5, so the bucket refuses
+what was damaged on the way, or changed between two looks at it; what is refused is tried again.
+Which pieces there are, and what they become, is the caller's work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from base64 import b64encode
+from threading import Lock, Thread
+from time import sleep
+
+from paddlecloud.client.http import Connection
+from paddlecloud.client.naming import shown
+from paddlecloud.client.scanning import BLOCK, stamp, unreadable
+from paddlecloud.client.transport import split_url
+from paddlecloud.model.errors import Conflict, NotFound, Retry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    Piece = tuple[str, str, int, int, str, str]
+    """Path in the directory, the file's own path, where it begins, its size, its address, and the
+    stamp that the file must have (empty: any)."""
+
+AT_ONCE = 4
+TRIES = 4
+#: The first pause between two tries, in seconds; each one is twice as long.
+PAUSE = 0.2
+
+
+def put_all(pieces: Iterable[Piece], bos_url: str, took: Callable[[int, int, str], object]) -> None:
+    """Put them all; `took` hears of each where it began, its size and its tag, one at a time.
+
+    NotFound("upload_missing") when the upload of which a piece is a part is no more.
+    """
+    _Crew(pieces, bos_url, took).run()
+
+
+def md5_of_piece(source: str, begin: int, size: int) -> bytes:
+    """Of so many bytes of a file, or of as many as there are."""
+    digest = hashlib.md5(usedforsecurity=False)
+    try:
+        with open(source, "rb", buffering=0) as file:  # noqa: PTH123 - a Path costs start-up time
+            file.seek(begin)
+            while size > 0 and (block := file.read(min(BLOCK, size))):
+                digest.update(block)
+                size -= len(block)
+    except OSError as error:
+        raise unreadable(source, error) from None
+    return digest.digest()
+
+
+class _Crew:
+    """The first failure ends all threads after their piece, and is raised."""
+
+    def __init__(
+        self, work: Iterable[Piece], bos_url: str, took: Callable[[int, int, str], object]
+    ) -> None:
+        self._work = iter(work)
+        self._bos_url = bos_url
+        self._took = took
+        self._lock = Lock()
+        self._failure: BaseException | None = None
+
+    def run(self) -> None:
+        threads = [Thread(target=self._put_some, daemon=True) for _ in range(AT_ONCE)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _put_some(self) -> None:
+        connections: dict[str, Connection] = {}
+        try:
+            while (piece := self._next()) is not None:
+                self._put(piece, connections)
+        except BaseException as error:  # noqa: BLE001 - raised again by `run`
+            self._failure = error
+        finally:
+            for connection in connections.values():
+                connection.close()
+
+    def _next(self) -> Piece | None:
+        with self._lock:
+            return None if self._failure is not None else next(self._work, None)
+
+    def _put(self, piece: Piece, connections: dict[str, Connection]) -> None:
+        path, source, begin, size, _, _ = piece
+        reason = ""
+        for tries in range(TRIES):
+            if tries:
+                sleep(PAUSE * 2 ** (tries - 1))
+            try:
+                tag, reason = _put_once(piece, connections)
+            except Retry as error:
+                reason = str(error)
+            except OSError as error:
+                raise unreadable(source, error) from None
+            if not reason:
+                with self._lock:
+                    self._took(begin, size, tag)
+                return
+        raise Retry("private_put_failed", path=shown(path), bos_url=self._bos_url, reason=reason)
+
+
+def _put_once(piece: Piece, connections: dict[str, Connection]) -> tuple[str, str]:
+    """The tag that it has in the bucket; or what the bucket said instead."""
+    path, source, begin, size, address, seen = piece
+    md5 = md5_of_piece(source, begin, size)
+    headers = {"content-length": str(size), "content-md5": b64encode(md5).decode("ascii")}
+    connection, target = _reached(address, connections)
+    with open(source, "rb") as file:  # noqa: PTH123 - a Path costs start-up time
+        status = os.fstat(file.fileno())
+        if stamp(status) != seen if seen else status.st_size != size:
+            raise Conflict("files_changed", path=shown(path))
+        file.seek(begin)
+        answer = connection.request("PUT", target, headers, file)
+        said = answer.read()
+    if answer.status == 404 and "uploadId=" in address:
+        raise NotFound("upload_missing", upload=shown(path))
+    if answer.status >= 300:
+        return "", f"{answer.status} {said[:200].decode(errors='replace')}"
+    return answer.headers.get("etag", f'"{md5.hex()}"'), ""
+
+
+def _reached(address: str, connections: dict[str, Connection]) -> tuple[Connection, str]:
+    """The connection to the server of an address, and what is asked of it."""
+    scheme, _, rest = address.partition("://")
+    name, _, target = rest.partition("/")
+    if name not in connections:
+        _, host, port = split_url(f"{scheme}://{name}")
+        connections[name] = Connection(host, port, scheme == "https")
+    return connections[name], f"/{target}"

@@ -1,0 +1,81 @@
+"""Outputs that their owner's bucket does not take: waited for, then kept and told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from paddlecloud.runtime import unsent
+from tests.integration.runtime.agent.world import World
+
+ALWAYS = 100_000
+SAID = "[paddlecloud] not in the bucket are these outputs: "
+
+
+def kept(world: World, replica: str) -> dict[str, str]:
+    top = world.directory / unsent.DIRECTORY / replica
+    files = (path for path in top.rglob("*") if path.is_file())
+    return {str(path.relative_to(top)): path.read_text() for path in files}
+
+
+def test_a_bucket_that_takes_nothing_is_waited_for_so_long_and_no_longer(world: World) -> None:
+    world.server.fault("/files/", "503", times=ALWAYS)
+    replica = world.run("echo weights > $OUTPUT_PATH/model", patience=0.5)
+    end = world.ended(replica)
+    assert (end["cause"], end["exit_code"]) == ("outputs_lost", 0)
+    assert end["message"].startswith("output/model (scripted); for 7 days they are kept on ")
+    assert world.text(replica).startswith(f"{SAID}output/model (scripted); ")
+    assert kept(world, replica) == {"output/model": "weights\n"}
+    assert str(world.directory / unsent.DIRECTORY / replica) in end["message"]
+
+
+def test_a_server_of_before_says_no_patience_and_all_is_waited_for(world: World) -> None:
+    world.server.fault("/files/", "503", times=4)
+    replica = world.run("echo weights > $OUTPUT_PATH/model")
+    assert world.ended(replica)["cause"] == "exit"
+    assert world.stored(replica).files == {"output/model": b"weights\n"}
+    assert kept(world, replica) == {}
+
+
+def test_what_is_refused_is_named_and_what_is_taken_is_not(world: World) -> None:
+    world.server.fault("/files/output/model", "403", times=ALWAYS)
+    command = "echo weights > $OUTPUT_PATH/model; echo good > $OUTPUT_PATH/report"
+    replica = world.run(command, patience=3600.0)
+    end = world.ended(replica)
+    assert end["cause"] == "outputs_lost"
+    assert end["message"].startswith("output/model (scripted); ")
+    assert world.stored(replica).files == {"output/report": b"good\n"}
+    assert kept(world, replica) == {"output/model": "weights\n"}
+
+
+def test_what_the_server_itself_refuses_of_other_jobs_fails_none(world: World) -> None:
+    world.server.fault("/files/", "403", times=ALWAYS)
+    replica = world.run("echo weights > $OUTPUT_PATH/model")
+    assert world.ended(replica)["cause"] == "exit"
+    assert SAID not in world.text(replica)
+
+
+def test_a_bad_end_stays_what_it_is_and_the_log_tells_the_rest(world: World) -> None:
+    world.server.fault("/files/", "403", times=ALWAYS)
+    replica = world.run("echo half > $OUTPUT_PATH/model; exit 3", patience=3600.0)
+    end = world.ended(replica)
+    assert (end["cause"], end["exit_code"]) == ("exit", 3)
+    assert f"{SAID}output/model (scripted); " in world.text(replica)
+    assert kept(world, replica) == {"output/model": "half\n"}
+    assert (world.root(replica) / "output" / "model").exists(), "for the next attempt"
+
+
+def test_what_was_kept_for_longer_than_promised_goes(world: World) -> None:
+    old = world.directory / unsent.DIRECTORY / "of-before"
+    (old / "output").mkdir(parents=True)
+    young = world.directory / unsent.DIRECTORY / "of-now"
+    young.mkdir()
+    os.utime(old, (1, 1))
+    world.server.fault("/files/", "403", times=ALWAYS)
+    replica = world.run("echo weights > $OUTPUT_PATH/model", patience=3600.0)
+    assert world.ended(replica)["cause"] == "outputs_lost"
+    assert names(world.directory / unsent.DIRECTORY) == {"of-now", replica}
+
+
+def names(top: Path) -> set[str]:
+    return {path.name for path in top.iterdir()}

@@ -1,0 +1,263 @@
+"""Large files of `--files` on their way into a user's own bucket, in parts; a real S3 server."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddlecloud.client import private, private_parts
+from paddlecloud.client.scanning import Scan, scan
+from paddlecloud.model import private as rules
+from paddlecloud.model.errors import Conflict, Invalid, NotFound, PaddleCloudError
+from paddlecloud.server.services import private_uploads
+from paddlecloud.server.settings import Settings
+from paddlecloud.server.shapes_addresses import PrivateUploadRequest
+from paddlecloud.stores import create
+from paddlecloud.stores.s3 import S3Store
+from tests.integration.server.conftest import MakeWorld
+from tests.integration.server.world import World, a_submit
+
+PART = 5 * 1024 * 1024
+"""The least that a bucket takes; what people send is cut into parts of 16 MiB."""
+SIZE = 2 * PART + 12345
+
+
+@pytest.fixture
+def bucket(s3_settings: dict[str, str]) -> Iterator[S3Store]:
+    store = create("s3", s3_settings)
+    assert isinstance(store, S3Store)
+    yield store
+    store.close()
+
+
+class Person:
+    """Somebody with keys of a bucket, a directory, and the real client."""
+
+    def __init__(self, world: World, settings: dict[str, str], top: Path) -> None:
+        self.world = world
+        self.keys = {
+            "bos_access_key": settings["access_key"],
+            "bos_secret_key": settings["secret_key"],
+        }
+        self.bos_url = f"{settings['bucket']}.bj.bcebos.com/{settings['prefix']}"
+        self.top = top
+        self.top.mkdir()
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.progress = 0
+        self._transport = world.transport()
+
+    def ask(self, where: str, **more: Any) -> Any:
+        self.asked.append((where, more))
+        asked = {**self.keys, "bos_url": self.bos_url, **more}
+        return self._transport.post(f"/private{where}", asked, again=True)
+
+    def sends(self, name: str) -> None:
+        def add(size: int) -> None:
+            self.progress += size
+
+        private_parts.send(self.ask, name, str(self.top / name), self.bos_url, add)
+
+    def numbers(self) -> list[int]:
+        """The parts for which addresses were wanted."""
+        found = [more["numbers"] for where, more in self.asked if where == "/uploads/addresses"]
+        return sorted(number for numbers in found for number in numbers)
+
+    def scan(self) -> Scan:
+        return scan(str(self.top), now=4e9)
+
+    def brings(self) -> int:
+        """The bytes that had to be sent."""
+        sent: list[int] = []
+        spec = {"start_cmd": "true", "public_bos": 0, "bos_url": self.bos_url}
+        request = a_submit(spec) | self.keys
+        bring = private.bring
+        bring(self._transport, self.scan(), request, lambda now, _: sent.append(now), tell)
+        return sum(sent)
+
+
+def tell(code: str, **_: object) -> None:
+    raise AssertionError(code)
+
+
+@pytest.fixture
+def person(
+    make_world: MakeWorld,
+    s3_settings: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Person:
+    monkeypatch.setattr(rules, "PART", PART)
+    monkeypatch.setattr(private, "PART", PART)
+
+    def change(settings: Settings) -> Settings:
+        door = replace(settings.private_store, door=s3_settings["endpoint"])
+        return replace(settings, private_store=door)
+
+    return Person(make_world(change=change), s3_settings, tmp_path / "code")
+
+
+def content(seed: int, size: int = SIZE) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+def read(bucket: S3Store, path: str) -> bytes:
+    with bucket.read(path) as reader:
+        return b"".join(reader)
+
+
+def code_of(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except PaddleCloudError as error:
+        return error.code
+    return ""
+
+
+def test_a_large_file_goes_in_parts_and_only_once(person: Person, bucket: S3Store) -> None:
+    (person.top / "deep").mkdir()
+    (person.top / "deep" / "big é").write_bytes(content(1))
+    (person.top / "run.sh").write_bytes(b"true\n")
+    assert person.brings() == SIZE + 5
+    assert read(bucket, "deep/big é") == content(1)
+    (stat,) = bucket.list("deep/")
+    assert stat.tag.endswith('-3"')
+    assert bucket.begun("deep/big é") == []
+    assert person.brings() == 0
+    (person.top / "deep" / "big é").write_bytes(content(2))
+    assert person.brings() == SIZE
+    assert read(bucket, "deep/big é") == content(2)
+
+
+def test_a_client_that_is_stopped_leaves_no_file_and_the_next_one_goes_on(
+    person: Person, bucket: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (person.top / "big").write_bytes(content(1))
+    monkeypatch.setattr(private_parts, "BATCH", 1)
+    ask = person.ask
+
+    def stopped(where: str, **more: Any) -> Any:
+        if more.get("numbers") == [3]:
+            raise KeyboardInterrupt
+        return ask(where, **more)
+
+    monkeypatch.setattr(person, "ask", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        person.sends("big")
+    assert bucket.stat("big") is None
+    ((upload, _),) = bucket.begun("big")
+    there = [part.number for part in bucket.parts("big", upload)]
+    monkeypatch.setattr(person, "ask", ask)
+    person.asked.clear()
+    person.progress = 0
+    person.sends("big")
+    assert person.numbers() == sorted({1, 2, 3} - set(there))
+    assert 3 in person.numbers()
+    assert person.progress == SIZE
+    assert read(bucket, "big") == content(1)
+    assert bucket.begun("big") == []
+
+
+def test_parts_of_other_bytes_are_sent_again(person: Person, bucket: S3Store) -> None:
+    (person.top / "big").write_bytes(content(1))
+    upload = bucket.begin_parts("big", part_size=PART)
+    bucket.put_part("big", upload, 1, content(1)[:PART])
+    bucket.put_part("big", upload, 2, content(9)[:PART])
+    person.sends("big")
+    assert person.numbers() == [2, 3]
+    assert read(bucket, "big") == content(1)
+
+
+def test_an_upload_that_somebody_else_ends_is_found_done(person: Person, bucket: S3Store) -> None:
+    """As when two people submit the same directory at once."""
+    (person.top / "big").write_bytes(content(1))
+    ended: list[int] = []
+    ask = person.ask
+
+    def beside(where: str, **more: Any) -> Any:
+        answer = ask(where, **more)
+        if where == "/uploads/addresses" and not ended:
+            ended.append(1)
+            person.sends("big")
+        return answer
+
+    source = str(person.top / "big")
+    private_parts.send(beside, "big", source, person.bos_url, lambda size: size)
+    assert ended
+    assert read(bucket, "big") == content(1)
+    assert [where for where, _ in person.asked].count("/uploads/join") == 1
+
+
+def test_only_the_parts_that_are_named_are_joined(person: Person, bucket: S3Store) -> None:
+    """SeaweedFS keeps both of a part that was sent twice; others refuse the tag of the earlier."""
+    upload, data = person.ask("/uploads", path="big", size=SIZE)["upload"], content(1)
+    pieces = [data[:PART], data[PART : 2 * PART], data[2 * PART :]]
+    tags = [bucket.put_part("big", upload, n, piece).tag for n, piece in enumerate(pieces, 1)]
+    named = {"path": "big", "upload": upload, "size": SIZE, "tags": tags}
+    for wrong in (tags[:2], [tags[0], tags[0], tags[2]], [*tags, tags[0]]):
+        other = named | {"tags": wrong}
+        assert code_of(partial(person.ask, "/uploads/join", **other)) == "upload_incomplete"
+    assert bucket.stat("big") is None
+    bucket.put_part("big", upload, 2, content(9)[:PART])
+    assert person.ask("/uploads/join", **named) == {"size": SIZE}
+    assert person.ask("/uploads/join", **named) == {"size": SIZE}
+    assert read(bucket, "big") == data
+    with pytest.raises(NotFound):
+        person.ask("/uploads/join", **(named | {"tags": [tags[0], tags[0], tags[2]]}))
+
+
+def test_a_file_that_changes_while_it_is_sent_gets_no_name(person: Person, bucket: S3Store) -> None:
+    (person.top / "big").write_bytes(content(1))
+    ask = person.ask
+
+    def meanwhile(where: str, **more: Any) -> Any:
+        answer = ask(where, **more)
+        if where == "/uploads/addresses":
+            os.utime(person.top / "big", (1, 1))
+        return answer
+
+    source = str(person.top / "big")
+    with pytest.raises(Conflict, match="big"):
+        private_parts.send(meanwhile, "big", source, person.bos_url, lambda size: size)
+    assert bucket.stat("big") is None
+
+
+def test_an_old_upload_of_a_file_that_is_another_now_is_dropped(
+    person: Person, bucket: S3Store
+) -> None:
+    upload = bucket.begin_parts("big", part_size=PART)
+    bucket.put_part("big", upload, 1, b"short")
+    asked = PrivateUploadRequest(**person.keys, bos_url=person.bos_url, path="big", size=SIZE)
+    fresh = private_uploads.begin(person.world.deps, asked)
+    assert fresh.upload != upload
+    assert {name for name, _ in bucket.begun("big")} == {upload, fresh.upload}
+    bucket.drop_parts("big", fresh.upload)
+    later = person.world.with_clock(person.world.clock() + timedelta(days=2))
+    another = private_uploads.begin(later, asked)
+    assert {name for name, _ in bucket.begun("big")} == {another.upload}
+
+
+def test_a_server_of_before_is_given_the_file_at_once(
+    person: Person, bucket: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (person.top / "big").write_bytes(content(1))
+    unknown = NotFound("route_unknown", method="POST", path="/private/uploads")
+
+    def send(*_: object) -> None:
+        raise unknown
+
+    monkeypatch.setattr(private_parts, "send", send)
+    assert person.brings() == SIZE
+    assert read(bucket, "big") == content(1)
+    (person.top / "big").write_bytes(content(2))
+    monkeypatch.setattr(private, "MAX_PUT", SIZE - 1)
+    with pytest.raises(Invalid) as refused:
+        person.brings()
+    assert refused.value.code == "private_file_large"

@@ -1,0 +1,157 @@
+"""Users' own buckets that take connections and never answer: nobody else waits for them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from paddlecloud.model.errors import Unreachable
+from paddlecloud.model.job import Job
+from paddlecloud.server.services import private_logs
+from paddlecloud.server.settings import Settings
+from paddlecloud.testing import Reply, exchange
+from tests.integration.server.conftest import MakeWorld
+from tests.integration.server.valve import Valve
+from tests.integration.server.world import World, a_submit, eventually
+
+PLACES = 32
+"""As many calls of one user's agents may wait for the bucket, half of them in threads."""
+
+
+@pytest.fixture
+def valve(s3_settings: dict[str, str]) -> Iterator[Valve]:
+    place = urlsplit(s3_settings["endpoint"])
+    valve = Valve(place.hostname or "", place.port or 80)
+    yield valve
+    valve.close()
+
+
+@pytest.fixture
+def world(make_world: MakeWorld, valve: Valve) -> Iterator[World]:
+    def change(settings: Settings) -> Settings:
+        door = replace(settings.private_store, door=f"http://127.0.0.1:{valve.port}")
+        return replace(settings, private_store=door)
+
+    made = make_world(change=change)
+    yield made
+    made.deps.buckets.close()
+
+
+def private_job(world: World, settings: dict[str, str]) -> dict[str, Any]:
+    """The order to run a job with its files in a user's own bucket."""
+    spec = {
+        "start_cmd": "true",
+        "public_bos": 0,
+        "bos_url": f"{settings['bucket']}.bj.bcebos.com/{settings['prefix']}",
+    }
+    keys = {"bos_access_key": settings["access_key"], "bos_secret_key": settings["secret_key"]}
+    job_id = world.user.post("/api/v1/jobs", a_submit(spec) | keys)["job"]["job_id"]
+    world.plan()
+    order = world.agent.order(job_id)
+    world.agent.start(order)
+    return order
+
+
+class Calls:
+    """Requests that run beside the test; what they were answered, if they were."""
+
+    def __init__(self) -> None:
+        self.replies: list[Reply] = []
+        self._threads: list[threading.Thread] = []
+
+    def start(self, call: Callable[[], Reply]) -> None:
+        thread = threading.Thread(target=lambda: self.replies.append(call()), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def end(self) -> None:
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+def agent_call(world: World, order: dict[str, Any], method: str, below: str, body: bytes) -> Reply:
+    """As a patient agent asks: it waits longer than this test takes."""
+    path = f"/api/v1/agent/replicas/{order['replica']}/{below}"
+    query = f"fence={order['fence']}"
+    caller = world.agent.caller
+    headers = caller.headers(method, path, query, body)
+    where = (caller.host, caller.port, method, f"{path}?{query}")
+    return exchange(*where, headers, body, timeout=120.0)
+
+
+def test_a_silent_bucket_takes_no_threads_from_others(
+    world: World, valve: Valve, s3_settings: dict[str, str]
+) -> None:
+    order = private_job(world, s3_settings)
+    valve.silent = True
+    calls = Calls()
+    listing = b'{"files": [["output/a", 1, 1.0, "' + b"0" * 64 + b'"]]}'
+    asked: list[tuple[str, str, bytes]] = [
+        ("POST", "parts/output/big", b'{"size": 5}'),
+        ("PUT", "parts/output/big", b'{"size": 5, "upload": "some"}'),
+        ("POST", "listing", listing),
+        ("PUT", "files/output/small", b"bytes"),
+        ("GET", "outputs", b""),
+    ]
+    for method, below, body in asked * 8:
+        calls.start(partial(agent_call, world, order, method, below, body))
+    eventually(lambda: valve.asked >= PLACES // 2, 40)
+    eventually(lambda: len(calls.replies) >= len(asked) * 8 - PLACES, 40)
+    assert {reply.code for reply in calls.replies} == {"store_crowded"}
+    other = world.caller("other")
+    world.snapshot({"run.sh": b"true\n", "data": b"x" * 100_000}, other)
+    assert world.submit(other)
+    assert world.state(order["replica"].partition(".")[0]) == "running"
+    assert len(calls.replies) == len(asked) * 8 - PLACES, "the bucket was silent all the time"
+    valve.recover()
+    calls.end()
+    served = [reply.status for reply in calls.replies if reply.status != 503]
+    assert len(served) == PLACES
+    assert set(served) == {200, 404}, "there is no such upload, and all else is done"
+
+
+def test_outputs_that_a_bucket_did_not_take_are_told_with_the_job(
+    world: World, s3_settings: dict[str, str]
+) -> None:
+    order = private_job(world, s3_settings)
+    assert order["run"]["patience"] == world.deps.settings.private_store.patience.total_seconds()
+    lost = "output/model (refused); for 7 days they are kept on node-0 in /there"
+    world.agent.exit(order, 0, cause="outputs_lost", message=lost)
+    job = world.look(order["replica"].partition(".")[0])
+    assert job["job_status"] == "failed"
+    assert job["error_msg"].endswith(f"its bucket did not take these outputs: {lost}")
+    assert "keeps the keys that it was submitted with" in job["failure"]["advice"]
+    _, public = world.placed()
+    assert public["run"]["patience"] is None
+
+
+def test_logs_for_a_silent_bucket_are_tried_once_a_round(
+    world: World, s3_settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = []
+    for _ in range(2):
+        order = private_job(world, s3_settings)
+        world.agent.exit(order, 0)
+        world.release()
+        jobs.append(order["replica"].partition(".")[0])
+    tried: list[str] = []
+
+    def silence(_deps: object, job: Job, *_: object) -> None:
+        tried.append(job.id)
+        raise Unreachable("store_unreachable", place="there", reason="timed out")
+
+    copy = private_logs._copy_job
+    monkeypatch.setattr(private_logs, "_copy_job", silence)
+    private_logs.copy_logs(world.deps, world.clock())
+    assert len(tried) == 1
+    assert all("does not answer" in world.look(job_id)["advice"][0] for job_id in jobs)
+    monkeypatch.setattr(private_logs, "_copy_job", copy)
+    private_logs.copy_logs(world.deps, world.clock.move(minutes=1))
+    assert [world.look(job_id)["advice"] for job_id in jobs] == [[], []]

@@ -1,0 +1,36 @@
+"""What two jobs differ in, as it is shown to a person."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from paddlecloud.cli.main import main
+from tests.unit.cli.scripted import Captured
+from tests.unit.client.fake_server import FakeServer, ok
+
+FIRST, SECOND = "job-" + "1" * 32, "job-" + "2" * 32
+
+
+def test_no_value_of_a_job_reaches_the_terminal_as_an_order(
+    server: FakeServer, capsys: Captured
+) -> None:
+    """A job may be somebody else's: what it holds could redraw the screen of who compares it."""
+    one: dict[str, Any] = {"snapshot": "s", "start_cmd": "a\nb", "env": {}, "git": {}}
+    two = {
+        "snapshot": "s",
+        "start_cmd": "\x1b[2Jclear",
+        "env": {"A\x1b]0;": "\x9b31m", "LONG": "\x07" * 300},
+        "git": {"branch": "x\u202ey\r"},
+    }
+    for job, spec in ((FIRST, one), (SECOND, two)):
+        server.routes[f"GET /api/v1/jobs/{job}/spec"] = [ok({"spec": spec})]
+    assert main(["diff", FIRST, SECOND]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        r"start_cmd: a\nb -> \033[2Jclear",
+        r"env A\033]0;: - -> \23331m",
+        rf"env LONG: - -> {(chr(92) + '007') * 50}...",
+        r"git branch: - -> x\u202ey\r",
+    ]
+    assert main(["diff", FIRST, SECOND, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["git"][0]["second"] == "x\u202ey\r"
