@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,54 @@ def test_an_attempt_is_released_once_and_only_what_exited_is_forgotten(db: Datab
     assert [want for _, want, _ in orders(db, "n2")] == ["run"], "a lost one may be alive"
     db.write(lambda tx: attempts.release(tx, ended))
     assert len(orders(db, "n1", 4)) == 2, "repeating it orders nothing new"
+
+
+def test_ended_attempts_of_some_pools_can_be_left_out(db: Database) -> None:
+    def place(tx: Tx, pool: str) -> str:
+        attempt = replace(an_attempt(waiting(tx), nodes=("n1",)), pool=pool)
+        attempts.insert_attempt(tx, attempt)
+        attempts.end_attempt(tx, attempt.job_id, 1, NOW, "")
+        return attempt.job_id
+
+    ids = {pool: db.write(partial(place, pool=pool)) for pool in ("a", "b", "c")}
+
+    def ended(*without: str) -> set[str]:
+        found = db.read(lambda tx: attempts.ended_attempts(tx, 9, without))
+        return {attempt.job_id for attempt in found}
+
+    assert ended() == set(ids.values())
+    assert ended("a") == {ids["b"], ids["c"]}
+    assert ended("a", "c") == {ids["b"]}
+    assert ended("a", "b", "c") == set()
+
+
+def test_attempts_that_ended_the_same_way_in_a_row_are_counted(db: Database) -> None:
+    def end(tx: Tx, number: int, pool: str, outcome: str) -> None:
+        attempt = replace(an_attempt(job, nodes=("n1",), number=number), pool=pool)
+        attempts.insert_attempt(tx, attempt)
+        attempts.end_attempt(tx, job.id, number, NOW, outcome)
+
+    def refused() -> tuple[int, int]:
+        a, b = (
+            db.read(partial(attempts.ended_so, job_id=job.id, pool=pool, outcome="refused"))
+            for pool in ("a", "b")
+        )
+        return a, b
+
+    job = db.write(waiting)
+    assert refused() == (0, 0)
+    for number, (pool, outcome, want) in enumerate(
+        [
+            ("a", "refused", (1, 0)),
+            ("b", "refused", (1, 1)),
+            ("a", "refused", (2, 1)),
+            ("b", "lost", (0, 0)),
+            ("a", "refused", (1, 0)),
+        ],
+        1,
+    ):
+        db.write(partial(end, number=number, pool=pool, outcome=outcome))
+        assert refused() == want
 
 
 def test_a_handle_is_kept(db: Database) -> None:

@@ -7,19 +7,29 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from paddlecloud.db import agents, coordination, jobs, snapshots, tokens
+from paddlecloud.db import agents, attempts, coordination, jobs, snapshots, tokens
 from paddlecloud.db.agents import Agent
 from paddlecloud.db.base import Database, Tx
 from paddlecloud.db.coordination import KnownKey
 from paddlecloud.db.tokens import Token, TokenKind, User, UserRole
 from paddlecloud.model.errors import Conflict
-from paddlecloud.model.job import Job, Resources
+from paddlecloud.model.job import Job, ReplicaState, Resources
 from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, snapshot_of
-from tests.unit.db.values import ENGINES, NOW, SECOND, Ear, a_spec, opened, waiting
+from tests.unit.db.values import (
+    ENGINES,
+    NOW,
+    SECOND,
+    Ear,
+    a_spec,
+    an_attempt,
+    opened,
+    waiting,
+)
 
 AGENT = Agent(
     id="agent-1",
@@ -181,6 +191,23 @@ def test_many_nonces_are_spent_in_one_statement(db: Database) -> None:
     assert first == {("a", "1"), ("a", "2")}
     again = db.write(lambda tx: coordination.spend_nonces(tx, {("b", "1"): 9, ("a", "2"): 9}))
     assert again == {("b", "1")}
+
+
+def test_agents_that_fell_silent_are_forgotten_unless_they_have_work(db: Database) -> None:
+    attempt = db.write(lambda tx: an_attempt(waiting(tx), nodes=("busy",)))
+    db.write(lambda tx: attempts.insert_attempt(tx, attempt))
+    for name, age in (("busy", 2), ("gone", 2), ("here", 0)):
+        agent = replace(AGENT, id=name, seen_at=NOW - age * SECOND)
+        db.write(partial(agents.upsert_seen, agent=agent))
+
+    def forget() -> list[str]:
+        db.write(lambda tx: agents.forget_silent(tx, NOW - SECOND))
+        return [agent.id for agent in db.read(agents.list_agents)]
+
+    assert forget() == ["busy", "here"]
+    over = replace(attempt.replicas[0], state=ReplicaState.EXITED)
+    db.write(lambda tx: attempts.update_replica(tx, over))
+    assert forget() == ["here"]
 
 
 def test_a_poll_is_written_when_it_says_something_new_or_now_and_then(db: Database) -> None:

@@ -67,8 +67,20 @@ def get_agent(tx: Tx, agent_id: str) -> Agent | None:
 
 
 def list_agents(tx: Tx) -> list[Agent]:
-    """Every agent ever heard of, by id."""
+    """Every agent that was heard of and not forgotten, by id."""
     return [_agent(row) for row in tx.all(f"select {_COLUMNS} from agents order by id")]
+
+
+def forget_silent(tx: Tx, before: datetime) -> int:
+    """Forget the agents that were not heard of since `before` and have nothing to run; how many.
+
+    One that comes back is a new one: what it has to do is kept with its replicas.
+    """
+    return tx.execute(
+        "delete from agents where seen_at < ? and not exists (select 1 from replicas"
+        " where replicas.node = agents.id and replicas.state in ('ordered', 'running'))",
+        (to_micros(before),),
+    )
 
 
 def _changed(known: Agent, agent: Agent) -> bool:

@@ -181,11 +181,27 @@ def live_attempts(tx: Tx) -> list[Attempt]:
     )
 
 
-def ended_attempts(tx: Tx, limit: int) -> list[Attempt]:
-    """Attempts that ended and whose place was not given back yet, the first ended first."""
+def ended_attempts(tx: Tx, limit: int, without: Collection[str] = ()) -> list[Attempt]:
+    """Attempts that ended and whose place was not given back yet, the first ended first.
+
+    `without`: not those in these pools.
+    """
     ended = "ended_at is not null and released = 0"
+    if without:
+        ended += f" and pool not in ({', '.join('?' * len(without))})"
     first = f"select job_id, number from attempts where {ended} order by ended_at limit ?"
-    return _attempts(tx, f"(job_id, number) in ({first})", f"(job_id, attempt) in ({first})", limit)
+    both = f"(job_id, number) in ({first})", f"(job_id, attempt) in ({first})"
+    return _attempts(tx, *both, *without, limit)
+
+
+def ended_so(tx: Tx, job_id: str, pool: str, outcome: str) -> int:
+    """How many attempts of this job ended so in this pool since one ended in another way."""
+    row = tx.one(
+        "select count(*) from attempts where job_id = ? and pool = ? and number >"
+        " (select coalesce(max(number), 0) from attempts where job_id = ? and outcome <> ?)",
+        (job_id, pool, job_id, outcome),
+    )
+    return int(row[0]) if row else 0
 
 
 def release(tx: Tx, ended: Collection[Attempt]) -> None:

@@ -80,14 +80,17 @@ def delete_snapshot(tx: Tx, owner: str, snapshot_id: str, before: datetime) -> b
     return changed == 1
 
 
-def kept_digests(tx: Tx, owner: str) -> set[str]:
-    """Every content that some snapshot of this owner needs: what the store must keep."""
-    digests: set[str] = set()
+def kept_digests(tx: Tx, owner: str, kept: dict[str, set[str]] | None = None) -> set[str]:
+    """Every content that some snapshot of this owner needs: what the store must keep.
+
+    `kept` has what was read of each snapshot before, and gets what is new: one never changes.
+    """
+    known = {} if kept is None else kept
     for (snapshot_id,) in tx.all("select id from snapshots where owner = ?", (owner,)):
-        snapshot = get_snapshot(tx, owner, snapshot_id)
-        if snapshot is not None:
-            digests.update(snapshot.digests)
-    return digests
+        if snapshot_id not in known:
+            snapshot = get_snapshot(tx, owner, snapshot_id)
+            known[snapshot_id] = set() if snapshot is None else set(snapshot.digests)
+    return set().union(*known.values())
 
 
 def _text(entries: Sequence[Entry]) -> str:

@@ -90,6 +90,14 @@ TEXTS: dict[str, tuple[str, str]] = {
         "the agent's configuration {path} cannot be read: {reason}",
         "无法读取代理的配置文件 {path}：{reason}",
     ),
+    "agent_mistake": (
+        "the agent made a mistake: {error}; its log has the details",
+        "代理内部错误：{error}，详情见代理日志",
+    ),
+    "agent_no_monitor": (
+        "no process that watches over it comes up; see the agent's log",
+        "无法启动监控进程，详情见代理日志",
+    ),
     "agent_output_damaged": (
         "{path} of the attempt before does not arrive as it was stored; submit the job again",
         "上一次尝试的输出文件 {path} 取回后与存储的不一致，请重新提交任务",

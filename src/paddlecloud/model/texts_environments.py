@@ -12,6 +12,18 @@ ENVIRONMENT_TEXTS: dict[str, tuple[str, str]] = {
         "无法用 {python} 安装 --requirements 中的软件包：{lines}（详见任务日志），"
         "请修改该文件后重新提交",
     ),
+    "environment_installed": (
+        "its packages were installed",
+        "软件包已安装",
+    ),
+    "environment_installed_in": (
+        "its packages were installed in {seconds} s",
+        "软件包已安装，用时 {seconds} 秒",
+    ),
+    "environment_key": (
+        "Python environment of --requirements: {key}",
+        "--requirements 的 Python 环境：{key}",
+    ),
     "environment_making": (
         "its Python environment {key} is being made",
         "正在准备它的 Python 环境 {key}",
@@ -21,6 +33,10 @@ ENVIRONMENT_TEXTS: dict[str, tuple[str, str]] = {
         "whether that machine reaches the package index, then submit again",
         "尝试 {tries} 次仍无法下载 --requirements 中的软件包：{lines}，"
         "请检查该机器能否访问软件包索引，然后重新提交",
+    ),
+    "environment_said": (
+        "its packages could not be installed; the installer said:",
+        "软件包安装失败，安装程序的输出：",
     ),
     "environment_slow": (
         "installing the packages of --requirements took more than {minutes} minutes and was given "

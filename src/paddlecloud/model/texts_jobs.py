@@ -301,10 +301,19 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "several instances have ended there",
         "机器 {node} 没有 {count} 个空闲端口可供其副本使用，待该机器上其他多实例任务结束后启动",
     ),
+    "queue_logs_aside": (
+        "the log files of its last attempt are being set aside in its storage; the next one begins "
+        "when that is done",
+        "正在存储中归档上一次运行的日志文件，完成后开始下一次运行",
+    ),
     "queue_no_room": (
         "it asks for {count} x ({asks}), and pool {pool} has at most {free} free on one of its "
         "{nodes} machines",
         "任务需要 {count} 份（{asks}），而资源池 {pool} 的 {nodes} 台机器中单机最多空闲 {free}",
+    ),
+    "queue_pool_refused_again": (
+        "pool {pool} refused the job again; it is asked once more at {at}",
+        "资源池 {pool} 再次拒绝了任务，将于 {at} 再次尝试",
     ),
     "queue_preempting": (
         "it asks for {count} x ({asks}); jobs of lower priority are being stopped in pool {pool} "

@@ -46,6 +46,15 @@ LOG_TEXTS: dict[str, tuple[str, str]] = {
         "name one with -w",
         "--grep 与 --merge 一次最多搜索 {limit} 个 worker，而任务有 {count} 个；请用 -w 指定一个",
     ),
+    "log_at_limit": (
+        "the log comes to its limit of {limit} bytes; from here on only its last {tail} bytes are "
+        "kept and follow when it ends",
+        "日志达到上限 {limit} 字节，此后只保留最后 {tail} 字节，并在任务结束时附上",
+    ),
+    "log_left_out": (
+        "{count} bytes are left out here",
+        "此处省略 {count} 字节",
+    ),
     "logs_nothing_failed": (
         "no worker of job {job_id} has failed (its state is {state}); leave out --failed",
         "任务 {job_id} 没有失败的 worker（状态 {state}），请去掉 --failed",

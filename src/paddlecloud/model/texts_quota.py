@@ -33,10 +33,6 @@ QUOTA_TEXTS: dict[str, tuple[str, str]] = {
         "nothing to change: give --plan=NAME or --limit NAME=VALUE",
         "没有要修改的内容：请给出 --plan=NAME 或 --limit NAME=VALUE",
     ),
-    "quota_plan_unknown": (
-        "there is no plan {plan}; the settings have: {known}",
-        "没有套餐 {plan}，配置中有：{known}",
-    ),
     "quota_priority": (
         "max_priority = {value} is not a class of priority; there are: {known}",
         "max_priority = {value} 不是优先级，可用的有：{known}",

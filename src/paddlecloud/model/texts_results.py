@@ -50,6 +50,12 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "以下链接指向 OUTPUT_PATH 之外，未取回：{paths}；"
         "请把文件复制到 OUTPUT_PATH 中，不要使用链接",
     ),
+    "output_names_bytes": (
+        "brought back under these names, because their own are no UTF-8 (%B0 stands for a byte): "
+        "{paths}; give files names in UTF-8 (LANG=C.UTF-8)",
+        "以下文件的原名不是 UTF-8 编码，取回后使用这些名称（%B0 表示一个字节）：{paths}；"
+        "请使用 UTF-8 文件名（LANG=C.UTF-8）",
+    ),
     "rerun_files_gone": (
         "the files of {job_id} are not kept any more; give the directory with --files",
         "{job_id} 的文件已不再保留，请用 --files 指定目录",

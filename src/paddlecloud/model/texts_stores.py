@@ -72,6 +72,10 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "not in the bucket are these outputs: {what}",
         "以下输出未写入存储桶：{what}",
     ),
+    "outputs_untaken": (
+        "the server could not store these outputs, ask an admin for them: {what}",
+        "服务器无法保存以下输出，请联系管理员取回：{what}",
+    ),
     "unsent_given_up": (
         "{files} ({reason}); they could not be kept",
         "{files}（{reason}）；未能保留",

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from paddlecloud.runtime.spawn import Spawner
 
 _STARTERS = 4
-_SHIPPERS = 2
 #: How long the work under way may take when the agent is asked to end, in seconds.
 _LAST_WORK = 2.0
 _LOCK_TRIES = 20
@@ -78,7 +77,7 @@ class Agent:
             ("sampler", self._sampler.work),
             ("commands", self._commands.work),
             *[("starter", self._starters.work)] * _STARTERS,
-            *[("shipper", self._shippers.work)] * _SHIPPERS,
+            *[("shipper", body) for body in self._shippers.bodies()],
         ]
         # A signal that another thread takes does not wake the main one, which waits for it.
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)

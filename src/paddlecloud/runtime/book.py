@@ -75,6 +75,8 @@ class Tracked:
         """Seconds before the next try to start it."""
         self.trouble = ""
         """Why the last try failed."""
+        self.stumbles = 0
+        """How often the server made a mistake about its files."""
         # Starter before it runs, shipper after; the reporter tells it if it lasts.
         self.held: dict[str, Any] | None = None
         """What keeps it from going on, as code and values of a sentence."""

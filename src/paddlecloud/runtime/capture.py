@@ -19,6 +19,8 @@ import select
 import time
 from contextlib import suppress
 
+from paddlecloud.model.texts import LANGUAGES, render
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
@@ -141,8 +143,8 @@ class Capture:
 class Trim:
     """Holds a log to a limit by leaving out its middle; says so in the log. No I/O.
 
-    The last quarter of the limit, 1 MiB at most, is kept for the end of the log; the two lines that
-    tell of it come on top of the limit. `size` is what the log holds already.
+    The last quarter of the limit, 1 MiB at most, is kept for the end of the log; the lines that
+    tell of it, in both languages, come on top of the limit. `size` is what the log holds already.
     """
 
     def __init__(self, *, limit: int | None, size: int) -> None:
@@ -175,7 +177,7 @@ class Trim:
         if not self._passed:
             return b""
         self._cut()
-        return b"[paddlecloud: %d bytes are left out here]\n%b" % (self.left_out, bytes(self._tail))
+        return _lines("log_left_out", count=self.left_out) + bytes(self._tail)
 
     def _keep(self, piece: bytes) -> None:
         self._tail += piece
@@ -190,8 +192,9 @@ class Trim:
             del self._tail[:surplus]
 
     def _announce(self) -> bytes:
-        line = (
-            f"[paddlecloud: the log comes to its limit of {self._limit} bytes; from here on only"
-            f" its last {self._tail_most} bytes are kept and follow when it ends]\n"
-        )
-        return (b"" if self._last == b"\n" else b"\n") + line.encode()
+        lines = _lines("log_at_limit", limit=self._limit or 0, tail=self._tail_most)
+        return (b"" if self._last == b"\n" else b"\n") + lines
+
+
+def _lines(code: str, **params: int) -> bytes:
+    return "".join(f"[paddlecloud: {render(code, params, lang)}]\n" for lang in LANGUAGES).encode()

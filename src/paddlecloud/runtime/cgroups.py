@@ -128,6 +128,21 @@ def detect(*, movable: Collection[int] = (), proc: Path = Path("/proc/self")) ->
     return Cgroups(v2=home, v2_controllers=controllers, v1=v1)
 
 
+def ceiling(*, proc: Path = Path("/proc/self")) -> tuple[float | None, int | None]:
+    """CPUs and bytes of memory that our own group, and those above it that we see, leave to us and
+    all replicas together; None: no limit there."""
+    try:
+        mounts = parse_mounts((proc / "mountinfo").read_text())
+        own = parse_membership((proc / "cgroup").read_text())
+    except (OSError, ValueError):
+        return None, None
+    names = [name for name in ("", "cpu", "memory") if name in mounts and name in own]
+    places = [place for name in names for place in _upwards(mounts[name], own[name])]
+    cpus = [found for place in places if (found := _cpu_ceiling(place)) is not None]
+    sizes = [found for place in places if (found := _memory_ceiling(place)) is not None]
+    return min(cpus, default=None), min(sizes, default=None)
+
+
 def create(cgroups: Cgroups, launch: Launch) -> Group:
     """The group of a replica, limits set, nobody inside yet. Never fails: it may be empty."""
     name = PREFIX + launch["replica_id"]
@@ -235,6 +250,36 @@ def _place(mount: tuple[str, str], own: str) -> Path:
     point, root = mount
     inside = own.removeprefix(root.rstrip("/")) if own.startswith(root) else own
     return Path(point) / inside.lstrip("/")
+
+
+def _upwards(mount: tuple[str, str], own: str) -> list[Path]:
+    """Our own group and those above it, as far as they can be seen from here."""
+    place, top = _place(mount, own), Path(mount[0])
+    return [each for each in (place, *place.parents) if each == top or top in each.parents]
+
+
+def _cpu_ceiling(place: Path) -> float | None:
+    """`cpu.max` says quota and period in one line, version 1 in two files."""
+    line = _numbers(place / "cpu.max")
+    if not line:
+        files = (place / "cpu.cfs_quota_us", place / "cpu.cfs_period_us")
+        line = [number for file in files for number in _numbers(file)]
+    quota, period = line if len(line) == 2 else (-1, 1)
+    return quota / period if quota > 0 and period > 0 else None
+
+
+def _memory_ceiling(place: Path) -> int | None:
+    for name in ("memory.max", "memory.limit_in_bytes"):
+        for number in _numbers(place / name):
+            return number if number > 0 else None
+    return None
+
+
+def _numbers(file: Path) -> list[int]:
+    """Nothing where there is no limit: the kernel says `max` then."""
+    with suppress(OSError, ValueError):
+        return [int(word) for word in file.read_text().split()]
+    return []
 
 
 def _v2_home(own: Path, top: str, movable: Collection[int]) -> tuple[Path | None, set[str]]:

@@ -9,7 +9,6 @@ goes to the server at offsets, the end only when all output is there.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import threading
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from paddlecloud.model.errors import NotFound, PaddleCloudError, Retry, Unauthenticated
 from paddlecloud.runtime import beside, control, record
 from paddlecloud.runtime.book import Stage
-from paddlecloud.runtime.link import Backoff
+from paddlecloud.runtime.link import Backoff, is_stumble
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -116,9 +115,9 @@ class Commands:
         except (OSError, ValueError) as error:
             self._site.journal.warning(f"command {one.id} cannot go on: {error}", one.replica)
             return self._tell_end(one, channel, beside.CAUSE_FAILED, None, str(error))
-        except (Retry, Unauthenticated):
-            raise
         except PaddleCloudError as error:
+            if isinstance(error, Retry | Unauthenticated) and not is_stumble(error):
+                raise
             self._site.journal.warning(f"command {one.id} was refused: {error}", one.replica)
             return True
 
@@ -228,11 +227,7 @@ def _ship(one: _One, stream: str, channel: Channel) -> None:
             return
         query = {"stream": stream, "offset": one.acked[stream]}
         answer = channel.call("PUT", f"/agent/commands/{one.id}/output", piece, query)
-        one.acked[stream] = _size(answer)
-
-
-def _size(answer: bytes) -> int:
-    return int(json.loads(answer)["size"])
+        one.acked[stream] = int(channel.parsed(answer)["size"])
 
 
 def _write(path: Path, data: bytes) -> None:

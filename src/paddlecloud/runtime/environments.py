@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from paddlecloud.model.env import FALLBACK_PATH
 from paddlecloud.model.errors import PaddleCloudError, Refused, Retry
-from paddlecloud.runtime import installing, record, workspace
+from paddlecloud.runtime import installing, lastwords, record, workspace
 
 if TYPE_CHECKING:
     import subprocess
@@ -401,20 +401,21 @@ def _tail(path: Path) -> bytes:
 def _words(making: _Making) -> str:
     if making.error is None:
         # Nobody knows how long it took a process of an earlier agent.
-        took = f" in {making.took:.1f} s" if making.took else ""
-        return f"[paddlecloud] its packages were installed{took}\n"
+        if not making.took:
+            return lastwords.lines("environment_installed", {})
+        return lastwords.lines("environment_installed_in", {"seconds": f"{making.took:.1f}"})
     shown = "".join(f"{line}\n" for line in _lines(making.tail)[-_SHOWN_LINES:])
-    return f"[paddlecloud] its packages could not be installed; the installer said:\n{shown}"
+    return lastwords.lines("environment_said", {}) + shown
 
 
 def _say_first(tracked: Tracked, key: str) -> bool:
-    """Say the first line of its log, unless it was said. It is always the same: after a restart of
-    the agent the server may have it already, and whatever else comes then begins behind it."""
+    """Say the first lines of its log, unless they were said. They are always the same: after a
+    restart of the agent the server may have them, and whatever else comes begins behind them."""
     tracked.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = tracked.root / record.STDOUT
     new = not log.exists() or not log.stat().st_size
     if new:
-        _say(tracked, f"[paddlecloud] Python environment of --requirements: {key[:16]}\n")
+        _say(tracked, lastwords.lines("environment_key", {"key": key[:16]}))
     return new
 
 

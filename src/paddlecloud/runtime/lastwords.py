@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from paddlecloud.model.texts import render
+from paddlecloud.model.texts import LANGUAGES, render
 from paddlecloud.runtime import record
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from paddlecloud.model.errors import PaddleCloudError
 
 _SHOWN = 5
 _LONGEST = 200
@@ -23,17 +25,35 @@ _LONGEST = 200
 def of_links(paths: list[str]) -> str:
     """That these links lead out of the output directory, so nothing came back for them; in both
     languages, because nobody knows whose log this is."""
-    params = {"paths": names(paths)}
-    lines = (render("output_links_outside", params, lang) for lang in ("en", "zh"))
-    return "".join(f"[paddlecloud] {line}\n" for line in lines)
+    return lines("output_links_outside", {"paths": names(paths)})
 
 
-def of_unsent(code: str, told: dict[str, object]) -> str:
-    """That a bucket did not take some outputs; `code` is the sentence about what became of them."""
-    lines = (
-        render("outputs_unsent", {"what": render(code, told, lang)}, lang) for lang in ("en", "zh")
-    )
-    return "".join(f"[paddlecloud] {line}\n" for line in lines)
+def of_names(paths: list[str]) -> str:
+    """That these outputs have other names at the server, for theirs are no text."""
+    return lines("output_names_bytes", {"paths": names(paths)})
+
+
+def lines(code: str, params: dict[str, object]) -> str:
+    """A sentence of the platform as it stands in a log: a line in each language."""
+    return "".join(f"[paddlecloud] {render(code, params, lang)}\n" for lang in LANGUAGES)
+
+
+def in_both(code: str, params: dict[str, object]) -> str:
+    """A sentence within a sentence, whose language is its reader's: so it is said in each."""
+    return " | ".join(render(code, params, lang) for lang in LANGUAGES)
+
+
+def of_error(error: PaddleCloudError) -> str:
+    """The same of an error; what a server said is in one language."""
+    return error.said or in_both(error.code, error.params)
+
+
+def of_unsent(code: str, told: dict[str, object], *, bucket: bool) -> str:
+    """That its bucket, or else the server, did not take some outputs; `code` is the sentence about
+    what became of them."""
+    whole = "outputs_unsent" if bucket else "outputs_untaken"
+    said = (render(whole, {"what": render(code, told, lang)}, lang) for lang in LANGUAGES)
+    return "".join(f"[paddlecloud] {line}\n" for line in said)
 
 
 def names(paths: list[str]) -> str:
@@ -44,14 +64,14 @@ def names(paths: list[str]) -> str:
 
 def say_once(root: Path, text: str) -> None:
     """Add lines of the platform to the log of this replica, unless it ends with them already."""
-    lines = text.encode()
+    added = text.encode()
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(root / record.STDOUT, flags, 0o600)
     try:
         size = os.fstat(fd).st_size
-        end = os.pread(fd, len(lines), max(0, size - len(lines)))
-        if not end.endswith(lines):
-            os.write(fd, lines if end.endswith(b"\n") or not size else b"\n" + lines)
+        end = os.pread(fd, len(added), max(0, size - len(added)))
+        if not end.endswith(added):
+            os.write(fd, added if end.endswith(b"\n") or not size else b"\n" + added)
     finally:
         os.close(fd)
 

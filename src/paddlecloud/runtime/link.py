@@ -23,6 +23,7 @@ from paddlecloud.client.http import Connection
 from paddlecloud.client.transport import EMPTY_SHA256, sign_request, target_of
 from paddlecloud.model.errors import (
     ConfigError,
+    Internal,
     PaddleCloudError,
     Retry,
     Unauthenticated,
@@ -52,6 +53,7 @@ TIMEOUT = 30.0
 CONNECT = 5.0
 OWN = ""
 SERVER_HEADER = "x-paddlecloud-server"
+_MISTAKE = "internal"
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 
@@ -197,8 +199,17 @@ class Channel:
     ) -> dict[str, Any]:
         """Call a route that speaks JSON."""
         data = b"" if body is None else json.dumps(body).encode()
-        answer = self.call(method, path, data, query, timeout=timeout)
-        value = json.loads(answer or b"{}")
+        return self.parsed(self.call(method, path, data, query, timeout=timeout))
+
+    def parsed(self, answer: bytes) -> dict[str, Any]:
+        """An answer that has to be JSON: what is not comes from somebody who has the server's
+        address."""
+        try:
+            value = json.loads(answer or b"{}")
+        except ValueError as error:
+            stranger = self._stranger("its answer is no JSON")
+            self._leave()
+            raise stranger from error
         return value if isinstance(value, dict) else {}
 
     def call(
@@ -253,9 +264,13 @@ class Channel:
             self.close()
             raise
         except Unreachable:
-            self.close()
-            self._link.lost(self._route)
+            self._leave()
             raise
+
+    def _leave(self) -> None:
+        """Who is there is not our server: the next call looks for it anew."""
+        self.close()
+        self._link.lost(self._route)
 
     def _connected(self) -> Connection:
         if self._connection is None:
@@ -279,9 +294,12 @@ class Channel:
     def _read(self, response: Response, sink: Callable[[bytes], object] | None) -> bytes:
         self.boot = response.headers.get(SERVER_HEADER, "")
         expected = self.endpoint.boot if self.endpoint else ""
-        if self.boot and expected and self.boot != expected:
+        if expected and self.boot != expected:
             raise self._stranger("its start mark is another one")
         good = 200 <= response.status < 300
+        if good and response.headers.get("content-type", "").startswith("text/html"):
+            # A page for people: of a proxy, or of whoever has the server's address now.
+            raise self._stranger("a page instead of an answer")
         if good and sink is not None:
             for piece in response.iter_chunks():
                 sink(piece)
@@ -305,12 +323,21 @@ class Channel:
         if isinstance(refusal, Unreachable):
             # It is the server that cannot reach somebody: that is no reason to look for another.
             refusal = Retry(refusal.code, **refusal.params)
+        elif isinstance(refusal, Internal) and refusal.code == _MISTAKE:
+            # Nobody foresaw it there. What the server says itself with another code stays so.
+            refusal = Retry(refusal.code, **refusal.params)
         refusal.add_note(f"request {response.headers.get('x-request-id', '?')}")
         return refusal
 
     def _stranger(self, detail: str) -> Unreachable:
         address = self._connection.authority if self._connection else "?"
         return Unreachable("server_malformed", address=address, detail=detail)
+
+
+def is_stumble(error: Exception) -> bool:
+    """Whether the server made a mistake, or its disk did: the same may work later. It answers, so
+    whoever has something else to ask goes on with that, and nobody asks the same without an end."""
+    return isinstance(error, Retry) and error.code == _MISTAKE
 
 
 def _digest(body: bytes | FileBody) -> str:

@@ -69,7 +69,7 @@ class Materials:
         if found is None:
             path = f"/agent/snapshots/{snapshot_id}"
             answer = channel.call("GET", path, query={"replica": replica})
-            text = _entries_of(snapshot_id, answer)
+            text = _entries_of(snapshot_id, answer, channel)
             found = _checked(snapshot_id, text)
             self._store(snapshot_id, text)
         self._remember(found)
@@ -241,14 +241,13 @@ def check_id(snapshot_id: str) -> None:
         raise Invalid("agent_snapshot_damaged", snapshot=snapshot_id[:100])
 
 
-def _entries_of(snapshot_id: str, answer: bytes) -> bytes:
+def _entries_of(snapshot_id: str, answer: bytes, channel: Channel) -> bytes:
     """The list in the server's answer, as text. A server keeps it in the form that the id was made
     of, so that it need not be taken apart to be kept and checked."""
     text = answer[len(_BEFORE) : -len(_AFTER)]
     if _id_of(text) == snapshot_id:
         return text
-    found = json.loads(answer)
-    return json.dumps(found.get("entries") if isinstance(found, dict) else None).encode()
+    return json.dumps(channel.parsed(answer).get("entries")).encode()
 
 
 def _checked(snapshot_id: str, text: bytes) -> Snapshot:

@@ -2,7 +2,8 @@
 
 The job owns these directories and may do anything in them at any moment. So a file counts only
 when, once open, it really lies inside: a link that leads out, a pipe or a device is passed over,
-and nothing is decided by a name that could mean something else a moment later.
+and nothing is decided by a name that could mean something else a moment later. A name that is no
+UTF-8 cannot be told to a server as it is: the file goes there under a readable one.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class Found:
     path: str
     where: Path
     mark: Mark
+    renamed: bool = False
+    """Its name on the disk is no text; `path` stands for it."""
 
     @property
     def name(self) -> str:
@@ -118,7 +121,9 @@ def scan(root: Path, outside: list[str] | None = None) -> Iterator[Found]:
     """Every file of both areas, in order of name; links that lead out go to `outside`."""
     left = [] if outside is None else outside
     for area in AREAS:
-        yield from _walk(area, (root / area).resolve(), "", 0, linked=False, outside=left)
+        top = (root / area).resolve()
+        for found in _walk(area, top, "", 0, linked=False, outside=left):
+            yield found if _is_text(found.path) else _readable(found, top)
 
 
 def rests(found: Found, *, now: float, seen_before: bool) -> bool:
@@ -162,6 +167,25 @@ def is_hollow(file: IO[bytes]) -> bool:
 def found_again(found: Found, file: IO[bytes]) -> Found:
     """`found` with the mark that the open file has now."""
     return replace(found, mark=_mark(os.fstat(file.fileno())))
+
+
+def _is_text(path: str) -> bool:
+    """Whether it is UTF-8 on the disk: Python makes other bytes letters that cannot be encoded."""
+    return path.isascii() or not any(_is_byte(letter) for letter in path)
+
+
+def _readable(found: Found, top: Path) -> Found:
+    """With `%B0` in its path for such a byte, and `%25` for a percent sign: no two of these paths
+    become the same, and none that of a file beside it."""
+    letters = (f"%{ord(each) & 0xFF:02X}" if _is_byte(each) else each for each in found.path)
+    path = "".join("%25" if each == "%" else each for each in letters)
+    while os.path.lexists(top / path):
+        path += "~"
+    return replace(found, path=path, renamed=True)
+
+
+def _is_byte(letter: str) -> bool:
+    return "\udc80" <= letter <= "\udcff"
 
 
 def _has_something(directory: str) -> bool:

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddlecloud import __version__
 from paddlecloud.model.errors import PaddleCloudError, Unauthenticated, Unreachable
+from paddlecloud.runtime import cgroups
 from paddlecloud.runtime.link import Backoff
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from paddlecloud.runtime.care import Care
     from paddlecloud.runtime.commands import Commands
     from paddlecloud.runtime.site import Site
@@ -41,6 +41,8 @@ class Poller:
         self._wait = 0.0
         self._in_round = False
         self._own = _mark(site.directory / "lock")
+        self._capacity: dict[str, float] = {}
+        self._counted_at = 0.0
 
     def work(self) -> None:
         """The body of the thread."""
@@ -78,13 +80,16 @@ class Poller:
 
     def _ask(self) -> dict[str, Any]:
         config = self._site.config
+        if not self._capacity or time.monotonic() - self._counted_at > WAIT:
+            # Limits of a pod may be changed while it runs; a busy agent asks many times a second.
+            self._capacity, self._counted_at = capacity(), time.monotonic()
         question = {
             "agent": config.agent_id,
             "boot": self._site.boot,
             "version": __version__,
             "cursor": self._cursor,
             "wait": self._wait,
-            "capacity": {**capacity(), **config.capacity},
+            "capacity": {**self._capacity, **config.capacity},
             "enforces": self._site.enforces,
             "host": config.host,
             "commands": {} if self._commands is None else self._commands.heard(),
@@ -164,10 +169,16 @@ def _mark(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def capacity() -> dict[str, float]:
-    """What replicas may use together on this machine. No GPU is offered: nothing here yet hands
-    single cards to replicas."""
-    return {"cpu": float(_cpus()), "memory": _memory(), "gpu": 0}
+def capacity(*, proc: Path = Path("/proc/self")) -> dict[str, float]:
+    """What replicas may use together on this machine, or in the pod or slice that is ours of it. No
+    GPU is offered: nothing here yet hands single cards to replicas."""
+    cpu, memory = cgroups.ceiling(proc=proc)
+    cpus, size = float(_cpus()), _memory()
+    return {
+        "cpu": cpus if cpu is None else min(cpus, cpu),
+        "memory": size if memory is None else min(size, memory),
+        "gpu": 0,
+    }
 
 
 def _cpus() -> int:

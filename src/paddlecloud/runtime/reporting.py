@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from paddlecloud.model.errors import PaddleCloudError, Retry, StorageFull, Unauthenticated
 from paddlecloud.runtime.book import Stage
 from paddlecloud.runtime.inotify import OVERFLOW
-from paddlecloud.runtime.link import Backoff
+from paddlecloud.runtime.link import Backoff, is_stumble
 from paddlecloud.runtime.record import STDOUT
 
 if TYPE_CHECKING:
@@ -158,25 +158,29 @@ class Reporter:
     def _report(self, now: float) -> None:
         most = 1 if self._singly else _MOST_ITEMS
         batch = compose(self._site.book.active(), now=now, most=most)
+        for tracked, error in batch.unread:
+            self._site.journal.warning(f"its log cannot be read: {error}", tracked.id)
         if not batch.items:
             return
         self._singly = max(0, self._singly - 1)
         try:
             answer = self._send(batch)
-        except (Retry, Unauthenticated) as error:
-            self._pause_after(error, batch)
-        except PaddleCloudError as error:
-            self._refused(error, batch)
-        else:
             self._backoff.reset()
             self._quiet_until = 0.0
             self._apply(batch, answer, now)
+        except PaddleCloudError as error:
+            if isinstance(error, Retry | Unauthenticated) and not is_stumble(error):
+                self._pause_after(error, batch)
+            else:
+                self._refused(error, batch)
+        except BaseException:
+            batch.restore()
+            raise
 
     def _send(self, batch: Batch) -> dict[str, Any]:
         self._sequence += 1
         body = encode(self._site.config.agent_id, self._site.boot, self._sequence, batch)
-        answer = json.loads(self._channel.call("POST", "/agent/report", body))
-        return answer if isinstance(answer, dict) else {}
+        return self._channel.parsed(self._channel.call("POST", "/agent/report", body))
 
     def _pause_after(self, error: PaddleCloudError, batch: Batch) -> None:
         batch.restore()
@@ -198,7 +202,8 @@ class Reporter:
                 self._apply(starts, self._send(starts), time.monotonic())
 
     def _refused(self, error: PaddleCloudError, batch: Batch) -> None:
-        """The server will not take it, now or later: find out which item it is, and hold that."""
+        """The server will not take it, now or later, or makes a mistake about it: find out which
+        item it is, and hold that."""
         batch.restore()
         if len(batch.items) > 1:
             self._singly = len(batch.items)
@@ -241,6 +246,8 @@ class Batch:
         self.items: list[dict[str, Any]] = []
         self.pieces: list[bytes] = []
         self.members: list[Tracked] = []
+        self.unread: list[tuple[Tracked, OSError]] = []
+        """Those whose logs could not be read; they are looked at again, and hold up nobody."""
 
     def restore(self) -> None:
         """It did not arrive: everything in it has to be said again."""
@@ -298,7 +305,13 @@ def compose(replicas: Iterable[Tracked], *, now: float, most: int = 256) -> Batc
     for _, tracked in ready[:most]:
         if not room:
             break
-        item, piece = _item(tracked, min(room, share), now)
+        try:
+            item, piece = _item(tracked, min(room, share), now)
+        except OSError as error:
+            tracked.dirty = True
+            tracked.hold_until = now + _REFUSED_PAUSE
+            batch.unread.append((tracked, error))
+            continue
         tracked.sent_at = now
         if len(item) > 2:
             batch.items.append(item)

@@ -58,8 +58,9 @@ def give_back(
 def _take_over(tracked: Tracked, earlier: Tracked, owner: int | None) -> bool:
     """Only of one that ran and that the server has whole; then nobody reads there any more.
 
-    What the server has is noted before the directory is moved: whoever finds the note and no
-    directory to move knows that this was done.
+    What the server has is noted once the directory is moved: whoever finds the note and no
+    directory to move knows that this was done. Its earlier owner may be deleted at any moment, and
+    then everything is fetched.
     """
     if earlier.alive or not earlier.shipped or earlier.started is None:
         return False
@@ -69,12 +70,11 @@ def _take_over(tracked: Tracked, earlier: Tracked, owner: int | None) -> bool:
             return False
         marks = record.read(earlier.root / outputs.SHIPPED) or {}
         ours = {name: mark for name, mark in marks.items() if name.startswith(f"{OUTPUT}/")}
-        record.write(note, ours)
         os.rename(source, tracked.place(OUTPUT))  # noqa: PTH104 - both are text
+        record.write(note, ours)
     except FileNotFoundError:
         return note.exists()
     except OSError:
-        note.unlink(missing_ok=True)
         return False
     return True
 

@@ -1,12 +1,17 @@
-"""Brings output files to the server, while the job runs and at its end. Two threads.
+"""Brings output files to the server, while the job runs and at its end.
 
 While it runs, what changed is sent every `ship_interval` seconds, and less often when that is much
 work; of a file that only grew, what it grew by. At the end everything is sent before the end is
 reported, however long the server or its disk takes: nothing is given up but a file that the server
 refuses for good or that cannot be read, and the log says so. Only its owner's own bucket is not
-waited for without an end (`runtime.unsent`). Last comes a list of all files with
+waited for without an end, nor is a server that makes a mistake about one file again and again: such
+files are kept here (`runtime.unsent`). Last comes a list of all files with
 their digests, and what the server does not have as it says is sent once more. A larger file of a
 job whose outputs lie in a bucket goes there past the server (`runtime.parts`).
+
+There are three lanes with threads of their own, so that a job with one small file does not wait for
+those with hours to send: replicas that run; those that are over, with what is soon sent; and the
+rest of these. In each a replica makes room for the next one after some seconds, between two files.
 """
 
 from __future__ import annotations
@@ -15,7 +20,9 @@ import errno
 import hashlib
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
+from functools import partial
 from typing import IO, TYPE_CHECKING
 
 from paddlecloud.model.errors import (
@@ -30,10 +37,12 @@ from paddlecloud.model.signing import quote
 from paddlecloud.runtime import lastwords, outputs, parts, unsent, waiting, workspace
 from paddlecloud.runtime.book import Stage
 from paddlecloud.runtime.direct import Buckets
-from paddlecloud.runtime.link import Backoff, FileBody
+from paddlecloud.runtime.link import Backoff, FileBody, is_stumble
 from paddlecloud.runtime.site import Turns
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from paddlecloud.runtime.book import Tracked
     from paddlecloud.runtime.link import Channel
     from paddlecloud.runtime.outputs import Found
@@ -42,12 +51,22 @@ if TYPE_CHECKING:
 #: Shipping a running job may take this part of one thread's time.
 _LOAD = 0.05
 _LONGEST_PAUSE = 30.0
-_SAVE_EVERY = 5.0
 #: A file larger than this may take longer to store than a small request.
 _BYTES_PER_SECOND = 1024 * 1024
 _TIMEOUT = 60.0
 #: A server that was not heard of for this many seconds is away: it is asked for orders more often.
 _SERVER_AWAY = 60.0
+#: So many times a file is sent about which the server makes a mistake: that is ten minutes.
+_MOST_STUMBLES = 30
+#: For so many seconds a replica has a thread for itself.
+_TURN = 5.0
+#: After so many in all a running job has sent enough for now, whatever is left.
+_ROUND = 60.0
+#: A larger file of a replica that is over is left to the lane in which they may take long.
+_LARGE = 64 * 1024 * 1024
+_THREADS = 2
+"""In each lane."""
+_LISTING = ""
 _BLOCK = 1024 * 1024
 #: What a file grew by is sent in pieces of this size.
 _PIECE = 8 * 1024 * 1024
@@ -71,12 +90,20 @@ class Shipment:
         """When something was taken last; a server that is away is no fault of the bucket."""
         self.unsent: dict[str, str] = {}
         """Files that its owner's bucket does not take, and why not; only of the last round."""
+        self.stumbles: Counter[str] = Counter()
+        """How often the server made a mistake about a file of the last round."""
+        self.large = False
+        """What is left of it, now that it is over, may take long."""
+        self.cut = False
+        """The last turn left something to the next, for the sake of others."""
+        self.spent = 0.0
+        """Seconds that sending took since everything was sent, while the job runs."""
 
 
 class Shippers:
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._turns = Turns()
+        self._running, self._ended, self._large = Turns(), Turns(), Turns()
         self._lock = threading.Lock()
         """Guards who is at a replica."""
         self._shipments: dict[str, Shipment] = {}
@@ -85,7 +112,7 @@ class Shippers:
     def follow(self, tracked: Tracked) -> None:
         """Send what it puts out from time to time while it runs."""
         if tracked.stage is Stage.LAUNCHED:
-            self._turns.put(tracked, time.monotonic() + self._site.ship_interval)
+            self._running.put(tracked, time.monotonic() + self._site.ship_interval)
 
     def finish(self, tracked: Tracked) -> None:
         """It is over: send the rest, then let the reporter tell its end.
@@ -94,22 +121,36 @@ class Shippers:
         """
         if tracked.id in self._shipments or outputs.anything(tracked.root):
             tracked.hold(waiting.of("held_sending"), now=time.monotonic())
-            self._turns.put(tracked)
+            self._lane(tracked).put(tracked)
         else:
             tracked.shipped = True
 
     def hurry(self) -> None:
         """Try at once what waits: the server is back."""
-        self._turns.hurry()
+        for lane in self._lanes():
+            lane.hurry()
 
     def close(self) -> None:
         """Let the threads end."""
-        self._turns.close()
+        for lane in self._lanes():
+            lane.close()
 
-    def work(self) -> None:
+    def bodies(self) -> list[Callable[[], None]]:
         """The body of each thread."""
+        return [partial(self._work, lane) for lane in self._lanes() for _ in range(_THREADS)]
+
+    def _work(self, lane: Turns) -> None:
         channel = self._site.link.channel()
-        self._site.guarded("a shipper", lambda: self._turn(channel))
+        self._site.guarded("a shipper", lambda: self._turn(lane, channel))
+
+    def _lanes(self) -> tuple[Turns, ...]:
+        return self._ended, self._large, self._running
+
+    def _lane(self, tracked: Tracked) -> Turns:
+        if tracked.stage is not Stage.OVER:
+            return self._running
+        shipment = self._shipments.get(tracked.id)
+        return self._large if shipment is not None and shipment.large else self._ended
 
     def _done(self, tracked: Tracked) -> None:
         self._shipments.pop(tracked.id, None)
@@ -117,9 +158,15 @@ class Shippers:
         tracked.shipped = True
         self._site.wake_reporter()
 
-    def _turn(self, channel: Channel) -> None:
-        tracked = self._turns.take()
-        if tracked is None or not self._begin(tracked):
+    def _turn(self, lane: Turns, channel: Channel) -> None:
+        tracked = lane.take()
+        if tracked is None:
+            return
+        if self._lane(tracked) is not lane:
+            # It came to its end while it waited here.
+            self._lane(tracked).put(tracked)
+            return
+        if not self._begin(tracked):
             return
         pause: float | None = 1.0
         try:
@@ -130,7 +177,8 @@ class Shippers:
                 tracked.shipping = False
                 again, tracked.ship_again = tracked.ship_again, False
             if pause is not None:
-                self._turns.put(tracked, time.monotonic() + (0.0 if again else pause))
+                due = time.monotonic() + (0.0 if again else pause)
+                self._lane(tracked).put(tracked, due)
 
     def _begin(self, tracked: Tracked) -> bool:
         """Whether it is wanted, and no other thread is at it."""
@@ -161,14 +209,17 @@ class Shippers:
             return self._pause_after(shipment, error)
         finally:
             self._save(shipment)
+        shipment.spent += time.monotonic() - began
+        if shipment.cut and (over or shipment.spent < _ROUND):
+            return 0.0
         if over and not settled:
             return shipment.backoff.next()
         shipment.backoff.reset()
         if over:
             self._end(shipment)
             return None
-        took = time.monotonic() - began
-        return max(self._site.ship_interval, took / _LOAD)
+        spent, shipment.spent = shipment.spent, 0.0
+        return max(self._site.ship_interval, spent / _LOAD)
 
     def _end(self, shipment: Shipment) -> None:
         if shipment.unsent:
@@ -210,35 +261,48 @@ class Shippers:
     def _pass(self, shipment: Shipment, channel: Channel, *, over: bool) -> bool:
         """Send every file that changed; `over` sends all, otherwise only those that rest.
 
-        False when some file changed while it was sent, or we were interrupted.
+        False when some file changed while it was sent, or something is left for another reason:
+        others wait for the thread (`cut`), the server made a mistake, we were interrupted.
         """
         changing: set[str] = set()
-        saved_at = time.monotonic()
-        settled = True
+        until = time.monotonic() + _TURN
+        settled, shipment.cut = True, False
         outside: list[str] = []
+        renamed: list[str] = []
         for found in outputs.scan(shipment.tracked.root, outside):
             if shipment.tracked.forget or self._site.stopping.is_set():
                 return False
+            if found.renamed:
+                renamed.append(found.name)
             if shipment.shipped.has(found) or (found.name, found.mark) in shipment.given_up:
                 continue
             if not over and not self._may_send(shipment, found):
                 changing.add(found.name)
                 continue
+            if over and not shipment.large and found.size >= _LARGE:
+                shipment.cut = True
+                continue
             settled = self._send(shipment, found, channel) and settled
-            if time.monotonic() - saved_at > _SAVE_EVERY:
-                self._save(shipment)
-                saved_at = time.monotonic()
+            if time.monotonic() > until:
+                shipment.cut = True
+                break
         shipment.changing = changing
-        if over and settled and outside:
-            self._tell_of_links(shipment.tracked, outside)
-        return settled
+        shipment.large = shipment.large or (over and shipment.cut)
+        if shipment.cut or not settled:
+            return False
+        if over:
+            self._tell_of_names(shipment.tracked, outside, renamed)
+        return True
 
-    def _tell_of_links(self, tracked: Tracked, outside: list[str]) -> None:
+    def _tell_of_names(self, tracked: Tracked, outside: list[str], renamed: list[str]) -> None:
         """In the job's own log, before its end is told: whoever misses a file looks there."""
+        said = lastwords.of_links(outside) if outside else ""
+        said += lastwords.of_names(renamed) if renamed else ""
         try:
-            lastwords.say_once(tracked.root, lastwords.of_links(outside))
+            if said:
+                lastwords.say_once(tracked.root, said)
         except OSError as error:
-            self._site.journal.warning(f"its links cannot be told of: {error}", tracked.id)
+            self._site.journal.warning(f"its names cannot be told of: {error}", tracked.id)
 
     def _list(self, shipment: Shipment, channel: Channel) -> bool:
         """Tell the server what it must have by now; whether it has."""
@@ -249,8 +313,10 @@ class Shippers:
         path = f"/agent/replicas/{quote(tracked.id)}/listing"
         try:
             answer = channel.json("POST", path, {"files": rows}, {"fence": tracked.fence}, _TIMEOUT)
-        except (Retry, Unauthenticated):
-            raise
+        except (Retry, Unauthenticated) as error:
+            if not is_stumble(error):
+                raise
+            return not self._is_worth_a_try(shipment, _LISTING, error)
         except PaddleCloudError as error:
             self._site.journal.warning(f"its files cannot be listed: {error}", tracked.id)
             return True
@@ -272,8 +338,13 @@ class Shippers:
             sent = self._put_file(shipment, found, channel)
         except OSError as error:
             self._give_up(shipment, found, error.strerror or str(error))
-        except (Retry, Unauthenticated):
-            raise
+        except (Retry, Unauthenticated) as error:
+            if not is_stumble(error):
+                raise
+            if self._is_worth_a_try(shipment, found.name, error):
+                return False
+            self._give_up(shipment, found, str(error))
+            shipment.unsent[found.name] = str(error)
         except PaddleCloudError as error:
             self._give_up(shipment, found, str(error))
             if shipment.last_round and shipment.tracked.patience is not None:
@@ -286,6 +357,16 @@ class Shippers:
                 return False
             shipment.shipped.add(*sent)
         return True
+
+    def _is_worth_a_try(self, shipment: Shipment, name: str, error: PaddleCloudError) -> bool:
+        """Whether to send it again, although the server makes mistakes about it. While the job runs
+        it is always: nothing is lost by that."""
+        if shipment.last_round:
+            shipment.stumbles[name] += 1
+        tries = shipment.stumbles[name]
+        text = f"{name or 'the list of its files'} waits, after {tries} tries: {error}"
+        self._site.journal.warning(text, shipment.tracked.id)
+        return tries < _MOST_STUMBLES
 
     def _put_file(
         self, shipment: Shipment, found: Found, channel: Channel

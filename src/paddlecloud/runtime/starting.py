@@ -2,9 +2,10 @@
 
 What the owner of a job has to know (disk full, damaged files) ends the replica with a sentence;
 what only the network or the server can mend is tried again for as long as the replica is wanted,
-and holds up nobody else meanwhile. Starting a replica twice starts it once: the order on disk and
-the monitor's own records see to it, also across a restart of the agent. Once a monitor may have
-been asked for, the records alone decide that it does not run: nothing is ended or deleted here.
+and holds up nobody else meanwhile; mistakes of the server alone end it, after some minutes.
+Starting a replica twice starts it once: the order on disk and the monitor's own records see to it,
+also across a restart of the agent. Once a monitor may have been asked for, the records alone decide
+that it does not run: nothing is ended or deleted here.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from paddlecloud.model.errors import PaddleCloudError, Refused, Retry, Unauthent
 from paddlecloud.model.exitwords import NO_ENVIRONMENT
 from paddlecloud.runtime import (
     control,
+    lastwords,
     ownkey,
     ports,
     preflight,
@@ -31,6 +33,7 @@ from paddlecloud.runtime import (
 from paddlecloud.runtime.book import Stage, not_run, write_order
 from paddlecloud.runtime.control import Phase
 from paddlecloud.runtime.environments import Environments, with_environment
+from paddlecloud.runtime.link import is_stumble
 from paddlecloud.runtime.materials import Materials
 from paddlecloud.runtime.record import CAUSE_PORT_TAKEN, CAUSE_START_FAILED, ORDER, ROOT
 from paddlecloud.runtime.site import Turns
@@ -48,6 +51,8 @@ if TYPE_CHECKING:
     from paddlecloud.runtime.site import Site
 
 _MOST_LAUNCHES = 6
+#: So often it is tried although the server makes mistakes about its files: that is ten minutes.
+_MOST_STUMBLES = 300
 #: Directories that a job gets unless its environment names another one.
 _OWN = {workspace.TEMPORARY: "TMPDIR", workspace.HOME: "HOME"}
 _FIRST_PAUSE = 0.05
@@ -247,18 +252,21 @@ class Starters:
             # It may run: whatever else is to be done about it, its records are looked at.
             self._count_as_launched(tracked)
             self._site.wake_reporter()
-        if tracked.asked or isinstance(error, Retry | Unauthenticated):
-            if str(error) != tracked.trouble:
+        if is_stumble(error):
+            tracked.stumbles += 1
+        pointless = is_stumble(error) and tracked.stumbles >= _MOST_STUMBLES
+        if tracked.asked or (isinstance(error, Retry | Unauthenticated) and not pointless):
+            words = _in_words(error)
+            if words != tracked.trouble:
                 self._site.journal.warning(f"cannot be started yet: {error}", tracked.id)
-            tracked.trouble = str(error)
+            tracked.trouble = words
             if not tracked.asked and isinstance(error, PaddleCloudError):
                 self._hold(tracked, waiting.of_error(error))
             return True
         if isinstance(error, OSError):
             error = workspace.in_words(error, tracked.root)
-        words = str(error) if isinstance(error, PaddleCloudError) else f"a mistake: {error!r}"
         workspace.clear(tracked.root)
-        self._end(tracked, CAUSE_START_FAILED, words, hint=_hint(error))
+        self._end(tracked, CAUSE_START_FAILED, _in_words(error), hint=_hint(error))
         return False
 
     def _try_later(self, tracked: Tracked) -> None:
@@ -269,7 +277,7 @@ class Starters:
     def _give_up(self, tracked: Tracked) -> bool:
         """No monitor comes up. The wish to stop keeps a late one from running it, and then the
         records say whether one did; whether it has to be tried again."""
-        message = tracked.trouble or "no process that watches over it comes up; see the agent's log"
+        message = tracked.trouble or lastwords.in_both("agent_no_monitor", {})
         cause = tracked.stop.cause if tracked.stop is not None else CAUSE_START_FAILED
         control.request_stop(tracked.root, grace=0.0, now=time.time(), cause=cause)
         if control.inspect(tracked.root).phase is Phase.NOT_STARTED:
@@ -301,6 +309,13 @@ def request_stop(tracked: Tracked, wish: StopWish) -> None:
     tracked.stop_told = control.request_stop(
         tracked.root, grace=wish.grace, now=time.time(), cause=wish.cause
     )
+
+
+def _in_words(error: Exception) -> str:
+    """For the owner, whose language only the server knows."""
+    if isinstance(error, PaddleCloudError):
+        return lastwords.of_error(error)
+    return lastwords.in_both("agent_mistake", {"error": repr(error)})
 
 
 def _hint(error: Exception) -> str:

@@ -99,9 +99,12 @@ class Trees:
         return None
 
     def kept(self) -> Iterator[Kept]:
-        """Every tree here: when it was used last, its size, and how to delete it."""
+        """Every tree here: when it was used last, its size, and how to delete it. One that is being
+        made, or deleted, is somebody else's."""
         with suppress(FileNotFoundError):
             for home in self._top.iterdir():
+                if home.name.endswith(_PART):
+                    continue
                 note = _read_note(home)
                 used_at = 0
                 with suppress(OSError):

@@ -1,6 +1,7 @@
-"""Outputs that the bucket of a job's owner did not take: kept on this machine, and told.
+"""Outputs that the bucket of a job's owner, or the server, did not take: kept here, and told.
 
-The end of a job that would have been a good one says which they are; every job says it in its log.
+The end of a job that would have been a good one says which its bucket did not take; every job says
+it in its log.
 They get a second name outside of the replica's directory, which is deleted with it, and stay there
 for some days: an admin can still hand them over. Where they were they stay as well, for the next
 attempt on this machine takes over what it finds there.
@@ -41,8 +42,10 @@ def leave(tracked: Tracked, unsent: Mapping[str, str], site: Site) -> None:
     }
     site.journal.warning(render(code, told, "en"), tracked.id)
     try:
-        lastwords.say_once(tracked.root, lastwords.of_unsent(code, told))
-        _note_end(tracked, render(code, told, "en"))
+        bucket = tracked.patience is not None
+        lastwords.say_once(tracked.root, lastwords.of_unsent(code, told, bucket=bucket))
+        if bucket:
+            _note_end(tracked, lastwords.in_both(code, told))
         for name in unsent if place.is_dir() else ():
             _keep(tracked.root / name, place / name)
     except OSError as error:
@@ -64,7 +67,7 @@ def _can_be_kept(place: Path, *, now: float) -> bool:
 
 def _keep(source: Path, target: Path) -> None:
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(FileExistsError):
+    with suppress(FileExistsError, FileNotFoundError):
         os.link(source, target, follow_symlinks=False)
 
 

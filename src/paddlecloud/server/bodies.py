@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -20,13 +21,13 @@ import httptools
 from starlette.requests import Request
 
 from paddlecloud.model.errors import Retry
-from paddlecloud.server.connections import Connection, connection_of
+from paddlecloud.server.connections import LEAST_PROGRESS, Connection, connection_of
 from paddlecloud.server.http import read_body
 
 AT_ONCE = 12
 """Bodies that are in memory at the same time."""
 SILENCE = 30.0
-"""Seconds without a byte after which a sender is given up."""
+"""Seconds without progress after which a sender is given up; a trickle is none."""
 SPARE = 4
 _PIECE = 1024 * 1024
 T = TypeVar("T")
@@ -110,7 +111,13 @@ class _Taken:
         got = len(self._first)
         room[:got] = self._first
         check = crc32(self._first)
+        enough, deadline = 0, 0.0
         while got < len(room):
+            now = time.monotonic()
+            if got >= enough:
+                enough, deadline = got + LEAST_PROGRESS, now + SILENCE
+            if now >= deadline:
+                raise Retry("body_cut", size=got)
             try:
                 count = self._socket.recv_into(room[got : got + _PIECE])
             except OSError as error:

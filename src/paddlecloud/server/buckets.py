@@ -7,12 +7,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from paddlecloud.model.errors import PaddleCloudError
 
 if TYPE_CHECKING:
     from paddlecloud.stores.s3 import S3Store
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quiet:
+    """A bucket that did not answer."""
+
+    times: int
+    """In a row."""
+    until: datetime
+    """It is not asked before."""
+    error: PaddleCloudError
 
 
 class Buckets:

@@ -25,7 +25,7 @@ from paddlecloud.db.private import Tags
 from paddlecloud.db.servers import Server
 from paddlecloud.model.pool import Node, Pool
 from paddlecloud.server.arriving import Uploads
-from paddlecloud.server.buckets import Buckets, Recent
+from paddlecloud.server.buckets import Buckets, Quiet, Recent
 from paddlecloud.server.gathering import Gathering
 from paddlecloud.server.metrics import Metrics
 from paddlecloud.server.searches import Searches
@@ -264,6 +264,8 @@ class Deps:
     tags: Recent[Tags] = field(default_factory=Recent)
     buckets: Buckets = field(default_factory=Buckets)
     """Of jobs with storage of their own."""
+    quiet: dict[str, Quiet] = field(default_factory=dict)
+    """Those of them that do not answer, by name."""
     standings: Standings = field(default_factory=Standings)
     speaking: Speaking[Any] = field(default_factory=Speaking)
     """Replicas whose logs come in."""
@@ -276,6 +278,8 @@ class Deps:
     """What each agent was told of that last, by this server."""
     log_moves: Lock = field(default_factory=threading.Lock)
     """Held while a log of a job that may be tried again is written, and while it is moved."""
+    set_aside: dict[tuple[str, int], bool] = field(default_factory=dict)
+    """Attempts by job and number whose log files in a bucket go aside; True: they have gone."""
     tell_of_log: Callable[[str], None] = lambda job_id: None
     """Tells other servers that the log of a job has grown; returns at once."""
     choosers: Choosers = field(default_factory=Choosers)

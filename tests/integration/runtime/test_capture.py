@@ -43,7 +43,8 @@ def test_a_runaway_log_keeps_its_head_and_tail(bench: Bench) -> None:
     tail = log[-25_000:]
     assert tail == COUNTED[-25_000:]
     left_out = len(COUNTED) - 75_000 - 25_000
-    assert f"[paddlecloud: {left_out} bytes are left out here]\n".encode() + tail in rest
+    said = f"[paddlecloud: {left_out} bytes are left out here]\n[paddlecloud: 此处省略"
+    assert f"{said} {left_out} 字节]\n".encode() + tail in rest
 
 
 def test_a_log_at_its_limit_says_so_while_the_replica_runs(bench: Bench) -> None:
@@ -56,7 +57,7 @@ def test_a_log_at_its_limit_says_so_while_the_replica_runs(bench: Bench) -> None
     assert log.endswith("]\n")
     request_stop(root, grace=5, now=0.0)
     ended(root)
-    assert (root / "stdout.log").read_text().endswith("left out here]\n" + "y\n" * 125)
+    assert (root / "stdout.log").read_text().endswith(" 字节]\n" + "y\n" * 125)
 
 
 def test_a_log_within_its_limit_is_not_touched(bench: Bench) -> None:

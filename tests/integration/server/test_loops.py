@@ -11,12 +11,12 @@ import pytest
 
 from paddlecloud.db import coordination, jobs
 from paddlecloud.db.tokens import UserRole
-from paddlecloud.model.errors import Conflict
+from paddlecloud.model.errors import Conflict, Retry
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops import clean, schedule
 from paddlecloud.server.loops.runner import Leased, Loop, Runner
 from paddlecloud.server.loops.watch import Watch
-from paddlecloud.server.services import retention
+from paddlecloud.server.services import placement, retention
 from paddlecloud.server.settings import Retention, Settings
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, eventually, packed
@@ -118,6 +118,71 @@ def test_a_pool_that_refuses_everything_does_not_keep_the_planner_busy(
     world.submit()
     world.plan()
     assert world.count("attempts") == 1
+
+
+def test_a_pool_that_goes_on_refusing_is_asked_less_and_less(make_world: MakeWorld) -> None:
+    world = make_world(pools={"near": TWO_POOLS["near"] | {"start": "refuse"}})
+    job_id = world.submit()
+    asked_at: list[float] = []
+    began = world.clock()
+    for _ in range(40):
+        before = world.count("attempts")
+        world.plan()
+        if world.count("attempts") > before:
+            asked_at.append((world.clock() - began).total_seconds())
+        world.clock.move(seconds=1)
+    assert asked_at == [0, 1, 2, 4, 8, 16, 32], "the first time again costs nothing"
+    view = world.look(job_id)
+    told = "pool near refused the job again; it is asked once more at "
+    assert (view["job_status"], view["queue_reason"][: len(told)]) == ("queue", told)
+    world.backends["near"].settings["start"] = "ok"
+    world.clock.move(seconds=30)
+    world.plan()
+    assert world.look(job_id)["pool"] == "near"
+
+
+def test_a_refusal_is_no_pause_for_other_pools(make_world: MakeWorld) -> None:
+    refuses = {"start": "refuse"}
+    world = make_world(pools={name: pool | refuses for name, pool in TWO_POOLS.items()})
+    job_id = world.submit()
+    for _ in range(3):
+        world.plan()
+    rows = world.deps.db.read(lambda tx: tx.all("select pool from attempts order by number"))
+    assert rows == [("near",), ("far",), ("near",)]
+    world.backends["far"].settings["start"] = "ok"
+    world.clock.move(seconds=1)
+    world.plan()
+    assert world.look(job_id)["pool"] == "far", "who refused last is asked last"
+
+
+def test_what_cannot_be_let_go_in_one_pool_keeps_no_other_waiting(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(pools={name: pool | {"cpu": "3"} for name, pool in TWO_POOLS.items()})
+    far = world.agent_of("far-0")
+    for _ in range(3):
+        job_id = world.submit()
+        world.plan()
+        world.agent.run(world.agent.order(job_id))
+    world.clock.move(seconds=1)
+    good = world.submit(cluster="far")
+    world.plan()
+    far.run(far.order(good))
+    asked: list[str] = []
+
+    def away(handle: Any, _grace: timedelta) -> None:
+        asked.append(handle["attempt"])
+        raise Retry("backend_later", pool="near")
+
+    monkeypatch.setattr(placement, "MAX_RELEASED", 2)
+    monkeypatch.setattr(placement, "MAX_FAILURES", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.backends["near"], "stop", away)
+        assert world.release() == 1
+        assert len(asked) == 1, "who does not answer is not asked for each one"
+        assert far.order(good, "forget")
+        assert world.release() == 0
+    assert world.release() == 3
 
 
 def test_a_start_that_was_put_off_is_made_up_for(make_world: MakeWorld) -> None:
@@ -227,6 +292,55 @@ def test_contents_that_never_came_to_a_snapshot_go_too(make_world: MakeWorld) ->
     world.clock.move(days=2)
     assert retention.collect(world.deps).bytes == 10
     assert [s.path for s in world.deps.store.list("users/") if "/blobs/" in s.path] == []
+
+
+def test_uploads_get_their_turn_while_files_go_and_what_they_name_stays(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(change=small_retention)
+    contents = [f"{number}".encode() for number in range(4)]
+    for data in contents:
+        world.user.post("/api/v1/blobs", packed(data))
+    world.clock.move(days=2)
+    paths = [stat.path for stat in world.deps.store.list("users/someone/blobs/")]
+    last = next(data for data in contents if world.blob(data).name in paths[-1])
+    left: list[int] = []
+
+    def pause() -> None:
+        left.append(sum(world.blob(data).exists() for data in contents))
+        if len(left) == 1:
+            world.snapshot({"a": last})
+
+    monkeypatch.setattr(retention, "HELD", 0.0)
+    monkeypatch.setattr(retention, "_pause", pause)
+    assert retention.collect(world.deps).bytes == 3
+    assert left == [3, 2, 1]
+    assert world.blob(last).read_bytes() == last
+
+
+def test_a_machine_that_left_is_forgotten_after_a_day(world: World) -> None:
+    job_id, order = world.placed()
+    world.agent_of("node-1").poll()
+    stays = world.agent_of("node-2")
+
+    def silent() -> str:
+        stays.poll()
+        clean.tick(world.deps, world.clock())
+        return str(world.user.get("/api/v1/doctor")["checks"][2]["detail"])
+
+    world.clock.move(hours=23)
+    assert "node-0, node-1" in silent()
+    world.clock.move(hours=2)
+    detail = silent()
+    assert "node-1" not in detail
+    assert "node-0" in detail, "it has a job to run"
+    world.agent.run(order)
+    world.clock.move(hours=25)
+    assert silent().startswith("node-2: ")
+    assert all(check["ok"] for check in world.user.get("/api/v1/doctor")["checks"])
+    assert world.state(job_id) == "success"
+    world.agent.poll()
+    assert "node-0: " in world.user.get("/api/v1/doctor")["checks"][2]["detail"]
 
 
 def test_files_that_are_wanted_again_are_kept(make_world: MakeWorld) -> None:

@@ -419,7 +419,7 @@ def test_who_may_change_what(team: MakeTeam) -> None:
     with pytest.raises(NotFound):
         boss.get("/api/v1/admin/users/nobody/quota")
     for wrong, code in (
-        ({"plan": "none such"}, "quota_plan_unknown"),
+        ({"plan": "none such"}, "plan_unknown"),
         ({"limits": {"minutes": 3}}, "quota_limit_unknown"),
         ({"limits": {"cpu": -1}}, "quota_limit_value"),
         ({"limits": {"minutes": "plan"}}, "quota_limit_unknown"),

@@ -15,6 +15,7 @@ from paddlecloud.model.errors import Unreachable
 from paddlecloud.model.job import Job
 from paddlecloud.server.services import private_logs
 from paddlecloud.server.settings import Settings
+from paddlecloud.stores.s3 import S3Store
 from paddlecloud.testing import Reply, exchange
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.valve import Valve
@@ -43,12 +44,15 @@ def world(make_world: MakeWorld, valve: Valve) -> Iterator[World]:
     made.deps.buckets.close()
 
 
-def private_job(world: World, settings: dict[str, str]) -> dict[str, Any]:
+def private_job(
+    world: World, settings: dict[str, str], region: str = "bj", **more: object
+) -> dict[str, Any]:
     """The order to run a job with its files in a user's own bucket."""
     spec = {
         "start_cmd": "true",
         "public_bos": 0,
-        "bos_url": f"{settings['bucket']}.bj.bcebos.com/{settings['prefix']}",
+        "bos_url": f"{settings['bucket']}.{region}.bcebos.com/{settings['prefix']}",
+        **more,
     }
     keys = {"bos_access_key": settings["access_key"], "bos_secret_key": settings["secret_key"]}
     job_id = world.user.post("/api/v1/jobs", a_submit(spec) | keys)["job"]["job_id"]
@@ -155,3 +159,73 @@ def test_logs_for_a_silent_bucket_are_tried_once_a_round(
     monkeypatch.setattr(private_logs, "_copy_job", copy)
     private_logs.copy_logs(world.deps, world.clock.move(minutes=1))
     assert [world.look(job_id)["advice"] for job_id in jobs] == [[], []]
+
+
+def test_logs_for_other_buckets_do_not_wait_for_a_silent_one(
+    world: World, s3_settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def over(region: str, below: str = "") -> str:
+        order = private_job(world, s3_settings | {"prefix": s3_settings["prefix"] + below}, region)
+        world.agent.run(order, b"said\n")
+        world.release()
+        return str(order["replica"].partition(".")[0])
+
+    silent = [over("bj", f"/{number}") for number in range(5)]
+    world.clock.move(seconds=1)
+    answers = over("gz")
+    monkeypatch.setattr(private_logs, "COPY_BATCH", 2)
+    tried: list[str] = []
+    copy = private_logs._copy_job
+
+    def some_are_silent(deps: Any, job: Job, *given: Any) -> None:
+        tried.append(job.id)
+        if job.id in silent:
+            raise Unreachable("store_unreachable", place="there", reason="timed out")
+        copy(deps, job, *given)
+
+    monkeypatch.setattr(private_logs, "_copy_job", some_are_silent)
+    private_logs.copy_logs(world.deps, world.clock())
+    private_logs.copy_logs(world.deps, world.clock())
+    assert (tried[0] in silent, tried[1:]) == (True, [answers]), "one silence speaks for all"
+    rows = world.deps.db.read(lambda tx: tx.all("select job_id from private_stores where done = 1"))
+    assert rows == [(answers,)]
+    for number, job_id in enumerate(silent):
+        told = world.look(job_id)["advice"][0]
+        assert "does not answer" in told
+        assert told.count(f"{s3_settings['prefix']}/") == told.count(f"/{number}"), "its own place"
+    private_logs.copy_logs(world.deps, world.clock.move(seconds=3))
+    assert (len(tried), tried[2] in silent) == (3, True)
+    private_logs.copy_logs(world.deps, world.clock.move(seconds=4))
+    assert len(tried) == 3, "the pause of the bucket grows"
+    private_logs.copy_logs(world.deps, world.clock.move(seconds=2))
+    assert len(tried) == 4
+
+
+def test_a_job_that_waits_for_its_silent_bucket_lets_others_pass(
+    world: World, valve: Valve, s3_settings: dict[str, str], bucket: S3Store
+) -> None:
+    order = private_job(world, s3_settings, max_retries=1)
+    waits = order["replica"].partition(".")[0]
+    assert world.agent.upload(order, "events/a", b"1", area="log").status == 200
+    world.agent.run(order, b"first\n", 101)
+    world.release()
+    world.clock.move(seconds=1)
+    valve.silent = True
+    passes = world.submit(world.caller("other"))
+    world.plan()
+    passing = world.agent.order(passes)
+    view = world.look(waits)
+    assert (view["pool"], view["queue_reason"].split(" are being ")[0]) == (
+        "",
+        "the log files of its last attempt",
+    )
+    world.agent.exit(passing, 0)
+    valve.recover()
+
+    def has_its_place() -> bool:
+        world.plan()
+        return bool(world.look(waits)["pool"])
+
+    eventually(has_its_place, 120)
+    paths = [stat.path for stat in bucket.list(f"output/{waits}/log/")]
+    assert paths == [f"output/{waits}/log/attempt-1/rank-0/events/a"]

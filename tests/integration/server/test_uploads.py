@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import select
+import socket
 import subprocess
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -27,6 +30,7 @@ from paddlecloud.model.errors import (
     Unreachable,
 )
 from paddlecloud.model.signing import CONTENT_CRC32
+from paddlecloud.server import bodies
 from paddlecloud.server.app import App
 from paddlecloud.server.services import retention, uploads
 from paddlecloud.stores.directory import DirectoryStore
@@ -206,6 +210,38 @@ def test_parts_that_are_none(world: World) -> None:
     assert json.loads(reply.body)["error"]["code"] == "upload_incomplete"
 
 
+def trickle(sock: socket.socket) -> bytes | None:
+    """What a sender of a byte now and then is answered before it is cut; None: it never is."""
+    answer = b""
+    with suppress(ConnectionError):
+        for _ in range(600):
+            sock.sendall(b"t")
+            while select.select([sock], [], [], 0.05)[0]:
+                piece = sock.recv(65536)
+                answer += piece
+                if not piece:
+                    return answer
+        return None
+    return answer
+
+
+def test_a_trickle_is_no_progress(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sender that never falls silent, and is never done either, gives its thread back."""
+    monkeypatch.setattr(bodies, "SILENCE", 1.0)
+    data = b"t" * (2 * MIB)
+    digest, _ = begun(world, data)
+    path, user = f"/api/v1/uploads/{digest}/1", world.user
+    headers = user.headers("PUT", path, "", data[:MIB])
+    lines = [f"PUT {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    head = "\r\n".join([*lines, f"content-length: {MIB}", "", ""]).encode()
+    with socket.create_connection((user.host, user.port), 10) as sock:
+        sock.sendall(head)
+        answer = trickle(sock)
+    assert answer is not None
+    assert answer == b"" or b'"body_cut"' in answer
+    put(world, digest, 1, data[:MIB])
+
+
 def test_an_upload_is_its_owners_alone(world: World) -> None:
     data = os.urandom(2 * MIB)
     digest, _ = begun(world, data)
@@ -265,12 +301,14 @@ class Person:
 def test_a_directory_that_changes_is_read_again_and_said(world: World, tmp_path: Path) -> None:
     """A change before the upload is over means another look; one after it, a word."""
     a_directory(tmp_path / "job", model=os.urandom(BIG), other=b"1")
-    changes = iter([("model", b"!" * 7), ("other", b"22")])
+    changes = {"model": b"!" * 7, "other": b"22"}
     told: list[str] = []
 
     def change(_count: int, total: int) -> None:
-        if (tmp_path / "job" / "other").read_bytes() == b"1":
-            name, data = next(changes)
+        # Called by every thread that sends: the second change belongs to the second look.
+        name = "other" if "files_read_again" in told else "model"
+        data = changes.pop(name, None)
+        if data is not None:
             with (tmp_path / "job" / name).open("r+b") as file:
                 file.write(data)
 

@@ -25,6 +25,8 @@ from paddlecloud.model.errors import (
 from paddlecloud.server.app import App
 from paddlecloud.server.auth import secret_of
 from paddlecloud.server.services import users as user_service
+from paddlecloud.server.services.jobs import SCHEDULE_BELL
+from paddlecloud.server.services.plans import PLANS
 from paddlecloud.testing import Reply, SignedCaller, exchange
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, eventually
@@ -99,6 +101,17 @@ def test_a_user_is_made_shown_listed_and_changed(world: World) -> None:
     changed = admin.post(f"{USERS}/alice", {"role": "readonly", "plan": "", "email": ""})
     assert (changed["role"], changed["plan"], changed["email"]) == ("readonly", "free", None)
     assert changed["lang"] == "en"
+
+
+def test_another_plan_is_told_to_who_remembers_limits_or_waits_for_them(world: World) -> None:
+    boss = an_admin(world)
+    heard: list[tuple[str, str]] = []
+    wanted = (PLANS, SCHEDULE_BELL)
+    world.deps.db.subscribe(lambda *note: heard.append(note) if note[0] in wanted else None)
+    boss.post(f"{USERS}/someone", {"lang": "zh"})
+    assert heard == []
+    boss.post(f"{USERS}/someone", {"plan": "unlimited"})
+    assert heard == [(PLANS, "someone"), (SCHEDULE_BELL, "")]
 
 
 def test_pages_of_users(world: World) -> None:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import os
 import struct
+import threading
+import time
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from paddlecloud.model.errors import Retry, Unreachable
-from paddlecloud.runtime import waiting
+from paddlecloud.runtime import reporting, waiting
 from paddlecloud.runtime.book import Book, Stage, Tracked, not_run
+from paddlecloud.runtime.care import Care
+from paddlecloud.runtime.config import AgentConfig
+from paddlecloud.runtime.journal import Journal
 from paddlecloud.runtime.reporting import (
     HELD_AGAIN,
     HELD_HOLD,
@@ -21,10 +27,13 @@ from paddlecloud.runtime.reporting import (
     MAX_LOG_BYTES,
     START_HOLD,
     Batch,
+    Reporter,
     compose,
     due,
     encode,
 )
+from paddlecloud.runtime.site import Site
+from paddlecloud.runtime.spawn import Spawner
 
 NOW = 1000.0
 
@@ -289,3 +298,73 @@ def test_a_book_keeps_the_first_of_two_with_one_id() -> None:
     assert not book.busy()
     book.remove(first.id)
     assert book.all() == []
+
+
+def test_a_log_that_cannot_be_read_holds_up_no_other_and_is_read_later(tmp_path: Path) -> None:
+    closed, good = (a_replica(tmp_path, log=b"line", name=name) for name in "ab")
+    place = Path(closed.place("stdout.log"))
+    place.unlink()
+    place.symlink_to(place)
+    batch = compose([closed, good], now=NOW)
+    assert batch.members == [good]
+    assert [tracked for tracked, _ in batch.unread] == [closed]
+    assert closed.dirty
+    moment = due(closed)
+    assert moment is not None
+    assert moment > NOW
+    place.unlink()
+    place.write_bytes(b"line")
+    assert compose([closed, good], now=moment).pieces == [b"line"]
+
+
+class Answers:
+    """A server whose first answer to a report nobody understands."""
+
+    def __init__(self, first: bytes) -> None:
+        self.first = first
+        self.reports: list[bytes] = []
+
+    def call(self, _method: str, _path: str, body: bytes) -> bytes:
+        self.reports.append(body)
+        if len(self.reports) == 1:
+            return self.first
+        ack = {"replica": "job-1.1.trainer-0", "log_size": 4, "exited": False}
+        return json.dumps({"acks": [ack]}).encode()
+
+    def parsed(self, answer: bytes) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+
+class NoCare:
+    def look(self, tracked: Tracked, now: float) -> None:
+        """Nothing becomes of it."""
+
+
+def test_a_report_whose_answer_is_not_understood_is_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = AgentConfig(
+        path=tmp_path / "agent.json", agent_id="a", ak="a", sk="s", url="http://127.0.0.1:9"
+    )
+    site = Site(config, Journal(tmp_path / "agent.log"), cast("Spawner", None))
+    notices = reporting.open_notices(site.notices)
+    monkeypatch.setattr(reporting, "open_notices", lambda _path: notices)
+    server = Answers(b'{"acks": [{}]}')
+    site.link.channel = lambda: cast("Any", server)  # type: ignore[method-assign]
+    tracked = site.book.add(a_replica(tmp_path, log=b"line"))
+    site.watch(tracked)
+    reporter = Reporter(site, cast("Care", NoCare()))
+    thread = threading.Thread(target=reporter.work)
+    thread.start()
+    try:
+        deadline = time.monotonic() + 20
+        while tracked.acked != 4 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert tracked.acked == 4
+        assert [report.endswith(b"line") for report in server.reports] == [True, True]
+    finally:
+        site.stop()
+        thread.join(20)
+        notices.close()
+    assert not thread.is_alive()

@@ -12,9 +12,11 @@ from typing import Any, cast
 import pytest
 
 from paddlecloud.model.errors import Retry
+from paddlecloud.runtime import starting
 from paddlecloud.runtime.book import Stage, Tracked
 from paddlecloud.runtime.config import AgentConfig
 from paddlecloud.runtime.journal import Journal
+from paddlecloud.runtime.link import Link
 from paddlecloud.runtime.site import Site, Turns
 from paddlecloud.runtime.spawn import Spawner
 from paddlecloud.runtime.starting import Starters
@@ -130,7 +132,49 @@ def test_a_disk_that_refuses_before_that_is_told_to_the_owner(scene: Scene) -> N
     until(lambda: tracked.stage is Stage.OVER)
     assert tracked.exit is not None
     assert "could not be laid out" in tracked.exit["message"]
+    assert "无法准备任务的文件" in tracked.exit["message"]
     assert scene.spawner.asked == []
+
+
+class Erring:
+    """A server that makes a mistake about everything."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def call(self, *_asked: object, **_more: object) -> bytes:
+        self.asked += 1
+        raise Retry("internal", request_id="r-1")
+
+
+def test_mistakes_of_the_server_about_its_files_are_put_up_with_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "_MOST_STUMBLES", 3)
+    server = Erring()
+    monkeypatch.setattr(Link, "channel", lambda _link: server)
+    scene = Scene(tmp_path)
+    try:
+        tracked = scene.replica()
+        tracked.run["snapshot"] = f"sha256:{'0' * 64}"
+        scene.start(tracked)
+        until(lambda: tracked.stage is Stage.OVER)
+    finally:
+        scene.close()
+    assert server.asked == 3
+    assert tracked.exit is not None
+    assert "the server made a mistake (request r-1)" in tracked.exit["message"]
+    assert "服务器内部错误（请求 r-1）" in tracked.exit["message"]
+
+
+def test_a_mistake_of_our_own_is_told_in_both_languages(scene: Scene) -> None:
+    tracked = scene.replica()
+    del tracked.run["env"]
+    scene.start(tracked)
+    until(lambda: tracked.stage is Stage.OVER)
+    assert tracked.exit is not None
+    assert "the agent made a mistake: KeyError('env')" in tracked.exit["message"]
+    assert "代理内部错误" in tracked.exit["message"]
 
 
 def test_turns_come_by_their_time_and_can_be_hurried() -> None:

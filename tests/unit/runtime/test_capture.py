@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from paddlecloud.runtime.capture import TAIL_MOST, Trim
 
 LINES = re.compile(
-    rb"\n?\[paddlecloud: the log comes .*\]\n\[paddlecloud: (\d+) bytes are left out here\]\n"
+    (
+        r"\n?\[paddlecloud: the log comes .*\]\n\[paddlecloud: 日志达到上限 .*\]\n"
+        r"\[paddlecloud: (\d+) bytes are left out here\]\n\[paddlecloud: 此处省略 \1 字节\]\n"
+    ).encode()
 )
 
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from paddlecloud.runtime.cgroups import Cgroups, parse_membership, parse_mounts
+import os
+from pathlib import Path
+
+import pytest
+
+from paddlecloud.runtime.cgroups import Cgroups, ceiling, parse_membership, parse_mounts
+from paddlecloud.runtime.polling import capacity
 
 HYBRID = """\
 25 1 0:22 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
@@ -35,3 +41,62 @@ def test_memberships_by_controller() -> None:
 
 def test_a_machine_without_groups_enforces_nothing() -> None:
     assert Cgroups().enforces() == {"cpu": False, "memory": False, "pids": False}
+
+
+def picture(folder: Path, kind: str, own: str, files: dict[str, str], root: str = "/") -> Path:
+    """A machine with one tree of groups; where its description of itself is."""
+    tree, name = folder / "tree", "" if kind == "cgroup2" else "cpu,memory"
+    for path, text in files.items():
+        (tree / path).parent.mkdir(parents=True, exist_ok=True)
+        (tree / path).write_text(text)
+    (folder / "mountinfo").write_text(f"30 23 0:26 {root} {tree} rw - {kind} {kind} rw,{name}\n")
+    (folder / "cgroup").write_text(f"1:{name}:{own}\n")
+    return folder
+
+
+def test_the_least_of_all_groups_above_is_what_there_is(tmp_path: Path) -> None:
+    files = {
+        "pod/agent/cpu.max": "max 100000\n",
+        "pod/agent/memory.max": "8589934592\n",
+        "pod/cpu.max": "250000 100000\n",
+        "pod/memory.max": "4294967296\n",
+        "memory.max": "max\n",
+        "other/memory.max": "1\n",
+    }
+    assert ceiling(proc=picture(tmp_path, "cgroup2", "/pod/agent", files)) == (2.5, 4 * 2**30)
+
+
+def test_version_one_says_it_in_other_files(tmp_path: Path) -> None:
+    files = {
+        "cpu.cfs_quota_us": "-1\n",
+        "cpu.cfs_period_us": "100000\n",
+        "slice/cpu.cfs_quota_us": "200000\n",
+        "slice/cpu.cfs_period_us": "100000\n",
+        "slice/memory.limit_in_bytes": "4294967296\n",
+        "memory.limit_in_bytes": "9223372036854771712\n",
+    }
+    assert ceiling(proc=picture(tmp_path, "cgroup", "/slice", files)) == (2.0, 4 * 2**30)
+
+
+def test_in_a_container_the_own_group_is_the_top_of_what_is_seen(tmp_path: Path) -> None:
+    files = {"cpu.max": "150000 100000\n", "memory.max": "1048576\n"}
+    pod = picture(tmp_path, "cgroup2", "/kubepods/pod/one", files, root="/kubepods/pod/one")
+    assert ceiling(proc=pod) == (1.5, 2**20)
+
+
+@pytest.mark.parametrize("files", [{}, {"cpu.max": "max 100000\n", "memory.max": "max\n"}])
+def test_where_nothing_is_limited_the_machine_is_what_there_is(
+    tmp_path: Path, files: dict[str, str]
+) -> None:
+    folder = picture(tmp_path, "cgroup2", "/", files)
+    assert ceiling(proc=folder) == (None, None)
+    assert ceiling(proc=tmp_path / "nowhere") == (None, None)
+    whole = capacity(proc=folder)
+    assert whole["cpu"] == float(len(os.sched_getaffinity(0)))
+    assert whole["memory"] > 2**20
+
+
+def test_an_agent_offers_what_its_pod_has(tmp_path: Path) -> None:
+    files = {"cpu.max": "50000 100000\n", "memory.max": "1048576\n"}
+    offered = capacity(proc=picture(tmp_path, "cgroup2", "/", files))
+    assert offered == {"cpu": 0.5, "memory": 2**20, "gpu": 0}

@@ -32,6 +32,10 @@ class Server:
         self.asked += 1
         return self.answer
 
+    def parsed(self, answer: bytes) -> dict[str, Any]:
+        found = json.loads(answer)
+        return found if isinstance(found, dict) else {}
+
 
 def a_snapshot(*paths: str) -> Snapshot:
     files = [Entry(path=path, size=1, sha256=DIGEST) for path in paths]

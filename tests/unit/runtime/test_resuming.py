@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from paddlecloud.model.errors import Invalid, Retry
-from paddlecloud.runtime import outputs
+from paddlecloud.runtime import outputs, record
 from paddlecloud.runtime.book import Stage, StopWish, Tracked
 from paddlecloud.runtime.link import Channel
 from paddlecloud.runtime.resuming import give_back
@@ -108,3 +108,34 @@ def test_only_what_the_server_has_whole_is_moved(tmp_path: Path, whole: bool) ->
     want = b"here" if whole else b"shipped"
     assert (tracked.root / "output" / "n").read_bytes() == want
     assert (earlier.root / "output").exists() is not whole
+
+
+def test_one_that_is_deleted_while_it_is_taken_over_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, tracked = Server({"n": b"shipped"}), replica(tmp_path, "two")
+    earlier = replica(tmp_path, "one")
+    (earlier.root / "output" / "n").write_bytes(b"here")
+    earlier.stage, earlier.started, earlier.shipped = Stage.OVER, {"pid": 1, "at": 1.0}, True
+    read = record.read
+
+    def read_then_delete(path: Path) -> Any:
+        marks = read(path)
+        if earlier.root.exists():
+            earlier.root.rename(tmp_path / "trash")
+        return marks
+
+    monkeypatch.setattr(record, "read", read_then_delete)
+    assert give_back(tracked, earlier, cast(Channel, server), owner=None) == "1 files fetched"
+    assert (tracked.root / "output" / "n").read_bytes() == b"shipped"
+
+
+def test_what_was_moved_before_a_restart_is_not_fetched_again(tmp_path: Path) -> None:
+    server, tracked = Server({"n": b"shipped"}), replica(tmp_path, "two")
+    earlier = replica(tmp_path, "one")
+    (earlier.root / "output" / "n").write_bytes(b"here")
+    earlier.stage, earlier.started, earlier.shipped = Stage.OVER, {"pid": 1, "at": 1.0}, True
+    for _ in range(2):
+        assert fill(server, tracked, earlier) == "moved from the attempt before"
+    assert server.sent == []
+    assert (tracked.root / "output" / "n").read_bytes() == b"here"

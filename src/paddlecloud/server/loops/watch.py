@@ -54,8 +54,7 @@ class Watch:
         _end_hung(deps, now, _settle_all(deps, now))
         _end_spent(deps, now)
         _end_overdue(deps, now, self.jumped)
-        while placement.release_ended(deps) == placement.MAX_RELEASED:
-            pass
+        placement.release_ended(deps)
 
     def _step(self, deps: Deps, now: datetime) -> float:
         """Seconds since the last tick."""

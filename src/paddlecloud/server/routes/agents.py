@@ -17,7 +17,7 @@ from paddlecloud.model.errors import Invalid, NotFound
 from paddlecloud.model.job import Job
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Access, Call, Route, SignedBody, decode_body
-from paddlecloud.server.services import addresses, agents, files, snapshots
+from paddlecloud.server.services import addresses, agents, files, outputs, snapshots
 from paddlecloud.server.shapes import (
     EntriesAnswer,
     OutputsAnswer,
@@ -114,14 +114,15 @@ async def output_before(deps: Deps, call: Call, _request: Request) -> Response:
 
 
 async def _answer(deps: Deps, call: Call, replica: str, work: Work[T]) -> T:
-    """By the threads of the disk, unless a user's bucket has to be asked."""
+    """By the threads of the disk, unless a bucket has to be asked."""
     job, found = await in_thread(_near, deps, call, replica, work)
     return await for_agent(job, work, deps, call, job) if found is None else found
 
 
 def _near(deps: Deps, call: Call, replica: str, work: Work[T]) -> tuple[Job, T | None]:
     job = agents.live(deps, call.caller.user_id, replica).job
-    return job, work(deps, call, job) if job.spec.public_bos else None
+    near = job.spec.public_bos and deps.settings.store.kind == "directory"
+    return job, work(deps, call, job) if near else None
 
 
 def _blob(deps: Deps, call: Call, job: Job) -> Response:
@@ -171,8 +172,8 @@ def _open(deps: Deps, call: Call) -> tuple[Job, Sink]:
     query: UploadQuery = call.query
     assigned = agents.upload(deps, call.caller.user_id, call.path["replica"], query.fence)
     modified = None if query.mtime is None else datetime.fromtimestamp(query.mtime, UTC)
-    area, path = call.path["area"], call.path["path"]
-    return assigned.job, agents.open_output(deps, assigned, area, path, modified)
+    name = f"{call.path['area']}/{call.path['path']}"
+    return assigned.job, outputs.open_output(deps, assigned, name, modified)
 
 
 def _finish(deps: Deps, call: Call, sink: Sink, rest: bytes) -> UploadAnswer:

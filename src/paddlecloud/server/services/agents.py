@@ -31,7 +31,7 @@ from paddlecloud.model.job import (
     ReplicaState,
     Resources,
 )
-from paddlecloud.model.paths import log_directory, output_directory, replica_id
+from paddlecloud.model.paths import output_directory, replica_id
 from paddlecloud.model.pool import Pool
 from paddlecloud.model.snapshot import check_path
 from paddlecloud.model.tail import TAIL_BYTES
@@ -63,7 +63,7 @@ from paddlecloud.server.shapes import (
     RunOrder,
     UseNote,
 )
-from paddlecloud.stores.base import CanLocalPath, CanPresign, Reader, Sink, Store
+from paddlecloud.stores.base import CanLocalPath, CanPresign, Reader, Store
 
 MAX_ORDERS = 200
 PEERS_REMEMBERED = timedelta(seconds=2)
@@ -243,21 +243,6 @@ def upload(deps: Deps, node: str, replica_id: str, fence: int) -> Assigned:
     if assigned is None or not _current(assigned, fence, node):
         raise StaleFence("fence_stale", replica=replica_id[:200], fence=fence)
     return assigned
-
-
-def open_output(
-    deps: Deps, assigned: Assigned, area: str, path: str, modified: datetime | None
-) -> Sink:
-    """Where one output file of a replica goes; area is output (OUTPUT_PATH) or log."""
-    check_path(path)
-    place = {"output": output_directory, "log": log_directory}.get(area)
-    if place is None:
-        raise NotFound("area_unknown", area=area[:50])
-    replica = assigned.replica
-    below = f"{place(assigned.job.id, replica.role, replica.rank)}/{path}"
-    check_path(below)
-    where = files.place_of(deps, assigned.job)
-    return where.store.open_write(where.root + below, modified=modified)
 
 
 def live(deps: Deps, node: str, replica_id: str) -> Assigned:

@@ -144,7 +144,8 @@ def log_path(deps: Deps, job: Job, worker: str, number: int) -> str:
 def set_logs_aside(deps: Deps, job: Job) -> None:
     """Make room for the logs of the next attempt: those of the last go to log/attempt-<k>/.
 
-    Done before the next attempt exists and harmless to repeat, so a crash leaves no mixture.
+    Done before the next attempt exists and harmless to repeat, so a crash leaves no mixture. What
+    lies in a bucket is the affair of `far_logs`.
     """
     attempt = deps.db.read(lambda tx: attempts.get_attempt(tx, job.id, job.attempt))
     root, number = user_root(job.owner), job.attempt

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -22,7 +23,7 @@ from paddlecloud.model.snapshot import check_path
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services.agents import Assigned
 from paddlecloud.server.services.files import Listing, listings_root, place_of, user_root
-from paddlecloud.stores.base import CanLocalPath
+from paddlecloud.stores.base import CanLocalPath, Sink
 from paddlecloud.stores.tree import check_room, explained
 
 _PLACES = {"output": output_directory, "log": log_directory}
@@ -57,6 +58,12 @@ def append(
         finally:
             os.close(fd)
     return offset + len(data)
+
+
+def open_output(deps: Deps, assigned: Assigned, name: str, modified: datetime | None) -> Sink:
+    """Where one output file goes whose bytes come through us."""
+    place = place_of(deps, assigned.job)
+    return place.store.open_write(place.root + path_of(assigned, name), modified=modified)
 
 
 def take_listing(deps: Deps, assigned: Assigned, rows: list[Listing]) -> list[str]:

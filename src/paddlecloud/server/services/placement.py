@@ -8,6 +8,7 @@ twice is starting once, so no orphan is left anywhere else.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -30,6 +31,7 @@ from paddlecloud.model.job import (
     Resources,
 )
 from paddlecloud.model.pool import Node, Pool
+from paddlecloud.model.retries import LONGEST_PAUSE
 from paddlecloud.model.states import WAITING, Event, JobState
 from paddlecloud.scheduler.view import (
     Allowance,
@@ -46,7 +48,7 @@ from paddlecloud.scheduler.view import (
     has_room,
 )
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services import files, isolation, notify, quota, shares
+from paddlecloud.server.services import far_logs, files, isolation, notify, quota, shares
 from paddlecloud.server.services.members import Lacking, members
 
 log = logging.getLogger(__name__)
@@ -55,8 +57,13 @@ _EVERYTHING = 1 << 30
 Frame = tuple[Mapping[str, tuple[Node, ...]], tuple[Pool, ...]]
 """The machines, and the pools that take jobs."""
 Check = Callable[[Tx, Sequence[Decision]], Sequence[Decision]]
+REFUSED, REFUSED_AGAIN = "queue_pool_refused", "queue_pool_refused_again"
 MAX_RELEASED = 256
 """Ended attempts that are let go at once: each batch costs one wait for the disk."""
+ASIDE_PAUSE = timedelta(seconds=2)
+"""Until it is asked again whether log files in a bucket have gone aside, unless that is told."""
+MAX_FAILURES = 8
+"""So many attempts that cannot be let go, and their pool is not asked again in this round."""
 
 
 def read_view(deps: Deps, now: datetime, window: int | None) -> tuple[View, dict[str, Job]]:
@@ -92,7 +99,7 @@ def read_view(deps: Deps, now: datetime, window: int | None) -> tuple[View, dict
     view = View(
         now=now,
         pools=pools,
-        waiting=tuple(_pausing(deps, job, _waiting(job, places, nodes, now)) for job in waiting),
+        waiting=tuple(wanting(deps, waiting, now, (nodes, places))),
         usage=used,
         allowances=left,
         running=tuple(running),
@@ -110,7 +117,7 @@ def wanting(
 ) -> list[WaitingJob]:
     """These waiting jobs as the scheduler sees them. `frame`: where it was asked for just now."""
     nodes, places = frame or (deps.nodes(), isolation.open_pools(deps))
-    return [_pausing(deps, job, _waiting(job, places, nodes, now)) for job in jobs_]
+    return [_pausing(deps, job, _waiting(job, places, nodes, now), now) for job in jobs_]
 
 
 def apply(
@@ -145,10 +152,10 @@ def _ready(deps: Deps, decision: Decision, known: dict[str, Job]) -> bool:
     job = known[decision.job_id]
     try:
         files.set_logs_aside(deps, job)
+        return far_logs.are_aside(deps, job)
     except (PaddleCloudError, OSError) as error:
         log.warning("job %s has to wait with its next attempt: %s", job.id, error)
         return False
-    return True
 
 
 def start(deps: Deps, placed: Sequence[Attempt]) -> int:
@@ -164,7 +171,8 @@ def start(deps: Deps, placed: Sequence[Attempt]) -> int:
             log.warning("pool %s cannot start %s yet: %s", attempt.pool, attempt.job_id, error)
         except (PaddleCloudError, OSError) as error:
             log.error("pool %s refused %s: %s", attempt.pool, attempt.job_id, error)
-            deps.db.write(partial(_refused, attempt=attempt, now=deps.clock()))
+            first = deps.settings.scheduling.retry_pause
+            deps.db.write(partial(_refused, attempt=attempt, now=deps.clock(), first=first))
             refused += 1
         else:
             handles += [(attempt, handle)] if handle != attempt.handle else []
@@ -184,15 +192,29 @@ def release_ended(deps: Deps) -> int:
 
     An agent may forget a replica only when its log and its outputs would survive a loss of power
     here. That costs a wait for the disk, so it is done for many at a time, behind the answers; a
-    job is over before it.
+    job is over before it. A pool of which one cannot be let go keeps no other pool waiting.
     """
-    ended = deps.db.read(lambda tx: attempts.ended_attempts(tx, MAX_RELEASED))
-    stopped = [attempt for attempt in ended if _stopped(deps, attempt)]
-    if stopped:
-        _flush(deps, stopped)
-        sizes = _output_sizes(deps, stopped) if quota.binding(deps) else {}
-        deps.db.write(lambda tx: _release(tx, stopped, sizes))
-    return len(stopped)
+    released, failed = 0, Counter[str]()
+    while True:
+        stuck = tuple(failed)
+        ended = deps.db.read(partial(attempts.ended_attempts, limit=MAX_RELEASED, without=stuck))
+        stopped = []
+        for attempt in ended:
+            if failed[attempt.pool] < MAX_FAILURES and _stopped(deps, attempt):
+                stopped.append(attempt)
+            else:
+                failed[attempt.pool] += 1
+        if stopped:
+            _let_go(deps, stopped)
+        released += len(stopped)
+        if len(ended) < MAX_RELEASED:
+            return released
+
+
+def _let_go(deps: Deps, stopped: Sequence[Attempt]) -> None:
+    _flush(deps, stopped)
+    sizes = _output_sizes(deps, stopped) if quota.binding(deps) else {}
+    deps.db.write(lambda tx: _release(tx, stopped, sizes))
 
 
 def _release(tx: Tx, stopped: Sequence[Attempt], sizes: Mapping[str, int]) -> None:
@@ -400,15 +422,23 @@ def _save(tx: Tx, job: Job, changed: Job) -> Job:
     return saved
 
 
-def _refused(tx: Tx, attempt: Attempt, now: datetime) -> None:
-    """The pool will not have it: the try is over before it began, and the job waits again."""
+def _refused(tx: Tx, attempt: Attempt, now: datetime, first: timedelta) -> None:
+    """The pool will not have it: the try is over before it began, and the job waits again.
+
+    Other pools are asked at once. Before it comes to one that refused it twice it pauses, twice as
+    long each time, as before a retry.
+    """
     job = jobs.get_job(tx, attempt.job_id)
     if job is None or job.attempt != attempt.number or job.state not in WAITING:
         return
+    event = Event.POOL_REFUSED
     lose(tx, attempt, attempt.replicas)
-    attempts.end_attempt(tx, job.id, attempt.number, now, Event.POOL_REFUSED)
-    reason = Reason(code="queue_pool_refused", params={"pool": attempt.pool})
-    jobs.advance(tx, job, Event.POOL_REFUSED, now=now, reason=reason, pool=None)
+    attempts.end_attempt(tx, job.id, attempt.number, now, event)
+    reason = Reason(code=REFUSED, params={"pool": attempt.pool})
+    times = attempts.ended_so(tx, job.id, attempt.pool, event)
+    pause = min(first * 2 ** min(times - 2, 20), LONGEST_PAUSE) if times > 1 else timedelta(0)
+    begins = now + pause if pause else None
+    jobs.advance(tx, job, event, now=now, reason=reason, pool=None, not_before=begins)
 
 
 def lose(tx: Tx, attempt: Attempt, replicas: Sequence[Replica]) -> None:
@@ -437,7 +467,7 @@ def _waiting(job: Job, pools: Sequence[Pool], nodes: Nodes, now: datetime) -> Wa
     except Refused:  # what it was admitted for is gone: it waits for that to come back
         asked, groups = [], job.spec.groups
     reason = job.reason
-    if reason is not None and reason.code == "queue_pool_refused":
+    if reason is not None and reason.code in (REFUSED, REFUSED_AGAIN):
         asked.sort(key=lambda name: name == reason.params["pool"])
     return WaitingJob(
         id=job.id,
@@ -454,13 +484,19 @@ def _waiting(job: Job, pools: Sequence[Pool], nodes: Nodes, now: datetime) -> Wa
     )
 
 
-def _pausing(deps: Deps, job: Job, waiting: WaitingJob) -> WaitingJob:
+def _pausing(deps: Deps, job: Job, waiting: WaitingJob, now: datetime) -> WaitingJob:
     """The same, with the pause before its next attempt."""
+    if not far_logs.are_aside(deps, job):
+        later = max(now + ASIDE_PAUSE, job.not_before or now)
+        return replace(waiting, not_before=later, pause_reason=Reason(code="queue_logs_aside"))
     if job.not_before is None:
         return waiting
     at = job.not_before.astimezone(deps.settings.zone).isoformat(" ", "seconds")[:19]
-    told = {"retry": job.retried, "most": job.spec.max_retries}
-    reason = Reason(code="queue_retry", params={**told, "at": at})
+    if job.reason is not None and job.reason.code in (REFUSED, REFUSED_AGAIN):
+        reason = Reason(code=REFUSED_AGAIN, params={"pool": job.reason.params["pool"], "at": at})
+    else:
+        told = {"retry": job.retried, "most": job.spec.max_retries}
+        reason = Reason(code="queue_retry", params={**told, "at": at})
     return replace(waiting, not_before=job.not_before, pause_reason=reason)
 
 

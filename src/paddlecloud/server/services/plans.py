@@ -106,7 +106,7 @@ def change(deps: Deps, caller: Caller, user_id: str, asked: QuotaChange) -> Quot
         _check_user(tx, user_id)
         plan, limits = usage.plans(tx, (user_id,)).get(user_id, (None, {}))
         if asked.plan is not UNSET:
-            plan = _known_plan(deps, asked.plan)
+            plan = known(deps, asked.plan)
         limits = _with(limits, asked.limits)
         usage.set_plan(tx, user_id, plan, limits)
         audit.record(
@@ -118,23 +118,28 @@ def change(deps: Deps, caller: Caller, user_id: str, asked: QuotaChange) -> Quot
             target=user_id,
             detail={"plan": plan, **limits},
         )
-        tx.notify(PLANS, user_id)
-        tx.notify(SCHEDULE_BELL, "")
+        tell_of_change(tx, user_id)
         return _overview(tx, deps, user_id, now)
 
     return deps.db.write(write)
 
 
+def known(deps: Deps, name: str | None) -> str | None:
+    """The name of a plan, if there is such a one; none at all is the default one."""
+    if name and name not in deps.settings.plans:
+        raise Invalid("plan_unknown", plan=name[:50], known=", ".join(deps.settings.plans))
+    return name or None
+
+
+def tell_of_change(tx: Tx, user_id: str) -> None:
+    """Other limits hold for this user: who remembers them, or waits for them, looks anew."""
+    tx.notify(PLANS, user_id)
+    tx.notify(SCHEDULE_BELL, "")
+
+
 def _check_user(tx: Tx, user_id: str) -> None:
     if tokens.get_person(tx, user_id) is None:
         raise NotFound("user_unknown", user_id=user_id[:100])
-
-
-def _known_plan(deps: Deps, name: object) -> str | None:
-    if name is not None and name not in deps.settings.plans:
-        known = ", ".join(deps.settings.plans)
-        raise Invalid("quota_plan_unknown", plan=str(name)[:50], known=known)
-    return None if name is None else str(name)
 
 
 def _with(limits: dict[str, Override], asked: dict[str, Override]) -> dict[str, Override]:

@@ -18,6 +18,7 @@ from paddlecloud.db import private as rows
 from paddlecloud.model.errors import PaddleCloudError, Unreachable
 from paddlecloud.model.job import Attempt, Job
 from paddlecloud.model.paths import output_root
+from paddlecloud.server.buckets import Quiet
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services import causes
 from paddlecloud.server.services.files import log_path, user_root
@@ -37,7 +38,8 @@ BACK_OFF = (
     timedelta(minutes=30),
     timedelta(hours=1),
 )
-"""After the first failed try to copy logs, the second, and so on; the last one is repeated."""
+"""After the first failed try to copy logs, or silence of a bucket, the second, and so on; the last
+one is repeated."""
 _LOG_PIECE = 1024 * 1024
 
 
@@ -47,28 +49,47 @@ def copy_logs(deps: Deps, now: datetime) -> None:
     May be killed at any line: a log that is copied twice is the same file, and an attempt counts
     only when all of its logs are there.
     """
-    silent: dict[str | None, PaddleCloudError] = {}
-    for row in deps.db.read(lambda tx: rows.to_copy(tx, now, COPY_BATCH)):
-        job = deps.db.read(partial(jobs.get_job, job_id=row.job_id))
-        if job is None:
-            continue
-        try:
-            # One silence takes minutes, and the logs of others stand in line behind it.
-            if job.spec.bos_url in silent:
-                raise silent[job.spec.bos_url]
-            with in_its_terms(deps, job):
-                _copy_job(deps, job, row.copied, now)
-        except PaddleCloudError as error:
-            if isinstance(error, Unreachable):
-                silent[job.spec.bos_url] = error
-            _note_trouble(deps, job, row.tries, error, now)
+    while True:
+        found = deps.db.read(lambda tx: rows.to_copy(tx, now, COPY_BATCH))
+        asked = [_try_to_copy(deps, row, now) for row in found]
+        if any(asked) or len(found) < COPY_BATCH:
+            return
 
 
-def _note_trouble(deps: Deps, job: Job, tries: int, error: PaddleCloudError, now: datetime) -> None:
-    log.warning("logs of %s are not in its bucket yet: %s", job.id, error)
-    told = job.spec.bos_url or ""
-    reason = causes.caused("private_logs_wait", error.code, error.params, bos_url=told)
-    due = now + BACK_OFF[min(tries, len(BACK_OFF) - 1)]
+def _try_to_copy(deps: Deps, row: rows.ToCopy, now: datetime) -> bool:
+    """Whether the bucket of this job was asked: one that does not answer is left alone, for all of
+    its jobs, because one silence takes long and the logs of others stand in line behind it."""
+    job = deps.db.read(partial(jobs.get_job, job_id=row.job_id))
+    if job is None:
+        return True
+    name = _bucket(job)
+    quiet = deps.quiet.get(name)
+    if quiet is not None and now < quiet.until:
+        _note_trouble(deps, job, quiet.error, quiet.until)
+        return False
+    try:
+        with in_its_terms(deps, job):
+            bucket_of(deps, job, hurry=True).probe()
+            _copy_job(deps, job, row.copied, now)
+        deps.quiet.pop(name, None)
+    except PaddleCloudError as error:
+        due = deps.clock() + BACK_OFF[min(row.tries, len(BACK_OFF) - 1)]
+        if isinstance(error, Unreachable):
+            times = 0 if quiet is None else quiet.times
+            due = deps.clock() + BACK_OFF[min(times, len(BACK_OFF) - 1)]
+            deps.quiet[name] = Quiet(times=times + 1, until=due, error=error)
+        log.warning("logs of %s are not in its bucket yet: %s", job.id, error)
+        _note_trouble(deps, job, error, due)
+    return True
+
+
+def _bucket(job: Job) -> str:
+    return job.spec.bos_url.strip().removeprefix("https://").partition("/")[0]
+
+
+def _note_trouble(deps: Deps, job: Job, error: PaddleCloudError, due: datetime) -> None:
+    told = {"bos_url": job.spec.bos_url}  # the error may be that of another job of this bucket
+    reason = causes.caused("private_logs_wait", error.code, {**error.params, **told}, **told)
     deps.db.write(lambda tx: rows.note_trouble(tx, job.id, reason, due))
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from paddlecloud.db import coordination, jobs, snapshots, tokens, usage
+from paddlecloud.db import agents, coordination, jobs, snapshots, tokens, usage
 from paddlecloud.db.base import Tx
 from paddlecloud.model.errors import PaddleCloudError
 from paddlecloud.model.job import Job
@@ -16,12 +17,18 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.services import commands, quota
 from paddlecloud.server.services.files import listings_root, user_root
 from paddlecloud.server.services.snapshots import blobs_root, uploads_root
-from paddlecloud.stores.base import CanSweep
+from paddlecloud.stores.base import CanSweep, Stat
 
 log = logging.getLogger(__name__)
 BATCH = 100
 ABANDONED = timedelta(days=1)
 """No upload lasts this long: what it left behind is nobody's."""
+SILENT_AGENTS = timedelta(days=1)
+"""A machine that was not heard of for this long, and runs nothing, has left for good."""
+HELD = 0.1
+"""Seconds for which the uploads of an owner wait at once."""
+PAUSE = 0.06
+"""Seconds in between: whoever waits for the lock of several servers looks every 50 ms."""
 KEEP_USAGE = timedelta(days=400)
 """Who ran when is kept for more than a year, longer than the jobs themselves."""
 
@@ -38,6 +45,7 @@ def collect(deps: Deps) -> Collected:
     unused = _unused_files(deps)
     now = deps.clock()
     deps.db.write(lambda tx: coordination.forget_nonces(tx, now), durable=False)
+    deps.db.write(lambda tx: agents.forget_silent(tx, now - SILENT_AGENTS), durable=False)
     if isinstance(deps.store, CanSweep):
         deps.store.sweep(now - ABANDONED)
     return Collected(jobs=finished.jobs, bytes=finished.bytes + unused)
@@ -98,16 +106,43 @@ def _unnamed_contents(deps: Deps, owner: str, before: datetime) -> int:
         if record.modified < deps.clock() - ABANDONED:
             deps.store.delete(record.path)
     stored = list(deps.store.list(blobs_root(owner) + "/"))
-    old = [stat for stat in stored if stat.modified < before]
-    freed = 0
-    with deps.uploads.of(owner):
-        kept = deps.db.read(lambda tx: snapshots.kept_digests(tx, owner)) if old else set()
-        for stat in old:
-            if stat.path.rpartition("/")[2] not in kept:
-                deps.store.delete(stat.path)
-                freed += stat.size
+    freed = _delete_unnamed(deps, owner, [stat for stat in stored if stat.modified < before])
     if quota.binding(deps):
         left = sum(stat.size for stat in stored) - freed
         if deps.db.read(lambda tx: usage.files_bytes(tx, owner)) != left:
             deps.db.write(lambda tx: usage.set_files(tx, owner, left), durable=False)
     return freed
+
+
+def _delete_unnamed(deps: Deps, owner: str, old: list[Stat]) -> int:
+    """Delete what no snapshot names, a little at a time; how many bytes that freed.
+
+    Nobody may name a content while it goes, so an owner's uploads wait for this. In each pause one
+    gets its turn, and then it is asked anew what is named.
+    """
+    named = partial(snapshots.kept_digests, owner=owner, kept={})
+    kept = deps.db.read(named) if old else set()
+    doomed = [stat for stat in reversed(old) if _digest(stat) not in kept]
+    freed = 0
+    while doomed:
+        with deps.uploads.of(owner):
+            kept = deps.db.read(named)
+            until = time.monotonic() + HELD
+            while doomed:
+                stat = doomed.pop()
+                if _digest(stat) not in kept:
+                    deps.store.delete(stat.path)
+                    freed += stat.size
+                if time.monotonic() >= until:
+                    break
+        if doomed:
+            _pause()
+    return freed
+
+
+def _digest(stat: Stat) -> str:
+    return stat.path.rpartition("/")[2]
+
+
+def _pause() -> None:
+    time.sleep(PAUSE)

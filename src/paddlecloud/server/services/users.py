@@ -22,6 +22,7 @@ from paddlecloud.model import mailbox
 from paddlecloud.model.errors import Conflict, Invalid, NotFound
 from paddlecloud.server.auth import Caller, secret_of
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.services import plans
 from paddlecloud.server.services.files import user_root
 from paddlecloud.server.services.views import iso
 from paddlecloud.server.shapes_accounts import (
@@ -53,7 +54,7 @@ def create(deps: Deps, caller: Caller, request: UserRequest) -> UserView:
         id=_new_id(request.user_id),
         role=UserRole(request.role),
         email=email,
-        plan=_known_plan(deps, request.plan),
+        plan=plans.known(deps, request.plan),
         lang=request.lang or deps.settings.tokens.lang,
         created_at=now,
     )
@@ -98,6 +99,8 @@ def change(deps: Deps, caller: Caller, user_id: str, asked: UserChange) -> UserV
         _check_email(tx, after)
         _keep_an_admin(tx, before, after)
         tokens.save_user(tx, after)
+        if after.plan != before.plan:
+            plans.tell_of_change(tx, user_id)
         note(tx, caller, now, _action(before, after), user_id, _difference(before, after))
         return after
 
@@ -248,13 +251,6 @@ def _new_id(user_id: str) -> str:
     return user_id
 
 
-def _known_plan(deps: Deps, plan: str | None) -> str | None:
-    if plan and plan not in deps.settings.plans:
-        known = ", ".join(deps.settings.plans)
-        raise Invalid("plan_unknown", plan=plan, known=known)
-    return plan or None
-
-
 def _wanted(deps: Deps, asked: UserChange, now: datetime) -> dict[str, Any]:
     wanted: dict[str, Any] = {}
     if asked.role is not UNSET:
@@ -262,7 +258,7 @@ def _wanted(deps: Deps, asked: UserChange, now: datetime) -> dict[str, Any]:
     if asked.email is not UNSET:
         wanted["email"] = mailbox.canonical(asked.email) if asked.email else None
     if asked.plan is not UNSET:
-        wanted["plan"] = _known_plan(deps, asked.plan)
+        wanted["plan"] = plans.known(deps, asked.plan)
     if asked.lang is not UNSET:
         wanted["lang"] = asked.lang
     if asked.disabled is not UNSET:

@@ -25,6 +25,12 @@ from paddlecloud.model.snapshot import Entry, snapshot_of
 
 AK, SK = "agent-ak", "agent-secret-key"
 PREFIX = "/api/v1/agent"
+_REFUSALS = {
+    "401": ("Unauthenticated", "scripted"),
+    "500": ("Internal", "internal"),
+    "503": ("Retry", "scripted"),
+    "507": ("StorageFull", "storage_full"),
+}
 
 
 class Stored:
@@ -213,9 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
             fake.calls.append(f"{self.command} {parts.path}")
             fault = fake.take_fault(parts.path)
         if fault.isdigit():
-            kinds = {"507": "StorageFull", "503": "Retry", "401": "Unauthenticated"}
-            kind = kinds.get(fault, "Invalid")
-            code = "storage_full" if fault == "507" else "scripted"
+            kind, code = _REFUSALS.get(fault, ("Invalid", "scripted"))
             self._answer(int(fault), {"error": {"kind": kind, "code": code, "message": code}})
             return
         status, answer = self._route(parts.path, parse_qs(parts.query), body)

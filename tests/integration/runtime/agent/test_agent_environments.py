@@ -94,6 +94,7 @@ def test_it_is_made_once_and_shared_and_others_do_not_wait(world: World, tmp_pat
     said = world.text(first).splitlines()
     home = said[-1]
     assert f"paddlesays 1.0 in {home}" in said
+    assert any(re.fullmatch(r"\[paddlecloud\] 软件包已安装，用时 [\d.]+ 秒", s) for s in said)
     assert any(re.fullmatch(r"\[paddlecloud\] its packages were .* in [\d.]+ s", s) for s in said)
     assert f"paddlesays 1.0 in {home}" in world.text(second)
     assert world.journal().count(" made in ") == 1
@@ -115,6 +116,7 @@ def test_a_wrong_requirement_is_told_with_the_last_lines(world: World, tmp_path:
     assert "No matching distribution found for nosuchthing==9.9" in end["message"]
     log = world.text(replica)
     assert "[paddlecloud] its packages could not be installed; the installer said:\n" in log
+    assert "[paddlecloud] 软件包安装失败，安装程序的输出：\n" in log
     assert log.endswith("ERROR: No matching distribution found for nosuchthing==9.9\n")
     assert end["hint"] == "no_environment"
     assert installers(world) == []

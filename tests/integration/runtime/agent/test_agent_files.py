@@ -278,3 +278,28 @@ def test_the_cache_of_fetched_files_is_bounded(idle_world: World) -> None:
         path for path in (idle_world.directory / "cache" / "blobs").rglob("*") if path.is_file()
     ]
     assert [path.stat().st_size for path in kept] == [1500]
+
+
+def test_mistakes_of_the_server_cost_neither_the_job_nor_its_outputs(world: World) -> None:
+    snapshot = world.server.files({"a": b"right"})
+    for part in ("/snapshots/", "/blobs/", "/files/", "/listing", "/report"):
+        world.server.fault(part, "500")
+    replica = world.run("cat a; cat a > $OUTPUT_PATH/model", snapshot=snapshot)
+    assert world.ended(replica)["exit_code"] == 0
+    assert world.text(replica) == "right"
+    assert world.stored(replica).files == {"output/model": b"right"}
+    assert world.server.faults == []
+
+
+def test_a_name_that_is_no_text_comes_back_under_one_that_is(world: World) -> None:
+    names = "for one in '\\260\\241' '\\260\\242'"
+    put = 'echo "$one" > "$OUTPUT_PATH/$(printf $one)"'
+    replica = world.run(f"{names}; do {put}; done; echo good > $OUTPUT_PATH/good")
+    assert world.ended(replica)["exit_code"] == 0
+    stored = world.stored(replica)
+    assert sorted(stored.files) == ["output/%B0%A1", "output/%B0%A2", "output/good"]
+    assert stored.files["output/%B0%A1"] != stored.files["output/%B0%A2"]
+    assert sorted(stored.listing) == sorted(stored.files)
+    english, chinese = world.text(replica).splitlines()
+    assert "output/%B0%A1, output/%B0%A2" in english
+    assert "不是 UTF-8" in chinese

@@ -1,0 +1,183 @@
+"""Who waits for whom when outputs are sent, and how long a server's mistakes are put up with."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from paddlecloud.model.errors import Retry
+from paddlecloud.runtime import shipping, unsent
+from paddlecloud.runtime.book import Stage, Tracked, not_run
+from paddlecloud.runtime.config import AgentConfig
+from paddlecloud.runtime.journal import Journal
+from paddlecloud.runtime.link import FileBody
+from paddlecloud.runtime.shipping import Shippers
+from paddlecloud.runtime.site import Site
+from paddlecloud.runtime.spawn import Spawner
+
+
+class Server:
+    """Takes files; those with a name in `slow` when it is told to, of `bad` it says a mistake."""
+
+    def __init__(self) -> None:
+        self.slow: set[str] = set()
+        self.bad: dict[str, int] = {}
+        self.go = threading.Event()
+        self.sent: list[str] = []
+        self.listed: list[str] = []
+        self.entered: list[str] = []
+
+    def call(
+        self, _method: str, path: str, body: FileBody, _query: object, *, timeout: float
+    ) -> bytes:
+        assert timeout > 0
+        name = path.rpartition("/")[2]
+        self.entered.append(name)
+        if name in self.slow:
+            assert self.go.wait(60)
+        if self.bad.get(name, 0):
+            self.bad[name] -= 1
+            raise Retry("internal", request_id="r-1")
+        assert len(body.file.read()) == body.size
+        self.sent.append(name)
+        return b"{}"
+
+    def json(
+        self, _method: str, _path: str, body: Mapping[str, Any], *_rest: object
+    ) -> dict[str, Any]:
+        if self.bad.get("listing", 0):
+            self.bad["listing"] -= 1
+            raise Retry("internal", request_id="r-2")
+        self.listed += [row[0] for row in body["files"]]
+        return {"missing": []}
+
+
+class Scene:
+    def __init__(self, folder: Path) -> None:
+        config = AgentConfig(
+            path=folder / "agent.json", agent_id="a", ak="a", sk="s", url="http://127.0.0.1:9"
+        )
+        self.site = Site(config, Journal(folder / "agent.log"), cast("Spawner", None))
+        self.site.ship_interval = 0.0
+        self.server = Server()
+        self.site.link.channel = lambda: cast("Any", self.server)  # type: ignore[method-assign]
+        self.shippers = Shippers(self.site)
+        self._threads: list[threading.Thread] = []
+
+    def replica(self, name: str, files: Mapping[str, bytes], *, over: bool) -> Tracked:
+        root = self.site.book.root(name)
+        (root / "output").mkdir(parents=True)
+        for path, content in files.items():
+            (root / "output" / path).write_bytes(content)
+            os.utime(root / "output" / path, (1.0, 1.0))
+        tracked = self.site.book.add(Tracked(id=name, fence=1, root=root, run={}, acked=0))
+        tracked.stage = Stage.LAUNCHED
+        if over:
+            tracked.end(not_run("exit", now=1.0))
+        return tracked
+
+    def begin(self) -> None:
+        self._threads = [threading.Thread(target=body) for body in self.shippers.bodies()]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        self.server.go.set()
+        self.site.stop()
+        self.shippers.close()
+        for thread in self._threads:
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+def until(fact: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not fact():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.002)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    made = Scene(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_small_output_waits_neither_for_running_jobs_nor_for_large_files(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipping, "_LARGE", 100)
+    scene.server.slow = {*(f"run-{n}" for n in range(5)), *(f"large-{n}" for n in range(5))}
+    scene.begin()
+    for n in range(5):
+        scene.shippers.follow(scene.replica(f"a{n}", {f"run-{n}": b"x"}, over=False))
+    large = [scene.replica(f"b{n}", {f"large-{n}": b"x" * 100}, over=True) for n in range(5)]
+    for each in large:
+        scene.shippers.finish(each)
+    until(lambda: len(scene.server.entered) >= 4)
+    small = scene.replica("c", {"model": b"weights"}, over=True)
+    scene.shippers.finish(small)
+    until(lambda: small.shipped)
+    assert scene.server.sent == ["model"]
+    assert not any(each.shipped for each in large)
+    scene.server.go.set()
+    until(lambda: all(each.shipped for each in large))
+    assert {f"output/large-{n}" for n in range(5)} <= set(scene.server.listed)
+
+
+def test_replicas_take_turns_between_their_files(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipping, "_TURN", -1.0)
+    monkeypatch.setattr(shipping, "_THREADS", 1)
+    for name in "ab":
+        files = {f"{name}{n}": b"x" for n in range(3)}
+        scene.shippers.follow(scene.replica(name, files, over=False))
+    scene.begin()
+    until(lambda: len(scene.server.sent) == 6)
+    assert scene.server.sent == ["a0", "b0", "a1", "b1", "a2", "b2"]
+
+
+def test_one_that_ends_while_it_waits_among_the_running_is_sent_to_the_end(scene: Scene) -> None:
+    tracked = scene.replica("a", {"model": b"x"}, over=False)
+    scene.shippers.follow(tracked)
+    tracked.end(not_run("exit", now=1.0))
+    scene.begin()
+    until(lambda: tracked.shipped)
+    assert (scene.server.sent, scene.server.listed) == (["model"], ["output/model"])
+
+
+def test_mistakes_of_the_server_lose_nothing_and_hold_up_no_other_file(scene: Scene) -> None:
+    scene.server.bad = {"one": 1, "listing": 1}
+    tracked = scene.replica("a", {"one": b"1", "two": b"2"}, over=True)
+    scene.shippers.finish(tracked)
+    scene.begin()
+    until(lambda: tracked.shipped)
+    assert scene.server.sent == ["two", "one"]
+    assert sorted(scene.server.listed) == ["output/one", "output/two"]
+
+
+def test_a_file_about_which_it_always_errs_is_kept_here_and_told(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipping, "_MOST_STUMBLES", 2)
+    scene.server.bad = {"one": 1000, "listing": 1000}
+    tracked = scene.replica("a", {"one": b"1", "two": b"2"}, over=True)
+    tracked.exit = {**not_run("exit", now=1.0), "exit_code": 0}
+    scene.shippers.finish(tracked)
+    scene.begin()
+    until(lambda: tracked.shipped)
+    assert scene.server.entered.count("one") == 2
+    kept = scene.site.directory / unsent.DIRECTORY / "a" / "output" / "one"
+    assert kept.read_bytes() == b"1"
+    log = (tracked.root / "stdout.log").read_text()
+    assert "the server could not store these outputs" in log
+    assert "服务器无法保存以下输出" in log
+    assert tracked.exit["cause"] == "exit"
