@@ -184,13 +184,13 @@ def test_a_move_that_was_cut_short_is_not_begun_anew(tmp_path: Path) -> None:
     assert (tracked.root / "output" / "n").read_bytes() == b"here"
 
 
-def test_a_move_that_cannot_be_noted_is_not_made(tmp_path: Path) -> None:
+def test_a_move_that_cannot_be_noted_is_as_good_as_a_fetch(tmp_path: Path) -> None:
     server, tracked, earlier = Server({"n": b"shipped"}), replica(tmp_path, "two"), _over(tmp_path)
     (earlier.root / "output" / "n").write_bytes(b"here")
     (tracked.root / "shipped.json").mkdir()
     with pytest.raises(OSError, match="directory"):
         fill(server, tracked, earlier)
-    assert (earlier.root / "output" / "n").exists()
+    assert (tracked.root / "output" / "n").read_bytes() == b"shipped", "as the server has it"
 
 
 def _over(folder: Path) -> Tracked:
