@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -20,7 +20,6 @@ from paddlecloud.model.errors import Conflict, Invalid, NotFound, PaddleCloudErr
 from paddlecloud.server.services import private_uploads
 from paddlecloud.server.settings import Settings
 from paddlecloud.server.shapes_addresses import PrivateUploadRequest
-from paddlecloud.stores import create
 from paddlecloud.stores.s3 import S3Store
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, a_submit
@@ -28,14 +27,6 @@ from tests.integration.server.world import World, a_submit
 PART = 5 * 1024 * 1024
 """The least that a bucket takes; what people send is cut into parts of 16 MiB."""
 SIZE = 2 * PART + 12345
-
-
-@pytest.fixture
-def bucket(s3_settings: dict[str, str]) -> Iterator[S3Store]:
-    store = create("s3", s3_settings)
-    assert isinstance(store, S3Store)
-    yield store
-    store.close()
 
 
 class Person:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from paddlecloud.runtime.link import Link
 from paddlecloud.runtime.site import Site, Turns
 from paddlecloud.runtime.spawn import Spawner
 from paddlecloud.runtime.starting import Starters
+from tests.integration.runtime.replicas import eventually
 
 RUN = {"command": "true", "env": {}, "grace": 1.0}
 
@@ -69,13 +70,6 @@ class Scene:
         assert not self._thread.is_alive()
 
 
-def until(fact: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not fact():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.002)
-
-
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
     made = Scene(tmp_path)
@@ -85,7 +79,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 def test_it_is_launched_with_its_directories(scene: Scene) -> None:
     tracked = scene.start(scene.replica())
-    until(lambda: not tracked.queued)
+    eventually(lambda: not tracked.queued)
     assert (tracked.stage, tracked.asked, tracked.launches) == (Stage.LAUNCHED, True, 1)
     assert scene.spawner.asked[0]["command"] == "true"
     names = sorted(path.name for path in tracked.root.iterdir())
@@ -95,19 +89,19 @@ def test_it_is_launched_with_its_directories(scene: Scene) -> None:
 def test_an_error_after_a_monitor_was_asked_for_ends_and_deletes_nothing(scene: Scene) -> None:
     scene.spawner.error = OSError(28, "No space left on device")
     tracked = scene.start(scene.replica())
-    until(lambda: len(scene.spawner.asked) >= 2)
+    eventually(lambda: len(scene.spawner.asked) >= 2)
     assert tracked.stage is Stage.LAUNCHED
     assert (tracked.root / "work").is_dir()
     assert not (tracked.root / "exit.json").exists()
     scene.spawner.error = None
-    until(lambda: not tracked.queued)
+    eventually(lambda: not tracked.queued)
     assert tracked.stage is Stage.LAUNCHED
 
 
 def test_a_machine_without_processes_is_told_to_the_owner_in_the_end(scene: Scene) -> None:
     scene.spawner.error = Retry("replica_not_started", replica="r", reason="no process")
     tracked = scene.start(scene.replica())
-    until(lambda: tracked.stage is Stage.OVER)
+    eventually(lambda: tracked.stage is Stage.OVER)
     assert tracked.exit is not None
     assert tracked.exit["cause"] == "start_failed"
     assert "no process" in tracked.exit["message"]
@@ -119,17 +113,17 @@ def test_a_machine_without_processes_is_told_to_the_owner_in_the_end(scene: Scen
 
 def test_one_whose_records_tell_of_it_is_not_asked_for_again(scene: Scene) -> None:
     tracked = scene.start(scene.replica())
-    until(lambda: not tracked.queued)
+    eventually(lambda: not tracked.queued)
     (tracked.root / "exit.json").write_text('{"cause": "exit"}')
     scene.start(tracked)
-    until(lambda: not tracked.queued)
+    eventually(lambda: not tracked.queued)
     assert len(scene.spawner.asked) == 1
 
 
 def test_a_disk_that_refuses_before_that_is_told_to_the_owner(scene: Scene) -> None:
     (scene.site.directory / "replicas" / "r").write_text("in the way")
     tracked = scene.start(scene.replica())
-    until(lambda: tracked.stage is Stage.OVER)
+    eventually(lambda: tracked.stage is Stage.OVER)
     assert tracked.exit is not None
     assert "could not be laid out" in tracked.exit["message"]
     assert "无法准备任务的文件" in tracked.exit["message"]
@@ -158,7 +152,7 @@ def test_mistakes_of_the_server_about_its_files_are_put_up_with_for_a_while(
         tracked = scene.replica()
         tracked.run["snapshot"] = f"sha256:{'0' * 64}"
         scene.start(tracked)
-        until(lambda: tracked.stage is Stage.OVER)
+        eventually(lambda: tracked.stage is Stage.OVER)
     finally:
         scene.close()
     assert server.asked == 3
@@ -171,7 +165,7 @@ def test_a_mistake_of_our_own_is_told_in_both_languages(scene: Scene) -> None:
     tracked = scene.replica()
     del tracked.run["env"]
     scene.start(tracked)
-    until(lambda: tracked.stage is Stage.OVER)
+    eventually(lambda: tracked.stage is Stage.OVER)
     assert tracked.exit is not None
     assert "the agent made a mistake: KeyError('env')" in tracked.exit["message"]
     assert "代理内部错误" in tracked.exit["message"]

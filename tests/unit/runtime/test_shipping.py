@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +19,7 @@ from paddlecloud.runtime.link import FileBody
 from paddlecloud.runtime.shipping import Shippers
 from paddlecloud.runtime.site import Site
 from paddlecloud.runtime.spawn import Spawner
+from tests.integration.runtime.replicas import eventually
 
 
 class Server:
@@ -96,13 +96,6 @@ class Scene:
             assert not thread.is_alive()
 
 
-def until(fact: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not fact():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.002)
-
-
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
     made = Scene(tmp_path)
@@ -121,14 +114,14 @@ def test_a_small_output_waits_neither_for_running_jobs_nor_for_large_files(
     large = [scene.replica(f"b{n}", {f"large-{n}": b"x" * 100}, over=True) for n in range(5)]
     for each in large:
         scene.shippers.finish(each)
-    until(lambda: len(scene.server.entered) >= 4)
+    eventually(lambda: len(scene.server.entered) >= 4)
     small = scene.replica("c", {"model": b"weights"}, over=True)
     scene.shippers.finish(small)
-    until(lambda: small.shipped)
+    eventually(lambda: small.shipped)
     assert scene.server.sent == ["model"]
     assert not any(each.shipped for each in large)
     scene.server.go.set()
-    until(lambda: all(each.shipped for each in large))
+    eventually(lambda: all(each.shipped for each in large))
     assert {f"output/large-{n}" for n in range(5)} <= set(scene.server.listed)
 
 
@@ -141,7 +134,7 @@ def test_replicas_take_turns_between_their_files(
         files = {f"{name}{n}": b"x" for n in range(3)}
         scene.shippers.follow(scene.replica(name, files, over=False))
     scene.begin()
-    until(lambda: len(scene.server.sent) == 6)
+    eventually(lambda: len(scene.server.sent) == 6)
     assert scene.server.sent == ["a0", "b0", "a1", "b1", "a2", "b2"]
 
 
@@ -150,7 +143,7 @@ def test_one_that_ends_while_it_waits_among_the_running_is_sent_to_the_end(scene
     scene.shippers.follow(tracked)
     tracked.end(not_run("exit", now=1.0))
     scene.begin()
-    until(lambda: tracked.shipped)
+    eventually(lambda: tracked.shipped)
     assert (scene.server.sent, scene.server.listed) == (["model"], ["output/model"])
 
 
@@ -159,7 +152,7 @@ def test_mistakes_of_the_server_lose_nothing_and_hold_up_no_other_file(scene: Sc
     tracked = scene.replica("a", {"one": b"1", "two": b"2"}, over=True)
     scene.shippers.finish(tracked)
     scene.begin()
-    until(lambda: tracked.shipped)
+    eventually(lambda: tracked.shipped)
     assert scene.server.sent == ["two", "one"]
     assert sorted(scene.server.listed) == ["output/one", "output/two"]
 
@@ -173,7 +166,7 @@ def test_a_file_about_which_it_always_errs_is_kept_here_and_told(
     tracked.exit = {**not_run("exit", now=1.0), "exit_code": 0}
     scene.shippers.finish(tracked)
     scene.begin()
-    until(lambda: tracked.shipped)
+    eventually(lambda: tracked.shipped)
     assert scene.server.entered.count("one") == 2
     kept = scene.site.directory / unsent.DIRECTORY / "a" / "output" / "one"
     assert kept.read_bytes() == b"1"
