@@ -110,6 +110,8 @@ _ends = st.one_of(
     st.builds(cause, st.sampled_from(list(ExitCause)), after=_times),
 )
 _members = st.lists(st.none() | _ends, min_size=2, max_size=5)
+# Who hung is written down before anybody is stopped for it, and stays so whoever ends first.
+_unforetold = st.none() | _ends.filter(lambda record: record.cause is not ExitCause.HUNG)
 
 
 def told_in_turn(replicas: list[Replica]) -> Failure | None:
@@ -130,7 +132,7 @@ def told_in_turn(replicas: list[Replica]) -> Failure | None:
 
 
 @example([ended(1, after=16.0), ended(by_signal=ABORT, after=5.0), None], Random(1))
-@given(_members, st.randoms(use_true_random=False))
+@given(st.lists(_unforetold, min_size=2, max_size=5), st.randoms(use_true_random=False))
 def test_blame_never_depends_on_the_order_of_reports(
     records: list[ExitRecord | None], chance: object
 ) -> None:
