@@ -1,10 +1,9 @@
 """Outputs that the bucket of a job's owner, or the server, did not take: kept here, and told.
 
 The end of a job that would have been a good one says which its bucket did not take; every job says
-it in its log.
-They get a second name outside of the replica's directory, which is deleted with it, and stay there
-for some days: an admin can still hand them over. Where they were they stay as well, for the next
-attempt on this machine takes over what it finds there.
+it in its log. They get a second name outside of the replica's directory, which is deleted with it,
+and stay there for some days: an admin can still hand them over. Where they were they stay as well,
+for the next attempt on this machine takes over what it finds there.
 """
 
 from __future__ import annotations

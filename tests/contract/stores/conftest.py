@@ -30,8 +30,5 @@ def directory(tmp_path: Path) -> Iterator[DirectoryStore]:
 
 
 @pytest.fixture
-def s3(s3_settings: dict[str, str]) -> Iterator[S3Store]:
-    opened = create("s3", s3_settings)
-    assert isinstance(opened, S3Store)
-    yield opened
-    opened.close()
+def s3(bucket: S3Store) -> S3Store:
+    return bucket

@@ -121,7 +121,7 @@ async def _answer(deps: Deps, call: Call, replica: str, work: Work[T]) -> T:
 
 def _near(deps: Deps, call: Call, replica: str, work: Work[T]) -> tuple[Job, T | None]:
     job = agents.live(deps, call.caller.user_id, replica).job
-    near = job.spec.public_bos and deps.settings.store.kind == "directory"
+    near = files.are_near(deps, job)
     return job, work(deps, call, job) if near else None
 
 
@@ -161,7 +161,7 @@ async def upload(deps: Deps, call: Call, request: Request) -> UploadAnswer:
             rest = batch
         return await for_agent(job, _finish, deps, call, sink, rest)
     finally:
-        if job.spec.public_bos and deps.settings.store.kind == "directory":
+        if files.are_near(deps, job):
             sink.abort()
         else:
             # A bucket has to be told that nothing more comes, and may be silent: not from here.

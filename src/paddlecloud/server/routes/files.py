@@ -41,7 +41,7 @@ async def _answer(deps: Deps, call: Call, work: Work[T]) -> T:
 def _near(deps: Deps, call: Call, work: Work[T]) -> tuple[Job, T | None]:
     """The job, and the answer unless a bucket has to be asked for it."""
     job = jobs.get(deps, call.caller, call.path["job_id"])
-    near = job.spec.public_bos and deps.settings.store.kind == "directory"
+    near = files.are_near(deps, job)
     return job, work(deps, call, job) if near else None
 
 

@@ -45,6 +45,11 @@ class Place:
     root: str
 
 
+def are_near(deps: Deps, job: Job) -> bool:
+    """Whether the files of this job lie on our own disk; otherwise a bucket has to be asked."""
+    return job.spec.public_bos and deps.settings.store.kind == "directory"
+
+
 def place_of(deps: Deps, job: Job) -> Place:
     if job.spec.public_bos:
         return Place(store=deps.store, root=f"{user_root(job.owner)}/")
