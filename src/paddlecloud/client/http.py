@@ -78,6 +78,16 @@ class Connection:
             self.close()
             raise
 
+    def converse(self, method: str, target: str, headers: Mapping[str, str]) -> Conversation:
+        """Send the head of a request whose body comes piece by piece, in turn with its answer."""
+        head = self._head(method, target, headers, _Content((), headers))
+        self.close()
+        wire, _ = self._ready(self.timeout)
+        if not wire.send(head):
+            self.close()
+            raise wire.closed()
+        return Conversation(self, wire, method)
+
     def close(self) -> None:
         """Close the socket; the next request opens another."""
         if self._wire is not None:
@@ -119,6 +129,46 @@ class Connection:
         complete = content.send(wire, head)
         self._response = Response(wire, method, complete)
         return self._response
+
+
+class Conversation:
+    """A request that is answered while it is sent: one side speaks at a time, in short pieces."""
+
+    def __init__(self, connection: Connection, wire: Wire, method: str) -> None:
+        self._connection = connection
+        self._wire = wire
+        self._method = method
+        self._response: Response | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the peer has begun to answer, or went away; waits for nothing."""
+        return self._response is not None or self._wire.answered()
+
+    @property
+    def response(self) -> Response:
+        """The head of the answer; waits for it."""
+        if self._response is None:
+            self._response = Response(self._wire, self._method, complete=False)
+        return self._response
+
+    def say(self, piece: bytes) -> None:
+        """To be called when all that the peer said was heard."""
+        if not self._wire.send(b"%x\r\n%b\r\n" % (len(piece), piece)):
+            raise self._wire.closed()
+
+    def hear(self, size: int) -> bytes:
+        """So many bytes of the answer."""
+        heard = b""
+        while len(heard) < size:
+            piece = self.response.read(size - len(heard))
+            if not piece:
+                raise self._wire.closed()
+            heard += piece
+        return heard
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 class Response:

@@ -125,6 +125,14 @@ class Wire:
 
         return self._push(size, step)
 
+    def answered(self) -> bool:
+        """Whether sending is pointless by now; interim answers (1xx) do not count."""
+        self._read_ahead()
+        while self._ahead.startswith(_INTERIM) and b"\n\r\n" in self._ahead:
+            self.head()
+        begun = bytes(self._ahead[: len(_INTERIM)])
+        return self._ended or not _INTERIM.startswith(begun)
+
     def take(self, size: int) -> bytes:
         """Up to `size` bytes as soon as there are some; b"" when the peer closed."""
         if not self._ahead:
@@ -149,24 +157,16 @@ class Wire:
             try:
                 done += step(done)
             except self._again:
-                if self._answered():
+                if self.answered():
                     return False
                 self._wait(_READ | _WRITE, deadline)
                 continue
             except ConnectionError:
                 return False
-            if done < size and self._answered():
+            if done < size and self.answered():
                 return False
             deadline = monotonic() + self.timeout
         return True
-
-    def _answered(self) -> bool:
-        """Whether sending is pointless by now; interim answers (1xx) do not count."""
-        self._read_ahead()
-        while self._ahead.startswith(_INTERIM) and b"\n\r\n" in self._ahead:
-            self.head()
-        begun = bytes(self._ahead[: len(_INTERIM)])
-        return self._ended or not _INTERIM.startswith(begun)
 
     def _read_ahead(self) -> bool:
         try:
@@ -180,14 +180,14 @@ class Wire:
         """Everything up to and with `end`; the whole of it has to come within one timeout."""
         deadline = monotonic() + self.timeout
         while (found := self._ahead.find(end)) < 0:
+            if not start.startswith(begun := bytes(self._ahead[: len(start)])):
+                raise self.malformed(repr(begun))
             if len(self._ahead) > MAX_HEAD:
                 raise self.malformed(complaint)
             data = self._receive(MAX_HEAD, deadline)
             if not data:
                 raise self.closed()
             self._ahead += data
-            if not start.startswith(begun := bytes(self._ahead[: len(start)])):
-                raise self.malformed(repr(begun))
         block = bytes(self._ahead[: found + len(end)])
         del self._ahead[: found + len(end)]
         return block

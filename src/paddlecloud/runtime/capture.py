@@ -36,6 +36,10 @@ _RETRY_SECONDS = 0.2
 _CHATTY_PIECES = 16
 _SHORT_BYTES = 16 * 1024
 _GATHER_SECONDS = 0.001
+# An unbuffered Python prints a line and its end by two writes: who hurries with the first one does
+# everything twice. Text that waits for an answer, or a bar that grows, is this much late.
+_LINE_END_SECONDS = 0.0005
+_LINE_ENDS = (b"\n", b"\r")
 # For a disk that is full although nothing of the replica is left that could wait for it.
 _PATIENCE_SECONDS = 5.0
 # How long a pipe without a writer of ours has to be silent before nobody waits for its end.
@@ -113,6 +117,8 @@ class Capture:
                 self._write(self._trim.take(self._preamble) if self._preamble else b"")
             while piece := os.read(self._reader, _READ_BYTES):
                 with self._copying:
+                    if len(piece) < _SHORT_BYTES and not piece.endswith(_LINE_ENDS):
+                        piece += self._line_end()
                     self._write(self._trim.take(piece))
                 at_once = time.monotonic() - last < _GATHER_SECONDS
                 short = short + 1 if at_once and len(piece) < _SHORT_BYTES else 0
@@ -121,6 +127,11 @@ class Capture:
                 last = time.monotonic()
         finally:
             self._running.release()
+
+    def _line_end(self) -> bytes:
+        """What comes right behind a line without an end."""
+        follows = select.select([self._reader], [], [], _LINE_END_SECONDS)[0]
+        return os.read(self._reader, _SHORT_BYTES) if follows else b""
 
     def _write(self, data: bytes) -> None:
         left = memoryview(data)

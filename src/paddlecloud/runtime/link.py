@@ -319,19 +319,24 @@ class Channel:
             # Not our server's way to say no: somebody else has its port, or a proxy speaks.
             return self._stranger(f"status {response.status} without a reason")
         self._link.reached()
-        refusal = from_wire(response.status, error)
-        if isinstance(refusal, Unreachable):
-            # It is the server that cannot reach somebody: that is no reason to look for another.
-            refusal = Retry(refusal.code, **refusal.params)
-        elif isinstance(refusal, Internal) and refusal.code == _MISTAKE:
-            # Nobody foresaw it there. What the server says itself with another code stays so.
-            refusal = Retry(refusal.code, **refusal.params)
-        refusal.add_note(f"request {response.headers.get('x-request-id', '?')}")
-        return refusal
+        return refusal_of(response.status, error)
 
     def _stranger(self, detail: str) -> Unreachable:
         address = self._connection.authority if self._connection else "?"
         return Unreachable("server_malformed", address=address, detail=detail)
+
+
+def refusal_of(status: int, error: Mapping[str, Any]) -> PaddleCloudError:
+    """Why the server said no, in terms of what the agent can do about it."""
+    refusal = from_wire(status, error)
+    if isinstance(refusal, Unreachable):
+        # It is the server that cannot reach somebody: that is no reason to look for another.
+        refusal = Retry(refusal.code, **refusal.params)
+    elif isinstance(refusal, Internal) and refusal.code == _MISTAKE:
+        # Nobody foresaw it there. What the server says itself with another code stays so.
+        refusal = Retry(refusal.code, **refusal.params)
+    refusal.add_note(f"request {error.get('request_id', '?')}")
+    return refusal
 
 
 def is_stumble(error: Exception) -> bool:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from paddlecloud.model.errors import PaddleCloudError, Retry, StorageFull, Unauthenticated
 from paddlecloud.runtime.book import Stage
+from paddlecloud.runtime.exchange import Exchange
 from paddlecloud.runtime.inotify import OVERFLOW
 from paddlecloud.runtime.link import Backoff, is_stumble
 from paddlecloud.runtime.record import STDOUT
@@ -61,7 +62,10 @@ class Reporter:
         self._care = care
         self._sampler = sampler
         self._channel = site.link.channel()
+        self._exchange = Exchange(site.link)
         self._notices = open_notices(site.notices)
+        self._is_told = site.watcher is not None and bool(self._notices.getsockname())
+        """Of new log bytes, and by monitors."""
         self._backoff = Backoff()
         self._quiet_until = 0.0
         self._quiet_since = 0
@@ -100,8 +104,7 @@ class Reporter:
         return max(0.0, min(waits) - now) if waits else None
 
     def _sweep_interval(self) -> float:
-        told = self._site.watcher is not None and bool(self._notices.getsockname())
-        return SWEEP if told else SWEEP_BLIND
+        return SWEEP if self._is_told else SWEEP_BLIND
 
     def _sweep(self) -> list[Tracked]:
         launched = [t for t in self._site.book.active() if t.stage is Stage.LAUNCHED]
@@ -180,7 +183,11 @@ class Reporter:
     def _send(self, batch: Batch) -> dict[str, Any]:
         self._sequence += 1
         body = encode(self._site.config.agent_id, self._site.boot, self._sequence, batch)
-        return self._channel.parsed(self._channel.call("POST", "/agent/report", body))
+        answer = self._exchange.ask(body, time.monotonic())
+        if answer is None:
+            answer = self._channel.parsed(self._channel.call("POST", "/agent/report", body))
+            self._exchange.follow(time.monotonic())
+        return answer
 
     def _pause_after(self, error: PaddleCloudError, batch: Batch) -> None:
         batch.restore()

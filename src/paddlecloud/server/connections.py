@@ -192,7 +192,9 @@ def _mark(connection: Connection) -> Mark | None:
         # uvicorn's own timer runs while nothing of the next request is here.
         return None if connection.timeout_keep_alive_task else ("head", cycle, 0)
     if cycle.more_body and not connection.flow.read_paused:
-        return ("body", cycle, connection.taken)
+        # Who is answered while it speaks may be silent at times, but not for ever.
+        phase = "exchange" if cycle.response_started else "body"
+        return (phase, cycle, connection.taken)
     return None
 
 

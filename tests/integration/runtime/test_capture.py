@@ -6,7 +6,7 @@ import os
 import time
 
 from paddlecloud.runtime.control import request_stop
-from tests.integration.runtime.replicas import Bench, ended, has_file, running
+from tests.integration.runtime.replicas import Bench, ended, eventually, has_file, running
 
 COUNTED = "".join(f"{n}\n" for n in range(1, 300_001)).encode()
 
@@ -87,3 +87,12 @@ def test_what_the_agent_has_to_say_comes_first(bench: Bench) -> None:
 
 def test_a_hint_is_for_failures_only(bench: Bench) -> None:
     assert "hint" not in bench.run("true", hint="no_pserver")[1]
+
+
+def test_text_without_an_end_is_shown_while_the_replica_waits(bench: Bench) -> None:
+    """A prompt, or a bar that grows: nobody ends that line."""
+    root = bench.start("printf 'go on? '; sleep 600")
+    running(root)
+    eventually(lambda: (root / "stdout.log").read_bytes() == b"go on? ")
+    request_stop(root, grace=0, now=0.0)
+    ended(root)

@@ -16,7 +16,7 @@ from paddlecloud.model import signing
 from paddlecloud.server.app import App
 from paddlecloud.server.auth import EMPTY_SHA256
 from paddlecloud.server.http import Access, Route
-from paddlecloud.server.routes import ROUTES
+from paddlecloud.server.routes import ROUTES, agents
 from paddlecloud.testing import Reply, SignedCaller, encode_query, exchange
 from tests.integration.server.world import Stage, World, eventually
 
@@ -315,6 +315,8 @@ def test_no_route_lets_it_in(
     change, code = attack
     before = site.world.job(site.job_id)
     for route in GUARDED:
+        if change is changed_body and route.streaming is agents.exchange:
+            continue  # sealed piece by piece: see test_exchange
         request = site.wanted(route)
         change(request, site)
         reply = request.send()

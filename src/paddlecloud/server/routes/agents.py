@@ -16,6 +16,7 @@ from paddlecloud.db.attempts import Want
 from paddlecloud.model.errors import Invalid, NotFound
 from paddlecloud.model.job import Job
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.exchange import Exchange
 from paddlecloud.server.http import Access, Call, Route, SignedBody, decode_body
 from paddlecloud.server.services import addresses, agents, files, outputs, snapshots
 from paddlecloud.server.shapes import (
@@ -75,13 +76,23 @@ async def poll(deps: Deps, call: Call, _request: Request) -> PollAnswer:
 
 
 async def report(deps: Deps, call: Call, request: Request) -> ReportAnswer:
-    raw = memoryview(await SignedBody(request, call.headers).whole(MAX_REPORT))
+    body = await SignedBody(request, call.headers).whole(MAX_REPORT)
+    return await _taken_in(body, deps=deps, node=call.caller.user_id)
+
+
+async def exchange(deps: Deps, call: Call, _request: Request) -> Response:
+    """Many short reports, one after the other, each answered before the next one comes."""
+    return Exchange(deps, call, partial(_taken_in, deps=deps, node=call.caller.user_id))
+
+
+async def _taken_in(body: bytes, *, deps: Deps, node: str) -> ReportAnswer:
+    raw = memoryview(body)
     size = int.from_bytes(raw[:4], "big")
     if len(raw) < 4 + size:
         raise Invalid("body_invalid", detail="the report is shorter than its own length says")
     notes = decode_body(bytes(raw[4 : 4 + size]), Report)
     assert isinstance(notes, Report)
-    node, log_bytes = call.caller.user_id, raw[4 + size :]
+    log_bytes = raw[4 + size :]
     waits = len(log_bytes) > SMALL_REPORT or any(item.lost for item in notes.items)
     run = in_thread if waits else deps.gathering.call
     noted = await run(agents.note, deps, node, notes, log_bytes)
@@ -200,6 +211,14 @@ ROUTES = (
         streaming=report,
         access=Access.AGENT,
         answer=ReportAnswer,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/agent/reports",
+        summary="Many reports over one request that stays open",
+        streaming=exchange,
+        access=Access.AGENT,
+        media=BYTES,
     ),
     Route(
         method="GET",

@@ -1,0 +1,104 @@
+"""The server's side of an exchange: answers the reports of a request that stays open, in turn.
+
+What a report means is not known here. The exchange ends when the agent leaves, when its key is not
+good any more, and when the server goes down; whatever was not answered then is reported again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from paddlecloud.db import tokens
+from paddlecloud.db.base import Tx
+from paddlecloud.model import signing
+from paddlecloud.model.errors import Internal, Invalid, PaddleCloudError
+from paddlecloud.model.exchange import SEALED, Reports, framed, key_of
+from paddlecloud.server.auth import secret_of
+from paddlecloud.server.deps import ANYTHING, Deps
+from paddlecloud.server.http import Call
+from paddlecloud.server.threads import in_thread
+
+log = logging.getLogger(__name__)
+
+TakeIn = Callable[[bytes], Awaitable[object]]
+"""What a report is answered with, as a value of JSON."""
+_LONG = 3600.0
+
+
+class Exchange(Response):
+    """The answer that goes on for as long as reports come."""
+
+    media_type = "application/octet-stream"
+
+    def __init__(self, deps: Deps, call: Call, take_in: TakeIn) -> None:
+        if call.headers[signing.CONTENT_SHA256] != SEALED:
+            raise Invalid("body_invalid", detail=f"{signing.CONTENT_SHA256} is not {SEALED}")
+        # Not Response's: that would announce the length of an empty body.
+        self.status_code = 200
+        self.background = None
+        self.init_headers({"connection": "close", "transfer-encoding": "chunked"})
+        self._deps = deps
+        self._call = call
+        self._take_in = take_in
+        secrets = (secret_of(key, call.caller.ak) for key in (deps.server_key, *deps.old_keys))
+        nonce = call.headers[signing.NONCE]
+        self._reports = Reports(key_of(secret, nonce) for secret in secrets)
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        with self._deps.hub.waiter(("token", self._call.caller.ak)) as waiter:
+            answering = asyncio.create_task(self._answer_all(receive, send))
+            answering.add_done_callback(lambda _: waiter.ring(ANYTHING))
+            try:
+                # Nobody listened between the request's admission and the `with`.
+                good = await in_thread(self._deps.db.read, self._is_known)
+                while good and not await waiter.wait(_LONG):
+                    pass
+            finally:
+                answering.cancel()
+        await asyncio.wait((answering,))
+        if not answering.cancelled():
+            answering.result()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _is_known(self, tx: Tx) -> bool:
+        return tokens.find_token(tx, self._call.caller.ak) is not None
+
+    async def _answer_all(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            try:
+                for report in self._reports.feed(message.get("body", b"")):
+                    await send(_body(await self._answer(report)))
+            except PaddleCloudError as error:  # of the stream: behind it nothing can be read
+                await send(_body(self._refusal(error)))
+                return
+            if not message.get("more_body", False):
+                return
+
+    async def _answer(self, report: bytes) -> object:
+        try:
+            return await self._take_in(report)
+        except PaddleCloudError as error:
+            return self._refusal(error)
+        except Exception:
+            log.exception("a report of request %s failed", self._call.request_id)
+            return self._refusal(Internal("internal", request_id=self._call.request_id))
+
+    def _refusal(self, error: PaddleCloudError) -> dict[str, object]:
+        wire = error.to_wire(self._call.lang) | {"request_id": self._call.request_id}
+        return {"status": error.status, "error": wire}
+
+
+def _body(answer: object) -> dict[str, object]:
+    frame = framed(msgspec.json.encode(answer))
+    return {"type": "http.response.body", "body": frame, "more_body": True}
