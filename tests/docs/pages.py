@@ -43,6 +43,30 @@ def name_of(page: Path) -> str:
     return page.relative_to(TOP).as_posix()
 
 
+def english_of(page: Path) -> Path:
+    """The page of which this one is the Chinese; an English page itself."""
+    return page.with_name(page.name.replace(".zh.md", ".md"))
+
+
+def chinese_of(page: Path) -> Path:
+    return page.with_name(english_of(page).name.replace(".md", ".zh.md"))
+
+
+def prose(text: str) -> str:
+    """A page without its fenced blocks."""
+    return re.sub(r"(?ms)^ *(`{3,}).*?^ *\1 *$", "", text)
+
+
+def links(text: str) -> list[str]:
+    """The targets of a page's links; blocks of code have none."""
+    return re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", prose(text)))
+
+
+def headings(text: str) -> list[tuple[int, str]]:
+    """Level and text of each heading."""
+    return [(len(marks), told) for marks, told in re.findall(r"(?m)^(#+) +(.+?)\s*$", prose(text))]
+
+
 def blocks(text: str) -> list[Block]:
     """The fenced blocks of a page, in order; indented fences belong to lists and count too."""
     found: list[Block] = []

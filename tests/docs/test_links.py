@@ -7,23 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import DOCS, PAGES, TOP, name_of
+from tests.docs.pages import DOCS, PAGES, TOP, headings, links, name_of
 
-INDEX = DOCS / "README.md"
-
-
-def links(text: str) -> list[str]:
-    """The targets of a page's links; blocks of code have none."""
-    prose = re.sub(r"(?ms)^ *(`{3,}).*?^ *\1 *$", "", text)
-    prose = re.sub(r"`[^`\n]*`", "", prose)
-    return re.findall(r"\]\(([^)\s]+)\)", prose)
+INDEXES = [DOCS / "README.md", DOCS / "README.zh.md"]
 
 
 def anchors(text: str) -> set[str]:
     """The names that a heading gets on the usual hosts."""
-    prose = re.sub(r"(?ms)^ *(`{3,}).*?^ *\1 *$", "", text)
-    headings = re.findall(r"(?m)^#+ +(.+?)\s*$", prose)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {re.sub(r"[^\w\- ]", "", told.lower()).replace(" ", "-") for _, told in headings(text)}
 
 
 def broken(page: Path) -> list[str]:
@@ -43,9 +34,10 @@ def test_links_resolve(page: Path) -> None:
     assert broken(page) == []
 
 
-def test_every_page_of_the_documents_is_in_the_index() -> None:
-    reached = {(DOCS / link.partition("#")[0]).resolve() for link in links(INDEX.read_text())}
-    missing = [name_of(page) for page in DOCS.rglob("*.md") if page not in reached | {INDEX}]
+def test_every_page_of_the_documents_is_in_the_index_of_its_language() -> None:
+    linked = [link for index in INDEXES for link in links(index.read_text(encoding="utf-8"))]
+    reached = {(DOCS / link.partition("#")[0]).resolve() for link in linked}
+    missing = [name_of(page) for page in DOCS.rglob("*.md") if page not in reached]
     assert sorted(missing) == []
 
 
