@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pkgutil
+import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +16,22 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import paddlecloud.backends
-from paddlecloud.backends.base import Backend, Presence, create
+from paddlecloud.backends.base import (
+    NAME,
+    Backend,
+    CanReap,
+    Presence,
+    attempt_name,
+    create,
+)
 from paddlecloud.backends.local import Local
 from paddlecloud.backends.scripted import Scripted
 from paddlecloud.model.errors import ConfigError, Refused, Retry
-from paddlecloud.testing import an_attempt
+from paddlecloud.testing import a_job, an_attempt
 from tests.integration.server.process import end_agents
 from tests.integration.server.world import eventually
 
@@ -95,16 +105,68 @@ def test_capacity_names_what_is_there_and_never_waits(backend: Backend) -> None:
         assert node.host
 
 
+def test_a_handle_is_known_before_anything_is_started(make: Callable[[], Backend]) -> None:
+    attempt = an_attempt()
+    handle = make().handle(attempt)
+    assert handle[NAME] == f"{attempt.job_id}-1"
+    assert make().look(handle).presence is not Presence.UP
+    backend = make()
+    backend.start(attempt)
+    assert make().handle(attempt) == handle
+    eventually(lambda: backend.look(handle).presence is Presence.UP)
+
+
+def test_no_two_attempts_have_one_handle(backend: Backend) -> None:
+    job = a_job()
+    several = [an_attempt(job), an_attempt(job, number=2), an_attempt(a_job())]
+    assert len({json.dumps(dict(backend.handle(each))) for each in several}) == 3
+
+
+@given(
+    job_id=st.one_of(
+        st.uuids().map(lambda id_: f"job-{id_.hex}"), st.from_regex(r"\Aj[a-z-]{0,90}z\Z")
+    ),
+    number=st.integers(1, 10**6),
+)
+def test_names_are_labels_of_dns(job_id: str, number: int) -> None:
+    name = attempt_name(job_id, number)
+    assert re.fullmatch(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?", name), name
+    assert attempt_name(job_id, number + 1) != name
+
+
+def test_a_plug_in_of_before_is_refused_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = tmp_path / "their_cloud-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: their-cloud\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(
+        "[paddlecloud.backends]\nold = their_cloud:Old\nwhole = their_cloud:Whole\n"
+    )
+    (tmp_path / "their_cloud.py").write_text(
+        "from paddlecloud.backends.scripted import Scripted as Whole\n"
+        "class Old:\n"
+        "    def __init__(self, settings): pass\n"
+        "    def capacity(self): return ()\n"
+        "    start = look = capacity\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert isinstance(create("whole", {}), Scripted)
+    with pytest.raises(ConfigError, match="old has no method handle, stop"):
+        create("old", {})
+
+
 def test_a_handle_is_small_and_can_be_stored(backend: Backend) -> None:
-    handle = backend.start(an_attempt())
+    handle = backend.handle(an_attempt())
     assert json.loads(json.dumps(dict(handle))) == handle
     assert all(isinstance(value, str) for value in handle.values())
     assert len(json.dumps(dict(handle))) < 4096
 
 
 def test_start_returns_at_once_and_what_it_started_comes_up(backend: Backend) -> None:
-    began = time.monotonic()
-    handle = backend.start(an_attempt())
+    began, attempt = time.monotonic(), an_attempt()
+    backend.start(attempt)
+    handle = backend.handle(attempt)
     assert time.monotonic() - began < AT_ONCE
     assert backend.look(handle).presence in (Presence.COMING, Presence.UP)
     eventually(lambda: backend.look(handle).presence is Presence.UP)
@@ -112,27 +174,44 @@ def test_start_returns_at_once_and_what_it_started_comes_up(backend: Backend) ->
 
 def test_starting_twice_is_starting_once(make: Callable[[], Backend]) -> None:
     first, attempt = make(), an_attempt()
-    handle = first.start(attempt)
+    handle = first.handle(attempt)
+    first.start(attempt)
     eventually(lambda: first.look(handle).presence is Presence.UP)
-    assert first.start(attempt) == handle
+    first.start(attempt)
     again = make()
-    assert again.start(attempt) == handle
+    again.start(attempt)
     assert again.look(handle).presence is Presence.UP
 
 
 def test_an_unknown_handle_is_gone(backend: Backend) -> None:
-    for handle in ({}, {"node": "elsewhere"}, {"attempt": "job-1.1"}, {"machine": "i-1"}):
+    for handle in ({}, {"node": "elsewhere"}, {NAME: "job-1-1"}, {"machine": "i-1"}):
         began = time.monotonic()
         assert backend.look(handle).presence is Presence.GONE
         assert time.monotonic() - began < AT_ONCE
 
 
 def test_stopping_what_is_gone_is_done(backend: Backend) -> None:
-    for unknown in ({}, {"node": "elsewhere"}, {"attempt": "job-1.1"}):
+    for unknown in ({}, {"node": "elsewhere"}, {NAME: "job-1-1"}):
         backend.stop(unknown, timedelta(seconds=1))
-    handle = backend.start(an_attempt())
-    backend.stop(handle, timedelta(seconds=1))
-    backend.stop(handle, timedelta(seconds=1))
+    attempt = an_attempt()
+    backend.start(attempt)
+    for _ in range(2):
+        backend.stop(backend.handle(attempt), timedelta(seconds=1))
+
+
+def test_what_was_started_and_not_stopped_is_listed(make: Callable[[], Backend]) -> None:
+    """By those who can: the names are enough to stop it."""
+    backend, (first, second) = make(), (an_attempt(), an_attempt())
+    for attempt in (first, second):
+        backend.start(attempt)
+    again = make()
+    if isinstance(again, CanReap):
+        names = {handle[NAME] for handle in again.existing()}
+        assert names == {again.handle(attempt)[NAME] for attempt in (first, second)}
+        again.stop({NAME: again.handle(first)[NAME]}, timedelta(0))
+        assert [handle[NAME] for handle in again.existing()] == [again.handle(second)[NAME]]
+    else:
+        assert isinstance(again, Local), "only one whose agents are nobody's alone may do without"
 
 
 @pytest.mark.parametrize("kind", ["nowhere", "../local", "", "os.path"])
@@ -145,8 +224,9 @@ def test_eight_threads_start_one_agent(tmp_path: Path) -> None:
     with local(tmp_path) as make:
         backends = [make() for _ in range(8)]
         with ThreadPoolExecutor(8) as threads:
-            handles = list(threads.map(lambda backend: backend.start(an_attempt()), backends))
-        eventually(lambda: backends[0].look(handles[0]).presence is Presence.UP)
+            list(threads.map(lambda backend: backend.start(an_attempt()), backends))
+        handle = backends[0].handle(an_attempt())
+        eventually(lambda: backends[0].look(handle).presence is Presence.UP)
         children = [b._child for b in backends if isinstance(b, Local) and b._child is not None]
         eventually(lambda: sum(child.poll() is None for child in children) == 1)
         assert {child.poll() for child in children} <= {None, 0}
@@ -154,15 +234,16 @@ def test_eight_threads_start_one_agent(tmp_path: Path) -> None:
 
 def test_a_dead_agent_is_started_again(tmp_path: Path) -> None:
     with local(tmp_path) as make:
-        backend = make()
-        handle = backend.start(an_attempt())
+        backend, attempt = make(), an_attempt()
+        backend.start(attempt)
+        handle = backend.handle(attempt)
         eventually(lambda: backend.look(handle).presence is Presence.UP)
         end_agents(tmp_path / "agent" / "agent.json")
         assert isinstance(backend, Local)
         assert backend._child is not None
         backend._child.wait(10)
         assert backend.look(handle).presence is Presence.COMING
-        backend.start(an_attempt())
+        backend.start(attempt)
         eventually(lambda: backend.look(handle).presence is Presence.UP)
 
 
@@ -178,6 +259,7 @@ def test_the_scripted_one_does_what_it_is_told() -> None:
     with pytest.raises(Retry, match="cannot start"):
         backend.start(an_attempt())
     backend.settings["start"] = "ok"
-    handle = backend.start(an_attempt())
+    attempt = an_attempt()
+    backend.start(attempt)
     backend.settings["agents"] = "gone"
-    assert backend.look(handle).presence is Presence.GONE
+    assert backend.look(backend.handle(attempt)).presence is Presence.GONE

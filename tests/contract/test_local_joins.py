@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from paddlecloud.backends import local
 from paddlecloud.backends.base import JoinedByAgents, KeepsAgent, Presence
 from paddlecloud.backends.local import Local
 from paddlecloud.model.job import Resources
+from paddlecloud.runtime import cgroups
 from paddlecloud.testing import a_job, a_replica, an_attempt
 
 
@@ -24,8 +26,10 @@ def test_a_server_without_a_machine_of_its_own_starts_nothing(
 ) -> None:
     job = a_job()
     replicas = (a_replica(job.id, node="b"), a_replica(job.id, rank=1, node="a"))
-    handle = elsewhere.start(an_attempt(job, replicas=replicas))
-    assert handle == {"node": "a,b"}
+    attempt = an_attempt(job, replicas=replicas)
+    elsewhere.start(attempt)
+    handle = elsewhere.handle(attempt)
+    assert handle == {"name": f"{job.id}-1", "node": "a,b"}
     assert elsewhere.look(handle).presence is Presence.UP
     elsewhere.ensure_agent()
     assert elsewhere.capacity() == ()
@@ -47,3 +51,40 @@ def test_alone_on_its_database_another_node_is_gone(tmp_path: Path) -> None:
     alone = Local({"node": "local", "agent_config": str(tmp_path / "agent.json")})
     assert alone.look({"node": "other"}).presence is Presence.GONE
     assert alone.look({"node": "local"}).presence is Presence.COMING
+
+
+def its_own(backend: Local) -> Resources:
+    (node,) = backend.capacity()
+    return node.total
+
+
+def test_what_the_control_groups_leave_is_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the first question on, before any agent has spoken, and again when that changes."""
+    settings = {"node": "local", "agent_config": str(tmp_path / "agent.json"), "gpu": "0"}
+    whole = Resources(cpu=float(local._cpus()), memory=local._memory(), gpu=0)
+    left: list[tuple[float | None, int | None]] = [(None, None)]
+    monkeypatch.setattr(local, "ceiling", lambda: left[0])
+    backend = Local(settings)
+    assert its_own(backend) == whole
+    left[0] = (1.0, 2**20)
+    assert its_own(backend) == whole, "nobody looks each time"
+    monkeypatch.setattr(backend, "_look_at", 0.0)
+    assert its_own(backend) == Resources(cpu=1.0, memory=2**20, gpu=0)
+    assert its_own(Local(settings | {"cpu": "64"})) == Resources(cpu=64.0, memory=2**20, gpu=0)
+    left[0] = (1e9, 2**62)
+    assert its_own(Local(settings)) == whole
+    left[0] = (0.1, None)
+    assert its_own(Local(settings)).cpu == 1.0, "it runs a job of the usual size, if slowly"
+
+
+def test_the_server_and_its_agent_read_the_same(tmp_path: Path) -> None:
+    (tmp_path / "tree" / "pod").mkdir(parents=True)
+    (tmp_path / "tree" / "pod" / "cpu.max").write_text("150000 100000\n")
+    (tmp_path / "tree" / "memory.max").write_text("4194304\n")
+    mount = f"30 23 0:26 / {tmp_path / 'tree'} rw - cgroup2 cgroup2 rw\n"
+    (tmp_path / "mountinfo").write_text(mount)
+    (tmp_path / "cgroup").write_text("0::/pod\n")
+    assert local.ceiling(tmp_path) == cgroups.ceiling(proc=tmp_path) == (1.5, 2**22)
+    assert local.ceiling(tmp_path / "nowhere") == (None, None)

@@ -2,14 +2,17 @@
 
 A backend only makes agents exist and cease, and tells how much room it has. What a replica should
 do, its log, its output and its exit code travel between its agent and the server. A backend keeps
-the only copy of nothing: `start` returns a small handle that is stored with the attempt, and every
-other call takes it.
+the only copy of nothing, and nothing exists before it can be found: the handle of an attempt
+follows from the attempt alone, and is stored in the transaction that places it. Only then is
+`start` called, and every other call takes the handle. So whoever dies between any two lines leaves
+behind what the next look finds, and can start or stop.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -21,6 +24,12 @@ from paddlecloud.model.job import Attempt, Resources
 from paddlecloud.model.pool import Node
 
 Handle = Mapping[str, str]
+"""Under NAME it has the name of its attempt (`attempt_name`); what else there is the backend knows.
+Attempts of before 2026-11-16 have handles without a name."""
+NAME = "name"
+_LABEL = 63
+"""Characters of a name in DNS, and of nearly everything that a cloud gives names to."""
+_MARK = 12
 
 
 class Presence(StrEnum):
@@ -42,14 +51,29 @@ class Backend(Protocol):
     def capacity(self) -> tuple[Node, ...]:
         """The nodes that exist now, each with all that it has; never waits."""
 
-    def start(self, attempt: Attempt) -> Handle:
-        """Make the agents of `attempt` exist. Returns at once; twice starts once."""
+    def handle(self, attempt: Attempt) -> Handle:
+        """Under which name `attempt` is to be found here, started or not. Asks nobody, and answers
+        the same for the same attempt after every restart: it is called within a transaction."""
+
+    def start(self, attempt: Attempt) -> None:
+        """Make the agents of `attempt` exist under its handle. Returns at once; what exists under
+        that name already stays as it is, so twice starts once, also after a restart."""
 
     def look(self, handle: Handle) -> Seen:
         """Whether those agents exist. Never waits; an unknown handle is gone."""
 
     def stop(self, handle: Handle, grace: timedelta) -> None:
         """Make what was started for this attempt alone cease. Gone already is done."""
+
+
+@runtime_checkable
+class CanReap(Protocol):
+    """Ability: what was started here can be listed. For what no row tells of any more: a start that
+    arrived after its stop, an attempt whose job was deleted meanwhile."""
+
+    def existing(self) -> Iterable[Handle]:
+        """Everything of ours that was started here and has not been stopped, gone or not. At least
+        their names. Never waits for long."""
 
 
 @runtime_checkable
@@ -77,14 +101,42 @@ class JoinedByAgents(Protocol):
         """What this place gives of a machine whose agent says that it has this much."""
 
 
+def attempt_name(job_id: str, number: int) -> str:
+    """The name of an attempt at every place: a label of DNS, and no other attempt has it."""
+    return _label(f"{job_id}-{number}")
+
+
+def named(attempt: Attempt, **more: str) -> Handle:
+    """The handle of an attempt."""
+    return {NAME: attempt_name(attempt.job_id, attempt.number), **more}
+
+
 def create(kind: str, settings: Mapping[str, str]) -> Backend:
-    """The backend of this name: a file of this package, or an installed entry point."""
+    """The backend of this name: a file of this package, or an installed entry point. ConfigError
+    when there is none, or when what is there has not all that a backend has."""
     for point in entry_points(group="paddlecloud.backends", name=kind):
-        return cast(Backend, point.load()(settings))
+        return _checked(kind, point.load()(settings))
     if not kind.isidentifier():
         raise ConfigError("backend_unknown", kind=kind)
     try:
         module = importlib.import_module(f"paddlecloud.backends.{kind}")
     except ModuleNotFoundError as error:
         raise ConfigError("backend_unknown", kind=kind) from error
-    return cast(Backend, module.create(settings))
+    return _checked(kind, module.create(settings))
+
+
+def _checked(kind: str, made: object) -> Backend:
+    """What lacks a method, as one of before may, is told at the start and not by the first job."""
+    promised = [name for name in vars(Backend) if not name.startswith("_")]
+    missing = [name for name in promised if not callable(getattr(made, name, None))]
+    if missing:
+        raise ConfigError("backend_incomplete", kind=kind, missing=", ".join(missing))
+    return cast(Backend, made)
+
+
+def _label(name: str) -> str:
+    """What is too long keeps its beginning, and a mark of all of it."""
+    if len(name) <= _LABEL:
+        return name
+    mark = hashlib.sha256(name.encode()).hexdigest()[:_MARK]
+    return f"{name[: _LABEL - _MARK - 1]}-{mark}"

@@ -5,6 +5,10 @@ whether it is there, so neither a stale pid nor a second server can mislead us. 
 costs nothing when the agent already runs: it polls for its orders by itself. All users of a team
 share the machine, so each one's processes get a uid of their own, counted from `uid_base`.
 
+What the machine has is read here and not awaited from the agent, so that the first job need not
+wait for it: the agent is our child and lives under the same control groups, so what they leave to
+us they leave to it. It is looked at again now and then, as the agent does.
+
 Where several servers share a database (`joins`), each keeps the agent of its own machine (`node`;
 none where it is empty), and the pool has the machines of them all. What is placed on another
 machine is fetched by the agent there; nothing can be seen of it from here, and its silence is
@@ -19,11 +23,14 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
-from paddlecloud.backends.base import Handle, Presence, Seen
+from paddlecloud.backends.base import Handle, Presence, Seen, named
+from paddlecloud.model import ceilings
 from paddlecloud.model.job import Attempt, Resources
 from paddlecloud.model.pool import Node
 
@@ -32,6 +39,8 @@ def create(settings: Mapping[str, str]) -> Local:
     return Local(settings)
 
 
+LOOK_EVERY = 30.0
+"""Seconds between two looks at what the machine has: an agent counts as often."""
 UID_BASE = 200_000
 """Above the users of the machine and what containers are usually given."""
 
@@ -43,16 +52,19 @@ class Local:
         self._joins = bool(settings.get("joins"))
         self._each = {name: settings.get(f"each_{name}") for name in ("cpu", "memory", "gpu")}
         self._config = Path(settings["agent_config"])
-        self._total = Resources(
-            cpu=float(settings.get("cpu") or _cpus()),
-            memory=int(settings.get("memory") or _memory()),
-            gpu=cards() if settings.get("gpu") is None else int(settings["gpu"]),
-        )
+        self._given = {name: settings.get(name) for name in ("cpu", "memory")}
+        self._cards = cards() if settings.get("gpu") is None else int(settings["gpu"])
+        self._own: tuple[Node, ...] = ()
+        self._look_at = 0.0
         self._starting = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
 
     def capacity(self) -> tuple[Node, ...]:
-        return (Node(id=self._node, total=self._total),) if self._node else ()
+        now = time.monotonic()
+        if self._node and now >= self._look_at:
+            total = self._total()
+            self._own, self._look_at = (Node(id=self._node, total=total),), now + LOOK_EVERY
+        return self._own
 
     def joined(self, node: str, has: Resources, host: str) -> Node:
         total = Resources(
@@ -62,11 +74,13 @@ class Local:
         )
         return Node(id=node, total=total, host=host)
 
-    def start(self, attempt: Attempt) -> Handle:
+    def handle(self, attempt: Attempt) -> Handle:
         nodes = sorted({replica.node for replica in attempt.replicas})
-        if not self._joins or self._node in nodes:
+        return named(attempt, node=",".join(nodes) if self._joins else self._node)
+
+    def start(self, attempt: Attempt) -> None:
+        if not self._joins or any(replica.node == self._node for replica in attempt.replicas):
             self.ensure_agent()
-        return {"node": ",".join(nodes) if self._joins else self._node}
 
     def look(self, handle: Handle) -> Seen:
         nodes = handle.get("node", "").split(",")
@@ -97,6 +111,17 @@ class Local:
                 cwd="/",
             )
 
+    def _total(self) -> Resources:
+        """What was given, and of the rest what the control groups leave."""
+        looks = None in self._given.values()
+        above = ceiling() if looks else (None, None)
+        cpus, memory = ceilings.left(float(_cpus()), _memory(), above)
+        return Resources(
+            cpu=float(self._given["cpu"] or cpus),
+            memory=int(self._given["memory"] or memory),
+            gpu=self._cards,
+        )
+
     def _alive(self) -> bool:
         try:
             lock = os.open(self._config.parent / "lock", os.O_RDWR | os.O_CLOEXEC)
@@ -109,6 +134,17 @@ class Local:
         finally:
             os.close(lock)
         return False
+
+
+def ceiling(proc: Path = Path("/proc/self")) -> tuple[float | None, int | None]:
+    """CPUs and bytes that the control groups above us leave to us; None: no limit there."""
+    return ceilings.ceiling(_text, str(proc))
+
+
+def _text(file: str) -> str:
+    with suppress(OSError, ValueError):
+        return Path(file).read_text()
+    return ""
 
 
 def cards() -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from paddlecloud.backends.base import Handle, Presence, Seen
+from paddlecloud.backends.base import NAME, Handle, Presence, Seen, named
 from paddlecloud.model.errors import Refused, Retry
 from paddlecloud.model.job import Attempt, Resources
 from paddlecloud.model.pool import Node
@@ -25,7 +25,7 @@ class Scripted:
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.settings = dict(settings)
         self.started: dict[str, int] = {}
-        """How often each attempt was really started."""
+        """How often each attempt was really started, by its name."""
 
     def capacity(self) -> tuple[Node, ...]:
         total = Resources(
@@ -37,20 +37,24 @@ class Scripted:
         prefix = self.settings.get("node", "scripted")
         return tuple(Node(id=f"{prefix}-{index}", total=total) for index in range(count))
 
-    def start(self, attempt: Attempt) -> Handle:
+    def handle(self, attempt: Attempt) -> Handle:
+        return named(attempt)
+
+    def start(self, attempt: Attempt) -> None:
         if self.settings.get("start") == "refuse":
             raise Refused("backend_refused", pool=attempt.pool)
         if self.settings.get("start") == "later":
             raise Retry("backend_later", pool=attempt.pool)
-        key = f"{attempt.job_id}.{attempt.number}"
-        self.started.setdefault(key, 1)
-        return {"attempt": key}
+        self.started.setdefault(self.handle(attempt)[NAME], 1)
 
     def look(self, handle: Handle) -> Seen:
-        known = handle.get("attempt") in self.started
+        known = handle.get(NAME) in self.started
         if not known or self.settings.get("agents") == "gone":
             return Seen(presence=Presence.GONE, detail="scripted")
         return Seen(presence=Presence.UP)
 
     def stop(self, handle: Handle, grace: timedelta) -> None:
-        self.started.pop(str(handle.get("attempt")), None)
+        self.started.pop(handle.get(NAME, ""), None)
+
+    def existing(self) -> list[Handle]:
+        return [{NAME: name} for name in self.started]

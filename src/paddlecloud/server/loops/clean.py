@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops.runner import Loop
-from paddlecloud.server.services import retention
+from paddlecloud.server.services import private_leftovers, retention
 
 log = logging.getLogger(__name__)
 LEASE = timedelta(minutes=10)
@@ -18,6 +18,9 @@ def tick(deps: Deps, _now: datetime) -> None:
     collected = retention.collect(deps)
     if collected.jobs or collected.bytes:
         log.info("deleted %d old jobs, %d bytes", collected.jobs, collected.bytes)
+    dropped = private_leftovers.prune(deps)
+    if dropped:
+        log.info("dropped %d uploads that nobody ended", dropped)
 
 
 LOOP = Loop(name="clean", tick=tick, every=timedelta(minutes=10), lease=LEASE)

@@ -2,7 +2,8 @@
 
 A loop holds a lease in the database while it works, so that of several servers on one database only
 one plans. Whatever it writes asks in the same transaction whether the lease is still its own: a
-server that slept through the end of its lease writes nothing over the work of the next one. What a
+server that slept through the end of its lease writes nothing over the work of the next one. A lease
+that nobody renews is taken over after its time by the clock of whoever waits for it. What a
 tick raises is logged and the loop goes on: the next tick sees the same facts.
 """
 
@@ -16,10 +17,12 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
 from paddlecloud.db import coordination
 from paddlecloud.db.base import Listener, Tx
+from paddlecloud.db.coordination import Held
 from paddlecloud.model.errors import Conflict, PaddleCloudError
 from paddlecloud.server.deps import Deps
 
@@ -98,6 +101,8 @@ class Leased:
         self._name, self._holder, self._lease = name, deps.boot, lease
         self._fence: int | None = None
         self._renew_at = 0.0
+        self._others: tuple[Held, float] | None = None
+        """As what somebody else's lease was seen, and since when it has not changed."""
 
     @property
     def shared(self) -> bool:
@@ -109,11 +114,14 @@ class Leased:
         While somebody else holds it that costs a read, and the writes of others do not wait for it.
         """
         if time.monotonic() > self._renew_at:
-            if self._fence is None and not self._db.read(self._is_free):
+            dead = None
+            if self._fence is None and (held := self._db.read(self._held_by_others)) is not None:
                 # Whoever wakes the loop wakes its holder too; this server need not ask each time.
                 self._renew_at = time.monotonic() + NOT_BEFORE
-                return False
-            self._fence = self._db.write(self._take, durable=False)
+                if not self._is_dead(held):
+                    return False
+                dead = held
+            self._fence = self._db.write(partial(self._take, dead=dead), durable=False)
             if self._fence is not None:
                 self._renew_at = time.monotonic() + self._lease.total_seconds() / 3
         return self._fence is not None
@@ -155,8 +163,16 @@ class Leased:
         self._fence = taken
         return work(tx)
 
-    def _is_free(self, tx: Tx) -> bool:
-        return coordination.is_free(tx, self._name, self._holder, self._clock())
+    def _held_by_others(self, tx: Tx) -> Held | None:
+        return coordination.held_by_others(tx, self._name, self._holder, self._clock())
 
-    def _take(self, tx: Tx) -> int | None:
-        return coordination.take_lease(tx, self._name, self._holder, self._clock(), self._lease)
+    def _is_dead(self, held: Held) -> bool:
+        """Whether nobody renewed it for as long as it lasts, by a clock that nobody can set: its
+        own end may lie hours ahead, where the clock was set back or its holder's is fast."""
+        if self._others is None or self._others[0] != held:
+            self._others = held, time.monotonic()
+        return time.monotonic() - self._others[1] > self._lease.total_seconds()
+
+    def _take(self, tx: Tx, dead: Held | None = None) -> int | None:
+        now = self._clock()
+        return coordination.take_lease(tx, self._name, self._holder, now, self._lease, dead=dead)

@@ -69,6 +69,7 @@ class Desk:
         self._unsure: set[str] = set()
         """Jobs whose place was asked for: what became of that is not known yet."""
         self._frame: placement.Frame = {}, ()
+        self._silent: frozenset[str] = frozenset()
         self._totals: dict[str, Resources] = {}
         self._framed_at = self._renew_at = self._planned_at = _NEVER
         self._large = False
@@ -124,8 +125,10 @@ class Desk:
         if timedelta(0) <= now - self._framed_at < SAME_MACHINES:
             return False
         frame = deps.nodes(), isolation.open_pools(deps)
-        if frame != self._frame:
+        silent = deps.silent()
+        if frame != self._frame or silent != self._silent:
             self._missed = True
+            self._silent = silent
             self._totals = {node.id: node.total for nodes in frame[0].values() for node in nodes}
         self._frame, self._framed_at = frame, now
         return True

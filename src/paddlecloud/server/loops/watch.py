@@ -2,7 +2,8 @@
 that do nothing any more; and lets go of what is over, once it is safe.
 
 An agent counts as lost only after this loop itself has watched it be silent for long enough: a
-laptop that slept for a night must not wake to find its jobs given up.
+laptop that slept for a night must not wake to find its jobs given up. Wall times are counted the
+same way (`passing.py`), whatever is done to the clock.
 """
 
 from __future__ import annotations
@@ -20,94 +21,136 @@ from paddlecloud.db import attempts, jobs, live_usage, usage
 from paddlecloud.db.base import Tx
 from paddlecloud.db.live_usage import Use
 from paddlecloud.model.elastic import judged
+from paddlecloud.model.errors import PaddleCloudError
 from paddlecloud.model.failure import HUNG, hung_words
 from paddlecloud.model.failure import settle as implied
 from paddlecloud.model.job import Attempt, ExitCause, Failure, Job
 from paddlecloud.model.states import JobState
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.loops.passing import LONGEST_STEP, Silences, Stopwatches
 from paddlecloud.server.loops.runner import Loop
 from paddlecloud.server.services import agents, placement, quota
 from paddlecloud.server.services import jobs as job_service
 
 log = logging.getLogger(__name__)
-LONGEST_STEP = 5.0
 MONITOR_LATE = timedelta(seconds=30)
 LONGEST_TRUST = timedelta(seconds=12)
 """An agent says at least every 10 seconds what its replicas use."""
+REAP_EVERY = 60.0
+"""Seconds. What there is to be found costs money, but nobody waits for it."""
 
 
 @dataclass
 class Watch:
-    """What this process has watched: the silence of each node, and jumps of the clock."""
+    """What this process has watched: the time that passed, and the silence of each node."""
 
-    silent: dict[str, float] = field(default_factory=dict)
     last: float = field(default_factory=time.monotonic)
     last_now: datetime | None = None
-    jumped: timedelta = timedelta()
-    """How far the clock ran ahead of the time that passed: a sleep, or somebody set it."""
+    silences: Silences = field(default_factory=Silences)
+    stopwatches: Stopwatches = field(default_factory=Stopwatches)
+    reap_at: float = 0.0
 
     def tick(self, deps: Deps, now: datetime) -> None:
+        passed = self._step(deps, now)
         live = deps.db.read(attempts.live_attempts)
         for attempt in live:
-            self._keep_agents(deps, attempt)
-        self._lose_silent(deps, live, now, min(self._step(deps, now), LONGEST_STEP))
-        _end_hung(deps, now, _settle_all(deps, now))
+            _keep_agents(deps, attempt, now)
+        self._lose_silent(deps, live, now, passed)
+        placed = _settle_all(deps, now)
+        _end_hung(deps, now, placed)
         _end_spent(deps, now)
-        _end_overdue(deps, now, self.jumped)
+        self._end_overdue(deps, placed, now, passed)
         placement.release_ended(deps)
+        if self.last >= self.reap_at:
+            self.reap_at = self.last + REAP_EVERY
+            placement.reap(deps)
 
     def _step(self, deps: Deps, now: datetime) -> float:
-        """Seconds since the last tick."""
-        passed, self.last = time.monotonic() - self.last, time.monotonic()
-        ahead = now - (self.last_now or now) - timedelta(seconds=passed)
-        if ahead.total_seconds() > LONGEST_STEP:
-            self.jumped += ahead
-            if not deps.db.shared:
-                # Nothing ran for that time, so nobody's minutes were used. Machines of other
-                # servers went on, and what ran there is not told apart.
-                before = now - ahead
-                deps.db.write(lambda tx: usage.shift_running(tx, ahead, before))
-        self.last_now = now
-        return passed
+        """Seconds since the last tick. What the clock jumped beyond that was no running time."""
+        current = time.monotonic()
+        passed = timedelta(seconds=current - self.last)
+        ahead = now - (self.last_now or now - passed) - passed
+        if abs(ahead.total_seconds()) > LONGEST_STEP and not deps.db.shared:
+            # Machines of other servers went on, and what ran there is not told apart.
+            deps.db.write(lambda tx: usage.shift_running(tx, ahead, now, passed))
+        self.last, self.last_now = current, now
+        return passed.total_seconds()
 
-    def _keep_agents(self, deps: Deps, attempt: Attempt) -> None:
-        """Ask the backend again where a start was cut short or an agent died."""
-        backend = deps.backends.get(attempt.pool)
-        if backend is None:
-            return
-        if attempt.handle is None or backend.look(attempt.handle).presence is not Presence.UP:
-            placement.start(deps, [attempt])
-
-    def _lose_silent(self, deps: Deps, live: list[Attempt], now: datetime, step: float) -> None:
-        seen = {agent.id: agent.seen_at for agent in deps.db.read(agent_rows.list_agents)}
-        fresh = now - 2 * agent_rows.SEEN_EVERY - timedelta(seconds=35)
+    def _lose_silent(self, deps: Deps, live: list[Attempt], now: datetime, passed: float) -> None:
+        heard = {agent.id: agent.seen_at for agent in deps.db.read(agent_rows.list_agents)}
         nodes = {replica.node for attempt in live for replica in attempt.replicas}
-        self.silent = {
-            node: self.silent.get(node, 0.0) + step
-            for node in nodes
-            if node not in seen or seen[node] < fresh
-        }
-        for node, seconds in self.silent.items():
+        for node, seconds in self.silences.look(nodes, heard, now, passed).items():
             if seconds > deps.settings.running.lost_after.total_seconds():
                 log.warning("agent %s was silent for %.0f s: its replicas are lost", node, seconds)
-                agents.mark_lost(deps, node)
+                agents.mark_lost(deps, node, heard.get(node))
+
+    def _end_overdue(self, deps: Deps, placed: Sequence[Job], now: datetime, passed: float) -> None:
+        """The monitor beside a replica ends it in time; this is for the day when it does not."""
+        limited = {
+            (job.id, job.attempt): job
+            for job in placed
+            if job.state is JobState.RUNNING and job.running_since and job.time_left is not None
+        }
+        since = {run: job.running_since or now for run, job in limited.items()}
+        ran = self.stopwatches.look(since, now, timedelta(seconds=passed))
+        late = deps.settings.running.grace + MONITOR_LATE
+        overdue = [job for run, job in limited.items() if ran[run] >= _left(job) + late]
+        if overdue:
+            deps.db.write(lambda tx: _stop_all(tx, deps, overdue))
+
+
+def _keep_agents(deps: Deps, attempt: Attempt, now: datetime) -> None:
+    """Ask the backend again where a start was cut short or an agent died.
+
+    Where nothing exists and everybody is told to end, nothing has to be made for that.
+    """
+    backend = deps.backends.get(attempt.pool)
+    if backend is None:
+        return
+    try:
+        seen = backend.look(placement.handle_of(backend, attempt))
+    except (PaddleCloudError, OSError) as error:
+        log.warning("pool %s cannot tell of %s now: %s", attempt.pool, attempt.job_id, error)
+        return
+    if seen.presence is Presence.GONE and deps.db.read(partial(_ends_anyway, attempt=attempt)):
+        deps.db.write(partial(_end_unmade, deps=deps, attempt=attempt, now=now))
+    elif seen.presence is not Presence.UP:
+        placement.start(deps, [attempt])
+
+
+def _ends_anyway(tx: Tx, attempt: Attempt) -> bool:
+    left = {replica.id for replica in attempt.replicas if not replica.over}
+    return left <= attempts.leaving(tx, attempt.job_id, attempt.number)
+
+
+def _end_unmade(tx: Tx, deps: Deps, attempt: Attempt, now: datetime) -> None:
+    job = jobs.get_job(tx, attempt.job_id)
+    if job is None or job.attempt != attempt.number or not _ends_anyway(tx, attempt):
+        return
+    placement.lose(tx, attempt, [one for one in attempt.replicas if not one.over])
+    job_service.settle(tx, deps, job, now=now)
+
+
+def _left(job: Job) -> timedelta:
+    """What a job with a limit may run in its current attempt."""
+    return job.time_left or timedelta(0)
 
 
 def _settle_all(deps: Deps, now: datetime) -> list[Job]:
     """Draw what was not drawn. Nearly always there is nothing, so the question is a read.
 
-    Answers the jobs that run and may be found hung: all of them were looked at anyway.
+    Answers the jobs that had a place: all of them were looked at anyway.
     """
-    unsettled, watched = deps.db.read(_unsettled)
+    unsettled, placed = deps.db.read(_unsettled)
     for job_id, attempt in unsettled:
         tails = agents.last_bytes(deps, attempt) if attempt is not None else {}
         deps.db.write(partial(_settle, deps=deps, job_id=job_id, now=now, tails=tails))
-    return watched
+    return placed
 
 
 def _unsettled(tx: Tx) -> tuple[list[tuple[str, Attempt | None]], list[Job]]:
-    """The jobs whose replicas imply something that is not written down, and those that run with a
-    limit to their silence."""
+    """The jobs whose replicas imply something that is not written down, and all that have a
+    place."""
     running = {(attempt.job_id, attempt.number): attempt for attempt in attempts.live_attempts(tx)}
     placed = jobs.placed_jobs(tx)
     found: dict[str, Attempt | None] = {}
@@ -115,24 +158,13 @@ def _unsettled(tx: Tx) -> tuple[list[tuple[str, Attempt | None]], list[Job]]:
         attempt = judged(job, running.get((job.id, job.attempt)))
         if implied(job, attempt) is not None:
             found[job.id] = attempt
-    return list(found.items()), [job for job in placed if job.spec.hang_timeout is not None]
+    return list(found.items()), placed
 
 
 def _settle(tx: Tx, deps: Deps, job_id: str, now: datetime, tails: Mapping[str, bytes]) -> None:
     job = jobs.get_job(tx, job_id)
     if job is not None:
         job_service.settle(tx, deps, job, now=now, tails=tails)
-
-
-def _end_overdue(deps: Deps, now: datetime, jumped: timedelta) -> None:
-    """The monitor beside a replica ends it in time; this is for the day when it does not.
-
-    What the clock jumped was no running time.
-    """
-    late = now - deps.settings.running.grace - MONITOR_LATE - jumped
-    overdue = deps.db.read(lambda tx: jobs.overdue_running(tx, late))
-    if overdue:
-        deps.db.write(lambda tx: _stop_all(tx, deps, overdue))
 
 
 def _end_spent(deps: Deps, now: datetime) -> None:
@@ -159,9 +191,11 @@ def _untold(tx: Tx, deps: Deps, now: datetime) -> list[tuple[Job, Failure]]:
     return found
 
 
-def _end_hung(deps: Deps, now: datetime, watched: Sequence[Job]) -> None:
+def _end_hung(deps: Deps, now: datetime, placed: Sequence[Job]) -> None:
     """Stop what does nothing any more; why is written first."""
-    for job in watched:
+    for job in placed:
+        if job.spec.hang_timeout is None:
+            continue
         if deps.db.read(partial(_silence, job_id=job.id, now=now)) is not None:
             deps.db.write(partial(_stop_hung, deps=deps, job_id=job.id, now=now))
 

@@ -1,8 +1,9 @@
 """From a plan to places: reads what the scheduler may look at, and applies what it decides.
 
-The chosen pool and the replicas' orders are saved first, in one transaction; only then is the
-backend asked. After a crash in between the watch loop asks the same backend again, and starting
-twice is starting once, so no orphan is left anywhere else.
+The chosen pool, the handle by which the attempt is found there, and the replicas' orders are saved
+first, in one transaction; only then is the backend asked. After a crash in between the watch loop
+asks the same backend again, and starting twice is starting once. An attempt that is over is stopped
+by its handle whether or not anybody saw it start, so no orphan is left anywhere.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
+from paddlecloud.backends.base import NAME, Backend, CanReap, Handle, attempt_name
 from paddlecloud.db import attempts, coordination, jobs, usage
 from paddlecloud.db.attempts import Want
 from paddlecloud.db.base import Tx
 from paddlecloud.model.admission import Nodes, seating
+from paddlecloud.model.copies import with_changes
 from paddlecloud.model.errors import PaddleCloudError, Refused, Retry
 from paddlecloud.model.job import (
     NOTHING,
@@ -74,12 +77,13 @@ def read_view(deps: Deps, now: datetime, window: int | None) -> tuple[View, dict
     long: nothing else could change. Without a `window` it sees everything, and all that runs.
     """
 
-    nodes = deps.nodes()
+    nodes, silent = deps.nodes(), deps.silent()
+    heard_of = {name: tuple(n for n in own if n.id not in silent) for name, own in nodes.items()}
     whole, most = window is None, window or _EVERYTHING
     preemptible = [name for name, pool in deps.pools.items() if whole or pool.preemption]
 
     def read(tx: Tx) -> tuple[tuple[PoolView, ...], list[Job], list[RunningJob], _Shares]:
-        pools = _pool_views(deps.pools, nodes, attempts.used_on_nodes(tx))
+        pools = _pool_views(deps.pools, heard_of, attempts.used_on_nodes(tx))
         latest = now - deps.settings.scheduling.schedule_timeout
         waiting = (
             jobs.waiting_jobs(tx, per_owner=most)
@@ -159,14 +163,13 @@ def _ready(deps: Deps, decision: Decision, known: dict[str, Job]) -> bool:
 
 
 def start(deps: Deps, placed: Sequence[Attempt]) -> int:
-    """Ask the backends for the agents of placed attempts, keep their handles, and say how many were
-    not refused. One that was refused waits again, and other pools are asked first.
+    """Ask the backends for the agents of placed attempts, and say how many were not refused. One
+    that was refused waits again, and other pools are asked first.
     """
-    handles: list[tuple[Attempt, Mapping[str, str]]] = []
     refused = 0
     for attempt in placed:
         try:
-            handle = deps.backends[attempt.pool].start(attempt)
+            deps.backends[attempt.pool].start(attempt)
         except Retry as error:
             log.warning("pool %s cannot start %s yet: %s", attempt.pool, attempt.job_id, error)
         except (PaddleCloudError, OSError) as error:
@@ -174,17 +177,12 @@ def start(deps: Deps, placed: Sequence[Attempt]) -> int:
             first = deps.settings.scheduling.retry_pause
             deps.db.write(partial(_refused, attempt=attempt, now=deps.clock(), first=first))
             refused += 1
-        else:
-            handles += [(attempt, handle)] if handle != attempt.handle else []
-    if handles:
-        # Not waited for: without it the watch loop asks the backend again, which starts nothing.
-        deps.db.submit(partial(_keep_handles, handles=handles), durable=False)
     return len(placed) - refused
 
 
-def _keep_handles(tx: Tx, handles: Sequence[tuple[Attempt, Mapping[str, str]]]) -> None:
-    for attempt, handle in handles:
-        attempts.save_handle(tx, attempt.job_id, attempt.number, handle)
+def handle_of(backend: Backend, attempt: Attempt) -> Handle:
+    """By which its backend finds it; an old row may have none, but it follows from the attempt."""
+    return backend.handle(attempt) if attempt.handle is None else attempt.handle
 
 
 def release_ended(deps: Deps) -> int:
@@ -233,12 +231,42 @@ def _output_sizes(deps: Deps, ended: Sequence[Attempt]) -> dict[str, int]:
 def _stopped(deps: Deps, attempt: Attempt) -> bool:
     """What the backend made for this attempt alone ceases; False if it has to be asked again."""
     backend = deps.backends.get(attempt.pool)
-    if backend is None or attempt.handle is None:
+    if backend is None:
         return True
     try:
-        backend.stop(attempt.handle, timedelta(0))
+        backend.stop(handle_of(backend, attempt), timedelta(0))
     except (PaddleCloudError, OSError) as error:
         log.warning("pool %s cannot let go of %s yet: %s", attempt.pool, attempt.job_id, error)
+        return False
+    return True
+
+
+def reap(deps: Deps) -> int:
+    """Stop what backends have and no row tells of any more, and say how many that were."""
+    reaped = 0
+    for pool, backend in deps.backends.items():
+        if not isinstance(backend, CanReap):
+            continue
+        try:
+            # Listed first: whatever exists by then has had its row before.
+            found = {handle.get(NAME, ""): handle for handle in backend.existing()}
+            for attempt in deps.db.read(attempts.unreleased) if found else ():
+                found.pop(attempt_name(*attempt), None)
+        except (PaddleCloudError, OSError) as error:
+            log.warning("pool %s cannot be looked through now: %s", pool, error)
+            continue
+        reaped += sum(_is_reaped(pool, backend, handle) for handle in found.values())
+    return reaped
+
+
+def _is_reaped(pool: str, backend: Backend, handle: Handle) -> bool:
+    """One that cannot be stopped now has its turn again, and keeps no other from it."""
+    name = handle.get(NAME, "")
+    log.warning("pool %s still has %s, which is over: it is stopped", pool, name)
+    try:
+        backend.stop(handle, timedelta(0))
+    except (PaddleCloudError, OSError) as error:
+        log.warning("pool %s cannot stop %s now: %s", pool, name, error)
         return False
     return True
 
@@ -305,6 +333,7 @@ def _write(
                     limit = ledger.time_limit(job, pool)
                     limited = replace(job, time_limit=limit)
                     attempt = _place(tx, limited, decision, now, cards, next(fences))
+                    attempt = with_changes(attempt, handle=deps.backends[pool].handle(attempt))
                     attempts.insert_attempt(tx, attempt, orders=orders)
                     placed.append(attempt)
                     ledger.count(job, pool)

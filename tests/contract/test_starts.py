@@ -1,0 +1,325 @@
+"""A server that dies at any line between placing an attempt and having started it leaves nothing
+that the next one does not find: what is wanted runs once, and what is not wanted does not run.
+
+On every backend, and with one of them on every database; who joins `MAKERS` is tried here too.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+from paddlecloud.backends.base import Backend, CanReap, Handle, Presence
+from paddlecloud.backends.scripted import Scripted
+from paddlecloud.db import attempts, jobs
+from paddlecloud.db.attempts import Want
+from paddlecloud.db.base import Tx
+from paddlecloud.model.errors import Unreachable
+from paddlecloud.model.job import Attempt, ExitCause, ExitRecord, JobType, ReplicaState
+from paddlecloud.model.pool import Pool
+from paddlecloud.model.states import JobState
+from paddlecloud.scheduler.plan import plan
+from paddlecloud.server.auth import Caller
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.loops.watch import Watch
+from paddlecloud.server.services import jobs as job_service
+from paddlecloud.server.services import placement
+from paddlecloud.server.settings import Settings
+from paddlecloud.stores.directory import DirectoryStore
+from paddlecloud.stores.logs import LogStore
+from tests.contract.test_backends import MAKERS
+from tests.integration.server.world import eventually
+from tests.unit.db.values import ENGINES, NOW, opened, waiting
+
+POOL = "local"
+ANN = Caller(ak="", user_id="ann", kind="user", role="user")
+ENOUGH = 100
+"""Lines; there are far fewer between the two ends."""
+
+
+class Died(BaseException):
+    """The process is no more."""
+
+
+@dataclass
+class Death:
+    """Comes before the line that these functions would run next after so many."""
+
+    codes: frozenset[CodeType]
+    left: int
+    came: bool = False
+
+    def trace(self, frame: FrameType, event: str, _arg: object) -> Any:
+        if frame.f_code not in self.codes:
+            return None
+        if event == "line":
+            self.left -= 1
+            if self.left < 0:
+                self.came = True
+                raise Died
+        return self.trace
+
+
+@dataclass
+class Server:
+    """Everything but HTTP; `again` is its next start."""
+
+    deps: Deps
+    make: Callable[[], Backend]
+
+    def again(self) -> Server:
+        fresh = replace(self.deps, backends={POOL: self.make()}, boot=secrets.token_hex(8))
+        return Server(fresh, self.make)
+
+    @property
+    def backend(self) -> Backend:
+        return self.deps.backends[POOL]
+
+    def submit(self) -> str:
+        return self.deps.db.write(waiting).id
+
+    def plan(self) -> None:
+        view, known = placement.read_view(self.deps, NOW, None)
+        placement.apply(self.deps, plan(view), known, NOW)
+
+    def plan_until(self, lines: int) -> bool:
+        """Whether it died on the way."""
+        begin = vars(type(self.backend))["start"]
+        codes = (placement.apply.__code__, placement.start.__code__, begin.__code__)
+        death, before = Death(frozenset(codes), lines), sys.gettrace()
+        sys.settrace(death.trace)
+        try:
+            with suppress(Died):
+                self.plan()
+        finally:
+            sys.settrace(before)
+        return death.came
+
+    def watch(self) -> None:
+        Watch().tick(self.deps, NOW)
+
+    def kill(self, job_id: str) -> None:
+        job_service.kill(self.deps, ANN, job_id)
+
+    def state(self, job_id: str) -> JobState:
+        job = self.deps.db.read(lambda tx: jobs.get_job(tx, job_id))
+        assert job is not None
+        return job.state
+
+    def attempt(self, job_id: str) -> Attempt | None:
+        return self.deps.db.read(lambda tx: attempts.get_attempt(tx, job_id, 1))
+
+    def obey(self, job_id: str) -> None:
+        """Play its agent, where one is to be made to exist: end what is to end."""
+        attempt = self.attempt(job_id)
+        assert attempt is not None
+        if self.backend.look(placement.handle_of(self.backend, attempt)).presence is Presence.GONE:
+            return
+        node = attempt.replicas[0].node
+        told = self.deps.db.read(lambda tx: attempts.orders_since(tx, node, 0))
+        assert [order.want for order in told if order.job_id == job_id] == [Want.STOP]
+        ended = ExitRecord(cause=ExitCause.STOPPED)
+        over = replace(attempt.replicas[0], state=ReplicaState.EXITED, exit=ended)
+        self.deps.db.write(lambda tx: attempts.update_replica(tx, over))
+
+    def end(self, job_id: str) -> None:
+        if self.state(job_id) is not JobState.KILLING:
+            self.kill(job_id)
+        if self.attempt(job_id) is not None:
+            self.obey(job_id)
+        self.watch()
+        assert self.state(job_id) is JobState.KILLED
+
+
+@contextmanager
+def a_server(engine: str, kind: str, folder: Path) -> Iterator[Server]:
+    settings = Settings(home=folder)
+    types = frozenset({JobType.CPU})
+    pool = Pool(name=POOL, backend=kind, private=True, remote=True, job_types=types)
+    settings.server_dir.mkdir(parents=True, exist_ok=True)
+    with opened(engine, folder) as db, MAKERS[kind](folder) as make:
+        deps = Deps(
+            settings=settings,
+            db=db,
+            store=DirectoryStore(settings.store_dir),
+            logs=LogStore(settings.store_dir),
+            pools={POOL: pool},
+            backends={POOL: make()},
+            server_key=b"k" * 32,
+            boot=secrets.token_hex(8),
+        )
+        try:
+            yield Server(deps, make)
+        finally:
+            deps.logs.close()
+
+
+PLACES = [(kind, "sqlite") for kind in MAKERS] + [("scripted", each) for each in ENGINES]
+
+
+@pytest.fixture(params=sorted(set(PLACES)), ids="-".join)
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+    kind, engine = request.param
+    with a_server(engine, kind, tmp_path) as one:
+        yield one
+
+
+@pytest.fixture(params=sorted(ENGINES))
+def scripted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+    with a_server(request.param, "scripted", tmp_path) as one:
+        yield one
+
+
+def existing(server: Server) -> list[str]:
+    """What can be listed at a place where that can be done."""
+    backend = server.backend
+    return [each["name"] for each in backend.existing()] if isinstance(backend, CanReap) else []
+
+
+def test_whoever_dies_at_any_line_started_it_once_in_the_end(server: Server) -> None:
+    for lines in range(ENOUGH):
+        job_id = server.submit()
+        died = server.plan_until(lines)
+        nobody_saw_it = server.attempt(job_id) is None
+        server = server.again()
+        server.watch()
+        if nobody_saw_it:
+            server.plan()
+        attempt = server.attempt(job_id)
+        assert attempt is not None
+        assert attempt.handle == server.backend.handle(attempt)
+        up = partial(server.backend.look, attempt.handle)
+        eventually(lambda look=up: look().presence is Presence.UP)  # type: ignore[misc]
+        if isinstance(server.backend, Scripted):
+            assert server.backend.started == {f"{job_id}-1": 1}
+        assert server.deps.db.read(lambda tx: len(attempts.live_attempts(tx))) == 1
+        server.end(job_id)
+        assert existing(server) == []
+        if not died:
+            break
+    assert not died
+    assert lines > 8, "it died at every line"
+
+
+def test_a_job_that_is_killed_meanwhile_leaves_nothing(server: Server) -> None:
+    for lines in range(ENOUGH):
+        job_id = server.submit()
+        died = server.plan_until(lines)
+        server = server.again()
+        server.kill(job_id)
+        began = existing(server)
+        server.watch()
+        if isinstance(server.backend, Scripted) and not began:
+            assert server.state(job_id) is JobState.KILLED, "nothing is made only to be ended"
+        elif server.attempt(job_id) is not None:
+            server.obey(job_id)
+            server.watch()
+        assert (server.state(job_id), existing(server)) == (JobState.KILLED, [])
+        assert server.deps.db.read(attempts.unreleased) == []
+        if not died:
+            break
+    assert not died
+
+
+def test_a_start_that_arrives_after_its_stop_is_found(scripted: Server) -> None:
+    """Somebody was slow: the attempt is over and let go of when its start gets through."""
+    job_id = scripted.submit()
+    scripted.plan()
+    attempt = scripted.attempt(job_id)
+    assert attempt is not None
+    scripted.end(job_id)
+    assert existing(scripted) == []
+    scripted.backend.start(attempt)
+    assert existing(scripted) == [f"{job_id}-1"]
+    scripted.watch()
+    assert existing(scripted) == []
+
+
+def test_one_that_cannot_be_stopped_keeps_no_other_from_it(
+    scripted: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = []
+    for _ in range(2):
+        job_id = scripted.submit()
+        scripted.plan()
+        attempt = scripted.attempt(job_id)
+        assert attempt is not None
+        late.append(attempt)
+        scripted.end(job_id)
+    for attempt in late:
+        scripted.backend.start(attempt)
+    stuck, stop = existing(scripted)[0], scripted.backend.stop
+
+    def stop_others(handle: Handle, grace: timedelta) -> None:
+        if handle["name"] == stuck:
+            raise Unreachable("server_unreachable", url="x", reason="y")
+        stop(handle, grace)
+
+    monkeypatch.setattr(scripted.backend, "stop", stop_others)
+    assert placement.reap(scripted.deps) == 1
+    assert existing(scripted) == [stuck]
+    monkeypatch.undo()
+    assert placement.reap(scripted.deps) == 1
+
+
+def test_what_runs_is_not_reaped(scripted: Server) -> None:
+    job_id = scripted.submit()
+    scripted.plan()
+    for _ in range(3):
+        assert placement.reap(scripted.deps) == 0
+        scripted.watch()
+    assert existing(scripted) == [f"{job_id}-1"]
+    scripted.end(job_id)
+
+
+def test_an_attempt_of_before_is_found_by_what_it_is(scripted: Server) -> None:
+    """An older server stored the handle after the start, and died in between."""
+    job_id = scripted.submit()
+    scripted.plan()
+    scripted.deps.db.write(lambda tx: tx.execute("update attempts set handle = null"))
+    scripted = scripted.again()
+    scripted.watch()
+    assert existing(scripted) == [f"{job_id}-1"]
+    scripted.end(job_id)
+    assert existing(scripted) == []
+
+
+def test_a_place_that_does_not_answer_keeps_nobody_else_waiting(
+    scripted: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the other jobs of its pool nor what else the watch has to do."""
+    first, second = scripted.submit(), scripted.submit()
+    scripted.plan()
+    backend = scripted.backend
+
+    def away(*_: object) -> Any:
+        raise Unreachable("server_unreachable", url="x", reason="y")
+
+    for name in ("look", "existing"):
+        monkeypatch.setattr(backend, name, away)
+    scripted.kill(first)
+    record = ExitRecord(cause=ExitCause.EXIT, exit_code=0)
+
+    def exited(tx: Tx) -> None:
+        attempt = attempts.get_attempt(tx, second, 1)
+        assert attempt is not None
+        over = replace(attempt.replicas[0], state=ReplicaState.EXITED, exit=record)
+        attempts.update_replica(tx, over)
+
+    scripted.deps.db.write(exited)
+    scripted.watch()
+    assert scripted.state(second) is JobState.SUCCESS
+    assert scripted.state(first) is JobState.KILLING
+    monkeypatch.undo()
+    scripted.end(first)
+    assert existing(scripted) == []
