@@ -1,7 +1,8 @@
 """Commands beside a running worker, from the side of who asked for one.
 
-The output comes in frames over one answer, each stream at its own offset: a connection that breaks
-is made anew and goes on where it broke, without a byte lost or doubled.
+The output comes in frames, each stream at its own offset, over one answer after the other: each
+question says that all before it has arrived, and the server need not keep it. A connection that
+breaks is made anew and goes on where it broke, without a byte lost or doubled.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 MOST_STDIN = 1024 * 1024
 STREAMS = {b"o": "out", b"e": "err"}
 _END = b"x"
+_MORE = b"m"
 _HEAD = 5
 
 
@@ -30,6 +32,8 @@ class Command:
         self._client = client
         self.view = view
         self._offsets = {"out": 0, "err": 0}
+        self._more = False
+        """Whether the last answer said that the next one goes on."""
 
     @property
     def id(self) -> str:
@@ -42,7 +46,11 @@ class Command:
         return None if code is None else int(code)
 
     def output(self) -> Iterator[tuple[str, bytes]]:
-        """What it prints, as pairs of "out" or "err" and bytes, until it has ended."""
+        """What it prints, as pairs of "out" or "err" and bytes, until it has ended.
+
+        The command waits while nothing is taken from here, and ends when nobody asks for two
+        minutes: who takes nothing for longer calls `hold` meanwhile.
+        """
         patience = Patience(self._client)
         while not self.view.get("ended_at"):
             reading = False
@@ -54,11 +62,15 @@ class Command:
                     reading = True
                     patience.renew()
                     yield from self._frames(stream)
-                if not self.view.get("ended_at"):
+                if not self.view.get("ended_at") and not self._more:
                     patience.pause(self._cut())
             except Retry as error:
                 if not (reading and error.code == "server_timeout"):
                     patience.pause(error)
+
+    def hold(self) -> None:
+        """Say that it is still wanted, while nothing of its output is taken."""
+        self._client.transport.get(self._path, wake=False)
 
     def stop(self) -> None:
         """Ask for its end."""
@@ -72,6 +84,7 @@ class Command:
         return Unreachable("server_closed", address=self._client.transport.endpoint.url)
 
     def _frames(self, stream: Stream) -> Iterator[tuple[str, bytes]]:
+        self._more = False
         while len(head := _read(stream, _HEAD)) == _HEAD:
             kind, size = head[:1], int.from_bytes(head[1:], "big")
             data = _read(stream, size)
@@ -81,6 +94,8 @@ class Command:
                 from json import loads  # noqa: PLC0415 - once, at the end
 
                 self.view = loads(data)
+            elif kind == _MORE:
+                self._more = True
             elif kind in STREAMS:
                 name = STREAMS[kind]
                 self._offsets[name] += len(data)

@@ -1,12 +1,14 @@
 """Commands that people run beside their replicas: a row each, from the wish to the end.
 
 Like an order, a command is a fact that its agent asks for, not a message: it is live until its end
-is written, and an agent that was away hears of it when it is back. Its output is not here.
+is written, and an agent that was away hears of it when it is back. Its output is not here; how far
+it was taken, and when somebody last asked for it, is.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import msgspec
@@ -36,6 +38,14 @@ class Command:
     input: int
     """Bytes that it gets on stdin."""
     created_at: datetime
+    taken: Mapping[str, int] = field(default_factory=dict)
+    """Of each stream how many bytes whoever reads it has for good, as far as that was noted."""
+    held_at: datetime | None = None
+    """When somebody was last known to read its output; None: not since it was made."""
+    brought_at: datetime | None = None
+    """When its agent was last known to bring output, or to ask for room for it."""
+    left: bool = False
+    """Nobody reads it any more, and therefore it has to stop."""
     stop_asked: bool = False
     ended_at: datetime | None = None
     exit_code: int | None = None
@@ -47,11 +57,14 @@ class _Asked(msgspec.Struct, frozen=True):
     argv: tuple[str, ...]
     timeout: float | None = None
     input: int = 0
+    taken: dict[str, int] = {}
+    held_at: int | None = None
+    brought_at: int | None = None
+    left: bool = False
 
 
 def insert(tx: Tx, command: Command) -> None:
     """Store a new command and wake its agent."""
-    asked = _Asked(argv=command.argv, timeout=command.timeout, input=command.input)
     tx.run(
         f"insert into commands ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, 0, null, null, '')",
         (
@@ -59,7 +72,7 @@ def insert(tx: Tx, command: Command) -> None:
             command.replica,
             command.node,
             command.owner,
-            to_json(asked),
+            to_json(_asked(command)),
             to_micros(command.created_at),
         ),
     )
@@ -81,10 +94,48 @@ def live_on(tx: Tx, node: str, limit: int = 200) -> list[Command]:
     return [_command(row) for row in rows]
 
 
+def live(tx: Tx, limit: int = 10_000) -> list[Command]:
+    """All that have not ended."""
+    rows = tx.all(f"select {_COLUMNS} from commands where ended_at is null limit ?", (limit,))
+    return [_command(row) for row in rows]
+
+
 def count_live(tx: Tx, replica: str) -> int:
     """How many commands run, or are about to, beside a replica."""
     row = tx.one("select count(*) from commands where replica = ? and ended_at is null", (replica,))
     return 0 if row is None else int(row[0])
+
+
+def note_taken(tx: Tx, command_id: str, taken: Mapping[str, int]) -> None:
+    """So much of its streams was taken; never less than before."""
+    command = get(tx, command_id)
+    if command is not None:
+        most = {name: max(size, command.taken.get(name, 0)) for name, size in taken.items()}
+        _save(tx, replace(command, taken={**command.taken, **most}))
+
+
+def note_held(tx: Tx, command_id: str, at: datetime) -> None:
+    """Somebody reads it at this time."""
+    command = get(tx, command_id)
+    if command is not None and not command.left:
+        _save(tx, replace(command, held_at=at))
+
+
+def note_brought(tx: Tx, command_id: str, at: datetime) -> None:
+    """Its agent brings output at this time."""
+    command = get(tx, command_id)
+    if command is not None:
+        _save(tx, replace(command, brought_at=at))
+
+
+def leave(tx: Tx, seen: Command) -> bool:
+    """Nobody reads it any more: it has to end. False if somebody has been heard of since."""
+    command = get(tx, seen.id)
+    if command is None or command.left or command.held_at != seen.held_at:
+        return False
+    _save(tx, replace(command, left=True))
+    ask_stop(tx, command)
+    return True
 
 
 def ask_stop(tx: Tx, command: Command) -> None:
@@ -108,6 +159,24 @@ def end(tx: Tx, command_id: str, *, at: datetime, exit_code: int | None, message
     return changed == 1
 
 
+def _save(tx: Tx, command: Command) -> None:
+    text = to_json(_asked(command))
+    tx.execute("update commands set command = ? where id = ?", (text, command.id))
+
+
+def _asked(command: Command) -> _Asked:
+    held_at, brought_at = command.held_at, command.brought_at
+    return _Asked(
+        argv=command.argv,
+        timeout=command.timeout,
+        input=command.input,
+        taken=dict(command.taken),
+        held_at=None if held_at is None else to_micros(held_at),
+        brought_at=None if brought_at is None else to_micros(brought_at),
+        left=command.left,
+    )
+
+
 _read_asked = json_reader(_Asked)
 
 
@@ -123,6 +192,10 @@ def _command(row: Row) -> Command:
         argv=asked.argv,
         timeout=asked.timeout,
         input=asked.input,
+        taken=asked.taken,
+        held_at=maybe_from_micros(asked.held_at),
+        brought_at=maybe_from_micros(asked.brought_at),
+        left=asked.left,
         created_at=from_micros(created_at),
         stop_asked=bool(stop_asked),
         ended_at=maybe_from_micros(ended_at),

@@ -37,6 +37,17 @@ LIVE_TEXTS: dict[str, tuple[str, str]] = {
         "the command could not be run beside {worker}: {detail}; try again",
         "命令无法在 {worker} 旁运行：{detail}，请重试",
     ),
+    "exec_ended_left": (
+        "the command was ended because nobody had read its output for {seconds:g} s; keep exec"
+        " running as long as it is needed",
+        "命令的输出已有 {seconds:g} 秒无人读取，命令已结束；需要它时请保持 exec 运行",
+    ),
+    "exec_ended_output_lost": (
+        "{detail} bytes of what the command printed could not be written to the disk of the machine"
+        " of {worker}; look for space on it and run the command again",
+        "命令打印的内容有 {detail} 字节无法写入 {worker} 所在机器的磁盘；"
+        "请检查磁盘空间后重新运行命令",
+    ),
     "exec_ended_replica_over": (
         "the command was ended because {worker} is over; paddlecloud query_job {job_id}",
         "{worker} 已结束，命令随之结束；请查看 paddlecloud query_job {job_id}",
@@ -48,14 +59,20 @@ LIVE_TEXTS: dict[str, tuple[str, str]] = {
     ),
     "exec_many": (
         "{worker} of {job_id} already has {count} commands beside it, the limit is {limit};"
-        " wait until one ends",
-        "{job_id} 的 {worker} 已有 {count} 个命令在运行，上限为 {limit}，请等其中一个结束",
+        " wait until one ends (one whose exec is gone does so within three minutes)",
+        "{job_id} 的 {worker} 已有 {count} 个命令在运行，上限为 {limit}，请等其中一个结束"
+        "（exec 已退出的命令会在三分钟内结束）",
     ),
     "exec_not_running": (
         "{worker} of {job_id} does not run ({state}); a command needs a running worker:"
         " paddlecloud query_job {job_id}",
         "{job_id} 的 {worker} 未在运行（{state}）；命令只能在运行中的节点上执行，"
         "请查看 paddlecloud query_job {job_id}",
+    ),
+    "exec_output_taken": (
+        "the output of command {command} before byte {offset} has been read and is not kept;"
+        " run the command again",
+        "命令 {command} 在第 {offset} 字节之前的输出已被读取，不再保留；请重新运行命令",
     ),
     "exec_stdin_large": (
         "stdin has more than {limit} bytes; a command gets at most that much; put it into a file"

@@ -1,10 +1,11 @@
 """The small process beside a command that somebody runs next to a replica (`exec`).
 
 It is to the command what a monitor is to a replica, with less to promise: it starts it with the
-replica's environment, directory, user, view and control group, copies what it prints into two
-files, and ends it with the replica, after its time, or when asked to. The view is not made anew:
-the command steps into the namespaces of the replica's main process, so it sees the same mounts. It
-is no child of the replica's monitor, which therefore need not know of it.
+replica's environment, directory, user, view and control group, copies what it prints into files
+for the agent to take away (`spool`), and ends it with the replica, after its time, or when asked
+to. The view is not made anew: the command steps into the namespaces of the replica's main process,
+so it sees the same mounts. It is no child of the replica's monitor, which therefore need not know
+of it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from paddlecloud.runtime import cgroups, child, isolation, monitor, processes, record
-from paddlecloud.runtime.capture import Capture
 from paddlecloud.runtime.course import Course
+from paddlecloud.runtime.spool import Spool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ STDIN = "stdin"
 STREAMS = ("out", "err")
 CAUSE_REPLICA_OVER = "replica_over"
 CAUSE_FAILED = "failed"
+CAUSE_OUTPUT_LOST = "output_lost"
 _LOOK_SECONDS = 0.1
 _GRACE = 1.0
-_OUTPUT_LIMIT = 64 * 1024 * 1024
 _CANNOT_BEGIN, _NOT_EXECUTABLE, _NOT_FOUND = 125, 126, 127
 _NAMESPACES = ("user", "ipc", "mnt")
 
@@ -61,7 +62,7 @@ def _live(root: Path, asked: Any) -> dict[str, Any]:
         return {"cause": CAUSE_REPLICA_OVER}
     processes.become_subreaper()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    captures = [Capture(root / name, limit=_OUTPUT_LIMIT) for name in STREAMS]
+    captures = [Spool(root, name) for name in STREAMS]
     stdin = root / STDIN if (root / STDIN).exists() else Path(os.devnull)
     streams = [os.open(stdin, os.O_RDONLY | os.O_CLOEXEC), *(one.writer for one in captures)]
     _hand_over(streams, launch.get("uid"), root)
@@ -75,6 +76,8 @@ def _live(root: Path, asked: Any) -> dict[str, Any]:
     status = _see_through(root, run, main, course)
     for capture in captures:
         capture.finish()
+    if lost := sum(capture.lost for capture in captures):
+        return {"cause": CAUSE_OUTPUT_LOST, "message": str(lost)}
     return {"cause": course.cause, "exit_code": _code(status)}
 
 

@@ -4,7 +4,8 @@ The server names each live command of this machine in its answers to polls; the 
 questions which ones it has heard of. Each has a directory of its own, made before its process is
 asked for and deleted when the server has all of it, so a command is started at most once, also
 across a restart of the agent. One thread carries them all and sleeps while there is none; output
-goes to the server at offsets, the end only when all output is there.
+goes to the server at offsets as far as that has room, and is deleted here; the end goes only when
+all output is there, or nobody wants it any more.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from paddlecloud.model.errors import NotFound, PaddleCloudError, Retry, Unauthenticated
-from paddlecloud.runtime import beside, control, record
+from paddlecloud.runtime import beside, control, record, spool
 from paddlecloud.runtime.book import Stage
 from paddlecloud.runtime.link import Backoff, is_stumble
 
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 #: Seconds between two looks at what a command has printed.
 _LOOK = 0.05
 _PIECE = 1024 * 1024
+#: Of one stream, before the others get their turn.
+_PIECES = 8
+#: Longest pause between two questions whether the server has room again.
+_LONGEST = 0.5
 #: Seconds in which the process beside a command has to come up.
 _BIRTH = 5.0
 
@@ -102,7 +107,8 @@ class Commands:
             self._site.stopping.wait(self._backoff.next())
         else:
             self._backoff.reset()
-            self._site.stopping.wait(_LOOK)
+            if not any(one.has_more for one in live if one.id in self._live):
+                self._site.stopping.wait(_LOOK)
 
     def _is_done(self, one: _One, channel: Channel) -> bool:
         """Bring one a step further; whether the server has all of it."""
@@ -119,7 +125,7 @@ class Commands:
             if isinstance(error, Retry | Unauthenticated) and not is_stumble(error):
                 raise
             self._site.journal.warning(f"command {one.id} was refused: {error}", one.replica)
-            return True
+            return self._tell_refusal(one, channel, error)
 
     def _step(self, one: _One, channel: Channel) -> bool:
         if one.begun_at is None and not self._begin(one, channel):
@@ -133,8 +139,9 @@ class Commands:
         # Before the output is read: whatever comes after the end is not missed then.
         ended = record.read(one.root / record.EXIT)
         lost = ended is None and self._is_lost(one)
-        for stream in beside.STREAMS:
-            _ship(one, stream, channel)
+        whole = all([stream.ship(one, channel) for stream in one.streams])
+        if not whole and not any(stream.unwanted for stream in one.streams):
+            return False
         if ended is not None:
             how = (ended["cause"], ended["exit_code"], str(ended.get("message") or ""))
             return self._tell_end(one, channel, *how)
@@ -145,7 +152,11 @@ class Commands:
     def _begin(self, one: _One, channel: Channel) -> bool:
         """Start it, unless an earlier agent did; False when its replica does not run."""
         if (one.root / beside.COMMAND).exists():
+            begun = record.read(one.root / beside.COMMAND)
+            one.in_pieces = bool(begun and begun.get("pieces"))
             one.begun_at = time.monotonic()
+            for stream in one.streams:
+                stream.is_known = False
             return True
         tracked = self._site.book.get(one.replica)
         if one.stop or tracked is None or tracked.stage is not Stage.LAUNCHED:
@@ -162,6 +173,7 @@ class Commands:
                 "beside": str(tracked.root),
                 "argv": one.order["argv"],
                 "timeout": one.order.get("timeout"),
+                "pieces": True,
             },
         )
         one.begun_at = time.monotonic()
@@ -185,10 +197,19 @@ class Commands:
     def _tell_end(
         self, one: _One, channel: Channel, cause: str, code: int | None, message: str
     ) -> bool:
-        sizes = {f"{stream}_size": one.acked[stream] for stream in beside.STREAMS}
+        sizes = {f"{stream.name}_size": stream.acked for stream in one.streams}
         note = {"cause": cause, "exit_code": code, "message": message[:1000], **sizes}
         answer = channel.json("POST", f"/agent/commands/{one.id}/end", note)
         return bool(answer.get("ended"))
+
+    def _tell_refusal(self, one: _One, channel: Channel, error: PaddleCloudError) -> bool:
+        """Whoever waits for it hears of an end, unless that is refused as well."""
+        try:
+            return self._tell_end(one, channel, beside.CAUSE_FAILED, None, str(error))
+        except PaddleCloudError as again:
+            if isinstance(again, Retry | Unauthenticated) and not is_stumble(again):
+                raise
+            return True
 
     def _drop(self, one: _One) -> None:
         shutil.rmtree(one.root, ignore_errors=True)
@@ -207,27 +228,63 @@ class _One:
         self.stop = False
         self.stop_told = False
         self.begun_at: float | None = None
-        self.acked = dict.fromkeys(beside.STREAMS, 0)
-        """Bytes of each stream that the server has."""
+        self.in_pieces = True
+        """False: begun by an earlier version, which put each stream into one file."""
+        self.streams = [_Stream(name) for name in beside.STREAMS]
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there is output that can be sent at once."""
+        return any(stream.has_more for stream in self.streams)
 
 
-def _ship(one: _One, stream: str, channel: Channel) -> None:
-    """Send what is new of a stream, however much it is."""
-    path = one.root / stream
-    while True:
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
-        try:
-            piece = os.pread(fd, _PIECE, one.acked[stream])
-        finally:
-            os.close(fd)
-        if not piece:
-            return
-        query = {"stream": stream, "offset": one.acked[stream]}
-        answer = channel.call("PUT", f"/agent/commands/{one.id}/output", piece, query)
-        one.acked[stream] = int(channel.parsed(answer)["size"])
+class _Stream:
+    """One stream of a command on its way to the server."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.acked = 0
+        """Bytes that the server has."""
+        self.is_known = True
+        """False: an earlier agent sent some, and only the server knows how much."""
+        self.unwanted = False
+        """Nobody reads it; what the server has no room for is not sent any more."""
+        self.has_more = False
+        self._room = _PIECE
+        self._pause = _LOOK
+        self._ask_at = 0.0
+
+    def ship(self, one: _One, channel: Channel) -> bool:
+        """Send what is new, as far as there is room for it; whether that was all."""
+        self.has_more = False
+        if not self.is_known:
+            self._send(one, channel, b"")
+        for _ in range(_PIECES):
+            piece = self._next(one)
+            if not piece:
+                return True
+            if self._room <= 0 and time.monotonic() < self._ask_at:
+                return False
+            self._send(one, channel, piece[: max(0, self._room)])
+        self.has_more = self._room > 0
+        return False
+
+    def _next(self, one: _One) -> bytes:
+        return spool.read(one.root, self.name, self.acked, _PIECE, in_pieces=one.in_pieces)
+
+    def _send(self, one: _One, channel: Channel, piece: bytes) -> None:
+        """With an empty piece: ask how things stand."""
+        query = {"stream": self.name, "offset": self.acked if self.is_known else 0}
+        raw = channel.call("PUT", f"/agent/commands/{one.id}/output", piece, query)
+        answer = channel.parsed(raw)
+        before, self.acked, self.is_known = self.acked, int(answer["size"]), True
+        self._room, self.unwanted = int(answer.get("room", _PIECE)), bool(answer.get("left"))
+        if piece and self.acked <= before:  # whatever was said of room: asking at once is no use
+            self._room = 0
+        if one.in_pieces:
+            spool.let_go(one.root, self.name, self.acked)
+        self._pause = _LOOK if self._room > 0 else min(2 * self._pause, _LONGEST)
+        self._ask_at = time.monotonic() + self._pause
 
 
 def _write(path: Path, data: bytes) -> None:

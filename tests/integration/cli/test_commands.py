@@ -75,7 +75,7 @@ def test_submit_prints_one_line_and_says_what_it_assumed(world: World) -> None:
     assert done.code == 0
     assert re.fullmatch(f"job_id: {JOB_ID}\n", done.out)
     assert done.err == (
-        "files: 2 (135 bytes); the largest: run.sh (131 bytes), data/label.txt (4 bytes)\n"
+        "files: 2 (135 B); the largest: run.sh (131 B), data/label.txt (4 B)\n"
         "job_type is not given and no machine here has a GPU: the job runs as job_type=cpu\n"
     )
     chinese = world.person.runs(

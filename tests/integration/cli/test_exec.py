@@ -7,13 +7,18 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from paddlecloud.runtime import spool
+from paddlecloud.server.services import command_output
 from tests.integration.cli.person import PROGRAM, Person, processes, until
 
 MIB = 1024 * 1024
+WINDOW = command_output.WINDOW
+MOST_KEPT = WINDOW + spool.MOST * spool.PIECE
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +34,46 @@ def place(person: Person, job_id: str) -> Path:
     return person.home / "agent" / "replicas" / f"{job_id}.1.trainer-0"
 
 
+def kept(person: Person, job_id: str) -> int:
+    """Bytes of the newest command's output on the disks of server and agent."""
+    stored = sizes(*person.home.glob(f"store/users/*/commands/{job_id}/*.out*"))
+    newest = max(stored, key=lambda path: stored[path][0]).name[:32]
+    brought = sum(size for path, (_, size) in stored.items() if path.name.startswith(newest))
+    return brought + sum(size for _, size in sizes(*agents_pieces(person, newest)).values())
+
+
+def agents_pieces(person: Person, command: str) -> list[Path]:
+    return list((person.home / "agent" / "commands" / command).glob("out*"))
+
+
+def sizes(*paths: Path) -> dict[Path, tuple[float, int]]:
+    """When each was written and its bytes; without those that were let go meanwhile."""
+    found = {}
+    for path in paths:
+        with suppress(FileNotFoundError):
+            stat = path.stat()
+            found[path] = (stat.st_mtime, stat.st_size)
+    return found
+
+
 def the_agent(person: Person) -> int:
     """Its pid; zygote, monitors and whatever stands beside a command have names of their own."""
-    found = processes("paddlecloud.runtime", str(person.home))
-    names = {pid: Path(f"/proc/{pid}/comm").read_text() for pid in found}
-    (pid,) = [pid for pid, name in names.items() if not name.startswith("pc-")]
-    return pid
+    found: list[int] = []
+
+    def is_there() -> bool:
+        found[:] = processes("paddlecloud.runtime", str(person.home))
+        found[:] = [pid for pid in found if not name_of(pid).startswith("pc-")]
+        return len(found) == 1
+
+    until(is_there)
+    return found[0]
+
+
+def name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text()
+    except OSError:
+        return "pc-gone"
 
 
 def test_it_has_the_environment_and_the_place_of_its_worker(shared: Person, sleeper: str) -> None:
@@ -99,6 +138,20 @@ def test_what_is_piped_in_and_what_comes_out_arrive_whole(shared: Person, sleepe
     assert f"more than {MIB} bytes" in too_much.stderr.decode()
 
 
+def test_it_waits_for_who_reads_and_ends_with_him(shared: Person, sleeper: str) -> None:
+    endless = "exec yes a-line-of-this-test"
+    with shared.starts("exec", sleeper, "--", "sh", "-c", endless) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"a-line-of-this-test\n"
+        until(lambda: kept(shared, sleeper) >= WINDOW)
+        assert kept(shared, sleeper) <= MOST_KEPT
+        done = shared.types("exec", sleeper, "--", "echo", "another")
+        assert (done.code, done.out) == (0, "another\n")
+        process.stdout.close()
+        assert process.wait(timeout=30) == 128 + signal.SIGPIPE
+    assert not processes("yes\0a-line-of-this-test")
+
+
 def test_ctrl_c_stops_it(shared: Person, sleeper: str) -> None:
     script = "trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.05; done"
     with shared.starts("exec", sleeper, "--", "sh", "-c", script) as process:
@@ -156,6 +209,44 @@ def test_who_waits_for_it_goes_on_after_a_restart_of_the_server(
         out, _ = process.communicate(timeout=60)
     assert process.returncode == 6
     assert out.split() == [str(number).encode() for number in range(1, 40)]
+
+
+COUNT = "seq 1 9999999 | head -c 40000000"
+
+
+@pytest.mark.slow
+def test_more_than_any_disk_of_ours_keeps_arrives_whole(shared: Person, sleeper: str) -> None:
+    script = f"{COUNT}; seq 1 9999999 | head -c 20000000 >&2; exit 4"
+    with shared.starts("exec", sleeper, "--", "sh", "-c", script) as process:
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 4
+    assert_counted(out, 40_000_000)
+    assert_counted(err, 20_000_000)
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_or_doubled_when_agent_and_server_die_meanwhile(
+    shared: Person, sleeper: str
+) -> None:
+    out = b""
+    with shared.starts("exec", sleeper, "--", "sh", "-c", COUNT) as process:
+        assert process.stdout is not None
+        for stage in range(4):
+            out += process.stdout.read(7_000_000)
+            if stage % 2:
+                assert shared.types("server", "stop").code == 0
+                assert shared.types("server", "start").code == 0
+            else:
+                os.kill(the_agent(shared), signal.SIGKILL)
+        out += process.stdout.read()
+        assert process.wait(timeout=30) == 0
+    assert_counted(out, 40_000_000)
+
+
+def assert_counted(found: bytes, size: int) -> None:
+    expected = "".join(f"{n}\n" for n in range(1, size // 7)).encode()[:size]
+    assert len(found) == size
+    assert hashlib.sha256(found).digest() == hashlib.sha256(expected).digest()
 
 
 @pytest.mark.slow

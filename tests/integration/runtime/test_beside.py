@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.runtime import beside, isolation, processes, record, workspace
+from paddlecloud.runtime import beside, isolation, processes, record, spool, workspace
 from paddlecloud.runtime.control import request_stop
 from tests.integration.runtime.replicas import Bench, ended, eventually, has_file, running
 
@@ -85,6 +85,23 @@ def test_a_replica_that_calls_itself_root_gives_nobody_its_rights(
     text, end = run(bench, tmp_path / "command", root, "id -u")
     assert (text, end["exit_code"]) == ("", 125)
     stop(root)
+
+
+def test_one_whose_output_nobody_takes_waits_and_can_be_stopped(
+    bench: Bench, tmp_path: Path
+) -> None:
+    root = bench.start("while [ ! -e go ]; do sleep 0.1; done")
+    running(root)
+    place, most = tmp_path / "command", spool.MOST * spool.PIECE
+    begin(bench, place, root, "yes")
+    eventually(lambda: sum(path.stat().st_size for path in place.glob("out*")) == most)
+    request_stop(place, grace=0.0, now=0.0)
+    end = eventually(lambda: record.read(place / record.EXIT))
+    assert (end["cause"], end["exit_code"]) == ("stopped", 143)
+    printed = [path.stat().st_size for path in place.glob("out*")]
+    assert most <= sum(printed) <= most + spool.PIECE, "what was in the pipe is here as well"
+    (root / "work" / "go").touch()
+    assert ended(root)["exit_code"] == 0
 
 
 def test_one_whose_directory_is_gone_ends(bench: Bench, tmp_path: Path) -> None:

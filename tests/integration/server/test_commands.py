@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from datetime import timedelta
+from http.client import IncompleteRead
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ import pytest
 from paddlecloud.db import audit
 from paddlecloud.db.tokens import UserRole
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, TooLarge, TooMany
-from paddlecloud.server.services import commands, retention
+from paddlecloud.server.loops.holding import EVERY, Holding
+from paddlecloud.server.routes import commands as routes
+from paddlecloud.server.services import command_output, commands, retention
 from paddlecloud.testing import Reply
 from tests.integration.server.world import World
 
@@ -44,12 +47,19 @@ def heard(world: World, known: dict[str, bool] | None = None) -> list[dict[str, 
     return found
 
 
-def bring(world: World, command: str, data: bytes, offset: int = 0, stream: str = "out") -> int:
+def brought(
+    world: World, command: str, data: bytes, offset: int = 0, stream: str = "out"
+) -> dict[str, Any]:
     reply = world.agent.caller.call(
         "PUT", f"/api/v1/agent/commands/{command}/output",
         {"stream": stream, "offset": offset}, data,
     )  # fmt: skip
-    return int(reply.json()["size"])
+    answer: dict[str, Any] = reply.json()
+    return answer
+
+
+def bring(world: World, command: str, data: bytes, offset: int = 0, stream: str = "out") -> int:
+    return int(brought(world, command, data, offset, stream)["size"])
 
 
 def end(world: World, command: str, **note: Any) -> bool:
@@ -120,6 +130,7 @@ def test_output_comes_at_offsets_and_the_end_behind_it(world: World) -> None:
         ("wall_time", "timeout", "after its 5 s"),
         ("stopped", "stopped", "was stopped"),
         ("replica_over", "replica_over", "trainer-0 is over"),
+        ("output_lost", "output_lost", "no room? bytes of what the command printed"),
         ("failed", "failed", "no room"),
         ("anything else", "failed", "no room"),
     ],
@@ -210,11 +221,24 @@ def test_a_command_whose_machine_is_gone_ends_after_its_worker(world: World) -> 
     assert json.loads(text)["cause"] == "replica_over"
 
 
+def test_a_command_whose_agent_brings_output_is_not_given_up(world: World) -> None:
+    job_id, order = running(world)
+    name = begin(world, job_id)["id"]
+    world.agent.exit(order)
+    for at in range(3):
+        world.clock.move(seconds=commands.GIVEN_UP.total_seconds() - 5)
+        assert bring(world, name, b"x", at) == at + 1
+        assert output(world, job_id, name, out=at) == [("o", b"x")]
+    world.clock.move(seconds=commands.GIVEN_UP.total_seconds() + 1)
+    (_, text) = output(world, job_id, name, out=3, follow=1)[-1]
+    assert json.loads(text)["cause"] == "replica_over"
+
+
 def test_its_files_are_not_listed_and_go_with_the_job(world: World) -> None:
     job_id, order = running(world)
     name = begin(world, job_id, stdin="aGk=")["id"]
     bring(world, name, b"out")
-    place = world.deps.settings.store_dir / commands.root_of("someone", job_id)
+    place = world.deps.settings.store_dir / command_output.root_of("someone", job_id)
     assert sorted(path.suffix for path in place.iterdir()) == [".in", ".out"]
     listed = world.user.get(f"/api/v1/jobs/{job_id}/files")["files"]
     assert not [row for row in listed if name in row["path"]]
@@ -224,3 +248,165 @@ def test_its_files_are_not_listed_and_go_with_the_job(world: World) -> None:
     retention.collect(world.with_clock(world.clock() + timedelta(seconds=1)))
     assert not list(place.glob("*"))
     assert world.count("commands") == 0
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window of four pieces of ten bytes."""
+    monkeypatch.setattr(command_output, "PIECE", 10)
+    monkeypatch.setattr(command_output, "WINDOW", 40)
+    monkeypatch.setattr(routes, "ANSWER_BYTES", 20)
+
+
+def kept(world: World, job_id: str) -> list[str]:
+    place = world.deps.settings.store_dir / command_output.root_of("someone", job_id)
+    return sorted(path.name.partition(".")[2] for path in place.iterdir())
+
+
+@pytest.mark.usefixtures("small")
+def test_any_amount_goes_through_the_window(world: World) -> None:
+    job_id, _ = running(world)
+    name = begin(world, job_id)["id"]
+    whole = bytes(range(256))
+    assert brought(world, name, whole) == {"size": 40, "room": 0, "left": False}
+    assert brought(world, name, whole[40:], 40)["size"] == 40, "nobody has taken any"
+    assert output(world, job_id, name) == [("o", whole[n : n + 10]) for n in (0, 10, 20, 30)]
+    assert brought(world, name, b"", 40)["room"] == 0, "what was sent need not have arrived"
+    assert output(world, job_id, name, out=29)[0] == ("o", whole[29:30])
+    assert kept(world, job_id) == ["out.2", "out.3"]
+    assert brought(world, name, whole, 0) == {"size": 60, "room": 0, "left": False}
+    got, at = whole[:29], 29
+    while at < len(whole):
+        got += b"".join(data for _, data in output(world, job_id, name, out=at))
+        at = len(got)
+        output(world, job_id, name, out=at)
+        assert bring(world, name, whole, 0) > at or at == len(whole)
+        assert len(kept(world, job_id)) <= 4
+    assert got == whole
+    assert bring(world, name, whole) == len(whole), "all of it again changes nothing"
+    assert end(world, name, out_size=len(whole))
+    assert [kind for kind, _ in output(world, job_id, name, out=at, follow=1)] == ["x"]
+
+
+@pytest.mark.usefixtures("small")
+def test_an_answer_that_is_long_enough_asks_for_the_next_question(world: World) -> None:
+    job_id, _ = running(world)
+    name = begin(world, job_id)["id"]
+    bring(world, name, b"x" * 40)
+    first = output(world, job_id, name, follow=1)
+    assert first == [("o", b"x" * 10), ("o", b"x" * 10), ("m", b"")]
+
+
+@pytest.mark.usefixtures("small")
+def test_what_was_taken_is_not_read_again_as_if_it_were_the_whole(world: World) -> None:
+    job_id, _ = running(world)
+    name = begin(world, job_id)["id"]
+    bring(world, name, b"x" * 25)
+    output(world, job_id, name, out=1_000)
+    assert kept(world, job_id) == ["out", "out.1", "out.2"], "nobody can have what never was"
+    output(world, job_id, name, out=25)
+    reply = world.user.call("GET", f"/api/v1/jobs/{job_id}/commands/{name}/output", {"out": 19})
+    assert (reply.status, reply.code) == (409, "exec_output_taken")
+    assert output(world, job_id, name, out=20) == [("o", b"x" * 5)]
+
+
+@pytest.mark.usefixtures("small")
+def test_who_reads_slower_than_another_is_not_told_that_this_was_all(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id, _ = running(world)
+    name = begin(world, job_id)["id"]
+    bring(world, name, b"x" * 25)
+    output(world, job_id, name, out=25)
+    assert end(world, name, out_size=25)
+    # Whoever began before the other took it.
+    monkeypatch.setattr(routes, "_begin", lambda *_: None)
+    with pytest.raises(IncompleteRead):
+        output(world, job_id, name, out=9, follow=1)
+    assert [kind for kind, _ in output(world, job_id, name, out=20, follow=1)] == ["o", "x"]
+
+
+@pytest.mark.usefixtures("small")
+def test_what_an_earlier_version_kept_in_one_file_goes_on_there(world: World) -> None:
+    job_id, _ = running(world)
+    name = begin(world, job_id)["id"]
+    path = f"{command_output.root_of('someone', job_id)}/{name}.out"
+    whole = bytes(range(80))
+    world.deps.logs.append(path, 0, whole[:50])
+    assert bring(world, name, whole[40:], 40) == 80
+    got = b""
+    while len(got) < 80:
+        got += b"".join(data for _, data in output(world, job_id, name, out=len(got)))
+    assert got == whole
+    assert kept(world, job_id) == ["out"]
+    assert end(world, name, out_size=80)
+    assert [kind for kind, _ in output(world, job_id, name, out=80, follow=1)] == ["x"]
+
+
+class Steps:
+    """The time that a loop sees pass, and what it does then."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._now = 0.0
+        self._holding = Holding(lambda: self._now)
+
+    def pass_by(self, seconds: float) -> None:
+        for _ in range(int(seconds // EVERY.total_seconds())):
+            self._now += EVERY.total_seconds()
+            self._world.clock.move(seconds=EVERY.total_seconds())
+            self._holding.tick(self._world.deps, self._world.clock())
+
+    def sleep(self, seconds: float) -> None:
+        """As a machine does, with the clock going on."""
+        self._now += seconds
+        self._world.clock.move(seconds=seconds)
+        self._holding.tick(self._world.deps, self._world.clock())
+
+
+LEFT = commands.LEFT_AFTER.total_seconds()
+
+
+@pytest.mark.usefixtures("small")
+def test_a_command_that_nobody_reads_is_ended(world: World) -> None:
+    job_id, _ = running(world)
+    name, steps = begin(world, job_id)["id"], Steps(world)
+    assert bring(world, name, b"x" * 50) == 40
+    steps.pass_by(LEFT)
+    assert heard(world, {name: False}) == []
+    steps.pass_by(15)
+    (told,) = heard(world, {name: False})
+    assert told["stop"]
+    assert brought(world, name, b"", 40) == {"size": 40, "room": 0, "left": True}
+    assert end(world, name, cause="stopped", exit_code=143, out_size=40)
+    view = world.user.get(f"/api/v1/jobs/{job_id}/commands/{name}")
+    assert (view["cause"], view["exit_code"]) == ("left", 143)
+    assert "nobody had read its output for 120 s" in view["message"]
+
+
+def test_a_command_lives_while_somebody_reads_or_asks(world: World) -> None:
+    job_id, _ = running(world)
+    name, steps = begin(world, job_id)["id"], Steps(world)
+    for _ in range(3):
+        steps.pass_by(LEFT - 20)
+        world.user.get(f"/api/v1/jobs/{job_id}/commands/{name}")
+        steps.pass_by(LEFT - 20)
+        output(world, job_id, name)
+    other = Steps(world)
+    with world.deps.hub.waiter(("command", name)):
+        for _ in range(60):
+            steps.pass_by(5)
+            other.pass_by(5)
+    steps.sleep(24 * 3600)
+    assert heard(world, {name: False}) == []
+    steps.pass_by(LEFT + 15)
+    assert [one["stop"] for one in heard(world, {name: False})] == [True]
+
+
+def test_one_that_nobody_reads_and_nobody_runs_is_over(world: World) -> None:
+    job_id, order = running(world)
+    name, steps = begin(world, job_id)["id"], Steps(world)
+    world.agent.exit(order)
+    steps.pass_by(LEFT + 15)
+    view = world.user.get(f"/api/v1/jobs/{job_id}/commands/{name}")
+    assert view["cause"] == "replica_over"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from time import monotonic
+
 from paddlecloud.cli.gen2.query_job import wanted_job
 from paddlecloud.cli.options import JOB_ID, NUMBER, TEXT, Command, Option
-from paddlecloud.model.errors import Invalid
+from paddlecloud.model.errors import Invalid, PaddleCloudError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from paddlecloud.cli.context import Context
     from paddlecloud.cli.options import Args
     from paddlecloud.client.executing import Command as Running
@@ -15,6 +20,10 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 #: What `timeout` of the shell says, too.
 TIMED_OUT = 124
+#: Between two words to the server while nobody takes our output; it waits for two minutes.
+HOLD_SECONDS = 30.0
+#: So long what is still on its way is taken of a command that was stopped.
+DRAIN_SECONDS = 10.0
 
 
 def run(args: Args, context: Context) -> int:
@@ -60,13 +69,55 @@ def piped() -> bytes:
 
 
 def _copy(command: Running, context: Context, kept: dict[str, list[bytes]]) -> None:
-    for name, data in command.output():
-        if context.out.json:
-            kept[name].append(data)
-        elif name == "out":
-            context.out.raw(data)
-        else:
-            context.out.raw_aside(data)
+    output = command.output()
+    with _Holder(command) as holder:
+        for name, data in output:
+            holder.writing = True
+            try:
+                if context.out.json:
+                    kept[name].append(data)
+                elif name == "out":
+                    context.out.raw(data)
+                else:
+                    context.out.raw_aside(data)
+            except (OSError, PaddleCloudError):
+                # Nobody takes what it prints (`| head`, a full disk): it has no reason to go on.
+                _leave(command, output)
+                raise
+            holder.writing = False
+
+
+def _leave(command: Running, output: Iterator[tuple[str, bytes]]) -> None:
+    """Have it end and see that, but not at any price: much may still be on its way."""
+    command.stop()
+    until = monotonic() + DRAIN_SECONDS
+    for _ in output:
+        if monotonic() >= until:
+            return
+
+
+class _Holder:
+    """Holds the command while our own output stands still (`| less`): nothing is asked for then,
+    and one of which nobody asks is ended."""
+
+    def __init__(self, command: Running) -> None:
+        from threading import Event, Thread  # noqa: PLC0415 - only exec needs it
+
+        self.writing = False
+        self._over = Event()
+        Thread(target=self._work, args=(command,), daemon=True).start()
+
+    def __enter__(self) -> _Holder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def _work(self, command: Running) -> None:
+        while not self._over.wait(HOLD_SECONDS):
+            if self.writing:
+                with suppress(OSError, PaddleCloudError):
+                    command.hold()
 
 
 def _code(command: Running) -> int:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Access, Call, GoingDown, Route, SignedBody
-from paddlecloud.server.services import commands
+from paddlecloud.server.services import command_output, commands
 from paddlecloud.server.shapes import encode
 from paddlecloud.server.shapes_live import (
     CommandEnd,
@@ -20,10 +21,16 @@ from paddlecloud.server.shapes_live import (
     StreamAnswer,
     StreamQuery,
 )
+from paddlecloud.server.staying import Stay
 from paddlecloud.server.threads import in_thread
 
 BYTES = "application/octet-stream"
 MAX_PIECE = 4 * 1024 * 1024
+ANSWER_BYTES = command_output.WINDOW // 2
+"""So much one answer brings: the next question says that it has arrived. The other half of the
+window is filled meanwhile."""
+ANSWER_SECONDS = 20.0
+"""So long one answer waits: who asks no more is gone, even if nobody has seen him go."""
 
 
 def start(deps: Deps, call: Call) -> CommandView:
@@ -33,6 +40,7 @@ def start(deps: Deps, call: Call) -> CommandView:
 
 def look(deps: Deps, call: Call) -> CommandView:
     command = commands.look(deps, call.caller, call.path["job_id"], call.path["command_id"])
+    commands.hold(deps, command)
     return commands.view(command, call.lang)
 
 
@@ -42,37 +50,61 @@ def stop(deps: Deps, call: Call) -> CommandView:
 
 
 async def output(deps: Deps, call: Call, _request: Request) -> Response:
-    """What the command printed, in frames: a letter (o, e, x), the length in 4 bytes, the bytes.
+    """What the command printed, in frames: a letter (o, e, x, m), the length in 4 bytes, the bytes.
 
-    o is stdout and e is stderr, each from the offset asked for on. x comes last and holds the
-    command as it ended, in JSON; with follow the answer goes on until then.
+    o is stdout and e is stderr, each from the offset asked for on; what lies before it is let go.
+    x comes last and holds the command as it ended, in JSON. With follow the answer goes on until
+    then, or ends with m: there is more, ask again from where this one came to.
     """
-    await in_thread(look, deps, call)
+    await in_thread(_begin, deps, call)
     return StreamingResponse(_frames(deps, call), media_type=BYTES)
+
+
+def _begin(deps: Deps, call: Call) -> None:
+    command = commands.look(deps, call.caller, call.path["job_id"], call.path["command_id"])
+    offsets = {"out": call.query.out, "err": call.query.err}
+    command_output.check(command, offsets)
+    command_output.take(deps, command, offsets)
+    commands.hold(deps, command)
 
 
 async def _frames(deps: Deps, call: Call) -> AsyncIterator[bytes]:
     query: OutputQuery = call.query
     job_id, command_id = call.path["job_id"], call.path["command_id"]
     offsets = {"out": query.out, "err": query.err}
-    topics = (("command", command_id), ("log", job_id), ("job", job_id))
-    with deps.hub.waiter(*topics) as waiter:
+    stay = Stay(deps, call.caller)
+    topics = (("command", command_id), ("log", job_id), ("job", job_id), stay.topic)
+    sent, until = 0, time.monotonic() + ANSWER_SECONDS
+    with stay, deps.hub.waiter(*topics) as waiter:
         while True:
-            piece = await in_thread(commands.piece, deps, command_id, offsets)
+            piece = await in_thread(_piece, deps, stay, command_id, offsets)
             for name, data in (("out", piece.out), ("err", piece.err)):
                 offsets[name] += len(data)
+                sent += len(data)
                 if data:
                     yield _frame(name[:1], data)
-            if piece.out or piece.err:
+            news = bool(piece.out or piece.err)
+            if news and (sent < ANSWER_BYTES or not query.follow):
                 continue
-            if piece.command.ended_at is not None:
+            if not news and piece.command.ended_at is not None:
                 yield _frame("x", encode(commands.view(piece.command, call.lang)))
                 return
             if not query.follow:
                 return
             if deps.hub.closed:
                 raise GoingDown("the command goes on; the follower comes back for it")
+            if news or time.monotonic() >= until:
+                yield _frame("m", b"")
+                return
             await waiter.wait(1.0)
+
+
+def _piece(deps: Deps, stay: Stay, command_id: str, offsets: Mapping[str, int]) -> commands.Piece:
+    stay.check()
+    piece = commands.piece(deps, command_id, offsets)
+    if not (piece.out or piece.err) and commands.is_taken(deps, command_id, offsets):
+        raise GoingDown("somebody else has taken it; whoever comes back hears so")
+    return piece
 
 
 def _frame(kind: str, data: bytes) -> bytes:
@@ -88,7 +120,7 @@ async def store(deps: Deps, call: Call, request: Request) -> StreamAnswer:
     query: StreamQuery = call.query
     data = await SignedBody(request, call.headers).whole(MAX_PIECE)
     where = (call.caller.user_id, call.path["command_id"], query.stream, query.offset)
-    return StreamAnswer(size=await in_thread(commands.store, deps, *where, data))
+    return await in_thread(commands.store, deps, *where, data)
 
 
 def end(deps: Deps, call: Call) -> EndAnswer:

@@ -2,7 +2,9 @@
 
 A command is a row that its agent hears of in its next answer to a poll. Input and output lie in the
 log store, beside the job's other files but not among those that are listed; they go with the job.
-Output comes at offsets like a log, and an end counts only when all output is here.
+Output comes at offsets like a log and goes on to who reads it (`command_output`); an end counts
+only when all output is here. A command lives as long as somebody reads it: who has begun one and is
+gone could not end it any more, and nobody else knows of it.
 """
 
 from __future__ import annotations
@@ -19,37 +21,37 @@ from paddlecloud.model.errors import Conflict, Invalid, NotFound, TooLarge, TooM
 from paddlecloud.model.job import Attempt, Job, Reason, Replica, ReplicaState
 from paddlecloud.server.auth import Caller
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.services import command_output
 from paddlecloud.server.services import jobs as job_service
-from paddlecloud.server.services.files import user_root
+from paddlecloud.server.services.command_output import STREAMS, job_of, path_of, root_of
 from paddlecloud.server.services.views import iso, say
 from paddlecloud.server.shapes import CommandOrder
-from paddlecloud.server.shapes_live import CommandEnd, CommandRequest, CommandView
+from paddlecloud.server.shapes_live import CommandEnd, CommandRequest, CommandView, StreamAnswer
 
 MOST_BESIDE = 16
 """Commands that may run beside one worker at once."""
 MOST_BYTES = 128 * 1024
 """Of the words of one command."""
 MOST_STDIN = 1024 * 1024
-MOST_OUTPUT = 80 * 1024 * 1024
-"""Of one stream; its agent keeps less than that."""
-PIECE = 256 * 1024
+FRAME = 256 * 1024
 GIVEN_UP = timedelta(seconds=30)
-"""So long after the end of its worker a command without an end is taken to have none."""
-STREAMS = ("out", "err")
+"""So long after the end of its worker, and after its agent last brought some of its output, a
+command without an end is taken to have none."""
+HELD_EVERY = timedelta(seconds=10)
+"""So often it is written down that somebody reads a command, or that its agent brings output."""
+LEFT_AFTER = timedelta(seconds=120)
+"""So long a command lives that nobody reads."""
 CAUSES = {
     "exit": "",
     "stopped": "exec_ended_stopped",
+    "left": "exec_ended_left",
     "timeout": "exec_ended_timeout",
     "replica_over": "exec_ended_replica_over",
+    "output_lost": "exec_ended_output_lost",
     "failed": "exec_ended_failed",
 }
 """Who ended it, and the sentence about that."""
 _WALL_TIME = "wall_time"
-
-
-def root_of(owner: str, job_id: str) -> str:
-    """Where input and output of a job's commands lie."""
-    return f"{user_root(owner)}/commands/{job_id}"
 
 
 def start(deps: Deps, caller: Caller, job_id: str, request: CommandRequest) -> Command:
@@ -87,9 +89,22 @@ def look(deps: Deps, caller: Caller, job_id: str, command_id: str) -> Command:
     """The command, if it is one of this job and the job exists for this caller."""
     job = job_service.get(deps, caller, job_id)
     found = deps.db.read(lambda tx: commands.get(tx, command_id))
-    if found is None or _job_of(found) != job.id:
+    if found is None or job_of(found) != job.id:
         raise NotFound("exec_unknown", job_id=job.id, command=command_id[:100])
     return found
+
+
+def hold(deps: Deps, command: Command) -> None:
+    """Somebody reads it, or asks how it is."""
+    now = deps.clock()
+    known = command.held_at or command.created_at
+    if command.ended_at is None and abs(now - known) >= HELD_EVERY:
+        deps.db.write(lambda tx: commands.note_held(tx, command.id, now), durable=False)
+
+
+def leave(deps: Deps, command: Command) -> bool:
+    """Nobody reads it any more: have it end. False if that has changed."""
+    return deps.db.write(lambda tx: commands.leave(tx, command))
 
 
 def stop(deps: Deps, caller: Caller, job_id: str, command_id: str) -> Command:
@@ -99,19 +114,27 @@ def stop(deps: Deps, caller: Caller, job_id: str, command_id: str) -> Command:
     return look(deps, caller, job_id, command_id)
 
 
+def give_up(deps: Deps, command: Command) -> bool:
+    """Write an end for one of which nobody will ever tell how it ended; False if there is hope."""
+    if command.ended_at is None and deps.db.read(lambda tx: _is_given_up(tx, deps, command)):
+        deps.db.write(lambda tx: _give_up(tx, deps, command.id), durable=False)
+        return True
+    return False
+
+
 def view(command: Command, lang: str) -> CommandView:
     cause, _, detail = command.message.partition(":")
     worker = command.replica.rpartition(".")[2]
     code = CAUSES.get(cause, "")
     params: dict[str, str | int | float | None] = {
         "worker": worker,
-        "job_id": _job_of(command),
+        "job_id": job_of(command),
         "detail": detail,
-        "seconds": command.timeout or 0.0,
+        "seconds": LEFT_AFTER.total_seconds() if cause == "left" else command.timeout or 0.0,
     }
     return CommandView(
         id=command.id,
-        job_id=_job_of(command),
+        job_id=job_of(command),
         worker=worker,
         argv=list(command.argv),
         created_at=iso(command.created_at),
@@ -132,13 +155,21 @@ class Piece:
 
 
 def piece(deps: Deps, command_id: str, offsets: Mapping[str, int]) -> Piece:
-    command = deps.db.read(lambda tx: commands.get(tx, command_id))
-    if command is None:
-        raise NotFound("exec_unknown", job_id="", command=command_id[:100])
-    if command.ended_at is None and deps.db.read(lambda tx: _is_given_up(tx, deps, command)):
-        deps.db.write(lambda tx: _give_up(tx, deps, command_id), durable=False)
-    found = {name: deps.logs.read(_path(command, name), offsets[name], PIECE) for name in STREAMS}
+    command = _get(deps, command_id)
+    give_up(deps, command)
+    found = {
+        name: command_output.read(deps, command, name, offsets[name], FRAME) for name in STREAMS
+    }
     return Piece(out=found["out"], err=found["err"], command=command)
+
+
+def is_taken(deps: Deps, command_id: str, offsets: Mapping[str, int]) -> bool:
+    """Whether nothing is read there because another reader was faster, and not at the end."""
+    try:
+        command_output.check(_get(deps, command_id), offsets)
+    except Conflict:
+        return True
+    return False
 
 
 def news(tx: Tx, node: str, heard: Mapping[str, bool]) -> list[CommandOrder]:
@@ -159,29 +190,33 @@ def news(tx: Tx, node: str, heard: Mapping[str, bool]) -> list[CommandOrder]:
 
 def input_of(deps: Deps, node: str, command_id: str) -> bytes:
     command = _own(deps, node, command_id)
-    return deps.logs.read(_path(command, "in"), 0, MOST_STDIN)
+    return deps.logs.read(path_of(command, "in"), 0, MOST_STDIN)
 
 
-def store(deps: Deps, node: str, command_id: str, stream: str, offset: int, data: bytes) -> int:
-    """Keep a piece of output; how much of that stream is here then."""
+def store(
+    deps: Deps, node: str, command_id: str, stream: str, offset: int, data: bytes
+) -> StreamAnswer:
+    """Keep of a piece of output what there is room for; how much of that stream is here then."""
     command = _own(deps, node, command_id)
-    if offset + len(data) > MOST_OUTPUT:
-        raise TooLarge("body_too_large", limit=MOST_OUTPUT)
     if command.ended_at is not None:
-        return offset + len(data)
-    size = deps.logs.append(_path(command, stream), offset, data)
-    deps.hub.tell("command", command.id)
-    deps.tell_of_log(_job_of(command))
-    return size
+        return StreamAnswer(size=offset + len(data), room=command_output.WINDOW, left=command.left)
+    _note_brought(deps, command)
+    size, room = command_output.append(deps, command, stream, offset, data)
+    if data:
+        deps.hub.tell("command", command.id)
+        deps.tell_of_log(job_of(command))
+    return StreamAnswer(size=size, room=room, left=command.left)
 
 
 def end(deps: Deps, node: str, command_id: str, note: CommandEnd) -> bool:
     """Take in its end; False when some of its output is still to come."""
     command = _own(deps, node, command_id)
-    sizes = {name: deps.logs.size(_path(command, name)) for name in STREAMS}
+    sizes = {name: command_output.size(deps, command_id, name) for name in STREAMS}
     if command.ended_at is None and (sizes["out"] < note.out_size or sizes["err"] < note.err_size):
         return False
     cause = "timeout" if note.cause == _WALL_TIME else note.cause
+    if cause == "stopped" and command.left:
+        cause = "left"
     detail = note.message[:1000].replace("\0", "?")
     message = f"{cause if cause in CAUSES else 'failed'}:{detail}"
     now = deps.clock()
@@ -230,10 +265,23 @@ def _worker(attempt: Attempt | None, job: Job, wanted: str | None) -> Replica:
 
 
 def _own(deps: Deps, node: str, command_id: str) -> Command:
-    found = deps.db.read(lambda tx: commands.get(tx, command_id))
-    if found is None or found.node != node:
+    found = _get(deps, command_id)
+    if found.node != node:
         raise NotFound("exec_unknown", job_id="", command=command_id[:100])
     return found
+
+
+def _get(deps: Deps, command_id: str) -> Command:
+    found = deps.db.read(lambda tx: commands.get(tx, command_id))
+    if found is None:
+        raise NotFound("exec_unknown", job_id="", command=command_id[:100])
+    return found
+
+
+def _note_brought(deps: Deps, command: Command) -> None:
+    now = deps.clock()
+    if abs(now - (command.brought_at or command.created_at)) >= HELD_EVERY:
+        deps.db.write(lambda tx: commands.note_brought(tx, command.id, now), durable=False)
 
 
 def _is_given_up(tx: Tx, deps: Deps, command: Command) -> bool:
@@ -244,16 +292,10 @@ def _is_given_up(tx: Tx, deps: Deps, command: Command) -> bool:
     replica = next(one for one in attempt.replicas if one.id == command.replica)
     over_at = replica.exit.finished_at if replica.exit else None
     over_at = over_at or attempt.ended_at
-    return replica.over and over_at is not None and deps.clock() - over_at > GIVEN_UP
+    if not replica.over or over_at is None:
+        return False
+    return deps.clock() - max(over_at, command.brought_at or over_at) > GIVEN_UP
 
 
 def _give_up(tx: Tx, deps: Deps, command_id: str) -> None:
     commands.end(tx, command_id, at=deps.clock(), exit_code=None, message="replica_over:")
-
-
-def _path(command: Command, stream: str) -> str:
-    return f"{root_of(command.owner, _job_of(command))}/{command.id}.{stream}"
-
-
-def _job_of(command: Command) -> str:
-    return command.replica.partition(".")[0]
