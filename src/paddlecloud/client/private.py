@@ -15,26 +15,27 @@ from paddlecloud.client.naming import shown
 from paddlecloud.client.putting import md5_of_piece, put_all
 from paddlecloud.client.retries import patiently
 from paddlecloud.model.errors import Invalid, NotFound, Refused
-from paddlecloud.model.private import PART, md5_of
+from paddlecloud.model.private import LEAST_PART, at_once, md5_of, part_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any
+    from typing import Any, TypeVar
 
+    from paddlecloud.client.private_parts import Sending
     from paddlecloud.client.scanning import Row, Scan
     from paddlecloud.client.sdk import Client
     from paddlecloud.client.transport import Transport
     from paddlecloud.client.uploading import Progress
 
     Note = Callable[..., None]
-    Sending = tuple[str, str, int]
-    """Path in the directory, the file's own path, size."""
+    T = TypeVar("T")
 
 #: What one PUT may bring; S3 and BOS allow no more.
 MAX_PUT = 5 * 1024**3
 #: Addresses that are asked for at a time.
 BATCH = 500
+_NAMED = 3
 _LOOPBACK = ("localhost", "::1")
 
 
@@ -55,6 +56,18 @@ def keys_for(client: Client, bos_url: object) -> dict[str, str]:
     return found
 
 
+def with_keys(client: Client, call: Callable[[], T]) -> T:
+    """What the call gives; keys that the bucket refuses are named by where they came from."""
+    try:
+        return call()
+    except Refused as error:
+        if error.code != "private_store_denied":
+            raise
+        values = client.config.values
+        origins = dict.fromkeys((values["bos.ak"].origin, values["bos.sk"].origin))
+        raise Refused(error.code, **(error.params | {"keys": ", ".join(origins)})) from None
+
+
 def bring(
     transport: Transport,
     scan: Scan,
@@ -68,16 +81,40 @@ def bring(
     """
     there = patiently(lambda: transport.post("/private/files", request, again=True))["files"]
     known = {path: (size, tag) for path, size, tag in there}
-    links = sum(row[1] == "link" for row in scan.entries)
-    if links:
-        note("private_links_skipped_one" if links == 1 else "private_links_skipped", count=links)
+    _tell_losses(scan, note)
     wanted = [
         (row[0], os.path.join(scan.root, row[0]), row[2])  # noqa: PTH118 - pathlib costs 8 ms
         for row in scan.entries
         if row[1] == "file" and not _is_there(scan.root, row, known.get(row[0]))
     ]
     total = sum(size for _, _, size in wanted)
-    _Bucket(transport, request, lambda size: progress and progress(size, total)).put(wanted)
+    counter = _Counter(lambda size: progress and progress(size, total))
+    _Bucket(transport, request, total, counter.add).put(wanted)
+
+
+def _tell_losses(scan: Scan, note: Note) -> None:
+    """What a bucket has no notion of."""
+    links = sum(row[1] == "link" for row in scan.entries)
+    if links:
+        note("private_links_skipped_one" if links == 1 else "private_links_skipped", count=links)
+    bare = [f"{path}/" for path in _empty_directories(scan.entries)]
+    bare += [row[0] for row in scan.entries if row[1] == "file" and row[4]]
+    if bare:
+        more = f" (+{len(bare) - _NAMED})" if len(bare) > _NAMED else ""
+        note("private_files_bare", paths=", ".join(map(shown, bare[:_NAMED])) + more)
+
+
+def _empty_directories(entries: list[Row]) -> list[str]:
+    """The innermost of those with no file in them or below."""
+    filled = {above for row in entries if row[1] == "file" for above in _above(row[0])}
+    lost = [row[0] for row in entries if row[1] == "dir" and row[0] not in filled]
+    outer = {above for path in lost for above in _above(path)}
+    return [path for path in lost if path not in outer]
+
+
+def _above(path: str) -> list[str]:
+    names = path.split("/")
+    return ["/".join(names[:depth]) for depth in range(1, len(names))]
 
 
 def _is_here(host: str) -> bool:
@@ -91,15 +128,36 @@ def _is_there(root: str, row: Row, known: tuple[int, str] | None) -> bool:
     source, (size, tag) = f"{root}/{row[0]}", known
     md5 = md5_of(tag)
     if md5 is None:
-        return size > PART and tag == private_parts.tag_in_parts(source, size)
+        return size > LEAST_PART and private_parts.is_of_parts(source, size, tag)
     return md5_of_piece(source, 0, size).hex() == md5
+
+
+class _Counter:
+    """Tells of bytes once, however often they have to go."""
+
+    def __init__(self, tell: Callable[[int], object]) -> None:
+        self._tell = tell
+        self._out = 0
+        self._told = 0
+
+    def add(self, size: int) -> None:
+        """So many more are out; with a minus: so many have to go again."""
+        self._out += size
+        news = self._out - self._told
+        if news > 0:
+            self._told = self._out
+            self._tell(news)
 
 
 class _Bucket:
     """The directory of a job to be, as far as the server and its addresses lead there."""
 
     def __init__(
-        self, transport: Transport, request: Mapping[str, object], add: Callable[[int], object]
+        self,
+        transport: Transport,
+        request: Mapping[str, object],
+        total: int,
+        add: Callable[[int], object],
     ) -> None:
         spec = request["spec"]
         assert isinstance(spec, dict)
@@ -107,20 +165,22 @@ class _Bucket:
         self._bos_url = str(spec["bos_url"])
         self._asked = {name: value for name, value in request.items() if name.startswith("bos_")}
         self._asked["bos_url"] = self._bos_url
+        self._total = total
         self._add = add
 
     def put(self, wanted: list[Sending]) -> None:
-        small = [sending for sending in wanted if sending[2] <= PART]
+        most = part_size(self._total)
+        small = [sending for sending in wanted if sending[2] <= most]
         for first in range(0, len(small), BATCH):
             self._put_whole(small[first : first + BATCH])
         for sending in wanted:
-            if sending[2] > PART:
+            if sending[2] > most:
                 self._put_large(sending)
 
     def _put_large(self, sending: Sending) -> None:
-        path, source, size = sending
+        path, _, size = sending
         try:
-            private_parts.send(self._ask, path, source, self._bos_url, self._add)
+            private_parts.send(sending, self._ask, self._bos_url, self._total, self._add)
         except NotFound as error:
             if error.code != "route_unknown":
                 raise
@@ -136,7 +196,8 @@ class _Bucket:
             (path, source, 0, size, address, "")
             for (path, source, size), address in zip(batch, given, strict=True)
         ]
-        put_all(pieces, self._bos_url, lambda _begin, size, _tag: self._add(size))
+        together = at_once(self._total, max(size for _, _, size in batch))
+        put_all(pieces, self._bos_url, lambda *_: None, self._add, at_once=together)
 
     def _ask(self, where: str, **more: object) -> Any:
         asked = {**self._asked, **more}

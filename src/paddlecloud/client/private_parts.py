@@ -13,7 +13,7 @@ from paddlecloud.client.naming import shown
 from paddlecloud.client.putting import md5_of_piece, put_all
 from paddlecloud.client.scanning import stamp, unreadable
 from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry
-from paddlecloud.model.private import joined_tag, md5_of, part_size
+from paddlecloud.model.private import at_once, count_in, cuts, joined_tag, md5_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from paddlecloud.client.putting import Piece
 
+    Sending = tuple[str, str, int]
+    """Path in the directory, the file's own path, size."""
     Ask = Callable[..., Any]
     """The answer of the server to a request below /private, by its path and further fields."""
 
@@ -32,13 +34,16 @@ ROUNDS = 4
 _ASK_AGAIN = frozenset(("upload_incomplete", "upload_missing"))
 
 
-def send(ask: Ask, path: str, source: str, bos_url: str, add: Callable[[int], object]) -> None:
-    """Put a file under `path`; done when the bucket has it whole and under its name.
+def send(
+    sending: Sending, ask: Ask, bos_url: str, total: int, add: Callable[[int], object]
+) -> None:
+    """Put a file under its path; done when the bucket has it whole and under its name.
 
-    `add` hears of bytes that are there. NotFound("route_unknown") from a server that knows no
-    parts.
+    `total` is what all files have that are sent together. `add` hears of bytes that are there or on
+    their way, and with a minus of those that have to go again. NotFound("route_unknown") from a
+    server that knows no parts.
     """
-    upload = _Upload(ask, path, source, bos_url, add)
+    upload = _Upload(sending, ask, bos_url, total, add)
     for tries_left in range(ROUNDS - 1, -1, -1):
         try:
             upload.go_on()
@@ -51,39 +56,52 @@ def send(ask: Ask, path: str, source: str, bos_url: str, add: Callable[[int], ob
             return
 
 
-def tag_in_parts(source: str, size: int) -> str | None:
-    """The tag that a bucket gives to this file when it comes in our parts."""
-    each = part_size(size)
-    md5s = (md5_of_piece(source, begin, each).hex() for begin in range(0, size, each))
-    return joined_tag(md5s)
+def is_of_parts(source: str, size: int, tag: str) -> bool:
+    """Whether a bucket gives this tag to this file when it comes in our parts."""
+    for each in cuts(size):
+        if count_in(tag) == -(-size // each):
+            md5s = (md5_of_piece(source, begin, each).hex() for begin in range(0, size, each))
+            if joined_tag(md5s) == tag:
+                return True
+    return False
 
 
 class _Upload:
     def __init__(
-        self, ask: Ask, path: str, source: str, bos_url: str, add: Callable[[int], object]
+        self,
+        sending: Sending,
+        ask: Ask,
+        bos_url: str,
+        total: int,
+        add: Callable[[int], object],
     ) -> None:
+        self._path, self._source, _ = sending
         self._ask = ask
-        self._path = path
-        self._source = source
         self._bos_url = bos_url
+        self._total = total
         self._add = add
         self._seen = self._stamp()
         self._size = int(self._seen.partition(" ")[0])
-        self._each = part_size(self._size)
+        self._each = 0
         self._tags: dict[int, str] = {}
         """Of the parts that are in the bucket, by number."""
-        self._counted: set[int] = set()
+        self._told = 0
         self._rounds = 0
 
     def go_on(self) -> None:
         """Bring what is missing, and have it joined."""
         state = self._ask("/uploads", path=self._path, size=self._size)
         self._rounds += 1
-        if self._rounds > 1 and state["tag"] and state["tag"] == self._whole_tag():
+        if self._rounds > 1 and is_of_parts(self._source, self._size, state["tag"]):
             return
         self._tags.clear()
+        self._went(-self._told)
+        # A server that does not say how an upload is cut knows one way only, the one of before.
+        self._each = state.get("part_size") or cuts(self._size)[-1]
         upload = state["upload"]
-        put_all(self._pieces(upload, dict(state["parts"])), self._bos_url, self._took)
+        pieces = self._pieces(upload, dict(state["parts"]))
+        together = at_once(self._total, self._each)
+        put_all(pieces, self._bos_url, self._took, self._went, at_once=together)
         if self._stamp() != self._seen:
             raise Conflict("files_changed", path=shown(self._path))
         tags = [self._tags[number] for number in sorted(self._tags)]
@@ -109,21 +127,19 @@ class _Upload:
         if tag is None or md5_of(tag) != md5_of_piece(self._source, begin, size).hex():
             return False
         self._took(begin, size, tag)
+        self._went(size)
         return True
 
     def _span(self, number: int) -> tuple[int, int]:
         begin = (number - 1) * self._each
         return begin, min(self._each, self._size - begin)
 
-    def _took(self, begin: int, size: int, tag: str) -> None:
-        number = begin // self._each + 1
-        self._tags[number] = tag
-        if number not in self._counted:
-            self._counted.add(number)
-            self._add(size)
+    def _took(self, begin: int, _size: int, tag: str) -> None:
+        self._tags[begin // self._each + 1] = tag
 
-    def _whole_tag(self) -> str | None:
-        return tag_in_parts(self._source, self._size)
+    def _went(self, size: int) -> None:
+        self._told += size
+        self._add(size)
 
     def _stamp(self) -> str:
         try:

@@ -21,24 +21,30 @@ from paddlecloud.model.errors import Conflict, NotFound, Retry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import IO
 
+    Took = Callable[[int, int, str], object]
+    Went = Callable[[int], object]
     Piece = tuple[str, str, int, int, str, str]
     """Path in the directory, the file's own path, where it begins, its size, its address, and the
     stamp that the file must have (empty: any)."""
 
-AT_ONCE = 4
 TRIES = 4
+#: Bytes that are counted at a time while they go out.
+_COUNTED = 256 * 1024
 #: The first pause between two tries, in seconds; each one is twice as long.
 PAUSE = 0.2
 
 
-def put_all(pieces: Iterable[Piece], bos_url: str, took: Callable[[int, int, str], object]) -> None:
-    """Put them all; `took` hears of each where it began, its size and its tag, one at a time.
+def put_all(pieces: Iterable[Piece], bos_url: str, took: Took, went: Went, *, at_once: int) -> None:
+    """Put them all, so many together; `took` hears of each where it began, its size and its tag.
 
-    NotFound("upload_missing") when the upload of which a piece is a part is no more.
+    `went` hears of bytes as they go out, and with a minus of those of a try that failed. Both are
+    called by one thread at a time. NotFound("upload_missing") when the upload of which a piece is a
+    part is no more.
     """
-    _Crew(pieces, bos_url, took).run()
+    _Crew(pieces, bos_url, took, went).run(at_once)
 
 
 def md5_of_piece(source: str, begin: int, size: int) -> bytes:
@@ -58,17 +64,16 @@ def md5_of_piece(source: str, begin: int, size: int) -> bytes:
 class _Crew:
     """The first failure ends all threads after their piece, and is raised."""
 
-    def __init__(
-        self, work: Iterable[Piece], bos_url: str, took: Callable[[int, int, str], object]
-    ) -> None:
+    def __init__(self, work: Iterable[Piece], bos_url: str, took: Took, went: Went) -> None:
         self._work = iter(work)
         self._bos_url = bos_url
         self._took = took
+        self._went = went
         self._lock = Lock()
         self._failure: BaseException | None = None
 
-    def run(self) -> None:
-        threads = [Thread(target=self._put_some, daemon=True) for _ in range(AT_ONCE)]
+    def run(self, at_once: int) -> None:
+        threads = [Thread(target=self._put_some, daemon=True) for _ in range(at_once)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -97,8 +102,9 @@ class _Crew:
         for tries in range(TRIES):
             if tries:
                 sleep(PAUSE * 2 ** (tries - 1))
+            sending = _Sending(self._count)
             try:
-                tag, reason = _put_once(piece, connections)
+                tag, reason = _put_once(piece, connections, sending)
             except Retry as error:
                 reason = str(error)
             except OSError as error:
@@ -107,10 +113,32 @@ class _Crew:
                 with self._lock:
                     self._took(begin, size, tag)
                 return
+            self._count(-sending.out)
         raise Retry("private_put_failed", path=shown(path), bos_url=self._bos_url, reason=reason)
 
+    def _count(self, size: int) -> None:
+        with self._lock:
+            self._went(size)
 
-def _put_once(piece: Piece, connections: dict[str, Connection]) -> tuple[str, str]:
+
+class _Sending:
+    """One try to send a piece, and how much of it is out."""
+
+    def __init__(self, count: Went) -> None:
+        self._count = count
+        self.out = 0
+
+    def blocks(self, file: IO[bytes], size: int) -> Iterator[bytes]:
+        while size > 0 and (block := file.read(min(_COUNTED, size))):
+            size -= len(block)
+            self.out += len(block)
+            self._count(len(block))
+            yield block
+
+
+def _put_once(
+    piece: Piece, connections: dict[str, Connection], sending: _Sending
+) -> tuple[str, str]:
     """The tag that it has in the bucket; or what the bucket said instead."""
     path, source, begin, size, address, seen = piece
     md5 = md5_of_piece(source, begin, size)
@@ -121,13 +149,16 @@ def _put_once(piece: Piece, connections: dict[str, Connection]) -> tuple[str, st
         if stamp(status) != seen if seen else status.st_size != size:
             raise Conflict("files_changed", path=shown(path))
         file.seek(begin)
-        answer = connection.request("PUT", target, headers, file)
+        answer = connection.request("PUT", target, headers, sending.blocks(file, size))
         said = answer.read()
     if answer.status == 404 and "uploadId=" in address:
         raise NotFound("upload_missing", upload=shown(path))
-    if answer.status >= 300:
-        return "", f"{answer.status} {said[:200].decode(errors='replace')}"
-    return answer.headers.get("etag", f'"{md5.hex()}"'), ""
+    tag = answer.headers.get("etag", "")
+    # Whoever keeps an object has a tag for it: a page that is shown for any address has none.
+    if answer.status >= 300 or not tag:
+        words = said[:200].decode(errors="replace").split()
+        return "", " ".join((str(answer.status), *words))
+    return tag, ""
 
 
 def _reached(address: str, connections: dict[str, Connection]) -> tuple[Connection, str]:

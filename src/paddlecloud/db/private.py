@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from paddlecloud.db.base import Tx
-from paddlecloud.db.columns import maybe_json_reader, maybe_to_json, to_json, to_micros
+from paddlecloud.db.columns import maybe_json_reader, to_json, to_micros
 from paddlecloud.model.job import Reason
 
 Tags = Mapping[str, tuple[str, str]]
@@ -43,6 +43,16 @@ def keep_keys(tx: Tx, job_id: str, sealed: str, now: datetime) -> None:
 def sealed_keys(tx: Tx, job_id: str) -> str | None:
     row = tx.one("select sealed from private_stores where job_id = ?", (job_id,))
     return str(row[0]) if row else None
+
+
+def jobs_with_keys(tx: Tx, owner: str, limit: int) -> list[str]:
+    """This owner's jobs with storage of their own, the newest first."""
+    rows = tx.all(
+        "select j.id from jobs j join private_stores p on p.job_id = j.id"
+        " where j.owner = ? order by j.number desc limit ?",
+        (owner, limit),
+    )
+    return [str(job_id) for (job_id,) in rows]
 
 
 def keep_tags(tx: Tx, owner: str, snapshot_id: str, tags: Tags) -> None:
@@ -89,13 +99,6 @@ def note_trouble(tx: Tx, job_id: str, reason: Reason, not_before: datetime) -> N
     tx.execute(
         "update private_stores set tries = tries + 1, trouble = ?, not_before = ? where job_id = ?",
         (to_json(reason), to_micros(not_before), job_id),
-    )
-
-
-def set_trouble(tx: Tx, job_id: str, reason: Reason | None) -> None:
-    """The same without a try to copy its logs."""
-    tx.execute(
-        "update private_stores set trouble = ? where job_id = ?", (maybe_to_json(reason), job_id)
     )
 
 

@@ -17,11 +17,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+LEAST_PART = 5 * 1024 * 1024
+"""No bucket takes a smaller part but the last of a file, so a smaller file goes as a whole."""
 PART = 16 * 1024 * 1024
-"""A larger file goes into a bucket in parts of this size."""
+"""The largest usual part; every part of a file had this size before parts went by its size."""
 MOST_PARTS = 10_000
+AT_ONCE = 4
+TWICE = 20
+"""Whoever is killed has at most this share (one twentieth) on its way, to be sent once more."""
 _OURS = re.compile(r"output/job-[0-9a-f]{32}/")
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
+_JOINED = re.compile(r'"?[0-9a-f]{32}-([0-9]{1,5})"?')
 
 
 def mark(bucket: str, key: str, size: int, tag: str) -> str:
@@ -47,8 +53,26 @@ def is_whole(size: int, want_size: int, md5: str, tag: str) -> bool:
 
 
 def part_size(size: int) -> int:
-    """Of a file of this size: larger where there would be more parts than a bucket takes."""
-    return max(PART, -(-size // MOST_PARTS))
+    """Of a file of this size: so that a few parts are little of it, as far as a bucket takes small
+    parts, and there are not more than it takes."""
+    share = -(-size // (TWICE * AT_ONCE))
+    return max(LEAST_PART, min(PART, share), -(-size // MOST_PARTS))
+
+
+def cuts(size: int) -> tuple[int, ...]:
+    """The sizes of parts that an upload of a file of this size may have: begun now, or before."""
+    return tuple(dict.fromkeys((part_size(size), max(PART, -(-size // MOST_PARTS)))))
+
+
+def at_once(total: int, largest: int) -> int:
+    """How many pieces of up to `largest` bytes are on their way together, of `total` bytes."""
+    return max(1, min(AT_ONCE, total // TWICE // max(largest, 1)))
+
+
+def count_in(tag: str) -> int:
+    """How many parts a file of this tag came in; 0 for a tag of another kind."""
+    found = _JOINED.fullmatch(tag.lower())
+    return int(found[1]) if found else 0
 
 
 def joined_tag(tags: Iterable[str]) -> str | None:

@@ -22,7 +22,15 @@ from typing import TYPE_CHECKING
 from paddlecloud.model.errors import NotFound
 from paddlecloud.model.lognotes import size_at
 from paddlecloud.stores.logtimes import LogTimes
-from paddlecloud.stores.tree import ABSENT, Tree, check_room, explained, room, shown
+from paddlecloud.stores.tree import (
+    ABSENT,
+    Tree,
+    check_room,
+    explained,
+    room,
+    shown,
+    suppress_absent,
+)
 
 if TYPE_CHECKING:
     from paddlecloud.model.lognotes import Note
@@ -134,6 +142,14 @@ class LogStore:
             except FileNotFoundError:
                 raise NotFound("file_missing", path=shown(path)) from None
             self._times.move(path, target)
+
+    def delete(self, path: str) -> None:
+        """Let go of a log and its bytes; gone already is done. Whoever reads it reads on."""
+        with self._log(path) as log, log.lock:
+            log.drop()
+            with suppress_absent(), self._tree.parent(path) as (directory, name):
+                os.unlink(name, dir_fd=directory)
+            self._times.delete(path)
 
     def forget(self, path: str) -> None:
         """Close this log, or all logs below this path; for whoever has deleted them."""

@@ -7,23 +7,22 @@ store, is the caller's work.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from paddlecloud.model.bosurl import split_bos_url
 from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused, Unreachable
 from paddlecloud.model.private import is_ours
 from paddlecloud.stores import s3
 from paddlecloud.stores.base import Stat
 from paddlecloud.stores.sigv4 import Keys
-from paddlecloud.stores.tree import split
+from paddlecloud.stores.tree import shown
 
 DOOR = "https://s3.{region}.bcebos.com"
 PROBE = ".paddlecloud-probe"
 """The name of the empty file that is written and deleted to try the keys."""
-_HOST = re.compile(r"([a-z0-9][a-z0-9-]{1,61}[a-z0-9])\.([a-z0-9]{1,20})\.bcebos\.com")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +38,11 @@ class BosPlace:
 
 def parse_bos_url(bos_url: str) -> BosPlace:
     """{bucket}.{region}.bcebos.com/your/dir; Invalid when it is anything else."""
-    host, _, directory = bos_url.strip().removeprefix("https://").partition("/")
-    found = _HOST.fullmatch(host)
-    prefix = directory.strip("/")
-    if found is None or not _is_directory(prefix):
-        raise Invalid("private_store_url", bos_url=bos_url[:200])
-    return BosPlace(bos_url=bos_url, bucket=found[1], region=found[2], prefix=prefix)
+    found = split_bos_url(bos_url)
+    if found is None:
+        raise Invalid("bos_url_format", value=shown(bos_url))
+    bucket, region, prefix = found
+    return BosPlace(bos_url=bos_url, bucket=bucket, region=region, prefix=prefix)
 
 
 def open_private(
@@ -116,23 +114,19 @@ def _address(place: BosPlace, door: str) -> str:
     return door.replace("{region}", place.region)
 
 
-def _is_directory(prefix: str) -> bool:
-    try:
-        return not prefix or bool(split(prefix))
-    except Invalid:
-        return False
-
-
 def _explained(place: BosPlace, error: PaddleCloudError, door: str) -> PaddleCloudError:
     bos_url, detail = place.bos_url, str(error.params.get("detail", ""))
     if error.code == "store_denied":
-        return Refused("private_store_denied", bos_url=bos_url, detail=detail)
+        return Refused("private_store_denied", bos_url=bos_url, keys="[bos]", detail=detail)
     if error.code == "store_bucket_missing":
         return Refused(
             "private_store_no_bucket", bos_url=bos_url, bucket=place.bucket, region=place.region
         )
-    if isinstance(error, Unreachable) and error.code == "store_unreachable":
-        host = urlsplit(_address(place, door)).hostname or ""
+    host = urlsplit(_address(place, door)).hostname or ""
+    if error.code == "store_stranger":
+        came = str(error.params.get("came", ""))
+        return Unreachable("private_store_stranger", bos_url=bos_url, host=host, came=came)
+    if error.code == "store_unreachable":
         reason = str(error.params.get("reason", ""))
         return Unreachable("private_store_unreachable", bos_url=bos_url, host=host, reason=reason)
     return error

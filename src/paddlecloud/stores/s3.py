@@ -282,7 +282,7 @@ class S3Store:
         return self._rows(self.wire.ask(Request(method="GET", query=tuple(query), tries=tries)))
 
     def _rows(self, answer: Answer) -> tuple[Sequence[Stat], str | None]:
-        top = answer.xml()
+        top = answer.xml("ListBucketResult")
         quoted = top.findtext("EncodingType") == "url"
         rows = []
         for item in top.iter("Contents"):

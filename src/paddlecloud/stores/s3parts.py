@@ -14,6 +14,7 @@ from xml.sax.saxutils import escape
 
 from paddlecloud.model.errors import Invalid, NotFound, Retry
 from paddlecloud.stores.base import Part
+from paddlecloud.stores.s3strangers import document
 from paddlecloud.stores.s3wire import PATIENT, TRIES, Answer, Body, Request, Wire
 
 Query = tuple[tuple[str, str], ...]
@@ -23,7 +24,10 @@ _UPLOAD = re.compile(r"[\w.~+=-]{1,1024}")
 def begin(wire: Wire, key: str, headers: Mapping[str, str]) -> str:
     query = (("uploads", ""),)
     answer = wire.ask(Request(method="POST", key=key, query=query, headers=headers))
-    return _text(wire, answer, "UploadId")
+    found = answer.xml("InitiateMultipartUploadResult").findtext("UploadId")
+    if not found:
+        raise Retry("store_failed", place=wire.place, detail="an answer without UploadId")
+    return found
 
 
 def put(wire: Wire, key: str, upload: str, number: int, data: Body, sha256: str = "") -> Part:
@@ -52,7 +56,8 @@ def listed(wire: Wire, key: str, upload: str) -> list[Part]:
         query: Query = (("uploadId", upload), ("max-parts", "1000"))
         if after:
             query += (("part-number-marker", after),)
-        top = _ask(wire, upload, Request(method="GET", key=key, query=query)).xml()
+        answer = _ask(wire, upload, Request(method="GET", key=key, query=query))
+        top = answer.xml("ListPartsResult")
         for item in top.iter("Part"):
             number = int(item.findtext("PartNumber") or 0)
             size, tag = int(item.findtext("Size") or 0), item.findtext("ETag") or ""
@@ -77,9 +82,11 @@ def finish(wire: Wire, key: str, upload: str, parts: Sequence[Part]) -> None:
     for number in range(TRIES):
         if number:
             wire.pause(number)
-        said = _ask(wire, upload, request).body
+        answer = _ask(wire, upload, request)
+        said = answer.body
         # A server that found a fault after it began to answer says so in an answer of 200.
-        if b"<Error>" not in said:
+        if document(said, "Error") is None:
+            answer.xml("CompleteMultipartUploadResult")
             return
     detail = said.decode("utf-8", "replace")[:300]
     raise Retry("store_failed", place=wire.place, detail=detail)
@@ -110,7 +117,11 @@ def _uploads(wire: Wire, prefix: str) -> Iterator[tuple[str, str, datetime]]:
     marks: Query = ()
     while True:
         query: Query = (("uploads", ""), ("prefix", prefix), ("max-uploads", "1000"), *marks)
-        top = wire.ask(Request(method="GET", query=query)).xml()
+        answer = wire.ask(Request(method="GET", query=query))
+        if document(answer.body, "ListBucketResult") is not None:
+            # An object store that takes no notice of `uploads`: it cannot tell of any.
+            return
+        top = answer.xml("ListMultipartUploadsResult")
         for item in top.iter("Upload"):
             began = datetime.fromisoformat(item.findtext("Initiated") or "")
             yield item.findtext("Key") or "", item.findtext("UploadId") or "", began
@@ -124,7 +135,7 @@ def _uploads(wire: Wire, prefix: str) -> Iterator[tuple[str, str, datetime]]:
 
 
 def _part(key: str, upload: str, number: int, data: Body) -> Request:
-    return Request(method="PUT", key=key, query=part_query(upload, number), body=data)
+    return Request(method="PUT", key=key, query=part_query(upload, number), body=data, part=True)
 
 
 def _put(wire: Wire, upload: str, number: int, request: Request) -> Part:
@@ -139,10 +150,3 @@ def _ask(wire: Wire, upload: str, request: Request) -> Answer:
     except NotFound:
         pass
     raise NotFound("upload_missing", upload=upload[:100])
-
-
-def _text(wire: Wire, answer: Answer, name: str) -> str:
-    found = answer.xml().findtext(name)
-    if not found:
-        raise Retry("store_failed", place=wire.place, detail=f"an answer without {name}")
-    return found

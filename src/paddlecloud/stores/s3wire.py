@@ -12,9 +12,8 @@ import random
 import ssl
 import threading
 import time
-from base64 import b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from urllib.parse import quote, urlsplit
@@ -30,6 +29,8 @@ from paddlecloud.model.errors import (
     Unreachable,
 )
 from paddlecloud.stores.http11 import CONNECT_SECONDS, SILENT_SECONDS, Connection, Response
+from paddlecloud.stores.s3guard import Guard
+from paddlecloud.stores.s3strangers import document, is_no_refusal, lacks_tag, stranger
 from paddlecloud.stores.sigv4 import EMPTY, Keys, Query, Signer, query_text
 
 Clock = Callable[[], datetime]
@@ -68,6 +69,8 @@ class Request:
     body: Body = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Names in small letters."""
+    part: bool = False
+    """Of a file that is joined later: nobody sees these bytes before."""
     good: tuple[int, ...] = (200, 204)
     tries: int = TRIES
     wanted: Callable[[], bool] = _always
@@ -76,18 +79,16 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
+    status: int
     headers: Mapping[str, str]
     body: bytes
     place: str
 
-    def xml(self) -> ElementTree.Element:
-        """The document of the answer, its names without their space."""
-        try:
-            top = ElementTree.fromstring(self.body)
-        except ElementTree.ParseError as error:
-            raise Retry("store_failed", place=self.place, detail=f"no XML: {error}") from error
-        for element in top.iter():
-            element.tag = element.tag.rpartition("}")[2]
+    def xml(self, name: str) -> ElementTree.Element:
+        """The document of the answer, which has this name, its names without their space."""
+        top = document(self.body, name)
+        if top is None:
+            raise stranger(self.place, self.status, self.headers, self.body)
         return top
 
 
@@ -122,6 +123,7 @@ class Wire:
         self._patience = _HURRIED if hurry else (CONNECT_SECONDS, SILENT_SECONDS)
         self._tries = _HURRIED_TRIES if hurry else PATIENT
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._guard = Guard(self._name, tls=self._tls is not None)
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
         self._skew = timedelta()
@@ -139,35 +141,35 @@ class Wire:
                 failure = self._unreachable(error)
                 continue
             self.give_back(connection, response)
-            return Answer(headers=response.headers, body=data, place=self.place)
+            status, headers = response.status, response.headers
+            return Answer(status=status, headers=headers, body=data, place=self.place)
         assert failure is not None
         raise failure
 
     def begin(self, request: Request) -> tuple[Connection, Response]:
         """The same, for whoever reads the answer and gives the connection back, or closes it."""
         digest = hashlib.sha256(request.body).hexdigest() if request.body else EMPTY
-        if request.body and self._tls is None:
-            # Not every server compares the signed digest, and here nothing else guards the bytes.
-            md5 = hashlib.md5(request.body, usedforsecurity=False).digest()
-            checked = {**request.headers, "content-md5": b64encode(md5).decode("ascii")}
-            request = replace(request, headers=checked)
         failure: PaddleCloudError | None = None
         for number in range(min(request.tries, self._tries)):
             if number:
                 self.pause(number)
                 if not request.wanted():
                     break
+            checks = self._guard.headers(request.body, digest, part=request.part)
             try:
-                connection, response = self._once(request, digest)
+                connection, response = self._once(request, digest, checks)
             except OSError as error:
                 failure = self._unreachable(error)
                 # Silence has taken minutes by then: no patience beyond that.
                 if isinstance(error, TimeoutError) and number + 1 >= TRIES:
                     break
                 continue
-            if response.status in request.good:
+            good = response.status in request.good
+            self._refuse_stranger(connection, request, response)
+            if good and self._guard.is_checked(checks, response.headers):
                 return connection, response
-            failure, again = self._refusal(connection, response, request.key)
+            failure, again = self._refusal(connection, request, response)
+            again = again or good or self._guard.is_at_fault(checks, response.status)
             if not again:
                 break
         assert failure is not None
@@ -198,13 +200,14 @@ class Wire:
         for connection in idle:
             connection.close()
 
-    def _once(self, request: Request, digest: str) -> tuple[Connection, Response]:
+    def _once(
+        self, request: Request, digest: str, checks: Mapping[str, str]
+    ) -> tuple[Connection, Response]:
         """One try. A kept connection may have been closed meanwhile: then a new one is used."""
         path = self._path(request.key)
         now = self._clock() + self._skew
-        headers = self._signer.headers(
-            request.method, path, request.query, digest, now, request.headers
-        )
+        more = {**request.headers, **checks}
+        headers = self._signer.headers(request.method, path, request.query, digest, now, more)
         text = query_text(request.query)
         target = f"{path}?{text}" if text else path
         kept = self._kept()
@@ -235,8 +238,17 @@ class Wire:
     def _connected(self) -> Connection:
         return Connection(self._name, self._port, self._tls, *self._patience)
 
+    def _refuse_stranger(
+        self, connection: Connection, request: Request, response: Response
+    ) -> None:
+        """An answer that only something else than an object store gives is no success."""
+        asked, status = (request.method, request.key, request.query), response.status
+        if lacks_tag(*asked, status, response.headers):
+            connection.close()
+            raise stranger(self.place, status, response.headers)
+
     def _refusal(
-        self, connection: Connection, response: Response, key: str
+        self, connection: Connection, request: Request, response: Response
     ) -> tuple[PaddleCloudError, bool]:
         """What an answer means that was not asked for, and whether to try again."""
         try:
@@ -246,9 +258,11 @@ class Wire:
             connection.close()
             return self._unreachable(error), True
         code, detail = _said(data)
+        if is_no_refusal(request.method, response.status, code, response.headers):
+            return stranger(self.place, response.status, response.headers, data), False
         if code in _CLOCK and self._learn_skew(response):
             return Retry("store_failed", place=self.place, detail=code), True
-        return self._meaning(response.status, code, detail, key)
+        return self._meaning(response.status, code, detail, request.key)
 
     def _meaning(
         self, status: int, code: str, detail: str, key: str

@@ -1,8 +1,8 @@
 """AWS Signature Version 4, as every S3-compatible server checks it: in headers, or in a URL.
 
 Pure: values in, texts out. The digest of a body is always part of the signature, so a server
-refuses bytes that changed on the way, and no server meets a checksum or a chunked form that it does
-not know (Baidu's S3 door takes none). Only a URL that is signed for somebody else leaves it out.
+refuses bytes that changed on the way, and no server meets a chunked form that it does not know
+(Baidu's S3 door takes none). Only a URL that is signed for somebody else leaves it out.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused, Unreachable
 from paddlecloud.model.private import md5_of
@@ -20,6 +22,7 @@ from paddlecloud.stores.private import (
     parse_bos_url,
 )
 from paddlecloud.stores.sigv4 import Keys
+from paddlecloud.stores.tree import split
 from tests.contract.stores.looks import content, paths
 from tests.s3 import reader_settings
 
@@ -33,6 +36,7 @@ BOS_URL = "bucket-1.bj.bcebos.com/your/dir"
         ("bucket-1.su.bcebos.com", "bucket-1", "su", ""),
         ("https://abc.gz.bcebos.com/d/", "abc", "gz", "d"),
         ("abc.fwh.bcebos.com/张三/数据", "abc", "fwh", "张三/数据"),
+        ("paddlecloud.us-east-1.bcebos.com/exp", "paddlecloud", "us-east-1", "exp"),
     ],
 )
 def test_what_a_bos_url_names(bos_url: str, bucket: str, region: str, prefix: str) -> None:
@@ -56,13 +60,26 @@ def test_what_a_bos_url_names(bos_url: str, bucket: str, region: str, prefix: st
         "bucket.bj.bcebos.com/a?b=c\0",
         "Bucket.bj.bcebos.com/dir",
         "bucket.b j.bcebos.com/dir",
+        "bucket.-bj.bcebos.com/dir",
+        "bucket.bj.bcebos.com/.tmp/x",
+        "bucket.bj.bcebos.com/C:/x",
+        "bucket.bj.bcebos.com/a\\b",
         "169.254.169.254/latest",
     ],
 )
 def test_a_bos_url_that_is_none(bos_url: str) -> None:
-    with pytest.raises(Invalid, match=r"BUCKET\.REGION\.bcebos\.com") as caught:
+    with pytest.raises(Invalid, match=r"{bucket}\.{region}\.bcebos\.com") as caught:
         parse_bos_url(bos_url)
-    assert caught.value.code == "private_store_url"
+    assert caught.value.code == "bos_url_format"
+
+
+@given(st.text("ab./\\:\0 é-", max_size=12))
+def test_every_directory_that_a_bos_url_may_name_is_one_of_a_store(directory: str) -> None:
+    try:
+        prefix = parse_bos_url(f"bucket.bj.bcebos.com/{directory}").prefix
+    except Invalid:
+        return
+    assert "/".join(split(prefix) if prefix else []) == prefix
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from paddlecloud.stores import CanLocalPath, CanPresign, create, s3parts
 from paddlecloud.stores.base import Part
 from paddlecloud.stores.pack import PackReceiver
 from paddlecloud.stores.s3 import S3Store
+from paddlecloud.stores.s3guard import Guard
 from paddlecloud.stores.s3wire import PATIENT, TRIES, Request, Wire
 from paddlecloud.stores.sigv4 import Keys
 from scripts import s3 as server
@@ -383,7 +384,8 @@ def test_an_answer_that_is_no_http(s3_settings: dict[str, str]) -> None:
 
 def test_a_whole_answer_to_a_request_for_a_part() -> None:
     """Some servers do not know ranges; what comes before the part is left out."""
-    with answering(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n0123456789") as store:
+    head = b'HTTP/1.1 200 OK\r\netag: "1"\r\ncontent-length: 10\r\n\r\n'
+    with answering(head + b"0123456789") as store:
         assert store.read_range("x", 4, 3) == b"456"
 
 
@@ -441,14 +443,20 @@ def test_a_server_that_waited_too_long_for_us_is_asked_again() -> None:
     late = b"HTTP/1.1 400 Bad Request\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(
         said
     )
-    with answering(late + said, b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n") as store:
+    taken = b'HTTP/1.1 200 OK\r\netag: "1"\r\ncontent-length: 0\r\n\r\n'
+    with answering(late + said, taken) as store:
         store.wire.ask(Request(method="PUT", key="x", body=b"1"))
 
 
-def test_a_join_that_fails_after_its_head_is_made_again() -> None:
+JOINED = b"CompleteMultipartUploadResult"
+
+
+@pytest.mark.parametrize("root", [b"Error", b'Error xmlns="http://s3.amazonaws.com/doc/"'])
+def test_a_join_that_fails_after_its_head_is_made_again(root: bytes) -> None:
+    failed = b"<%b><Code>InternalError</Code></Error>" % root
     answers = [
         b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b" % (len(said), said)
-        for said in (b"<Error><Code>InternalError</Code></Error>", b"<Joined></Joined>")
+        for said in (failed, b"<%b></%b>" % (JOINED, JOINED))
     ]
     with answering(*answers) as store:
         s3parts.finish(store.wire, "x", "upload", [Part(number=1, size=1, tag="t")])
@@ -471,14 +479,6 @@ def test_an_answer_in_chunks_is_understood() -> None:
 def test_an_answer_that_ends_with_the_connection() -> None:
     with answering(b"HTTP/1.1 200 OK\r\n\r\n<ListBucketResult></ListBucketResult>") as store:
         assert paths(store) == []
-
-
-def test_a_listing_that_is_no_xml_is_told() -> None:
-    with (
-        answering(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello") as store,
-        pytest.raises(Retry, match="no XML"),
-    ):
-        paths(store)
 
 
 @pytest.mark.slow
@@ -505,6 +505,7 @@ def test_no_request_has_a_form_that_baidu_does_not_take(s3_settings: dict[str, s
         return piece
 
     with through(s3_settings) as (store, way):
+        store.wire._guard = Guard("s3.bj.bcebos.com", tls=False)
         way.there = note
         store.write("x", [b"1"])
         store.write("y", [b"z" * MIB] * 9)

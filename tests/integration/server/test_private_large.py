@@ -15,7 +15,6 @@ import pytest
 
 from paddlecloud.client import private, private_parts
 from paddlecloud.client.scanning import Scan, scan
-from paddlecloud.model import private as rules
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, PaddleCloudError
 from paddlecloud.server.services import private_uploads
 from paddlecloud.server.settings import Settings
@@ -25,8 +24,14 @@ from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, a_submit
 
 PART = 5 * 1024 * 1024
-"""The least that a bucket takes; what people send is cut into parts of 16 MiB."""
+"""The least that a bucket takes, and into what a file of this size is cut."""
 SIZE = 2 * PART + 12345
+FORMER = 16 * 1024 * 1024
+"""Into what every large file was cut before."""
+
+
+def tell(code: str, **_: object) -> None:
+    raise AssertionError(code)
 
 
 class Person:
@@ -54,7 +59,11 @@ class Person:
         def add(size: int) -> None:
             self.progress += size
 
-        private_parts.send(self.ask, name, str(self.top / name), self.bos_url, add)
+        private_parts.send(self.sending(name), self.ask, self.bos_url, SIZE, add)
+
+    def sending(self, name: str) -> tuple[str, str, int]:
+        source = self.top / name
+        return name, str(source), source.stat().st_size
 
     def numbers(self) -> list[int]:
         """The parts for which addresses were wanted."""
@@ -64,30 +73,24 @@ class Person:
     def scan(self) -> Scan:
         return scan(str(self.top), now=4e9)
 
-    def brings(self) -> int:
-        """The bytes that had to be sent."""
+    def brings(
+        self, told: Callable[[int], None] = lambda _: None, note: Callable[..., None] = tell
+    ) -> int:
+        """The bytes that had to be sent; `told` hears of them as a person would."""
         sent: list[int] = []
+
+        def progress(now: int, _total: int) -> None:
+            told(now)
+            sent.append(now)
+
         spec = {"start_cmd": "true", "public_bos": 0, "bos_url": self.bos_url}
         request = a_submit(spec) | self.keys
-        bring = private.bring
-        bring(self._transport, self.scan(), request, lambda now, _: sent.append(now), tell)
+        private.bring(self._transport, self.scan(), request, progress, note)
         return sum(sent)
 
 
-def tell(code: str, **_: object) -> None:
-    raise AssertionError(code)
-
-
 @pytest.fixture
-def person(
-    make_world: MakeWorld,
-    s3_settings: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Person:
-    monkeypatch.setattr(rules, "PART", PART)
-    monkeypatch.setattr(private, "PART", PART)
-
+def person(make_world: MakeWorld, s3_settings: dict[str, str], tmp_path: Path) -> Person:
     def change(settings: Settings) -> Settings:
         door = replace(settings.private_store, door=s3_settings["endpoint"])
         return replace(settings, private_store=door)
@@ -166,6 +169,61 @@ def test_parts_of_other_bytes_are_sent_again(person: Person, bucket: S3Store) ->
     assert read(bucket, "big") == content(1)
 
 
+def test_an_upload_that_was_begun_with_the_parts_of_before_goes_on(
+    person: Person, bucket: S3Store
+) -> None:
+    data = content(1, FORMER + 12345)
+    (person.top / "big").write_bytes(data)
+    upload = bucket.begin_parts("big", part_size=FORMER)
+    bucket.put_part("big", upload, 1, data[:FORMER])
+    person.sends("big")
+    assert person.numbers() == [2]
+    assert person.progress == len(data)
+    assert read(bucket, "big") == data
+    assert person.brings() == 0
+
+
+def test_a_client_of_before_is_not_hindered_by_parts_of_now(
+    person: Person, bucket: S3Store
+) -> None:
+    """It knows one size of parts, and sends fewer than lie there already."""
+    data = content(1, FORMER + 12345)
+    (person.top / "big").write_bytes(data)
+    upload = bucket.begin_parts("big", part_size=PART)
+    for number in (1, 2, 3, 4):
+        bucket.put_part("big", upload, number, data[PART * (number - 1) : PART * number])
+    ask = person.ask
+
+    def of_before(where: str, **more: Any) -> Any:
+        return {name: value for name, value in ask(where, **more).items() if name != "part_size"}
+
+    sending = person.sending("big")
+    private_parts.send(sending, of_before, person.bos_url, len(data), lambda size: size)
+    assert set(person.numbers()) == {1, 2}
+    assert read(bucket, "big") == data
+
+
+def test_bytes_are_counted_as_they_go_out(person: Person, bucket: S3Store) -> None:
+    (person.top / "big").write_bytes(content(1))
+    (person.top / "small").write_bytes(b"x" * 1_000_000)
+    told: list[int] = []
+    person.brings(told.append)
+    assert sum(told) == SIZE + 1_000_000
+    assert max(told) <= 1024 * 1024
+    assert bucket.stat("small") is not None
+
+
+def test_what_a_bucket_does_not_keep_is_said(person: Person, bucket: S3Store) -> None:
+    (person.top / "run.sh").write_bytes(b"true\n")
+    (person.top / "run.sh").chmod(0o755)
+    (person.top / "logs" / "of" / "today").mkdir(parents=True)
+    (person.top / "data").mkdir()
+    (person.top / "data" / "x").write_bytes(b"x")
+    noted: list[tuple[str, object]] = []
+    person.brings(note=lambda code, **params: noted.append((code, params)))
+    assert noted == [("private_files_bare", {"paths": "logs/of/today/, run.sh"})]
+
+
 def test_an_upload_that_somebody_else_ends_is_found_done(person: Person, bucket: S3Store) -> None:
     """As when two people submit the same directory at once."""
     (person.top / "big").write_bytes(content(1))
@@ -179,8 +237,7 @@ def test_an_upload_that_somebody_else_ends_is_found_done(person: Person, bucket:
             person.sends("big")
         return answer
 
-    source = str(person.top / "big")
-    private_parts.send(beside, "big", source, person.bos_url, lambda size: size)
+    private_parts.send(person.sending("big"), beside, person.bos_url, SIZE, lambda size: size)
     assert ended
     assert read(bucket, "big") == content(1)
     assert [where for where, _ in person.asked].count("/uploads/join") == 1
@@ -214,9 +271,9 @@ def test_a_file_that_changes_while_it_is_sent_gets_no_name(person: Person, bucke
             os.utime(person.top / "big", (1, 1))
         return answer
 
-    source = str(person.top / "big")
+    sending = person.sending("big")
     with pytest.raises(Conflict, match="big"):
-        private_parts.send(meanwhile, "big", source, person.bos_url, lambda size: size)
+        private_parts.send(sending, meanwhile, person.bos_url, SIZE, lambda size: size)
     assert bucket.stat("big") is None
 
 
@@ -226,12 +283,12 @@ def test_an_old_upload_of_a_file_that_is_another_now_is_dropped(
     upload = bucket.begin_parts("big", part_size=PART)
     bucket.put_part("big", upload, 1, b"short")
     asked = PrivateUploadRequest(**person.keys, bos_url=person.bos_url, path="big", size=SIZE)
-    fresh = private_uploads.begin(person.world.deps, asked)
+    fresh = private_uploads.begin(person.world.deps, "someone", asked)
     assert fresh.upload != upload
     assert {name for name, _ in bucket.begun("big")} == {upload, fresh.upload}
     bucket.drop_parts("big", fresh.upload)
     later = person.world.with_clock(person.world.clock() + timedelta(days=2))
-    another = private_uploads.begin(later, asked)
+    another = private_uploads.begin(later, "someone", asked)
     assert {name for name, _ in bucket.begun("big")} == {another.upload}
 
 

@@ -133,7 +133,10 @@ def test_outputs_that_a_bucket_did_not_take_are_told_with_the_job(
     assert job["error_msg"].endswith(f"its bucket did not take these outputs: {lost}")
     assert "keeps the keys that it was submitted with" in job["failure"]["advice"]
     _, public = world.placed()
-    assert public["run"]["patience"] is None
+    stores = world.deps.settings.store.patience.total_seconds()
+    assert public["run"].get("store_patience") == stores
+    assert order["run"].get("store_patience") is None
+    assert public["run"].get("patience") is None, "agents of before take it for a bucket's"
 
 
 def test_logs_for_a_silent_bucket_are_tried_once_a_round(

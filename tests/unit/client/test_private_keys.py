@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paddlecloud.client.config import resolve
-from paddlecloud.client.private import keys_for
+from paddlecloud.client.private import keys_for, with_keys
 from paddlecloud.client.transport import Endpoint
 from paddlecloud.model.errors import Refused
 
@@ -59,3 +59,25 @@ def test_variables_come_before_the_file(tmp_path: Path) -> None:
     assert (found["bos_access_key"], found["bos_secret_key"]) == ("A", "S")
     shown = {name: text for name, text, _ in client.config.rows()}
     assert (shown["bos.sk"], shown["bos.session_token"]) == ("********", "********")
+
+
+def refused() -> None:
+    raise Refused("private_store_denied", bos_url=URL, keys="[bos]", detail="403 no")
+
+
+def test_keys_that_are_refused_are_named_by_where_they_came_from(tmp_path: Path) -> None:
+    more = {"PADDLECLOUD_BOS_AK": "A", "PADDLECLOUD_BOS_SK": "S"}
+    with pytest.raises(Refused, match="the keys of PADDLECLOUD_BOS_AK, PADDLECLOUD_BOS_SK are"):
+        with_keys(a_client(tmp_path, "http://127.0.0.1:1", **more), refused)
+    with pytest.raises(Refused, match=r"client\.conf:2, .*client\.conf:3 are refused .*403 no"):
+        with_keys(a_client(tmp_path, "http://127.0.0.1:1"), refused)
+
+
+def test_a_pair_of_two_places_is_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "client.conf").write_text(CONF)
+    (tmp_path / "client.conf").chmod(0o600)
+    environ = {"PADDLECLOUD_HOME": str(tmp_path), "PADDLECLOUD_BOS_AK": "A"}
+    (warning,) = resolve({}, environ).warnings
+    assert warning.code == "config_mixed_pair"
+    assert "PADDLECLOUD_BOS_AK" in str(warning)
+    assert "client.conf:3" in str(warning)

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from paddlecloud.model.private import is_ours, is_whole, mark, md5_of
+from paddlecloud.model.private import (
+    LEAST_PART,
+    MOST_PARTS,
+    at_once,
+    count_in,
+    cuts,
+    is_ours,
+    is_whole,
+    mark,
+    md5_of,
+    part_size,
+)
 from paddlecloud.model.snapshot import Entry, is_digest, snapshot_of
 
 MD5 = "9e107d9d372bb6826bd81d3542a419d6"
@@ -62,3 +75,43 @@ def test_what_came_is_measured_by_size_and_md5() -> None:
     assert not is_whole(43, 43, "0" * 32, f'"{MD5}"')
     assert is_whole(43, 43, "0" * 32, f'"{MD5}-2"')
     assert not is_whole(42, 43, "0" * 32, f'"{MD5}-2"')
+
+
+@given(st.integers(LEAST_PART + 1, 2**46))
+def test_little_of_a_file_is_on_its_way_at_once(size: int) -> None:
+    each = part_size(size)
+    assert -(-size // each) <= MOST_PARTS
+    assert each in cuts(size)
+    together = at_once(size, each)
+    assert 1 <= together <= 4
+    small = size < 20 * LEAST_PART
+    huge = each > 16 * 1024 * 1024
+    assert together * each <= size / 20 or (small and (together, each) == (1, LEAST_PART)) or huge
+
+
+@given(st.lists(st.integers(0, 2**32), min_size=1))
+def test_little_of_many_files_is_on_its_way_at_once(sizes: list[int]) -> None:
+    total, most = sum(sizes), part_size(sum(sizes))
+    largest = max((size for size in sizes if size <= most), default=0)
+    together = at_once(total, largest)
+    assert together == 1 or together * largest <= total / 20
+
+
+@pytest.mark.parametrize(
+    ("size", "want"),
+    [
+        (6_000_000, (5 << 20, 16 << 20)),
+        (400 << 20, (5 << 20, 16 << 20)),
+        (640 << 20, (8 << 20, 16 << 20)),
+        (1280 << 20, (16 << 20,)),
+        (2**40, (-(-(2**40) // 10_000),)),
+    ],
+)
+def test_the_ways_in_which_a_file_may_be_cut(size: int, want: tuple[int, ...]) -> None:
+    assert cuts(size) == want
+
+
+def test_the_parts_that_a_tag_tells() -> None:
+    assert count_in(f'"{MD5}-12"') == 12
+    assert count_in(f"{MD5}-1") == 1
+    assert [count_in(tag) for tag in (f'"{MD5}"', "", "other", f'"{MD5}-"')] == [0, 0, 0, 0]

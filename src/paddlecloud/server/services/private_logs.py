@@ -18,9 +18,9 @@ from paddlecloud.db import private as rows
 from paddlecloud.model.errors import PaddleCloudError, Unreachable
 from paddlecloud.model.job import Attempt, Job
 from paddlecloud.model.paths import output_root
+from paddlecloud.model.reasons import caused
 from paddlecloud.server.buckets import Quiet
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services import causes
 from paddlecloud.server.services.files import log_path, user_root
 from paddlecloud.server.services.private import bucket_of, in_its_terms
 
@@ -56,13 +56,26 @@ def copy_logs(deps: Deps, now: datetime) -> None:
             return
 
 
+def bucket_name(job: Job) -> str:
+    return job.spec.bos_url.strip().removeprefix("https://").partition("/")[0]
+
+
+def fell_silent(deps: Deps, job: Job, error: PaddleCloudError) -> datetime:
+    """Leave the bucket of this job alone for a while, longer each time; until when."""
+    before = deps.quiet.get(bucket_name(job))
+    times = 0 if before is None else before.times
+    due = deps.clock() + BACK_OFF[min(times, len(BACK_OFF) - 1)]
+    deps.quiet[bucket_name(job)] = Quiet(times=times + 1, until=due, error=error)
+    return due
+
+
 def _try_to_copy(deps: Deps, row: rows.ToCopy, now: datetime) -> bool:
     """Whether the bucket of this job was asked: one that does not answer is left alone, for all of
     its jobs, because one silence takes long and the logs of others stand in line behind it."""
     job = deps.db.read(partial(jobs.get_job, job_id=row.job_id))
     if job is None:
         return True
-    name = _bucket(job)
+    name = bucket_name(job)
     quiet = deps.quiet.get(name)
     if quiet is not None and now < quiet.until:
         _note_trouble(deps, job, quiet.error, quiet.until)
@@ -75,21 +88,15 @@ def _try_to_copy(deps: Deps, row: rows.ToCopy, now: datetime) -> bool:
     except PaddleCloudError as error:
         due = deps.clock() + BACK_OFF[min(row.tries, len(BACK_OFF) - 1)]
         if isinstance(error, Unreachable):
-            times = 0 if quiet is None else quiet.times
-            due = deps.clock() + BACK_OFF[min(times, len(BACK_OFF) - 1)]
-            deps.quiet[name] = Quiet(times=times + 1, until=due, error=error)
+            due = fell_silent(deps, job, error)
         log.warning("logs of %s are not in its bucket yet: %s", job.id, error)
         _note_trouble(deps, job, error, due)
     return True
 
 
-def _bucket(job: Job) -> str:
-    return job.spec.bos_url.strip().removeprefix("https://").partition("/")[0]
-
-
 def _note_trouble(deps: Deps, job: Job, error: PaddleCloudError, due: datetime) -> None:
     told = {"bos_url": job.spec.bos_url}  # the error may be that of another job of this bucket
-    reason = causes.caused("private_logs_wait", error.code, {**error.params, **told}, **told)
+    reason = caused("private_logs_wait", error.code, {**error.params, **told}, **told)
     deps.db.write(lambda tx: rows.note_trouble(tx, job.id, reason, due))
 
 

@@ -1,8 +1,9 @@
 """Large files of a submit on their way into a bucket of its owner, in parts.
 
 The bytes go from the client to the bucket; here uploads are begun, their parts get addresses, and
-they are joined. The bucket alone remembers an upload: a client that was killed finds it again by
-the file's name. Two clients may send the same file at once, so a join names what it joins.
+they are joined. The bucket alone remembers the parts of an upload: a client that was killed finds
+it again by the file's name, and if none comes it is dropped (`private_leftovers`). Two clients may
+send the same file at once, so a join names what it joins.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from paddlecloud.model.errors import Invalid, NotFound, PaddleCloudError, Retry, Unreachable
-from paddlecloud.model.private import joined_tag, part_size
+from paddlecloud.model.private import cuts, joined_tag
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services import private
+from paddlecloud.server.services import private, private_leftovers
+from paddlecloud.server.services.private_leftovers import Begun
 from paddlecloud.server.shapes_addresses import (
     PrivateJoinRequest,
     PrivatePartsRequest,
@@ -34,66 +36,84 @@ LOOKED_AT = 3
 """Of the open uploads of a file; more than one means that several clients were killed."""
 
 
-def begin(deps: Deps, asked: PrivateUploadRequest) -> PrivateUpload:
+def begin(deps: Deps, owner: str, asked: PrivateUploadRequest) -> PrivateUpload:
     """The upload of this file that somebody left open, else a new one."""
     with private.opened(deps, asked, hurry=True) as store:
-        upload, parts = _left_open(deps, store, asked)
-        if not upload:
-            upload = store.begin_parts(asked.path, part_size=part_size(asked.size))
+        upload, parts, each = _left_open(deps, store, asked)
+        upload = upload or store.begin_parts(asked.path, part_size=each)
+        private_leftovers.note(deps, owner, _begun(asked, upload))
         there = store.stat(asked.path)
         tag = there.tag if there is not None and there.size == asked.size else ""
-    return PrivateUpload(upload=upload, parts=[(part.number, part.tag) for part in parts], tag=tag)
+    rows = [(part.number, part.tag) for part in parts]
+    return PrivateUpload(upload=upload, parts=rows, tag=tag, part_size=each)
 
 
-def addresses(deps: Deps, asked: PrivatePartsRequest) -> list[str]:
+def addresses(deps: Deps, owner: str, asked: PrivatePartsRequest) -> list[str]:
     """Where to PUT each of these parts."""
+    private_leftovers.touch(deps, owner, _begun(asked, asked.upload))
     with private.opened(deps, asked) as store:
         sign = partial(store.presign_part, asked.path, asked.upload)
         now = deps.clock()
         return [sign(number, good_for=private.GOOD_FOR, now=now) for number in asked.numbers]
 
 
-def join(deps: Deps, asked: PrivateJoinRequest) -> int:
+def join(deps: Deps, owner: str, asked: PrivateJoinRequest) -> int:
     """Give the file its name, if its parts are the very ones that are named; its size. Twice is
     once."""
     with private.opened(deps, asked) as store:
-        try:
-            parts = store.parts(asked.path, asked.upload)
-        except NotFound:
-            there = store.stat(asked.path)
-            if there is None or (there.size, there.tag) != (asked.size, joined_tag(asked.tags)):
-                raise
-            return there.size
-        check_whole(parts, asked.size)
-        return _joined(store, asked, parts).size
+        size = _join(store, asked)
+    private_leftovers.forget(deps, owner, _begun(asked, asked.upload))
+    return size
+
+
+def _join(store: S3Store, asked: PrivateJoinRequest) -> int:
+    try:
+        parts = store.parts(asked.path, asked.upload)
+    except NotFound:
+        there = store.stat(asked.path)
+        if there is None or (there.size, there.tag) != (asked.size, joined_tag(asked.tags)):
+            raise
+        return there.size
+    # A client that cuts in another way than the one before it leaves parts over behind its own.
+    parts = parts[: len(asked.tags)]
+    check_whole(parts, asked.size)
+    return _joined(store, asked, parts).size
+
+
+def _begun(
+    asked: PrivateUploadRequest | PrivatePartsRequest | PrivateJoinRequest, upload: str
+) -> Begun:
+    return Begun(bos_url=asked.bos_url, path=asked.path, upload=upload)
 
 
 def _left_open(
     deps: Deps, store: S3Store, asked: PrivateUploadRequest
-) -> tuple[str, Sequence[Part]]:
-    """The newest open upload whose parts are cut as ours are; empty when there is none."""
+) -> tuple[str, Sequence[Part], int]:
+    """The newest open upload that is cut in a way of ours, its parts, and the size of each; an
+    empty name when there is none."""
+    ways = cuts(asked.size)
     try:
         begun = sorted(store.begun(asked.path), key=lambda found: found[1], reverse=True)
     except Unreachable:
         raise
     except PaddleCloudError:
         # Keys may be good for everything but this; then the whole file is sent.
-        return "", ()
+        return "", (), ways[0]
     for upload, began in begun[:LOOKED_AT]:
         try:
             parts = store.parts(asked.path, upload)
         except NotFound:
             continue
-        if all(part.size == _size_of(part.number, asked.size) for part in parts):
-            return upload, parts
+        for each in ways:
+            if all(part.size == _size_of(part.number, asked.size, each) for part in parts):
+                return upload, parts, each
         if began < deps.clock() - ABANDONED:
             store.drop_parts(asked.path, upload)
-    return "", ()
+    return "", (), ways[0]
 
 
-def _size_of(number: int, size: int) -> int:
+def _size_of(number: int, size: int, each: int) -> int:
     """Of this part of a file of this size."""
-    each = part_size(size)
     return min(each, size - (number - 1) * each)
 
 
