@@ -78,13 +78,13 @@ def stop(place: Path) -> None:
         return
     pid = int(note.read_text("ascii"))
     note.unlink()
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
     deadline = time.monotonic() + PATIENCE
     while _runs(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
+    for socket_file in _sockets(place):
+        socket_file.unlink(missing_ok=True)
 
 
 def show(place: Path) -> dict[str, str]:
@@ -215,6 +215,14 @@ def _ask(port: int, method: str, path: str, body: bytes) -> int:
     if status >= 500:
         raise OSError(f"{method} {path} answered {status}")
     return status
+
+
+def _sockets(place: Path) -> list[Path]:
+    """What the server of `place` made for callers on this machine, named by its ports."""
+    # It looks for the directory as Go does, which knows neither TEMP nor TMP.
+    folder = Path(os.environ.get("TMPDIR") or "/tmp")
+    ports = [port for port in _known(place).values() if isinstance(port, int)]
+    return [path for port in ports for path in folder.glob(f"seaweedfs-*-{port}.sock")]
 
 
 def _runs(pid: int) -> bool:

@@ -6,6 +6,7 @@ sockets can be reached from the test process itself; a test that needs more belo
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import os
 import socket
@@ -27,11 +28,20 @@ from tests.s3 import bucket, s3_place, s3_settings  # noqa: F401 - fixtures for 
 # start still hear: every worker would make all of it anew, 10 s of a core each.
 sys.dont_write_bytecode = False
 
+# What makes up seven thousand tests stays until the end: to look through it for rubbish again and
+# again takes a third of the time in which every worker collects them.
+gc.disable()
+
 # Two shared cores make any deadline a coin toss. The same examples each time make a failure of the
 # fast tests mean one thing: the change broke something. `explore` looks further, in the slow stage.
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("explore", deadline=None, max_examples=500, print_blob=True)
 settings.load_profile("steady")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

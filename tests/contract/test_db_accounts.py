@@ -155,3 +155,25 @@ def test_the_audit_is_newest_first_and_found_by_whom_and_about_whom(db: Database
     assert numbers(user="ann") == [2, 1]
     assert numbers(since=NOW + MINUTE) == [3, 2]
     assert numbers(before=3, limit=1) == [2]
+
+
+def test_old_rows_of_the_audit_go_a_few_at_a_time(db: Database) -> None:
+    def fill(tx: Tx) -> None:
+        for minutes in (0, 1, 9, 2, 3, 4):  # the clock of one server was ahead
+            at = NOW + minutes * MINUTE
+            audit.record(
+                tx, at=at, actor="a", source="", action="x", target=f"{minutes}", detail={}
+            )
+
+    db.write(fill)
+
+    def forget(before: int, limit: int) -> tuple[bool, list[str]]:
+        more = db.write(lambda tx: audit.forget(tx, NOW + before * MINUTE, limit))
+        return more, [row.target for row in db.read(audit.listed)]
+
+    assert forget(0, 2) == (False, ["4", "3", "2", "9", "1", "0"])
+    assert forget(4, 2) == (True, ["4", "3", "2", "9"])
+    assert forget(4, 2) == (True, ["4", "3", "9"])
+    assert forget(4, 2) == (True, ["4", "9"])
+    assert forget(4, 2) == (False, ["4", "9"])
+    assert forget(10, 9) == (False, [])

@@ -176,13 +176,15 @@ def test_attempts_that_ended_the_same_way_in_a_row_are_counted(db: Database) -> 
         assert refused() == want
 
 
-def test_a_handle_is_kept(db: Database) -> None:
-    job, _attempt = a_placed_job(db, "n1")
-    db.write(lambda tx: attempts.save_handle(tx, job.id, 1, {"pid": "7"}))
-    db.write(lambda tx: attempts.save_handle(tx, job.id, 2, {}))  # there is none: nothing changes
-    kept = db.read(lambda tx: attempts.get_attempt(tx, job.id, 1))
-    assert kept is not None
-    assert kept.handle == {"pid": "7"}
+def test_an_attempt_holds_its_place_until_it_is_released(db: Database) -> None:
+    first, attempt = a_placed_job(db, "n1")
+    second, _ = a_placed_job(db, "n1")
+    both = [(first.id, 1), (second.id, 1)]
+    assert sorted(db.read(attempts.unreleased)) == sorted(both)
+    db.write(lambda tx: attempts.end_attempt(tx, first.id, 1, NOW, "lost"))
+    assert sorted(db.read(attempts.unreleased)) == sorted(both)
+    db.write(lambda tx: attempts.release(tx, [attempt]))
+    assert db.read(attempts.unreleased) == [(second.id, 1)]
 
 
 def test_a_replica_only_moves_down_the_list(db: Database) -> None:

@@ -284,26 +284,18 @@ def test_who_waits_too_long_is_found_from_the_moment_on(db: Database) -> None:
     assert db.read(lambda tx: jobs.overdue_waiting(tx, NOW - SECOND)) == []
 
 
-def test_wall_time_counts_from_the_start_and_only_while_the_job_lives(db: Database) -> None:
+def test_wall_time_counts_from_the_start_and_only_while_the_job_runs(db: Database) -> None:
     limited = a_spec(wall_time=timedelta(seconds=10))
-
-    def fill(tx: Tx) -> Job:
-        stored(tx, a_job(), *STARTED)
-        stored(tx, a_job(spec=limited), *ENDED)
-        waiting(tx, spec=limited)
-        job = waiting(tx, spec=limited)
-        return jobs.advance(tx, job, Event.STARTED, NOW + SECOND)
-
-    job = db.write(fill)
-    assert db.read(lambda tx: jobs.overdue_running(tx, NOW + 10 * SECOND)) == []
-    assert db.read(lambda tx: jobs.overdue_running(tx, NOW + 11 * SECOND)) == [job]
+    job = db.write(lambda tx: waiting(tx, spec=limited))
+    assert job.deadline is None
+    job = db.write(lambda tx: jobs.advance(tx, job, Event.STARTED, NOW + SECOND))
+    assert job.deadline == NOW + 11 * SECOND
     lost = db.write(lambda tx: jobs.advance(tx, job, Event.ATTEMPT_LOST, NOW + 5 * SECOND))
-    assert db.read(lambda tx: jobs.overdue_running(tx, NOW + 99 * SECOND)) == []
+    assert lost.deadline is None
     again = db.write(lambda tx: jobs.advance(tx, lost, Event.STARTED, NOW + 50 * SECOND))
     assert db.read(lambda tx: jobs.get_job(tx, job.id)) == again
     assert (again.ran, again.retried) == (4 * SECOND, 1)
-    assert db.read(lambda tx: jobs.overdue_running(tx, NOW + 55 * SECOND)) == []
-    assert db.read(lambda tx: jobs.overdue_running(tx, NOW + 56 * SECOND)) == [again]
+    assert again.deadline == NOW + 56 * SECOND
 
 
 def test_finished_jobs_are_found_oldest_first_and_deleted_whole(db: Database) -> None:

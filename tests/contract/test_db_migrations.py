@@ -224,9 +224,11 @@ def test_a_server_of_the_first_release_could_go_on_with_todays_shape(
         assert [job.id for job in db.read(lambda tx: jobs.newcomers(tx, 9))] == ["job-2"]
 
 
-def test_two_servers_that_start_at_once_migrate_once(postgres_url: str) -> None:
+def test_two_servers_that_start_at_once_migrate_once(tmp_path: Path) -> None:
+    url = empty_database_of(tmp_path)
+
     def start(_: int) -> int:
-        with closing(open_database(postgres_url, now=NOW)) as db:
+        with closing(open_database(url, now=NOW)) as db:
             rows = db.read(lambda tx: tx.all("select number from schema_migrations"))
             return len(rows)
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -116,6 +116,26 @@ def test_a_lease_has_one_holder_and_a_fence_that_only_grows(db: Database) -> Non
     assert take("b", 31) == 4, "lapsed, even its own holder takes it anew"
     assert db.write(coordination.break_leases) == 1
     assert take("a", 32) == 5, "broken, it is free at once"
+
+
+def test_a_lease_that_was_found_dead_is_taken_whatever_its_end_says(db: Database) -> None:
+    def take(holder: str, now: datetime, dead: coordination.Held | None = None) -> int | None:
+        return db.write(lambda tx: coordination.take_lease(tx, "loop", holder, now, TTL, dead=dead))
+
+    def seen(holder: str) -> coordination.Held | None:
+        return db.read(lambda tx: coordination.held_by_others(tx, "loop", holder, NOW))
+
+    fast = NOW + timedelta(days=1)
+    assert (seen("b"), take("a", fast), seen("a")) == (None, 1, None)
+    found = seen("b")
+    assert found is not None
+    assert take("b", NOW) is None
+    assert take("a", fast + SECOND) == 1
+    assert seen("b") != found, "it lives"
+    assert take("b", NOW, found) is None
+    assert take("b", NOW, seen("b")) == 2
+    assert take("b", NOW, found) == 2
+    assert (seen("b"), take("a", NOW)) == (None, None)
 
 
 def test_a_fence_is_good_while_the_lease_is_held(db: Database) -> None:

@@ -48,6 +48,25 @@ def test_a_gap_is_not_kept(logs: LogStore) -> None:
     assert whole(logs) == b"abc"
 
 
+def test_a_log_that_is_let_go_is_gone_and_may_begin_anew(logs: LogStore) -> None:
+    logs.append(LOG, 0, b"abc")
+    reader = logs.open(LOG)
+    for _ in range(2):
+        logs.delete(LOG)
+        assert (logs.size(LOG), whole(logs)) == (0, b"")
+    assert reader is not None and reader.read(0, 10) == b"abc"
+    assert logs.append(LOG, 0, b"d") == 1
+
+
+def test_the_times_of_a_log_go_with_it(logs: LogStore, tmp_path: Path) -> None:
+    for at in range(3):
+        logs.append(LOG, at, b"x", at=1_000.0 + 10 * at)
+    assert len(logs.notes(LOG, 0, 10)) == 3
+    logs.delete(LOG)
+    assert logs.notes(LOG, 0, 10) == []
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
 def test_a_log_that_does_not_exist_is_empty(logs: LogStore, tmp_path: Path) -> None:
     assert logs.size(LOG) == 0
     assert logs.read(LOG, 0, 10) == b""

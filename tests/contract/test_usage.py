@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -133,10 +134,28 @@ def test_a_jump_of_the_clock_is_taken_out_of_what_ran_before_it(db: Database) ->
         a_run(tx, owner="bob", began=NOW + 59 * MINUTE)
 
     db.write(fill)
-    assert db.write(lambda tx: usage.shift_running(tx, 60 * MINUTE, NOW)) == 1
     later = NOW + 60 * MINUTE
+    shift = partial(usage.shift_running, ahead=60 * MINUTE, now=later, passed=2 * MINUTE)
+    assert db.write(shift) == 1
     assert today(db, now=later) == 5 * MINUTE
     assert today(db, "bob", now=later) == MINUTE
+
+
+def test_a_clock_that_is_set_back_takes_nothing_from_what_ran(db: Database) -> None:
+    """What may have begun since then is not made longer by it."""
+
+    def fill(tx: Tx) -> None:
+        a_run(tx, began=NOW - 5 * MINUTE)
+        a_run(tx, owner="bob", began=NOW - 61 * MINUTE)
+        a_run(tx, owner="eve", began=NOW - 75 * MINUTE)
+
+    db.write(fill)
+    earlier = NOW - 60 * MINUTE
+    shift = partial(usage.shift_running, ahead=-60 * MINUTE, now=earlier, passed=2 * MINUTE)
+    assert db.write(shift) == 2
+    assert today(db, now=earlier) == 5 * MINUTE
+    assert today(db, "bob", now=earlier) == MINUTE
+    assert today(db, "eve", now=earlier) == 75 * MINUTE
 
 
 def placed(tx: Tx, owner: str, pool: str, nodes: tuple[str, ...] = ("n1",)) -> tuple[Job, Attempt]:
