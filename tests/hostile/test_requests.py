@@ -59,6 +59,7 @@ def test_a_request_counts_once(alice: SignedCaller) -> None:
     assert fire(alice, "GET", WHO, headers).code == "auth_replay"
 
 
+@pytest.mark.slow
 def test_a_request_counts_once_on_all_servers_together(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

@@ -221,13 +221,20 @@ def test_an_older_server_is_replaced_and_a_newer_one_kept(
     assert len(servers(home)) == 1
 
 
-def test_a_server_that_cannot_start_says_why(home: Path) -> None:
+def test_a_server_that_cannot_start_says_why_in_the_person_s_language(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (home).mkdir()
     (home / "server.toml").write_text("no_such_setting = 1\n")
     done = command("list_jobs")
     assert done.returncode == 1
     assert "no_such_setting" in done.stderr
     assert "Traceback" not in done.stderr
+    monkeypatch.setenv("PADDLECLOUD_LANG", "zh")
+    told = command("list_jobs").stderr
+    assert "在就绪前退出（代码 1）：" in told
+    assert "没有设置项 no_such_setting" in told
+    assert "there is no setting" not in told
     (home / "server.toml").unlink()
     assert command("list_jobs").returncode == 0
 
@@ -393,7 +400,13 @@ def test_a_busy_port_of_last_time_is_no_obstacle(home: Path) -> None:
         assert not embedded.read_info(str(home))["url"].endswith(f":{port}")
 
 
-@pytest.mark.parametrize("words", [("logs", "-f"), ("submit_job",)], ids=["logs", "watch"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(("logs", "-f"), id="logs", marks=pytest.mark.slow),
+        pytest.param(("submit_job",), id="watch"),
+    ],
+)
 def test_a_server_that_was_stopped_stays_so_while_somebody_watches(
     home: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:

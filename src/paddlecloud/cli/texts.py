@@ -95,7 +95,14 @@ TEXTS: dict[str, tuple[str, str]] = {
         "{count} files, {size}, in {directory}",
         "{count} 个文件，共 {size}，已保存到 {directory}",
     ),
-    "diff_bytes": ("bytes", "字节"),
+    "downloaded_one": (
+        "1 file, {size}, in {directory}",
+        "1 个文件，共 {size}，已保存到 {directory}",
+    ),
+    "diff_bytes": ("{sizes} bytes", "{sizes} 字节"),
+    "diff_bytes_one": ("1 byte", "1 字节"),
+    "diff_directory": ("directory", "目录"),
+    "diff_link": ("link to {target}", "链接到 {target}"),
     "diff_same": (
         "{first} and {second} were asked for alike: files, command, environment, resources",
         "{first} 与 {second} 的文件、命令、环境和资源完全相同",

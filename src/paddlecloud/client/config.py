@@ -485,10 +485,12 @@ def _default_address(values: dict[str, Value]) -> None:
 
 def _pair_warnings(values: Mapping[str, Value]) -> list[ConfigError]:
     """An ak of one place with the sk of another hardly ever fits."""
-    ak, sk = values["main.ak"], values["main.sk"]
-    if ak.rank == sk.rank or not (ak.text and sk.text):
-        return []
-    return [ConfigError("config_mixed_pair", ak=ak.origin, sk=sk.origin)]
+    pairs = [(values[f"{section}.ak"], values[f"{section}.sk"]) for section in ("main", "bos")]
+    return [
+        ConfigError("config_mixed_pair", ak=ak.origin, sk=sk.origin)
+        for ak, sk in pairs
+        if ak.rank != sk.rank and ak.text and sk.text
+    ]
 
 
 def _language(

@@ -49,7 +49,7 @@ _LOST = "private_file_changed"
 class Result:
     """What a download did: files and bytes that came, and bytes that were here already."""
 
-    __slots__ = ("bytes", "files", "kept", "lost")
+    __slots__ = ("bytes", "changed", "damaged", "files", "kept", "lost")
 
     def __init__(self, files: int, count: int, kept: int, lost: Sequence[str] = ()) -> None:
         self.files = files
@@ -57,14 +57,19 @@ class Result:
         self.kept = kept
         self.lost = lost
         """Paths of files in a bucket that are not any more what the job was given."""
+        self.damaged: Sequence[str] = ()
+        """Paths of files that are left out, because the store does not have what was put there."""
+        self.changed: Sequence[str] = ()
+        """Paths of files that are here, but are not what the job wrote: somebody put others."""
 
-    def complaint(self) -> Conflict | None:
-        """What is missing although all else is here."""
-        if not self.lost:
-            return None
-        names = ", ".join(shown(path) for path in self.lost[:_MOST_NAMED])
-        more = ", ..." if len(self.lost) > _MOST_NAMED else ""
-        return Conflict("download_lost", count=len(self.lost), paths=names + more)
+    def complaints(self) -> list[Conflict]:
+        """What is missing or not as it should be, although all else is here."""
+        found = (
+            ("download_lost", self.lost),
+            ("download_damaged", self.damaged),
+            ("download_not_its_own", self.changed),
+        )
+        return [Conflict(code, paths=_named(paths)) for code, paths in found if paths]
 
 
 def download(
@@ -85,8 +90,9 @@ def download(
     machine, or at an address. `progress` hears the bytes of each piece. With `resume` what
     an earlier download into the same directory brought is not fetched again; one that was finished
     is remembered in the directory `records`, and what is new is added to it. After an error what
-    came stays for that, unless it could never be of use. A file in a bucket that was changed since
-    the job got it can never come: it is left out, and `lost` of the result names it.
+    came stays for that, unless it could never be of use. A file that can never come is left out,
+    and the result names it: one in a bucket that was changed since the job got it, and one of which
+    the store does not give what was put there.
     """
     final = os.path.abspath(download_dir)
     way_to = (ways or {}).get
@@ -131,6 +137,10 @@ class _Download:
         self._fetched = 0
         self._kept = 0
         self._lost: set[str] = set()
+        self._damaged: set[str] = set()
+        self._changed: set[str] = set()
+        self._older: set[str] = set()
+        """Files of which an earlier download brought a part."""
 
     def run(self) -> Result:
         for file in self._files:
@@ -153,8 +163,11 @@ class _Download:
             raise self._error
         for file in self._files:
             self._check_whole(file)
-        count = sum(not file.is_directory for file in self._files) - len(self._lost)
-        return Result(count, self._fetched, self._kept, sorted(self._lost))
+        left_out = len(self._lost) + len(self._damaged)
+        count = sum(not file.is_directory for file in self._files) - left_out
+        result = Result(count, self._fetched, self._kept, sorted(self._lost))
+        result.damaged, result.changed = sorted(self._damaged), sorted(self._changed)
+        return result
 
     def _wanted(self) -> int:
         return max(1, min(THREADS, len(self._todo)))
@@ -168,6 +181,8 @@ class _Download:
         if file.name.casefold() in self._alike:
             claim(target, file.path)
         self._place.knows(file)
+        if file.done:
+            self._older.add(file.path)
         if file.way.startswith("/") and not file.done:
             self._todo.append((file, _ALL))
             return
@@ -216,13 +231,13 @@ class _Download:
             except Conflict as error:
                 if error.code != _LOST:
                     raise
-                self._lose(file)
+                self._lose(file, self._lost)
                 return
 
-    def _lose(self, file: File) -> None:
+    def _lose(self, file: File, among: set[str]) -> None:
         """Go on without a file of which the rest is nowhere any more."""
         with self._lock:
-            self._lost.add(file.path)
+            among.add(file.path)
             self._todo = [(one, start) for one, start in self._todo if one is not file]
 
     def _copy(self, file: File) -> None:
@@ -291,7 +306,11 @@ class _Download:
                 if not whole and not self._is_same(file, version):
                     return
                 writer = Writer(os.path.join(self._place.files, file.name), file.path, start)
-            got = self._take(file, writer, stream, whole=whole)
+            got, digest = self._take(file, writer, stream, whole=whole)
+            known = stream.headers.get("x-content-sha256") or _known(file, version)
+        if whole and known and digest != known:
+            self._lose(file, self._damaged)
+            return
         with file.lock:
             if whole:
                 file.size, file.sha256 = got, ""
@@ -309,7 +328,7 @@ class _Download:
         """
         size = version.partition("-")[0]
         if not file.version and size in ("append", str(file.size)):
-            file.version = version
+            file.version, file.sha256 = version, _known(file, version)
         if version == file.version:
             return True
         file.versions += 1
@@ -325,8 +344,8 @@ class _Download:
             self._todo += [(file, start) for start in reversed(file.pieces())]
         return False
 
-    def _take(self, file: File, writer: Writer, stream: Stream, *, whole: bool) -> int:
-        """Write a piece to its place and compare it with the digest behind it."""
+    def _take(self, file: File, writer: Writer, stream: Stream, *, whole: bool) -> tuple[int, str]:
+        """Write a piece to its place and compare it with the digest behind it; size and digest."""
         length = int(stream.headers.get("content-length") or 0) - _DIGEST
         digest = hashlib.sha256()
         got, behind = 0, b""
@@ -344,28 +363,43 @@ class _Download:
             writer.close()
         if got != length:
             raise Retry("download_short", path=shown(file.path), got=got, want=length)
-        known = stream.headers.get("x-content-sha256") if whole else None
-        if behind != digest.digest() or (known and known != digest.hexdigest()):
-            raise Retry("blob_digest", got=digest.hexdigest(), want=known or behind.hex())
-        return got
+        if behind != digest.digest():
+            path, want = shown(file.path), behind.hex()
+            raise Retry("download_digest", path=path, got=digest.hexdigest(), want=want)
+        return got, digest.hexdigest()
 
     def _check_whole(self, file: File) -> None:
         """A file of several pieces whose own digest is known is compared with that, too."""
-        if file.path in self._lost:
+        if file.path in self._lost or file.path in self._damaged:
             self._forget(file)
-            with suppress(FileNotFoundError):
-                os.unlink(os.path.join(self._place.files, file.name))
             return
-        if file.is_directory or not file.sha256:
+        if file.is_directory or not (file.sha256 or file.written):
             return
         got = landing.sha256_of(self._place.where(file), file.path)
-        if got != file.sha256:
+        if file.sha256 and got != file.sha256:
             self._forget(file)
-            raise Retry("blob_digest", got=got, want=file.sha256)
+            if file.path in self._older:  # it may have been damaged here
+                path, want = shown(file.path), file.sha256
+                raise Retry("download_digest", path=path, got=got, want=want)
+            self._damaged.add(file.path)
+        elif file.written and got != file.written:
+            self._changed.add(file.path)
 
     def _forget(self, file: File) -> None:
         """Nothing that came of it is of use: the next try must begin it anew."""
         self._place.note([file.path, -1, "", "", 0])
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(self._place.files, file.name))
+
+
+def _named(paths: Sequence[str]) -> str:
+    names = ", ".join(shown(path) for path in paths[:_MOST_NAMED])
+    return names + (", ..." if len(paths) > _MOST_NAMED else "")
+
+
+def _known(file: File, version: str) -> str:
+    """The digest of a file that still is the one that was listed."""
+    return file.sha256 if version.startswith(f"{file.size}-{file.time}") else ""
 
 
 def _addresses(files: Sequence[File]) -> Addresses | None:

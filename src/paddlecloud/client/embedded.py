@@ -78,13 +78,15 @@ def ensure(
     *,
     wake: bool = True,
     settings: str = "",
+    lang: str = "en",
 ) -> Endpoint:
     """The endpoint of a server that answers; one is started if none does.
 
     `settings` is the file it is started with; without one it is that of the last start. A server
     that runs with another one is refused.
 
-    `note(code, **params)` hears what takes long. An older server than this program is replaced;
+    `note(code, **params)` hears what takes long; `lang` is the language in which a server that
+    cannot start says why. An older server than this program is replaced;
     a newer one is kept, because going back would meet a database it does not know. Without `wake`
     a server that somebody stopped stays stopped, and only one that crashed is started again.
     """
@@ -106,7 +108,8 @@ def ensure(
             _tell(note, "server_replaced", old=old, new=__version__)
             stop(home)
         _tell(note, "server_starting")
-        return _start(home, environ, gone, settings)
+        words = command(home, settings, "--lang", lang)
+        return _start(home, server_environ(environ), gone, words)
 
 
 def is_alive(home: str) -> bool:
@@ -304,11 +307,11 @@ def check_installed() -> None:
             raise Refused("server_not_installed", package=package)
 
 
-def _start(home: str, environ: Mapping[str, str], gone: str, settings: str) -> Endpoint:
+def _start(home: str, environ: Mapping[str, str], gone: str, words: list[str]) -> Endpoint:
     """Start a server. One that a signal ended said nothing about itself: it is started again."""
     said_before = _size(log_path(home))
     for _ in range(START_TRIES):
-        process = _spawn(home, environ, settings)
+        process = _spawn(home, environ, words)
         found = _wait_for(home, process, gone)
         if found is not None:
             return found
@@ -339,7 +342,7 @@ def _numbers(version: str) -> list[int]:
     return numbers
 
 
-def _spawn(home: str, environ: Mapping[str, str], settings: str) -> subprocess.Popen[bytes]:
+def _spawn(home: str, environ: Mapping[str, str], words: list[str]) -> subprocess.Popen[bytes]:
     """Start a server that belongs to nobody: own session, nothing inherited but its log."""
     import subprocess  # noqa: PLC0415 - 13 ms that only a start needs
 
@@ -350,12 +353,12 @@ def _spawn(home: str, environ: Mapping[str, str], settings: str) -> subprocess.P
         raise _unusable(log_path(home), error) from error
     try:
         process = subprocess.Popen(
-            command(home, settings),
+            words,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             cwd="/",
-            env=server_environ(environ),
+            env=environ,
             start_new_session=True,
         )
     finally:

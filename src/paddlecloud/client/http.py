@@ -78,11 +78,14 @@ class Connection:
             self.close()
             raise
 
-    def converse(self, method: str, target: str, headers: Mapping[str, str]) -> Conversation:
-        """Send the head of a request whose body comes piece by piece, in turn with its answer."""
+    def converse(
+        self, method: str, target: str, headers: Mapping[str, str], *, timeout: float
+    ) -> Conversation:
+        """Send the head of a request whose body comes piece by piece, in turn with its answer.
+        `timeout` is for each turn of the peer."""
         head = self._head(method, target, headers, _Content((), headers))
         self.close()
-        wire, _ = self._ready(self.timeout)
+        wire, _ = self._ready(timeout)
         if not wire.send(head):
             self.close()
             raise wire.closed()
@@ -143,7 +146,10 @@ class Conversation:
     @property
     def is_answered(self) -> bool:
         """Whether the peer has begun to answer, or went away; waits for nothing."""
-        return self._response is not None or self._wire.answered()
+        try:
+            return self._response is not None or self._wire.answered()
+        except Unreachable:
+            return True
 
     @property
     def response(self) -> Response:
@@ -153,9 +159,10 @@ class Conversation:
         return self._response
 
     def say(self, piece: bytes) -> None:
-        """To be called when all that the peer said was heard."""
-        if not self._wire.send(b"%x\r\n%b\r\n" % (len(piece), piece)):
+        """To be called when all that the peer said was heard; waits for what it says to this."""
+        if not self._wire.send(b"%x\r\n%b\r\n" % (len(piece), piece), in_turn=True):
             raise self._wire.closed()
+        self._wire.await_answer()
 
     def hear(self, size: int) -> bytes:
         """So many bytes of the answer."""

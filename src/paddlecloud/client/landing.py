@@ -42,7 +42,10 @@ def check_download_dir(download_dir: str, path: str = "", records: str = "") -> 
     Except one that `records` knows to hold an earlier download from `path`.
     """
     if os.path.lexists(download_dir) and not _is_ours(os.path.abspath(download_dir), path, records):
-        raise Invalid("download_dir_exists", path=download_dir)
+        foreign = bool(records)
+        raise Invalid(
+            "download_dir_foreign" if foreign else "download_dir_exists", path=download_dir
+        )
 
 
 def records_in(home: str) -> str:
@@ -74,7 +77,7 @@ class File:
 
     __slots__ = (
         *("done", "lock", "name", "path", "sha256", "size", "time", "version", "versions"),
-        "way",
+        *("way", "written"),
     )
 
     def __init__(self, row: Row, name: str, way: str = "") -> None:
@@ -83,6 +86,8 @@ class File:
         self.size = int(row["size"])
         self.time = str(row["time"])
         self.sha256 = str(row.get("sha256") or "")
+        self.written = str(row.get("written_sha256") or "")
+        """What the job wrote there, if the stored file may be another one by now."""
         self.way = way
         """Where it can be had past the server: a path of this machine or an address, if any."""
         self.version = ""

@@ -44,14 +44,12 @@ def rerun(
         return _with_files(client, wanted, changes, hearing)
     spec = parse_parameters({**wanted, **_requirements(changes), "files": "."})
     spec |= {name: asked[name] for name in _KEPT if asked.get(name)}
-    request = {"spec": spec, "idempotency_key": os.urandom(16).hex(), **_keys(client, spec)}
+    keys = _keys(client, spec)
+    request = {"spec": spec, "idempotency_key": os.urandom(16).hex(), **keys}
     try:
-        answer: dict[str, Any] = patiently(
-            lambda: client.transport.post("/jobs", request, again=True)
-        )
+        return _asked(client, request, with_keys=bool(keys))
     except SnapshotMissing:
         raise Conflict("rerun_files_gone", job_id=job_id) from None
-    return answer
 
 
 def parameters(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,6 +73,18 @@ def _keys(client: Client, spec: Mapping[str, object]) -> dict[str, str]:
     from paddlecloud.client.submission import private_keys  # noqa: PLC0415 - seldom needed
 
     return private_keys(client, spec)
+
+
+def _asked(client: Client, request: dict[str, Any], *, with_keys: bool) -> dict[str, Any]:
+    def ask() -> dict[str, Any]:
+        answer: dict[str, Any] = client.transport.post("/jobs", request, again=True)
+        return answer
+
+    if not with_keys:
+        return patiently(ask)
+    from paddlecloud.client import private  # noqa: PLC0415 - seldom needed
+
+    return private.with_keys(client, lambda: patiently(ask))
 
 
 def _requirements(changes: Mapping[str, Any]) -> dict[str, str]:

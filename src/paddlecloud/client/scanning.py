@@ -311,11 +311,13 @@ def _is_below(path: str, root: str) -> bool:
 
 def _found(entries: Iterable[Row], total: int) -> Note:
     files = [row for row in entries if row[1] == "file"]
+    if not files:
+        return "files_none", {}
     largest = nlargest(_SHOWN_LARGEST, files, key=lambda row: row[2])
     named = ", ".join(f"{shown(row[0])} ({format_size(row[2])})" for row in largest)
     return (
         "files_found",
-        {"count": len(files), "size": format_size(total), "largest": named or "-"},
+        {"count": len(files), "size": format_size(total), "largest": named},
     )
 
 

@@ -206,7 +206,8 @@ class Client:
         """Run a command (a list of words) beside a running worker, in its environment.
 
         `output()` of the result gives what it prints until it has ended, then `exit_code` tells
-        how; `stop()` ends it before. It ends with the worker in any case.
+        how; `stop()` ends it before. It ends with the worker in any case, and two minutes after
+        nobody has asked for its output any more.
         """
         from paddlecloud.client import executing  # noqa: PLC0415 - `query_job` runs nothing
 
@@ -231,8 +232,9 @@ class Client:
 
         `prefix` defaults to the job's outputs; "/" means everything, the submitted files too.
         `sha256` of a row is None where it is not known. With `resume` an earlier download into
-        the same directory is continued, or gets what is new. Conflict("download_lost") when all
-        came but files that were changed in the job's bucket since.
+        the same directory is continued, or gets what is new. Conflict when all came but
+        some files: "download_lost" were changed in the job's bucket since, "download_damaged" are
+        damaged in the store; "download_not_its_own" came, but are not what the job wrote.
         """
         wanted = download or download_dir is not None
         rows, ways = self.listing(job_id, prefix, direct=wanted)
@@ -248,7 +250,7 @@ class Client:
                 resume=resume,
                 records=landing.records_in(self.config.home),
             )
-            if complaint := done.complaint():
+            for complaint in done.complaints():
                 raise complaint
         return rows
 
@@ -374,7 +376,7 @@ class Client:
         known = embedded.find(config.home)
         if known is not None and (failed is None or known.boot != failed.boot):
             return known
-        return embedded.ensure(config.home, self.environ, self.note, wake=wake)
+        return embedded.ensure(config.home, self.environ, self.note, wake=wake, lang=config.lang)
 
 
 def _quota_of(user: str | None) -> str:

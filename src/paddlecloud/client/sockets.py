@@ -95,8 +95,9 @@ class Wire:
         except Unreachable:
             return True
 
-    def send(self, data: bytes | bytearray | memoryview) -> bool:
-        """Send everything; False as soon as the peer answered or went away."""
+    def send(self, data: bytes | bytearray | memoryview, *, in_turn: bool = False) -> bool:
+        """Send everything; False as soon as the peer went away, or answered, unless it is known to
+        say nothing before its turn."""
         view = memoryview(data)
 
         def step(done: int) -> int:
@@ -107,7 +108,7 @@ class Wire:
             except OSError as error:
                 raise ConnectionError from error
 
-        return self._push(len(view), step)
+        return self._push(len(view), step, in_turn)
 
     def sendfile(self, fd: int, start: int, size: int) -> bool:
         """Like `send`, from a file, without the bytes passing through this process."""
@@ -133,6 +134,12 @@ class Wire:
         begun = bytes(self._ahead[: len(_INTERIM)])
         return self._ended or not _INTERIM.startswith(begun)
 
+    def await_answer(self) -> None:
+        """Wait until there is something to take, where nothing can be there yet but the line end
+        of what came before."""
+        if len(self._ahead) <= len(b"\r\n"):
+            self._wait(_READ, monotonic() + self.timeout)
+
     def take(self, size: int) -> bytes:
         """Up to `size` bytes as soon as there are some; b"" when the peer closed."""
         if not self._ahead:
@@ -150,20 +157,20 @@ class Wire:
         block = self._until(b"\n\r\n", b"HTTP/1.", "headers without an end")
         return block.decode("latin-1").replace("\r\n", "\n").rstrip("\n").split("\n")
 
-    def _push(self, size: int, step: Callable[[int], int]) -> bool:
+    def _push(self, size: int, step: Callable[[int], int], in_turn: bool = False) -> bool:
         done = 0
         deadline = monotonic() + self.timeout
         while done < size:
             try:
                 done += step(done)
             except self._again:
-                if self.answered():
+                if not in_turn and self.answered():
                     return False
-                self._wait(_READ | _WRITE, deadline)
+                self._wait(_WRITE if in_turn else _READ | _WRITE, deadline)
                 continue
             except ConnectionError:
                 return False
-            if done < size and self.answered():
+            if done < size and not in_turn and self.answered():
                 return False
             deadline = monotonic() + self.timeout
         return True

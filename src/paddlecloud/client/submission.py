@@ -39,6 +39,16 @@ if TYPE_CHECKING:
 HOME = "PADDLECLOUD_HOME"
 #: A directory that changes while it is submitted settles within a few tries, or never.
 TRIES = 3
+#: Bytes of a requirements file that are looked at: in any encoding this is more than it may hold.
+_MOST_READ = 16 * MAX_REQUIREMENTS_BYTES
+#: The longer ones first: UTF-32 begins as UTF-16 does.
+_MARKS = (
+    (b"\xff\xfe\0\0", "utf-32-le"),
+    (b"\0\0\xfe\xff", "utf-32-be"),
+    (b"\xef\xbb\xbf", "utf-8"),
+    (b"\xff\xfe", "utf-16-le"),
+    (b"\xfe\xff", "utf-16-be"),
+)
 
 
 def submit(
@@ -53,10 +63,10 @@ def submit(
     """
     spec, directory = _spec(client, parameters)
     keys = private_keys(client, spec)
-    if directory is None:
-        return _ask(client.transport, _request(spec) | keys)
     if keys:
         return _submit_private(client, spec, directory, keys, progress, note)
+    if directory is None:
+        return _ask(client.transport, _request(spec))
     looking = repository.look(directory, client.environ)
     for tries_left in range(TRIES - 1, -1, -1):
         try:
@@ -81,7 +91,7 @@ def private_keys(client: Client, spec: Mapping[str, object]) -> dict[str, str]:
 def _submit_private(
     client: Client,
     spec: dict[str, object],
-    directory: str,
+    directory: str | None,
     keys: dict[str, str],
     progress: Progress | None,
     note: Note,
@@ -89,6 +99,9 @@ def _submit_private(
     """The directory goes into the bucket, and the job is given all that lies there then."""
     from paddlecloud.client import private  # noqa: PLC0415 - few jobs need it
 
+    if directory is None:
+        request = _request(spec) | keys
+        return private.with_keys(client, lambda: _ask(client.transport, request))
     looking = repository.look(directory, client.environ)
     found = scanned(directory, now=time(), home=client.config.home)
     git, diff = looking.result() if looking is not None else ({}, "")
@@ -96,9 +109,13 @@ def _submit_private(
     request = _request(spec) | keys | ({"diff": diff} if diff else {})
     for code, params in found.notes:
         note(code, **params)
-    private.bring(client.transport, found, request, progress, note)
-    _tell_changes(found, note)
-    return _ask(client.transport, request)
+
+    def send() -> dict[str, Any]:
+        private.bring(client.transport, found, request, progress, note)
+        _tell_changes(found, note)
+        return _ask(client.transport, request)
+
+    return private.with_keys(client, send)
 
 
 def _submit_directory(
@@ -153,14 +170,29 @@ def _spec(client: Client, parameters: Mapping[str, Any]) -> tuple[dict[str, obje
 
 
 def requirements_of(path: str) -> str:
-    """What is in the file: it is the text that travels. An empty file asks for no package, but for
-    an environment all the same."""
+    """What is in the file: it is the text that travels. Its byte order mark says how it is written,
+    as it does to pip. An empty file asks for no package, but for an environment all the same."""
     try:
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - a Path costs start-up time
-            return file.read(MAX_REQUIREMENTS_BYTES + 1) or "\n"
+        with open(path, "rb") as file:  # noqa: PTH123 - a Path costs start-up time
+            data = file.read(_MOST_READ + 1)
+            size = max(len(data), os.fstat(file.fileno()).st_size)
     except (OSError, ValueError, TypeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise Invalid("requirements_unreadable", path=str(path), reason=reason) from error
+    if len(data) > _MOST_READ:
+        raise Invalid("requirements_long", size=size, limit=MAX_REQUIREMENTS_BYTES)
+    return _decoded(data, path).replace("\r\n", "\n").replace("\r", "\n") or "\n"
+
+
+def _decoded(data: bytes, path: str) -> str:
+    mark, encoding = next((each for each in _MARKS if data.startswith(each[0])), (b"", "utf-8"))
+    try:
+        text = data[len(mark) :].decode(encoding)
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:  # UTF-16 without a mark has many
+        raise Invalid("requirements_encoding", path=str(path))
+    return text
 
 
 def _inherited(environ: Mapping[str, str]) -> dict[str, str]:

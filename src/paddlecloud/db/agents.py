@@ -26,7 +26,8 @@ class Agent:
     id: str
     pool: str
     boot: str
-    """Differs after every start of the agent."""
+    """Differs after every start of the agent; empty: it was given up for lost, and not heard of
+    since."""
     version: str
     host: str
     capacity: Resources
@@ -69,6 +70,13 @@ def get_agent(tx: Tx, agent_id: str) -> Agent | None:
 def list_agents(tx: Tx) -> list[Agent]:
     """Every agent that was heard of and not forgotten, by id."""
     return [_agent(row) for row in tx.all(f"select {_COLUMNS} from agents order by id")]
+
+
+def give_up(tx: Tx, agent_id: str, seen_at: datetime) -> bool:
+    """Count this agent as lost until it is heard of again, which is news then. False when that has
+    happened: it was last heard of at another time than this."""
+    where = (agent_id, to_micros(seen_at))
+    return tx.execute("update agents set boot = '' where id = ? and seen_at = ?", where) > 0
 
 
 def forget_silent(tx: Tx, before: datetime) -> int:

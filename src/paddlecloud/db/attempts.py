@@ -8,7 +8,7 @@ the list of its states; a message that comes late or twice therefore changes not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -21,7 +21,6 @@ from paddlecloud.db.columns import (
     maybe_json_reader,
     maybe_to_json,
     maybe_to_micros,
-    to_json,
     to_micros,
 )
 from paddlecloud.db.coordination import next_numbers
@@ -194,6 +193,13 @@ def ended_attempts(tx: Tx, limit: int, without: Collection[str] = ()) -> list[At
     return _attempts(tx, *both, *without, limit)
 
 
+def unreleased(tx: Tx) -> list[tuple[str, int]]:
+    """Every attempt that holds a place, by job and number, whether it is over or not."""
+    live = tx.all("select job_id, number from attempts where ended_at is null")
+    over = tx.all("select job_id, number from attempts where ended_at is not null and released = 0")
+    return [(job_id, number) for job_id, number in live + over]
+
+
 def ended_so(tx: Tx, job_id: str, pool: str, outcome: str) -> int:
     """How many attempts of this job ended so in this pool since one ended in another way."""
     row = tx.one(
@@ -227,14 +233,6 @@ def release(tx: Tx, ended: Collection[Attempt]) -> None:
             "update attempts set released = 1 where job_id = ? and number = ?",
             (attempt.job_id, attempt.number),
         )
-
-
-def save_handle(tx: Tx, job_id: str, number: int, handle: Mapping[str, str]) -> None:
-    """Keep the backend's note, if there still is such an attempt."""
-    tx.run(
-        "update attempts set handle = ? where job_id = ? and number = ?",
-        (to_json(handle), job_id, number),
-    )
 
 
 def end_attempt(tx: Tx, job_id: str, number: int, now: datetime, outcome: str) -> None:

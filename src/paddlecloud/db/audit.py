@@ -1,4 +1,4 @@
-"""Who changed what, from where and when: rows that are only ever added.
+"""Who changed what, from where and when: rows that are added, and go when their time is over.
 
 A row is written in the transaction of the change that it tells of, so there is neither a change
 without its row nor a row without its change. Details are small facts (old and new values, names);
@@ -81,6 +81,20 @@ def listed(
         )
         for number, at, actor, source, action, target, detail in rows
     ]
+
+
+def forget(tx: Tx, before: datetime, limit: int) -> bool:
+    """Delete rows from before this time among the oldest `limit`; whether there may be more.
+
+    They were added in the order of time, so nobody has to look at the rows that stay.
+    """
+    oldest = tx.all("select number, at from audit order by number limit ?", (limit,))
+    doomed = [number for number, at in oldest if at < to_micros(before)]
+    if doomed:
+        tx.execute(
+            "delete from audit where number <= ? and at < ?", (doomed[-1], to_micros(before))
+        )
+    return bool(doomed) and len(oldest) == limit
 
 
 _read_detail = json_reader(dict[str, str | int | float | bool | None])

@@ -23,6 +23,15 @@ class KnownKey:
     request_hash: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A lease at one moment between two renewals."""
+
+    fence: int
+    until: int
+    """Microseconds of its holder's clock."""
+
+
 def next_number(tx: Tx, counter: str, step: int = 1) -> int:
     """The next number of a counter, 1 at first; with `step`, the last of that many.
 
@@ -133,26 +142,43 @@ def find_key(tx: Tx, owner: str, key: str) -> KnownKey | None:
     return KnownKey(job_id=row[0], request_hash=row[1]) if row else None
 
 
-def take_lease(tx: Tx, name: str, holder: str, now: datetime, ttl: timedelta) -> int | None:
+def take_lease(
+    tx: Tx, name: str, holder: str, now: datetime, ttl: timedelta, *, dead: Held | None = None
+) -> int | None:
     """Take or renew a lease until `now + ttl`; its fence, or None while somebody else holds it.
 
-    The fence grows with every change of hands and after every lapse, and never shrinks.
+    The fence grows with every change of hands and after every lapse, and never shrinks. One that is
+    still as it was when it was found `dead` counts as lapsed, whatever its end says.
     """
     row = tx.one(
         "insert into leases (name, holder, fence, expires_at) values (?, ?, 1, ?)"
         " on conflict (name) do update set holder = excluded.holder,"
         " expires_at = excluded.expires_at, fence = case when leases.holder = excluded.holder"
         " and leases.expires_at > ? then leases.fence else leases.fence + 1 end"
-        " where leases.holder = excluded.holder or leases.expires_at <= ? returning fence",
-        (name, holder, to_micros(now + ttl), to_micros(now), to_micros(now)),
+        " where leases.holder = excluded.holder or leases.expires_at <= ?"
+        " or (leases.fence = ? and leases.expires_at = ?) returning fence",
+        (
+            name,
+            holder,
+            to_micros(now + ttl),
+            to_micros(now),
+            to_micros(now),
+            *((dead.fence, dead.until) if dead else (0, 0)),
+        ),
     )
     return int(row[0]) if row else None
 
 
-def is_free(tx: Tx, name: str, holder: str, now: datetime) -> bool:
-    """Whether `take_lease` would give it to this holder now."""
-    row = tx.one("select holder, expires_at from leases where name = ?", (name,))
-    return row is None or row[0] == holder or row[1] <= to_micros(now)
+def held_by_others(tx: Tx, name: str, holder: str, now: datetime) -> Held | None:
+    """As which lease somebody else holds it now; None: `take_lease` would give it to this holder.
+
+    As long as its holder lives the answer changes: a renewal moves its end. The end itself is the
+    time of a clock that may be wrong, and is worth less than that.
+    """
+    row = tx.one("select holder, fence, expires_at from leases where name = ?", (name,))
+    if row is None or row[0] == holder or row[2] <= to_micros(now):
+        return None
+    return Held(fence=row[1], until=row[2])
 
 
 def holds_lease(tx: Tx, name: str, fence: int, now: datetime) -> bool:

@@ -357,12 +357,6 @@ def overdue_waiting(tx: Tx, before: datetime, limit: int = 1000) -> list[Job]:
     return _jobs(tx, condition, (to_micros(before), limit))
 
 
-def overdue_running(tx: Tx, now: datetime, limit: int = 1000) -> list[Job]:
-    """Live jobs whose wall time, counted while they run, was over at `now`."""
-    condition = f"{_LIVE} and deadline is not null and deadline <= ? order by deadline limit ?"
-    return _jobs(tx, condition, (to_micros(now), limit))
-
-
 def finished_before(tx: Tx, when: datetime, limit: int) -> list[Job]:
     """Final jobs that ended before `when`, the oldest first."""
     condition = "finished_at is not null and finished_at < ? order by finished_at limit ?"

@@ -142,11 +142,16 @@ def in_place(tx: Tx, owners: Collection[str], pools: Collection[str]) -> dict[st
     return found
 
 
-def shift_running(tx: Tx, ahead: timedelta, before: datetime) -> int:
-    """The clock jumped ahead by so much: what ran `before` did not run for that time."""
+def shift_running(tx: Tx, ahead: timedelta, now: datetime, passed: timedelta) -> int:
+    """The clock was moved by so much, forward or back, while `passed` until `now`: what ran before
+    did not run for that time. Where it was set back, the times of before and after may be the same;
+    what may have begun after it stays as it is."""
+    forward = ahead > timedelta(0)
+    before = "started_at <= ?" if forward else "(started_at < ? or started_at > ?)"
+    times = (now - ahead,) if forward else (now - passed, now)
     return tx.execute(
-        "update usage set started_at = started_at + ? where ended_at is null and started_at <= ?",
-        (ahead // MICROSECOND, to_micros(before)),
+        f"update usage set started_at = started_at + ? where ended_at is null and {before}",
+        (ahead // MICROSECOND, *map(to_micros, times)),
     )
 
 

@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from paddlecloud.model.job import ExitCause, ExitRecord, Reason, Resources
 from paddlecloud.model.quantities import format_size
+from paddlecloud.model.reasons import caused
 from paddlecloud.model.tail import last_lines
+from paddlecloud.model.texts import TEXTS
 
 
 class Words(NamedTuple):
@@ -29,6 +31,8 @@ NO_PSERVER = "no_pserver"
 """The hint that PSERVER mode cannot work with the PaddlePaddle that was found."""
 NO_ENVIRONMENT = "no_environment"
 """The hint that the packages of --requirements could not be installed."""
+_WITHOUT_ADVICE = frozenset({"agent_workspace_failed", "replica_not_started"})
+"""Sentences about a failed start that do not say what to do."""
 _LOG = "advice_log"
 _LOG_OF = "advice_log_of"
 _SHOWN_FIRST = "trainer-0"
@@ -52,6 +56,8 @@ _MISSING = (
     re.compile(r"^(?:\S+: )?(?:line )?(?:\d+: )?['‘]?([^:'’]+)['’]?: No such file or directory$"),
 )
 _DENIED = re.compile(r"(?:\d+: )?([^:\s][^:]*): Permission denied$")
+_WORK = re.compile("/".join(("^", ".*", "replicas", "[^/]+", "work", "(?=.)")))
+"""The directory in which an agent starts a command."""
 _FULL = re.compile(r"^(.*(?:No space left on device|Disk quota exceeded).*)$")
 _PORT = re.compile(r"^(.*(?:[Aa]ddress already in use|EADDRINUSE).*)$")
 _NO_PSERVER = re.compile(r"(DistFleetWrapper)")
@@ -75,14 +81,21 @@ def words_for(
     return Words(words.reason, _advice("advice_log_empty", worker=worker))
 
 
+def with_message(code: str, worker: str, record: ExitRecord) -> Reason:
+    """The sentence `code`, with what the record says: a sentence of ours, or the system's words."""
+    said = record.said
+    if said is None or said.code not in TEXTS:
+        return _reason(code, worker, message=record.message or "?")
+    return caused(code, said.code, said.params, worker=worker)
+
+
 def _words(
     job_id: str, worker: str, record: ExitRecord, resources: Resources, tail: bytes
 ) -> Words:
     lines = last_lines(tail)
     if record.cause is ExitCause.START_FAILED:
-        reason = _reason("fail_start", worker, message=record.message or "?")
-        about_packages = record.hint == NO_ENVIRONMENT
-        return Words(reason, _advice("advice_requirements" if about_packages else "advice_start"))
+        reason = with_message("fail_start", worker, record)
+        return Words(reason, _start_advice(record))
     if record.cause is ExitCause.STOPPED:
         return Words(_reason("fail_stopped", worker), _whole_log(job_id, worker))
     if record.oom:
@@ -99,6 +112,15 @@ def _words(
         reason = _reason("fail_disk_full", worker, exit_code=record.exit_code, detail=full)
         return Words(reason, _advice("advice_disk_full", job_id=job_id))
     return _exit(job_id, worker, record.exit_code, lines)
+
+
+def _start_advice(record: ExitRecord) -> Reason | None:
+    """What to do about a failed start; most sentences of ours say it themselves."""
+    if record.hint == NO_ENVIRONMENT:
+        return _advice("advice_requirements")
+    said = record.said
+    speaks = said is not None and said.code in TEXTS and said.code not in _WITHOUT_ADVICE
+    return None if speaks else _advice("advice_start")
 
 
 def _known_mistake(worker: str, record: ExitRecord, lines: tuple[str, ...]) -> Words | None:
@@ -144,12 +166,12 @@ def _signal(worker: str, number: int, job_id: str) -> Words:
 
 
 def _exit(job_id: str, worker: str, code: int | None, lines: tuple[str, ...]) -> Words:
-    missing = _found(_MISSING, lines) if code in (127, 2) else None
+    missing = _typed(_found(_MISSING, lines)) if code in (127, 2) else None
     if code == 127 or (code == 2 and missing):
         reason = _reason("fail_missing", worker, exit_code=code, command=missing or "?")
         return Words(reason, _advice("advice_missing", command=missing or "?"))
     if code == 126:
-        denied = _found((_DENIED,), lines) or "?"
+        denied = _typed(_found((_DENIED,), lines)) or "?"
         reason = _reason("fail_not_executable", worker, exit_code=code, command=denied)
         return Words(reason, _advice("advice_not_executable", command=denied))
     reason = _reason("fail_exit", worker, exit_code=code)
@@ -176,6 +198,11 @@ def _found(patterns: tuple[re.Pattern[str], ...], lines: tuple[str, ...]) -> str
             if match:
                 return match[1].strip()[:200]
     return None
+
+
+def _typed(path: str | None) -> str | None:
+    """The path as it stands in the start command: Python tells the whole one."""
+    return None if path is None else _WORK.sub("", path, count=1)
 
 
 def _reason(code: str, worker: str, **params: str | int | None) -> Reason:

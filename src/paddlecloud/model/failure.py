@@ -13,13 +13,13 @@ exit counts for nothing once every trainer ended well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 
 from paddlecloud.model.blame import ASKED, NEVER_RAN, exit_code, first_failure, trainers_ok
 from paddlecloud.model.copies import with_changes
-from paddlecloud.model.exitwords import Words, words_for
+from paddlecloud.model.exitwords import Words, with_message, words_for
 from paddlecloud.model.job import (
     PORT_TAKEN,
     PREEMPTED,
@@ -34,6 +34,7 @@ from paddlecloud.model.job import (
 )
 from paddlecloud.model.priority import class_name
 from paddlecloud.model.quantities import format_duration
+from paddlecloud.model.reasons import caused
 from paddlecloud.model.retries import (
     LOST,
     MOST_PORTS_TAKEN,
@@ -47,6 +48,7 @@ from paddlecloud.model.tail import last_lines
 
 HUNG = "fail_hung"
 """Code of the reason of a job that did nothing for too long."""
+_UNSENT = ("unsent_given_up", "unsent_kept")
 _ENDS = frozenset(
     {Event.SUCCEEDED, Event.BROKE, Event.WALL_TIME_OVER, Event.ATTEMPT_LOST, Event.STOPPED}
 )
@@ -185,6 +187,26 @@ def has_started(attempt: Attempt) -> bool:
     return len(ran) == len(attempt.replicas) or any(replica.over for replica in ran)
 
 
+def unsent(job: Job, replicas: Sequence[Replica]) -> Reason | None:
+    """What neither the store nor a bucket took of a job that is over, if its end does not say it by
+    itself."""
+    left = _unsent([one for one in replicas if not _fails_for_outputs(one)])
+    if left is None or job.kill_asked:
+        return None
+    code = "outputs_untaken" if job.spec.public_bos else "outputs_unsent"
+    return caused(code, left.code, left.params)
+
+
+def _unsent(replicas: Sequence[Replica]) -> Reason | None:
+    """How the first that left something tells of it."""
+    told = (one.exit.said for one in replicas if one.exit is not None)
+    return next((said for said in told if said is not None and said.code in _UNSENT), None)
+
+
+def _fails_for_outputs(replica: Replica) -> bool:
+    return replica.exit is not None and replica.exit.cause is ExitCause.OUTPUTS_LOST
+
+
 def _current(job: Job, attempt: Attempt | None) -> bool:
     """False for an attempt that is history: the job waits for a place again, or has a newer one."""
     return (
@@ -222,8 +244,11 @@ def _killed(job: Job, attempt: Attempt | None, tails: Mapping[str, bytes]) -> Fa
     waited = "killed_waiting" if job.started_at is None else "killed_between"
     if attempt is None or replica is None:
         return Failure(reason=Reason(code=waited))
+    left = _unsent(attempt.replicas)
+    told = "killed_running" if left is None else "killed_unsent"
+    given = {} if left is None else caused(told, left.code, left.params).params
     return Failure(
-        reason=Reason(code=waited if _never_began(attempt) else "killed_running"),
+        reason=Reason(code=waited) if _never_began(attempt) else Reason(code=told, params=given),
         worker=replica.worker,
         exit_code=exit_code(replica),
         last_lines=last_lines(tails.get(replica.worker, b"")),
@@ -255,7 +280,7 @@ def _words(job: Job, replica: Replica, tail: bytes) -> Words:
     if replica.exit.cause is ExitCause.HUNG:
         return hung_words(job, replica.worker)
     if replica.exit.cause is ExitCause.OUTPUTS_LOST:
-        return _outputs_lost(replica.worker, replica.exit)
+        return _outputs_lost(job, replica.worker, replica.exit)
     logged = bool(replica.log_bytes or tail)
     return words_for(job.id, replica.worker, replica.exit, replica.resources, tail, logged=logged)
 
@@ -307,11 +332,10 @@ def _port_taken(job: Job, worker: str, record: ExitRecord) -> Words:
     return Words(Reason(code=code, params=params), Reason(code=advice))
 
 
-def _outputs_lost(worker: str, record: ExitRecord) -> Words:
-    params: dict[str, str | int | float | None] = {"worker": worker, "message": record.message}
-    return Words(
-        Reason(code="fail_outputs_lost", params=params), Reason(code="advice_outputs_lost")
-    )
+def _outputs_lost(job: Job, worker: str, record: ExitRecord) -> Words:
+    which = "untaken" if job.spec.public_bos else "lost"
+    reason = with_message(f"fail_outputs_{which}", worker, record)
+    return Words(reason, Reason(code=f"advice_outputs_{which}"))
 
 
 def _made_room(job: Job) -> Words:

@@ -55,8 +55,8 @@ class ExitCause(StrEnum):
     """Who ended the process: itself, somebody's kill, a job of a higher class, its wall time, or
     it never began: for a reason of its own, or because another program has its port; or the
     platform, because nothing of it did anything for too long. OUTPUTS_LOST: itself, and well, but
-    its owner's bucket did not take what it left. UNWATCHED: nobody can tell, because the process
-    that watched over it is gone."""
+    its owner's bucket, or the server's store, did not take what it left. UNWATCHED: nobody can
+    tell, because the process that watched over it is gone."""
 
     EXIT = "exit"
     STOPPED = "stopped"
@@ -208,6 +208,8 @@ class ExitRecord:
     """Which limits the machine could really enforce: cpu, memory, pids."""
     hint: str = ""
     """What its machine saw before it began that may be why it failed (`no_pserver`)."""
+    said: Reason | None = None
+    """What `message` says, where that is a sentence of ours: put into words for its reader."""
 
     @property
     def ok(self) -> bool:

@@ -19,7 +19,7 @@ _UNITS = {
     "gi": 2**30,
     "ti": 2**40,
 }
-_NAMES = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_NAMES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def parse_duration(text: str) -> int | None:
@@ -52,7 +52,7 @@ def parse_size(text: str) -> int | None:
 
 
 def format_size(size: int) -> str:
-    """A size in the largest fitting binary unit: 4 GiB, 1.5 MiB, 17 bytes."""
+    """A size in the largest fitting binary unit: 4 GiB, 1.5 MiB, 17 B. The same to everybody."""
     value, name = float(size), _NAMES[0]
     for name in _NAMES:
         if abs(value) < 1024 or name == _NAMES[-1]:

@@ -9,6 +9,7 @@ server are in `admission.py`. No dataclasses or typing here: submit_job starts w
 
 from __future__ import annotations
 
+from paddlecloud.model.bosurl import plain_bos_url
 from paddlecloud.model.errors import Invalid
 from paddlecloud.model.instances import check_instances, start_with_most
 from paddlecloud.model.priority import CLASSES, HIGHEST, LOWEST
@@ -276,7 +277,12 @@ def _check_text(parameter: Parameter, value: object) -> str:
 def _check_requirements(parameter: Parameter, value: object) -> str:
     """The text of the file; the client has read it. Nothing else of the submitter's machine is
     where the packages are installed."""
-    text = _check_text(parameter, value).replace("\r\n", "\n")
+    try:
+        text = _check_text(parameter, value).replace("\r\n", "\n")
+    except Invalid as error:
+        if error.code != "param_long":
+            raise
+        raise Invalid("requirements_long", **error.params) from None
     for number, line in enumerate(text.split("\n"), 1):
         if _names_a_file(line.strip()):
             raise Invalid("requirements_local", line=number, text=_shown(line.strip()))
@@ -461,25 +467,11 @@ def _check_bos_url(parameter: Parameter, value: object) -> str:
     text = _text(parameter.name, value).strip()
     if not text:
         return ""
-    host, _, directory = text.partition("/")
-    labels = host.split(".")
-    good = (
-        len(labels) == 4
-        and labels[2:] == ["bcebos", "com"]
-        and all(_is_label(label) for label in labels)
-        and text.isprintable()
-        and not any(part in (".", "..") for part in directory.split("/"))
-        and len(_encoded(parameter.name, text)) <= 1024
-    )
-    if not good:
+    _encoded(parameter.name, text)
+    plain = plain_bos_url(text)
+    if plain is None:
         raise Invalid("bos_url_format", value=_shown(value))
-    return text.rstrip("/")
-
-
-def _is_label(text: str) -> bool:
-    plain = text.replace("-", "a")
-    lower = plain.isascii() and plain.isalnum() and plain == plain.lower()
-    return lower and text[0] != "-" and text[-1] != "-"
+    return plain
 
 
 def _check_path(parameter: Parameter, value: object) -> str:

@@ -24,7 +24,7 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
         "当前所在的目录已被删除，请 cd 到一个存在的目录后重试",
     ),
     "diff_two": (
-        "diff compares two jobs, and {count} are given; name both: paddlecloud diff JOB1 JOB2",
+        "diff compares two jobs, not {count}; name both: paddlecloud diff JOB1 JOB2",
         "diff 需要两个任务 ID，实际给出 {count} 个：paddlecloud diff 任务1 任务2",
     ),
     "flag_bool": (
@@ -44,8 +44,8 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
         "{flag} 需要一个值：{flag}={metavar}",
     ),
     "flag_number": (
-        "{flag} is {value}, but it has to be a whole number of at most 12 digits",
-        "{flag} 的值 {value} 无效，应为不超过 12 位的整数",
+        "{flag} is {value}, but it has to be a whole number, 0 or more, of at most 12 digits",
+        "{flag} 的值 {value} 无效，应为不超过 12 位的非负整数",
     ),
     "flag_takes_no_value": (
         "{flag} takes no value, but {value} was given; write {flag} alone",

@@ -48,6 +48,18 @@ ENVIRONMENT_TEXTS: dict[str, tuple[str, str]] = {
         "a requirements file of pip: its packages are installed once and kept for later jobs",
         "pip 的 requirements 文件：其中的软件包只安装一次，供后续任务共用",
     ),
+    "requirements_encoding": (
+        "the file {path} of --requirements is neither UTF-8 nor UTF-16 with a byte order mark; "
+        "save it as UTF-8",
+        "--requirements 指定的文件 {path} 既不是 UTF-8，也不是带字节序标记的 UTF-16，"
+        "请另存为 UTF-8",
+    ),
+    "requirements_long": (
+        "the file of --requirements has {size} bytes, above the limit of {limit}; leave out its "
+        "comments, its hashes and the packages that the others bring along",
+        "--requirements 指定的文件有 {size} 字节，超过上限 {limit}，"
+        "请删去注释、哈希以及由其他软件包带入的依赖",
+    ),
     "requirements_local": (
         "line {line} of the requirements ({text}) names a file on your side; write its lines into "
         "the one file, or the package with its version",

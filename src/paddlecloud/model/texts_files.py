@@ -15,6 +15,11 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
         "files: {count} ({size}); the largest: {largest}",
         "共 {count} 个文件，{size}；最大的文件：{largest}",
     ),
+    "files_none": (
+        "the directory of --files holds no file, so the job is given none; check the path if it "
+        "needs some",
+        "--files 指定的目录中没有文件，任务将不带任何文件运行；如需文件，请检查路径",
+    ),
     "files_read_again": (
         "{path} was changed while it was being submitted; the directory is read again",
         "{path} 在提交过程中被修改，正在重新读取目录",

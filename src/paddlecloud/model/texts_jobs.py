@@ -79,6 +79,10 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "{worker} ended well, but its bucket did not take these outputs: {message}",
         "{worker} 正常结束，但存储桶未接收以下输出：{message}",
     ),
+    "fail_outputs_untaken": (
+        "{worker} ended well, but the server could not store these outputs: {message}",
+        "{worker} 正常结束，但服务器未能保存以下输出：{message}",
+    ),
     "fail_port_in_use": (
         "{worker} ended with exit code {exit_code}, and a port that it wanted was in use: {detail}",
         "{worker} 以退出码 {exit_code} 结束，它需要的端口已被占用：{detail}",
@@ -138,6 +142,10 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
     "killed_running": (
         "killed on request while it ran",
         "运行中被终止（kill_job）",
+    ),
+    "killed_unsent": (
+        "killed on request while it ran; these outputs were not stored: {message}",
+        "运行中被终止（kill_job）；以下输出未保存：{message}",
     ),
     "killed_waiting": (
         "killed on request before it ran",
@@ -234,6 +242,11 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "longer than it runs",
         "请检查存储桶及 client.conf 中 [bos] 的密钥，然后重新运行（rerun 使用当前的密钥）；"
         "任务始终使用提交时的密钥，请使用有效期长于任务运行时间的密钥",
+    ),
+    "advice_outputs_untaken": (
+        "ask an admin of the server for the files, or run it again once its store answers and has "
+        "room (`doctor` looks at it)",
+        "请向服务器管理员索取这些文件，或在其存储恢复且有空间后重新运行（可用 doctor 检查）",
     ),
     "advice_port_in_use": (
         "let the program use the port in PADDLE_PORT, which is its own, or end what holds the "

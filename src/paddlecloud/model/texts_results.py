@@ -10,11 +10,29 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "{path} changes all the time while it is downloaded; download it when the job has ended",
         "{path} 在下载过程中不断变化，请在任务结束后再下载",
     ),
+    "download_damaged": (
+        "not all files came: the store of the server does not have the bytes any more that were "
+        "put there, so these are left out: {paths}; ask an admin to restore them and add them with "
+        "--resume, or run the job again; everything else is here",
+        "部分文件未下载：服务器存储中的内容已不是当初写入的内容，已跳过：{paths}；"
+        "请联系管理员恢复后用 --resume 补充下载，或重新运行任务；其余文件均已下载",
+    ),
+    "download_digest": (
+        "{path} came with sha256 {got} instead of {want}; it was damaged on the way or on this "
+        "machine, download it again",
+        "{path} 收到的内容 sha256 为 {got}，应为 {want}：在传输中或在本机损坏，请重新下载",
+    ),
     "download_dir_exists": (
         "the download directory {path} exists already; name a new one with --download_dir, or add "
         "to an earlier download of this job with --resume",
         "下载目录 {path} 已存在，请用 --download_dir 指定一个不存在的目录，"
         "或用 --resume 继续该任务此前的下载",
+    ),
+    "download_dir_foreign": (
+        "the download directory {path} exists already, and no download of this job made it, so "
+        "--resume cannot add to it; name a new one with --download_dir",
+        "下载目录 {path} 已存在，且不是该任务此前下载的目录，--resume 无法继续，"
+        "请用 --download_dir 指定一个不存在的目录",
     ),
     "download_failed": (
         "{path} cannot be written ({reason}); choose another place with --download_dir",
@@ -26,15 +44,21 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "本机没有空间写入 {path}，请清理磁盘或用 --download_dir 换一个磁盘",
     ),
     "download_lost": (
-        "not all files came: {count} that the job was given were changed or deleted in its bucket "
-        "since it was submitted and are left out ({paths}); everything else is here",
-        "部分文件未下载：任务的 {count} 个输入文件在提交后于存储桶中被修改或删除，已跳过"
-        "（{paths}）；其余文件均已下载",
+        "not all files came: these, which the job was given, were changed or deleted in its bucket "
+        "since it was submitted and are left out: {paths}; everything else is here",
+        "部分文件未下载：以下输入文件在任务提交后于存储桶中被修改或删除，已跳过：{paths}；"
+        "其余文件均已下载",
     ),
     "download_name_twice": (
         "{path} cannot be kept beside a file of the same name in other letters; download a "
         "smaller --prefix",
         "{path} 与另一个仅大小写不同的文件重名，请用 --prefix 缩小下载范围",
+    ),
+    "download_not_its_own": (
+        "these files are here, but they are not what the job wrote: they were replaced in the "
+        "store of the server since: {paths}; ask an admin, or run the job again",
+        "以下文件已下载，但不是任务写入的内容，在服务器存储中已被替换：{paths}；"
+        "请联系管理员，或重新运行任务",
     ),
     "download_short": (
         "{path} came with {got} of {want} bytes; the connection broke, download it again",

@@ -49,6 +49,11 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "{path} has a longer name than the {limit} bytes that an object store allows; shorten it",
         "{path} 的名称超过对象存储允许的 {limit} 字节，请缩短",
     ),
+    "store_stranger": (
+        "at the address of the store {place} answers no object store ({came}); check the address, "
+        "and that no sign-in page and no proxy stands in between",
+        "存储 {place} 的地址上应答的不是对象存储（{came}），请检查地址，以及是否有登录页面或代理",
+    ),
     "store_unreachable": (
         "the store {place} does not answer ({reason}); check its address and the network",
         "存储 {place} 没有应答（{reason}），请检查地址和网络",
@@ -69,12 +74,12 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
     ),
     # -- what a bucket did not take ------------------------------------------------------------
     "outputs_unsent": (
-        "not in the bucket are these outputs: {what}",
-        "以下输出未写入存储桶：{what}",
+        "not in the bucket are these outputs: {message}",
+        "以下输出未写入存储桶：{message}",
     ),
     "outputs_untaken": (
-        "the server could not store these outputs, ask an admin for them: {what}",
-        "服务器无法保存以下输出，请联系管理员取回：{what}",
+        "the server could not store these outputs, ask an admin for them: {message}",
+        "服务器无法保存以下输出，请联系管理员取回：{message}",
     ),
     "unsent_given_up": (
         "{files} ({reason}); they could not be kept",
@@ -84,8 +89,24 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "{files} ({reason}); for {days} days they are kept on {host} in {place}",
         "{files}（{reason}）；在 {host} 的 {place} 中保留 {days} 天",
     ),
-    # -- what a worker with files in a bucket waits for ---------------------------------------
+    # -- what a worker waits for ---------------------------------------------------------------
+    "outputs_late": (
+        "outputs of {worker} are not stored yet ({reason}); it goes on, and this is tried again",
+        "{worker} 的输出尚未保存（{reason}）；任务继续运行，系统会重试",
+    ),
+    "outputs_wait": (
+        "the command of {worker} has ended, but not all that it left is stored yet ({reason}); "
+        "this is tried again, and its place stays taken until it is",
+        "{worker} 的命令已结束，但其输出或日志尚未全部保存（{reason}）；"
+        "系统会重试，保存完成前任务仍占用资源",
+    ),
+    "private_outputs_late": (
+        "outputs of {worker} are not in its bucket yet ({reason}); it goes on, and this is tried "
+        "again",
+        "{worker} 的输出尚未写入存储桶（{reason}）；任务继续运行，系统会重试",
+    ),
     "held_fetching": ("they are being fetched", "正在读取"),
+    "held_no_more": ("it goes on", "已恢复"),
     "held_no_answer": ("no answer in time", "没有及时应答"),
     "held_sending": ("they are being sent", "正在传送"),
     # -- private storage ----------------------------------------------------------------------
@@ -101,8 +122,8 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "请用其他工具放入 bos_url，并从 --files 中去掉",
     ),
     "private_files_changed": (
-        "{files} files in bos_url={bos_url} are not as they were for the job to be run again, "
-        "first of them {path}; submit a new job with submit_job to run with the files of now",
+        "files in bos_url={bos_url} are not as they were for the job to be run again ({files}, "
+        "first of them {path}); submit a new job with submit_job to run with the files of now",
         "bos_url={bos_url} 中有 {files} 个文件与要重新运行的任务不同（第一个是 {path}）；"
         "请用 submit_job 提交新任务以使用当前的文件",
     ),
@@ -123,6 +144,12 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "bos_url={bos_url} holds no files, so the job is given none; if it needs some, check the "
         "directory or give --files",
         "bos_url={bos_url} 中没有文件，任务将不带任何文件运行；如需文件，请检查目录或使用 --files",
+    ),
+    "private_files_bare": (
+        "a bucket keeps no empty directories and no right to execute, and --files has some: "
+        "{paths}; make such directories in the command, and write `sh run.sh` for ./run.sh",
+        "存储桶不保留空目录和可执行权限，而 --files 中有：{paths}；"
+        "请在启动命令中创建这些目录，并用 sh run.sh 代替 ./run.sh",
     ),
     "private_keys_plain": (
         "the keys of [bos] are not sent to {url}: cloud keys never travel over plain HTTP; use an "
@@ -160,10 +187,9 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "{worker} 正在等待其文件，尚未启动（{reason}）；系统会重试，在此期间任务占用资源",
     ),
     "private_store_denied": (
-        "bos_url={bos_url}: the keys in [bos] of client.conf are refused there ({detail}); check "
-        "ak and sk, and that they may read and write this directory",
-        "bos_url={bos_url}：client.conf 中 [bos] 的密钥被拒绝（{detail}），"
-        "请检查 ak、sk 及其读写权限",
+        "bos_url={bos_url}: the keys of {keys} are refused there ({detail}); check ak and sk, and "
+        "that they may read and write this directory",
+        "bos_url={bos_url}：{keys} 的密钥被拒绝（{detail}），请检查 ak、sk 及其对该目录的读写权限",
     ),
     "private_store_keys": (
         "bos_url={bos_url} needs your own keys: set ak and sk in the section [bos] of client.conf",
@@ -186,12 +212,14 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "本服务器未开放私有存储，无法使用 bos_url={bos_url}；"
         "请去掉 public_bos 和 bos_url，并用 --files 指定目录",
     ),
+    "private_store_stranger": (
+        "bos_url={bos_url}: at {host} answers no object store ({came}); check the region, and that "
+        "no sign-in page and no proxy stands between the server and it",
+        "bos_url={bos_url}：{host} 上应答的不是对象存储（{came}），"
+        "请检查区域，以及服务器与它之间是否有登录页面或代理",
+    ),
     "private_store_unreachable": (
         "bos_url={bos_url}: {host} does not answer ({reason}); check the region and the network",
         "bos_url={bos_url}：{host} 没有应答（{reason}），请检查区域和网络",
-    ),
-    "private_store_url": (
-        "bos_url={bos_url} is not of the form BUCKET.REGION.bcebos.com/your/dir",
-        "bos_url={bos_url} 的格式应为 BUCKET.REGION.bcebos.com/your/dir",
     ),
 }

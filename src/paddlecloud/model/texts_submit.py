@@ -8,8 +8,10 @@ from __future__ import annotations
 SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
     # -- parameters of submit_job ------------------------------------------------------------
     "bos_url_format": (
-        "bos_url {value} is not of the form {{bucket}}.{{region}}.bcebos.com/your/dir",
-        "bos_url {value} 的格式应为 {{bucket}}.{{region}}.bcebos.com/your/dir",
+        "bos_url {value} is not of the form {{bucket}}.{{region}}.bcebos.com/your/dir, with small "
+        "letters, digits and hyphens in the first two, and no .. and no empty name in the last",
+        "bos_url {value} 的格式应为 {{bucket}}.{{region}}.bcebos.com/your/dir："
+        "前两部分为小写字母、数字和连字符，目录中不能有 .. 或空名称",
     ),
     "bos_url_needed": (
         "public_bos=0 means private storage: give its directory with --bos_url, or leave "

@@ -73,8 +73,8 @@ class Tracked:
         say from now on that it does not run."""
         self.pause = 0.0
         """Seconds before the next try to start it."""
-        self.trouble = ""
-        """Why the last try failed."""
+        self.trouble: dict[str, Any] | None = None
+        """Why the last try failed, as code and values of a sentence."""
         self.stumbles = 0
         """How often the server made a mistake about its files."""
         # Starter before it runs, shipper after; the reporter tells it if it lasts.
@@ -82,6 +82,8 @@ class Tracked:
         """What keeps it from going on, as code and values of a sentence."""
         self.held_since = 0.0
         self.held_told = 0.0
+        self.held_known = False
+        """The server was told, and not yet that it goes on."""
         # Reporter.
         self.started: dict[str, Any] | None = None
         self.started_noticed = 0.0
@@ -89,6 +91,10 @@ class Tracked:
         self.acked = acked
         """Log bytes that the server has; None after a restart, until it says so."""
         self.dirty = False
+        self.full_since: float | None = None
+        """The server has no room for the rest of its log since then (monotonic), and it is over."""
+        self.log_given_up = False
+        """What the server has of its log by now is all that it gets."""
         self.sent_at = 0.0
         self.hold_until = 0.0
         self.watch: int | None = None
@@ -103,7 +109,9 @@ class Tracked:
         self.direct = False
         """The server gives out addresses in a bucket for its files."""
         self.patience: float | None = None
-        """Seconds that its outputs wait for a bucket that takes nothing; None: for ever."""
+        """Seconds that what it left waits for a store that takes nothing; None: for ever."""
+        self.own_bucket = False
+        """Its outputs go to the bucket of its owner."""
         # Shipper.
         self.shipped = False
         self.shipping = False
@@ -193,7 +201,13 @@ class Book:
 
 def write_order(tracked: Tracked, launch: record.Launch) -> None:
     """From now on a monitor may be asked for; a later agent reads it back with `read_order`."""
-    record.write(tracked.root / record.ORDER, {**launch, "fence": tracked.fence})
+    ours = {
+        "fence": tracked.fence,
+        "direct": tracked.direct,
+        "own_bucket": tracked.own_bucket,
+        "patience": tracked.patience,
+    }
+    record.write(tracked.root / record.ORDER, {**launch, **ours})
 
 
 def read_order(root: Path) -> Tracked | None:
@@ -201,14 +215,19 @@ def read_order(root: Path) -> Tracked | None:
 
     One whose order cannot be read, or is gone while it has begun, is known by its name alone.
     """
-    order = record.read(root / record.ORDER)
+    order, ours = record.read(root / record.ORDER), {}
     if isinstance(order, dict) and order.get("replica_id") == root.name:
-        fence = int(order.get("fence", 0))
+        fence, ours = int(order.get("fence", 0)), order
     elif any((root / name).exists() for name in (record.ORDER, record.RUN, record.EXIT)):
         fence = -1
     else:
         return None
-    return Tracked(id=root.name, fence=fence, root=root, run={}, acked=None)
+    tracked = Tracked(id=root.name, fence=fence, root=root, run={}, acked=None)
+    # What is left of it is sent before the server says anything.
+    tracked.direct = bool(ours.get("direct"))
+    tracked.own_bucket = bool(ours.get("own_bucket"))
+    tracked.patience = ours.get("patience")
+    return tracked
 
 
 def not_run(cause: str, *, now: float, message: str = "", hint: str = "") -> record.ExitRecord:

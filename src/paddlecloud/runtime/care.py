@@ -148,11 +148,16 @@ class Care:
         if before < 0:
             # Its own order is lost: until now nothing could be told of it, whatever there was.
             self._site.wake_reporter()
-        run = order.get("run") or {}
+        run = order.get("run")
+        if not run:
+            return
         tracked.direct = tracked.direct or bool(run.get("direct"))
-        tracked.patience = run.get("patience", tracked.patience)
-        if order.get("run") and tracked.stage is Stage.ORDERED and not tracked.run:
-            tracked.run = {**order["run"], "grace": order["grace"]}
+        with_bucket = run.get("patience")
+        tracked.own_bucket = with_bucket is not None
+        tracked.patience = run.get("store_patience") if with_bucket is None else with_bucket
+        if tracked.stage is Stage.ORDERED and not tracked.run:
+            # That of an order is a stop's; of its wall time the monitor thinks alone.
+            tracked.run = {**run, "grace": self._site.grace}
 
     def _adopt(self, root: Path) -> None:
         now = time.monotonic()
@@ -187,8 +192,11 @@ class Care:
             tracked.stop = wish
             tracked.stop_told = False
             launched = tracked.stage is Stage.LAUNCHED
+            over = tracked.stage is Stage.OVER
         self._site.journal.info(f"stop within {wish.grace:g} s, {wish.cause}", tracked.id)
         self._starters.hurry(tracked)
+        if over:
+            self._shippers.hurry(tracked)
         if launched:
             self._try_to_stop(tracked, wish)
 

@@ -23,6 +23,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from paddlecloud.model import ceilings
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -115,11 +117,11 @@ class Group:
 def detect(*, movable: Collection[int] = (), proc: Path = Path("/proc/self")) -> Cgroups:
     """What this machine allows us; `movable` are the processes that may be put aside in a leaf."""
     try:
-        mounts = parse_mounts((proc / "mountinfo").read_text())
-        own = parse_membership((proc / "cgroup").read_text())
+        mounts = ceilings.parse_mounts((proc / "mountinfo").read_text())
+        own = ceilings.parse_membership((proc / "cgroup").read_text())
     except OSError:
         return Cgroups()
-    places = {name: _place(mounts[name], own[name]) for name in mounts if name in own}
+    places = {name: Path(ceilings.place(mounts[name], own[name])) for name in mounts if name in own}
     v1 = {name: places[name] for name in CONTROLLERS if name in places and _ours(places[name])}
     v2 = places.get("")
     if v2 is None or not v2.is_dir():
@@ -131,16 +133,13 @@ def detect(*, movable: Collection[int] = (), proc: Path = Path("/proc/self")) ->
 def ceiling(*, proc: Path = Path("/proc/self")) -> tuple[float | None, int | None]:
     """CPUs and bytes of memory that our own group, and those above it that we see, leave to us and
     all replicas together; None: no limit there."""
-    try:
-        mounts = parse_mounts((proc / "mountinfo").read_text())
-        own = parse_membership((proc / "cgroup").read_text())
-    except (OSError, ValueError):
-        return None, None
-    names = [name for name in ("", "cpu", "memory") if name in mounts and name in own]
-    places = [place for name in names for place in _upwards(mounts[name], own[name])]
-    cpus = [found for place in places if (found := _cpu_ceiling(place)) is not None]
-    sizes = [found for place in places if (found := _memory_ceiling(place)) is not None]
-    return min(cpus, default=None), min(sizes, default=None)
+    return ceilings.ceiling(_text, str(proc))
+
+
+def _text(file: str) -> str:
+    with suppress(OSError, ValueError):
+        return Path(file).read_text()
+    return ""
 
 
 def create(cgroups: Cgroups, launch: Launch) -> Group:
@@ -221,65 +220,6 @@ def sweep(cgroups: Cgroups, *, now: float, keep: Collection[str] = ()) -> int:
         if path.name != _LEAF and path.name.removeprefix(PREFIX) not in keep and _old(path, now)
     ]
     return sum(_remove(path, tries=1) for path in stale)
-
-
-def parse_mounts(mountinfo: str) -> dict[str, tuple[str, str]]:
-    """From controller ("" for version 2) to (mount point, root of the mount)."""
-    found: dict[str, tuple[str, str]] = {}
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        fields, kind = before.split(" "), after.split(" ")
-        if kind[0] == "cgroup2":
-            found.setdefault("", (_unescape(fields[4]), _unescape(fields[3])))
-        elif kind[0] == "cgroup":
-            for name in kind[-1].split(","):
-                found.setdefault(name, (_unescape(fields[4]), _unescape(fields[3])))
-    return found
-
-
-def parse_membership(text: str) -> dict[str, str]:
-    """From controller ("" for version 2) to our own group, as /proc/<pid>/cgroup tells it."""
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        _, names, path = line.split(":", 2)
-        found.update(dict.fromkeys(names.split(","), path))
-    return found
-
-
-def _place(mount: tuple[str, str], own: str) -> Path:
-    point, root = mount
-    inside = own.removeprefix(root.rstrip("/")) if own.startswith(root) else own
-    return Path(point) / inside.lstrip("/")
-
-
-def _upwards(mount: tuple[str, str], own: str) -> list[Path]:
-    """Our own group and those above it, as far as they can be seen from here."""
-    place, top = _place(mount, own), Path(mount[0])
-    return [each for each in (place, *place.parents) if each == top or top in each.parents]
-
-
-def _cpu_ceiling(place: Path) -> float | None:
-    """`cpu.max` says quota and period in one line, version 1 in two files."""
-    line = _numbers(place / "cpu.max")
-    if not line:
-        files = (place / "cpu.cfs_quota_us", place / "cpu.cfs_period_us")
-        line = [number for file in files for number in _numbers(file)]
-    quota, period = line if len(line) == 2 else (-1, 1)
-    return quota / period if quota > 0 and period > 0 else None
-
-
-def _memory_ceiling(place: Path) -> int | None:
-    for name in ("memory.max", "memory.limit_in_bytes"):
-        for number in _numbers(place / name):
-            return number if number > 0 else None
-    return None
-
-
-def _numbers(file: Path) -> list[int]:
-    """Nothing where there is no limit: the kernel says `max` then."""
-    with suppress(OSError, ValueError):
-        return [int(word) for word in file.read_text().split()]
-    return []
 
 
 def _v2_home(own: Path, top: str, movable: Collection[int]) -> tuple[Path | None, set[str]]:
@@ -423,7 +363,3 @@ def _write(file: Path, value: str) -> None:
         os.write(fd, value.encode())
     finally:
         os.close(fd)
-
-
-def _unescape(field: str) -> str:
-    return field.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")

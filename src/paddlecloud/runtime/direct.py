@@ -127,7 +127,9 @@ class Buckets:
             answer = connection.request(
                 method, target, headers, body, repeatable=True, timeout=_SILENT
             )
-            good = 200 <= answer.status < 300
+            # Whoever keeps an object has a tag for it: a page shown for any address has none.
+            kept = method != "PUT" or bool(answer.headers.get("etag"))
+            good = 200 <= answer.status < 300 and kept
             for piece in answer.iter_chunks():
                 if good:
                     take(piece)

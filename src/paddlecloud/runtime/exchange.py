@@ -9,12 +9,13 @@ is too narrow for a report, the report goes by a request of its own: it may come
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING
 
 from paddlecloud.client.http import Connection
 from paddlecloud.client.transport import sign_request, target_of
 from paddlecloud.model.errors import PaddleCloudError, Unreachable
-from paddlecloud.model.exchange import LENGTH, LONGEST, SEALED, key_of, sealed
+from paddlecloud.model.exchange import LENGTH, LONGEST, SEALED, Seals, key_of
 from paddlecloud.model.signing import CONTENT_SHA256, NONCE
 from paddlecloud.runtime.link import SERVER_HEADER, TIMEOUT, refusal_of
 
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 _PATH = "/agent/reports"
 #: Reports that are not further apart than this, in seconds, are worth an exchange.
 _APART = 5.0
-#: So long an exchange may take to open; if it does not, the next one is tried much later.
+#: So long an exchange may take to be connected, and then to open; if it does not, the next one is
+#: tried much later.
+_CONNECT = 2.0
 _OPENING = 10.0
 _LATER = 600.0
 
@@ -39,7 +42,7 @@ class Exchange:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._open: _Opened | None = None
-        self._followed_at = -_APART
+        self._followed_at = -math.inf
         self._not_before = 0.0
 
     def ask(self, report: bytes, now: float) -> dict[str, Any] | None:
@@ -68,7 +71,7 @@ class Exchange:
         try:
             self._open = _Opened(self._link, now)
         except PaddleCloudError:
-            self._not_before = now + _OPENING
+            self._not_before = now + _LATER
 
     def close(self) -> None:
         if self._open is not None:
@@ -101,13 +104,13 @@ class _Opened:
         self._endpoint: Endpoint = link.endpoint(self.route)
         where = self._endpoint
         self.ak, self.sk = where.ak, where.sk
-        connection = Connection(where.host, where.port, where.tls, TIMEOUT)
+        connection = Connection(where.host, where.port, where.tls, _CONNECT)
         target = target_of(_PATH)
         headers = {CONTENT_SHA256: SEALED}
         sign_request(where, connection.authority, "POST", target, headers)
-        self._key = key_of(where.sk, headers[NONCE])
+        self._seals = Seals(key_of(where.sk, headers[NONCE]))
         self._number = 0
-        self.talk: Conversation = connection.converse("POST", target, headers)
+        self.talk: Conversation = connection.converse("POST", target, headers, timeout=TIMEOUT)
         self.begun_at = now
         self.ready = False
 
@@ -123,7 +126,7 @@ class _Opened:
         return self.ready
 
     def ask(self, report: bytes) -> dict[str, Any]:
-        self.talk.say(sealed(self._key, self._number, report))
+        self.talk.say(self._seals.sealed(self._number, report))
         self._number += 1
         length = int.from_bytes(self.talk.hear(LENGTH), "big")
         try:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from contextlib import suppress
 
 from paddlecloud.runtime.mounts import (
     ATTR_NODEV,
@@ -35,6 +34,7 @@ from paddlecloud.runtime.mounts import (
     libc,
     mount,
 )
+from paddlecloud.runtime.processes import works_in_a_child
 from paddlecloud.runtime.record import ROOT, STACKS, TOKEN, WORK
 
 TYPE_CHECKING = False
@@ -115,20 +115,7 @@ def possible() -> bool:
     without threads."""
     if not hasattr(os, "setresuid") or os.geteuid() != 0:
         return False
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.close(reader)
-            _try(writer)
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as answer:
-        said = answer.read()
-    with suppress(ChildProcessError):  # in the zygote the kernel buries children by itself
-        os.waitpid(pid, 0)
-    return said == b"yes"
+    return works_in_a_child(_try)
 
 
 def cover_of(root: str, hide: Sequence[str], passable: Callable[[str], bool]) -> str:
@@ -203,15 +190,13 @@ def _leave_the_keyring() -> None:
         libc.syscall(ctypes.c_long(number), ctypes.c_long(_KEYCTL_JOIN_SESSION_KEYRING), None)
 
 
-def _try(writer: int) -> None:
-    with suppress(OSError):
-        leave_the_others(CLONE_NEWNS | CLONE_NEWIPC)
-        change("/", put=ATTR_RDONLY | ATTR_NOSUID, recursive=True)
-        _own_memory()
-        _own_processes()
-        become(_NOBODY)
-        if not _is_there("/proc/1") and _is_there("/proc/self"):
-            os.write(writer, b"yes")
+def _try() -> bool:
+    leave_the_others(CLONE_NEWNS | CLONE_NEWIPC)
+    change("/", put=ATTR_RDONLY | ATTR_NOSUID, recursive=True)
+    _own_memory()
+    _own_processes()
+    become(_NOBODY)
+    return not _is_there("/proc/1") and _is_there("/proc/self")
 
 
 def _is_there(path: str) -> bool:

@@ -11,12 +11,10 @@ import os
 from typing import TYPE_CHECKING
 
 from paddlecloud.model.texts import LANGUAGES, render
-from paddlecloud.runtime import record
+from paddlecloud.runtime import record, workspace
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from paddlecloud.model.errors import PaddleCloudError
 
 _SHOWN = 5
 _LONGEST = 200
@@ -25,12 +23,12 @@ _LONGEST = 200
 def of_links(paths: list[str]) -> str:
     """That these links lead out of the output directory, so nothing came back for them; in both
     languages, because nobody knows whose log this is."""
-    return lines("output_links_outside", {"paths": names(paths)})
+    return lines("output_links_outside", {"paths": names(_as_written(paths))})
 
 
 def of_names(paths: list[str]) -> str:
     """That these outputs have other names at the server, for theirs are no text."""
-    return lines("output_names_bytes", {"paths": names(paths)})
+    return lines("output_names_bytes", {"paths": names(_as_written(paths))})
 
 
 def lines(code: str, params: dict[str, object]) -> str:
@@ -38,21 +36,11 @@ def lines(code: str, params: dict[str, object]) -> str:
     return "".join(f"[paddlecloud] {render(code, params, lang)}\n" for lang in LANGUAGES)
 
 
-def in_both(code: str, params: dict[str, object]) -> str:
-    """A sentence within a sentence, whose language is its reader's: so it is said in each."""
-    return " | ".join(render(code, params, lang) for lang in LANGUAGES)
-
-
-def of_error(error: PaddleCloudError) -> str:
-    """The same of an error; what a server said is in one language."""
-    return error.said or in_both(error.code, error.params)
-
-
 def of_unsent(code: str, told: dict[str, object], *, bucket: bool) -> str:
     """That its bucket, or else the server, did not take some outputs; `code` is the sentence about
     what became of them."""
     whole = "outputs_unsent" if bucket else "outputs_untaken"
-    said = (render(whole, {"what": render(code, told, lang)}, lang) for lang in LANGUAGES)
+    said = (render(whole, {"message": render(code, told, lang)}, lang) for lang in LANGUAGES)
     return "".join(f"[paddlecloud] {line}\n" for line in said)
 
 
@@ -74,6 +62,11 @@ def say_once(root: Path, text: str) -> None:
             os.write(fd, added if end.endswith(b"\n") or not size else b"\n" + added)
     finally:
         os.close(fd)
+
+
+def _as_written(paths: list[str]) -> list[str]:
+    """Below OUTPUT_PATH, which has one name here and another at the server."""
+    return [path.removeprefix(f"{workspace.OUTPUT}/") for path in paths]
 
 
 def _printable(path: str) -> str:

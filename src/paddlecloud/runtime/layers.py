@@ -18,6 +18,7 @@ import sys
 from contextlib import suppress
 
 from paddlecloud.runtime import mounts, rootfs
+from paddlecloud.runtime.processes import works_in_a_child
 
 DIRECTORY = "layers"
 VIEWS = ("work", "mount")
@@ -54,27 +55,22 @@ def possible(root: str, tree: str) -> bool:
     """
     if sys.platform != "linux":
         return False
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.close(reader)
-            _try(root, tree, writer)
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as answer:
-        said = answer.read()
-    with suppress(ChildProcessError):  # in the zygote the kernel buries children by itself
-        os.waitpid(pid, 0)
-    return said == b"yes"
+    return works_in_a_child(lambda: _try(root, tree))
 
 
 def hold(tree: str) -> int:
     """Keep a tree from being deleted for as long as the descriptor is open. OSError: it is gone."""
-    fd = os.open(f"{tree.rpartition('/')[0]}/{NOTE}", os.O_RDONLY | os.O_CLOEXEC)
-    fcntl.flock(fd, fcntl.LOCK_SH)
+    fd = os.open(note_of(tree), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH)
+    except OSError:
+        os.close(fd)
+        raise
     return fd
+
+
+def note_of(tree: str) -> str:
+    return f"{tree.rpartition('/')[0]}/{NOTE}"
 
 
 def _own(root: str, view: str) -> tuple[str, str]:
@@ -104,18 +100,17 @@ def _mount(where: str, target: str) -> None:
     mounts.mount("paddlecloud", target, "overlay", 0, f"{where},{last}")
 
 
-def _try(root: str, tree: str, writer: int) -> None:
-    with suppress(OSError):
-        enter(root, tree)
-        work = f"{root}/{VIEWS[0]}"
-        with open(f"{work}/file", "a") as file:  # noqa: PTH123 - no Path in a forked child
-            file.write("changed")
-        folder = f"{work}/folder"
-        for name in os.listdir(folder):  # noqa: PTH208 - as above
-            os.unlink(f"{folder}/{name}")  # noqa: PTH108 - as above
-        os.rmdir(folder)  # noqa: PTH106 - as above
-        os.mkdir(folder)  # noqa: PTH102 - as above
-        size = os.stat(f"{tree}/file").st_size  # noqa: PTH116 - as above
-        changed = os.stat(f"{work}/file").st_size  # noqa: PTH116 - as above
-        if changed > size and not os.listdir(folder) and os.listdir(f"{tree}/folder"):  # noqa: PTH208 - as above
-            os.write(writer, b"yes")
+def _try(root: str, tree: str) -> bool:
+    enter(root, tree)
+    work = f"{root}/{VIEWS[0]}"
+    with open(f"{work}/file", "a") as file:  # noqa: PTH123 - no Path in a forked child
+        file.write("changed")
+    folder = f"{work}/folder"
+    for name in os.listdir(folder):  # noqa: PTH208 - as above
+        os.unlink(f"{folder}/{name}")  # noqa: PTH108 - as above
+    os.rmdir(folder)  # noqa: PTH106 - as above
+    os.mkdir(folder)  # noqa: PTH102 - as above
+    size = os.stat(f"{tree}/file").st_size  # noqa: PTH116 - as above
+    changed = os.stat(f"{work}/file").st_size  # noqa: PTH116 - as above
+    emptied = not os.listdir(folder) and bool(os.listdir(f"{tree}/folder"))  # noqa: PTH208 - as above
+    return changed > size and emptied

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddlecloud import __version__
+from paddlecloud.model import ceilings
 from paddlecloud.model.errors import PaddleCloudError, Unauthenticated, Unreachable
 from paddlecloud.runtime import cgroups
 from paddlecloud.runtime.link import Backoff
@@ -103,6 +104,7 @@ class Poller:
     def _obey(self, answer: dict[str, Any]) -> None:
         settings = answer.get("settings") or {}
         self._site.ship_interval = float(settings.get("ship_interval", self._site.ship_interval))
+        self._site.grace = float(settings.get("grace", self._site.grace))
         if isinstance(answer.get("peers"), list):
             self._site.link.learn(answer["peers"])
         if answer.get("restart"):
@@ -172,13 +174,8 @@ def _mark(path: Path) -> tuple[int, int] | None:
 def capacity(*, proc: Path = Path("/proc/self")) -> dict[str, float]:
     """What replicas may use together on this machine, or in the pod or slice that is ours of it. No
     GPU is offered: nothing here yet hands single cards to replicas."""
-    cpu, memory = cgroups.ceiling(proc=proc)
-    cpus, size = float(_cpus()), _memory()
-    return {
-        "cpu": cpus if cpu is None else min(cpus, cpu),
-        "memory": size if memory is None else min(size, memory),
-        "gpu": 0,
-    }
+    cpu, memory = ceilings.left(float(_cpus()), _memory(), cgroups.ceiling(proc=proc))
+    return {"cpu": cpu, "memory": memory, "gpu": 0}
 
 
 def _cpus() -> int:

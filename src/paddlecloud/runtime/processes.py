@@ -38,6 +38,27 @@ _SIGCHLD = 17
 _libc = ctypes.PyDLL(None, use_errno=True)
 
 
+def works_in_a_child(attempt: Callable[[], bool]) -> bool:
+    """What `attempt` says in a forked child, which alone is changed by it; False if it raises
+    OSError. Needs a process without threads."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(reader)
+            with suppress(OSError):
+                if attempt():
+                    os.write(writer, b"yes")
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as answer:
+        said = answer.read()
+    with suppress(ChildProcessError):  # in the zygote the kernel buries children by itself
+        os.waitpid(pid, 0)
+    return said == b"yes"
+
+
 def become_subreaper() -> None:
     """From now on the orphans among our descendants become our children, not init's."""
     if LINUX:

@@ -100,6 +100,8 @@ if TYPE_CHECKING:
         stopping_at: NotRequired[float]
         """When its end began, where it did not end by itself."""
         hint: NotRequired[str]
+        said: NotRequired[dict[str, Any]]
+        """Code and values of the sentence that its owner reads instead of `message`."""
         log_lost: NotRequired[int]
         """Bytes of the log that no disk took; absent when there are none."""
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddlecloud.model.errors import PaddleCloudError, Retry, StorageFull, Unauthenticated
+from paddlecloud.runtime import unsent, waiting
 from paddlecloud.runtime.book import Stage
 from paddlecloud.runtime.exchange import Exchange
 from paddlecloud.runtime.inotify import OVERFLOW
@@ -51,9 +52,11 @@ SWEEP_BLIND = 0.2
 #: What holds a replica up is told if it lasts so long, and then once in so many seconds.
 HELD_HOLD = 2.0
 HELD_AGAIN = 5.0
+NOT_HELD = waiting.of("held_no_more")
 _REFUSED_PAUSE = 2.0
 _UNANSWERED_PAUSE = 1.0
 _MOST_ITEMS = 256
+_BARE = ("replica", "fence", "started", "held")
 
 
 class Reporter:
@@ -195,18 +198,31 @@ class Reporter:
             self._site.link.renew_keys()
         if isinstance(error, StorageFull):
             self._care.make_room()
-            self._tell_starts(batch.starts())
+            for tracked in batch.members:
+                self._wait_for_room(tracked, error)
+            self._tell_bare(batch.bare())
         pause = self._backoff.next()
         self._quiet_since = self._site.link.generation
         self._quiet_until = time.monotonic() + pause
         if pause >= 1.0:
             self._site.journal.warning(f"the report waits: {error} {_notes(error)}")
 
-    def _tell_starts(self, starts: Batch) -> None:
-        """A start needs no room: a job whose log finds none is seen to run all the same."""
-        if starts.items:
+    def _wait_for_room(self, tracked: Tracked, error: StorageFull) -> None:
+        """Of one that is over the end waits for its log; but not for ever."""
+        if tracked.stage is not Stage.OVER or not tracked.shipped or tracked.log_given_up:
+            return
+        now = time.monotonic()
+        tracked.full_since = now if tracked.full_since is None else tracked.full_since
+        tracked.hold(waiting.of_error(error), now=now)
+        if tracked.patience is not None and now - tracked.full_since > tracked.patience:
+            tracked.log_given_up = True
+            unsent.leave(tracked, {STDOUT: error}, self._site, lost=False)
+
+    def _tell_bare(self, bare: Batch) -> None:
+        """A start needs no room, nor does what a job waits for: the rest of a log may."""
+        if bare.items:
             with suppress(PaddleCloudError):
-                self._apply(starts, self._send(starts), time.monotonic())
+                self._apply(bare, self._send(bare), time.monotonic())
 
     def _refused(self, error: PaddleCloudError, batch: Batch) -> None:
         """The server will not take it, now or later, or makes a mistake about it: find out which
@@ -236,6 +252,10 @@ class Reporter:
         self, tracked: Tracked, item: dict[str, Any], ack: dict[str, Any], now: float
     ) -> None:
         first = tracked.acked is None
+        if "held" in item:
+            tracked.held_known = item["held"] != NOT_HELD
+        if int(ack["log_size"]) != tracked.acked:
+            tracked.full_since = None
         tracked.acked = int(ack["log_size"])
         tracked.started_told = tracked.started_told or "started" in item
         if ack["exited"] or "lost" in item:
@@ -261,12 +281,13 @@ class Batch:
         for tracked in self.members:
             tracked.dirty = True
 
-    def starts(self) -> Batch:
-        """That of it which says that a replica has started, without a byte of a log."""
+    def bare(self) -> Batch:
+        """That of it which says that a replica has started, or waits, without a byte of a log."""
         bare = Batch()
         for tracked, item in zip(self.members, self.items, strict=True):
-            if "started" in item:
-                bare.items.append({key: item[key] for key in ("replica", "fence", "started")})
+            said = {key: value for key, value in item.items() if key in _BARE}
+            if len(said) > 2:
+                bare.items.append(said)
                 bare.members.append(tracked)
         return bare
 
@@ -293,12 +314,10 @@ def due(tracked: Tracked) -> float | None:
 
 
 def held_due(tracked: Tracked) -> float | None:
-    """When to tell what holds it up: not before that lasts, and not again at once.
-
-    Only of a replica whose files lie in a bucket: of no other does the server keep it.
-    """
-    if tracked.held is None or not tracked.direct or tracked.shipped:
-        return None
+    """When to tell what holds it up, not before that lasts, and not again at once; and once that
+    it does not any more."""
+    if tracked.held is None:
+        return 0.0 if tracked.held_known and tracked.stage is Stage.LAUNCHED else None
     return max(tracked.held_since + HELD_HOLD, tracked.held_told + HELD_AGAIN)
 
 
@@ -345,7 +364,7 @@ def _item(tracked: Tracked, room: int, now: float) -> tuple[dict[str, Any], byte
     waits = held_due(tracked)
     if waits is not None and waits <= now:
         tracked.held_told = now
-        item["held"] = tracked.held
+        item["held"] = tracked.held or NOT_HELD
     # Before the log is read: whatever comes to the log after its end is not missed then.
     over = tracked.stage is Stage.OVER and tracked.shipped
     tracked.dirty = False
@@ -374,7 +393,7 @@ def _log(tracked: Tracked, room: int) -> tuple[int, bytes, int]:
         return known, b"", known
     try:
         # A job that reaches for its log and cuts it takes nothing back of what was sent.
-        size = max(os.fstat(fd).st_size, known)
+        size = known if tracked.log_given_up else max(os.fstat(fd).st_size, known)
         left = 0 if tracked.acked is None else min(size - known, room)
         return known, os.pread(fd, left, known) if left else b"", size
     finally:

@@ -2,16 +2,19 @@
 
 While it runs, what changed is sent every `ship_interval` seconds, and less often when that is much
 work; of a file that only grew, what it grew by. At the end everything is sent before the end is
-reported, however long the server or its disk takes: nothing is given up but a file that the server
-refuses for good or that cannot be read, and the log says so. Only its owner's own bucket is not
-waited for without an end, nor is a server that makes a mistake about one file again and again: such
-files are kept here (`runtime.unsent`). Last comes a list of all files with
-their digests, and what the server does not have as it says is sent once more. A larger file of a
-job whose outputs lie in a bucket goes there past the server (`runtime.parts`).
+reported, however long the server is away. A store that takes nothing, the server's or its owner's
+own bucket, is waited for as long as the server says (hours, and seconds for a job that was killed);
+what it did not take by then is kept here (`runtime.unsent`), and so is a file about which the
+server makes a mistake again and again. What holds it up is told. Last comes a list of all files
+with their digests, and what the server does not have as it says is sent once more. A larger file of
+a job whose outputs lie in a bucket goes there past the server (`runtime.parts`).
 
 There are three lanes with threads of their own, so that a job with one small file does not wait for
 those with hours to send: replicas that run; those that are over, with what is soon sent; and the
 rest of these. In each a replica makes room for the next one after some seconds, between two files.
+One large file may take hours, and it cannot be put aside: so the last lane has more threads, and
+the large files of several replicas are on their way at once. Of what they have in memory there is
+no more for that.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import hashlib
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import IO, TYPE_CHECKING
 
@@ -30,6 +33,7 @@ from paddlecloud.model.errors import (
     NotFound,
     PaddleCloudError,
     Retry,
+    StaleFence,
     StorageFull,
     Unauthenticated,
 )
@@ -65,7 +69,10 @@ _ROUND = 60.0
 #: A larger file of a replica that is over is left to the lane in which they may take long.
 _LARGE = 64 * 1024 * 1024
 _THREADS = 2
-"""In each lane."""
+"""In each lane but the one for large files."""
+_LARGE_THREADS = 8
+_LARGE_PARTS = 2
+"""Of large files, in memory at a time."""
 _LISTING = ""
 _BLOCK = 1024 * 1024
 #: What a file grew by is sent in pieces of this size.
@@ -87,9 +94,15 @@ class Shipment:
         """Refused or unreadable; tried once more when the job is over."""
         self.last_round = False
         self.moved_at = time.monotonic()
-        """When something was taken last; a server that is away is no fault of the bucket."""
-        self.unsent: dict[str, str] = {}
-        """Files that its owner's bucket does not take, and why not; only of the last round."""
+        """When something was taken last; a server that is away is no fault of its store."""
+        self.refused: dict[str, PaddleCloudError] = {}
+        """Files that were not taken while the job runs, and why not."""
+        self.seen: set[str] = set()
+        """Those that the last pass came to; all that there are, unless it was cut."""
+        self.unsent: dict[str, PaddleCloudError] = {}
+        """The same of the last round: they are given up."""
+        self.lost = False
+        """The store took nothing for too long: outputs are lost to it."""
         self.stumbles: Counter[str] = Counter()
         """How often the server made a mistake about a file of the last round."""
         self.large = False
@@ -108,6 +121,7 @@ class Shippers:
         """Guards who is at a replica."""
         self._shipments: dict[str, Shipment] = {}
         self._buckets = Buckets()
+        self._room = parts.Room(_LARGE_PARTS)
 
     def follow(self, tracked: Tracked) -> None:
         """Send what it puts out from time to time while it runs."""
@@ -125,10 +139,10 @@ class Shippers:
         else:
             tracked.shipped = True
 
-    def hurry(self) -> None:
-        """Try at once what waits: the server is back."""
+    def hurry(self, tracked: Tracked | None = None) -> None:
+        """Try at once what waits: the server is back, or this one is asked to end."""
         for lane in self._lanes():
-            lane.hurry()
+            lane.hurry(tracked)
 
     def close(self) -> None:
         """Let the threads end."""
@@ -137,11 +151,16 @@ class Shippers:
 
     def bodies(self) -> list[Callable[[], None]]:
         """The body of each thread."""
-        return [partial(self._work, lane) for lane in self._lanes() for _ in range(_THREADS)]
+        return [
+            partial(self._work, lane) for lane in self._lanes() for _ in range(self._most(lane))
+        ]
 
     def _work(self, lane: Turns) -> None:
         channel = self._site.link.channel()
         self._site.guarded("a shipper", lambda: self._turn(lane, channel))
+
+    def _most(self, lane: Turns) -> int:
+        return _LARGE_THREADS if lane is self._large else _THREADS
 
     def _lanes(self) -> tuple[Turns, ...]:
         return self._ended, self._large, self._running
@@ -218,36 +237,59 @@ class Shippers:
         if over:
             self._end(shipment)
             return None
+        self._tell_of_refused(shipment)
         spent, shipment.spent = shipment.spent, 0.0
         return max(self._site.ship_interval, spent / _LOAD)
 
     def _end(self, shipment: Shipment) -> None:
+        tracked = shipment.tracked
         if shipment.unsent:
-            unsent.leave(shipment.tracked, shipment.unsent, self._site)
-        self._done(shipment.tracked)
+            lost = shipment.lost or tracked.own_bucket
+            unsent.leave(tracked, shipment.unsent, self._site, lost=lost)
+        self._done(tracked)
+
+    def _tell_of_refused(self, shipment: Shipment) -> None:
+        """While it runs: what does not get through, and when all does again."""
+        if not shipment.cut:
+            for gone in shipment.refused.keys() - shipment.seen:
+                del shipment.refused[gone]
+        if shipment.refused:
+            self._hold(shipment, next(iter(shipment.refused.values())))
+        elif shipment.tracked.alive:
+            shipment.tracked.held = None
+            if shipment.tracked.held_known:
+                self._site.wake_reporter()
+
+    def _hold(self, shipment: Shipment, error: PaddleCloudError) -> None:
+        held = waiting.of_error(error)
+        if shipment.tracked.alive:
+            held["runs"] = True
+        shipment.tracked.hold(held, now=time.monotonic())
+        self._site.wake_reporter()
 
     def _is_out_of_patience(self, shipment: Shipment) -> bool:
-        """Whether its owner's bucket took nothing for too long, while the server was there."""
+        """Whether the store took nothing for too long, while the server was there."""
         now = time.monotonic()
-        if self._site.link.away_for(now) > _SERVER_AWAY:
-            shipment.moved_at = now
         patience = shipment.tracked.patience
-        return patience is not None and now - shipment.moved_at > patience
+        if patience is None:
+            return False
+        if self._site.link.away_for(now) > min(_SERVER_AWAY, patience / 2):
+            shipment.moved_at = now
+        return now - shipment.moved_at > patience
 
-    def _give_up_rest(self, shipment: Shipment, reason: str) -> None:
+    def _give_up_rest(self, shipment: Shipment, error: PaddleCloudError) -> None:
+        shipment.lost = True
         for found in outputs.scan(shipment.tracked.root, []):
             if not shipment.shipped.has(found):
-                shipment.unsent.setdefault(found.name, reason)
+                shipment.unsent.setdefault(found.name, error)
         self._end(shipment)
 
     def _pause_after(self, shipment: Shipment, error: PaddleCloudError) -> float | None:
         pause = shipment.backoff.next()
-        if shipment.tracked.stage is Stage.OVER:
-            if self._is_out_of_patience(shipment):
-                self._give_up_rest(shipment, str(error))
-                return None
-            shipment.tracked.hold(waiting.of_error(error), now=time.monotonic())
-            self._site.wake_reporter()
+        if shipment.tracked.stage is Stage.OVER and self._is_out_of_patience(shipment):
+            self._give_up_rest(shipment, error)
+            return None
+        self._hold(shipment, error)
         if isinstance(error, Unauthenticated):
             self._site.link.renew_keys()
         if isinstance(error, StorageFull) or pause >= 1.0:
@@ -265,6 +307,7 @@ class Shippers:
         others wait for the thread (`cut`), the server made a mistake, we were interrupted.
         """
         changing: set[str] = set()
+        seen: set[str] = set()
         until = time.monotonic() + _TURN
         settled, shipment.cut = True, False
         outside: list[str] = []
@@ -272,6 +315,7 @@ class Shippers:
         for found in outputs.scan(shipment.tracked.root, outside):
             if shipment.tracked.forget or self._site.stopping.is_set():
                 return False
+            seen.add(found.name)
             if found.renamed:
                 renamed.append(found.name)
             if shipment.shipped.has(found) or (found.name, found.mark) in shipment.given_up:
@@ -286,7 +330,7 @@ class Shippers:
             if time.monotonic() > until:
                 shipment.cut = True
                 break
-        shipment.changing = changing
+        shipment.changing, shipment.seen = changing, seen
         shipment.large = shipment.large or (over and shipment.cut)
         if shipment.cut or not settled:
             return False
@@ -344,12 +388,13 @@ class Shippers:
             if self._is_worth_a_try(shipment, found.name, error):
                 return False
             self._give_up(shipment, found, str(error))
-            shipment.unsent[found.name] = str(error)
+            shipment.unsent[found.name] = error
         except PaddleCloudError as error:
             self._give_up(shipment, found, str(error))
-            if shipment.last_round and shipment.tracked.patience is not None:
-                shipment.unsent[found.name] = str(error)
+            self._note_refused(shipment, found.name, error)
         else:
+            shipment.refused.pop(found.name, None)
+            shipment.unsent.pop(found.name, None)
             shipment.moved_at = time.monotonic()
             took = time.monotonic() - began
             shipment.not_before[found.name] = time.monotonic() + took / _LOAD
@@ -358,11 +403,21 @@ class Shippers:
             shipment.shipped.add(*sent)
         return True
 
+    def _note_refused(self, shipment: Shipment, name: str, error: PaddleCloudError) -> None:
+        """It is kept and told. But of an attempt that no longer counts the server has no use for
+        anything, and while a job runs it is the owner of a bucket who can do something about it."""
+        own = shipment.tracked.own_bucket
+        if shipment.last_round and (own or not isinstance(error, StaleFence)):
+            shipment.unsent[name] = error
+        elif own:
+            shipment.refused[name] = error
+
     def _is_worth_a_try(self, shipment: Shipment, name: str, error: PaddleCloudError) -> bool:
         """Whether to send it again, although the server makes mistakes about it. While the job runs
         it is always: nothing is lost by that."""
         if shipment.last_round:
             shipment.stumbles[name] += 1
+            self._hold(shipment, error)
         tries = shipment.stumbles[name]
         text = f"{name or 'the list of its files'} waits, after {tries} tries: {error}"
         self._site.journal.warning(text, shipment.tracked.id)
@@ -404,19 +459,15 @@ class Shippers:
         digest = _digest(file, offset)
         if digest is None or digest.hexdigest() != before:
             return None
+        room = self._room_for(tracked)
         while offset < sent.size:
-            piece = file.read(min(_PIECE, sent.size - offset))
-            if not piece:
-                return None
-            query = {"fence": tracked.fence, "mtime": f"{sent.mtime:.6f}", "offset": offset}
-            try:
-                channel.call("POST", _path(tracked, sent), piece, query, timeout=_TIMEOUT)
-            except (NotFound, Conflict) as error:
-                if error.code not in ("output_gap", "route_unknown"):
-                    raise
-                return None
-            digest.update(piece)
-            offset += len(piece)
+            with nullcontext() if room is None else room.place():
+                piece = file.read(min(_PIECE, sent.size - offset))
+                if not piece or not _add(tracked, sent, piece, offset, channel):
+                    return None
+                digest.update(piece)
+                offset += len(piece)
+                del piece
         return digest.hexdigest()
 
     def _put_past(
@@ -424,7 +475,12 @@ class Shippers:
     ) -> str | None:
         """The digest of the file if it went to the bucket; None when it has to go another way."""
         file.seek(0)
-        return parts.put(tracked, sent, file, channel, self._buckets)
+        room = self._room_for(tracked)
+        return parts.put(tracked, sent, file, channel, self._buckets, room)
+
+    def _room_for(self, tracked: Tracked) -> parts.Room | None:
+        """Where many send at once, what each has in memory waits for a place."""
+        return self._room if self._lane(tracked) is self._large else None
 
     def _put_whole(
         self, tracked: Tracked, sent: Found, file: IO[bytes], channel: Channel
@@ -466,6 +522,18 @@ class Shippers:
 
 def _path(tracked: Tracked, found: Found) -> str:
     return f"/agent/replicas/{quote(tracked.id)}/files/{quote(found.name, '/')}"
+
+
+def _add(tracked: Tracked, sent: Found, piece: bytes, offset: int, channel: Channel) -> bool:
+    """Put a piece behind what the server has of the file; False when it has to be sent whole."""
+    query = {"fence": tracked.fence, "mtime": f"{sent.mtime:.6f}", "offset": offset}
+    try:
+        channel.call("POST", _path(tracked, sent), piece, query, timeout=_TIMEOUT)
+    except (NotFound, Conflict) as error:
+        if error.code not in ("output_gap", "route_unknown"):
+            raise
+        return False
+    return True
 
 
 def _digest(file: IO[bytes], size: int) -> hashlib._Hash | None:

@@ -37,6 +37,8 @@ class Site:
         self.watcher = open_watcher()
         self.ship_interval = 10.0
         """Seconds; the server says it in each answer to a poll."""
+        self.grace = 40.0
+        """Seconds between SIGTERM and SIGKILL where no stop says another; said there, too."""
         self.separates: bool | None = None
         """Whether each user's replicas can have a uid of their own; None until a server asks."""
         self.stopping = threading.Event()

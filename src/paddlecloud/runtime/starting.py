@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from paddlecloud.model.env import TRAINER_COUNT, TRAINER_ID, with_paths, with_root
 from paddlecloud.model.errors import PaddleCloudError, Refused, Retry, Unauthenticated
 from paddlecloud.model.exitwords import NO_ENVIRONMENT
+from paddlecloud.model.texts import render
 from paddlecloud.runtime import (
     control,
-    lastwords,
     ownkey,
     ports,
     preflight,
@@ -37,7 +37,7 @@ from paddlecloud.runtime.link import is_stumble
 from paddlecloud.runtime.materials import Materials
 from paddlecloud.runtime.record import CAUSE_PORT_TAKEN, CAUSE_START_FAILED, ORDER, ROOT
 from paddlecloud.runtime.site import Turns
-from paddlecloud.runtime.trees import Trees, is_worth
+from paddlecloud.runtime.trees import Held, Trees, hold, is_worth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +55,8 @@ _MOST_LAUNCHES = 6
 _MOST_STUMBLES = 300
 #: Directories that a job gets unless its environment names another one.
 _OWN = {workspace.TEMPORARY: "TMPDIR", workspace.HOME: "HOME"}
+#: So many trees are held before anybody looks who holds them too by now: each is an open file.
+_MOST_HOLDS = 64
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 
@@ -67,6 +69,9 @@ class Starters:
         self._trees = Trees(
             site.directory / "cache", self._layer, site.spawner.layers, self._materials.grew
         )
+        self._holds: dict[str, tuple[Tracked, Held]] = {}
+        """The tree of each replica whose monitor may not hold it yet."""
+        self._most_holds = _MOST_HOLDS
         self._turns = Turns()
         self._environments = Environments(site, self.hurry, self._materials.grew)
 
@@ -118,7 +123,8 @@ class Starters:
         if not tracked.asked:
             if tracked.stop is not None:
                 return self._end_before_it_runs(tracked, tracked.stop)
-            if tracked.held is None:
+            if tracked.held is None and tracked.run.get("direct"):
+                # From a disk they come at once, or the error says why not.
                 self._hold(tracked, waiting.of("held_fetching"))
             launch = self._make_ready(tracked, channel)
             # Who is kept apart from other users does not learn what theirs are doing.
@@ -142,10 +148,9 @@ class Starters:
         return False
 
     def _hold(self, tracked: Tracked, held: dict[str, Any]) -> None:
-        """Let the reporter tell it, if it lasts: only files in a bucket can be away for long."""
-        if tracked.run.get("direct"):
-            tracked.hold(held, now=time.monotonic())
-            self._site.wake_reporter()
+        """Let the reporter tell it, if it lasts."""
+        tracked.hold(held, now=time.monotonic())
+        self._site.wake_reporter()
 
     def _make_ready(self, tracked: Tracked, channel: Channel) -> Launch:
         """Lay its files out and write its order down."""
@@ -180,18 +185,41 @@ class Starters:
         if wanted and tree is None:
             snapshot = self._materials.snapshot(wanted, tracked.id, channel)
             tree = self._make_tree(tracked, snapshot, blobs)
+        self._keep(tracked, tree)
         layered = tree is not None
         self._layer.lay_out(tracked.root, snapshot, blobs, _own(run), owner=uid, layered=layered)
-        return tree
+        return tree.path if tree is not None else None
 
-    def _make_tree(self, tracked: Tracked, snapshot: Snapshot, blobs: Source) -> str | None:
+    def _make_tree(self, tracked: Tracked, snapshot: Snapshot, blobs: Source) -> Held | None:
         try:
             place = self._materials.place(tracked.run.get("blobs_dir"))
             return self._trees.make(snapshot, blobs, tracked.run.get("uid"), place)
+        except BlockingIOError as error:
+            raise Retry("replica_not_started", replica=tracked.id, reason=str(error)) from error
         except OSError as error:
             raise workspace.in_words(error, tracked.root, snapshot) from error
 
+    def _keep(self, tracked: Tracked, tree: Held | None) -> None:
+        """Hold its tree until its monitor does; instead of the one that an earlier try had."""
+        _, before = self._holds.pop(tracked.id, (None, None))
+        if before is not None:
+            before.let_go()
+        if tree is not None:
+            self._holds[tracked.id] = (tracked, tree)
+        if len(self._holds) > self._most_holds:
+            self._let_go()
+            self._most_holds = max(_MOST_HOLDS, 2 * len(self._holds))
+
+    def _let_go(self) -> None:
+        """The trees of replicas that run, or never will."""
+        for name, (tracked, _) in list(self._holds.items()):
+            if not tracked.alive or _is_begun(tracked):
+                _, tree = self._holds.pop(name, (None, None))
+                if tree is not None:
+                    tree.let_go()
+
     def _kept(self) -> Iterator[Kept]:
+        self._let_go()
         yield from self._environments.kept()
         yield from self._trees.kept()
 
@@ -222,6 +250,8 @@ class Starters:
         if launch is None:
             # Deleted, or damaged: the next look finds out that it is lost.
             raise Retry("replica_not_started", replica=tracked.id, reason=f"{ORDER} is gone")
+        if launch.get("tree") and tracked.id not in self._holds:
+            self._keep(tracked, hold(launch["tree"]))  # an earlier agent wrote the order
         tracked.asked = True
         tracked.launches += 1
         self._site.spawner.spawn(launch)
@@ -256,17 +286,17 @@ class Starters:
             tracked.stumbles += 1
         pointless = is_stumble(error) and tracked.stumbles >= _MOST_STUMBLES
         if tracked.asked or (isinstance(error, Retry | Unauthenticated) and not pointless):
-            words = _in_words(error)
-            if words != tracked.trouble:
+            said = waiting.of_end(error)
+            if said != tracked.trouble:
                 self._site.journal.warning(f"cannot be started yet: {error}", tracked.id)
-            tracked.trouble = words
+            tracked.trouble = said
             if not tracked.asked and isinstance(error, PaddleCloudError):
                 self._hold(tracked, waiting.of_error(error))
             return True
         if isinstance(error, OSError):
             error = workspace.in_words(error, tracked.root)
         workspace.clear(tracked.root)
-        self._end(tracked, CAUSE_START_FAILED, _in_words(error), hint=_hint(error))
+        self._end(tracked, CAUSE_START_FAILED, hint=_hint(error), said=waiting.of_end(error))
         return False
 
     def _try_later(self, tracked: Tracked) -> None:
@@ -277,11 +307,11 @@ class Starters:
     def _give_up(self, tracked: Tracked) -> bool:
         """No monitor comes up. The wish to stop keeps a late one from running it, and then the
         records say whether one did; whether it has to be tried again."""
-        message = tracked.trouble or lastwords.in_both("agent_no_monitor", {})
+        said = tracked.trouble or waiting.of("agent_no_monitor")
         cause = tracked.stop.cause if tracked.stop is not None else CAUSE_START_FAILED
         control.request_stop(tracked.root, grace=0.0, now=time.time(), cause=cause)
         if control.inspect(tracked.root).phase is Phase.NOT_STARTED:
-            self._end(tracked, cause, message)
+            self._end(tracked, cause, said=said)
         return False
 
     def _end_before_it_runs(self, tracked: Tracked, wish: StopWish) -> bool:
@@ -291,11 +321,22 @@ class Starters:
         self._end(tracked, wish.cause)
         return False
 
-    def _end(self, tracked: Tracked, cause: str, message: str = "", hint: str = "") -> None:
-        """It will never run: leave a record that keeps a late monitor from running it, too."""
-        said = f": {message}" if message else ""
-        self._site.journal.info(f"ends before it ran, {cause}{said}", tracked.id)
+    def _end(
+        self,
+        tracked: Tracked,
+        cause: str,
+        message: str = "",
+        hint: str = "",
+        said: dict[str, Any] | None = None,
+    ) -> None:
+        """It will never run: leave a record that keeps a late monitor from running it, too. Why, in
+        the system's words (`message`) or as a sentence for its owner (`said`)."""
+        message = render(said["code"], said["params"], "en") if said else message
+        why = f": {message}" if message else ""
+        self._site.journal.info(f"ends before it ran, {cause}{why}", tracked.id)
         ended = not_run(cause, now=time.time(), message=message, hint=hint)
+        if said is not None:
+            ended["said"] = said
         with suppress(OSError):
             if tracked.root.is_dir():
                 record.write(tracked.root / record.EXIT, ended)
@@ -311,13 +352,6 @@ def request_stop(tracked: Tracked, wish: StopWish) -> None:
     )
 
 
-def _in_words(error: Exception) -> str:
-    """For the owner, whose language only the server knows."""
-    if isinstance(error, PaddleCloudError):
-        return lastwords.of_error(error)
-    return lastwords.in_both("agent_mistake", {"error": repr(error)})
-
-
 def _hint(error: Exception) -> str:
     """What the advice to its owner has to be about, where that is not its files or the disk."""
     about_packages = isinstance(error, PaddleCloudError) and error.code.startswith("environment_")
@@ -327,6 +361,13 @@ def _hint(error: Exception) -> str:
 def _is_seen(tracked: Tracked) -> bool:
     """Whether its records tell of it by now; then a further monitor has nothing to do."""
     return control.inspect(tracked.root).phase is not Phase.NOT_STARTED
+
+
+def _is_begun(tracked: Tracked) -> bool:
+    """Whether its command runs or did, or its monitor is gone: with the command's pid it is in the
+    records that the monitor holds what the command needs."""
+    seen = control.inspect(tracked.root)
+    return seen.phase in (Phase.EXITED, Phase.LOST) or bool(seen.pid)
 
 
 def _own(run: dict[str, Any]) -> list[str]:

@@ -6,9 +6,10 @@ further names of what lies in the store or in the cache, and cost no bytes; nobo
 Only snapshots with much in them are worth it: below that, copies are there before a mount is.
 
 A tree is whole under its name or not there. It is used for as long as the system runs in which it
-was made: what a loss of power does to files that nobody synced, nobody sees from their names. The
-monitor of a replica holds its tree by a lock, so that it stays for as long as anything of the
-replica runs, whatever becomes of the agent.
+was made: what a loss of power does to files that nobody synced, nobody sees from their names. Who
+asks for a tree gets it held by a lock. The monitor of a replica takes the same lock, so that the
+tree stays for as long as anything of the replica runs, whatever becomes of the agent; until then
+the agent holds it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import fcntl
 import json
 import os
 import threading
+import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +40,30 @@ WORTH_ENTRIES = 64
 WORTH_BYTES = 8 * 1024 * 1024
 _ENTRY_BYTES = 4096
 """What a name takes on the disk, whatever it is the name of."""
+_NOTE_BYTES = 4096
 _AT_ONCE = 16
+_DELETE_TRIES = 50
+_DELETE_PAUSE = 0.01
 _FILES = "files"
 _PART = ".part"
+
+
+class Held:
+    """A tree that nobody deletes until it is let go, or this is forgotten."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def let_go(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.let_go()
 
 
 class Trees:
@@ -64,21 +87,13 @@ class Trees:
         """Guards what is known of this machine."""
         self._making = [threading.Lock() for _ in range(_AT_ONCE)]
 
-    def ready(self, snapshot_id: str, owner: int | None) -> str | None:
+    def ready(self, snapshot_id: str, owner: int | None) -> Held | None:
         """The tree of this snapshot for that owner, if there is one; it counts as used now."""
-        home = self._home(snapshot_id, owner)
-        note = _read_note(home)
-        if note is None or note["boot"] != processes.boot_id():
-            return None
-        try:
-            os.utime(home / NOTE)
-        except OSError:
-            return None
-        return str(home / _FILES)
+        return hold(str(self._home(snapshot_id, owner) / _FILES))
 
     def make(
         self, snapshot: Snapshot, find: Source, owner: int | None, shelf: str | None = None
-    ) -> str | None:
+    ) -> Held | None:
         """The tree of a snapshot, made if need be; None when copies serve it better.
 
         `find` opens a content, `shelf` says where they may lie. Raises OSError, and what `find`
@@ -90,10 +105,10 @@ class Trees:
         with self._making[hash(home.name) % _AT_ONCE], self._trying():
             made = self.ready(snapshot.id, owner)
             if made is None:
-                self._make(home, snapshot, find, owner, shelf)
-                made = str(home / _FILES)
+                made = self._make(home, snapshot, find, owner, shelf)
         if self._can():
             return made
+        made.let_go()
         with suppress(OSError):
             _deletion(home)()
         return None
@@ -168,7 +183,7 @@ class Trees:
 
     def _make(
         self, home: Path, snapshot: Snapshot, find: Source, owner: int | None, shelf: str | None
-    ) -> None:
+    ) -> Held:
         aside = home.with_name(f"{home.name}.{os.urandom(8).hex()}{_PART}")
         try:
             aside.mkdir()
@@ -178,9 +193,12 @@ class Trees:
             size = snapshot.size + _ENTRY_BYTES * len(snapshot.entries)
             note = {"boot": processes.boot_id(), "size": size}
             (aside / NOTE).write_text(json.dumps(note))
-            _deletion(home)()  # one of before a loss of power
+            _delete_soon(home)  # one of before a loss of power
+            # Before it has its name: whoever deletes what is old may be at work at any time.
+            made = Held(str(home / _FILES), layers.hold(files[0]))
             aside.rename(home)
             self._grew(size)
+            return made
         except BaseException:
             with suppress(OSError):
                 workspace.remove(str(aside))
@@ -191,12 +209,44 @@ def is_worth(snapshot: Snapshot) -> bool:
     return len(snapshot.entries) >= WORTH_ENTRIES or snapshot.size >= WORTH_BYTES
 
 
+def hold(path: str) -> Held | None:
+    """The tree at this path, if it is whole and nobody is about to delete it. One of before the
+    last boot is not even locked for a moment: whoever makes it anew has to delete it."""
+    try:
+        fd = os.open(layers.note_of(path), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    held = Held(path, fd)
+    try:
+        if json.loads(os.read(fd, _NOTE_BYTES))["boot"] == processes.boot_id():
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            there = os.stat(layers.note_of(path))  # noqa: PTH116 - every start comes through here
+            if there.st_ino == os.fstat(fd).st_ino:
+                os.utime(fd)
+                return held
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    held.let_go()
+    return None
+
+
 def _read_note(home: Path) -> dict[str, Any] | None:
     try:
         found = json.loads((home / NOTE).read_bytes())
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _delete_soon(home: Path) -> None:
+    """Delete a tree that is to be made anew. Another who deletes it has it for a moment, no more;
+    BlockingIOError when it takes longer."""
+    delete = _deletion(home)
+    for _ in range(_DELETE_TRIES):
+        with suppress(BlockingIOError):
+            return delete()
+        time.sleep(_DELETE_PAUSE)
+    return delete()
 
 
 def _deletion(home: Path) -> Callable[[], None]:

@@ -1,4 +1,5 @@
-"""What holds a replica up, in the form in which a report tells it: a code, and values.
+"""What holds a replica up, or ended it before it ran, in the form in which a report tells it: a
+code, and values.
 
 The server puts it into a sentence of its owner's language, so no words are made here.
 """
@@ -7,19 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paddlecloud.model.errors import Unreachable
+from paddlecloud.model.errors import PaddleCloudError, Unreachable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
-    from paddlecloud.model.errors import PaddleCloudError
-
 _LONGEST = 300
+_LONGEST_OF_END = 1000
 
 
-def of(code: str, params: dict[str, object] | None = None) -> dict[str, Any]:
+def of(
+    code: str, params: Mapping[str, object] | None = None, longest: int = _LONGEST
+) -> dict[str, Any]:
     """Values are cut: a report has to be taken, however long a bucket's own words are."""
-    given = {key: _value(value) for key, value in (params or {}).items()}
+    given = {key: _value(value, longest) for key, value in (params or {}).items()}
     return {"code": code, "params": given}
 
 
@@ -31,7 +34,14 @@ def of_error(error: PaddleCloudError) -> dict[str, Any]:
     return of(error.code, error.params)
 
 
-def _value(value: object) -> str | int:
+def of_end(error: Exception) -> dict[str, Any]:
+    """Of one after which nothing is tried any more: it is said once, and may be longer."""
+    if isinstance(error, PaddleCloudError):
+        return of(error.code, error.params, _LONGEST_OF_END)
+    return of("agent_mistake", {"error": repr(error)}, _LONGEST_OF_END)
+
+
+def _value(value: object, longest: int) -> str | int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    return str(value)[:_LONGEST]
+    return str(value)[:longest]

@@ -40,7 +40,7 @@ from paddlecloud.server.connections import (
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import GoingDown
 from paddlecloud.server.listening import BACKLOG, Listeners, listen
-from paddlecloud.server.loops import clean, outbox, presence, private, schedule, watch
+from paddlecloud.server.loops import clean, holding, outbox, presence, private, schedule, watch
 from paddlecloud.server.loops.runner import Runner
 from paddlecloud.server.opening import open_deps
 from paddlecloud.server.services import accounts
@@ -81,13 +81,18 @@ def main() -> int:
 
 
 def _refuse(error: PaddleCloudError, args: argparse.Namespace) -> int:
-    """Say why there is no server, once; on a full disk nobody may hear it."""
+    """Say why there is no server; on a full disk nobody may hear it. The last line in the language
+    of whoever starts it: it is shown to that person."""
     told = error.text(args.lang)
-    if log.hasHandlers():
+    if args.foreground and log.hasHandlers():
         log.error("%s", told)
-    if not (args.foreground and log.hasHandlers()):
-        with contextlib.suppress(OSError):
-            sys.stderr.write(f"{told}\n")
+        return 1
+    if log.hasHandlers():
+        log.error("%s", error)
+    with contextlib.suppress(OSError):
+        # Ours are the bytes of a file, whatever a terminal of theirs takes.
+        sys.stderr.buffer.write(f"{told}\n".encode(errors="backslashreplace"))
+        sys.stderr.flush()
     return 1
 
 
@@ -123,7 +128,7 @@ def serve(settings: Settings, settings_file: Path | None, held: HeldLock) -> Non
     context = _tls_context(settings)
     listeners = listen(settings)
     deps = open_deps(settings, listeners.url_for_agents(settings))
-    always = (schedule.LOOP, watch.LOOP, clean.LOOP, outbox.LOOP, private.LOOP)
+    always = (schedule.LOOP, watch.LOOP, clean.LOOP, outbox.LOOP, private.LOOP, holding.loop())
     loops = (*always, *presence.loop_for(deps))
     runner = Runner(deps, loops)
     try:

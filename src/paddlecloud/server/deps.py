@@ -52,6 +52,9 @@ HEARD_OF_WITHIN = timedelta(seconds=45)
 """An agent that was not heard of for this long is no place for a job: its question lasts 30 s, and
 is written down within 5."""
 MACHINES_REMEMBERED = timedelta(seconds=1)
+LOST_FOR = timedelta(minutes=10)
+"""Beyond `lost_after`: then a machine that was lost is tried again, for its agent may be dead, and
+only a job that is placed there has one started."""
 
 
 class Hub:
@@ -297,14 +300,24 @@ class Deps:
         """The nodes of each pool: those that its backend sees, and those that joined it."""
         return {name: self._nodes_of(self.backends[name]) for name in self.pools}
 
+    def silent(self) -> frozenset[str]:
+        """Machines that were given up for lost: no place for a job until they are heard of."""
+        since = self.clock() - self.settings.running.lost_after - LOST_FOR
+        return frozenset(
+            agent.id for agent in self._machines() if not agent.boot and agent.seen_at > since
+        )
+
+    def _machines(self) -> list[Agent]:
+        return self.machines.get(
+            self.clock(), MACHINES_REMEMBERED, lambda: self.db.read(agents.list_agents)
+        )
+
     def _nodes_of(self, backend: Backend) -> tuple[Node, ...]:
         own = backend.capacity()
         if not (self.db.shared and isinstance(backend, JoinedByAgents)):
             return own
         now = self.clock()
-        known = self.machines.get(
-            now, MACHINES_REMEMBERED, lambda: self.db.read(agents.list_agents)
-        )
+        known = self._machines()
         seen = {node.id for node in own}
         return own + tuple(
             backend.joined(agent.id, agent.capacity, agent.host)

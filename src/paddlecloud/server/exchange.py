@@ -20,7 +20,7 @@ from paddlecloud.model import signing
 from paddlecloud.model.errors import Internal, Invalid, PaddleCloudError
 from paddlecloud.model.exchange import SEALED, Reports, framed, key_of
 from paddlecloud.server.auth import secret_of
-from paddlecloud.server.deps import ANYTHING, Deps
+from paddlecloud.server.deps import ANYTHING, Deps, Waiter
 from paddlecloud.server.http import Call
 from paddlecloud.server.threads import in_thread
 
@@ -52,21 +52,26 @@ class Exchange(Response):
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
         with self._deps.hub.waiter(("token", self._call.caller.ak)) as waiter:
-            answering = asyncio.create_task(self._answer_all(receive, send))
-            answering.add_done_callback(lambda _: waiter.ring(ANYTHING))
-            try:
-                # Nobody listened between the request's admission and the `with`.
-                good = await in_thread(self._deps.db.read, self._is_known)
-                while good and not await waiter.wait(_LONG):
-                    pass
-            finally:
-                answering.cancel()
+            # Nobody listened between the request's admission and the `with`.
+            good = await in_thread(self._deps.db.read, self._is_known)
+            await send(start)
+            if good:
+                await self._serve(waiter, receive, send)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _serve(self, waiter: Waiter, receive: Receive, send: Send) -> None:
+        """Until there are no more reports, or something else is heard."""
+        answering = asyncio.create_task(self._answer_all(receive, send))
+        answering.add_done_callback(lambda _: waiter.ring(ANYTHING))
+        try:
+            while not await waiter.wait(_LONG):
+                pass
+        finally:
+            answering.cancel()
         await asyncio.wait((answering,))
         if not answering.cancelled():
             answering.result()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _is_known(self, tx: Tx) -> bool:
         return tokens.find_token(tx, self._call.caller.ak) is not None

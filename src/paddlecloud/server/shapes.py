@@ -254,6 +254,9 @@ class FileRow(Answer, frozen=True, kw_only=True):
     time: str
     sha256: str | None = None
     """Where it is known: of submitted files, and of what a worker put out that has ended."""
+    written_sha256: str | UnsetType = UNSET
+    """What its worker put out there, if the stored file has another time or size by now: one that
+    was brought back from a backup is the same all the same."""
 
 
 class FilesAnswer(Answer, frozen=True, kw_only=True):
@@ -390,8 +393,11 @@ class RunOrder(Answer, frozen=True, kw_only=True):
     secret: str = ""
     """The secret key of the replica itself, whose access key is its name."""
     patience: float | None = None
-    """Seconds after which outputs are given up that its owner's bucket does not take; None: they
-    are not its owner's to keep, and wait as long as it takes."""
+    """Seconds after which outputs are given up that its owner's bucket does not take; None: they go
+    to the server's store."""
+    store_patience: float | None = None
+    """The same of the server's store. It has a name of its own because agents of before take any
+    `patience` for that with a bucket."""
 
 
 class Order(Answer, frozen=True, kw_only=True):
@@ -462,6 +468,7 @@ class ExitNote(Struct, frozen=True, kw_only=True):
     cpu_seconds: float | None = None
     enforced: dict[str, bool] = {}
     hint: str = ""
+    said: HeldNote | None = None
 
 
 class UseNote(Struct, frozen=True, kw_only=True):
@@ -476,10 +483,12 @@ class UseNote(Struct, frozen=True, kw_only=True):
 
 
 class HeldNote(Struct, frozen=True, kw_only=True):
-    """What keeps a replica from going on, as code and values of a sentence."""
+    """What keeps a replica from going on, or ended it, as code and values of a sentence."""
 
     code: Annotated[str, Meta(max_length=100)]
     params: Annotated[dict[str, str | int], Meta(max_length=20)] = {}
+    runs: bool = False
+    """Its command goes on meanwhile."""
 
 
 class ReportItem(Struct, frozen=True, kw_only=True):

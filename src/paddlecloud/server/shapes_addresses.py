@@ -38,6 +38,8 @@ class OutputParts(Answer, frozen=True, kw_only=True):
     part_size: int
     addresses: list[str]
     """Where to PUT each part."""
+    parts: list[tuple[int, str]]
+    """Number and tag of each part that is there already: of an agent that was ended before."""
 
 
 class JoinRequest(Request, frozen=True, kw_only=True):
@@ -78,6 +80,8 @@ class PrivateUpload(Answer, frozen=True, kw_only=True):
     """Number and tag of each part that the bucket has: of an upload that somebody did not end."""
     tag: str
     """Of the file of this size that has the name already; empty: there is none."""
+    part_size: int
+    """Of each part of this upload but the last one."""
 
 
 class PrivatePartsRequest(WithKeys, frozen=True, kw_only=True):

@@ -47,7 +47,7 @@ class CommandView(Answer, frozen=True, kw_only=True):
     exit_code: int | None
     """As a shell tells it: 128 + n for signal n. None while it runs, or if nobody knows."""
     cause: str
-    """Who ended it: exit, stopped, timeout, replica_over, failed; empty while it runs."""
+    """Who ended it: exit, stopped, left, timeout, replica_over, failed; empty while it runs."""
     message: str
 
 
@@ -64,6 +64,11 @@ class StreamQuery(Request, frozen=True, kw_only=True):
 
 class StreamAnswer(Answer, frozen=True, kw_only=True):
     size: int
+    """Bytes of the stream that are here, or were."""
+    room: int
+    """Bytes that may come next; 0 until whoever reads it has taken some."""
+    left: bool
+    """Nobody reads it any more; what finds no room need not come."""
 
 
 class CommandEnd(Request, frozen=True, kw_only=True):

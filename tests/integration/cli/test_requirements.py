@@ -35,8 +35,8 @@ def person(shared: Person) -> Person:
     [
         pytest.param(None, "requirements.txt", id="no such file"),
         pytest.param(b"six\n-r more.txt\n", "line 2 of the requirements (-r more.txt)", id="-r"),
-        pytest.param(b"\xff\xfe", "cannot be read", id="not text"),
-        pytest.param(b"a\n" * 40_000, "65536", id="too long"),
+        pytest.param(b"\xff\xfea", "neither UTF-8 nor UTF-16", id="not text"),
+        pytest.param(b"a\n" * 40_000, "has 80000 bytes", id="too long"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_before_anything_is_sent(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,7 @@ def test_a_listing_knows_the_digests_of_what_was_put_out(person: Person, first: 
     digest = hashlib.sha256(MODEL).hexdigest()
     assert known[model(first)] == known["data/part"] == digest
     assert known[f"output/{first}/"] is None
-    paths = [row["path"] for row in rows if row["path"].startswith("output/")]
-    assert paths == sorted(paths)
+    assert [*known] == sorted(known)
 
 
 def test_a_download_that_was_killed_goes_on(person: Person, first: str, tmp_path: Path) -> None:
@@ -185,3 +185,25 @@ def test_a_link_that_leads_out_is_told_of_in_the_log(person: Person, tmp_path: P
     assert "lead out of OUTPUT_PATH: model; copy" in lines[1]
     assert len(lines) == 3
     assert model(job_id) not in person.types("get_files", job_id).out
+
+
+def test_what_became_of_outputs_in_the_store_is_told(person: Person, tmp_path: Path) -> None:
+    names = ("changed", "damaged", "restored", "sound")
+    job_id = person.submits("; ".join(f"echo {name} > $OUTPUT_PATH/{name}" for name in names))
+    assert person.waits_for(job_id)["job_status"] == "success"
+    (store,) = person.home.rglob(f"users/*/output/{job_id}/rank-0")
+    for name, time_too in (("changed", True), ("damaged", False)):
+        found = (store / name).stat()
+        (store / name).write_text(f"{name[::-1]}\n")
+        moved = found.st_mtime_ns + (10**10 if time_too else 0)
+        os.utime(store / name, ns=(found.st_atime_ns, moved))
+    os.utime(store / "restored", (1, 1))
+    there = tmp_path / "result"
+    words = ("get_files", job_id, "--download=1", f"--download_dir={there}")
+    done = person.types(*words)
+    assert done.code == 1
+    damaged, changed = (line for line in done.err.splitlines() if "rank-0/" in line)
+    assert f"left out: output/{job_id}/rank-0/damaged;" in damaged
+    assert "not what the job wrote" in changed
+    assert changed.count("rank-0/") == changed.count(f"output/{job_id}/rank-0/changed;") == 1
+    assert {path.name for path in (there / job_id / "rank-0").iterdir()} == {*names} - {"damaged"}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime, timedelta
 
 import pytest
 
 from paddlecloud.db import agents, coordination
-from paddlecloud.server.loops.runner import LEASE
+from paddlecloud.server.loops.runner import LEASE, Leased
 from paddlecloud.server.loops.watch import Watch
-from tests.integration.server.world import World
+from tests.integration.server.world import World, eventually
 
 
 def test_a_clock_set_forward_ends_no_job(world: World) -> None:
@@ -89,3 +90,88 @@ def test_loops_go_on_after_the_clock_was_set_back(world: World) -> None:
     earlier = world.clock.move(days=-2)
     fence = db.write(lambda tx: coordination.take_lease(tx, "loop", "me", earlier, LEASE))
     assert fence is not None
+
+
+def passes(world: World, watch: Watch, seconds: float, **jump: float) -> None:
+    """So much time passes until the next look, and the clock is moved by `jump` besides."""
+    world.clock.move(seconds=seconds)
+    watch.last -= seconds
+    watch.tick(world.deps, world.clock.move(**jump) if jump else world.clock())
+
+
+@pytest.mark.parametrize("hours", [-30, -1, 1, 30])
+def test_a_clock_set_and_set_right_again_changes_no_wall_time(world: World, hours: int) -> None:
+    """Neither of a job that ran all the time nor of one that began between the two."""
+    watch = Watch()
+    passes(world, watch, 2)
+    first, order = world.placed(wall_time=1000)
+    world.agent.start(order)
+    passes(world, watch, 2)
+    passes(world, watch, 500, hours=hours)
+    passes(world, watch, 400, hours=-hours)
+    assert world.agent.poll() == []
+    passes(world, watch, 120)
+    assert world.agent.poll() == [], "its monitor has its time too"
+    passes(world, watch, 100)
+    assert world.agent.order(first, "stop")["cause"] == "wall_time"
+    world.agent.exit(order, 143, cause="wall_time")
+    passes(world, watch, 2, hours=hours)
+    second, order = world.placed(wall_time=1000)
+    world.agent.start(order)
+    passes(world, watch, 2)
+    passes(world, watch, 1000, hours=-hours)
+    assert "stop" not in [told["want"] for told in world.agent.poll()]
+    passes(world, watch, 120)
+    assert world.agent.order(second, "stop")["cause"] == "wall_time"
+
+
+@pytest.mark.parametrize("hours", [-30, -1, 1, 30])
+def test_a_clock_set_and_set_right_again_changes_no_used_time(world: World, hours: int) -> None:
+    def ran() -> timedelta:
+        (row,) = world.deps.db.read(lambda tx: tx.all("select started_at from usage"))
+        return world.clock() - datetime.fromtimestamp(row[0] / 1e6, world.clock().tzinfo)
+
+    watch = Watch()
+    _, order = world.placed()
+    world.agent.start(order)
+    for passed, jump in ((60, 0), (60, hours), (60, 0), (60, -hours), (60, 0)):
+        passes(world, watch, passed, hours=jump)
+    assert abs(ran().total_seconds() - 300) < 20, "but for what the test itself takes"
+
+
+def test_an_agent_that_dies_as_the_clock_is_set_back_is_noticed(world: World) -> None:
+    """What was written of it then lies in the future for two days."""
+    job_id, order = world.placed()
+    world.agent.start(order)
+    watch = Watch()
+    passes(world, watch, 2)
+    passes(world, watch, 5, days=-2)
+    for _ in range(10):
+        passes(world, watch, 5)
+    assert world.state(job_id) == "running", "it may just be slow"
+    for _ in range(18):
+        passes(world, watch, 5)
+    assert world.state(job_id) == "failed"
+
+
+def test_a_lease_of_a_dead_server_whose_clock_was_fast_is_taken_over(world: World) -> None:
+    db, lease = world.deps.db, timedelta(milliseconds=300)
+    future = world.clock() + timedelta(days=2)
+    db.write(lambda tx: coordination.take_lease(tx, "loop-x", "fast", future, lease))
+    leased = Leased(world.deps, "loop-x", lease)
+    assert not leased.held()
+    eventually(leased.held)
+    assert leased.write(lambda tx: coordination.next_number(tx, "mine")) == 1
+
+
+def test_a_lease_that_is_renewed_stays_its_holders_whatever_its_clock_says(world: World) -> None:
+    db, lease = world.deps.db, timedelta(seconds=60)
+    leased = Leased(world.deps, "loop-x", lease)
+    future = world.clock() + timedelta(days=2)
+    for second in range(3):
+        now = future + timedelta(seconds=second)
+        db.write(lambda tx, at=now: coordination.take_lease(tx, "loop-x", "fast", at, lease))  # type: ignore[misc]
+        leased._renew_at = 0.0
+        if leased._others is not None:
+            leased._others = (leased._others[0], time.monotonic() - 61)
+        assert not leased.held()

@@ -302,3 +302,41 @@ def test_a_job_that_fills_the_only_disk(home: Home, source: Path, everything: Di
     assert set(home.of_kind("server", "agent")) == ours
     check_works(home, source)
     check_database(home)
+
+
+def test_outputs_that_fill_the_only_disk_are_told_and_can_be_killed(
+    home: Home, source: Path, everything: Disk
+) -> None:
+    """Nothing will ever fit: the job says so, and who kills it is told what is where."""
+    (everything.place / "server.toml").write_text("[running]\ngrace = 1\n")
+    check_works(home, source)
+    job_id = submit(home, source, "dd if=/dev/zero of=$OUTPUT_PATH/big bs=1M count=200")
+    until(lambda: view(home, job_id)["advice"], "the words about it")
+    until(lambda: "no space is left" in view(home, job_id)["advice"][0], "its cause")
+    assert view(home, job_id)["job_status"] == "running"
+    assert home.run("kill_job", job_id).returncode == 0
+    ended = await_end(home, job_id)
+    assert ended["job_status"] == "killed"
+    assert "these outputs were not stored: output/big (no space is left" in ended["error_msg"]
+    (kept,) = (home.path / "agent" / "unsent").rglob("big")
+    assert kept.stat().st_size > 8 * MIB
+    assert str(kept.parents[1]) in ended["error_msg"]
+    kept.unlink()
+    until(lambda: not everything.is_full_for_files(), "the space to come back")
+    check_works(home, source)
+    check_database(home)
+
+
+def test_outputs_that_never_fit_do_not_hold_their_place_for_ever(
+    home: Home, source: Path, store: Disk
+) -> None:
+    (home.path / "server.toml").write_text("[store]\npatience = 2\n")
+    job_id = submit(home, source, f"head -c {8 * MIB} /dev/zero > $OUTPUT_PATH/big; echo done")
+    ended = await_end(home, job_id)
+    assert ended["job_status"] == "failed"
+    assert (
+        "ended well, but the server could not store these outputs: output/big (no space is"
+        in (ended["error_msg"])
+    )
+    assert store.place.is_dir()
+    assert home.run("logs", job_id).stdout.startswith("done\n")

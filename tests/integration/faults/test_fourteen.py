@@ -151,6 +151,14 @@ def has_stacks(stage: Stage, job_id: str) -> None:
         assert "train.py" in file.read_text()
 
 
+def has_its_checkpoint(stage: Stage, job_id: str) -> None:
+    """What was written between SIGTERM and the end came back."""
+    back = stage.place / "back"
+    stage.client.get_files(job_id, download_dir=str(back))
+    (file,) = back.rglob("model")
+    assert file.read_text() == "all\n"
+
+
 def warns_first(stage: Stage, job_id: str) -> None:
     """The first line of every log says so, whatever the program prints."""
     for worker in ("trainer-0", "pserver-1"):
@@ -164,6 +172,12 @@ def waits_for_a_message():
     print("begun", flush=True)
     time.sleep(600)
 waits_for_a_message()
+"""
+
+SAVES = """
+trap 'sleep 1; echo all > "$OUTPUT_PATH/model"; exit 0' TERM
+echo begun
+sleep 60 & wait
 """
 
 SERVES = """
@@ -266,13 +280,14 @@ FOURTEEN = [
     Staged(
         name="wall time",
         script="echo begun; sleep 60",
-        peer="trap 'sleep 0.3; exit 0' TERM; echo begun; sleep 60 & wait",
-        how={**GANG, "wall_time": "00:00:01"},
+        peer=SAVES,
+        how={**GANG, "wall_time": "00:00:02"},
         state="timeout",
         worker="",
-        says="the job ran longer than its wall_time of 00:00:01 and was stopped",
+        says="the job ran longer than its wall_time of 00:00:02 and was stopped",
         advises="--wall_time",
         last="begun",
+        check=has_its_checkpoint,
     ),
     Staged(
         name="user kill",

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from paddlecloud.client import http
 from paddlecloud.model.errors import Unreachable
-from paddlecloud.model.exchange import LONGEST
+from paddlecloud.model.exchange import LENGTH, LONGEST, SEAL
 from paddlecloud.runtime import exchange as exchanges
 from paddlecloud.runtime.config import AgentConfig
 from paddlecloud.runtime.exchange import Exchange
-from paddlecloud.runtime.link import SERVER_HEADER, Link
+from paddlecloud.runtime.link import OWN, SERVER_HEADER, Link
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n%b\r\n"
 OURS = HEAD % f"{SERVER_HEADER}: boot-1\r\n".encode()
@@ -37,11 +39,14 @@ class Peer:
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening.settimeout(20)
         self.port = self._listening.getsockname()[1]
         self.connection: socket.socket | None = None
 
     def accept(self) -> socket.socket:
         """The next connection, when the head of its request is here."""
+        if self.connection is not None:
+            self.connection.close()
         self.connection, _ = self._listening.accept()
         self.connection.settimeout(20)
         self.heard()
@@ -89,7 +94,16 @@ def opened(exchange: Exchange, peer: Peer) -> socket.socket:
     begun(exchange)
     connection = peer.accept()
     connection.sendall(OURS)
+    answered(exchange)
     return connection
+
+
+def answered(exchange: Exchange) -> None:
+    """Once what the peer said is here."""
+    assert exchange._open is not None
+    deadline = time.monotonic() + 20
+    while not exchange._open.talk.is_answered:
+        assert time.monotonic() < deadline
 
 
 def asked(exchange: Exchange, peer: Peer, reply: Callable[[socket.socket], object]) -> object:
@@ -120,7 +134,7 @@ def test_a_single_report_now_and_then_opens_none(exchange: Exchange) -> None:
     for now in (0.0, 10.0, 20.0):
         assert exchange.ask(b"report", now) is None
         exchange.follow(now)
-    assert not is_open(exchange)
+        assert not is_open(exchange)
 
 
 def test_it_is_used_when_the_server_has_answered(exchange: Exchange, peer: Peer) -> None:
@@ -166,10 +180,7 @@ def test_a_server_that_has_none_is_not_asked_again_soon(
 ) -> None:
     begun(exchange)
     peer.accept().sendall(head)
-    talk = exchange._open.talk if exchange._open else None
-    assert talk is not None
-    while not talk.is_answered:
-        pass
+    answered(exchange)
     assert exchange.ask(b"report", 1.0) is None
     begun(exchange, 10.0)
     assert not is_open(exchange)
@@ -200,7 +211,6 @@ def test_when_it_breaks_the_report_goes_another_way_and_the_next_one_is_opened(
 def test_a_server_that_is_silent_counts_as_gone(
     exchange: Exchange, peer: Peer, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "TIMEOUT", 0.05)
     monkeypatch.setattr(exchanges, "TIMEOUT", 0.05)
     opened(exchange, peer)
     with pytest.raises(Unreachable) as caught:
@@ -224,3 +234,39 @@ def test_it_is_left_when_the_agent_turns_to_another_server_or_gets_other_keys(
     link.route = "http://127.0.0.1:1"
     assert exchange.ask(b"report", 1.0) is None
     assert not is_open(exchange)
+    link.route = OWN
+    opened(exchange, peer)
+    link.config = replace(link.config, sk="another")
+    assert exchange.ask(b"report", 1.0) is None
+    assert not is_open(exchange)
+
+
+def test_a_peer_that_resets_the_connection_costs_no_report(exchange: Exchange, peer: Peer) -> None:
+    begun(exchange)
+    connection = peer.accept()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+    answered(exchange)
+    assert exchange.ask(b"report", 1.0) is None
+    assert not is_open(exchange)
+
+
+def test_a_narrow_line_takes_a_report_in_pieces(exchange: Exchange, peer: Peer) -> None:
+    connection = opened(exchange, peer)
+    assert exchange._open is not None
+    wire = exchange._open.talk._wire
+    wire._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    for _ in range(3):
+        serving = threading.Thread(target=_take_one, args=(connection,))
+        serving.start()
+        assert exchange.ask(b"x" * LONGEST, 1.0) == {}
+        serving.join(20)
+
+
+def _take_one(connection: socket.socket) -> None:
+    """A whole frame of the longest report, then its answer."""
+    left = len(chunk(b"x" * (LENGTH + SEAL + LONGEST)))
+    while left:
+        left -= len(connection.recv(left))
+    connection.sendall(answer(b"{}"))

@@ -99,7 +99,8 @@ def start(
     bench: Bench, store: Store, command: str, uid: int | None = None, *, rooted: bool = False
 ) -> Path:
     tree = trees_in(bench).make(snapshot(), store.find, uid, str(store.folder))
-    launch = bench.order(command, uid=uid, tree=tree, private_root=rooted)
+    assert tree is not None
+    launch = bench.order(command, uid=uid, tree=tree.path, private_root=rooted)
     root = Path(launch["root"])
     (root / "work").rmdir()
     own = [workspace.TEMPORARY, workspace.HOME, *([ROOT] if rooted else [])]
@@ -160,7 +161,7 @@ def test_a_second_replica_needs_nothing_of_the_store(bench: Bench, store: Store)
 def test_bytes_are_not_copied_and_yet_they_cannot_be_changed(bench: Bench, store: Store) -> None:
     tree = trees_in(bench).make(snapshot(), store.find, None, str(store.folder))
     assert tree is not None
-    assert Path(tree, "large").samefile(store.file(CONTENTS["large"]))
+    assert Path(tree.path, "large").samefile(store.file(CONTENTS["large"]))
     text, _, _ = run(
         bench, store, "python3 -c \"open('large', 'r+b').write(b'mine')\"; wc -c large"
     )
@@ -195,11 +196,14 @@ def test_a_tree_of_an_earlier_start_of_the_machine_is_made_anew(bench: Bench, st
     kept = trees_in(bench)
     tree = kept.make(snapshot(), store.find, None)
     assert tree is not None
-    note = Path(tree).parent / layers.NOTE
+    note = Path(tree.path).parent / layers.NOTE
+    tree.let_go()
     note.write_text(note.read_text().replace('"boot": "', '"boot": "earlier-'))
     assert kept.ready(snapshot().id, None) is None
     opened = store.opened
-    assert kept.make(snapshot(), store.find, None) == tree
+    again = kept.make(snapshot(), store.find, None)
+    assert again is not None
+    assert again.path == tree.path
     assert store.opened == 2 * opened
 
 
@@ -281,10 +285,12 @@ def _be_the_agent_and_the_monitor(top: Path, command: str, log: int, *, rooted: 
     store = Store(top / "store")
     kept = Trees(top / "cache", workspace.Layer(), layers.possible, lambda size: None)
     tree = kept.make(snapshot(), store.find, None, str(store.folder))
+    assert tree is not None
     root = top / "one"
     workspace.Layer().lay_out(root, None, store.find, [ROOT], layered=True)
     launch: Launch = {
-        "replica_id": "one", "root": str(root), "command": command, "grace": 1.0, "tree": tree,
+        "replica_id": "one", "root": str(root), "command": command, "grace": 1.0,
+        "tree": tree.path,
         "env": {"PATH": os.environ["PATH"]}, "private_root": rooted,
     }  # fmt: skip
     started = child.start(root, launch, cgroups.Group(v2=None, v1={}), log=log)

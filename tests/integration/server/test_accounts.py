@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.db import open_sqlite, tokens
+from paddlecloud.db import tokens
 from paddlecloud.db.base import Database
 from paddlecloud.server.auth import secret_of
 from paddlecloud.server.services.accounts import embedded_agent, embedded_user
+from tests.sqlite import open_with_tables
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = b"k" * 32
@@ -20,7 +21,7 @@ KEY = b"k" * 32
 
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Database]:
-    db = open_sqlite(tmp_path / "x.db", now=NOW)
+    db = open_with_tables(tmp_path / "x.db", now=NOW)
     yield db
     db.close()
 

@@ -131,11 +131,11 @@ def test_a_key_that_went_before_anybody_listened_is_not_good_either(
 ) -> None:
     """Between its admission and the exchange: the note is gone, the database knows."""
     _, order = world.placed()
-    monkeypatch.setattr("paddlecloud.server.exchange.tokens.find_token", lambda tx, ak: None)
+    monkeypatch.setattr("paddlecloud.server.exchange.Exchange._is_known", lambda self, tx: False)
     opened(exchange)
     told = body(world.agent, piece(order, 0, b"x"), log=b"x")
-    ak = world.agent.caller.ak
-    eventually(lambda: ("token", ak) not in world.deps.hub._waiters)
+    assert exchange._open is not None
+    assert exchange._open.talk.response.status == 200
     assert exchange.ask(told, 1.0) is None
 
 

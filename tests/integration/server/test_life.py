@@ -175,8 +175,24 @@ def test_every_kind_of_end_is_told_apart(
     assert words in view["error_msg"]
 
 
+def test_why_it_could_not_start_is_told_in_one_language(world: World) -> None:
+    """Of a start by the agent and of an end that left outputs: both carry a sentence of ours."""
+    job_id, order = world.placed()
+    said = {"code": "agent_workspace_failed", "params": {"path": "/x", "reason": "EIO"}}
+    world.agent.exit(order, None, cause="start_failed", message="m", said=said)
+    assert world.look(job_id)["error_msg"] == (
+        "trainer-0 could not be started: the files of the job could not be laid out, /x: EIO"
+    )
+    headers = {"accept-language": "zh"}
+    zh = world.user.call("GET", f"/api/v1/jobs/{job_id}", headers=headers).json()
+    assert zh["error_msg"] == "trainer-0 无法启动：无法准备任务的文件，/x：EIO"
+    rows = world.user.call("GET", f"/api/v1/jobs/{job_id}/history", headers=headers).json()
+    assert rows["history"][-1]["reason"] == zh["error_msg"]
+
+
 def test_a_wall_time_that_nobody_watched_is_ended_by_the_server(world: World) -> None:
     job_id, order = world.placed(wall_time=60)
+    assert order["grace"] == 40.0, "its monitor grants it first"
     world.agent.start(order)
     Watch().tick(world.deps, world.clock.move(seconds=60 + 40 + 29))
     assert world.agent.poll() == []

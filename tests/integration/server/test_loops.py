@@ -171,7 +171,7 @@ def test_what_cannot_be_let_go_in_one_pool_keeps_no_other_waiting(
     asked: list[str] = []
 
     def away(handle: Any, _grace: timedelta) -> None:
-        asked.append(handle["attempt"])
+        asked.append(handle["name"])
         raise Retry("backend_later", pool="near")
 
     monkeypatch.setattr(placement, "MAX_RELEASED", 2)
@@ -196,7 +196,7 @@ def test_a_start_that_was_put_off_is_made_up_for(make_world: MakeWorld) -> None:
     assert backend.started == {}
     backend.settings["start"] = "ok"
     watch.tick(world.deps, world.clock())
-    assert backend.started == {f"{job_id}.1": 1}
+    assert backend.started == {f"{job_id}-1": 1}
     assert world.count("attempts") == 1
 
 
@@ -215,7 +215,7 @@ def test_a_start_that_was_cut_short_is_repeated(
             world.plan()
     assert world.backends["local"].started == {}
     Watch().tick(world.deps, world.clock())
-    assert world.backends["local"].started == {f"{job_id}.1": 1}
+    assert world.backends["local"].started == {f"{job_id}-1": 1}
     assert world.agent.order(job_id)["attempt"] == 1
 
 
@@ -224,7 +224,7 @@ def test_agents_that_vanished_are_asked_for_again(world: World) -> None:
     world.agent.start(order)
     world.backends["local"].started.clear()
     Watch().tick(world.deps, world.clock())
-    assert world.backends["local"].started == {f"{job_id}.1": 1}
+    assert world.backends["local"].started == {f"{job_id}-1": 1}
     assert world.state(job_id) == "running"
 
 
@@ -265,7 +265,7 @@ def test_only_what_is_old_is_deleted(make_world: MakeWorld) -> None:
     assert world.log(young) == b"log\n"
     assert world.state(waiting) == "schedule"
     entries = world.user.get(f"/api/v1/jobs/{waiting}/files", prefix="/")["files"]
-    assert [row["path"] for row in entries][-1] == "a"
+    assert "a" in [row["path"] for row in entries]
     assert world.raw(f"/api/v1/jobs/{waiting}/files/a").body == b"kept"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from paddlecloud.backends.scripted import Scripted
+from paddlecloud.db import agents as rows
 from paddlecloud.model.errors import Retry
 from paddlecloud.server.app import App
 from paddlecloud.server.loops.watch import Watch
@@ -39,6 +40,39 @@ def test_an_agent_that_comes_back_is_told_to_end_what_was_given_up(world: World)
     assert world.agent.order(job_id, "forget")["replica"] == order["replica"]
     world.agent.cursor = 0
     assert world.agent.poll() == []
+
+
+def test_a_machine_that_was_lost_is_no_place_until_it_is_heard_of(world: World) -> None:
+    job_id, _ = lost(world, max_retries=1)
+    world.clock.move(seconds=5)
+    world.plan()
+    job = world.look(job_id)
+    assert (job["attempts"], job["pool"]) == (1, ""), "the retry is not burnt"
+    assert job["queue_reason"].startswith("the machine node-0 that ran trainer-0 was not heard of")
+    assert world.submit(), "nor is anybody refused for it"
+    world.agent.poll()
+    world.plan()
+    assert world.look(job_id)["attempts"] == 2
+
+
+def test_a_machine_that_was_heard_of_meanwhile_stays_a_place(world: World) -> None:
+    job_id, order = world.placed(max_retries=1)
+    world.agent.start(order)
+    (before,) = world.deps.db.read(rows.list_agents)
+    world.clock.move(minutes=1)
+    world.agent.poll()
+    agents.mark_lost(world.deps, "node-0", before.seen_at)
+    world.clock.move(seconds=5)
+    world.plan()
+    assert world.look(job_id)["attempts"] == 2
+
+
+def test_a_machine_that_stays_silent_is_tried_again_at_last(world: World) -> None:
+    """Its agent may be dead, and only a job that is placed there has one started."""
+    job_id, _ = lost(world, max_retries=1)
+    world.clock.move(minutes=12)
+    world.plan()
+    assert world.look(job_id)["attempts"] == 2
 
 
 def test_a_loss_that_shifts_the_blame_keeps_the_last_words_of_the_culprit(
@@ -79,6 +113,7 @@ def test_a_killed_gang_has_the_last_words_of_its_first_worker(make_world: MakeWo
 
 def test_what_was_given_up_has_no_say_but_for_its_end(world: World) -> None:
     job_id, order = lost(world, max_retries=1)
+    world.agent.poll()
     world.plan()
     second = world.agent.order(job_id)
     assert second["attempt"] == 2
@@ -152,7 +187,7 @@ def test_an_attempt_that_is_over_gives_its_place_back_once(
     assert world.release() == 0, "not while it runs"
     world.agent.run(order)
     assert [world.release(), world.release(), world.release()] == [0, 1, 0]
-    assert stopped == [{"attempt": f"{job_id}.1"}] * 2
+    assert stopped == [{"name": f"{job_id}-1"}] * 2
     assert backend.started == {}
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from paddlecloud.stores.s3 import S3Store
 from scripts import s3
 from tests.integration.server.process import ServerProcess, ended
 from tests.integration.server.replicas import free_port
+from tests.integration.server.world import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -176,5 +178,27 @@ def test_a_store_that_goes_and_comes_back(tmp_path: Path, s3_place: Path) -> Non
         done = team.types("submit_job", f"--files={code}", "--start_cmd=sh run.sh", "--json")
         assert done.returncode == 0, done.stderr
         assert team.types("logs", json.loads(done.stdout)["job_id"], "-f").stdout == "again\n"
+        outputs_of_a_killed_job_are_named(team, code, s3_place)
     finally:
         team.close()
+
+
+def outputs_of_a_killed_job_are_named(team: Team, code: Path, place: Path) -> None:
+    """While the store is away the job says so, and who kills it hears where its outputs are."""
+    start = "while [ ! -e go ]; do sleep 0.05; done; echo all > $OUTPUT_PATH/model"
+    done = team.types("submit_job", f"--files={code}", f"--start_cmd={start}", "--json")
+    job_id = json.loads(done.stdout)["job_id"]
+
+    def job() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(team.types("query_job", job_id, "--json").stdout)
+        return found
+
+    eventually(lambda: job()["job_status"] == "running", 60)
+    s3.stop(place)
+    (team.home / "agent" / "replicas" / f"{job_id}.1.trainer-0" / "work" / "go").touch()
+    eventually(lambda: "does not answer" in "".join(job()["advice"]), 60)
+    assert job()["advice"][0].startswith("the command of trainer-0 has ended, but not all that it")
+    assert team.types("kill_job", job_id).returncode == 0
+    eventually(lambda: job()["job_status"] == "killed", 90)
+    assert "these outputs were not stored: output/model (the store" in job()["error_msg"]
+    s3.start(place)

@@ -302,7 +302,7 @@ def test_a_full_queue_is_a_429_with_a_wait(team: MakeTeam) -> None:
 def test_files_beyond_the_plan_are_refused_before_they_are_uploaded(team: MakeTeam) -> None:
     world = team(storage=1000)
     world.snapshot({"a": b"a" * 600})
-    with pytest.raises(Refused, match="500 bytes more do not fit: 600 bytes of the 1000 bytes"):
+    with pytest.raises(Refused, match="500 B more do not fit: 600 B of the 1000 B"):
         world.snapshot({"b": b"b" * 500})
     unasked = world.user.call("POST", "/api/v1/blobs", body=packed(b"c" * 500))
     assert unasked.code == "quota_storage"
@@ -321,7 +321,7 @@ def test_outputs_count_and_are_never_thrown_away(team: MakeTeam) -> None:
     used, most = limit(world.user.get("/api/v1/quota"), "storage")
     assert used == 2000 + len(b"echo hi\n")
     assert most == 1000
-    with pytest.raises(Refused, match="more than the 1000 bytes of your plan"):
+    with pytest.raises(Refused, match="more than the 1000 B of your plan"):
         world.submit()
     later = world.with_clock(world.clock() + timedelta(days=91))
     retention.collect(later)

@@ -240,7 +240,7 @@ def _refusing(deps: Deps) -> Deps:
     """The same server, when its pool will not have a job after all."""
 
     class Refusing(Scripted):
-        def start(self, attempt: Attempt) -> dict[str, str]:
+        def start(self, attempt: Attempt) -> None:
             raise OSError("no room")
 
     return replace(deps, backends={"p": Refusing({"node": "node", "cpu": "64"})})

@@ -8,6 +8,7 @@ import signal
 import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from http.client import IncompleteRead
 from pathlib import Path
 
 import psycopg
@@ -202,6 +203,25 @@ def test_a_key_taken_away_there_is_refused_here(tmp_path: Path, postgres_url: st
         assert bob.get("/api/v1/whoami")["user_id"] == "bob"
         admin.post(f"/api/v1/admin/tokens/{made['ak']}/revoke")
         eventually(lambda: bob.call("GET", "/api/v1/whoami").status == 401)
+
+
+def test_what_is_followed_here_ends_with_the_key_taken_away_there(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    with replicas(tmp_path, postgres_url, ["", ""]) as (first, second):
+        first.start()
+        second.start()
+        admin = first.caller()
+        job_id = submit(admin, "echo hi")  # nobody has a machine for it
+        made = admin.post("/api/v1/admin/users/admin/tokens", {"name": "laptop"})
+        here = SignedCaller(host="127.0.0.1", port=second.own_port, ak=made["ak"], sk=made["sk"])
+        with asked(here, f"/api/v1/jobs/{job_id}/logs", "follow=1") as connection:
+            answer = connection.getresponse()
+            assert answer.status == 200
+            admin.post(f"/api/v1/admin/tokens/{made['ak']}/revoke")
+            with pytest.raises(IncompleteRead):
+                answer.read()
+        eventually(lambda: here.call("GET", "/api/v1/whoami").status == 401)
 
 
 def test_one_request_is_good_at_one_server_once(tmp_path: Path, postgres_url: str) -> None:

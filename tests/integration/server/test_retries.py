@@ -199,11 +199,11 @@ def test_an_agent_that_is_heard_of_again_is_not_lost(world: World) -> None:
     world.clock.move(minutes=10)
     watch.last -= 5.0
     watch.tick(world.deps, world.clock())
-    assert watch.silent["node-0"] > 0
+    assert watch.silences.seconds["node-0"] > 0
     world.agent.poll()
     watch.last -= 5.0
     watch.tick(world.deps, world.clock())
-    assert watch.silent == {}
+    assert watch.silences.seconds == {}
     assert world.state(job_id) == "running"
 
 

@@ -24,9 +24,11 @@ from paddlecloud.model.errors import (
 )
 from paddlecloud.server.app import App
 from paddlecloud.server.auth import secret_of
+from paddlecloud.server.services import retention
 from paddlecloud.server.services import users as user_service
 from paddlecloud.server.services.jobs import SCHEDULE_BELL
 from paddlecloud.server.services.plans import PLANS
+from paddlecloud.server.settings.values import Retention
 from paddlecloud.testing import Reply, SignedCaller, exchange
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, eventually
@@ -405,6 +407,21 @@ def test_the_audit_is_read_by_user_by_time_and_in_pages(world: World) -> None:
     rest = admin.get("/api/v1/admin/audit", limit=2, before=page["next"])
     assert [e["target"] for e in page["events"] + rest["events"]] == ["c", "b", "a"]
     assert rest["next"] is None
+
+
+@pytest.mark.parametrize(("kept", "left"), [(30, ["young"]), (0, ["young", "old"])])
+def test_the_audit_is_kept_as_long_as_is_set(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, kept: int, left: list[str]
+) -> None:
+    keep = Retention(audit=timedelta(days=kept))
+    world = make_world(change=lambda settings: replace(settings, team=True, retention=keep))
+    monkeypatch.setattr(retention, "AUDIT_BATCH", 1)
+    admin = an_admin(world)
+    admin.post(USERS, {"user_id": "old"})
+    world.clock.move(days=31)
+    admin.post(USERS, {"user_id": "young"})
+    retention.collect(world.deps)
+    assert [event["target"] for event in admin.get("/api/v1/admin/audit")["events"]] == left
 
 
 def test_gen_token_makes_a_user_and_mails_a_key(world: World) -> None:

@@ -28,7 +28,6 @@ from paddlecloud.client.scanning import Scan, scan
 from paddlecloud.client.transport import Endpoint, Transport
 from paddlecloud.db import jobs, tokens
 from paddlecloud.db.base import Tx
-from paddlecloud.db.sqlite import open_sqlite
 from paddlecloud.db.tokens import TokenKind, User, UserRole
 from paddlecloud.model.job import Job, JobType
 from paddlecloud.model.pool import Pool
@@ -43,6 +42,7 @@ from paddlecloud.stores.directory import DirectoryStore
 from paddlecloud.stores.logs import LogStore
 from paddlecloud.testing import Reply, ScriptedAgent, SignedCaller
 from tests.integration.server.contract import check_reply
+from tests.sqlite import open_with_tables
 
 NODE = "node-0"
 
@@ -123,7 +123,7 @@ class World:
         settings = change(Settings(home=home, time_zone="Asia/Shanghai"))
         self.deps = Deps(
             settings=settings,
-            db=open_sqlite(server_dir / "paddlecloud.db", now=self.clock()),
+            db=open_with_tables(server_dir / "paddlecloud.db", now=self.clock()),
             store=DirectoryStore(settings.store_dir),
             logs=LogStore(settings.store_dir),
             pools={name: _pool(name, backend) for name, backend in self.backends.items()},

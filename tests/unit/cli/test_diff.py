@@ -34,3 +34,39 @@ def test_no_value_of_a_job_reaches_the_terminal_as_an_order(
     ]
     assert main(["diff", FIRST, SECOND, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["git"][0]["second"] == "x\u202ey\r"
+
+
+def test_sizes_and_times_are_told_as_submit_job_takes_them(
+    server: FakeServer, capsys: Captured
+) -> None:
+    one: dict[str, Any] = {"snapshot": "s", "memory": 100_000_000, "wall_time": 600, "cpu": 1}
+    two = {"snapshot": "s", "memory": 2**29, "wall_time": 3723, "pserver_memory": 1001}
+    for job, spec in ((FIRST, one), (SECOND, two)):
+        server.routes[f"GET /api/v1/jobs/{job}/spec"] = [ok({"spec": spec})]
+    assert main(["diff", FIRST, SECOND]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "cpu: 1 -> -",
+        "memory: 100M -> 512Mi",
+        "pserver_memory: - -> 1001",
+        "wall_time: 00:10:00 -> 01:02:03",
+    ]
+
+
+def test_directories_and_links_have_no_bytes(server: FakeServer, capsys: Captured) -> None:
+    entries: dict[str, list[list[Any]]] = {
+        FIRST: [["a", "file", 29, "1", 0, ""], ["b", "file", 3, "2", 0, ""]],
+        SECOND: [
+            ["a", "file", 1, "3", 0, ""],
+            ["b", "link", 0, "", 0, "a"],
+            ["c", "dir", 0, "", 0, ""],
+        ],
+    }
+    for job, rows in entries.items():
+        server.routes[f"GET /api/v1/jobs/{job}/spec"] = [ok({"spec": {"snapshot": job}})]
+        server.routes[f"GET /api/v1/jobs/{job}/snapshot"] = [ok({"entries": rows})]
+    assert main(["diff", FIRST, SECOND]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "~ a (29 -> 1 byte)",
+        "~ b (3 bytes -> link to a)",
+        "+ c (directory)",
+    ]

@@ -36,7 +36,7 @@ def test_submit_job_prints_the_id_and_nothing_else(
     assert main(["submit_job", f"--files={directory}", "--start_cmd=sh run.sh"]) == 0
     captured = capsys.readouterr()
     assert captured.out == f"job_id: {ID}\n"
-    found = "files: 1 (8 bytes); the largest: run.sh (8 bytes)\n"
+    found = "files: 1 (8 B); the largest: run.sh (8 B)\n"
     assert captured.err == f"{found}runs as cpu\n"
     assert main(["submit_job", "--files", str(directory), "--start_cmd", "x", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["job_id"] == ID
@@ -101,6 +101,21 @@ def test_any_other_end_is_exit_code_one(
     told = capsys.readouterr().err
     assert f"{ID}: {state}: trainer-0 ended with exit code 3\nlook at line 7\n" in told
     assert "  KeyError: 'x'\n" in told
+
+
+def test_what_holds_a_job_up_is_told_on_a_terminal(
+    server: FakeServer, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = "trainer-0 waits for its files"
+    view = {**VIEW, "queue_reason": waits, "advice": [waits, "outputs wait (no space)"]}
+    server.routes[f"GET {JOB}"] = [ok(view), ok(view)]
+    assert main(["query_job", ID]) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("paddlecloud.cli.render._is_terminal", lambda stream: stream is sys.stderr)
+    assert main(["query_job", ID]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == "outputs wait (no space)\n", "and nothing twice"
+    assert f"queue_reason: {waits}\n" in captured.out
 
 
 def test_watching_with_json_keeps_stdout_for_the_answer(
@@ -178,7 +193,7 @@ def test_get_files_lists_and_downloads(
     assert main(["get_files", ID, f"--prefix=output/{ID}/log", "--download=1"]) == 0
     assert (tmp_path / "output" / ID / "log" / "trainer-0.log").read_bytes() == b"hi\n"
     captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("", "1 files, 3 B, in output\n")
+    assert (captured.out, captured.err) == ("", "1 file, 3 B, in output\n")
     asked = len(server.seen)
     assert main(["get_files", ID, "--download=1"]) == 2
     assert len(server.seen) == asked, "nothing is asked when the directory is in the way"

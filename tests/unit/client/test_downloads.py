@@ -60,6 +60,7 @@ class Server:
         self.versions = dict.fromkeys(files, "1")
         self.faults: list[str] = []
         self.lost: dict[str, int] = {}
+        self.listed: dict[str, str] = {}
         self.asked: list[tuple[str, int]] = []
         self.sent = 0
         self.meanwhile: Callable[[], None] = lambda: None
@@ -71,6 +72,7 @@ class Server:
                 "size": len(content),
                 "time": f"2020-05-17T10:15:3{self.versions[path]}Z",
                 "sha256": hashlib.sha256(content).hexdigest() if known else None,
+                **({"written_sha256": self.listed[path]} if path in self.listed else {}),
             }
             for path, content in self.files.items()
         ]
@@ -91,7 +93,7 @@ class Server:
         digest = hashlib.sha256(body).digest()
         if fault == "damage" and body:
             body = bytes([body[0] ^ 1]) + body[1:]
-        version = f"{len(whole)}-{self.versions[path]}"
+        version = f"{len(whole)}-2020-05-17T10:15:3{self.versions[path]}Z-0"
         headers = {"content-length": str(len(body) + 32), "x-content-version": version}
         self.sent += len(body)
         self.meanwhile()
@@ -175,13 +177,12 @@ def test_a_file_that_is_not_the_job_s_any_more_is_left_out(
     result = get(server, known=known, records="records")
     assert (result.files, result.lost) == (1, [LOG, MODEL])
     assert found("output") == {f"{JOB}/rank-0/empty": b""}
-    complaint = result.complaint()
-    assert complaint is not None
+    (complaint,) = result.complaints()
     for lang in LANGUAGES:
         assert LOG in complaint.text(lang) and MODEL in complaint.text(lang)
     server.lost = {}
     again = get(server, known=known, resume=True, records="records")
-    assert (again.lost, again.complaint()) == ([], None)
+    assert (again.lost, again.complaints()) == ([], [])
     assert found("output") == WANT
 
 
@@ -261,16 +262,64 @@ def test_a_log_that_grows_meanwhile_is_taken_as_it_was_listed(here: Path) -> Non
     assert found("output")[f"{JOB}/log/trainer-0.log"][: len(LARGE)] == LARGE
 
 
-def test_bytes_that_are_not_those_the_job_wrote_are_refused(here: Path, server: Server) -> None:
+@pytest.mark.parametrize("path", [MODEL, LOG], ids=["of several pieces", "of one"])
+@pytest.mark.parametrize("near", [True, False], ids=["on this machine", "of a server"])
+def test_a_file_that_the_store_damaged_is_named_and_the_others_come(
+    here: Path, server: Server, path: str, near: bool
+) -> None:
     rows = server.rows(known=True)
-    server.files[MODEL] = LARGE[::-1]
-    with pytest.raises(Retry) as caught:
-        get(server, rows=rows)
-    assert caught.value.code == "blob_digest"
-    assert not Path("output").exists()
-    server.files[MODEL] = LARGE
-    get(server, rows=rows, resume=True)
+    ways = stored(here) if near else {}
+    if near:
+        Path(ways[path]).write_bytes(FILES[path][::-1])
+    server.files[path] = FILES[path][::-1]
+    result = get(server, rows=rows, ways=ways, records="records")
+    assert (result.files, result.damaged) == (2, [path])
+    (complaint,) = result.complaints()
+    assert complaint.code == "download_damaged"
+    for lang in LANGUAGES:
+        assert path in complaint.text(lang)
+    name = path.removeprefix("output/")
+    assert found("output") == {key: content for key, content in WANT.items() if key != name}
+    server.files[path] = FILES[path]
+    again = get(server, rows=rows, resume=True, records="records")
+    assert again.complaints() == []
     assert found("output") == WANT
+
+
+@pytest.mark.parametrize("path", [MODEL, LOG], ids=["of several pieces", "of one"])
+def test_what_was_damaged_here_is_fetched_anew(here: Path, server: Server, path: str) -> None:
+    rows = server.rows(known=True)
+    get(server, rows=rows, records="records")
+    Path("output", path.removeprefix("output/")).write_bytes(FILES[path][::-1])
+    with pytest.raises(Retry) as caught:
+        get(server, rows=rows, resume=True, records="records")
+    assert (caught.value.code, caught.value.params["path"]) == ("download_digest", path)
+    get(server, rows=rows, resume=True, records="records")
+    assert found("output") == WANT
+
+
+def test_a_file_that_was_replaced_since_it_was_listed_is_not_damaged(
+    here: Path, server: Server
+) -> None:
+    rows = server.rows(known=True)
+    for path in (MODEL, LOG):
+        server.files[path], server.versions[path] = FILES[path][::-1], "2"
+    assert get(server, rows=rows).complaints() == []
+    assert found("output")[f"{JOB}/rank-0/model"] == LARGE[::-1]
+
+
+@pytest.mark.parametrize("near", [True, False], ids=["on this machine", "of a server"])
+def test_a_file_with_another_time_is_compared_with_what_the_job_wrote(
+    here: Path, server: Server, near: bool
+) -> None:
+    server.listed = {path: hashlib.sha256(FILES[path]).hexdigest() for path in (MODEL, LOG)}
+    ways = stored(here) if near else {}
+    assert get(server, ways=ways).complaints() == []
+    server.listed[LOG] = hashlib.sha256(b"other").hexdigest()
+    result = get(server, "other", ways=ways)
+    assert (result.files, result.changed) == (3, [LOG])
+    assert [complaint.code for complaint in result.complaints()] == ["download_not_its_own"]
+    assert found("other") == WANT
 
 
 def stored(here: Path) -> dict[str, str]:
@@ -328,11 +377,10 @@ def test_what_was_copied_is_not_fetched_again(here: Path, server: Server) -> Non
 def test_an_existing_directory_is_not_touched(here: Path, server: Server) -> None:
     Path("output").mkdir()
     Path("output", "mine").touch()
-    for resume in (False, True):
+    for resume, code in ((False, "download_dir_exists"), (True, "download_dir_foreign")):
         with pytest.raises(Invalid) as caught:
             get(server, resume=resume, records=str(here / "records"))
-        assert caught.value.code == "download_dir_exists"
-        assert all("--resume" in caught.value.text(lang) for lang in LANGUAGES)
+        assert caught.value.code == code
     assert found("output") == {"mine": b""}
     assert server.asked == []
 

@@ -106,7 +106,7 @@ def test_what_is_found_is_told(tmp_path: Path) -> None:
     tree(tmp_path, {f"f{n}": b"x" * n for n in range(9)})
     tree(tmp_path, {"big": b"x" * 2048, "empty": None})
     [(code, values)] = scan(str(tmp_path), now=NOW).notes
-    largest = "big (2 KiB), f8 (8 bytes), f7 (7 bytes), f6 (6 bytes), f5 (5 bytes)"
+    largest = "big (2 KiB), f8 (8 B), f7 (7 B), f6 (6 B), f5 (5 B)"
     assert (code, values) == ("files_found", {"count": 10, "size": "2 KiB", "largest": largest})
     assert largest in render(code, values, "zh")
 

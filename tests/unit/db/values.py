@@ -15,7 +15,6 @@ from pathlib import Path
 from paddlecloud.db import open_database
 from paddlecloud.db.base import Database, Tx
 from paddlecloud.db.jobs import NOT_PLANNED_YET, insert_job
-from paddlecloud.db.sqlite import open_sqlite
 from paddlecloud.model.job import (
     Attempt,
     Job,
@@ -28,6 +27,7 @@ from paddlecloud.model.job import (
 )
 from paddlecloud.model.states import Event, JobState
 from tests.postgres import database_of
+from tests.sqlite import open_with_tables
 
 NOW = datetime(2020, 5, 17, 10, 16, 9, 123456, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -37,7 +37,7 @@ _count = itertools.count(1)
 
 
 def _sqlite(folder: Path) -> Database:
-    return open_sqlite(folder / "paddlecloud.db", now=NOW)
+    return open_with_tables(folder / "paddlecloud.db", now=NOW)
 
 
 def _postgres(folder: Path) -> Database:

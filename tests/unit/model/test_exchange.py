@@ -7,14 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddlecloud.model.errors import TooLarge, Unauthenticated
-from paddlecloud.model.exchange import LENGTH, LONGEST, SEAL, Reports, framed, key_of, sealed
+from paddlecloud.model.exchange import LENGTH, LONGEST, SEAL, Reports, Seals, framed, key_of
 
 KEY = key_of("secret", "nonce")
 SAID = st.lists(st.binary(max_size=40), min_size=1, max_size=6)
 
 
 def wire(reports: list[bytes], key: bytes = KEY) -> list[bytes]:
-    return [sealed(key, number, report) for number, report in enumerate(reports)]
+    seals = Seals(key)
+    return [seals.sealed(number, report) for number, report in enumerate(reports)]
 
 
 @given(reports=SAID, cuts=st.lists(st.integers(0, 400), max_size=8))
@@ -55,7 +56,7 @@ def test_none_can_be_repeated_left_out_or_exchanged(order: list[int]) -> None:
 def test_the_key_is_of_one_exchange_alone() -> None:
     assert len({KEY, key_of("secret", "other"), key_of("other", "nonce")}) == 3
     with pytest.raises(Unauthenticated):
-        list(Reports([KEY]).feed(sealed(key_of("secret", "other"), 0, b"x")))
+        list(Reports([KEY]).feed(Seals(key_of("secret", "other")).sealed(0, b"x")))
 
 
 def test_a_key_of_before_is_good_for_the_whole_exchange_or_not_at_all() -> None:
@@ -63,16 +64,16 @@ def test_a_key_of_before_is_good_for_the_whole_exchange_or_not_at_all() -> None:
     heard = Reports([KEY, old])
     assert list(heard.feed(b"".join(wire([b"one", b"two"], old)))) == [b"one", b"two"]
     with pytest.raises(Unauthenticated):
-        list(heard.feed(sealed(KEY, 2, b"three")))
+        list(heard.feed(Seals(KEY).sealed(2, b"three")))
 
 
 def test_a_report_has_a_longest() -> None:
     whole = b"x" * LONGEST
-    assert list(Reports([KEY]).feed(sealed(KEY, 0, whole))) == [whole]
+    assert list(Reports([KEY]).feed(Seals(KEY).sealed(0, whole))) == [whole]
     with pytest.raises(TooLarge):
         list(Reports([KEY]).feed((LONGEST + 1).to_bytes(LENGTH, "big")))
 
 
 def test_an_answer_says_how_long_it_is() -> None:
     assert framed(b"{}") == b"\0\0\0\x02{}"
-    assert len(sealed(KEY, 0, b"")) == LENGTH + SEAL
+    assert len(Seals(KEY).sealed(0, b"")) == LENGTH + SEAL

@@ -24,7 +24,16 @@ def spoken(record: ExitRecord, tail: bytes = b"", memory: int = 0) -> tuple[Reas
     return words.reason, words.advice
 
 
+WORK = "/srv/home/agent/replicas/job-1.1.trainer-0/work"
 CASES = [
+    (
+        "a program that was not submitted",
+        ended(2),
+        f"python3: can't open file '{WORK}/sub/nofile.py': [Errno 2] No such file\n".encode(),
+        "fail_missing",
+        "advice_missing",
+        "could not find sub/nofile.py",
+    ),
     ("a plain exit", ended(3), b"", "fail_exit", "advice_log", "exit code 3"),
     ("a segfault", ended(by_signal=11), b"", "fail_segv", "advice_crash", "segmentation fault"),
     ("a segfault below a shell", ended(139), b"", "fail_segv", "advice_crash", "exit code 139"),
@@ -212,3 +221,30 @@ def test_a_failed_start_repeats_the_systems_words() -> None:
     reason, advice = spoken(record)
     assert (reason.code, advice.code) == ("fail_start", "advice_start")
     assert "No space left on device" in render(reason.code, reason.params, "en")
+
+
+def test_why_it_could_not_start_is_said_in_the_language_of_its_reader() -> None:
+    said = Reason(code="agent_blob_size", params={"path": "a|b", "size": 3, "expected": 4})
+    record = ended(cause=ExitCause.START_FAILED, ran=False, message="old words", said=said)
+    reason, advice = words_for(JOB_ID, "trainer-0", record, Resources(), b"")
+    assert (reason.code, advice) == ("fail_start", None), "the sentence says what to do"
+    assert render(reason.code, reason.params, "en") == (
+        "trainer-0 could not be started: the stored content of a|b has 3 bytes, not 4; submit the "
+        "files again"
+    )
+    assert render(reason.code, reason.params, "zh") == (
+        "trainer-0 无法启动：a|b 的已存内容为 3 字节，应为 4 字节，请重新提交文件"
+    )
+
+
+def test_a_sentence_that_is_not_known_here_leaves_the_words_that_came_with_it() -> None:
+    said = Reason(code="of_a_newer_agent")
+    record = ended(cause=ExitCause.START_FAILED, ran=False, message="its words", said=said)
+    reason, _ = spoken(record)
+    assert reason.params == {"worker": "trainer-0", "message": "its words"}
+
+
+def test_a_start_that_the_machine_refused_has_the_advice_about_machines() -> None:
+    said = Reason(code="agent_workspace_failed", params={"path": "f", "reason": "Read-only"})
+    record = ended(cause=ExitCause.START_FAILED, ran=False, said=said)
+    assert spoken(record)[1].code == "advice_start"

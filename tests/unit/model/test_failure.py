@@ -17,6 +17,7 @@ from paddlecloud.model.failure import (
     outcome,
     settle,
     trouble,
+    unsent,
     wants_stop,
 )
 from paddlecloud.model.job import (
@@ -85,6 +86,33 @@ def test_a_job_that_is_being_killed_ends_killed_whatever_its_replica_did(
     assert job.state is JobState.KILLED
     assert job.failure is not None
     assert job.failure.reason.code == "killed_running"
+
+
+KEPT = Reason(
+    code="unsent_kept", params={"files": "f", "reason": "r", "host": "h", "place": "p", "days": 7}
+)
+
+
+@pytest.mark.parametrize("cause", [ExitCause.STOPPED, ExitCause.OUTPUTS_LOST])
+def test_a_killed_job_names_what_was_not_stored(cause: ExitCause) -> None:
+    replica = a_replica(ended=replace(ended(0, cause=cause), said=KEPT))
+    _, job = the_end(a_job(state=JobState.KILLING, kill_asked=True), an_attempt(replica))
+    assert job.failure is not None
+    said = render(job.failure.reason.code, job.failure.reason.params, "en")
+    assert said == (
+        "killed on request while it ran; these outputs were not stored: "
+        "f (r); for 7 days they are kept on h in p"
+    )
+    assert unsent(job, [replica]) is None, "it is said already"
+
+
+def test_a_job_that_failed_otherwise_names_them_beside_it() -> None:
+    replica = a_replica(ended=replace(ended(3), said=KEPT))
+    told = unsent(a_job(), [replica])
+    assert told is not None
+    assert "ask an admin for them: f (r); for 7 days" in render(told.code, told.params, "en")
+    lost = a_replica(ended=replace(ended(0, cause=ExitCause.OUTPUTS_LOST), said=KEPT))
+    assert unsent(a_job(), [lost]) is None, "its end says it"
 
 
 NOT_BEGUN = a_replica(ended=ended(cause=ExitCause.STOPPED, ran=False))

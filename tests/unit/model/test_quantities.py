@@ -81,8 +81,8 @@ def test_no_text_at_all_makes_them_raise(text: str) -> None:
 @pytest.mark.parametrize(
     ("size", "want"),
     [
-        (0, "0 bytes"),
-        (17, "17 bytes"),
+        (0, "0 B"),
+        (17, "17 B"),
         (1024, "1 KiB"),
         (1536, "1.5 KiB"),
         (4 * 2**30, "4 GiB"),

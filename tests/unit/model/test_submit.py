@@ -112,6 +112,8 @@ def test_good_values_become_typed_ones(given_: dict[str, object], name: str, wan
 def test_private_storage_needs_no_files() -> None:
     wire = parse_parameters({**PRIVATE, "bos_url": "b-1.bj.bcebos.com/your/dir/"})
     assert wire["bos_url"] == "b-1.bj.bcebos.com/your/dir"
+    wire = parse_parameters({**PRIVATE, "bos_url": "https://b-1.us-east-1.bcebos.com/"})
+    assert wire["bos_url"] == "b-1.us-east-1.bcebos.com"
 
 
 BAD: list[tuple[str, dict[str, object], str]] = [
@@ -189,7 +191,7 @@ BAD: list[tuple[str, dict[str, object], str]] = [
     ("constraints of a file", {"requirements": "--constraint=c.txt"}, "requirements_local"),
     ("requirements of a folder", {"requirements": "./mine"}, "requirements_local"),
     ("an editable folder", {"requirements": "-e ."}, "requirements_local"),
-    ("long requirements", {"requirements": "a\n" * 32_769}, "param_long"),
+    ("long requirements", {"requirements": "a\n" * 32_769}, "requirements_long"),
     ("a long description", {"description": "x" * 4097}, "param_long"),
     ("max_retries=101", {"max_retries": 101}, "param_range"),
     ("max_retries=-1", {"max_retries": "-1"}, "param_range"),
@@ -223,7 +225,7 @@ def test_a_wrong_call_is_told_in_one_sentence(change: dict[str, object], want: s
 @pytest.mark.parametrize(
     "bos_url",
     [
-        "https://b.bj.bcebos.com/d",
+        "http://b.bj.bcebos.com/d",
         "b.bcebos.com/d",
         "b.bj.amazonaws.com/d",
         "-b.bj.bcebos.com/d",

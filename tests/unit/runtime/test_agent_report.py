@@ -25,6 +25,7 @@ from paddlecloud.runtime.reporting import (
     HELD_HOLD,
     LOG_HOLD,
     MAX_LOG_BYTES,
+    NOT_HELD,
     START_HOLD,
     Batch,
     Reporter,
@@ -88,7 +89,7 @@ def test_a_start_can_be_told_without_the_log_that_finds_no_room(tmp_path: Path) 
     silent = a_replica(tmp_path, log=b"more", name="job-2.1.trainer-0")
     batch = compose([over(tracked), silent], now=NOW + 1)
     assert len(batch.items) == 2
-    bare = batch.starts()
+    bare = batch.bare()
     assert bare.members == [tracked]
     assert bare.items == [{"replica": tracked.id, "fence": 3, "started": tracked.started}]
     assert encode("a", "b", 1, bare)[4:].endswith(b"}")
@@ -111,7 +112,7 @@ def test_an_end_waits_for_the_outputs_but_its_log_does_not() -> None:
 
 def test_what_holds_one_up_is_told_if_it_lasts_and_then_now_and_again(tmp_path: Path) -> None:
     tracked = over(a_replica(root=tmp_path), shipped=False)
-    tracked.dirty, tracked.direct = False, True
+    tracked.dirty = False
     tracked.hold(waiting.of("held_sending"), now=100.0)
     tracked.hold(waiting.of_error(Retry("store_failed", place="p", detail="x" * 999)), now=101.0)
     assert due(tracked) == 100.0 + HELD_HOLD
@@ -126,10 +127,26 @@ def test_what_holds_one_up_is_told_if_it_lasts_and_then_now_and_again(tmp_path: 
 def test_one_that_waits_for_its_files_says_so_before_it_is_launched(tmp_path: Path) -> None:
     tracked = Tracked(id="r", fence=3, root=tmp_path, run={}, acked=0)
     tracked.hold(waiting.of_error(Unreachable("server_malformed", address="a")), now=100.0)
-    assert due(tracked) is None, "the server keeps it only of files in a bucket"
-    tracked.direct = True
     (item,) = compose([tracked], now=103.0).items
     assert item["held"] == {"code": "held_no_answer", "params": {}}
+
+
+def test_that_nothing_holds_one_up_any_more_is_told_once(tmp_path: Path) -> None:
+    tracked = a_replica(root=tmp_path)
+    assert due(tracked) is None
+    tracked.held_known = True
+    (item,) = compose([tracked], now=NOW).items
+    assert item["held"] == NOT_HELD
+    tracked.held_known = False
+    assert due(tracked) is None
+
+
+def test_a_log_that_is_given_up_ends_where_the_server_has_it(tmp_path: Path) -> None:
+    tracked = over(a_replica(tmp_path, log=b"much"))
+    tracked.acked, tracked.log_given_up = 2, True
+    (item,) = compose([tracked], now=NOW).items
+    assert item["exited"]["log_size"] == 2
+    assert "log" not in item
 
 
 def test_one_that_was_refused_is_held_whatever_happens() -> None:

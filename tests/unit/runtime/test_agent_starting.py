@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from paddlecloud.model.errors import Retry
-from paddlecloud.runtime import starting
+from paddlecloud.model.snapshot import Entry, EntryKind, snapshot_of
+from paddlecloud.runtime import starting, trees
 from paddlecloud.runtime.book import Stage, Tracked
 from paddlecloud.runtime.config import AgentConfig
 from paddlecloud.runtime.journal import Journal
@@ -31,15 +32,18 @@ class ScriptedSpawner:
     def __init__(self) -> None:
         self.error: Exception | None = None
         self.asked: list[Any] = []
+        self.able = False
+        self.meanwhile: Callable[[], object] = lambda: None
 
     def spawn(self, launch: Any) -> int:
         self.asked.append(launch)
+        self.meanwhile()
         if self.error is not None:
             raise self.error
         return 1
 
     def layers(self, _root: str, _tree: str) -> bool:
-        return False
+        return self.able
 
 
 class Scene:
@@ -105,6 +109,8 @@ def test_a_machine_without_processes_is_told_to_the_owner_in_the_end(scene: Scen
     assert tracked.exit is not None
     assert tracked.exit["cause"] == "start_failed"
     assert "no process" in tracked.exit["message"]
+    params = {"replica": "r", "reason": "no process"}
+    assert tracked.exit["said"] == {"code": "replica_not_started", "params": params}
     # A monitor that comes late finds both records, and runs nothing.
     assert (tracked.root / "stop.json").exists()
     assert (tracked.root / "exit.json").exists()
@@ -126,7 +132,8 @@ def test_a_disk_that_refuses_before_that_is_told_to_the_owner(scene: Scene) -> N
     eventually(lambda: tracked.stage is Stage.OVER)
     assert tracked.exit is not None
     assert "could not be laid out" in tracked.exit["message"]
-    assert "无法准备任务的文件" in tracked.exit["message"]
+    assert tracked.exit["said"]["code"] == "agent_workspace_failed"
+    assert tracked.exit["said"]["params"].keys() == {"path", "reason"}
     assert scene.spawner.asked == []
 
 
@@ -158,17 +165,17 @@ def test_mistakes_of_the_server_about_its_files_are_put_up_with_for_a_while(
     assert server.asked == 3
     assert tracked.exit is not None
     assert "the server made a mistake (request r-1)" in tracked.exit["message"]
-    assert "服务器内部错误（请求 r-1）" in tracked.exit["message"]
+    assert tracked.exit["said"] == {"code": "internal", "params": {"request_id": "r-1"}}
 
 
-def test_a_mistake_of_our_own_is_told_in_both_languages(scene: Scene) -> None:
+def test_a_mistake_of_our_own_is_told_as_a_sentence_of_ours(scene: Scene) -> None:
     tracked = scene.replica()
     del tracked.run["env"]
     scene.start(tracked)
     eventually(lambda: tracked.stage is Stage.OVER)
     assert tracked.exit is not None
     assert "the agent made a mistake: KeyError('env')" in tracked.exit["message"]
-    assert "代理内部错误" in tracked.exit["message"]
+    assert tracked.exit["said"] == {"code": "agent_mistake", "params": {"error": "KeyError('env')"}}
 
 
 def test_turns_come_by_their_time_and_can_be_hurried() -> None:
@@ -190,3 +197,87 @@ def test_turns_come_by_their_time_and_can_be_hurried() -> None:
     assert [turns.take(), turns.take()] == [first, second]
     turns.close()
     assert turns.take() is None
+
+
+def with_tree(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Tracked:
+    """A replica whose files are worth a tree."""
+    monkeypatch.setattr(trees, "WORTH_ENTRIES", 1)
+    scene.spawner.able = True
+    found = snapshot_of([Entry(path="empty", kind=EntryKind.DIRECTORY)])
+    scene.starters._materials._remember(found)
+    tracked = scene.replica()
+    tracked.run |= {"snapshot": found.id}
+    return tracked
+
+
+def prune(scene: Scene) -> int:
+    """As another starter does it, at a time when everything here counts as old."""
+    materials = scene.starters._materials
+    materials._limit, materials._grown = 0, 1
+    return materials.prune(time.time() + 10_000, scene.starters._kept)
+
+
+def test_a_tree_stays_from_its_making_until_its_replica_has_begun(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracked = with_tree(scene, monkeypatch)
+    freed: list[int] = []
+    scene.spawner.meanwhile = lambda: freed.append(prune(scene))
+    scene.start(tracked)
+    eventually(lambda: not tracked.queued)
+    tree = Path(scene.spawner.asked[0]["tree"])
+    assert (freed, tree.is_dir()) == ([0], True)
+    assert prune(scene) == 0, "its monitor may not be there yet"
+    (tracked.root / "exit.json").write_text('{"cause": "exit"}')
+    assert prune(scene) > 0
+    assert not tree.exists()
+    assert scene.starters._holds == {}
+
+
+def test_a_tree_of_an_order_of_before_stays_too(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracked = with_tree(scene, monkeypatch)
+    scene.start(tracked)
+    eventually(lambda: not tracked.queued)
+    tree = Path(scene.spawner.asked[0]["tree"])
+    for _, held in scene.starters._holds.values():
+        held.let_go()
+    scene.starters._holds.clear()  # as after a restart of the agent
+    scene.start(tracked)
+    eventually(lambda: not tracked.queued)
+    assert prune(scene) == 0
+    assert tree.is_dir()
+
+
+def test_a_tree_that_somebody_has_for_now_is_tried_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracked = with_tree(scene, monkeypatch)
+    make, busy = scene.starters._trees.make, [BlockingIOError(11, "busy")] * 2
+
+    def at_the_third_try(*asked: Any) -> trees.Held | None:
+        if busy:
+            raise busy.pop()
+        return make(*asked)
+
+    monkeypatch.setattr(scene.starters._trees, "make", at_the_third_try)
+    scene.start(tracked)
+    eventually(lambda: not tracked.queued)
+    assert (tracked.stage, tracked.exit, busy) == (Stage.LAUNCHED, None, [])
+    assert Path(scene.spawner.asked[0]["tree"]).is_dir()
+
+
+def test_only_so_many_trees_are_held_for_those_that_run(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "_MOST_HOLDS", 0)
+    scene.starters._most_holds = 0
+    tracked = with_tree(scene, monkeypatch)
+    scene.start(tracked)
+    eventually(lambda: not tracked.queued)
+    assert list(scene.starters._holds) == [tracked.id]
+    tracked.end(None)
+    scene.starters._most_holds = 0
+    scene.starters._keep(scene.replica("other"), None)
+    assert scene.starters._holds == {}

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.runtime.cgroups import Cgroups, ceiling, parse_membership, parse_mounts
+from paddlecloud.model.ceilings import parse_membership, parse_mounts
+from paddlecloud.runtime.cgroups import Cgroups, ceiling
 from paddlecloud.runtime.polling import capacity
 
 HYBRID = """\
@@ -99,4 +100,4 @@ def test_where_nothing_is_limited_the_machine_is_what_there_is(
 def test_an_agent_offers_what_its_pod_has(tmp_path: Path) -> None:
     files = {"cpu.max": "50000 100000\n", "memory.max": "1048576\n"}
     offered = capacity(proc=picture(tmp_path, "cgroup2", "/", files))
-    assert offered == {"cpu": 0.5, "memory": 2**20, "gpu": 0}
+    assert offered == {"cpu": 1.0, "memory": 2**20, "gpu": 0}, "less than a CPU is offered as one"

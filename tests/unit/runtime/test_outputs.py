@@ -39,7 +39,7 @@ def test_each_name_has_its_own_and_only_what_is_no_text_is_changed(tmp_path: Pat
 
 def test_what_was_renamed_is_told_in_both_languages() -> None:
     english, chinese = lastwords.of_names(["output/%B0%A3"]).splitlines()
-    assert "output/%B0%A3" in english
+    assert ": %B0%A3; " in english
     assert "no UTF-8" in english
-    assert "output/%B0%A3" in chinese
+    assert "：%B0%A3；" in chinese
     assert "不是 UTF-8" in chinese

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from paddlecloud.model.errors import Retry
+from paddlecloud.model.errors import Forbidden, PaddleCloudError, Retry, StaleFence
 from paddlecloud.runtime import shipping, unsent
 from paddlecloud.runtime.book import Stage, Tracked, not_run
 from paddlecloud.runtime.config import AgentConfig
@@ -23,18 +23,20 @@ from tests.integration.runtime.replicas import eventually
 
 
 class Server:
-    """Takes files; those with a name in `slow` when it is told to, of `bad` it says a mistake."""
+    """Takes files; those with a name in `slow` when it is told to, of `bad` it says a mistake, and
+    those in `refused` never."""
 
     def __init__(self) -> None:
         self.slow: set[str] = set()
         self.bad: dict[str, int] = {}
+        self.refused: dict[str, PaddleCloudError] = {}
         self.go = threading.Event()
         self.sent: list[str] = []
         self.listed: list[str] = []
         self.entered: list[str] = []
 
     def call(
-        self, _method: str, path: str, body: FileBody, _query: object, *, timeout: float
+        self, method: str, path: str, body: FileBody | bytes, _query: object, *, timeout: float
     ) -> bytes:
         assert timeout > 0
         name = path.rpartition("/")[2]
@@ -44,7 +46,11 @@ class Server:
         if self.bad.get(name, 0):
             self.bad[name] -= 1
             raise Retry("internal", request_id="r-1")
-        assert len(body.file.read()) == body.size
+        if name in self.refused:
+            raise self.refused[name]
+        assert (method == "POST") == isinstance(body, bytes)
+        if isinstance(body, FileBody):
+            assert len(body.file.read()) == body.size
         self.sent.append(name)
         return b"{}"
 
@@ -125,6 +131,25 @@ def test_a_small_output_waits_neither_for_running_jobs_nor_for_large_files(
     assert {f"output/large-{n}" for n in range(5)} <= set(scene.server.listed)
 
 
+def test_the_large_file_of_a_job_does_not_wait_for_the_huge_ones_of_others(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipping, "_LARGE", 100)
+    scene.server.slow = {f"huge-{n}" for n in range(7)}
+    scene.begin()
+    huge = [scene.replica(f"a{n}", {f"huge-{n}": b"x" * 1000}, over=True) for n in range(7)]
+    for each in huge:
+        scene.shippers.finish(each)
+    eventually(lambda: len(scene.server.entered) == 7)
+    other = scene.replica("b", {"model": b"x" * 200}, over=True)
+    scene.shippers.finish(other)
+    eventually(lambda: other.shipped)
+    assert scene.server.sent == ["model"]
+    scene.server.go.set()
+    eventually(lambda: all(each.shipped for each in huge))
+    assert len(scene.shippers.bodies()) == 12, "threads are few, however many jobs there are"
+
+
 def test_replicas_take_turns_between_their_files(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,4 +198,62 @@ def test_a_file_about_which_it_always_errs_is_kept_here_and_told(
     log = (tracked.root / "stdout.log").read_text()
     assert "the server could not store these outputs" in log
     assert "服务器无法保存以下输出" in log
+    english, chinese = log.splitlines()[-2:]
+    assert "the server made a mistake" in english
+    assert "服务器内部错误" in chinese
+    assert "the server made a mistake" not in chinese
     assert tracked.exit["cause"] == "exit"
+
+
+def test_what_the_server_refuses_is_kept_here_unless_its_attempt_is_over(scene: Scene) -> None:
+    scene.server.refused = {
+        "one": Forbidden("path_unsafe", path="one"),
+        "two": StaleFence("fence_stale", replica="a", fence=1),
+    }
+    tracked = scene.replica("a", {"one": b"1", "two": b"2", "three": b"3"}, over=True)
+    tracked.exit = {**not_run("exit", now=1.0), "exit_code": 0}
+    scene.shippers.finish(tracked)
+    scene.begin()
+    eventually(lambda: tracked.shipped)
+    kept = scene.site.directory / unsent.DIRECTORY / "a" / "output"
+    assert [path.name for path in kept.iterdir()] == ["one"]
+    assert scene.server.listed == ["output/three"]
+    assert (tracked.exit["cause"], tracked.exit["said"]["code"]) == ("exit", "unsent_kept")
+
+
+def test_a_refused_file_that_is_gone_is_told_no_longer(scene: Scene) -> None:
+    scene.server.refused["one"] = Forbidden("path_unsafe", path="one")
+    tracked = scene.replica("a", {"one": b"1", "two": b"2"}, over=False)
+    tracked.own_bucket = True
+    channel = cast("Any", scene.server)
+    scene.shippers._ship(tracked, channel)
+    assert tracked.held is not None
+    assert (tracked.held["code"], tracked.held["runs"]) == ("path_unsafe", True)
+    (tracked.root / "output" / "one").unlink()
+    scene.shippers._ship(tracked, channel)
+    assert tracked.held is None
+    assert scene.shippers._shipments["a"].refused == {}
+
+
+def test_what_large_files_grew_by_waits_for_a_place(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipping, "_LARGE", 100)
+    monkeypatch.setattr(shipping, "_LARGE_PARTS", 1)
+    scene.shippers = Shippers(scene.site)
+    before = b"x" * 100_000
+    tracked = [scene.replica(f"a{n}", {f"one-{n}": before}, over=False) for n in range(3)]
+    for number, each in enumerate(tracked):
+        scene.shippers._ship(each, cast("Any", scene.server))
+        (each.root / "output" / f"one-{number}").write_bytes(before + b"more")
+        each.end(not_run("exit", now=1.0))
+    scene.server.slow = {f"one-{n}" for n in range(3)}
+    scene.server.entered.clear()
+    scene.begin()
+    for each in tracked:
+        scene.shippers.finish(each)
+    eventually(lambda: scene.server.entered and len(scene.shippers._room._waiting) == 2)
+    assert len(scene.server.entered) == 1
+    scene.server.go.set()
+    eventually(lambda: all(each.shipped for each in tracked))
+    assert len(scene.server.sent) == 6

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
+
+from paddlecloud.model.snapshot import Snapshot, snapshot_of
+from paddlecloud.runtime import trees as module
 from paddlecloud.runtime import workspace
 from paddlecloud.runtime.layers import NOTE
 from paddlecloud.runtime.trees import Trees
@@ -22,3 +29,130 @@ def test_a_tree_that_is_being_made_is_nobody_elses_to_delete(tmp_path: Path) -> 
         delete()
     assert not whole.exists()
     assert half.exists()
+
+
+@pytest.fixture
+def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trees:
+    monkeypatch.setattr(module, "WORTH_ENTRIES", 0)
+    return Trees(tmp_path, workspace.Layer(), lambda _root, _tree: True, lambda _size: None)
+
+
+def empty() -> Snapshot:
+    return snapshot_of([])
+
+
+def no_content(_sha256: str, _size: int) -> int:
+    raise AssertionError("there is no file")
+
+
+def delete_all(trees: Trees) -> int:
+    """How many could be deleted."""
+    gone = 0
+    for _, _, delete in trees.kept():
+        try:
+            delete()
+        except BlockingIOError:
+            continue
+        gone += 1
+    return gone
+
+
+def test_a_tree_that_was_asked_for_stays_until_it_is_let_go(trees: Trees) -> None:
+    made = trees.make(empty(), no_content, None)
+    again = trees.ready(empty().id, None)
+    assert made is not None
+    assert again is not None
+    assert made.path == again.path
+    assert delete_all(trees) == 0
+    made.let_go()
+    made.let_go()
+    assert delete_all(trees) == 0
+    again.let_go()
+    assert delete_all(trees) == 1
+    assert trees.ready(empty().id, None) is None
+
+
+def test_whoever_forgets_a_tree_lets_it_go(trees: Trees) -> None:
+    assert trees.make(empty(), no_content, None) is not None
+    assert delete_all(trees) == 1
+
+
+def test_a_tree_that_is_about_to_go_is_none(trees: Trees, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = trees.make(empty(), no_content, None)
+    assert made is not None
+    made.let_go()
+    remove, found = workspace.remove, []
+
+    def asked_meanwhile(path: str) -> None:
+        found.append(trees.ready(empty().id, None))
+        remove(path)
+
+    monkeypatch.setattr(workspace, "remove", asked_meanwhile)
+    (kept,) = trees.kept()
+    kept[2]()
+    assert found == [None]
+
+
+def test_a_tree_is_held_before_it_has_its_name(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever prunes the cache may come at the very moment at which it appears."""
+    rename = Path.rename
+
+    def pruned_at_once(path: Path, target: Path) -> Path:
+        done = rename(path, target)
+        if not target.name.endswith(".part"):
+            assert delete_all(trees) == 0
+        return done
+
+    monkeypatch.setattr(Path, "rename", pruned_at_once)
+    made = trees.make(empty(), no_content, None)
+    assert made is not None
+    assert Path(made.path).is_dir()
+
+
+def of_another_boot(trees: Trees) -> Path:
+    """The note of a tree that an earlier boot left."""
+    made = trees.make(empty(), no_content, None)
+    assert made is not None
+    made.let_go()
+    note = Path(made.path).parent / NOTE
+    note.write_text(json.dumps({"boot": "of before", "size": 1}))
+    return note
+
+
+def test_a_tree_of_another_boot_is_not_locked_by_who_looks(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever makes it anew deletes it, and would find it held."""
+    of_another_boot(trees)
+    asked: list[int] = []
+    monkeypatch.setattr(fcntl, "flock", lambda _fd, how: asked.append(how))
+    assert trees.ready(empty().id, None) is None
+    assert asked == []
+
+
+def test_a_tree_to_be_made_anew_is_waited_for_while_somebody_has_it(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = os.open(of_another_boot(trees), os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_SH)
+    clock = SimpleNamespace(sleep=lambda _seconds: fcntl.flock(other, fcntl.LOCK_UN))
+    monkeypatch.setattr(module, "time", clock)
+    made = trees.make(empty(), no_content, None)
+    os.close(other)
+    assert made is not None
+    again = trees.ready(empty().id, None)
+    assert again is not None
+
+
+def test_one_that_stays_held_leaves_nothing_half_made(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = of_another_boot(trees)
+    monkeypatch.setattr(module, "_DELETE_PAUSE", 0.0)
+    with note.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        with pytest.raises(BlockingIOError):
+            trees.make(empty(), no_content, None)
+    assert list(note.parent.parent.iterdir()) == [note.parent]

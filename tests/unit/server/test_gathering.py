@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.db import open_sqlite
 from paddlecloud.db.base import Tx
 from paddlecloud.db.coordination import next_number
 from paddlecloud.db.sqlite import SqliteDatabase
 from paddlecloud.model.errors import Conflict
 from paddlecloud.server import gathering
 from paddlecloud.server.gathering import Gathering
+from tests.sqlite import open_with_tables
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
 
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[SqliteDatabase]:
-    database = open_sqlite(tmp_path / "x.db", now=NOW)
+    database = open_with_tables(tmp_path / "x.db", now=NOW)
     yield database
     database.close()
 

@@ -49,6 +49,22 @@ def test_without_a_file_there_are_defaults(tmp_path: Path) -> None:
     assert read_settings(tmp_path) == Settings(home=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [("0", timedelta(0)), ('"0d"', timedelta(0)), ('"2d"', timedelta(days=2))],
+)
+def test_the_audit_may_be_kept_for_ever(tmp_path: Path, text: str, want: timedelta) -> None:
+    (tmp_path / "server.toml").write_text(f"[retention]\naudit = {text}\n")
+    assert read_settings(tmp_path).retention.audit == want
+
+
+@pytest.mark.parametrize("text", ["-1", '"soon"', "true", "1e12"])
+def test_a_time_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "server.toml").write_text(f"[retention]\naudit = {text}\n")
+    with pytest.raises(ConfigError, match="0 or more"):
+        read_settings(tmp_path)
+
+
 def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "server.toml").write_text("")
     assert read_settings(tmp_path) == Settings(home=tmp_path)

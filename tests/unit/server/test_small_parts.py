@@ -12,6 +12,7 @@ from paddlecloud.server.auth import secret_of
 from paddlecloud.server.deps import Remembered
 from paddlecloud.server.door import Door
 from paddlecloud.server.metrics import Metrics
+from paddlecloud.server.services.addresses import good_for_parts
 from paddlecloud.server.services.views import hours, iso
 from paddlecloud.server.settings import Http, Settings
 
@@ -159,3 +160,8 @@ def test_what_is_remembered_lasts_until_its_time_or_until_it_is_forgotten() -> N
     kept.forget()
     assert kept.get(now, lasts, overtaken) == 4
     assert kept.get(now, lasts, lambda: 5) == 5, "it was found out before it changed"
+
+
+def test_addresses_of_a_huge_output_are_good_for_as_long_as_it_may_take() -> None:
+    assert good_for_parts(0) == timedelta(hours=1)
+    assert good_for_parts(100 * 2**30) > timedelta(hours=28)

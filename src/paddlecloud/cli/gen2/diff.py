@@ -5,6 +5,8 @@ from __future__ import annotations
 from paddlecloud.cli.options import LIST, Command, Option
 from paddlecloud.cli.render import visible
 from paddlecloud.model.errors import Invalid
+from paddlecloud.model.quantities import format_duration
+from paddlecloud.model.submit import PARAMETERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,8 +35,9 @@ def run(args: Args, context: Context) -> int:
         out.say("diff_same", first=jobs[0], second=jobs[1])
     for part, word in _PARTS.items():
         for row in found[part]:
-            name = visible(row["name"])
-            out.line(f"{word}{name}: {_shown(row['first'])} -> {_shown(row['second'])}")
+            kind = _kind(row["name"]) if part == "parameters" else ""
+            one, two = (_shown(row[side], kind) for side in ("first", "second"))
+            out.line(f"{word}{visible(row['name'])}: {one} -> {two}")
     for row in found["files"]:
         _file(row, out)
     return 0
@@ -42,16 +45,52 @@ def run(args: Args, context: Context) -> int:
 
 def _file(row: dict[str, Any], out: Output) -> None:
     mark, colour = _MARKS[row["change"]]
-    sizes = [str(side["size"]) for side in (row["first"], row["second"]) if side is not None]
-    unit = out.text("diff_bytes")
-    out.line(f"{out.paint(mark, colour)} {visible(row['path'])} ({' -> '.join(sizes)} {unit})")
+    sides = [side for side in (row["first"], row["second"]) if side is not None]
+    if all(side["kind"] == "file" for side in sides):
+        told = _bytes([side["size"] for side in sides], out)
+    else:
+        told = " -> ".join(_entry(side, out) for side in sides)
+    out.line(f"{out.paint(mark, colour)} {visible(row['path'])} ({told})")
 
 
-def _shown(value: object) -> str:
+def _bytes(sizes: list[int], out: Output) -> str:
+    if sizes[-1] == 1:
+        return " -> ".join([*map(str, sizes[:-1]), out.text("diff_bytes_one")])
+    return out.text("diff_bytes", sizes=" -> ".join(map(str, sizes)))
+
+
+def _entry(side: dict[str, Any], out: Output) -> str:
+    """One of two that are not both files."""
+    if side["kind"] == "dir":
+        return out.text("diff_directory")
+    if side["kind"] == "link":
+        return out.text("diff_link", target=visible(str(side["target"])))
+    return _bytes([side["size"]], out)
+
+
+def _kind(name: str) -> str:
+    """How a parameter of submit_job is written."""
+    return next((each.kind for each in PARAMETERS if each.name == name), "")
+
+
+def _shown(value: object, kind: str = "") -> str:
     if value is None:
         return "-"
+    if kind == "duration" and isinstance(value, int | float):
+        return format_duration(value)
+    if kind == "size" and isinstance(value, int):
+        return _size(value)
     text = visible(str(value))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def _size(value: int) -> str:
+    """As --memory takes it, and exactly so: 512Mi, 4G."""
+    for base, ending in ((1024, "i"), (1000, "")):
+        for power, letter in ((4, "T"), (3, "G"), (2, "M"), (1, "K")):
+            if value and value % base**power == 0:
+                return f"{value // base**power}{letter}{ending}"
+    return str(value)
 
 
 COMMANDS = (

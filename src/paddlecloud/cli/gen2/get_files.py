@@ -75,11 +75,12 @@ def _download(
         raise
     if bar:
         bar.done()
-    out.say("downloaded", count=done.files, size=size(done.bytes + done.kept), directory=directory)
-    complaint = done.complaint()
-    if complaint is not None:
+    code, total = "downloaded_one" if done.files == 1 else "downloaded", done.bytes + done.kept
+    out.say(code, count=done.files, size=size(total), directory=directory)
+    complaints = done.complaints()
+    for complaint in complaints:
         out.error(complaint.text(out.lang))
-    return complaint is None
+    return not complaints
 
 
 _HELP = (

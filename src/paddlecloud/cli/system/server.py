@@ -28,13 +28,14 @@ def start(args: Args, context: Context) -> int:
     if not settings:
         _mention_remote(context)
     before = embedded.read_info(home).get("boot")
-    endpoint = embedded.ensure(home, context.environ, context.out.say, settings=settings)
+    out = context.out
+    endpoint = embedded.ensure(home, context.environ, out.say, settings=settings, lang=out.lang)
     if settings and endpoint.boot == before:
-        context.out.say("server_settings_later", path=settings)
-    if context.out.json:
-        context.out.value(embedded.status(home))
+        out.say("server_settings_later", path=settings)
+    if out.json:
+        out.value(embedded.status(home))
     else:
-        context.out.line(str(embedded.read_info(home).get("public_url") or endpoint.url))
+        out.line(str(embedded.read_info(home).get("public_url") or endpoint.url))
     return 0
 
 

@@ -70,17 +70,22 @@ def private_addresses(deps: Deps, call: Call) -> PrivateAddressesAnswer:
 
 async def begin_upload(deps: Deps, call: Call, _request: Request) -> PrivateUpload:
     owner = call.caller.user_id
-    return await in_bucket_thread(private_uploads.begin, deps, call.body, whose=owner)
+    return await in_bucket_thread(private_uploads.begin, deps, owner, call.body, whose=owner)
 
 
-def upload_addresses(deps: Deps, call: Call) -> PrivateAddressesAnswer:
-    return PrivateAddressesAnswer(addresses=private_uploads.addresses(deps, call.body))
+async def upload_addresses(deps: Deps, call: Call, _request: Request) -> PrivateAddressesAnswer:
+    owner = call.caller.user_id
+    return PrivateAddressesAnswer(
+        addresses=await in_bucket_thread(
+            private_uploads.addresses, deps, owner, call.body, whose=owner
+        )
+    )
 
 
 async def join_upload(deps: Deps, call: Call, _request: Request) -> UploadAnswer:
     owner = call.caller.user_id
     return UploadAnswer(
-        size=await in_bucket_thread(private_uploads.join, deps, call.body, whose=owner)
+        size=await in_bucket_thread(private_uploads.join, deps, owner, call.body, whose=owner)
     )
 
 
@@ -152,7 +157,7 @@ ROUTES = (
         method="POST",
         path="/api/v1/private/uploads/addresses",
         summary="Addresses for parts of a large file",
-        plain=upload_addresses,
+        streaming=upload_addresses,
         long=True,
         body=PrivatePartsRequest,
         answer=PrivateAddressesAnswer,

@@ -22,6 +22,7 @@ from paddlecloud.server.shapes import (
     SubmitAnswer,
     SubmitRequest,
 )
+from paddlecloud.server.staying import Stay
 from paddlecloud.server.threads import in_bucket_thread, in_long_thread, in_thread
 
 
@@ -83,19 +84,21 @@ async def look(deps: Deps, call: Call, _request: Request) -> JobView:
     query: JobQuery = call.query
     job_id = call.path["job_id"]
     deadline = time.monotonic() + query.wait
-    with deps.hub.waiter(("job", job_id)) as waiter:
+    stay = Stay(deps, call.caller)
+    with stay, deps.hub.waiter(("job", job_id), stay.topic) as waiter:
         while True:
             left = deadline - time.monotonic()
             than = query.version if left > 0 and not deps.hub.closed else -1
-            found = await in_thread(_newer, deps, call, than)
+            found = await in_thread(_newer, deps, call, stay, than)
             if found is not None:
                 return found
             await waiter.wait(min(left, 5.0))
 
 
-def _newer(deps: Deps, call: Call, version: int) -> JobView | None:
+def _newer(deps: Deps, call: Call, stay: Stay, version: int) -> JobView | None:
     """The job if it has moved on since `version`, or can no longer."""
-    job = jobs.get(deps, call.caller, call.path["job_id"])
+    caller = stay.caller() if call.query.wait else call.caller
+    job = jobs.get(deps, caller, call.path["job_id"])
     if job.version <= version and not job.final:
         return None
     found = views.view(deps, job, call.lang)

@@ -18,8 +18,9 @@ from paddlecloud.server.connections import Connection, connection_of
 from paddlecloud.server.deps import Deps, Heard, Topic
 from paddlecloud.server.http import Call, GoingDown, Route
 from paddlecloud.server.services import logs
-from paddlecloud.server.services.logs import Merge, News, Reading
+from paddlecloud.server.services.logs import LogPiece, Merge, News, Reading
 from paddlecloud.server.shapes import LogsQuery
+from paddlecloud.server.staying import Stay
 from paddlecloud.server.threads import in_thread
 
 BYTES = "application/octet-stream"
@@ -46,10 +47,11 @@ async def read(deps: Deps, call: Call, request: Request) -> Response:
         search = await grepping.begun(deps, call.caller.user_id, reading, query)
         frames = search.frames(reading.job_id)
     elif query.merge:
-        frames = _merged(deps, reading, query)
+        frames = _merged(deps, reading, query, Stay(deps, call.caller))
     else:
         connection = connection_of(request.scope)
-        pieces = _pieces(deps, reading, connection, follow=bool(query.follow))
+        stay = Stay(deps, call.caller)
+        pieces = _pieces(deps, reading, connection, stay, follow=bool(query.follow))
         return StreamingResponse(pieces, media_type=BYTES, headers=headers)
     told = frames if query.frames else _plain(frames, prefixed=bool(query.merge))
     return StreamingResponse(told, media_type=BYTES, headers=headers)
@@ -91,13 +93,14 @@ class _Follower:
 
 
 async def _pieces(
-    deps: Deps, reading: Reading, connection: Connection | None, *, follow: bool
+    deps: Deps, reading: Reading, connection: Connection | None, stay: Stay, *, follow: bool
 ) -> AsyncIterator[bytes]:
     own = logs.topic(reading.job_id, reading.attempt, reading.workers[0])
     at = _Follower(own, reading.offsets[0], connection)
-    with deps.hub.waiter(own, ("job", reading.job_id), take=at.take) as waiter:
+    topics = (own, ("job", reading.job_id), stay.topic)
+    with stay, deps.hub.waiter(*topics, take=at.take) as waiter:
         while True:
-            piece = await in_thread(logs.piece, deps, reading, at.offset)
+            piece = await in_thread(_piece, deps, stay, reading, at.offset)
             if piece.data:
                 at.offset += len(piece.data)
                 yield piece.data
@@ -114,26 +117,35 @@ async def _pieces(
                     yield data
 
 
-async def _merged(deps: Deps, reading: Reading, query: LogsQuery) -> AsyncIterator[bytes]:
+def _piece(deps: Deps, stay: Stay, reading: Reading, offset: int) -> LogPiece:
+    stay.check()
+    return logs.piece(deps, reading, offset)
+
+
+async def _merged(
+    deps: Deps, reading: Reading, query: LogsQuery, stay: Stay
+) -> AsyncIterator[bytes]:
     merge = Merge(deps, reading, query, follow=bool(query.follow))
     flush = False
-    while True:
-        topics = merge.topics
-        with deps.hub.waiter(*topics) as waiter:
-            while topics == merge.topics:
-                frames, last = await in_thread(_step, merge, flush)
-                flush = False
-                if frames:
-                    yield frames
-                elif last:
-                    return
-                else:
-                    _check_open(deps)
-                    seconds = HELD_SECONDS if merge.holds else _idle(deps)
-                    flush = not await waiter.wait(seconds)
+    with stay:
+        while True:
+            topics = merge.topics
+            with deps.hub.waiter(*topics, stay.topic) as waiter:
+                while topics == merge.topics:
+                    frames, last = await in_thread(_step, merge, stay, flush)
+                    flush = False
+                    if frames:
+                        yield frames
+                    elif last:
+                        return
+                    else:
+                        _check_open(deps)
+                        seconds = HELD_SECONDS if merge.holds else _idle(deps)
+                        flush = not await waiter.wait(seconds)
 
 
-def _step(merge: Merge, flush: bool) -> tuple[bytes, bool]:
+def _step(merge: Merge, stay: Stay, flush: bool) -> tuple[bytes, bool]:
+    stay.check()
     return merge.step(flush=flush)
 
 

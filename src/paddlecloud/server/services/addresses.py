@@ -8,7 +8,8 @@ never put anything in the place of what a later attempt wrote.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 from paddlecloud.model.errors import NotFound
 from paddlecloud.model.job import Job
@@ -24,10 +25,12 @@ from paddlecloud.server.shapes_addresses import (
     OutputParts,
     OutputPartsRequest,
 )
-from paddlecloud.stores.base import CanMultipart, CanPresign, Reader
+from paddlecloud.stores.base import CanMultipart, CanPresign, Part, Reader
 
 AT_ONCE = 1000
 """Contents of which the addresses are given out together."""
+SLOWEST = 1024 * 1024
+"""Bytes a second at which an output still comes to its end."""
 
 
 def contents(deps: Deps, job: Job, sha256: str) -> list[ContentRow]:
@@ -58,16 +61,28 @@ def begin(deps: Deps, assigned: Assigned, name: str, asked: OutputPartsRequest) 
     path = place.root + path_of(assigned, name)
     store = place.store
     if not (isinstance(store, CanMultipart) and isinstance(store, CanPresign)):
-        return OutputParts(upload="", part_size=PART, addresses=[])
-    modified = None if asked.mtime is None else datetime.fromtimestamp(asked.mtime, UTC)
+        return OutputParts(upload="", part_size=PART, addresses=[], parts=[])
+    # Of the same attempt alone: others may still hold addresses of what they began.
+    what = (assigned.replica.id, assigned.attempt.fence, name, asked.size, asked.mtime)
     size = part_size(asked.size)
-    upload = store.begin_parts(path, part_size=size, modified=modified)
-    now, good_for = deps.clock(), private.GOOD_FOR
+    upload, there = _begun(store, path, deps.buckets.begun(what))
+    if not upload:
+        modified = None if asked.mtime is None else datetime.fromtimestamp(asked.mtime, UTC)
+        upload = store.begin_parts(path, part_size=size, modified=modified)
+        deps.buckets.begin(what, upload)
+    now, good_for = deps.clock(), good_for_parts(asked.size)
     addresses = [
         store.presign_part(path, upload, number, good_for=good_for, now=now)
         for number in range(1, -(-asked.size // size) + 1)
     ]
-    return OutputParts(upload=upload, part_size=size, addresses=addresses)
+    parts = [(part.number, part.tag) for part in there]
+    return OutputParts(upload=upload, part_size=size, addresses=addresses, parts=parts)
+
+
+def good_for_parts(size: int) -> timedelta:
+    """How long the parts of an output of so many bytes may take: others have their turn meanwhile.
+    Such an address puts one part of one upload, which ends with the file or with its attempt."""
+    return private.GOOD_FOR + timedelta(seconds=size / SLOWEST)
 
 
 def finish(deps: Deps, assigned: Assigned, name: str, asked: JoinRequest) -> int:
@@ -77,7 +92,17 @@ def finish(deps: Deps, assigned: Assigned, name: str, asked: JoinRequest) -> int
     if not isinstance(store, CanMultipart):
         raise NotFound("upload_missing", upload=asked.upload[:100])
     path = place.root + path_of(assigned, name)
-    return store.finish_parts(path, asked.upload, size=asked.size).size
+    stat = store.finish_parts(path, asked.upload, size=asked.size)
+    deps.buckets.end(asked.upload)
+    return stat.size
+
+
+def _begun(store: CanMultipart, path: str, upload: str) -> tuple[str, Sequence[Part]]:
+    """This upload and the parts that are there; an empty name when it is no more."""
+    try:
+        return upload, store.parts(path, upload) if upload else ()
+    except NotFound:
+        return "", ()
 
 
 def _in_bucket(deps: Deps, job: Job, wanted: list[str]) -> dict[str, tuple[str, str]]:

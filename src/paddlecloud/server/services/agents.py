@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
 
 from paddlecloud import __version__
+from paddlecloud.backends.base import Presence
 from paddlecloud.db import agents, attempts, jobs, servers
 from paddlecloud.db.attempts import Want
 from paddlecloud.db.base import Tx
 from paddlecloud.model.env import environment
-from paddlecloud.model.errors import NotFound, StaleFence, Unauthenticated
+from paddlecloud.model.errors import NotFound, PaddleCloudError, StaleFence, Unauthenticated
 from paddlecloud.model.gangs import ports_of
 from paddlecloud.model.job import (
     Attempt,
     DistributeMode,
     ExitCause,
-    ExitRecord,
     Job,
     Reason,
     Replica,
@@ -49,11 +49,11 @@ from paddlecloud.server.services import (
     snapshots,
 )
 from paddlecloud.server.services import jobs as job_service
+from paddlecloud.server.services.observed import observed
 from paddlecloud.server.shapes import (
     Ack,
     AgentSettings,
     CommandOrder,
-    ExitNote,
     Order,
     PollAnswer,
     PollRequest,
@@ -95,6 +95,8 @@ def seen(deps: Deps, node: str, poll: PollRequest) -> None:
     )
     if deps.db.read(lambda tx: agents.needs_saving(tx, agent)):
         deps.db.write(lambda tx: agents.upsert_seen(tx, agent), durable=False)
+        if node in deps.silent():
+            deps.machines.forget()
 
 
 def orders(deps: Deps, node: str, poll: PollRequest) -> PollAnswer:
@@ -153,7 +155,8 @@ class Noted:
     news: Sequence[tuple[ReportItem, Assigned]]
     tails: Mapping[str, bytes]
     uses: Mapping[str, UseNote]
-    waits: Mapping[str, Reason]
+    waits: Mapping[str, Reason | None]
+    """By job, what holds it up; None: nothing any more."""
 
     @property
     def tells(self) -> bool:
@@ -176,7 +179,7 @@ def note(deps: Deps, node: str, notes: Report, log_bytes: memoryview) -> Noted:
     news: list[tuple[ReportItem, Assigned]] = []
     tails: dict[str, bytes] = {}
     uses: dict[str, UseNote] = {}
-    waits: dict[str, Reason] = {}
+    waits: dict[str, Reason | None] = {}
     position = 0
     for item in notes.items:
         length = item.log.length if item.log else 0
@@ -190,7 +193,7 @@ def note(deps: Deps, node: str, notes: Report, log_bytes: memoryview) -> Noted:
         size = _store_log(deps, assigned, item, piece)
         if item.usage is not None and not assigned.replica.over:
             uses[item.replica] = item.usage
-        if item.held is not None and not assigned.job.spec.public_bos:
+        if item.held is not None:
             waits[assigned.job.id] = causes.held(deps, item.held, assigned.job, assigned.replica)
         given_up = assigned.replica.state is ReplicaState.LOST
         whole = item.exited is not None and (given_up or size >= item.exited.log_size)
@@ -224,7 +227,7 @@ def take_in(tx: Tx, deps: Deps, noted: Noted) -> None:
             continue
         changed = assigned.replica
         if not changed.over:
-            changed = _observed(changed, item)
+            changed = observed(changed, item)
             attempts.update_replica(tx, changed)
         if changed.state is ReplicaState.LOST and (item.lost or item.exited):
             _forget(tx, assigned)
@@ -268,9 +271,12 @@ def open_output_before(deps: Deps, node: str, replica_id: str, path: str) -> Rea
     return store.read(top + path)
 
 
-def mark_lost(deps: Deps, node: str) -> None:
-    """An agent is gone for good: everything that ran there is lost with it."""
+def mark_lost(deps: Deps, node: str, seen_at: datetime | None = None) -> None:
+    """An agent is gone for good: everything that ran there is lost with it. `seen_at`: when it was
+    last heard of, as the one knows who says so; else as it is known now."""
     now = deps.clock()
+    known = deps.db.read(lambda tx: agents.get_agent(tx, node)) if seen_at is None else None
+    heard = known.seen_at if known is not None else seen_at or now
     live = [a for a in deps.db.read(attempts.live_attempts) if _running_on(a, node)]
     tails = {attempt.job_id: last_bytes(deps, attempt) for attempt in live}
 
@@ -281,8 +287,23 @@ def mark_lost(deps: Deps, node: str) -> None:
             placement.lose(tx, attempt, _running_on(attempt, node))
             job_service.settle(tx, deps, job, now=now, tails=tails[job_id])
 
+    if any(_is_up(deps, attempt) for attempt in live):
+        # It is there and says nothing: no place for the next attempt. One that is gone is: whoever
+        # is placed there has another agent started.
+        deps.db.write(lambda tx: agents.give_up(tx, node, heard))
+        deps.machines.forget()
     for attempt in live:
         deps.db.write(partial(lose, job_id=attempt.job_id))
+
+
+def _is_up(deps: Deps, attempt: Attempt) -> bool:
+    backend = deps.backends.get(attempt.pool)
+    if backend is None:
+        return False
+    try:
+        return backend.look(placement.handle_of(backend, attempt)).presence is Presence.UP
+    except (PaddleCloudError, OSError):
+        return True
 
 
 def last_bytes(deps: Deps, attempt: Attempt) -> dict[str, bytes]:
@@ -444,50 +465,10 @@ def _forget(tx: Tx, assigned: Assigned) -> None:
     attempts.set_wanted(tx, job_id, number, Want.FORGET, only=(assigned.replica.id,))
 
 
-def _observed(replica: Replica, item: ReportItem) -> Replica:
-    if item.started is not None:
-        began = replica.started_at or _when(item.started.at)
-        pid = item.started.pid
-        replica = replace(replica, state=ReplicaState.RUNNING, pid=pid, started_at=began)
-    if item.lost and replica.state is not ReplicaState.LOST:
-        gone = ExitRecord(cause=ExitCause.UNWATCHED)
-        replica = replace(replica, state=ReplicaState.LOST, exit=gone)
-    if item.exited is not None:
-        record = _exit_record(item.exited)
-        size = item.exited.log_size
-        replica = replace(replica, state=ReplicaState.EXITED, exit=record, log_bytes=size)
-    return replica
-
-
-def _exit_record(note: ExitNote) -> ExitRecord:
-    known = note.cause in list(ExitCause)
-    return ExitRecord(
-        cause=ExitCause(note.cause) if known else ExitCause.EXIT,
-        exit_code=note.exit_code,
-        signal=note.signal,
-        oom=note.oom,
-        message=note.message,
-        started_at=_when(note.started_at),
-        finished_at=_when(note.finished_at),
-        asked_at=_when(note.stopping_at),
-        ran=note.ran,
-        max_rss=note.max_rss,
-        peak_memory=note.peak_memory,
-        cpu_seconds=note.cpu_seconds,
-        enforced=note.enforced,
-        hint=note.hint[:100],
-    )
-
-
-def _when(epoch: float | None) -> datetime | None:
-    try:
-        return None if epoch is None else datetime.fromtimestamp(epoch, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None  # a broken clock must not keep the end of a job from being told
-
-
 def _order(deps: Deps, row: attempts.Order, assigned: Assigned | None, uids: _Uids) -> Order:
     wants_run = row.want is not Want.FORGET and assigned is not None
+    # Agents of before take from the order to run what its monitor grants at the wall time.
+    grace = deps.settings.running.grace if row.want is Want.RUN else row.grace
     return Order(
         seq=row.seq,
         replica=row.replica.id,
@@ -495,14 +476,19 @@ def _order(deps: Deps, row: attempts.Order, assigned: Assigned | None, uids: _Ui
         attempt=row.attempt,
         fence=row.fence,
         want=row.want.value if assigned is not None else Want.FORGET.value,
-        grace=row.grace.total_seconds(),
+        grace=grace.total_seconds(),
         cause=(row.cause or ExitCause.STOPPED).value,
         run=_run_order(deps, assigned, uids) if wants_run and assigned else None,
     )
 
 
-def _patience(deps: Deps, job: Job) -> float | None:
-    return None if job.spec.public_bos else deps.settings.private_store.patience.total_seconds()
+def _patience(deps: Deps, job: Job) -> float:
+    """Who asked for its end does not wait for a store that is away; what is left is kept."""
+    settings = deps.settings
+    if job.kill_asked:
+        return settings.running.grace.total_seconds()
+    of = settings.store if job.spec.public_bos else settings.private_store
+    return of.patience.total_seconds()
 
 
 def _run_order(deps: Deps, assigned: Assigned, uids: _Uids) -> RunOrder:
@@ -520,7 +506,8 @@ def _run_order(deps: Deps, assigned: Assigned, uids: _Uids) -> RunOrder:
         snapshot=spec.snapshot,
         blobs_dir=_blobs_dir(deps, job.owner) if spec.public_bos else None,
         direct=not spec.public_bos or isinstance(deps.store, CanPresign),
-        patience=_patience(deps, job),
+        patience=None if spec.public_bos else _patience(deps, job),
+        store_patience=_patience(deps, job) if spec.public_bos else None,
         role=replica.role.value,
         rank=replica.rank,
         worker=replica.worker,

@@ -1,75 +1,102 @@
-"""What keeps a job with storage of its own from going on: kept with the job, told to its owner.
+"""What keeps a job with a place from going on: kept with the job, told to its owner.
 
 The cause is a sentence within a sentence, and both are put into words only when somebody reads
-them, in that person's language. What holds a worker up goes with the next thing that the worker
-does, and counts only while its attempt is the current one.
+them, in that person's language. What holds a worker up is the reason of its job, until the worker
+goes on or the job moves, and counts only while its attempt is the current one.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 
-from paddlecloud.db import private
+from paddlecloud.db import jobs, private
 from paddlecloud.db.base import Tx
+from paddlecloud.model.copies import with_changes
 from paddlecloud.model.errors import PaddleCloudError, Unreachable
 from paddlecloud.model.job import Job, Reason, Replica, ReplicaState
-from paddlecloud.model.texts import render
+from paddlecloud.model.reasons import caused
+from paddlecloud.model.states import WAITING
+from paddlecloud.model.texts import CAUSE
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.shapes import HeldNote
 
-_OUTPUTS, _START = "private_outputs_wait", "private_start_waits"
-_HELD = (_OUTPUTS, _START)
-_LONGEST = 4_000
+NO_MORE = "held_no_more"
+_START = "private_start_waits"
+_HELD = frozenset(
+    {
+        _START,
+        "outputs_late",
+        "outputs_wait",
+        "private_outputs_late",
+        "private_outputs_wait",
+    }
+)
+_ON_ITS_WAY = ("held_fetching", "held_sending")
 
 
-def caused(code: str, cause: str, given: Mapping[str, object], **told: str | int) -> Reason:
-    """The sentence `code`, whose `reason` is the sentence `cause` with the values `given`."""
-    text = json.dumps(given, default=str)
-    params = {**told, "cause": cause, "given": text if len(text) <= _LONGEST else "{}"}
-    return Reason(code=code, params=params)
-
-
-def say(reason: Reason, lang: str) -> str:
-    params = dict(reason.params)
-    if "cause" in params:
-        params["reason"] = render(str(params["cause"]), json.loads(str(params["given"])), lang)
-    return render(reason.code, params, lang)
-
-
-def held(deps: Deps, note: HeldNote, job: Job, replica: Replica) -> Reason:
-    """Before a replica runs its files are waited for, then its outputs."""
-    code = _START if replica.state is ReplicaState.ORDERED else _OUTPUTS
+def held(deps: Deps, note: HeldNote, job: Job, replica: Replica) -> Reason | None:
+    """Before a replica runs its files are waited for, then its outputs; None: nothing any more."""
+    if note.code == NO_MORE:
+        return None
+    code = "outputs_late" if note.runs else "outputs_wait"
+    code = code if job.spec.public_bos else f"private_{code}"
+    code = _START if replica.state is ReplicaState.ORDERED else code
     cause = _in_terms_of_its_owner(deps, note, job)
     return caused(code, cause.code, cause.params, worker=replica.worker, attempt=job.attempt)
 
 
-def take_in(tx: Tx, waits: Mapping[str, Reason], moved: Iterable[Job]) -> None:
+def take_in(tx: Tx, waits: Mapping[str, Reason | None], moved: Iterable[Job]) -> None:
     """Keep why these jobs wait, by id; of those of which a worker went on, nothing of the kind."""
-    for job in moved:
-        known = None if job.spec.public_bos else private.trouble(tx, job.id)
-        if known is not None and known.code in _HELD:
-            private.set_trouble(tx, job.id, None)
+    for job_id in {job.id: None for job in moved if _is_held(job)}:
+        _tell(tx, job_id, None)
     for job_id, reason in waits.items():
-        private.set_trouble(tx, job_id, reason)
+        _tell(tx, job_id, reason)
 
 
-def of_job(tx: Tx, job: Job) -> Reason | None:
+def of_job(tx: Tx, job: Job) -> list[Reason]:
     """What is to be told of this job now."""
+    told = [job.reason] if job.reason is not None and _is_held(job) else []
     known = None if job.spec.public_bos else private.trouble(tx, job.id)
-    if known is None or known.code not in _HELD:
-        return known
-    holds_place = not job.final and job.pool is not None
-    return known if holds_place and known.params.get("attempt") == job.attempt else None
+    return told if known is None or known.code in _HELD else [*told, known]
+
+
+def _is_held(job: Job) -> bool:
+    told = job.reason
+    if told is None or told.code not in _HELD or job.final or job.pool is None:
+        return False
+    return told.params.get("attempt") == job.attempt
+
+
+def _tell(tx: Tx, job_id: str, reason: Reason | None) -> None:
+    """Written only if it is news: an agent says it again and again, and so do all of a gang."""
+    job = jobs.get_job(tx, job_id)
+    if job is None or job.final or job.pool is None:
+        return
+    known = job.reason if _is_held(job) else None
+    if reason == known or (reason is not None and known is not None and _stands(known, reason)):
+        return
+    if reason is None and job.state in WAITING:
+        reason = Reason(code="queue_starting", params={"pool": job.pool})
+    jobs.save_job(tx, with_changes(job, reason=reason), expected_version=job.version)
+    tx.notify("job", job.id)
+
+
+def _stands(known: Reason, reason: Reason) -> bool:
+    """One worker speaks for all; but that all is well with it is no answer for another."""
+    other = known.params.get("worker") != reason.params.get("worker")
+    return other and known.params.get(CAUSE) not in _ON_ITS_WAY
 
 
 def _in_terms_of_its_owner(deps: Deps, note: HeldNote, job: Job) -> PaddleCloudError:
+    trouble = Unreachable(note.code, **note.params)
+    if job.spec.public_bos:
+        return trouble
     from paddlecloud.stores import private as buckets  # noqa: PLC0415 - 20 ms of http and xml
 
     try:
         with buckets.in_terms_of(
             buckets.parse_bos_url(job.spec.bos_url), deps.settings.private_store.door
         ):
-            raise Unreachable(note.code, **note.params)
+            raise trouble
     except PaddleCloudError as error:
         return error

@@ -210,8 +210,11 @@ def _seats(
     rank = elastic.next_rank(attempt)
     free = _free(tx, deps)
     machines = sorted(deps.nodes().get(attempt.pool, ()), key=lambda node: node.id != first)
+    silent = deps.silent()
     found: list[Seat] = []
     for node in machines:
+        if node.id in silent:
+            continue
         while len(found) < count and claim.fits_in(free[node.id]):
             free[node.id] -= claim
             seat = Seat(Role.TRAINER, rank + len(found), node.id, node.host, claim)

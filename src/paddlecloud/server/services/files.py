@@ -57,7 +57,7 @@ def place_of(deps: Deps, job: Job) -> Place:
 
 
 def listed(deps: Deps, job: Job, prefix: str | None) -> list[FileRow]:
-    """Rows sorted by path, the job's own directory first. No prefix: the outputs; "/": all.
+    """Rows sorted by path. No prefix: the outputs; "/": all.
 
     Files that were submitted in a directory `output` of the user's own are found there too.
     """
@@ -69,6 +69,7 @@ def listed(deps: Deps, job: Job, prefix: str | None) -> list[FileRow]:
         rows.insert(0, FileRow(path=root, size=0, time=iso(job.created_at)))
     if not f"{wanted}/".startswith(root) and job.spec.snapshot is not None:
         rows += [row for row in _submitted(deps, job) if _matches(row.path, wanted)]
+        rows.sort(key=lambda row: row.path)
     return rows
 
 
@@ -197,8 +198,13 @@ def _stored(deps: Deps, job: Job) -> Iterator[tuple[str, Stat]]:
 def _outputs(deps: Deps, job: Job) -> Iterator[FileRow]:
     known = _listings(deps, job)
     for path, stat in _stored(deps, job):
-        sha256 = _known_digest(stat, known.get(path))
-        yield FileRow(path=path, size=stat.size, time=iso(stat.modified), sha256=sha256)
+        row = known.get(path)
+        sha256 = _known_digest(stat, row)
+        found = FileRow(path=path, size=stat.size, time=iso(stat.modified), sha256=sha256)
+        if row is not None and row[3] and sha256 is None and job.final:
+            # Before the end of the job a later attempt may be at it.
+            found = msgspec.structs.replace(found, written_sha256=row[3])
+        yield found
 
 
 def _with_silent(deps: Deps, job: Job, rows: list[FileRow]) -> list[FileRow]:

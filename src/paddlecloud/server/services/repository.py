@@ -9,7 +9,7 @@ from __future__ import annotations
 from paddlecloud.model.errors import NotFound
 from paddlecloud.model.job import Job
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services.commands import root_of
+from paddlecloud.server.services.command_output import root_of
 
 
 def keep(deps: Deps, job: Job, diff: str) -> None:

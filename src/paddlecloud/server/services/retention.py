@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from paddlecloud.db import agents, coordination, jobs, snapshots, tokens, usage
+from paddlecloud.db import agents, audit, coordination, jobs, snapshots, tokens, usage
 from paddlecloud.db.base import Tx
 from paddlecloud.model.errors import PaddleCloudError
 from paddlecloud.model.job import Job
 from paddlecloud.model.paths import output_root
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services import commands, quota
+from paddlecloud.server.services import command_output, quota
 from paddlecloud.server.services.files import listings_root, user_root
 from paddlecloud.server.services.snapshots import blobs_root, uploads_root
 from paddlecloud.stores.base import CanSweep, Stat
@@ -31,6 +31,8 @@ PAUSE = 0.06
 """Seconds in between: whoever waits for the lock of several servers looks every 50 ms."""
 KEEP_USAGE = timedelta(days=400)
 """Who ran when is kept for more than a year, longer than the jobs themselves."""
+AUDIT_BATCH = 500
+"""Rows in one transaction: others wait for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +48,17 @@ def collect(deps: Deps) -> Collected:
     now = deps.clock()
     deps.db.write(lambda tx: coordination.forget_nonces(tx, now), durable=False)
     deps.db.write(lambda tx: agents.forget_silent(tx, now - SILENT_AGENTS), durable=False)
+    _forget_audit(deps, now)
     if isinstance(deps.store, CanSweep):
         deps.store.sweep(now - ABANDONED)
     return Collected(jobs=finished.jobs, bytes=finished.bytes + unused)
+
+
+def _forget_audit(deps: Deps, now: datetime) -> None:
+    kept = deps.settings.retention.audit
+    forget = partial(audit.forget, before=now - kept, limit=AUDIT_BATCH)
+    while kept and deps.db.write(forget, durable=False):
+        pass
 
 
 def _finished_jobs(deps: Deps) -> Collected:
@@ -73,7 +83,7 @@ def _finished_jobs(deps: Deps) -> Collected:
 
 def _delete_job(deps: Deps, job: Job) -> int:
     root = f"{user_root(job.owner)}/{output_root(job.id)}"
-    beside = commands.root_of(job.owner, job.id)
+    beside = command_output.root_of(job.owner, job.id)
     freed = deps.store.delete_tree(root) + deps.store.delete_tree(beside)
     freed += deps.store.delete_tree(listings_root(job.owner, job.id))
     deps.logs.forget(root)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 
@@ -14,6 +14,7 @@ from paddlecloud.db.live_usage import Use
 from paddlecloud.model.admission import pools_for
 from paddlecloud.model.copies import with_changes
 from paddlecloud.model.errors import Refused
+from paddlecloud.model.failure import unsent
 from paddlecloud.model.job import (
     Attempt,
     Failure,
@@ -54,7 +55,7 @@ def view(deps: Deps, job: Job, lang: str) -> JobView:
 
     def read(
         tx: Tx,
-    ) -> tuple[Attempt | None, int | None, dict[str, Use], list[TasksView], Reason | None, Job]:
+    ) -> tuple[Attempt | None, int | None, dict[str, Use], list[TasksView], list[Reason], Job]:
         attempt = attempts.get_attempt(tx, job.id, job.attempt) if job.attempt else None
         waits = job.state in WAITING and job.pool is None
         uses = live_usage.of_attempt(tx, job.id, job.attempt) if attempt else {}
@@ -67,8 +68,9 @@ def view(deps: Deps, job: Job, lang: str) -> JobView:
 
     attempt, ahead, uses, theirs, trouble, held = deps.db.read(read)
     whole = _view(deps, held, attempt, ahead, lang, uses)
-    if trouble is not None:
-        whole = msgspec.structs.replace(whole, advice=[*whole.advice, causes.say(trouble, lang)])
+    if trouble:
+        said = [say(reason, lang) for reason in trouble]
+        whole = msgspec.structs.replace(whole, advice=[*whole.advice, *said])
     return msgspec.structs.replace(whole, tasks=theirs) if theirs else whole
 
 
@@ -120,7 +122,7 @@ def _view(
         created_at=iso(job.created_at),
         started_at=iso(job.started_at) if job.started_at else None,
         finished_at=iso(job.finished_at) if job.finished_at else None,
-        advice=[say(reason, lang) for reason in advice(job, replicas, peaks)],
+        advice=[say(reason, lang) for reason in _advice(job, replicas, peaks)],
         git=dict(spec.git) or None,
     )
 
@@ -186,6 +188,13 @@ def _held_to(deps: Deps, job: Job, plan: Plan) -> Job:
     except Refused:  # the pools have changed since it was accepted
         return job
     return job if any(pool.private for pool in places) else with_changes(job, time_limit=limit)
+
+
+def _advice(job: Job, replicas: tuple[Replica, ...], peaks: Mapping[str, int]) -> Iterator[Reason]:
+    yield from advice(job, replicas, peaks)
+    left = unsent(job, replicas)
+    if left is not None:
+        yield left
 
 
 def _clock(deps: Deps, when: datetime | None) -> str:

@@ -229,6 +229,11 @@ def _duration(value: object) -> timedelta | None:
     return timedelta(seconds=seconds) if seconds and seconds <= _LONGEST else None
 
 
+def _span(value: object) -> timedelta | None:
+    nothing = _number(_seconds(value) if isinstance(value, str) else value) == 0
+    return timedelta(0) if nothing else _duration(value)
+
+
 def _seconds(text: str) -> int | None:
     number, unit = text.strip()[:-1], text.strip()[-1:]
     if not is_digits(number) or len(number) > 12 or unit not in _UNITS:
@@ -259,6 +264,7 @@ _CONVERTERS: dict[str, tuple[Callable[[object], object], str]] = {
     "FilePath": (_text, "a path in quotes"),
     "bool": (_switch, "true or false"),
     "timedelta": (_duration, 'a number of seconds above 0 and below 100 years, or "10m", "24h"'),
+    "Span": (_span, 'a number of seconds, 0 or more and below 100 years, or "10m", "400d"'),
     "float": (_number, "a number, 0 or more"),
     "int": (_whole, "a whole number, 0 or more"),
     "Size": (_size, 'a whole number of bytes, 0 or more, or a text such as "10Gi"'),

@@ -27,6 +27,8 @@ Size: TypeAlias = int
 """Bytes: a number, or a text such as "10Gi"."""
 FilePath: TypeAlias = str
 """A path; a relative one begins at the settings file."""
+Span: TypeAlias = timedelta
+"""A duration that may be 0, which stands for something else: its text says what."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +92,9 @@ class StoreSettings:
     """s3: the secret that belongs to it."""
     path_style: bool = True
     """s3: true: the bucket is in the path of an address; false: in the name of the host."""
+    patience: timedelta = timedelta(hours=6)
+    """A job of which nothing can be stored for so long after its command ended gives up its
+    place."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +221,8 @@ class Running:
     ship_interval: timedelta = timedelta(seconds=10)
     """How often changed output files are brought back while a job runs."""
     lost_after: timedelta = timedelta(seconds=90)
-    """An agent not heard of for this long is lost, and its replicas with it."""
+    """An agent that is silent for this long is lost, and its replicas with it; silence is counted
+    from 45 seconds after its last word, for an agent may be busy asking for so long."""
     pids_limit: int = 4096
     """Processes and threads of one replica, where the machine can enforce it."""
     log_limit: Size = 1024 * MIB
@@ -229,6 +235,8 @@ class Retention:
     """Finished jobs, their logs and outputs are kept this long."""
     unused_files: timedelta = timedelta(days=7)
     """Submitted files that no job refers to are kept this long."""
+    audit: Span = timedelta(days=400)
+    """Who changed what (admin audit) is kept this long, by default over a year. 0: for ever."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,6 +40,7 @@ class Stored:
         self.fence = fence
         self.log = bytearray()
         self.started: list[dict[str, Any]] = []
+        self.held: list[dict[str, Any]] = []
         self.exited: dict[str, Any] | None = None
         self.lost = False
         self.files: dict[str, bytes] = {}
@@ -334,6 +335,8 @@ def _store(stored: Stored, item: dict[str, Any], offset: int, piece: bytes) -> N
         stored.log += piece[len(stored.log) - offset :]
     if "started" in item:
         stored.started.append(item["started"])
+    if "held" in item:
+        stored.held.append(item["held"])
     if "exited" in item and item["exited"]["log_size"] <= len(stored.log):
         stored.exited = stored.exited or item["exited"]
     stored.lost = stored.lost or bool(item.get("lost"))

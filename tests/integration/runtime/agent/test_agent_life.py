@@ -109,6 +109,20 @@ def test_wall_time_is_enforced_on_the_machine(world: World) -> None:
     assert world.ended(replica)["cause"] == "wall_time"
 
 
+def test_the_end_of_the_wall_time_lets_it_save_its_work(idle_world: World) -> None:
+    """For as long as the server's settings say; orders of an older server said 0 here."""
+    world = idle_world
+    world.server.settings["grace"] = 30.0
+    saves = "sleep 0.3; echo saved > $OUTPUT_PATH/model; exit 0"
+    replica = world.run(f"trap '{saves}' TERM; while :; do sleep 0.05; done", max_seconds=1.0)
+    world.server.orders[replica]["grace"] = 0.0
+    world.start_agent()
+    ended = world.ended(replica)
+    assert (ended["cause"], ended["exit_code"]) == ("wall_time", 0)
+    assert world.stored(replica).files == {"output/model": b"saved\n"}
+    assert record.read(world.root(replica) / record.ORDER)["grace"] == 30.0
+
+
 def test_stop_of_one_never_started_is_told_without_running_it(idle_world: World) -> None:
     world = idle_world
     replica = world.run("touch $OUTPUT_PATH/ran")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from paddlecloud.runtime import unsent
 from tests.integration.runtime.agent.world import World
 
@@ -29,6 +31,53 @@ def test_a_bucket_that_takes_nothing_is_waited_for_so_long_and_no_longer(world: 
     assert str(world.directory / unsent.DIRECTORY / replica) in end["message"]
 
 
+def test_the_server_s_own_store_is_waited_for_so_long_and_no_longer(world: World) -> None:
+    world.server.fault("/files/", "507", times=ALWAYS)
+    replica = world.run("echo weights > $OUTPUT_PATH/model", store_patience=0.5)
+    end = world.ended(replica)
+    assert (end["cause"], end["exit_code"]) == ("outputs_lost", 0)
+    assert end["said"]["code"] == "unsent_kept"
+    assert "the server could not store these outputs" in world.text(replica)
+    assert kept(world, replica) == {"output/model": "weights\n"}
+
+
+@pytest.mark.slow
+def test_what_a_killed_one_left_is_kept_and_named_at_once(world: World) -> None:
+    world.server.fault("/files/", "503", times=ALWAYS)
+    replica = world.run("echo half > $OUTPUT_PATH/model", store_patience=3600.0)
+    world.server.wait(lambda: world.stored(replica).held)
+    assert world.stored(replica).held[-1]["code"] in ("held_sending", "scripted")
+    assert not world.stored(replica).over
+    world.server.order(replica, "stop", run={"store_patience": 0.5})
+    end = world.ended(replica)
+    assert end["said"]["params"]["files"] == "output/model"
+    assert kept(world, replica) == {"output/model": "half\n"}
+
+
+@pytest.mark.slow
+def test_a_bad_end_says_what_was_not_kept_as_well(world: World) -> None:
+    world.server.fault("/files/", "503", times=ALWAYS)
+    replica = world.run("echo half > $OUTPUT_PATH/model; exit 3", store_patience=0.5)
+    end = world.ended(replica)
+    assert (end["cause"], end["exit_code"]) == ("exit", 3)
+    assert end["said"]["code"] == "unsent_kept"
+
+
+@pytest.mark.slow
+def test_what_is_refused_while_it_runs_is_told_until_it_is_taken(idle_world: World) -> None:
+    world = idle_world
+    world.server.settings["ship_interval"] = 0.1
+    world.server.fault("/files/", "403", times=ALWAYS)
+    replica = world.run("echo one > $OUTPUT_PATH/model; sleep 600", patience=3600.0)
+    world.start_agent()
+    world.server.wait(lambda: world.stored(replica).held)
+    assert world.stored(replica).held[-1] == {"code": "scripted", "params": {}, "runs": True}
+    world.server.faults.clear()
+    (world.root(replica) / "output" / "model").write_text("two, and longer\n")
+    world.server.wait(lambda: world.stored(replica).held[-1]["code"] == "held_no_more")
+    assert world.stored(replica).files == {"output/model": b"two, and longer\n"}
+
+
 def test_a_server_of_before_says_no_patience_and_all_is_waited_for(world: World) -> None:
     world.server.fault("/files/", "503", times=4)
     replica = world.run("echo weights > $OUTPUT_PATH/model")
@@ -44,15 +93,20 @@ def test_what_is_refused_is_named_and_what_is_taken_is_not(world: World) -> None
     end = world.ended(replica)
     assert end["cause"] == "outputs_lost"
     assert end["message"].startswith("output/model (scripted); ")
+    assert end["said"]["code"] == "unsent_kept"
+    assert end["said"]["params"]["files"] == "output/model"
     assert world.stored(replica).files == {"output/report": b"good\n"}
     assert kept(world, replica) == {"output/model": "weights\n"}
 
 
-def test_what_the_server_itself_refuses_of_other_jobs_fails_none(world: World) -> None:
+def test_what_the_server_itself_refuses_of_other_jobs_is_kept_and_fails_none(world: World) -> None:
     world.server.fault("/files/", "403", times=ALWAYS)
-    replica = world.run("echo weights > $OUTPUT_PATH/model")
-    assert world.ended(replica)["cause"] == "exit"
+    replica = world.run("echo weights > $OUTPUT_PATH/model", store_patience=3600.0)
+    end = world.ended(replica)
+    assert (end["cause"], end["said"]["code"]) == ("exit", "unsent_kept")
     assert SAID not in world.text(replica)
+    assert "the server could not store these outputs" in world.text(replica)
+    assert kept(world, replica) == {"output/model": "weights\n"}
 
 
 def test_a_bad_end_stays_what_it_is_and_the_log_tells_the_rest(world: World) -> None:

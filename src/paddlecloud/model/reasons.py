@@ -1,0 +1,33 @@
+"""A sentence within a sentence: why something is so, and why that is so in turn.
+
+Both are kept as code and values, and put into words when somebody reads them, in that person's
+language (`texts.render`). The inner one is kept in two values of the outer one, because values are
+plain.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from paddlecloud.model.job import Reason
+from paddlecloud.model.texts import CAUSE, GIVEN
+
+_LONGEST = 4_000
+_CUT = 150
+
+
+def caused(code: str, cause: str, given: Mapping[str, object], **told: str | int) -> Reason:
+    """The sentence `code`, whose `reason`, or `message`, is the sentence `cause` with the values
+    `given`; these are cut where they are very long."""
+    text = json.dumps(given, default=str)
+    if len(text) > _LONGEST:
+        cut = {key: _cut(key, value) for key, value in given.items()}
+        text = json.dumps(cut)
+    return Reason(code=code, params={**told, CAUSE: cause, GIVEN: text})
+
+
+def _cut(key: str, value: object) -> str:
+    """Half of the values of a third sentence within it would be none at all."""
+    text = str(value)
+    return text if key == GIVEN and len(text) <= _LONGEST else text[:_CUT]
