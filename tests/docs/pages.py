@@ -139,12 +139,13 @@ def shows(output: str, shown: str) -> bool:
 class Session:
     """One person at one terminal, with a home of their own and a copy of the examples."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, lang: str = "") -> None:
         self.home = root / "home"
         self.work = root / "work"
         self._state = root / "state"
         self._place = root / "place"
         self.home.mkdir(parents=True)
+        (root / "tmp").mkdir()
         shutil.copytree(TOP / "examples", self.work / "examples")
         self._place.write_text(f"{self.work}\n")
         self._state.write_text("")
@@ -156,8 +157,11 @@ class Session:
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "SHELL": "/bin/sh",
             "TERM": "dumb",
+            "TMPDIR": str(root / "tmp"),
             "USER": PERSON,
         }
+        if lang:
+            self._environ["PADDLECLOUD_LANG"] = lang
 
     def run(self, script: str) -> tuple[int, str]:
         """Exit code and output of a block of shell."""
