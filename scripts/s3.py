@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 PATIENCE = 30.0
@@ -169,17 +169,15 @@ def _options(place: Path, known: dict[str, str | int]) -> list[str]:
 
 def _free_ports(count: int) -> list[int]:
     """Free now, and not of those that the system gives to outgoing connections: one of these could
-    be taken before the server listens."""
-    taken: list[socket.socket] = []
-    try:
-        while len(taken) < count:
-            with suppress(OSError):
-                port = LOW_PORTS[secrets.randbelow(len(LOW_PORTS))]
-                taken.append(socket.create_server(("127.0.0.1", port)))
-        return [int(each.getsockname()[1]) for each in taken]
-    finally:
-        for each in taken:
-            each.close()
+    be taken before the server listens. They lie side by side in a block of their own, so that two
+    servers hardly ever want the same, of which one is stopped for a moment."""
+    while True:
+        first = LOW_PORTS[secrets.randbelow(len(LOW_PORTS) // count) * count]
+        ports = list(range(first, first + count))
+        with ExitStack() as taken, suppress(OSError):
+            for port in ports:
+                taken.enter_context(socket.create_server(("127.0.0.1", port)))
+            return ports
 
 
 def _await(place: Path, known: dict[str, str | int], server: subprocess.Popen[bytes]) -> None:

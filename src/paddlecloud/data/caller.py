@@ -180,7 +180,7 @@ def _refusal(status: int, raw: bytes) -> Exception:
         code, message = str(error["code"]), str(error["message"])
     except (ValueError, TypeError, KeyError):
         return ConnectionError(f"status {status} without a reason: this is not our server")
-    if status in (429, 502, 503, 504) or status >= 500:
+    if status == 429 or status >= 500:
         return ConnectionError(message)
     kind = WorkerIsOver if code in _OVER else ServerRefused
     return kind(status, code, message)

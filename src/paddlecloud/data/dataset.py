@@ -52,15 +52,13 @@ def convert(  # noqa: PLR0913 - the first five are the signature of 2017, the ot
     if shuffle is None:
         shuffle = num_shards is not None or compat == "2017"
     shards = _Shards(Path(output_path), name_prefix, compressor, max_chunk_bytes)
-    mixed = _Mixer(shuffle, seed)
-    with shards:
-        if num_shards is not None:
-            batches = _batches(reader, max_lines_to_shuffle, compat)
-            shards.deal(num_shards, map(mixed, batches), dumps)
-        else:
-            assert line_count is not None
-            batches = _batches(reader, line_count, compat, trailing=compat == "2017")
-            shards.fill(map(mixed, batches), dumps)
+    if num_shards is not None:
+        batches = _batches(reader, max_lines_to_shuffle, compat)
+        shards.deal(num_shards, _mixed(batches, shuffle, seed), dumps)
+    else:
+        assert line_count is not None
+        batches = _batches(reader, line_count, compat, trailing=compat == "2017")
+        shards.fill(_mixed(batches, shuffle, seed), dumps)
     return shards.paths
 
 
@@ -83,13 +81,8 @@ def split(
         raise ValueError(f"line_count={line_count}: a file has at least 1 sample")
     paths = []
     for number, samples in enumerate(_batches(reader, line_count, compat)):
-        target = SafeFile(suffix % number)
-        try:
-            dumper(samples, target.file)
-            target.commit()
-        except BaseException:
-            target.abort()
-            raise
+        with SafeFile(suffix % number) as file:
+            dumper(samples, file)
         paths.append(suffix % number)
     return paths
 
@@ -128,42 +121,24 @@ def cluster_files_reader(
     return reader
 
 
-class _Mixer:
-    """Shuffles batches, or hands them on."""
-
-    def __init__(self, shuffle: bool, seed: int | None) -> None:
-        self._chance = random.Random(seed) if shuffle else None
-
-    def __call__(self, batch: list[Any]) -> list[Any]:
-        if self._chance is not None:
-            self._chance.shuffle(batch)
-        return batch
-
-
 class _Shards:
-    """The files of one `convert`. Those that are open together get their names together."""
+    """The files of one `convert`."""
 
     def __init__(self, directory: Path, prefix: str, compressor: str, max_chunk_bytes: int) -> None:
         self._directory = directory
         self._prefix = prefix
         self._compressor = compressor
         self._max_chunk_bytes = max_chunk_bytes
-        self._writers = ExitStack()
         self.paths: list[str] = []
-
-    def __enter__(self) -> None:
-        self._writers.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        self._writers.__exit__(*error)
 
     def deal(self, count: int, batches: Iterable[list[Any]], dumps: Callable[[Any], bytes]) -> None:
         """The number behind `of` is the last index, as in 2017. Each batch begins at file 0."""
         names = [f"{self._prefix}-{n:05d}-of-{count - 1:05d}" for n in range(count)]
-        writers = [self._writers.enter_context(self._writer(name)) for name in names]
-        for batch in batches:
-            for number, sample in enumerate(batch):
-                writers[number % count].write(dumps(sample))
+        with ExitStack() as open_files:  # all get their names together, or none does
+            writers = [open_files.enter_context(self._writer(name)) for name in names]
+            for batch in batches:
+                for number, sample in enumerate(batch):
+                    writers[number % count].write(dumps(sample))
 
     def fill(self, batches: Iterable[list[Any]], dumps: Callable[[Any], bytes]) -> None:
         for number, batch in enumerate(batches):
@@ -189,6 +164,14 @@ def _batches(
             break
         yield batch
     if batch or trailing:
+        yield batch
+
+
+def _mixed(batches: Iterable[list[Any]], shuffle: bool, seed: int | None) -> Iterator[list[Any]]:
+    chance = random.Random(seed)
+    for batch in batches:
+        if shuffle:
+            chance.shuffle(batch)
         yield batch
 
 

@@ -50,11 +50,5 @@ def _home() -> str:
 def _fetch(url: str, path: Path) -> None:
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"not an http address: {url}")
-    target = SafeFile(path)
-    try:
-        with urlopen(url, timeout=SECONDS) as answer:
-            shutil.copyfileobj(answer, target.file)
-        target.commit()
-    except BaseException:
-        target.abort()
-        raise
+    with SafeFile(path) as file, urlopen(url, timeout=SECONDS) as answer:
+        shutil.copyfileobj(answer, file)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
-from paddlecloud.data.codec import MAX_UNPACKED, Buffer, records, unpack
 from paddlecloud.data.damage import Broken, Damage, DamagedFile
 from paddlecloud.data.layout import HEADER_BYTES, parse
-from paddlecloud.data.reader import ERRORS
+from paddlecloud.data.reader import check_words
 from paddlecloud.data.source import Opener, Source, Target, each, opened
-from paddlecloud.data.walk import links, placed
+from paddlecloud.data.walk import Link, Unfolder, links, placed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +31,8 @@ class Chunk:
 
     def records(self, *, layout: str = "2017", opener: Opener | None = None) -> Iterator[bytes]:
         """Its records; DamagedFile if it is not what the index says."""
-        source = opened(self.path, opener)
-        try:
+        with closing(opened(self.path, opener)) as source:
             yield from _records(source, self, layout)
-        finally:
-            source.close()
 
 
 class Index:
@@ -57,8 +54,7 @@ class Index:
         opener: Opener | None = None,
     ) -> Index:
         """Walk over the headers. Damage inside a payload is not seen from here."""
-        if errors not in ERRORS:
-            raise ValueError(f"errors={errors!r}: it is one of {', '.join(ERRORS)}")
+        check_words(errors, layout)
         chunks: list[Chunk] = []
         damages: list[Damage] = []
         first = 0
@@ -114,16 +110,13 @@ class Index:
 
 
 def _records(source: Source, chunk: Chunk, layout: str) -> Iterator[bytes]:
-    stored, unpacked = Buffer(), Buffer()
     end = chunk.offset + chunk.size
     try:
         header = parse(source.read_at(chunk.offset, HEADER_BYTES), layout)
         if header.size != chunk.size - HEADER_BYTES or header.count != chunk.count:
             raise Broken("count", count=chunk.count, size=header.size)
-        payload = source.take(chunk.offset + HEADER_BYTES, header.size, stored)
-        if len(payload) < header.size:
-            raise Broken("size", size=header.size, left=len(payload))
-        found = records(unpack(header, payload, unpacked, MAX_UNPACKED), header.count)
+        link = Link(chunk=0, offset=chunk.offset, end=end, header=header)
+        found = Unfolder().records(source, link)
     except Broken as broken:
         raise DamagedFile(placed(source, 0, chunk.offset, end, broken)) from None
     yield from found

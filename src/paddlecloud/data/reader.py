@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from types import TracebackType
 from typing import BinaryIO, cast
 
-from paddlecloud.data.codec import MAX_UNPACKED, Buffer, records, unpack
+from paddlecloud.data.codec import MAX_UNPACKED
 from paddlecloud.data.damage import Broken, Damage, DamagedFile
 from paddlecloud.data.layout import LAYOUTS
 from paddlecloud.data.source import Opener, Source, Target, names, opened
-from paddlecloud.data.walk import Link, hidden, links, placed
+from paddlecloud.data.walk import Link, Unfolder, hidden, links, placed
 
 ERRORS = ("raise", "stop", "skip")
 
@@ -43,16 +42,16 @@ class Reader:
         opener: Opener | None = None,
         on_damage: Callable[[Damage], object] | None = None,
     ) -> None:
-        _check(errors, layout, start, part)
+        check_words(errors, layout)
+        _check_place(start, part)
         self._errors = errors
         self._layout = layout
-        self._limit = limit
         self._opener = opener
         self._on_damage = on_damage
         self._range = (start, stop)
         self._part = part
         self._names = names(target)
-        self._stored, self._unpacked = Buffer(), Buffer()
+        self._unfolder = Unfolder(limit)
         self._source: Source | None = None
         self._closed = False
         self._failure: DamagedFile | None = None
@@ -85,12 +84,7 @@ class Reader:
     def __enter__(self) -> Reader:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _chunks(self) -> Iterator[Iterator[bytes]]:
@@ -120,7 +114,7 @@ class Reader:
             return
         above = None if stop is None else stop - first
         try:
-            found = self._decode(source, link, below, above)
+            found = self._unfolder.records(source, link, below, above)
         except Broken as broken:
             self._damaged(placed(source, link.chunk, link.offset, link.end, broken))
             if self._errors == "skip" and broken.reason == "checksum":
@@ -132,20 +126,9 @@ class Reader:
         for inner in hidden(source, link, self._layout):
             if inner.damage is None:
                 try:
-                    yield self._decode(source, inner, 0, None)
+                    yield self._unfolder.records(source, inner)
                 except Broken as broken:
                     self._damaged(placed(source, inner.chunk, inner.offset, inner.end, broken))
-
-    def _decode(self, source: Source, link: Link, start: int, stop: int | None) -> Iterator[bytes]:
-        header = link.header
-        assert header is not None
-        if header.size > self._limit:
-            raise Broken("too_large", size=header.size, limit=self._limit)
-        stored = source.take(link.payload, header.size, self._stored)
-        if len(stored) < header.size:
-            raise Broken("size", size=header.size, left=len(stored))
-        view = unpack(header, stored, self._unpacked, self._limit)
-        return records(view, header.count, start, stop)
 
     def _damaged(self, damage: Damage) -> None:
         self.damages.append(damage)
@@ -202,11 +185,15 @@ def byte_parts(sizes: list[int], part: tuple[int, int]) -> list[tuple[int, int]]
     return found
 
 
-def _check(errors: str, layout: str, start: int, part: tuple[int, int] | None) -> None:
+def check_words(errors: str, layout: str) -> None:
+    """ValueError for a word that is none of ours."""
     if errors not in ERRORS:
         raise ValueError(f"errors={errors!r}: it is one of {', '.join(ERRORS)}")
     if layout not in LAYOUTS:
         raise ValueError(f"layout={layout!r}: it is one of {', '.join(LAYOUTS)}")
+
+
+def _check_place(start: int, part: tuple[int, int] | None) -> None:
     if start < 0:
         raise ValueError(f"start={start}: records count from 0")
     if part is not None and not 0 <= part[0] < part[1]:

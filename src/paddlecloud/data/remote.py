@@ -16,18 +16,17 @@ SECONDS = 60.0
 _TRIES = 3
 
 
-def open_http(url: str, *, timeout: float = SECONDS) -> io.BufferedReader:
+def open_http(url: str) -> io.BufferedReader:
     """Open an address for reading; OSError if it does not answer."""
-    return io.BufferedReader(_HttpFile(url, timeout))
+    return io.BufferedReader(_HttpFile(url))
 
 
 class _HttpFile(io.RawIOBase):
-    def __init__(self, url: str, timeout: float) -> None:
+    def __init__(self, url: str) -> None:
         super().__init__()
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"not an http address: {url}")
         self._url = url
-        self._timeout = timeout
         self._position = 0
         self._answer: HTTPResponse | None = self._ask(0)
         self._answer_at = 0
@@ -85,9 +84,8 @@ class _HttpFile(io.RawIOBase):
     def _ask(self, offset: int) -> HTTPResponse:
         headers = {"Range": f"bytes={offset}-"} if offset else {}
         try:
-            answer: HTTPResponse = urlopen(
-                Request(self._url, headers=headers), timeout=self._timeout
-            )
+            asked = Request(self._url, headers=headers)
+            answer: HTTPResponse = urlopen(asked, timeout=SECONDS)
         except HTTPError as error:
             error.close()
             raise OSError(f"{self._url}: the server answers {error.code} {error.reason}") from None

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
-from paddlecloud.data.codec import MAX_UNPACKED, Buffer, records, unpack
 from paddlecloud.data.damage import Broken, Damage, DamagedFile
 from paddlecloud.data.layout import NAMES
 from paddlecloud.data.safefile import SafeFile
 from paddlecloud.data.source import Opener, Source, opened
-from paddlecloud.data.walk import Link, hidden, holds_chunk, links, placed
+from paddlecloud.data.walk import Link, Unfolder, hidden, holds_chunk, links, placed
 
 Progress = Callable[[int], object]
 
@@ -44,14 +45,11 @@ def verify(
     progress: Progress | None = None,
 ) -> Report:
     """Read everything and tell what is there and what is damaged."""
-    source = opened(path, opener)
-    try:
+    with closing(opened(path, opener)) as source:
         report = Report(path=source.name, bytes=(source.size or 0) - source.start)
         for _ in _sound(source, layout, report, progress):
             pass
-        return report
-    finally:
-        source.close()
+    return report
 
 
 def repair(
@@ -65,20 +63,12 @@ def repair(
 
     Chunks in the order of Fluid come out in that of 2017.
     """
-    source = opened(os.fspath(path))
-    target = SafeFile(output)
-    try:
+    with closing(opened(os.fspath(path))) as source, SafeFile(output) as file:
         report = Report(path=source.name, bytes=source.size or 0)
         for link in _sound(source, layout, report, progress):
             assert link.header is not None
-            target.file.write(link.header.packed())
-            _copy(source, link, target)
-        target.commit()
-    except BaseException:
-        target.abort()
-        raise
-    finally:
-        source.close()
+            file.write(link.header.packed())
+            _copy(source, link, file)
     return report
 
 
@@ -90,12 +80,9 @@ def recover(path: str | os.PathLike[str]) -> int:
     """
     if not Path(path).exists():
         return 0
-    source = opened(os.fspath(path))
-    try:
+    with closing(opened(os.fspath(path))) as source:
         size = source.size or 0
         end = _torn_at(source)
-    finally:
-        source.close()
     if end < size:
         os.truncate(path, end)
     return size - end
@@ -120,22 +107,18 @@ def _sound(
 
 
 class _Looker:
-    """Unfolds chunks one after the other in the same memory and counts what is in them."""
+    """Unfolds chunks one after the other and counts what is in them."""
 
     def __init__(self, source: Source, report: Report) -> None:
         self._source = source
         self._report = report
-        self._stored, self._unpacked = Buffer(), Buffer()
+        self._unfolder = Unfolder()
 
     def is_sound(self, link: Link) -> bool:
         header, report = link.header, self._report
         assert header is not None
         try:
-            if header.size > MAX_UNPACKED:
-                raise Broken("too_large", size=header.size, limit=MAX_UNPACKED)
-            stored = self._source.take(link.payload, header.size, self._stored)
-            view = unpack(header, stored, self._unpacked, MAX_UNPACKED)
-            sizes = [len(record) for record in records(view, header.count)]
+            sizes = [len(record) for record in self._unfolder.records(self._source, link)]
         except Broken as broken:
             damage = placed(self._source, link.chunk, link.offset, link.end, broken)
             report.damages.append(damage)
@@ -150,11 +133,11 @@ class _Looker:
         return True
 
 
-def _copy(source: Source, link: Link, target: SafeFile) -> None:
+def _copy(source: Source, link: Link, target: BinaryIO) -> None:
     offset = link.payload
     while offset < link.end:
         piece = source.read_at(offset, min(2**20, link.end - offset))
-        target.file.write(piece)
+        target.write(piece)
         offset += len(piece)
 
 

@@ -9,13 +9,25 @@ from typing import BinaryIO
 
 
 class SafeFile:
-    """Written under a hidden name beside its own; `commit` flushes it and gives it its name."""
+    """Written under a hidden name beside its own; `commit` flushes it and gives it its name.
+
+    In a `with` that is its end, and `abort` that of a failure.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         name = f".{self.path.name}.{os.urandom(4).hex()}.part"
         self._part = self.path.with_name(name)
         self.file: BinaryIO = self._part.open("xb")
+
+    def __enter__(self) -> BinaryIO:
+        return self.file
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.commit()
+        else:
+            self.abort()
 
     def commit(self) -> None:
         try:

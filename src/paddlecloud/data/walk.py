@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from paddlecloud.data.codec import MAX_UNPACKED, Buffer, records, unpack
 from paddlecloud.data.damage import Broken, Damage
 from paddlecloud.data.layout import (
     GZIP,
@@ -55,6 +56,29 @@ class Link:
     @property
     def payload(self) -> int:
         return self.offset + HEADER_BYTES
+
+
+class Unfolder:
+    """Records of chunks, one chunk after the other in the same memory: those of one are to be taken
+    before the next is asked for. `limit` is the most memory that a chunk may unfold to."""
+
+    def __init__(self, limit: int = MAX_UNPACKED) -> None:
+        self._limit = limit
+        self._stored, self._unpacked = Buffer(), Buffer()
+
+    def records(
+        self, source: Source, link: Link, start: int = 0, stop: int | None = None
+    ) -> Iterator[bytes]:
+        """Records `[start, stop)` of a sound link; Broken if it turns out to be none."""
+        header = link.header
+        assert header is not None
+        if header.size > self._limit:
+            raise Broken("too_large", size=header.size, limit=self._limit)
+        stored = source.take(link.payload, header.size, self._stored)
+        if len(stored) < header.size:
+            raise Broken("size", size=header.size, left=len(stored))
+        view = unpack(header, stored, self._unpacked, self._limit)
+        return records(view, header.count, start, stop)
 
 
 def links(source: Source, layout: str = "2017", *, resync: bool = False) -> Iterator[Link]:

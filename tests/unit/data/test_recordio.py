@@ -283,6 +283,8 @@ def test_the_order_of_fluid_is_read_when_asked_for() -> None:
     assert caught.value.damage.reason == "fluid"
     with pytest.raises(recordio.DamagedFile, match="2017"):
         read(V4, layout="fluid")
+    with pytest.raises(ValueError, match="it is one of 2017, fluid"):
+        recordio.Index.of(io.BytesIO(data), layout="Fluid")
 
 
 def test_a_pipe_is_read_forward() -> None:
