@@ -134,7 +134,7 @@ def _filled(name: str, make: Callable[[], str]) -> str:
 
 def _command(command: Command, lang: str) -> list[str]:
     words = _PAGE_WORDS[lang]
-    own = [option for option in command.options if option not in COMMON and not option.hidden]
+    own = [option for option in command.options if option not in COMMON]
     parts = [f"### {command.name}", command.help[lang == "zh"]]
     parts.append(f"```text\n{helptext.usage(command)}\n```")
     parts += [_option_table(own, lang)] if own else []

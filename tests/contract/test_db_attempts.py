@@ -252,18 +252,6 @@ def test_placing_orders_every_replica_to_run_on_its_node(db: Database) -> None:
     assert [payload for channel, payload in ear.heard() if channel == "agent"] == ["n1", "n2"]
 
 
-def test_an_attempt_stored_without_an_order_waits_for_one(db: Database) -> None:
-    def place(tx: Tx) -> Attempt:
-        attempt = an_attempt(waiting(tx), nodes=("n1",))
-        attempts.insert_attempt(tx, attempt, want=None)
-        return attempt
-
-    attempt = db.write(place)
-    assert orders(db, "n1") == []
-    assert db.write(lambda tx: attempts.set_wanted(tx, attempt.job_id, 1, Want.RUN)) == 1
-    assert orders(db, "n1") == [(1, "run", "trainer-0")]
-
-
 def test_an_agent_hears_only_what_is_new_to_it(db: Database) -> None:
     job, attempt = a_placed_job(db, "n1", "n1")
     a_placed_job(db, "n1")
@@ -361,6 +349,8 @@ def test_ports_and_cards_are_taken_until_their_replica_is_over(db: Database) -> 
     db.write(lambda tx: attempts.update_replica(tx, gone))
     assert db.read(lambda tx: attempts.ports_in_use(tx, ("n1",))) == {"n1": {62001, 62002}}
     assert db.read(lambda tx: attempts.cards_in_use(tx, ("n1",))) == {"n1": set()}
+    assert db.read(lambda tx: attempts.ports_in_use(tx, ())) == {}
+    assert db.read(lambda tx: attempts.cards_in_use(tx, ())) == {}
     found = db.read(lambda tx: attempts.get_attempt(tx, gang.job_id, 1))
     assert found is not None
     assert {each.id: each.cards for each in found.replicas} == {

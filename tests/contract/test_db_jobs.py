@@ -14,7 +14,7 @@ from paddlecloud.db import jobs
 from paddlecloud.db.base import Database, Tx
 from paddlecloud.model.errors import IllegalTransition, StaleVersion
 from paddlecloud.model.job import Failure, HistoryRow, Job, Reason
-from paddlecloud.model.states import FINAL, LIVE, Event, JobState
+from paddlecloud.model.states import FINAL, Event, JobState
 from tests.unit.db.values import (
     ENGINES,
     NEW,
@@ -191,6 +191,8 @@ def test_a_list_is_paged_newest_first_and_filtered(db: Database) -> None:
     assert listed(name="even", limit=2, before=12) == [10, 8]
     assert listed(name="odd", states={JobState.RUNNING, JobState.SCHEDULE}) == [9, 3]
     assert listed(name="none") == []
+    for _ in range(5):  # a question that comes often is asked in another way
+        assert listed(limit=1, before=2**53) == [12]
 
 
 def test_who_waits_is_listed_by_owner_priority_and_arrival(db: Database) -> None:
@@ -323,6 +325,6 @@ def test_every_state_can_be_stored_and_listed(db: Database) -> None:
             jobs.insert_job(tx, replace(a_job(), state=state))
 
     db.write(fill)
-    for wanted in (LIVE, FINAL, {JobState.SCHEDULE_TIMEOUT}):
+    for wanted in (set(JobState) - FINAL, FINAL, {JobState.SCHEDULE_TIMEOUT}):
         found = db.read(lambda tx, wanted=wanted: jobs.list_jobs(tx, "ann", states=wanted))  # type: ignore[misc]
         assert {job.state for job in found} == wanted

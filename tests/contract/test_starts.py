@@ -19,22 +19,23 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.backends.base import Backend, CanReap, Handle, Presence
+from paddlecloud.backends.base import Backend, CanReap, Handle, Presence, attempt_name
 from paddlecloud.backends.scripted import Scripted
 from paddlecloud.db import attempts, jobs
 from paddlecloud.db.attempts import Want
 from paddlecloud.db.base import Tx
-from paddlecloud.model.errors import Unreachable
+from paddlecloud.model.errors import ConfigError, Unreachable
 from paddlecloud.model.job import Attempt, ExitCause, ExitRecord, JobType, ReplicaState
 from paddlecloud.model.pool import Pool
-from paddlecloud.model.states import JobState
+from paddlecloud.model.states import Event, JobState
 from paddlecloud.scheduler.plan import plan
 from paddlecloud.server.auth import Caller
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops.watch import Watch
+from paddlecloud.server.opening import keep_pools
 from paddlecloud.server.services import jobs as job_service
 from paddlecloud.server.services import placement
-from paddlecloud.server.settings import Settings
+from paddlecloud.server.settings import PoolSettings, Settings
 from paddlecloud.stores.directory import DirectoryStore
 from paddlecloud.stores.logs import LogStore
 from tests.contract.test_backends import MAKERS
@@ -323,3 +324,32 @@ def test_a_place_that_does_not_answer_keeps_nobody_else_waiting(
     monkeypatch.undo()
     scripted.end(first)
     assert existing(scripted) == []
+
+
+def test_a_pool_in_which_jobs_run_may_not_leave_the_settings(scripted: Server) -> None:
+    db, here = scripted.deps.db, scripted.deps.settings
+    elsewhere = replace(here, pools=(PoolSettings(name="other"),))
+    keep_pools(elsewhere, db)
+    job_ids = [scripted.submit() for _ in range(2)]
+    scripted.plan()
+    keep_pools(here, db)
+    with pytest.raises(ConfigError) as caught:
+        keep_pools(elsewhere, db)
+    assert caught.value.params == {"pool": POOL, "jobs": ", ".join(job_ids)}
+    for job_id in job_ids:
+        scripted.end(job_id)
+    keep_pools(elsewhere, db)
+
+
+def test_what_cannot_be_stopped_without_its_pool_is_named(
+    scripted: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    job_id = scripted.submit()
+    scripted.plan()
+    attempt = scripted.attempt(job_id)
+    assert attempt is not None
+    scripted.deps.db.write(lambda tx: attempts.end_attempt(tx, job_id, 1, NOW, Event.BROKE))
+    settings = replace(scripted.deps.settings, pools=(PoolSettings(name="other"),))
+    gone = replace(scripted.deps, settings=settings, pools={}, backends={})
+    assert placement.release_ended(gone) == 1
+    assert attempt_name(job_id, 1) in caplog.text

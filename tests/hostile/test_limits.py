@@ -30,6 +30,7 @@ from paddlecloud.server.http import Access
 from paddlecloud.server.loops.watch import Watch
 from paddlecloud.server.routes import ROUTES, agents
 from paddlecloud.server.services import jobs as job_service
+from paddlecloud.server.services import through
 from paddlecloud.server.shapes import SubmitRequest
 from paddlecloud.testing import Reply, encode_query, exchange
 from tests.integration.server.conftest import MakeWorld
@@ -310,6 +311,7 @@ def test_a_route_that_reads_its_own_body_checks_it(world: World) -> None:
         begin_upload(world, len(body) + 1)
         path = route.path.replace(":path", "").format(**values)
         known = {"fence": order["fence"], "offset": 0, "stream": "out"}
+        known |= begin_output(world, order, len(body) + 1)
         fields = getattr(route.query, "__struct_fields__", ())
         query = encode_query({name: known[name] for name in known if name in fields})
         headers = caller.headers(route.method, path, query, body)
@@ -320,12 +322,23 @@ def test_a_route_that_reads_its_own_body_checks_it(world: World) -> None:
         refusals = ("body_invalid",) if sealed else ("auth_body_hash", "pack_malformed")
         assert reply.code in refusals, f"{route.path}: {reply.body!r}"
         assert begin_upload(world, len(body) + 1)["parts"] == []
+        assert begin_output(world, order, len(body) + 1)["parts"] == []
         world.agent.exit(order)
         world.release()
 
 
 PART = {"sha256": "0" * 64, "number": "1"}
 """Of an upload that these tests begin."""
+
+
+def begin_output(world: World, order: dict[str, Any], size: int) -> dict[str, Any]:
+    """An output in parts of which the last has this size: it, its number, and what is there."""
+    path = f"/api/v1/agent/replicas/{order['replica']}/parts/output/x"
+    asked = json.dumps({"size": through.LEAST + size, "mtime": 0.0}).encode()
+    reply = world.agent.caller.call("POST", path, {"fence": order["fence"]}, asked)
+    begun = reply.json()
+    last = -(-(through.LEAST + size) // begun["part_size"])
+    return {"upload": begun["upload"], "number": last, "parts": begun["parts"]}
 
 
 def begin_upload(world: World, size: int) -> Any:

@@ -87,6 +87,7 @@ def test_other_settings_than_those_it_runs_with_are_refused(home: Home, team: Pa
     assert "runs already, without a settings file" in refused.stderr
     home.run("server", "stop")
     started = home.run("server", "start", "--config", str(team))
+    assert f"starting the server with {team} ..." in started.stderr
     again = home.run("server", "start", "--config", str(team))
     assert (again.returncode, again.stdout) == (0, started.stdout)
     assert "it runs already" in again.stderr

@@ -351,6 +351,10 @@ def test_the_model_itself_may_set_a_state() -> None:
     assert violations(only_the_model_sets_a_state, [Source(path="model/job.py", text=text)]) == []
 
 
+ENGLISH_WORDS = re.compile(r"\b(?:an|and|is|it|not|of|or|such|the|to|with)\b")
+"""What only an English sentence has; names of flags, states, files and programs have none."""
+
+
 def sentence_problems(code: str, en: str, zh: str) -> list[str]:
     """What is wrong with the two sentences of one code."""
     found = []
@@ -358,6 +362,8 @@ def sentence_problems(code: str, en: str, zh: str) -> list[str]:
         found.append(f"{code}: en has {placeholders(en)}, zh has {placeholders(zh)}")
     if not re.search(r"[\u4e00-\u9fff]", zh):
         found.append(f"{code}: the zh sentence is not Chinese")
+    if ENGLISH_WORDS.search(re.sub(r"`[^`]*`", "", zh)):
+        found.append(f"{code}: the zh sentence is English in part")
     if not en.strip() or re.search(r"[\u4e00-\u9fff]", en):
         found.append(f"{code}: the en sentence is not English")
     return found
@@ -381,12 +387,39 @@ def test_every_sentence_exists_in_both_languages_with_the_same_values() -> None:
 
 @pytest.mark.parametrize(
     ("en", "zh"),
-    [("port {port}", "端口 {prt}"), ("port", "port"), ("端口", "端口"), ("", "端口")],
-    ids=["another placeholder", "not translated", "not English", "empty"],
+    [
+        ("port {port}", "端口 {prt}"),
+        ("port", "port"),
+        ("a number of seconds", "应为 a number of seconds"),
+        ("端口", "端口"),
+        ("", "端口"),
+    ],
+    ids=["another placeholder", "not translated", "half translated", "not English", "empty"],
 )
 def test_a_planted_bad_sentence_is_found(en: str, zh: str) -> None:
     assert len(sentence_problems("code", en, zh)) == 1
     assert sentence_problems("code", "port {port} of {host}", "{host} 的端口 {port}") == []
+
+
+def forms_without_words(sources: list[Source], codes: set[str]) -> list[str]:
+    """What the value of a setting has to be is said in both languages, so it is a code."""
+    return [
+        node.value
+        for source in sources
+        if source.path.startswith("server/settings/")
+        for node in source.nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if node.value.startswith("want_") and node.value not in codes
+    ]
+
+
+def test_every_form_of_a_setting_has_words() -> None:
+    assert forms_without_words(code_files(), set(TEXTS)) == []
+
+
+def test_a_planted_form_without_words_is_found() -> None:
+    planted = Source(path="server/settings/rules.py", text="wanted('want_a'); wanted('want_b')")
+    assert forms_without_words([planted], {"want_a"}) == ["want_b"]
 
 
 def test_every_sentence_is_used() -> None:

@@ -1,4 +1,4 @@
-"""The plug for a place that runs jobs: four methods, each with its promise.
+"""The plug for a place that runs jobs: five methods, each with its promise.
 
 A backend only makes agents exist and cease, and tells how much room it has. What a replica should
 do, its log, its output and its exit code travel between its agent and the server. A backend keeps
@@ -53,11 +53,13 @@ class Backend(Protocol):
 
     def handle(self, attempt: Attempt) -> Handle:
         """Under which name `attempt` is to be found here, started or not. Asks nobody, and answers
-        the same for the same attempt after every restart: it is called within a transaction."""
+        the same for the same attempt after every restart: it is called within a transaction, and
+        again when replicas join; its name never changes."""
 
     def start(self, attempt: Attempt) -> None:
         """Make the agents of `attempt` exist under its handle. Returns at once; what exists under
-        that name already stays as it is, so twice starts once, also after a restart."""
+        that name already stays as it is, so twice starts once, also after a restart. One that has
+        grown is started again: what there is of it stays, and what is missing is made."""
 
     def look(self, handle: Handle) -> Seen:
         """Whether those agents exist. Never waits; an unknown handle is gone."""

@@ -2,4 +2,32 @@
 
 Nothing below this package knows which words a person typed. A command is a value in one table of
 options, from which parsing, `--help`, the completion scripts and the reference are all made.
+
+Where this is the program itself, Ctrl-C ends it without a word until `main` listens: the first
+milliseconds go to imports, and their traceback would help nobody.
 """
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # the built-in part of signal, which imports enum
+import sys
+
+#: How the path of the program ends, called by its name or as a module.
+_PROGRAM = ("/paddlecloud", "/paddlecloud/__main__.py")
+
+
+def hear_interrupts() -> None:
+    """From now on Ctrl-C raises KeyboardInterrupt again, if it did before."""
+    if _silenced:
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+
+
+def _silence() -> bool:
+    raises = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
+    ours = bool(sys.argv) and sys.argv[0].endswith(_PROGRAM)
+    if ours and raises:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    return ours and raises
+
+
+_silenced = _silence()

@@ -21,9 +21,10 @@ JOBS = (
     ("list_jobs", "gen2.list_jobs", ("list your jobs, newest first", "列出任务，最新的在前")),
     ("logs", "gen2.logs", ("print what a job wrote", "查看任务日志")),
     ("top", "gen2.top", ("what running workers use", "查看运行中各节点的用量")),
-    ("exec", "gen2.exec", ("run a command beside a worker", "在节点旁执行命令")),
+    ("exec", "gen2.exec", ("run a command beside a worker", "在运行中的节点上执行命令")),
     ("get_files", "gen2.get_files", ("list or download a job's files", "查看或下载任务文件")),
     ("kill_job", "gen2.kill_job", ("end a job", "结束任务")),
+    ("delete_job", "gen2.delete_job", ("delete an ended job", "删除已结束的任务")),
     ("rerun", "gen2.rerun", ("run a job again", "再次运行任务")),
     ("diff", "gen2.diff", ("what two jobs differ in", "比较两个任务")),
     ("plsc", "gen2.plsc", ("submit the built-in example", "提交内置的分类示例")),
@@ -75,6 +76,7 @@ ADMIN = (
     ("admin quota plans", "system.quota", ("list the plans", "列出套餐")),
     ("admin audit", "admin.audit", ("who changed what, and when", "查看变更记录")),
     ("admin gc", "admin.gc", ("delete what is past its keeping time", "清理过期的任务和文件")),
+    ("admin verify", "admin.verify", ("find stored files that went bad", "查找已损坏的存储文件")),
 )
 HIDDEN = (("get_fils", "gen2.get_files", ("the same as get_files", "同 get_files")),)
 EVERY = JOBS + SYSTEM + ADMIN + HIDDEN
@@ -83,6 +85,16 @@ GROUPS = (
     "server", "config", "token", "notifications", "data",
     "admin", "admin user", "admin token", "admin job", "admin pool", "admin quota",
 )  # fmt: skip
+
+#: What the same thing is called by other programs, where no likeness of letters tells.
+_ELSEWHERE = {
+    "attach": "logs", "cancel": "kill_job", "describe": "query_job",
+    "download": "get_files", "get": "get_files", "info": "query_job", "jobs": "list_jobs",
+    "kill": "kill_job", "list": "list_jobs", "log": "logs", "login": "gen_token",
+    "ls": "list_jobs", "ps": "list_jobs", "query": "query_job", "run": "submit_job",
+    "show": "query_job", "status": "query_job", "stop": "kill_job", "submit": "submit_job",
+    "tail": "logs",
+}  # fmt: skip
 
 
 def find(words: Sequence[str]) -> tuple[Command, Sequence[str]]:
@@ -139,7 +151,8 @@ def _module(name: str) -> dict[str, Command]:
 def _unknown(name: str) -> Invalid:
     from paddlecloud.cli.options import nearest  # noqa: PLC0415 - only a mistake pays for it
 
-    meant = nearest(name, [known for known, _, _ in JOBS + SYSTEM + ADMIN])
+    known = [word for word, _, _ in JOBS + SYSTEM + ADMIN]
+    meant = _ELSEWHERE.get(name) or nearest(name, known)
     if meant is None:
         return Invalid("command_unknown", command=name or '""')
     return Invalid("command_meant", command=name, meant=meant)

@@ -27,6 +27,7 @@ _WORDS: dict[str, Text] = {
     ),
     "default": ("default", "默认"),
     "one_of": ("one of", "可选"),
+    "required": ("required", "必填"),
 }
 
 
@@ -40,7 +41,7 @@ def program(lang: str) -> str:
     tables = (("jobs", commands.JOBS), ("system", commands.SYSTEM), ("admin", commands.ADMIN))
     for title, table in tables:
         lines += ["", _word(title, lang)]
-        lines += [f"  {name:<{_COLUMN}} {_pick(text, lang)}" for name, _, text in table]
+        lines += [f"  {name:<{_COLUMN}} {pick(text, lang)}" for name, _, text in table]
     lines += ["", _word("examples", lang)]
     lines.append('  paddlecloud submit_job --files=job --start_cmd="sh run.sh" --watch_mode=1')
     lines += ["", _word("more", lang)]
@@ -52,24 +53,24 @@ def group(name: str, lang: str) -> str:
     lines = [f"{_word('usage', lang)}: paddlecloud {name} COMMAND [--key=value ...]", ""]
     for full, _, text in commands.SYSTEM + commands.ADMIN:
         if full.startswith(name + " "):
-            lines.append(f"  {full:<{_COLUMN}} {_pick(text, lang)}")
+            lines.append(f"  {full:<{_COLUMN}} {pick(text, lang)}")
     return "\n".join(lines)
 
 
 def command(described: Command, lang: str) -> str:
     """What `paddlecloud COMMAND --help` prints."""
-    lines = [f"{_word('usage', lang)}: {usage(described)}", "", _pick(described.help, lang)]
+    lines = [f"{_word('usage', lang)}: {usage(described)}", "", pick(described.help, lang)]
     lines += ["", _word("options", lang)]
     for option in described.options:
-        if not option.hidden:
-            lines += _option_lines(option, lang)
+        lines += _option_lines(option, lang)
     lines += ["", _word("examples", lang)]
     lines += [f"  {example}" for example in described.examples]
     return "\n".join(lines)
 
 
 def usage(described: Command) -> str:
-    operand = next((o.metavar for o in described.options if o.name == described.operand), "")
+    named = (o.metavar for o in described.options if o.name == described.operand)
+    operand = described.words or next(named, "")
     rest = f"-- {described.rest.upper()} ..." if described.rest else ""
     words = ("paddlecloud", described.name, operand, "[--key=value ...]", rest)
     return " ".join(filter(None, words))
@@ -82,15 +83,35 @@ def spelling(option: Option) -> str:
 
 
 def explanation(option: Option, lang: str) -> str:
-    """The sentence about an option, with its choices and its default."""
-    text = _pick(option.help, lang)
-    choices = option.choices or option.offers
-    if choices and "|" not in option.metavar:
-        text += f"; {_word('one_of', lang)} {', '.join(choices)}"
+    """The sentence about an option: whether it has to be given, its default and its choices."""
+    text = pick(option.help, lang)
+    choices = _choices(option, text)
     default = option.default or option.shown_default
-    if default not in (None, False, ""):
-        text += f" ({_word('default', lang)}: {default})"
-    return text
+    shown = default not in (None, False, "")
+    if lang == "zh":
+        required = f"（{_word('required', lang)}）" if option.required else ""
+        assumed = f"（{_word('default', lang)}：{default}）" if shown else ""
+        listed = f"；{_word('one_of', lang)}：{'、'.join(choices)}" if choices else ""
+        return f"{text}{required}{assumed}{listed}"
+    required = f" ({_word('required', lang)})" if option.required else ""
+    listed = f"; {_word('one_of', lang)} {', '.join(choices)}" if choices else ""
+    assumed = f" ({_word('default', lang)}: {default})" if shown else ""
+    return f"{text}{required}{listed}{assumed}"
+
+
+def pick(text: Text, lang: str) -> str:
+    """The one of two texts that the reader understands."""
+    return text[1] if lang == "zh" else text[0]
+
+
+def _choices(option: Option, text: str) -> list[str]:
+    """The values to list: none that the sentence names already, and one spelling of each."""
+    choices = option.choices or option.offers
+    if "|" in option.metavar or all(choice in text for choice in choices):
+        return []
+    return [
+        choice for choice in choices if choice.replace(" ", "_") not in choices or " " not in choice
+    ]
 
 
 def _option_lines(option: Option, lang: str) -> list[str]:
@@ -101,8 +122,4 @@ def _option_lines(option: Option, lang: str) -> list[str]:
 
 
 def _word(key: str, lang: str) -> str:
-    return _pick(_WORDS[key], lang)
-
-
-def _pick(text: Text, lang: str) -> str:
-    return text[1] if lang == "zh" else text[0]
+    return pick(_WORDS[key], lang)

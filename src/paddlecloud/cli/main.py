@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from paddlecloud.cli import commands
+from paddlecloud.cli import commands, hear_interrupts
 from paddlecloud.cli.render import Output, forget, json_text, visible
 from paddlecloud.client.config import language, resolve
 from paddlecloud.model.errors import Invalid, NotFound, PaddleCloudError
@@ -74,6 +74,7 @@ def _fill_streams() -> None:
 def _ended(work: Callable[[], int], out: Output) -> int:
     """The exit code of `work`, whatever becomes of it."""
     try:
+        hear_interrupts()
         return work()
     except KeyboardInterrupt:
         out.say("interrupted")

@@ -31,12 +31,13 @@ class Option:
     """One `--name`.
 
     `choices` are enforced here. For a shell, `offers` are likely values, and `completes` is "file"
-    or "directory". `shown_default` is for help only: what the command itself assumes.
+    or "directory". `shown_default` is for help only: what the command itself assumes; so is
+    `required`, which the command itself insists on.
     """
 
     __slots__ = (
-        "aliases", "choices", "completes", "default", "help", "hidden", "kind", "metavar", "name",
-        "offers", "short", "shown_default",
+        "aliases", "choices", "completes", "default", "help", "kind", "metavar", "name", "offers",
+        "required", "short", "shown_default",
     )  # fmt: skip
 
     def __init__(self, name: str, kind: str, help_text: Text, /, **more: Any) -> None:
@@ -49,9 +50,9 @@ class Option:
         self.choices: tuple[str, ...] = ()
         self.offers: tuple[str, ...] = ()
         self.completes = ""
+        self.required = False
         self.short = ""
         self.aliases: tuple[str, ...] = ()
-        self.hidden = False
         for key, value in more.items():
             setattr(self, key, value)
 
@@ -74,21 +75,22 @@ class Command:
     """One command: its words, what it takes, what it does.
 
     `operand` names the option that a word without dashes fills: `logs JOB` is `logs --job_id=JOB`.
+    `words` shows it in the usage where the one word of its `metavar` would say too little.
     `rest` names what the words after `--`, or after the operand, are for: they are another
     program's, and not looked at.
     """
 
-    __slots__ = ("examples", "help", "hidden", "name", "operand", "options", "rest", "run")
+    __slots__ = ("examples", "help", "name", "operand", "options", "rest", "run", "words")
 
     def __init__(self, name: str, run: Run, help_text: Text, **more: Any) -> None:
         self.name = name
         self.run = run
         self.help = help_text
         self.operand = ""
+        self.words = ""
         self.rest = ""
         self.options: tuple[Option, ...] = ()
         self.examples: tuple[str, ...] = ()
-        self.hidden = False
         for key, value in more.items():
             setattr(self, key, value)
         self.options += COMMON
@@ -109,7 +111,7 @@ COMMON = (
 
 JOB_ID = Option(
     "job_id", TEXT, ("id of the job: job- and 32 hex digits", "任务 ID：job- 加 32 位十六进制数字"),
-    metavar="JOB_ID",
+    metavar="JOB_ID", required=True,
 )  # fmt: skip
 
 
@@ -206,7 +208,7 @@ def _is_flag(command: Command, word: str) -> bool:
 
 def _set(option: Option, args: Args, seen: set[str], spelling: str, value: str) -> None:
     if option.kind == LIST:
-        args[option.name].append(value)
+        args[option.name].append(_typed(option, spelling, value))
         return
     if option.name in seen and args[option.name] != _typed(option, spelling, value):
         raise Invalid("flag_twice", flag=spelling)
@@ -226,19 +228,30 @@ def _typed(option: Option, spelling: str, value: str) -> object:
     if option.choices and value not in option.choices:
         known = ", ".join(option.choices)
         raise Invalid("flag_choice", flag=spelling, value=value or _EMPTY, choices=known)
-    return value
+    return _at_home(value) if option.completes else value
+
+
+def _at_home(path: str) -> str:
+    """A shell leaves the `~` of `--files=~/job` alone."""
+    if path != "~" and not path.startswith("~/"):
+        return path
+    import os  # noqa: PLC0415 - loaded long since; only here it is needed
+
+    return os.path.expanduser(path)  # noqa: PTH111 - importing pathlib costs 15 ms
 
 
 def _set_operand(command: Command, args: Args, seen: set[str], word: str) -> None:
-    if not command.operand or (args[command.operand] is not None and command.operand in seen):
+    if not command.operand:
         raise Invalid("operand_unexpected", command=command.name, word=word or _EMPTY)
     option = next(option for option in command.options if option.name == command.operand)
+    if args[option.name] is not None and option.name in seen:
+        told = {"command": command.name, "word": word or _EMPTY}
+        raise Invalid("operand_second", metavar=option.metavar, **told)
     _set(option, args, seen, option.metavar, word)
 
 
 def _unknown(command: Command, spelling: str) -> Invalid:
-    shown = [option for option in command.options if not option.hidden]
-    known = [name for option in shown for name in option.spellings]
+    known = [name for option in command.options for name in option.spellings]
     # `-job_id` was written for `--job_id`: compare without the dashes.
     plain = {name.lstrip("-"): name for name in known if len(name) > 2}
     meant = nearest(spelling.lstrip("-"), plain)

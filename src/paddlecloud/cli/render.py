@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import TextIO
 
+    from paddlecloud.cli.reading import ReadingLine
+
 _COLOURS = {"green": "32", "red": "31", "yellow": "33", "blue": "34", "dim": "2"}
 _STATES = {
     "success": "green",
@@ -43,11 +45,22 @@ class Output:
         self.json = json
         #: The job that this call has submitted: if stdout is lost, its id is told all the same.
         self.accepted = ""
+        #: A line on the terminal that what is told meanwhile has to go before.
+        self.fleeting: ReadingLine | None = None
         plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
         self.on_terminal = _is_terminal(sys.stdout)
         self.told_on_terminal = _is_terminal(sys.stderr)
         self._colours = self.on_terminal and not plain
         self._told_colours = self.told_on_terminal and not plain
+
+    @property
+    def in_one_place(self) -> bool:
+        """Whether a reader of what is told reads the answer, too."""
+        try:
+            told, answered = (os.fstat(stream.fileno()) for stream in (sys.stderr, sys.stdout))
+        except (OSError, ValueError):  # one of them has no file
+            return False
+        return (told.st_dev, told.st_ino) == (answered.st_dev, answered.st_ino)
 
     def line(self, text: str) -> None:
         self._put(text + "\n")
@@ -59,13 +72,8 @@ class Output:
     def raw(self, data: bytes) -> None:
         """Bytes as they are, at once."""
         self.flush()
-        try:
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise self._lost(error) from error
+        self._do(lambda: sys.stdout.buffer.write(data))
+        self._do(sys.stdout.buffer.flush)
 
     def draw(self, text: str) -> None:
         """Text for the terminal itself, at once."""
@@ -73,12 +81,7 @@ class Output:
         self.flush()
 
     def flush(self) -> None:
-        try:
-            sys.stdout.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise self._lost(error) from error
+        self._do(sys.stdout.flush)
 
     def raw_aside(self, data: bytes) -> None:
         """Bytes as they are, beside the answer: on stderr."""
@@ -88,12 +91,10 @@ class Output:
 
     def tell(self, text: str) -> None:
         """A message for the person, on stderr; where that cannot be written, nobody listens."""
-        try:
-            print(text, file=sys.stderr, flush=True)
-        except BrokenPipeError:
-            raise
-        except OSError:
-            forget(sys.stderr)
+        if self.fleeting is not None:
+            self.fleeting.give_way(lambda: self._told(text))
+        else:
+            self._told(text)
 
     def say(self, code: str, /, **params: object) -> None:
         self.tell(say(code, self.lang, **params))
@@ -129,13 +130,25 @@ class Output:
             painted = [self.state(cell) if cell in _STATES else cell for cell in row]
             self.line(_aligned(row, widths, painted))
 
-    def progress(self, label: str, total: int) -> Progress | None:
-        """A bar on a terminal, None elsewhere."""
-        return Progress(label, total) if self.told_on_terminal and total else None
+    def progress(self, code: str, total: int) -> Progress:
+        """A bar that shows only on a terminal, with the word of `code` before it."""
+        return Progress(self.text(code), total if self.told_on_terminal else 0)
+
+    def _told(self, text: str) -> None:
+        try:
+            print(text, file=sys.stderr, flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError:
+            forget(sys.stderr)
 
     def _put(self, text: str) -> None:
+        self._do(lambda: sys.stdout.write(text))
+
+    def _do(self, work: Callable[[], object]) -> None:
+        """Work on stdout; whoever closed a pipe has read enough, and is told nothing."""
         try:
-            sys.stdout.write(text)
+            work()
         except BrokenPipeError:
             raise
         except OSError as error:
@@ -151,8 +164,8 @@ class Output:
 
 
 class Progress:
-    """A bar on stderr that redraws itself in place, with its speed and how long it will take; call
-    `done` to leave the line."""
+    """A bar on stderr that redraws itself in place, with its speed and how long it will take;
+    `done`, or the end of `with`, leaves the line. Of a `total` of nothing there is none to see."""
 
     def __init__(self, label: str, total: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._label = label
@@ -164,6 +177,8 @@ class Progress:
         self._width = 0
 
     def add(self, count: int) -> None:
+        if not self._total:
+            return
         self._count += count
         percent = min(100, self._count * 100 // self._total)
         if percent == self._shown:
@@ -179,7 +194,7 @@ class Progress:
     def _speed(self) -> str:
         """Bytes a second so far, and minutes and seconds that are left at that pace."""
         spent = self._clock() - self._began
-        if spent < _SOON:
+        if spent < _SOON or self._count <= 0:  # what came may have been worth nothing
             return ""
         left = round(max(0, self._total - self._count) * spent / self._count)
         hours = f"{left // 3600}:" if left >= 3600 else ""
@@ -189,6 +204,13 @@ class Progress:
     def done(self) -> None:
         if self._shown >= 0:
             sys.stderr.write("\n")
+        self._shown = -1
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done()
 
 
 def json_text(value: object, stream: TextIO, indent: int | None = None) -> str:

@@ -29,10 +29,14 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     # -- the private server ------------------------------------------------------------------
     "server_starting": ("starting the private server ...", "正在启动本机服务器……"),
+    "server_starting_with": (
+        "starting the server with {path} ...",
+        "正在以 {path} 启动服务器……",
+    ),
     "server_awaited": ("waiting for the server: {reason}", "正在等待服务器：{reason}"),
     "server_replaced": (
-        "replacing the private server {old} by {new}; running jobs go on",
-        "正在将本机服务器从 {old} 升级到 {new}，运行中的任务不受影响",
+        "replacing the server {old} by {new}; running jobs go on",
+        "正在将服务器从 {old} 升级到 {new}，运行中的任务不受影响",
     ),
     "server_running": ("running: {url} (pid {pid})", "运行中：{url}（pid {pid}）"),
     "server_not_running": (
@@ -55,6 +59,8 @@ TEXTS: dict[str, tuple[str, str]] = {
         "配置中的服务器是 {url}；本命令只管理本机服务器",
     ),
     # -- submit_job and watching -------------------------------------------------------------
+    "reading_files": ("reading: {count} files, {size}", "读取中：{count} 个文件，共 {size}"),
+    "reading_one": ("reading: 1 file, {size}", "读取中：1 个文件，共 {size}"),
     "uploading": ("uploading", "上传中"),
     "downloading": ("downloading", "下载中"),
     "watch_state": ("{time} {state}", "{time} {state}"),
@@ -67,6 +73,14 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "ended": ("{job_id}: {state}", "{job_id}：{state}"),
     "ended_why": ("{job_id}: {state}: {message}", "{job_id}：{state}：{message}"),
+    "job_waits": (
+        "{job_id} has not begun: it waits ({state})",
+        "{job_id} 尚未开始运行，正在等待（{state}）",
+    ),
+    "job_waits_why": (
+        "{job_id} has not begun: it waits ({state}): {reason}",
+        "{job_id} 尚未开始运行，正在等待（{state}）：{reason}",
+    ),
     "last_lines": ("last lines of {worker}:", "{worker} 的最后几行："),
     "results": (
         "results: paddlecloud get_files {job_id} --download=1",
@@ -80,6 +94,10 @@ TEXTS: dict[str, tuple[str, str]] = {
     "killing": (
         "{job_id}: {state}; it is `killed` when nothing of it runs any more",
         "{job_id}：{state}；全部进程结束后状态变为 killed",
+    ),
+    "deleted_job": (
+        "{job_id} is deleted, {size} are free again",
+        "{job_id} 已删除，释放 {size}",
     ),
     "top_nothing": (
         "nothing runs; paddlecloud list_jobs shows what waits and what has ended",
@@ -102,7 +120,9 @@ TEXTS: dict[str, tuple[str, str]] = {
     "diff_bytes": ("{sizes} bytes", "{sizes} 字节"),
     "diff_bytes_one": ("1 byte", "1 字节"),
     "diff_directory": ("directory", "目录"),
+    "diff_executable": ("mode: not executable -> executable", "权限：不可执行 -> 可执行"),
     "diff_link": ("link to {target}", "链接到 {target}"),
+    "diff_not_executable": ("mode: executable -> not executable", "权限：可执行 -> 不可执行"),
     "diff_same": (
         "{first} and {second} were asked for alike: files, command, environment, resources",
         "{first} 与 {second} 的文件、命令、环境和资源完全相同",
@@ -110,6 +130,23 @@ TEXTS: dict[str, tuple[str, str]] = {
     "download_kept": (
         "what came is kept; the same command with --resume goes on from there",
         "已下载的内容已保留，在同一命令后加 --resume 可继续",
+    ),
+    "verified": (
+        "read {files} files, {size}: {damaged} damaged",
+        "已读取 {files} 个文件，共 {size}；损坏 {damaged} 个",
+    ),
+    "verified_so_far": (
+        "read {files} files, {size} so far",
+        "目前已读取 {files} 个文件，共 {size}",
+    ),
+    "verify_output": (
+        "output of {user}: {paths} is not what {jobs} wrote; it stays where it is",
+        "{user} 的输出：{paths} 与 {jobs} 写入的内容不一致，已保留在原处",
+    ),
+    "verify_submitted": (
+        "submitted file of {user}: {paths}, in {jobs}; moved to {aside}, and the next submit sends "
+        "it again",
+        "{user} 提交的文件：{paths}，涉及 {jobs}；已移至 {aside}，下次提交时会重新上传",
     ),
     "collected": ("deleted {jobs} jobs, {size}", "已清理 {jobs} 个任务，共 {size}"),
     # -- keys and users ----------------------------------------------------------------------
@@ -125,6 +162,11 @@ TEXTS: dict[str, tuple[str, str]] = {
     "gen_token_again": (
         "these keys are not good: {reason}; paste them again, nothing was changed",
         "密钥无效：{reason}；请重新粘贴，未做任何修改",
+    ),
+    "gen_token_unknown": (
+        "the server does not know the access key {ak}; paste the pair of the newest mail again, "
+        "nothing was changed",
+        "服务器不认识 access key {ak}；请重新粘贴最新邮件中的一对密钥，未做任何修改",
     ),
     "secret_once": (
         "this is the only time that the sk is shown: keep it now",

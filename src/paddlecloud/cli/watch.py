@@ -10,7 +10,7 @@ import threading
 from contextlib import suppress
 from time import localtime, strftime
 
-from paddlecloud.cli.endings import tell_end
+from paddlecloud.cli.endings import WAITING, tell_end
 from paddlecloud.model.errors import PaddleCloudError
 
 TYPE_CHECKING = False
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 RUNNING = "running"
-WAITING = ("", "submit", "schedule", "queue")
+FIRST = "trainer-0"
+"""Whose log is followed."""
 OURS = b"[paddlecloud] "
 """How lines of the platform begin: it writes them into the log before the job runs, too."""
 #: Seconds until the last state has to be here after the log has ended.
@@ -32,7 +33,9 @@ def follow(client: Client, job: Job, out: Output) -> int:
     states = _States(client, job.id, out)
     try:
         states.start()
+        heard = False
         for piece in client.logs(job.id, follow=True):
+            heard = True
             if not piece.startswith(OURS):
                 states.heard_from_job()
             # With --json stdout belongs to the answer alone.
@@ -41,7 +44,7 @@ def follow(client: Client, job: Job, out: Output) -> int:
     except KeyboardInterrupt:
         out.say("watch_left", job_id=job.id)
         return INTERRUPTED
-    tell_end(ended, out)
+    tell_end(ended, out, seen=FIRST if heard and (out.json or out.in_one_place) else "")
     return 0 if ended.state == "success" else 1
 
 
@@ -70,7 +73,7 @@ class _States(threading.Thread):
     def heard_from_job(self) -> None:
         """A job that speaks itself runs: the two connections need not bring that in order."""
         with self._lock:
-            if self._told[0] in WAITING:
+            if self._told[0] in ("", *WAITING):
                 self._ahead = True
                 self._tell(RUNNING, "")
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import hashlib
 
-from paddlecloud.client.http import Connection
-from paddlecloud.client.transport import split_url
+from paddlecloud.client.transport import connection_to, split_url, target_in
 from paddlecloud.model.errors import PaddleCloudError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddlecloud.client.http import Response
+    from paddlecloud.client.http import Connection, Response
 
 _BLOCK = 1024 * 1024
 
@@ -31,19 +30,20 @@ class Addresses:
     def fetch(self, url: str, start: int, length: int, write: Callable[[bytes], None]) -> str:
         """Hand `length` bytes from `start` on to `write`; their sha256, empty when they did not
         come, or not whole. What `write` raises is not caught."""
-        place = split_url(url)
-        idle = self._idle.setdefault(place, [])
+        idle = self._idle.setdefault(split_url(url), [])
         # list.pop and append are atomic; two threads never have the same one.
-        connection = idle.pop() if idle else Connection(place[1], place[2], place[0] == "https")
+        connection = idle.pop() if idle else connection_to(url)
         pieces = _Pieces(length, write)
+        whole = False
         try:
             whole = pieces.take(_asked(connection, url, start, length))
         except _Refused:
-            whole = False
-        if whole:
-            idle.append(connection)
-        else:
-            connection.close()
+            return ""
+        finally:
+            if whole:
+                idle.append(connection)
+            else:
+                connection.close()
         return pieces.digest.hexdigest() if whole else ""
 
     def close(self) -> None:
@@ -73,10 +73,9 @@ class _Pieces:
 
 
 def _asked(connection: Connection, url: str, start: int, length: int) -> Response:
-    target = "/" + url.partition("://")[2].partition("/")[2]
     headers = {"range": f"bytes={start}-{start + length - 1}"} if length else {}
     try:
-        response = connection.request("GET", target, headers, repeatable=True)
+        response = connection.request("GET", target_in(url), headers, repeatable=True)
     except PaddleCloudError:
         raise _Refused from None
     if response.status not in ((206,) if length else (200,)):

@@ -113,14 +113,16 @@ def parse(data: bytes, path: str) -> tuple[dict[str, tuple[str, int]], list[Conf
     found: dict[str, tuple[str, int]] = {}
     warnings: list[ConfigError] = []
     for number, section, item in _items(_decode(data, path), path):
-        name = f"{section}.{item.key}"
+        told = {"origin": f"{path}:{number}", "section": section}
         if section not in _SECTIONS:
             if not item.key:
-                warnings.append(_unknown_section(section, f"{path}:{number}"))
+                near = _closest(section, tuple(_SECTIONS))
+                warnings.append(ConfigError("config_unknown_section", suggestion=near, **told))
         elif item.key and item.key not in _SECTIONS[section]:
-            warnings.append(_unknown_key(section, item.key, f"{path}:{number}"))
+            told |= {"key": item.key, "suggestion": _closest(item.key, _SECTIONS[section])}
+            warnings.append(ConfigError("config_unknown_key", **told))
         elif item.key:
-            found[name] = (item.value, number)
+            found[f"{section}.{item.key}"] = (item.value, number)
     return found, warnings
 
 
@@ -143,10 +145,8 @@ _SETTINGS = {
     "bos.session_token": ("", "PADDLECLOUD_BOS_SESSION_TOKEN", ""),
 }
 _SECTIONS = {
-    "main": ("debug", "user_id", "ak", "sk"),
-    "openapi": ("host", "port", "scheme", "ca_file"),
-    "bcc": ("host", "ak", "sk"),
-    "bos": ("host", "ak", "sk", "session_token"),
+    section: tuple(name.partition(".")[2] for name in _SETTINGS if name.startswith(f"{section}."))
+    for section in ("main", "openapi", "bcc", "bos")
 }
 _SECRET = (".sk", ".session_token")
 _ALIASES = {"userid": "user_id"}
@@ -156,18 +156,27 @@ _BOM = b"\xef\xbb\xbf"
 
 def _home(flags: Mapping[str, str], environ: Mapping[str, str]) -> Value:
     person = _person_home(environ)
-    for text, origin, rank in (
-        (flags.get("home"), "--home", 3),
-        (environ.get("PADDLECLOUD_HOME"), "PADDLECLOUD_HOME", 2),
-    ):
-        if text:
-            return Value(_absolute(_expanded(text, person)), origin, rank)
-    return Value(f"{person}/.paddlecloud", "default", 0)
+    given = _given("home", flags, environ)
+    if given is None:
+        return Value(f"{person}/.paddlecloud", "default", 0)
+    return Value(_absolute(_expanded(given.text, person)), given.origin, given.rank)
+
+
+def _given(name: str, flags: Mapping[str, str], environ: Mapping[str, str]) -> Value | None:
+    """What the flag of that name says, else the variable; an empty one says nothing."""
+    variable = f"PADDLECLOUD_{name.upper()}"
+    if text := flags.get(name):
+        return Value(text, f"--{name}", 3)
+    if text := environ.get(variable):
+        return Value(text, variable, 2)
+    return None
 
 
 def _person_home(environ: Mapping[str, str]) -> str:
     given = environ.get("HOME") or environ.get("USERPROFILE")
-    return given or os.path.expanduser("~")  # noqa: PTH111 - importing pathlib costs 15 ms
+    if not given:
+        return os.path.expanduser("~")  # noqa: PTH111 - importing pathlib costs 15 ms
+    return given if given.startswith("/") else _absolute(given)
 
 
 def _expanded(path: str, person: str) -> str:
@@ -203,13 +212,10 @@ def _candidates(
 ) -> Iterator[tuple[str, str]]:
     """Where the file may be, and who insists on it; an explicit wish is the only candidate."""
     person = _person_home(environ)
-    for text, origin in (
-        (flags.get("config"), "--config"),
-        (environ.get("PADDLECLOUD_CONFIG"), "PADDLECLOUD_CONFIG"),
-    ):
-        if text:
-            yield _expanded(text, person), origin
-            return
+    given = _given("config", flags, environ)
+    if given is not None:
+        yield _expanded(given.text, person), given.origin
+        return
     yield f"{home}/client.conf", ""
     yield f"{person}/bin/paddlecloud/conf/client.conf", ""
     yield f"{person}/bin/paddlecloud/client.conf", ""
@@ -315,25 +321,6 @@ def _harmless(line: str) -> str:
     return " ".join(words)[:80]
 
 
-def _unknown_section(section: str, origin: str) -> ConfigError:
-    return ConfigError(
-        "config_unknown_section",
-        origin=origin,
-        section=section,
-        suggestion=_closest(section, tuple(_SECTIONS)),
-    )
-
-
-def _unknown_key(section: str, key: str, origin: str) -> ConfigError:
-    return ConfigError(
-        "config_unknown_key",
-        origin=origin,
-        section=section,
-        key=key,
-        suggestion=_closest(key, _SECTIONS[section]),
-    )
-
-
 def _closest(word: str, known: tuple[str, ...]) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - 8 ms that only a typing mistake costs
 
@@ -385,7 +372,7 @@ def _check_host(_name: str, value: Value) -> None:
     _split_host(value)
 
 
-def _check_user(name: str, value: Value) -> None:
+def _check_printable(name: str, value: Value) -> None:
     if not value.text.isprintable():
         raise ConfigError("config_key", origin=value.origin, name=name)
 
@@ -402,15 +389,10 @@ def _check_sk(name: str, value: Value) -> None:
         raise ConfigError("config_key", origin=value.origin, name=name)
 
 
-def _check_path(name: str, value: Value) -> None:
-    if not value.text.isprintable():
-        raise ConfigError("config_key", origin=value.origin, name=name)
-
-
 _CHECKS = {
-    "ca_file": _check_path,
+    "ca_file": _check_printable,
     "debug": _check_debug,
-    "user_id": _check_user,
+    "user_id": _check_printable,
     "ak": _check_ak,
     "sk": _check_sk,
     "session_token": _check_sk,
@@ -496,17 +478,13 @@ def _pair_warnings(values: Mapping[str, Value]) -> list[ConfigError]:
 def _language(
     flags: Mapping[str, str], environ: Mapping[str, str]
 ) -> tuple[Value, list[ConfigError]]:
-    for text, origin, rank in (
-        (flags.get("lang"), "--lang", 3),
-        (environ.get("PADDLECLOUD_LANG"), "PADDLECLOUD_LANG", 2),
-    ):
-        if text:
-            short = text.strip().lower()[:2]
-            if short in ("zh", "en"):
-                return Value(short, origin, rank), []
-            return Value("en", "default", 0), [
-                ConfigError("config_lang", origin=origin, value=text)
-            ]
+    given = _given("lang", flags, environ)
+    if given is not None:
+        short = given.text.strip().lower()[:2]
+        if short in ("zh", "en"):
+            return Value(short, given.origin, given.rank), []
+        mistake = ConfigError("config_lang", origin=given.origin, value=given.text)
+        return Value("en", "default", 0), [mistake]
     for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
         if environ.get(name):
             return Value("zh" if environ[name].lower().startswith("zh") else "en", name, 2), []

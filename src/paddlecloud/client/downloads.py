@@ -2,13 +2,15 @@
 
 Large files come in pieces of a few MiB. The server sends the sha256 of each piece behind it, and
 only then it counts as here: whatever is killed or cut, `resume` asks only for pieces that are not
-(see `landing`, which keeps them). A file whose own sha256 is known is checked once more as a whole.
+(see `landing`, which keeps them). A file whose own sha256 is known is checked once more as a whole,
+and is fetched again if what came earlier was damaged here. What a finished download brought is left
+to its owner: nothing that was changed there since is ever written over.
 Files that can be had past the server come from there: copied from its store on this machine, or
 from the addresses of a bucket; whatever is not right about that, the server is asked.
 """
 
 # pathlib costs 8 ms:
-# ruff: noqa: PTH100, PTH108, PTH118, PTH120
+# ruff: noqa: PTH100, PTH108, PTH120
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from threading import Lock, Thread
 from paddlecloud.client import landing
 from paddlecloud.client.landing import File, Place, Writer, claim, local_name, make_directory
 from paddlecloud.client.naming import shown
-from paddlecloud.client.retries import pause
+from paddlecloud.client.retries import patiently
 from paddlecloud.model.errors import Conflict, Invalid, Retry
 from paddlecloud.model.signing import quote
 
@@ -49,18 +51,22 @@ _LOST = "private_file_changed"
 class Result:
     """What a download did: files and bytes that came, and bytes that were here already."""
 
-    __slots__ = ("bytes", "changed", "damaged", "files", "kept", "lost")
+    __slots__ = ("bytes", "changed", "damaged", "edited", "files", "kept", "lost", "unlinked")
 
-    def __init__(self, files: int, count: int, kept: int, lost: Sequence[str] = ()) -> None:
+    def __init__(self, files: int, count: int, kept: int) -> None:
         self.files = files
         self.bytes = count
         self.kept = kept
-        self.lost = lost
+        self.lost: Sequence[str] = ()
         """Paths of files in a bucket that are not any more what the job was given."""
         self.damaged: Sequence[str] = ()
         """Paths of files that are left out, because the store does not have what was put there."""
         self.changed: Sequence[str] = ()
         """Paths of files that are here, but are not what the job wrote: somebody put others."""
+        self.edited: Sequence[str] = ()
+        """Local names of files of a finished download that were changed here and are left so."""
+        self.unlinked: Sequence[str] = ()
+        """Paths of links that cannot be made here."""
 
     def complaints(self) -> list[Conflict]:
         """What is missing or not as it should be, although all else is here."""
@@ -68,6 +74,8 @@ class Result:
             ("download_lost", self.lost),
             ("download_damaged", self.damaged),
             ("download_not_its_own", self.changed),
+            ("download_edited", self.edited),
+            ("download_links", self.unlinked),
         )
         return [Conflict(code, paths=_named(paths)) for code, paths in found if paths]
 
@@ -89,10 +97,10 @@ def download(
     directory does not double the word. `ways` tells by path where else a file is: at a path of this
     machine, or at an address. `progress` hears the bytes of each piece. With `resume` what
     an earlier download into the same directory brought is not fetched again; one that was finished
-    is remembered in the directory `records`, and what is new is added to it. After an error what
-    came stays for that, unless it could never be of use. A file that can never come is left out,
-    and the result names it: one in a bucket that was changed since the job got it, and one of which
-    the store does not give what was put there.
+    is remembered in the directory `records`, and what is new is added to it, but what was changed
+    there stays. After an error what came stays for that, unless it could never be of use. A file
+    that can never come is left out, and the result names it: one in a bucket that was changed since
+    the job got it, and one of which the store does not give what was put there.
     """
     final = os.path.abspath(download_dir)
     way_to = (ways or {}).get
@@ -100,14 +108,11 @@ def download(
     _check_twice(files)
     place = Place(final, path, records, resume=resume)
     try:
-        result = _Download(transport, path, place, files, progress).run()
-    except Invalid:
-        place.close()
-        landing.remove(place.part)
-        raise
+        work = _Download(transport, path, place, files, progress)
+        result = work.run()
+        place.finish(work.whole)
     finally:
         place.close()
-    place.finish()
     return result
 
 
@@ -134,17 +139,34 @@ class _Download:
         self._past = self._addresses is not None
         """Whether addresses are of use from here."""
         self._error: BaseException | None = None
-        self._fetched = 0
-        self._kept = 0
+        self._came_of: dict[str, int] = {}
+        """By path the bytes that came now."""
+        self._kept_of: dict[str, int] = {}
+        """By path the bytes that were here."""
         self._lost: set[str] = set()
         self._damaged: set[str] = set()
         self._changed: set[str] = set()
+        self._edited: set[str] = set()
         self._older: set[str] = set()
-        """Files of which an earlier download brought a part."""
+        """Files of which an unfinished download brought a part."""
+        self.whole: list[File] = []
+        """What is here and right in the end."""
 
     def run(self) -> Result:
-        for file in self._files:
-            self._prepare(file)
+        """After Invalid nothing stays: it would be so again."""
+        try:
+            asked = [file for file in self._files if not self._prepare(file)]
+            while asked:
+                self._fetch_all()
+                asked = [file for file in asked if not self._is_settled(file)]
+        except Invalid:
+            landing.remove(self._place.part)
+            raise
+        if self._addresses is not None:
+            self._addresses.close()
+        return self._result()
+
+    def _fetch_all(self) -> None:
         # From the end of a list: the last row first would be odd to look at.
         self._todo.reverse()
         threads = [Thread(target=self._work, daemon=True) for _ in range(self._wanted() - 1)]
@@ -157,32 +179,61 @@ class _Download:
         except BaseException as error:
             self._stop(error)
             raise
-        if self._addresses is not None:
-            self._addresses.close()
         if self._error is not None:
             raise self._error
-        for file in self._files:
-            self._check_whole(file)
-        left_out = len(self._lost) + len(self._damaged)
-        count = sum(not file.is_directory for file in self._files) - left_out
-        result = Result(count, self._fetched, self._kept, sorted(self._lost))
-        result.damaged, result.changed = sorted(self._damaged), sorted(self._changed)
+
+    def _result(self) -> Result:
+        left_out = self._lost | self._damaged | self._edited
+        unlinked = self._place.link(file for file in self._files if file.link)
+        self.whole = [file for file in self._files if file.path not in left_out and not file.link]
+        here = [file.path for file in self.whole if not file.is_directory]
+        came, kept = (
+            sum(of.get(path, 0) for path in here) for of in (self._came_of, self._kept_of)
+        )
+        result = Result(len(here), came, kept)
+        result.lost, result.damaged = sorted(self._lost), sorted(self._damaged)
+        result.changed = sorted(self._changed)
+        result.edited = sorted(file.name for file in self._files if file.path in self._edited)
+        result.unlinked = unlinked
         return result
 
     def _wanted(self) -> int:
         return max(1, min(THREADS, len(self._todo)))
 
-    def _prepare(self, file: File) -> None:
-        target = os.path.join(self._place.files, file.name)
+    def _prepare(self, file: File) -> bool:
+        """Plan what has to be done about a file; whether that is nothing."""
+        target = self._place.target(file)
         if file.is_directory:
             make_directory(target, file.path)
-            return
+        if file.is_directory or file.link or self._is_there(file):
+            return True
         make_directory(os.path.dirname(target), file.path)
         if file.name.casefold() in self._alike:
             claim(target, file.path)
         self._place.knows(file)
         if file.done:
             self._older.add(file.path)
+        self._queue(file)
+        return False
+
+    def _is_there(self, file: File) -> bool:
+        """Whether a finished download has it; what is not as it came is left to its owner."""
+        have = self._place.finished(file)
+        if have in (landing.NOTHING, landing.OLDER):
+            return False
+        want = file.sha256 or file.written
+        is_right = _digest_of(self._place.place(file)) == want if want else have == landing.OURS
+        if is_right or (have == landing.OURS and not file.sha256):
+            self._kept_of[file.path] = file.size
+        else:
+            self._edited.add(file.path)
+        if not is_right and file.path not in self._edited:
+            self._changed.add(file.path)
+        self._tell(file.size)
+        return True
+
+    def _queue(self, file: File) -> None:
+        """Have all of it fetched that is not here."""
         if file.way.startswith("/") and not file.done:
             self._todo.append((file, _ALL))
             return
@@ -190,9 +241,9 @@ class _Download:
             if start not in file.done:
                 self._todo.append((file, start))
             else:
-                size = min(landing.PIECE, file.size - start)
-                self._kept += size
-                self._tell(size)
+                length = file.length(start)
+                self._kept_of[file.path] = self._kept_of.get(file.path, 0) + length
+                self._tell(length)
 
     def _work(self) -> None:
         try:
@@ -219,26 +270,33 @@ class _Download:
         if start == _ALL:
             self._copy(file)
             return
-        tries = 0
-        while True:
-            try:
-                if not self._fetch_past(file, start):
-                    self._fetch_once(file, start)
-                return
-            except Retry as error:
-                tries += 1
-                pause(error, tries)
-            except Conflict as error:
-                if error.code != _LOST:
-                    raise
-                self._lose(file, self._lost)
-                return
+
+        def once() -> None:
+            if not self._fetch_past(file, start):
+                self._fetch_once(file, start)
+
+        try:
+            patiently(once)
+        except Conflict as error:
+            if error.code != _LOST:
+                raise
+            self._lose(file, self._lost)
 
     def _lose(self, file: File, among: set[str]) -> None:
         """Go on without a file of which the rest is nowhere any more."""
         with self._lock:
             among.add(file.path)
-            self._todo = [(one, start) for one, start in self._todo if one is not file]
+            self._drop(file)
+
+    def _drop(self, file: File) -> None:
+        """Nothing of it is to be fetched any more; the lock is held."""
+        self._todo = [(one, start) for one, start in self._todo if one is not file]
+
+    def _came(self, file: File, start: int, size: int) -> None:
+        """One piece more is here."""
+        with self._lock:
+            self._came_of[file.path] = self._came_of.get(file.path, 0) + size
+        self._place.note([file.path, file.size, file.time, file.version, start])
 
     def _copy(self, file: File) -> None:
         """Copy a file of the server's store, or have its pieces fetched if it is not as listed."""
@@ -255,18 +313,15 @@ class _Download:
             return
         file.sha256 = ""
         file.done.update(file.pieces())
-        with self._lock:
-            self._fetched += file.size
         for start in file.pieces():
-            self._place.note([file.path, file.size, file.time, file.version, start])
+            self._came(file, start, file.length(start))
 
     def _copied(self, file: File, tell: Progress) -> bool:
         source = _open_ours(file.way, file.size)
         if source < 0:
             return False
         try:
-            target = os.path.join(self._place.files, file.name)
-            return landing.copy_of(source, target, file, tell)
+            return landing.copy_of(source, self._place.target(file), file, tell)
         finally:
             os.close(source)
 
@@ -275,8 +330,8 @@ class _Download:
         if self._addresses is None or not self._past or not (file.way and file.sha256):
             return False
         whole = file.size <= landing.PIECE
-        length = min(landing.PIECE, file.size - start)
-        writer = Writer(os.path.join(self._place.files, file.name), file.path, start)
+        length = file.length(start)
+        writer = Writer(self._place.target(file), file.path, start)
         try:
             got = self._addresses.fetch(file.way, start, length, writer.write)
             if whole:
@@ -289,10 +344,8 @@ class _Download:
         with file.lock:
             file.done.add(start)
             file.sha256 = "" if whole else file.sha256
-        with self._lock:
-            self._fetched += length
         self._tell(length)
-        self._place.note([file.path, file.size, file.time, file.version, start])
+        self._came(file, start, length)
         return True
 
     def _fetch_once(self, file: File, start: int) -> None:
@@ -305,7 +358,7 @@ class _Download:
             with file.lock:
                 if not whole and not self._is_same(file, version):
                     return
-                writer = Writer(os.path.join(self._place.files, file.name), file.path, start)
+                writer = Writer(self._place.target(file), file.path, start)
             got, digest = self._take(file, writer, stream, whole=whole)
             known = stream.headers.get("x-content-sha256") or _known(file, version)
         if whole and known and digest != known:
@@ -317,9 +370,7 @@ class _Download:
             elif version != file.version:
                 return
             file.done.add(start)
-        with self._lock:
-            self._fetched += got
-        self._place.note([file.path, file.size, file.time, file.version, start])
+        self._came(file, start, got)
 
     def _is_same(self, file: File, version: str) -> bool:
         """Whether a piece is of the same file as those before; else all of it is begun again.
@@ -338,11 +389,16 @@ class _Download:
         file.size = int(size) if size.isdigit() else file.size
         file.done.clear()
         with suppress(FileNotFoundError):
-            os.unlink(os.path.join(self._place.files, file.name))
+            os.unlink(self._place.target(file))
         with self._lock:
-            self._todo = [(one, start) for one, start in self._todo if one is not file]
+            self._drop(file)
+            self._uncount(file)
             self._todo += [(file, start) for start in reversed(file.pieces())]
         return False
+
+    def _uncount(self, file: File) -> int:
+        """Nothing that is here of it is of use; how many bytes that was."""
+        return self._came_of.pop(file.path, 0) + self._kept_of.pop(file.path, 0)
 
     def _take(self, file: File, writer: Writer, stream: Stream, *, whole: bool) -> tuple[int, str]:
         """Write a piece to its place and compare it with the digest behind it; size and digest."""
@@ -368,28 +424,47 @@ class _Download:
             raise Retry("download_digest", path=path, got=digest.hexdigest(), want=want)
         return got, digest.hexdigest()
 
-    def _check_whole(self, file: File) -> None:
-        """A file of several pieces whose own digest is known is compared with that, too."""
+    def _is_settled(self, file: File) -> bool:
+        """Whether no more can be done: a file whose own digest is known is compared with that, and
+        one that was damaged here since an earlier download is begun anew."""
         if file.path in self._lost or file.path in self._damaged:
             self._forget(file)
-            return
-        if file.is_directory or not (file.sha256 or file.written):
-            return
-        got = landing.sha256_of(self._place.where(file), file.path)
+            return True
+        got = ""
+        if file.sha256 or file.written:
+            got = landing.sha256_of(self._place.target(file), file.path)
         if file.sha256 and got != file.sha256:
             self._forget(file)
-            if file.path in self._older:  # it may have been damaged here
-                path, want = shown(file.path), file.sha256
-                raise Retry("download_digest", path=path, got=got, want=want)
+            if file.path in self._older:
+                self._begin_anew(file)
+                return False
             self._damaged.add(file.path)
         elif file.written and got != file.written:
             self._changed.add(file.path)
+        if file.executable and file.path not in self._damaged:
+            landing.make_executable(self._place.target(file))
+        return True
+
+    def _begin_anew(self, file: File) -> None:
+        self._older.discard(file.path)
+        self._tell(-self._uncount(file))
+        file.done.clear()
+        file.version = ""
+        self._queue(file)
 
     def _forget(self, file: File) -> None:
         """Nothing that came of it is of use: the next try must begin it anew."""
         self._place.note([file.path, -1, "", "", 0])
         with suppress(FileNotFoundError):
-            os.unlink(os.path.join(self._place.files, file.name))
+            os.unlink(self._place.target(file))
+
+
+def _digest_of(path: str) -> str:
+    """Of what cannot be read nothing, which is no digest."""
+    try:
+        return landing.sha256_of(path, path)
+    except (Invalid, Conflict):
+        return ""
 
 
 def _named(paths: Sequence[str]) -> str:

@@ -56,17 +56,14 @@ def find(home: str) -> Endpoint | None:
     After a crash any program may sit at the address, even one that never answers.
     """
     info = read_info(home)
-    keys = _read_json(os.path.join(home, "server", "credentials.json"))
-    if not info or info["version"] != __version__ or "ak" not in keys or "sk" not in keys:
+    if not info or info["version"] != __version__ or not is_alive(home):
         return None
-    if not is_alive(home):
-        return None
-    return Endpoint(info["url"], keys["ak"], keys["sk"], info["boot"])
+    return _endpoint(home, info)
 
 
 def read_info(home: str) -> dict[str, Any]:
     """server.json; empty when there is none or it is not whole."""
-    info = _read_json(_info_path(home))
+    info = _read_json(_file(home, "server.json"))
     whole = all(isinstance(info.get(key), str) for key in ("url", "boot", "version"))
     return info if whole and isinstance(info.get("pid"), int) else {}
 
@@ -91,8 +88,8 @@ def ensure(
     a server that somebody stopped stays stopped, and only one that crashed is started again.
     """
     _reap()
-    folder = _folder(home)
-    with _Held(os.path.join(folder, "start.lock")):
+    _make_folder(home)
+    with _Held(_file(home, "start.lock")):
         known = read_info(home)
         gone = known.get("boot", "")
         old = None
@@ -107,7 +104,10 @@ def ensure(
         if old is not None:
             _tell(note, "server_replaced", old=old, new=__version__)
             stop(home)
-        _tell(note, "server_starting")
+        if settings:  # a server of a team, mostly
+            _tell(note, "server_starting_with", path=settings)
+        else:
+            _tell(note, "server_starting")
         words = command(home, settings, "--lang", lang)
         return _start(home, server_environ(environ), gone, words)
 
@@ -116,11 +116,11 @@ def is_alive(home: str) -> bool:
     """Whether a server holds its lock, ready or not."""
     fcntl = _fcntl()
     try:
-        fd = os.open(os.path.join(home, "server", "lock"), os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(_file(home, "lock"), os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise _unusable(os.path.join(home, "server", "lock"), error) from error
+        raise _unusable(_file(home, "lock"), error) from error
     try:
         # Shared: two who only look must not take each other for a server.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -181,7 +181,7 @@ def status(home: str) -> dict[str, object]:
 
 
 def log_path(home: str) -> str:
-    return os.path.join(home, "server", "server.log")
+    return _file(home, "server.log")
 
 
 def _signal(pid: int, number: int) -> bool:
@@ -205,18 +205,17 @@ def _read_json(path: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _info_path(home: str) -> str:
-    return os.path.join(home, "server", "server.json")
+def _file(home: str, name: str) -> str:
+    return os.path.join(home, "server", name)
 
 
-def _folder(home: str) -> str:
-    folder = os.path.join(home, "server")
+def _make_folder(home: str) -> None:
     try:
-        for path in (home, folder):  # the mode is for the last directory of a path only
+        # One by one: the mode is for the last directory of a path only.
+        for path in (home, os.path.join(home, "server")):
             os.makedirs(path, mode=0o700, exist_ok=True)
     except OSError as error:
         raise _unusable(home, error) from error
-    return folder
 
 
 def _unusable(path: str, error: OSError) -> Refused:
@@ -262,7 +261,7 @@ def _fcntl() -> Any:
 def _check_start(home: str, environ: Mapping[str, str], wake: bool) -> None:
     """Whether this process may start a server. A job may not: the server would be one of its
     processes, and end with it. A crash leaves server.json behind, an orderly stop does not."""
-    if not wake and not os.path.exists(_info_path(home)):
+    if not wake and not os.path.exists(_file(home, "server.json")):
         raise Unreachable("server_was_stopped")
     replica = environ.get("PADDLECLOUD_REPLICA")
     if replica:
@@ -280,7 +279,7 @@ def _check_settings(home: str, settings: str) -> None:
 
 def _settings_before(home: str, known: Mapping[str, Any]) -> str:
     """The settings file of the last start, if it had one; never none in place of a lost one."""
-    kept = _read_json(os.path.join(home, "server", "settings.json"))
+    kept = _read_json(_file(home, "settings.json"))
     path = str(kept.get("path") or known.get("settings") or "")
     if path and not os.path.exists(path):
         raise Refused("server_settings_gone", home=home, path=path)
@@ -388,8 +387,15 @@ def _wait_for(
 
 def _ready(home: str, gone: str) -> Endpoint | None:
     info = read_info(home)
-    keys = _read_json(os.path.join(home, "server", "credentials.json"))
-    if not info or info["boot"] == gone or "ak" not in keys or not answers(info):
+    if not info or info["boot"] == gone or not answers(info):
+        return None
+    return _endpoint(home, info)
+
+
+def _endpoint(home: str, info: Mapping[str, Any]) -> Endpoint | None:
+    """That start of the server, with the keys of its owner; None where those are not whole."""
+    keys = _read_json(_file(home, "credentials.json"))
+    if "ak" not in keys or "sk" not in keys:
         return None
     return Endpoint(info["url"], keys["ak"], keys["sk"], info["boot"])
 
@@ -410,7 +416,7 @@ def _died(home: str, code: int, said_before: int) -> Refused:
 
 def _why_unwritable(home: str, size: int) -> str:
     """What the system says to a file of this size in the home; empty if it takes it."""
-    scratch = os.path.join(home, "server", "probe.new")
+    scratch = _file(home, "probe.new")
     try:
         with open(scratch, "wb") as file:
             file.write(bytes(size))
@@ -455,7 +461,7 @@ def _holds_lock(info: Mapping[str, Any], home: str) -> bool:
 
     A crash leaves server.json behind, and the pid in it may belong to anybody by now.
     """
-    wanted = os.path.realpath(os.path.join(home, "server", "lock"))
+    wanted = os.path.realpath(_file(home, "lock"))
     folder = f"/proc/{info['pid']}/fd"
     try:
         names = os.listdir(folder)

@@ -85,9 +85,9 @@ class Command:
 
     def _frames(self, stream: Stream) -> Iterator[tuple[str, bytes]]:
         self._more = False
-        while len(head := _read(stream, _HEAD)) == _HEAD:
+        while len(head := stream.take(_HEAD)) == _HEAD:
             kind, size = head[:1], int.from_bytes(head[1:], "big")
-            data = _read(stream, size)
+            data = stream.take(size)
             if len(data) < size:
                 return
             if kind == _END:
@@ -125,11 +125,3 @@ def begin(
         "stdin": b64encode(stdin).decode(),
     }
     return Command(client, client.transport.post(f"/jobs/{job_id}/commands", asked))
-
-
-def _read(stream: Stream, size: int) -> bytes:
-    """So many bytes; fewer, or none, where the answer ends before."""
-    found = b""
-    while len(found) < size and (piece := stream.read(size - len(found))):
-        found += piece
-    return found

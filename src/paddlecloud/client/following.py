@@ -12,8 +12,9 @@ from __future__ import annotations
 from time import monotonic, sleep
 
 from paddlecloud.client.http import TIMEOUT
+from paddlecloud.client.retries import may_pass
 from paddlecloud.client.sdk import Client, Job
-from paddlecloud.model.errors import Retry, Unreachable
+from paddlecloud.model.errors import Retry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,9 +50,8 @@ class Patience:
         self._client.waiting_told = False
 
     def pause(self, error: Retry, deadline: float | None = None) -> None:
-        """Wait a little, or raise the error if there is nothing to wait for: a full disk or a full
-        queue will not be better in a moment."""
-        if type(error) not in (Retry, Unreachable):
+        """Wait a little, or raise the error if there is nothing to wait for."""
+        if not may_pass(error):
             raise error
         now = monotonic()
         if self._since is None:
@@ -109,7 +109,7 @@ def logs(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[b
 
 
 def _bytes(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[bytes]:
-    place = _Place(asked)
+    place = _BytePlace(asked)
     patience = Patience(client, follow=bool(asked["follow"]))
     while True:
         for piece in answers(client, job_id, place, patience):
@@ -150,14 +150,18 @@ class Place:
         #: Whether the end of an attempt may not be the end of the log.
         self.moves_on = False
         #: One attempt, named or the one that failed, has no next one.
-        self._goes_through_all = bool(asked["follow"]) and asked["attempt"] is None
-        self._goes_through_all = self._goes_through_all and not asked.get("failed")
+        one = asked["attempt"] is not None or bool(asked.get("failed"))
+        self._goes_through_all = bool(asked["follow"]) and not one
+        self._merges = bool(asked.get("merge"))
 
     def enter(self, headers: Mapping[str, str]) -> None:
         """The server says which attempt it shows (0: none has begun yet)."""
         self.attempt = int(headers.get("x-log-attempt", 0))
         self.moves_on = self._goes_through_all and "x-log-attempt" in headers
         self.pin()
+        # The one that failed has a name now, and may have another later.
+        if "x-log-worker" in headers and not self._merges:
+            self.query |= {"worker": headers["x-log-worker"], "failed": None}
 
     def pin(self) -> None:
         """Whoever comes back asks for the same attempt."""
@@ -169,7 +173,7 @@ class Place:
         self.pin()
 
 
-class _Place(Place):
+class _BytePlace(Place):
     """The same for one worker's log, which is a byte in it."""
 
     def __init__(self, asked: Mapping[str, object]) -> None:
@@ -179,9 +183,6 @@ class _Place(Place):
     def enter(self, headers: Mapping[str, str]) -> None:
         self._offset = int(headers.get("x-log-offset", self._offset))
         super().enter(headers)
-        # The one that failed has a name now, and may have another later.
-        if "x-log-worker" in headers:
-            self.query |= {"worker": headers["x-log-worker"], "failed": None}
         self._resume()
 
     def advance(self, count: int) -> None:

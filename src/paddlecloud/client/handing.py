@@ -22,8 +22,6 @@ from paddlecloud.model.errors import Conflict, NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from paddlecloud.client.scanning import Source
     from paddlecloud.client.transport import Transport
 
@@ -68,7 +66,7 @@ class Handing:
             return False
         request = {"sha256": sha256, "size": source[1], "handed": self._name}
         post = self._transport.post
-        answer: dict[str, Any] = patiently(lambda: post("/uploads", request, again=True))
+        answer = patiently(lambda: post("/uploads", request, again=True))
         self._held.discard(sha256)
         return bool(answer["stored"])
 
@@ -100,7 +98,7 @@ class Handing:
     def _begin(self) -> None:
         """Ask for a directory; one that others could enter too is not the one that was meant."""
         post = self._transport.post
-        place: dict[str, Any] = patiently(lambda: post("/uploads/place", {}, again=True))
+        place = patiently(lambda: post("/uploads/place", {}, again=True))
         if not place["path"]:
             return
         directory = os.open(place["path"], os.O_RDONLY | _DIRECTORY)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 #: Longest silence of the peer, and longest time for the head of its answer, in seconds.
 TIMEOUT = 30.0
+_PIECE = 256 * 1024
 
 
 class Connection:
@@ -179,14 +180,14 @@ class Conversation:
 
 
 class Response:
-    """An answer: `status`, `reason`, `headers` by lower-case name, and a body read on demand.
+    """An answer: `status`, `headers` by lower-case name, and a body read on demand.
 
     The connection can be used again when the body was read to its end.
     """
 
     def __init__(self, wire: Wire, method: str, complete: bool) -> None:
         self._wire = wire
-        version, self.status, self.reason, self.headers = _final_head(wire)
+        version, self.status, self.headers = _final_head(wire)
         tokens = self.headers.get("connection", "").lower().replace(",", " ").split()
         keep = "close" not in tokens if version > "0" else "keep-alive" in tokens
         self.finished = False
@@ -205,9 +206,9 @@ class Response:
             return b"".join(self.iter_chunks())
         return self._next(size) if size else b""
 
-    def iter_chunks(self, size: int = 256 * 1024) -> Iterator[bytes]:
-        """The body in pieces of up to `size` bytes, each as soon as it arrives."""
-        while piece := self._next(size):
+    def iter_chunks(self) -> Iterator[bytes]:
+        """The body in pieces, each as soon as it arrives."""
+        while piece := self._next(_PIECE):
             yield piece
 
     def close(self) -> None:
@@ -364,24 +365,24 @@ class _Content:
         return True
 
 
-def _final_head(wire: Wire) -> tuple[str, int, str, dict[str, str]]:
-    """Minor version, status, reason and headers of the answer, interim answers passed over."""
+def _final_head(wire: Wire) -> tuple[str, int, dict[str, str]]:
+    """Minor version, status and headers of the answer, interim answers passed over."""
     for _ in range(16):
         lines = wire.head()
-        version, status, reason = _status_line(wire, lines[0])
+        version, status = _status_line(wire, lines[0])
         headers = _headers(wire, lines[1:])
         if status >= 200:
-            return version, status, reason, headers
+            return version, status, headers
     raise wire.malformed("interim answers without an end")
 
 
-def _status_line(wire: Wire, line: str) -> tuple[str, int, str]:
+def _status_line(wire: Wire, line: str) -> tuple[str, int]:
     version, _, rest = line.partition(" ")
-    code, _, reason = rest.partition(" ")
+    code = rest.partition(" ")[0]
     plausible = len(code) == 3 and code.isascii() and code.isdigit() and code >= "100"
     if version not in ("HTTP/1.1", "HTTP/1.0") or not plausible:
         raise wire.malformed(repr(line[:40]))
-    return version[-1], int(code), reason
+    return version[-1], int(code)
 
 
 def _headers(wire: Wire, lines: list[str]) -> dict[str, str]:

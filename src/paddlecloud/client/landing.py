@@ -2,17 +2,21 @@
 
 What is here so far lies in that directory, which gets its name when everything is whole; nothing
 partial is ever seen under a final name. A line in the journal says that a piece of a file is here
-and is right. Nothing here talks to a server.
+and is right. Whoever writes there holds the directory: two at once would write over each other. Of
+a finished download a record tells which files are still as they came: all others are a person's
+own. Nothing here talks to a server.
 """
 
 # pathlib costs 8 ms:
-# ruff: noqa: PTH100, PTH103, PTH104, PTH105, PTH112, PTH118, PTH120, PTH123
+# ruff: noqa: PTH100, PTH101, PTH103, PTH104, PTH105, PTH106, PTH108, PTH112, PTH114, PTH116
+# ruff: noqa: PTH118, PTH120, PTH123, PTH208, PTH211
 
 from __future__ import annotations
 
 import errno
 import hashlib
 import os
+from contextlib import suppress
 from json import dumps, loads
 from threading import Lock
 
@@ -21,7 +25,7 @@ from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
     Row = Mapping[str, Any]
@@ -29,7 +33,12 @@ if TYPE_CHECKING:
 #: A piece: so much is asked for again at most, for each thread, when a download is taken up.
 PIECE = 8 * 1024 * 1024
 _BLOCK = 1024 * 1024
-_JOURNAL, _FILES = "journal", "files"
+#: What a finished download has in the place of a file: nothing, the file that is wanted, an older
+#: state of it as it came, or something that a person put there.
+NOTHING, OURS, OLDER, THEIRS = "nothing", "ours", "older", "theirs"
+#: Downloads that end between two looks of somebody who wants the same directory.
+_MOST_ENDINGS = 20
+_JOURNAL, _FILES, _STAMPS = "journal", "files", "stamps"
 _BINARY: int = getattr(os, "O_BINARY", 0)  # Windows would change the line ends
 _WINDOWS_DEVICES = frozenset(
     ("CON", "PRN", "AUX", "NUL", *(f"{kind}{n}" for kind in ("COM", "LPT") for n in range(1, 10)))
@@ -76,8 +85,8 @@ class File:
     """One row of the listing, and how far we are with it."""
 
     __slots__ = (
-        *("done", "lock", "name", "path", "sha256", "size", "time", "version", "versions"),
-        *("way", "written"),
+        *("done", "executable", "link", "lock", "name", "path", "sha256", "size", "time"),
+        *("version", "versions", "way", "written"),
     )
 
     def __init__(self, row: Row, name: str, way: str = "") -> None:
@@ -88,6 +97,9 @@ class File:
         self.sha256 = str(row.get("sha256") or "")
         self.written = str(row.get("written_sha256") or "")
         """What the job wrote there, if the stored file may be another one by now."""
+        self.executable = bool(row.get("executable"))
+        self.link = str(row.get("link") or "")
+        """Where it points, if it is a link."""
         self.way = way
         """Where it can be had past the server: a path of this machine or an address, if any."""
         self.version = ""
@@ -104,6 +116,10 @@ class File:
     def pieces(self) -> list[int]:
         return list(range(0, max(self.size, 1), PIECE))
 
+    def length(self, start: int) -> int:
+        """Of the piece that begins there."""
+        return min(PIECE, self.size - start)
+
 
 class Place:
     """The hidden directory: files as far as they are here, and the journal of what is right."""
@@ -114,14 +130,33 @@ class Place:
         self.files = os.path.join(self.part, _FILES)
         self.resumed = resume
         self._record = _record_of(final, records)
-        check_download_dir(final, what, records if resume else "")
         self._lock = Lock()
-        self._known: dict[str, list[Any]] = {}
-        if resume:
-            self._learn(_read(self._record, what))
-        if not resume or not self._learn(_read(os.path.join(self.part, _JOURNAL), what)):
-            remove(self.part)
+        records = records if resume else ""
+        check_download_dir(final, what, records)
+        self._held = _hold(self.part, final)
         try:
+            # Whoever held it until now may have finished.
+            check_download_dir(final, what, records)
+            self._open(what)
+        except BaseException:
+            with suppress(OSError):
+                os.rmdir(self.part)
+            _release(self._held)
+            raise
+
+    def _open(self, what: str) -> None:
+        finished = _read(self._record, what) if self.resumed else []
+        begun = _read(os.path.join(self.part, _JOURNAL), what) if self.resumed else []
+        self._adds = os.path.lexists(self.final)
+        self._had = _learned(finished) if self._adds else {}
+        self._begun = _learned(begun)
+        self._stamps: dict[str, list[int]] = {}
+        for fact in finished:
+            if isinstance(fact, dict):
+                self._stamps |= fact.get(_STAMPS) or {}
+        try:
+            if not begun:
+                _empty(self.part)
             os.makedirs(self.files, exist_ok=True)
             journal = os.path.join(self.part, _JOURNAL)
             self._journal = open(journal, "a", encoding="utf-8")  # noqa: SIM115 - see `close`
@@ -138,60 +173,86 @@ class Place:
             except OSError:
                 return
 
+    def finished(self, file: File) -> str:
+        """What a finished download has in the place of a file: NOTHING, OURS, OLDER or THEIRS."""
+        now = _stamp(os.path.join(self.final, file.name)) if self._adds else None
+        if now is None:
+            return NOTHING
+        had = self._had.get(file.path)
+        # Records of old say nothing of the time.
+        before = self._stamps.get(file.path) or [had[0] if had else -1, now[1]]
+        if had is None or before != now:
+            return THEIRS
+        return OURS if had[:2] == [file.size, file.time] else OLDER
+
     def knows(self, file: File) -> None:
-        """Fill in what is here of a file, if it is of the state that is wanted."""
-        found = self._known.get(file.path)
+        """Fill in what is here of an unfinished file, if it is of the state that is wanted."""
+        found = self._begun.get(file.path)
         if found is None or found[:2] != [file.size, file.time]:
             return
-        size = max(_size(f"{self.files}/{file.name}"), _size(f"{self.final}/{file.name}"))
+        stamp = _stamp(self.target(file)) or [-1]
         file.version = found[2]
-        file.done = {start for start in found[3] if min(start + PIECE, file.size) <= size}
+        file.done = {start for start in found[3] if min(start + PIECE, file.size) <= stamp[0]}
 
-    def where(self, file: File) -> str:
-        """The file as it is here, among what is new or among what an earlier download brought."""
-        target = os.path.join(self.files, file.name)
-        return target if os.path.lexists(target) else os.path.join(self.final, file.name)
+    def target(self, file: File) -> str:
+        """Where what comes of a file is written."""
+        return os.path.join(self.files, file.name)
 
-    def finish(self) -> None:
-        """Give everything its final name, and remember that it is ours."""
+    def place(self, file: File) -> str:
+        """Where a file is in the end."""
+        return os.path.join(self.final, file.name)
+
+    def link(self, files: Iterable[File]) -> list[str]:
+        """Make links where nothing is; the names of those that cannot be or would lead out."""
+        links = {file.name: file.link for file in files if not os.path.lexists(self.place(file))}
+        for name, target in links.items():
+            with suppress(OSError):
+                os.makedirs(os.path.dirname(os.path.join(self.files, name)), exist_ok=True)
+                os.symlink(target, os.path.join(self.files, name))
+        root = os.path.realpath(self.files)
+        return [name for name in links if not _stays_in(os.path.join(self.files, name), root)]
+
+    def finish(self, files: Iterable[File]) -> None:
+        """Give everything its final name, and remember that it is ours; these files are whole."""
+        self._close_journal()
         try:
-            if os.path.lexists(self.final):
+            if self._adds:
                 _merge(self.files, self.final)
+            elif os.path.lexists(self.final):  # since it was begun
+                raise Conflict("download_dir_exists", path=shown(self.final))
             else:
                 os.rename(self.files, self.final)
-            self._remember()
+            self._remember(files)
         except OSError as error:
             raise _cannot_write(self.final, error) from None
         remove(self.part)
 
     def close(self) -> None:
+        """Nothing is written there any more: somebody else may."""
+        self._close_journal()
+        _release(self._held)
+        self._held = -1
+
+    def _close_journal(self) -> None:
         with self._lock:
             self._journal.close()
 
-    def _learn(self, facts: Sequence[Any]) -> bool:
-        """Whether there is anything."""
-        for fact in facts:
-            if isinstance(fact, list):
-                path, size, time, version, start = fact
-                found = self._known.get(path)
-                if found is None or found[:3] != [size, time, version]:
-                    self._known[path] = found = [size, time, version, []]
-                found[3].append(start)
-        return bool(facts)
-
-    def _remember(self) -> None:
+    def _remember(self, files: Iterable[File]) -> None:
         """One that cannot be kept is missed only by whoever adds to this directory later."""
         if not self._record:
             return
-        lines = [dumps([path, *known[:3], start]) for path, known in self._known.items()
+        lines = [dumps([path, *known[:3], start]) for path, known in self._had.items()
                  for start in known[3]]  # fmt: skip
+        now = {file.path: _stamp(self.place(file)) for file in files if not file.is_directory}
+        stamps = self._stamps | {path: stamp for path, stamp in now.items() if stamp}
         try:
             with open(os.path.join(self.part, _JOURNAL), encoding="utf-8") as file:
                 what, *fresh = file.read().splitlines()
             os.makedirs(os.path.dirname(self._record), mode=0o700, exist_ok=True)
             aside = f"{self._record}.{os.urandom(8).hex()}"
+            lines = [what, dumps(_identity(self.final)), *lines, *fresh, dumps({_STAMPS: stamps})]
             with open(aside, "w", encoding="utf-8") as file:
-                file.write("\n".join([what, dumps(_identity(self.final)), *lines, *fresh, ""]))
+                file.write("\n".join([*lines, ""]))
             os.replace(aside, self._record)
         except (OSError, ValueError):
             return
@@ -208,10 +269,8 @@ class Writer:
         try:
             self._fd = os.open(target, os.O_WRONLY | os.O_CREAT | _BINARY, 0o666)
             os.lseek(self._fd, offset, os.SEEK_SET)
-        except IsADirectoryError:
-            raise Invalid("download_name_twice", path=shown(path)) from None
         except OSError as error:
-            raise _cannot_write(path, error) from None
+            raise _cannot_make(path, error) from None
 
     def write(self, chunk: bytes) -> None:
         try:
@@ -241,31 +300,32 @@ def copy_of(source: int, target: str, file: File, tell: Callable[[int], None]) -
             copying.copy(source, fd, file.size, tell)
         finally:
             os.close(fd)
-    except IsADirectoryError:
-        raise Invalid("download_name_twice", path=shown(file.path)) from None
     except copying.Shorter:
         return False
     except OSError as error:
-        raise _cannot_write(file.path, error) from None
+        raise _cannot_make(file.path, error) from None
     return True
 
 
 def make_directory(target: str, path: str) -> None:
     try:
         os.makedirs(target, exist_ok=True)
-    except FileExistsError:
-        raise Invalid("download_name_twice", path=shown(path)) from None
     except OSError as error:
-        raise _cannot_write(path, error) from None
+        raise _cannot_make(path, error) from None
 
 
 def claim(target: str, path: str) -> None:
     try:
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-    except FileExistsError:
-        raise Invalid("download_name_twice", path=shown(path)) from None
     except OSError as error:
-        raise _cannot_write(path, error) from None
+        raise _cannot_make(path, error) from None
+
+
+def _cannot_make(path: str, error: OSError) -> PaddleCloudError:
+    """What is in its way is another file of this download: two names that are one here."""
+    if isinstance(error, FileExistsError | IsADirectoryError):
+        return Invalid("download_name_twice", path=shown(path))
+    return _cannot_write(path, error)
 
 
 def _cannot_write(path: str, error: OSError) -> PaddleCloudError:
@@ -289,6 +349,90 @@ def remove(part: str) -> None:
     from shutil import rmtree  # noqa: PLC0415 - not every download needs it
 
     rmtree(part, ignore_errors=True)
+
+
+def make_executable(target: str) -> None:
+    """For everybody who may read it; where that means nothing it is no harm."""
+    with suppress(OSError):
+        mode = os.stat(target).st_mode
+        os.chmod(target, mode | (mode & 0o444) >> 2)
+
+
+def _stays_in(link: str, root: str) -> bool:
+    """Whether there is a link, and it leads to below `root`; one that leads out is taken away."""
+    if not os.path.islink(link):
+        return False
+    if os.path.realpath(link).startswith(os.path.join(root, "")):
+        return True
+    os.unlink(link)
+    return False
+
+
+def _hold(part: str, final: str) -> int:
+    """Keep everybody else away from a directory, which is made, until it is released."""
+    try:
+        from fcntl import LOCK_EX, LOCK_NB, flock  # noqa: PLC0415 - there is none on Windows
+    except ImportError:
+        return -1
+    for _ in range(_MOST_ENDINGS):
+        held = _opened(part)
+        try:
+            flock(held, LOCK_EX | LOCK_NB)
+        except BlockingIOError:
+            os.close(held)
+            break
+        except OSError:  # a file system without locks
+            return held
+        if _is_same(held, part):
+            return held
+        os.close(held)
+    raise Invalid("download_dir_busy", path=shown(final))
+
+
+def _opened(part: str) -> int:
+    """The directory, made if need be; somebody who is done may take it away meanwhile."""
+    reason: OSError = FileNotFoundError()
+    for _ in range(_MOST_ENDINGS):
+        try:
+            os.makedirs(part, exist_ok=True)
+            return os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except (FileNotFoundError, FileExistsError) as error:
+            reason = error
+        except OSError as error:
+            raise _cannot_write(part, error) from None
+    raise _cannot_write(part, reason)
+
+
+def _is_same(held: int, part: str) -> bool:
+    """Whether what is held still has its name."""
+    with suppress(OSError):
+        return os.path.samestat(os.fstat(held), os.stat(part))
+    return False
+
+
+def _release(held: int) -> None:
+    if held >= 0:
+        os.close(held)
+
+
+def _empty(part: str) -> None:
+    """Without what an earlier download left there."""
+    remove(os.path.join(part, _FILES))
+    with suppress(FileNotFoundError):
+        os.unlink(os.path.join(part, _JOURNAL))
+
+
+def _learned(facts: Iterable[Any]) -> dict[str, list[Any]]:
+    """By path size, time, version, and where the pieces begin that are here."""
+    known: dict[str, list[Any]] = {}
+    for fact in facts:
+        if isinstance(fact, list):
+            path, size, time, version, start = fact
+            found = known.get(path)
+            if found is None or found[:3] != [size, time, version]:
+                known[path] = found = [size, time, version, []]
+            found[3].append(start)
+    return known
 
 
 def _read(journal: str, what: str) -> list[Any]:
@@ -320,24 +464,26 @@ def _record_of(final: str, records: str) -> str:
 
 def _identity(final: str) -> dict[str, int]:
     """A directory of the same name that somebody else made is another one."""
-    found = os.stat(final)  # noqa: PTH116 - see the top
+    found = os.stat(final)
     return {"device": found.st_dev, "inode": found.st_ino}
 
 
 def _merge(source: str, target: str) -> None:
-    for name in sorted(os.listdir(source)):  # noqa: PTH208 - see the top
+    for name in sorted(os.listdir(source)):
         below, place = os.path.join(source, name), os.path.join(target, name)
-        if os.path.isdir(below) and os.path.isdir(place):
+        if os.path.isdir(place) and os.path.isdir(below) and not os.path.islink(below):
             _merge(below, place)
         else:
             os.replace(below, place)
 
 
-def _size(path: str) -> int:
+def _stamp(path: str) -> list[int] | None:
+    """While this stays the same, so does the file; None where there is none."""
     try:
-        return os.stat(path).st_size  # noqa: PTH116 - see the top
+        status = os.lstat(path)
     except OSError:
-        return -1
+        return None
+    return [status.st_size, status.st_mtime_ns]
 
 
 def _windows_name(name: str) -> str:

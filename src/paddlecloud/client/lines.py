@@ -106,9 +106,6 @@ class _LinePlace(Place):
     def enter(self, headers: Mapping[str, str]) -> None:
         super().enter(headers)
         self.parser = Frames()
-        if not self._asked.get("merge") and "x-log-worker" in headers:
-            # The one that failed has a name now, and may have another later.
-            self.query |= {"worker": headers["x-log-worker"], "failed": None}
 
     def reach(self, worker: str, reached: int) -> None:
         """Everything of this worker's log was told up to here."""

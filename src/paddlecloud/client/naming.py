@@ -1,7 +1,7 @@
 """Names of files: which of them every system can hold, and how one is shown to a person.
 
-The rules are those of `model.snapshot.check_path`, which the server applies; here they are without
-that module, because every submit pays for what it imports.
+The rules are those of `model.snapshot.check_path`, which the server applies (and one about depth);
+here they are without that module, because every submit pays for what it imports.
 """
 
 from __future__ import annotations
@@ -16,8 +16,18 @@ MAX_PATH_BYTES = 4096
 
 
 def shown(path: str) -> str:
-    """The path as text that any encoder takes, cut to a readable length."""
-    return path[:200].encode("utf-8", "backslashreplace").decode()
+    """The path as text that any encoder takes, cut to a readable length: a byte of a name that is
+    not UTF-8 as `\\xb0`."""
+    try:
+        return path[:200].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # half of a character, which no name of a file holds
+        return path[:200].encode("utf-8", "backslashreplace").decode()
+
+
+def few(paths: Sequence[str], most: int = 3) -> str:
+    """The first of these paths, and how many more there are."""
+    more = f" (+{len(paths) - most})" if len(paths) > most else ""
+    return ", ".join(map(shown, paths[:most])) + more
 
 
 def is_plain(path: str) -> bool:

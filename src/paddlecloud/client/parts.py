@@ -13,11 +13,10 @@ import os
 from threading import Lock, Thread
 from zlib import crc32
 
-from paddlecloud.client.http import Connection
 from paddlecloud.client.naming import shown
 from paddlecloud.client.retries import patiently
 from paddlecloud.client.scanning import stamp, unreadable
-from paddlecloud.client.transport import split_url
+from paddlecloud.client.transport import connection_to, target_in
 from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry, Unreachable
 
 TYPE_CHECKING = False
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from paddlecloud.client.http import Connection
     from paddlecloud.client.scanning import Source
     from paddlecloud.client.transport import Transport
 
@@ -100,8 +100,7 @@ class _Upload:
         if allocated is not None and allocated < size:
             request["allocated"] = allocated
         post = self._transport.post
-        answer: dict[str, Any] = patiently(lambda: post("/uploads", request, again=True))
-        return answer
+        return patiently(lambda: post("/uploads", request, again=True))
 
     def _missing(self, there: list[int]) -> list[int]:
         for number in there:
@@ -169,15 +168,11 @@ class _Worker(Thread):
 
     def put_direct(self, url: str, data: memoryview) -> None:
         """Send one part to the store; _Elsewhere when that cannot be done from here."""
-        scheme, host, port = split_url(url)
-        if self._connection is None:
-            self._connection = Connection(host, port, scheme == "https")
-        connection = self._connection
-        target = "/" + url.partition("://")[2].partition("/")[2]
-        headers = {} if scheme == "https" else {"content-md5": _md5(data)}
+        connection = self._connection = self._connection or connection_to(url)
+        headers = {} if url.startswith("https:") else {"content-md5": _md5(data)}
 
         def put() -> int:
-            response = connection.request("PUT", target, headers, data, repeatable=True)
+            response = connection.request("PUT", target_in(url), headers, data, repeatable=True)
             while response.read(65536):
                 pass
             return response.status

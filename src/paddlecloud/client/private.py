@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from paddlecloud.client import private_parts
-from paddlecloud.client.naming import shown
+from paddlecloud.client.naming import few, shown
 from paddlecloud.client.putting import md5_of_piece, put_all
 from paddlecloud.client.retries import patiently
 from paddlecloud.model.errors import Invalid, NotFound, Refused
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 MAX_PUT = 5 * 1024**3
 #: Addresses that are asked for at a time.
 BATCH = 500
-_NAMED = 3
 _LOOPBACK = ("localhost", "::1")
 
 
@@ -100,8 +99,7 @@ def _tell_losses(scan: Scan, note: Note) -> None:
     bare = [f"{path}/" for path in _empty_directories(scan.entries)]
     bare += [row[0] for row in scan.entries if row[1] == "file" and row[4]]
     if bare:
-        more = f" (+{len(bare) - _NAMED})" if len(bare) > _NAMED else ""
-        note("private_files_bare", paths=", ".join(map(shown, bare[:_NAMED])) + more)
+        note("private_files_bare", paths=few(bare))
 
 
 def _empty_directories(entries: list[Row]) -> list[str]:

@@ -13,10 +13,9 @@ from base64 import b64encode
 from threading import Lock, Thread
 from time import sleep
 
-from paddlecloud.client.http import Connection
 from paddlecloud.client.naming import shown
 from paddlecloud.client.scanning import BLOCK, stamp, unreadable
-from paddlecloud.client.transport import split_url
+from paddlecloud.client.transport import connection_to, split_url, target_in
 from paddlecloud.model.errors import Conflict, NotFound, Retry
 
 TYPE_CHECKING = False
@@ -24,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import IO
 
+    from paddlecloud.client.http import Connection
+
+    Connections = dict[tuple[str, str, int], Connection]
     Took = Callable[[int, int, str], object]
     Went = Callable[[int], object]
     Piece = tuple[str, str, int, int, str, str]
@@ -82,7 +84,7 @@ class _Crew:
             raise self._failure
 
     def _put_some(self) -> None:
-        connections: dict[str, Connection] = {}
+        connections: Connections = {}
         try:
             while (piece := self._next()) is not None:
                 self._put(piece, connections)
@@ -96,7 +98,7 @@ class _Crew:
         with self._lock:
             return None if self._failure is not None else next(self._work, None)
 
-    def _put(self, piece: Piece, connections: dict[str, Connection]) -> None:
+    def _put(self, piece: Piece, connections: Connections) -> None:
         path, source, begin, size, _, _ = piece
         reason = ""
         for tries in range(TRIES):
@@ -136,20 +138,21 @@ class _Sending:
             yield block
 
 
-def _put_once(
-    piece: Piece, connections: dict[str, Connection], sending: _Sending
-) -> tuple[str, str]:
+def _put_once(piece: Piece, connections: Connections, sending: _Sending) -> tuple[str, str]:
     """The tag that it has in the bucket; or what the bucket said instead."""
     path, source, begin, size, address, seen = piece
     md5 = md5_of_piece(source, begin, size)
     headers = {"content-length": str(size), "content-md5": b64encode(md5).decode("ascii")}
-    connection, target = _reached(address, connections)
+    place = split_url(address)
+    if place not in connections:
+        connections[place] = connection_to(address)
     with open(source, "rb") as file:  # noqa: PTH123 - a Path costs start-up time
         status = os.fstat(file.fileno())
         if stamp(status) != seen if seen else status.st_size != size:
             raise Conflict("files_changed", path=shown(path))
         file.seek(begin)
-        answer = connection.request("PUT", target, headers, sending.blocks(file, size))
+        blocks = sending.blocks(file, size)
+        answer = connections[place].request("PUT", target_in(address), headers, blocks)
         said = answer.read()
     if answer.status == 404 and "uploadId=" in address:
         raise NotFound("upload_missing", upload=shown(path))
@@ -159,13 +162,3 @@ def _put_once(
         words = said[:200].decode(errors="replace").split()
         return "", " ".join((str(answer.status), *words))
     return tag, ""
-
-
-def _reached(address: str, connections: dict[str, Connection]) -> tuple[Connection, str]:
-    """The connection to the server of an address, and what is asked of it."""
-    scheme, _, rest = address.partition("://")
-    name, _, target = rest.partition("/")
-    if name not in connections:
-        _, host, port = split_url(f"{scheme}://{name}")
-        connections[name] = Connection(host, port, scheme == "https")
-    return connections[name], f"/{target}"

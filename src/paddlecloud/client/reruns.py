@@ -6,15 +6,13 @@ again wants to know what the change does, and not what else changed in between.
 
 from __future__ import annotations
 
-import os
-
-from paddlecloud.client.retries import patiently
-from paddlecloud.model.errors import Conflict, SnapshotMissing
-from paddlecloud.model.submit import LOCAL, PARAMETERS, check_env, parse_parameters
+from paddlecloud.client.submission import ask, private_keys, request_for, requirements_of, submit
+from paddlecloud.model.errors import Conflict, Invalid, SnapshotMissing
+from paddlecloud.model.submit import ALIASES, LOCAL, PARAMETERS, check_env, parse_parameters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from paddlecloud.client.sdk import Client
@@ -31,23 +29,25 @@ _KEPT = ("snapshot", "directory", "inherited_env", "git")
 
 
 def rerun(
-    client: Client, job_id: str, changes: Mapping[str, Any], **hearing: Callable[..., None]
+    client: Client, job_id: str, changes: Mapping[str, Any], **hearing: Any
 ) -> dict[str, Any]:
     """The server's answer to the new job: `job` and `notes`.
 
-    `changes` are parameters of submit_job; `env` is added to what the first job had. With `files`
-    the new job gets that directory instead; then `hearing` is for `submission.submit`.
+    `changes` are parameters of submit_job; `env` is added to what the first job had, and without
+    the variables that `unset` names. With `files` the new job gets that directory instead; then
+    `hearing` is for `submission.submit`.
     """
+    changes = {ALIASES.get(name, name): value for name, value in changes.items()}
     asked = client.transport.get(f"/jobs/{job_id}/spec")["spec"]
     wanted = parameters(asked, changes)
     if changes.get("files"):
         return _with_files(client, wanted, changes, hearing)
-    spec = parse_parameters({**wanted, **_requirements(changes), "files": "."})
+    if changes.get("requirements"):
+        wanted["requirements"] = requirements_of(changes["requirements"])
+    spec = parse_parameters({**wanted, "files": "."})
     spec |= {name: asked[name] for name in _KEPT if asked.get(name)}
-    keys = _keys(client, spec)
-    request = {"spec": spec, "idempotency_key": os.urandom(16).hex(), **keys}
     try:
-        return _asked(client, request, with_keys=bool(keys))
+        return _asked(client, spec)
     except SnapshotMissing:
         raise Conflict("rerun_files_gone", job_id=job_id) from None
 
@@ -55,55 +55,48 @@ def rerun(
 def parameters(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of the new job, from the first one's spec and what is changed."""
     given = {name: value for name, value in changes.items() if value is not None}
+    unset = given.pop("unset", ())
     dropped = {name for change in given for name in _FOLLOWS.get(change, ())}
+    if str(given.get("public_bos", "")) in ("1", "True"):
+        dropped.add("bos_url")
     kept = {
         name: value
         for name, value in asked.items()
         if name in _NAMES and name not in dropped and value not in (None, "", {})
     }
+    if unset:
+        kept["env"] = _without(kept.get("env", {}), unset)
     if "env" in given:
         given["env"] = {**kept.get("env", {}), **check_env(given["env"])}
     return {**kept, **{name: value for name, value in given.items() if name not in LOCAL}}
 
 
-def _keys(client: Client, spec: Mapping[str, object]) -> dict[str, str]:
-    """Of private storage: those of whoever runs it again."""
-    if spec["public_bos"]:
-        return {}
-    from paddlecloud.client.submission import private_keys  # noqa: PLC0415 - seldom needed
+def _without(env: Mapping[str, str], unset: Iterable[str]) -> dict[str, str]:
+    names = [unset] if isinstance(unset, str) else [*unset]
+    for name in names:
+        if name not in env:
+            raise Invalid("rerun_unset", name=name, known=", ".join(sorted(env)) or "-")
+    return {name: value for name, value in env.items() if name not in names}
 
-    return private_keys(client, spec)
 
-
-def _asked(client: Client, request: dict[str, Any], *, with_keys: bool) -> dict[str, Any]:
-    def ask() -> dict[str, Any]:
-        answer: dict[str, Any] = client.transport.post("/jobs", request, again=True)
-        return answer
-
-    if not with_keys:
-        return patiently(ask)
+def _asked(client: Client, spec: Mapping[str, object]) -> dict[str, Any]:
+    """Of private storage with the keys of whoever runs it again."""
+    keys = private_keys(client, spec)
+    request = request_for(spec) | keys
+    if not keys:
+        return ask(client.transport, request)
     from paddlecloud.client import private  # noqa: PLC0415 - seldom needed
 
-    return private.with_keys(client, lambda: patiently(ask))
-
-
-def _requirements(changes: Mapping[str, Any]) -> dict[str, str]:
-    if not changes.get("requirements"):
-        return {}
-    from paddlecloud.client.submission import requirements_of  # noqa: PLC0415 - seldom needed
-
-    return {"requirements": requirements_of(changes["requirements"])}
+    return private.with_keys(client, lambda: ask(client.transport, request))
 
 
 def _with_files(
     client: Client,
     wanted: dict[str, Any],
     changes: Mapping[str, Any],
-    hearing: Mapping[str, Callable[..., None]],
+    hearing: Mapping[str, Any],
 ) -> dict[str, Any]:
     from tempfile import TemporaryDirectory  # noqa: PLC0415 - seldom needed
-
-    from paddlecloud.client.submission import submit  # noqa: PLC0415 - only with a directory
 
     wanted["files"] = changes["files"]
     if changes.get("requirements") or not wanted.get("requirements"):

@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 TRIES = 5
 #: The first pause between two tries, in seconds; each one is twice as long.
 PAUSE = 0.2
+#: What a server says after it has tried for some seconds itself: the next try is no better soon.
+TRIED = "store_unreachable"
 
 
 def patiently(call: Callable[[], T]) -> T:
     """What the call gives, in one of its tries."""
-    tries = 0
-    while True:
+    for tries_left in range(TRIES - 1, -1, -1):
         try:
             return call()
         except Retry as error:
-            tries += 1
-            pause(error, tries)
+            if not tries_left or not may_pass(error) or error.code == TRIED:
+                raise
+            sleep(PAUSE * 2 ** (TRIES - 1 - tries_left))
+    raise AssertionError("the last try returns or raises")
 
 
-def pause(error: Retry, tries: int) -> None:
-    """Wait before the next try, or raise the error of the last one; a full disk or a full queue
-    will not be better in a moment."""
-    if type(error) not in (Retry, Unreachable) or tries == TRIES:
-        raise error
-    sleep(PAUSE * 2 ** (tries - 1))
+def may_pass(error: Retry) -> bool:
+    """Whether it may be gone in a moment: a full disk or a full queue will not."""
+    return type(error) in (Retry, Unreachable)

@@ -16,7 +16,7 @@ import stat
 from heapq import nlargest
 from json import dumps
 
-from paddlecloud.client.naming import check_name, is_plain, shown
+from paddlecloud.client.naming import check_name, few, is_plain, shown
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
 from paddlecloud.model.quantities import format_size
 
@@ -48,16 +48,24 @@ SKIPPED_NAMES = frozenset(
 )
 SKIPPED_WITH = frozenset(("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG"))
 """A directory with one of these in it is an environment or a cache."""
+SECRETS = frozenset(("agent.json", "credentials.json", "lock", "server.key"))
+"""A directory with two of these in it is a server's or an agent's of ours, with its secret keys."""
+CLIENT_CONF = "client.conf"
 DEFAULT = "default"
 """The rule behind what is left out without being asked for."""
+KEYS = "default: keys"
+"""The same for what holds secret keys of ours, told apart because nobody should miss it."""
 
+_LOOKED_AT = NEVER | {CLIENT_CONF}
+_HOME_PARTS = ("agent", "server")
+_KEY_NAMES = frozenset((b"ak", b"sk", b"session_token"))
 _READ = 256 * 1024
 _RACY_SECONDS = 2
 """A file changed so shortly before may change again without a new time stamp: do not cache it."""
 _WORTH_FILES, _WORTH_BYTES = 200, 8 * BLOCK
 """Below both, hashing everything again is as fast as reading a cache."""
 _CACHE_HEADER = "paddlecloud-files\t1"
-_SHOWN_RULES, _SHOWN_PATHS, _SHOWN_LARGEST = 10, 3, 5
+_SHOWN_RULES, _SHOWN_LARGEST = 10, 5
 
 
 class Scan:
@@ -89,21 +97,38 @@ class Scan:
         return [path for path, was in self.read.items() if _stamp_now(self.root, path) != was[65:]]
 
 
+class Reading:
+    """How far a scan is, for whoever looks at it meanwhile from another thread."""
+
+    __slots__ = ("bytes", "files")
+
+    def __init__(self) -> None:
+        self.files = 0
+        self.bytes = 0
+
+
 def scan(
-    directory: str, *, now: float, home: str | None = None, handing: Handing | None = None
+    directory: str,
+    *,
+    now: float,
+    home: str | None = None,
+    handing: Handing | None = None,
+    reading: Reading | None = None,
 ) -> Scan:
     """The rows, the id and the contents of a directory.
 
     `home` is PADDLECLOUD_HOME: it keeps the cache of digests, and is itself never submitted. `now`
     (epoch seconds) tells which files are too fresh for that cache. Links to places outside, names
     that not every system can hold and unreadable files are refused by name. With `handing` big
-    files that have to be read are copied for the server at the same time.
+    files that have to be read are copied for the server at the same time. `reading` counts along.
     """
     root = os.path.abspath(directory)
     _check_directory(directory, root)
     cache = _Cache(root, home)
     settled = int((now - _RACY_SECONDS) * 1e9)
-    walk = _Walk(root, cache.known, settled, os.path.abspath(home) if home else "", handing)
+    walk = _Walk(root, cache.known, settled, os.path.abspath(home) if home else "")
+    walk.handing = handing
+    walk.reading = reading or walk.reading
     walk.run()
     found = Scan(root, walk)
     if len(walk.read) >= _WORTH_FILES or found.bytes > _WORTH_BYTES:
@@ -132,15 +157,10 @@ def _check_directory(given: str, root: str) -> None:
 class _Walk:
     """One pass over a directory."""
 
-    def __init__(
-        self,
-        root: str,
-        known: Mapping[str, str],
-        settled: int,
-        home: str,
-        handing: Handing | None,
-    ) -> None:
+    def __init__(self, root: str, known: Mapping[str, str], settled: int, home: str) -> None:
         self.root = root
+        self.handing: Handing | None = None
+        self.reading = Reading()
         self.rows: list[Row] = []
         self.sources: dict[str, Source] = {}
         self.read: dict[str, str] = {}
@@ -152,8 +172,9 @@ class _Walk:
         self._settled = settled
         """Files changed after this (nanoseconds of the epoch) may still be changing."""
         self._home = home
-        self._handing = handing
         self._ignore_file = ""
+        self._brought_back: set[str] = set()
+        """Directories that a rule asks for, with their slash."""
 
     def run(self) -> None:
         """Top down, as git does: below a directory that is left out no rule brings back a file."""
@@ -162,14 +183,25 @@ class _Walk:
             above, rules = waiting.pop()
             entries = self._entries(above)
             names = {entry.name for entry in entries}
-            if above and not SKIPPED_WITH.isdisjoint(names):
+            rule = self._rule_for_holder(above, names)
+            if rule:
                 self.rows = [row for row in self.rows if row[0] != above[:-1]]
-                self._skip(above, DEFAULT)
+                self._skip(above, rule)
                 continue
             rules = self._rules(above, names, rules)
             for entry in entries:
                 if self._take(above + entry.name, entry, rules):
                     waiting.append((f"{above}{entry.name}/", rules))
+
+    def _rule_for_holder(self, above: str, names: set[str]) -> str:
+        """Why a directory is left out for what it has in it; empty when it is not."""
+        if not above or above in self._brought_back:
+            return ""
+        if not SKIPPED_WITH.isdisjoint(names):
+            return DEFAULT
+        parts = [part for part in _HOME_PARTS if part in names]
+        inside = any(_is_secret(_names_in(self._absolute(above + part))) for part in parts)
+        return KEYS if inside or _is_secret(names) else ""
 
     def _entries(self, above: str) -> list[os.DirEntry[str]]:
         try:
@@ -191,7 +223,7 @@ class _Walk:
     def _take(self, path: str, entry: os.DirEntry[str], rules: Rules | None) -> bool:
         """Keep one entry, or not; whether to go on below it."""
         directory = entry.is_dir(follow_symlinks=False)
-        if directory or rules is not None or entry.name in NEVER:
+        if directory or rules is not None or entry.name in _LOOKED_AT:
             rule = self._rule_against(path, entry.name, directory, rules)
             if rule:
                 self._skip(f"{path}/" if directory else path, rule)
@@ -214,8 +246,12 @@ class _Walk:
             return DEFAULT
         verdict = rules.verdict(path, name, directory) if rules is not None else None
         if verdict is not None:
+            if directory and not verdict:
+                self._brought_back.add(f"{path}/")
             return verdict
-        return DEFAULT if directory and name in SKIPPED_NAMES else ""
+        if directory:
+            return DEFAULT if name in SKIPPED_NAMES else ""
+        return KEYS if name == CLIENT_CONF and _has_keys(self._absolute(path)) else ""
 
     def _skip(self, path: str, rule: str) -> None:
         self.skipped.setdefault(rule, []).append(path)
@@ -224,8 +260,10 @@ class _Walk:
         try:
             status = entry.stat(follow_symlinks=False)
             known = self._known.get(path, "")
+            self.reading.files += 1
+            self.reading.bytes += status.st_size
             if known[65:] != stamp(status):
-                status, known = _digest(entry.path, path, self._handing)
+                status, known = _digest(entry.path, path, self.handing)
         except OSError as error:
             raise unreadable(path, error) from None
         sha256, size = known[:64], status.st_size
@@ -241,6 +279,8 @@ class _Walk:
         target = os.readlink(absolute)
         relative = _relative_target(self.root, path, target)
         meant = _lexical(path, relative)
+        if os.path.realpath(absolute) == os.path.realpath(self.root):
+            raise Invalid("files_link_whole", path=shown(path))
         if not meant or not _is_below(os.path.realpath(absolute), self.root):
             raise Invalid("files_link_outside", path=shown(path), target=shown(target))
         check_name(meant)
@@ -248,6 +288,31 @@ class _Walk:
 
     def _absolute(self, path: str) -> str:
         return os.path.join(self.root, path) if path else self.root
+
+
+def _is_secret(names: set[str]) -> bool:
+    return len(names & SECRETS) > 1
+
+
+def _names_in(directory: str) -> set[str]:
+    """What lies in it; of one that cannot be read nothing, since the walk will say why."""
+    try:
+        return set(os.listdir(directory))  # noqa: PTH208 - as the others, see the top
+    except OSError:
+        return set()
+
+
+def _has_keys(path: str) -> bool:
+    """Whether a configuration file holds a key: a line `ak = ...` or `sk = ...` with a value."""
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            return False
+        with open(path, "rb") as file:
+            lines = file.read(_READ).lower().splitlines()
+    except OSError:  # the walk says why
+        return False
+    pairs = (line.replace(b":", b"=", 1).partition(b"=") for line in lines)
+    return any(key.strip() in _KEY_NAMES and value.strip() for key, _, value in pairs)
 
 
 def _digest(absolute: str, path: str, handing: Handing | None) -> tuple[os.stat_result, str]:
@@ -324,14 +389,9 @@ def _found(entries: Iterable[Row], total: int) -> Note:
 def _left_out(skipped: Mapping[str, list[str]]) -> list[Note]:
     if not skipped:
         return []
-    named = [f"{_few(paths)} [{shown(rule)}]" for rule, paths in sorted(skipped.items())]
+    named = [f"{few(sorted(paths))} [{shown(rule)}]" for rule, paths in sorted(skipped.items())]
     more = f" (+{len(named) - _SHOWN_RULES})" if len(named) > _SHOWN_RULES else ""
     return [("files_skipped", {"paths": ", ".join(named[:_SHOWN_RULES]) + more})]
-
-
-def _few(paths: list[str]) -> str:
-    more = f" (+{len(paths) - _SHOWN_PATHS})" if len(paths) > _SHOWN_PATHS else ""
-    return ", ".join(shown(path) for path in sorted(paths)[:_SHOWN_PATHS]) + more
 
 
 class _Cache:

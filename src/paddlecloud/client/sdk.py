@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Note = Callable[..., None]
 
-#: Rows of one page when all jobs are wanted.
-PAGE = 1000
 FINAL = frozenset(("failed", "success", "timeout", "schedule timeout", "killed"))
 
 
@@ -110,7 +108,8 @@ class Client:
     def rerun(self, job_id: str, **changes: Any) -> Job:
         """Submit a job again with the same files; `changes` are parameters of `submit_job`.
 
-        `env` is added to what the first job had; `files` gives the new job another directory.
+        `env` is added to what the first job had, and `unset` names variables to leave out of that;
+        `files` gives the new job another directory.
         """
         from paddlecloud.client import reruns  # noqa: PLC0415 - only submitting needs it
 
@@ -123,33 +122,28 @@ class Client:
 
         return comparing.diff(self.transport, check_id(first), check_id(second))
 
-    def query_job(self, job_id: str) -> Job:
-        return Job(self.transport.get(f"/jobs/{check_id(job_id)}"))
+    def query_job(self, job_id: str, *, diff: bool = True) -> Job:
+        """`diff`: with what its files differed in from their commit, if they did (`git`)."""
+        return Job(self.transport.get(f"/jobs/{check_id(job_id)}", None if diff else {"diff": 0}))
 
     def list_jobs(
         self, *, state: str | None = None, name: str | None = None, limit: int | None = 50
     ) -> list[Job]:
         """The newest jobs first; `limit=None` gives all of them."""
-        found: list[Job] = []
-        before = None
-        while limit is None or len(found) < limit:
-            size = PAGE if limit is None else min(PAGE, limit - len(found))
-            query = {"state": state, "name": name, "limit": size, "before": before}
-            page = self.transport.get("/jobs", query)
-            found += [Job(row) for row in page["jobs"]]
-            before = page["next"]
-            if before is None:
-                break
-        return found
+        query = {"state": state, "name": name}
+        return [Job(row) for row in self.transport.pages("/jobs", "jobs", "before", query, limit)]
 
     def history(self, job_id: str) -> list[dict[str, Any]]:
         """Every change of state of a job, with its reason, oldest first."""
-        answer: dict[str, Any] = self.transport.get(f"/jobs/{check_id(job_id)}/history")
-        return list(answer["history"])
+        return list(self.transport.get(f"/jobs/{check_id(job_id)}/history")["history"])
 
     def kill_job(self, job_id: str) -> Job:
         """Ask for the end of a job; its state is `killed` when nothing of it runs any more."""
         return Job(self.transport.post(f"/jobs/{check_id(job_id)}/kill", {}, again=True))
+
+    def delete_job(self, job_id: str) -> int:
+        """Forget a job that has ended, with its outputs and logs; how many bytes that freed."""
+        return int(self.transport.post(f"/jobs/{check_id(job_id)}/delete", {}, again=True)["bytes"])
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
         """The job when it has ended; Retry (code wait_timeout) after `timeout` seconds."""
@@ -217,8 +211,7 @@ class Client:
     def top(self, job_id: str | None = None) -> list[dict[str, Any]]:
         """What each worker of a job, or of all your running jobs, uses of what it asked for."""
         path = "/usage" if job_id is None else f"/jobs/{check_id(job_id)}/usage"
-        answer: dict[str, Any] = self.transport.get(path)
-        return list(answer["workers"])
+        return list(self.transport.get(path)["workers"])
 
     def get_files(
         self,
@@ -234,17 +227,18 @@ class Client:
         `sha256` of a row is None where it is not known. With `resume` an earlier download into
         the same directory is continued, or gets what is new. Conflict when all came but
         some files: "download_lost" were changed in the job's bucket since, "download_damaged" are
-        damaged in the store; "download_not_its_own" came, but are not what the job wrote.
+        damaged in the store; "download_not_its_own" came, but are not what the job wrote;
+        "download_edited" were changed here since an earlier download, and are left as they are.
         """
         wanted = download or download_dir is not None
         rows, ways = self.listing(job_id, prefix, direct=wanted)
         if wanted:
-            from paddlecloud.client import downloads, landing  # noqa: PLC0415 - only downloads
+            from paddlecloud.client import downloads, furnishing, landing  # noqa: PLC0415 - seldom
 
             done = downloads.download(
                 self.transport,
                 f"/jobs/{job_id}/files",
-                rows,
+                furnishing.furnished(self.transport, job_id, prefix, rows),
                 download_dir or "output",
                 ways=ways,
                 resume=resume,
@@ -260,42 +254,36 @@ class Client:
         """The job's files, and with `direct` by path where else they can be had than from the
         server: a path of this machine, or an address."""
         query = {"prefix": prefix, "direct": 1 if direct else None}
-        answer: dict[str, Any] = self.transport.get(f"/jobs/{check_id(job_id)}/files", query)
+        answer = self.transport.get(f"/jobs/{check_id(job_id)}/files", query)
         ways: dict[str, str] = answer.get("ways") or {}
         if not self.config.embedded:  # somebody else's machine
             ways = {path: way for path, way in ways.items() if not way.startswith("/")}
         return answer["files"], ways
 
     def whoami(self) -> dict[str, Any]:
-        answer: dict[str, Any] = self.transport.get("/whoami")
-        return answer
+        return self.transport.get("/whoami")
 
     def gen_token(self, email: str) -> dict[str, Any]:
         """Have a new token mailed to an address; no keys are needed for it."""
         endpoint = Endpoint(server_url(self.config), "", "", ca_file=self.config.ca_file)
         transport = Transport(lambda *_: endpoint, self.config.lang)
         try:
-            asked = {"email": email, "lang": self.config.lang}
-            answer: dict[str, Any] = transport.post("/gen_token", asked)
+            return transport.post("/gen_token", {"email": email, "lang": self.config.lang})
         finally:
             transport.close()
-        return answer
 
     def list_tokens(self, *, revoked: bool = False) -> list[dict[str, Any]]:
         """Your keys, newest first, without their secrets."""
-        answer: dict[str, Any] = self.transport.get("/tokens", {"revoked": int(revoked)})
-        return list(answer["tokens"])
+        return list(self.transport.get("/tokens", {"revoked": int(revoked)})["tokens"])
 
     def create_token(self, *, name: str = "", scope: str = "full") -> dict[str, Any]:
         """Another pair of keys for you; nobody can ask for its `sk` again."""
-        answer: dict[str, Any] = self.transport.post("/tokens", {"name": name, "scope": scope})
-        return answer
+        return self.transport.post("/tokens", {"name": name, "scope": scope})
 
     def revoke_token(self, ak: str) -> dict[str, Any]:
         """Make one of your keys useless, everywhere and for ever."""
         path = f"/tokens/{quote(ak)}/revoke"
-        answer: dict[str, Any] = self.transport.post(path, {}, again=True)
-        return answer
+        return self.transport.post(path, {}, again=True)
 
     @property
     def admin(self) -> Admin:
@@ -306,52 +294,43 @@ class Client:
 
     def doctor(self) -> list[dict[str, Any]]:
         """What the server says about its own parts."""
-        answer: dict[str, Any] = self.transport.get("/doctor")
-        return list(answer["checks"])
+        return list(self.transport.get("/doctor")["checks"])
 
     def gc(self) -> dict[str, Any]:
         """Delete what is past its keeping time, now."""
-        answer: dict[str, Any] = self.transport.post("/admin/gc", {}, again=True, timeout=600.0)
-        return answer
+        return self.transport.post("/admin/gc", {}, again=True, timeout=600.0)
 
     def notifications(self) -> dict[str, Any]:
         """What you are told of, and how."""
-        answer: dict[str, Any] = self.transport.get("/notifications")
-        return answer
+        return self.transport.get("/notifications")
 
     def set_notifications(self, **wanted: Any) -> dict[str, Any]:
         """Change `events` (a list), `mail` (a bool) or `webhook` (a URL; "" ends it).
 
         The answer holds `webhook_secret` when the webhook is new, and never again.
         """
-        answer: dict[str, Any] = self.transport.post("/notifications", wanted, timeout=60.0)
-        return answer
+        return self.transport.post("/notifications", wanted, timeout=60.0)
 
     def test_notifications(self) -> list[dict[str, Any]]:
         """Send a test by every way that is chosen: `kind`, `ok` and `message` of each."""
-        answer: dict[str, Any] = self.transport.post("/notifications/test", {}, timeout=180.0)
-        return list(answer["deliveries"])
+        return list(self.transport.post("/notifications/test", {}, timeout=180.0)["deliveries"])
 
     def quota(self, user: str | None = None) -> dict[str, Any]:
         """The plan, each limit and what is used of it; another `user`'s for an admin."""
-        answer: dict[str, Any] = self.transport.get(_quota_of(user))
-        return answer
+        return self.transport.get(_quota_of(user))
 
     def quota_history(self, days: int = 30, user: str | None = None) -> list[dict[str, Any]]:
         """What was run on each of the last `days` days, the newest first."""
         path = f"{_quota_of(user)}/history"
-        answer: dict[str, Any] = self.transport.get(path, {"days": days})
-        return list(answer["days"])
+        return list(self.transport.get(path, {"days": days})["days"])
 
     def set_quota(self, user: str, **wanted: Any) -> dict[str, Any]:
         """Change `plan` (None: the default) or `limits` (a dict) of a user; for admins."""
-        answer: dict[str, Any] = self.transport.post(_quota_of(user), wanted, again=True)
-        return answer
+        return self.transport.post(_quota_of(user), wanted, again=True)
 
     def plans(self) -> list[dict[str, Any]]:
         """The plans that the server's settings have; for admins."""
-        answer: dict[str, Any] = self.transport.get("/admin/plans")
-        return list(answer["plans"])
+        return list(self.transport.get("/admin/plans")["plans"])
 
     def close(self) -> None:
         self.transport.close()
@@ -380,11 +359,7 @@ class Client:
 
 
 def _quota_of(user: str | None) -> str:
-    if user is None:
-        return "/quota"
-    from paddlecloud.model.signing import quote  # noqa: PLC0415 - only admins name another user
-
-    return f"/admin/users/{quote(user)}/quota"
+    return "/quota" if user is None else f"/admin/users/{quote(user)}/quota"
 
 
 def check_id(job_id: str) -> str:

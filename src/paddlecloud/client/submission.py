@@ -11,15 +11,15 @@ from time import time
 
 from paddlecloud.client import repository
 from paddlecloud.client.handing import Handing
-from paddlecloud.client.naming import shown
+from paddlecloud.client.naming import few
 from paddlecloud.client.retries import patiently
 from paddlecloud.client.scanning import scan as scanned
-from paddlecloud.client.uploading import upload
+from paddlecloud.client.uploading import persistently, upload
 from paddlecloud.model.errors import Conflict, Invalid, SnapshotMissing
 from paddlecloud.model.submit import (
     INHERITED_NAMES,
     MAX_REQUIREMENTS_BYTES,
-    local_parameters,
+    directory_of,
     parse_parameters,
 )
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from paddlecloud.client.scanning import Scan
+    from paddlecloud.client.scanning import Reading, Scan
     from paddlecloud.client.sdk import Client
     from paddlecloud.client.transport import Transport
     from paddlecloud.client.uploading import Progress
@@ -56,22 +56,26 @@ def submit(
     parameters: Mapping[str, Any],
     progress: Progress | None = None,
     note: Note = lambda code, **params: None,
+    reading: Reading | None = None,
 ) -> dict[str, Any]:
     """The server's answer: `job` and `notes`. Invalid before anything is sent if a rule is broken.
 
-    `note(code, **params)` hears what was found, what was left out, and what changed meanwhile.
+    `note(code, **params)` hears what was found, what was left out, and what changed meanwhile;
+    `reading` tells how much of the directory was looked at so far.
     """
     spec, directory = _spec(client, parameters)
     keys = private_keys(client, spec)
     if keys:
-        return _submit_private(client, spec, directory, keys, progress, note)
+        return _submit_private(client, spec, directory, keys, progress, note, reading)
     if directory is None:
-        return _ask(client.transport, _request(spec))
+        return ask(client.transport, request_for(spec))
     looking = repository.look(directory, client.environ)
     for tries_left in range(TRIES - 1, -1, -1):
         try:
             with Handing(client.transport, near=client.config.embedded) as handing:
-                return _submit_directory(client, spec, directory, looking, handing, progress, note)
+                return _submit_directory(
+                    client, spec, directory, looking, handing, progress, note, reading
+                )
         except Conflict as error:
             if error.code != "files_changed" or not tries_left:
                 raise
@@ -88,6 +92,25 @@ def private_keys(client: Client, spec: Mapping[str, object]) -> dict[str, str]:
     return private.keys_for(client, spec["bos_url"])
 
 
+def request_for(
+    spec: Mapping[str, object],
+    looking: repository.Looking | None = None,
+    found: Scan | None = None,
+) -> dict[str, object]:
+    """The request for a new job, with what git says of the files that were found; however often it
+    is sent, it is one job."""
+    paths = {row[0] for row in found.entries} if found is not None else ()
+    git, diff = looking.result(paths) if looking is not None else ({}, "")
+    told = {**spec, "git": git} if git else spec
+    request: dict[str, object] = {"spec": told, "idempotency_key": os.urandom(16).hex()}
+    return {**request, "diff": diff} if diff else request
+
+
+def ask(transport: Transport, request: Mapping[str, object]) -> dict[str, Any]:
+    """The server's answer to such a request."""
+    return patiently(lambda: transport.post("/jobs", request, again=True))
+
+
 def _submit_private(
     client: Client,
     spec: dict[str, object],
@@ -95,25 +118,34 @@ def _submit_private(
     keys: dict[str, str],
     progress: Progress | None,
     note: Note,
+    reading: Reading | None,
 ) -> dict[str, Any]:
     """The directory goes into the bucket, and the job is given all that lies there then."""
     from paddlecloud.client import private  # noqa: PLC0415 - few jobs need it
 
     if directory is None:
-        request = _request(spec) | keys
-        return private.with_keys(client, lambda: _ask(client.transport, request))
+        request = request_for(spec) | keys
+        return private.with_keys(client, lambda: ask(client.transport, request))
     looking = repository.look(directory, client.environ)
-    found = scanned(directory, now=time(), home=client.config.home)
-    git, diff = looking.result() if looking is not None else ({}, "")
-    spec = {**spec, "directory": found.directory} | ({"git": git} if git else {})
-    request = _request(spec) | keys | ({"diff": diff} if diff else {})
+    found = scanned(directory, now=time(), home=client.config.home, reading=reading)
+    request = request_for({**spec, "directory": found.directory}, looking, found) | keys
     for code, params in found.notes:
         note(code, **params)
 
+    told: set[str] = set()
+
+    def note_once(code: str, **params: object) -> None:
+        if code not in told:
+            told.add(code)
+            note(code, **params)
+
+    def bring(tell: Progress) -> None:
+        private.bring(client.transport, found, request, tell, note_once)
+
     def send() -> dict[str, Any]:
-        private.bring(client.transport, found, request, progress, note)
+        persistently(bring, progress, note)
         _tell_changes(found, note)
-        return _ask(client.transport, request)
+        return ask(client.transport, request)
 
     return private.with_keys(client, send)
 
@@ -126,30 +158,30 @@ def _submit_directory(
     handing: Handing,
     progress: Progress | None,
     note: Note,
+    reading: Reading | None,
 ) -> dict[str, Any]:
-    found = scanned(directory, now=time(), home=client.config.home, handing=handing)
-    git, diff = looking.result() if looking is not None else ({}, "")
+    home = client.config.home
+    found = scanned(directory, now=time(), home=home, handing=handing, reading=reading)
     spec = {**spec, "snapshot": found.id, "directory": found.directory}
-    request = _request({**spec, "git": git} if git else spec) | ({"diff": diff} if diff else {})
+    request = request_for(spec, looking, found)
     try:
-        answer = _ask(client.transport, request)
+        answer = ask(client.transport, request)
     except SnapshotMissing:
         answer = None
     for code, params in found.notes:
         note(code, **params)
     if answer is not None:
         return answer
-    upload(client.transport, found, progress, handing)
+    persistently(lambda tell: upload(client.transport, found, tell, handing), progress, note)
     _tell_changes(found, note)
-    return _ask(client.transport, request)
+    return ask(client.transport, request)
 
 
 def _tell_changes(found: Scan, note: Note) -> None:
     """The job gets what was read; whoever went on typing meanwhile should know."""
     changed = found.changed()
     if changed:
-        more = f" (+{len(changed) - 3})" if len(changed) > 3 else ""
-        note("files_changed_since", paths=", ".join(map(shown, changed[:3])) + more)
+        note("files_changed_since", paths=few(changed))
 
 
 def _spec(client: Client, parameters: Mapping[str, Any]) -> tuple[dict[str, object], str | None]:
@@ -166,7 +198,7 @@ def _spec(client: Client, parameters: Mapping[str, Any]) -> tuple[dict[str, obje
         spec["inherited_env"] = _inherited({**client.environ, HOME: client.config.home})
     if snapshot is not None:
         return spec | {"snapshot": snapshot}, None
-    return spec, local_parameters(raw)[0]
+    return spec, directory_of(raw)
 
 
 def requirements_of(path: str) -> str:
@@ -200,12 +232,3 @@ def _inherited(environ: Mapping[str, str]) -> dict[str, str]:
     stays here."""
     found = {name: environ[name] for name in INHERITED_NAMES if environ.get(name)}
     return {name: value for name, value in found.items() if value.isprintable()}
-
-
-def _request(spec: Mapping[str, object]) -> dict[str, object]:
-    return {"spec": spec, "idempotency_key": os.urandom(16).hex()}
-
-
-def _ask(transport: Transport, request: Mapping[str, object]) -> dict[str, Any]:
-    answer: dict[str, Any] = patiently(lambda: transport.post("/jobs", request, again=True))
-    return answer

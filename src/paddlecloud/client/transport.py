@@ -33,11 +33,15 @@ if TYPE_CHECKING:
 
     Find = Callable[["Endpoint | None", bool], "Endpoint"]
     Trace = Callable[[str], None]
+    Answer = dict[str, Any]
+    """A JSON object: no route of ours answers with anything else."""
 
 PREFIX = "/api/v1"
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 #: An error answer has at most this many bytes; more than that is not from our server.
 MAX_ERROR = 1024 * 1024
+#: Rows of one page when all are wanted.
+PAGE = 1000
 
 
 class Endpoint:
@@ -82,11 +86,11 @@ class Transport:
             self._endpoint = self._find(None, True)
         return self._endpoint
 
-    def get(self, path: str, query: Mapping[str, object] | None = None, **how: Any) -> Any:
-        """The JSON value that the server gives for `path`."""
+    def get(self, path: str, query: Mapping[str, object] | None = None, **how: Any) -> Answer:
+        """The JSON object that the server gives for `path`."""
         return self._json("GET", path, query, **how)
 
-    def post(self, path: str, value: object, **how: Any) -> Any:
+    def post(self, path: str, value: object, **how: Any) -> Answer:
         """The JSON answer to the JSON `value`, which may be bytes already; `again=True` if doing
         it twice is doing it once."""
         if not isinstance(value, bytes):
@@ -97,11 +101,11 @@ class Transport:
 
     def send(
         self, path: str, pieces: Callable[[], Iterable[bytes]], size: int, sha256: str, **how: Any
-    ) -> Any:
+    ) -> Answer:
         """The JSON answer to a long body that is produced anew for each try."""
         return self._json("POST", path, None, body=pieces, size=size, sha256=sha256, **how)
 
-    def put(self, path: str, data: memoryview, crc32: str) -> Any:
+    def put(self, path: str, data: memoryview, crc32: str) -> Answer:
         """The JSON answer to a part of something whose digest is known to the server: these bytes
         are signed by their CRC-32 alone."""
         return self._json(
@@ -118,18 +122,39 @@ class Transport:
         """A raw answer whose body is still to be read."""
         return self._ask("GET", target_of(path, query), timeout=timeout, wake=wake)
 
+    def pages(
+        self, path: str, key: str, cursor: str, query: Mapping[str, object], limit: int | None
+    ) -> list[Answer]:
+        """The first `limit` rows (None: all) of a list that is given page by page: `key` is what
+        it is called in an answer, `cursor` what `next` of one page is called in the question."""
+        found: list[Answer] = []
+        at = None
+        while limit is None or len(found) < limit:
+            size = PAGE if limit is None else min(PAGE, limit - len(found))
+            page = self.get(path, {**query, "limit": size, cursor: at})
+            found += page[key]
+            at = page["next"]
+            if at is None:
+                break
+        return found
+
     def close(self) -> None:
         """Close the connections that are idle; a later call opens new ones."""
         while self._idle:
             self._idle.pop()[2].close()
 
-    def _json(self, method: str, path: str, query: Mapping[str, object] | None, **how: Any) -> Any:
+    def _json(
+        self, method: str, path: str, query: Mapping[str, object] | None, **how: Any
+    ) -> Answer:
         with self._ask(method, target_of(path, query), **how) as stream:
             body = stream.read()
         try:
-            return loads(body)
+            answer = loads(body)
         except ValueError:
-            raise _not_ours(stream.status) from None
+            answer = None
+        if not isinstance(answer, dict):
+            raise _not_ours(stream.status)
+        return answer
 
     def _ask(
         self, method: str, target: str, *, again: bool = False, wake: bool = True, **how: Any
@@ -209,10 +234,18 @@ class Stream:
         self.boot = response.headers.get("x-paddlecloud-server", "")
 
     def read(self, size: int = -1) -> bytes:
+        """All that is left; or up to `size` bytes as soon as there are some."""
         piece = self._response.read(size)
         if self._response.finished:
             self.close()
         return piece
+
+    def take(self, size: int) -> bytes:
+        """So many bytes; fewer, or none, where the answer ends before."""
+        taken = b""
+        while len(taken) < size and (piece := self.read(size - len(taken))):
+            taken += piece
+        return taken
 
     def close(self) -> None:
         """Give the connection back, or give it up if there is still something to read on it."""
@@ -236,6 +269,17 @@ def split_url(url: str) -> tuple[str, str, int]:
     if not colon or name.endswith("]"):
         host, port = name, "443" if scheme == "https" else "80"
     return scheme, host.strip("[]"), int(port)
+
+
+def connection_to(url: str) -> Connection:
+    """A connection to whoever is at an address."""
+    scheme, host, port = split_url(url)
+    return Connection(host, port, scheme == "https")
+
+
+def target_in(url: str) -> str:
+    """What stands in the request line for an address: its path and query."""
+    return "/" + url.partition("://")[2].partition("/")[2]
 
 
 def sign_request(
@@ -286,20 +330,12 @@ def _checked(stream: Stream) -> Stream:
 
 def _error(stream: Stream) -> PaddleCloudError:
     try:
-        error = loads(_whole(stream, MAX_ERROR))["error"]
+        error = loads(stream.take(MAX_ERROR))["error"]
         if not isinstance(error, dict):
             raise TypeError
     except (ValueError, KeyError, TypeError):
         return _not_ours(stream.status)
     return from_wire(stream.status, error)
-
-
-def _whole(stream: Stream, limit: int) -> bytes:
-    """The body, or the beginning of one that is longer than `limit`."""
-    body = b""
-    while len(body) < limit and (piece := stream.read(limit - len(body))):
-        body += piece
-    return body
 
 
 def _not_ours(status: int) -> PaddleCloudError:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+from time import sleep
 
 from paddlecloud.client.naming import shown
-from paddlecloud.client.retries import patiently
+from paddlecloud.client.retries import may_pass, patiently
 from paddlecloud.client.scanning import BIG, BLOCK, stamp, unreadable
 from paddlecloud.model.errors import Conflict, NotFound, PaddleCloudError, Retry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
     from paddlecloud.client.handing import Handing
@@ -26,11 +27,14 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
     """Hears of uploaded bytes: how many now, how many there will be in all."""
+    Note = Callable[..., None]
 
 #: One upload request of small files; it is held in memory so that each file is read once.
 BATCH = 8 * BLOCK
 #: A directory that changes while it is uploaded settles within a few rounds, or never.
 ROUNDS = 3
+#: Seconds between tries of a whole upload whose line is cut; each one takes some seconds by itself.
+PAUSES = (2.0, 4.0, 8.0)
 #: A list of files from this length on is compressed.
 LONG = 64 * 1024
 #: What bytes that were damaged on the way are refused with.
@@ -53,23 +57,68 @@ def upload(
     raise Retry("upload_unfinished", files=len(missing))
 
 
-def pack(sources: Mapping[str, Source], wanted: Collection[str]) -> tuple[Pack, int]:
-    """The upload stream for these contents, and its length.
+def persistently(work: Callable[[Progress], None], progress: Progress | None, note: Note) -> None:
+    """Do the work of an upload, again if the line is cut for longer than a moment; what arrived
+    before stays, so that only the rest is sent. `work` gets what it tells its progress to."""
+    counted = _Counted(progress)
+    for number, pause in enumerate((*PAUSES, None)):
+        try:
+            return work(counted.add)
+        except Retry as error:
+            if (
+                not may_pass(error)
+                or error.code == "upload_unfinished"
+                or counted.is_unbegun(error)
+            ):
+                raise
+            if pause is None:
+                note("upload_kept")
+                raise
+            if number == 0:
+                note("upload_again")
+        sleep(pause)
+        counted.is_new = True
+    raise AssertionError("the last try returns or raises")
 
-    The stream can be read more than once: a signed request needs its digest before it is sent.
-    """
-    stream = Pack({sha256: sources[sha256] for sha256 in wanted})
-    return stream, stream.length
+
+class _Counted:
+    """The progress of an upload that may be begun again, and is then asked for less."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        from threading import Lock  # noqa: PLC0415 - only with something to send
+
+        self._lock = Lock()
+        self._progress = progress
+        self._sent = 0
+        self._whole = 0
+        self.is_new = True
+
+    def is_unbegun(self, error: Retry) -> bool:
+        """Whether a bucket did not even say what it has: then its address may be a wrong one."""
+        return error.code == "private_store_unreachable" and not self._whole
+
+    def add(self, count: int, total: int) -> None:
+        with self._lock:
+            if self.is_new:
+                self.is_new = False
+                self._whole = self._whole or total
+                count += self._whole - total - self._sent
+            self._sent += count
+        if self._progress is not None:
+            self._progress(count, self._whole)
 
 
 class Pack:
-    """`[32 bytes sha256][8 bytes length][bytes]` for each file; see POST /blobs."""
+    """The upload stream for some contents: `[32 bytes sha256][8 bytes length][bytes]` for each.
+
+    It can be read more than once: a signed request needs its digest before it is sent.
+    """
 
     __slots__ = ("_sources", "length")
 
-    def __init__(self, sources: Mapping[str, Source]) -> None:
-        self._sources = sources
-        self.length = sum(40 + size for _, size, _ in sources.values())
+    def __init__(self, sources: Mapping[str, Source], wanted: Iterable[str]) -> None:
+        self._sources = {sha256: sources[sha256] for sha256 in wanted}
+        self.length = sum(40 + size for _, size, _ in self._sources.values())
 
     def __iter__(self) -> Iterator[bytes]:
         """Chunks of a mebibyte at most. Conflict("files_changed") names a file that changed."""
@@ -161,7 +210,8 @@ def _send_pack(
     group: list[str],
     add: Callable[[int], None],
 ) -> None:
-    stream, length = pack(sources, group)
+    stream = Pack(sources, group)
+    length = stream.length
     # Only a server that knows no parts gets more at once; then it is read twice rather than kept.
     pieces: Iterable[bytes] = [b"".join(stream)] if length <= BIG + BATCH else stream
     digest = hashlib.sha256()

@@ -1,8 +1,8 @@
 """The server's memory: SQL, migrations, guarded writes.
 
-`open_database` gives a `Database`; the modules beside it (`jobs`, `attempts`, `agents`,
-`snapshots`, `tokens`, `coordination`) are plain functions over the `Tx` that its `read` and `write`
-hand out.
+`open_database` gives a `Database` (`base`): SQLite or PostgreSQL, both with the shared commits of
+`group`. The modules about a subject (`jobs`, `attempts`, `tokens`, `usage` and so on) are plain
+functions over the `Tx` that its `read` and `write` hand out.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
-from paddlecloud.db.base import Database, Row, Tx
+from paddlecloud.db.base import Database
 from paddlecloud.db.reserve import SIZE
 from paddlecloud.db.sqlite import open_sqlite
 from paddlecloud.model.errors import ConfigError
-
-__all__ = ["Database", "Row", "Tx", "open_database", "open_sqlite"]
 
 
 def open_database(place: str | Path, *, now: datetime, connections: int = 10) -> Database:

@@ -39,7 +39,7 @@ class Standing:
     limits: str
     """As stored, empty for none."""
     live: int
-    """Jobs that wait or have a place, counted no further than `counted_to` of either."""
+    """Jobs that wait or have a place, counted no further than `count_to` of either."""
     number: int
     """That of the last job of anybody at that moment."""
 
@@ -87,8 +87,8 @@ def accept(tx: Tx, job: Job, grounds: Grounds, now: datetime, reason: Reason) ->
 
 
 def _conditions(job: Job, grounds: Grounds, now: datetime) -> tuple[list[str], list[Value]]:
-    conditions, values = [_NO_KEY], [job.owner, grounds.key]
-    found: list[Value] = [*values]
+    conditions = [_NO_KEY]
+    found: list[Value] = [job.owner, grounds.key]
     if job.spec.snapshot is not None:
         conditions.append(_FILES)
         found += (job.owner, job.spec.snapshot, to_micros(now - USE_STEP))

@@ -1,7 +1,7 @@
 """Agents: the machines that dial in, what they have, and when they were last heard of.
 
 Polls are frequent, so a poll that says nothing new is written down only now and then: `seen_at`
-may lag by the interval given, and whoever decides that an agent is lost must allow for it.
+may lag by `SEEN_EVERY`, and whoever decides that an agent is lost must allow for it.
 """
 
 from __future__ import annotations
@@ -36,30 +36,25 @@ class Agent:
     seen_at: datetime
 
 
-def needs_saving(tx: Tx, agent: Agent, every: timedelta = SEEN_EVERY) -> bool:
+def needs_saving(tx: Tx, agent: Agent) -> bool:
     """Whether `upsert_seen` would write: ask in a read, and spare the writer most polls."""
     known = get_agent(tx, agent.id)
-    return known is None or _changed(known, agent) or _is_old(known, agent, every)
+    return known is None or _changed(known, agent) or _is_old(known, agent)
 
 
-def upsert_seen(tx: Tx, agent: Agent, every: timedelta = SEEN_EVERY) -> bool:
-    """Write down a poll if it says something new or `every` has passed; True if it was written.
+def upsert_seen(tx: Tx, agent: Agent) -> bool:
+    """Write down a poll if it says something new or the last is old; True if it was written.
 
     News (a new agent, a new start, other capacity) wake the listeners of "agents".
     """
     known = get_agent(tx, agent.id)
     news = known is None or _changed(known, agent)
-    if known is not None and not news and not _is_old(known, agent, every):
+    if known is not None and not news and not _is_old(known, agent):
         return False
     _save(tx, agent)
     if news:
         tx.notify("agents", agent.id)
     return True
-
-
-def _is_old(known: Agent, agent: Agent, every: timedelta) -> bool:
-    """Also when the clock was set back: a time to come would hide that the agent falls silent."""
-    return abs(agent.seen_at - known.seen_at) >= every
 
 
 def get_agent(tx: Tx, agent_id: str) -> Agent | None:
@@ -89,6 +84,11 @@ def forget_silent(tx: Tx, before: datetime) -> int:
         " where replicas.node = agents.id and replicas.state in ('ordered', 'running'))",
         (to_micros(before),),
     )
+
+
+def _is_old(known: Agent, agent: Agent) -> bool:
+    """Also when the clock was set back: a time to come would hide that the agent falls silent."""
+    return abs(agent.seen_at - known.seen_at) >= SEEN_EVERY
 
 
 def _changed(known: Agent, agent: Agent) -> bool:

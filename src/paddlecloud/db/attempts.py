@@ -24,7 +24,7 @@ from paddlecloud.db.columns import (
     to_micros,
 )
 from paddlecloud.db.coordination import next_numbers
-from paddlecloud.db.lists import in_parts
+from paddlecloud.db.lists import in_parts, places
 from paddlecloud.model.gangs import ports_of
 from paddlecloud.model.job import (
     Attempt,
@@ -44,7 +44,6 @@ _FIELDS = len(_REPLICA.split(","))
 _ATTEMPT = "job_id, number, fence, pool, created_at, handle, ended_at, outcome"
 _IN_USE = "state in ('ordered', 'running')"
 _LIVE_ORDER = "want in ('run', 'stop')"
-_PLACES = ", ".join("?" for _ in range(_FIELDS))
 
 
 class Want(StrEnum):
@@ -82,17 +81,11 @@ class Holder:
     stopping: bool
 
 
-def insert_attempt(
-    tx: Tx,
-    attempt: Attempt,
-    *,
-    want: Want | None = Want.RUN,
-    orders: Iterator[int] | None = None,
-) -> None:
+def insert_attempt(tx: Tx, attempt: Attempt, *, orders: Iterator[int] | None = None) -> None:
     """Store an attempt with its replicas and order them to run at once.
 
-    With `want=None` no agent hears of them until `set_wanted`. `orders` are numbers of the counter
-    "order" for who stores many; without them they are asked for.
+    `orders` are numbers of the counter "order" for who stores many; without them they are asked
+    for.
     """
     tx.run(
         f"insert into attempts ({_ATTEMPT}, released) values (?, ?, ?, ?, ?, ?, ?, ?, 0)",
@@ -109,22 +102,17 @@ def insert_attempt(
     )
     # Pservers first, then by rank: who comes later finds whom it looks for, and need not wait.
     members = sorted(attempt.replicas, key=lambda it: (it.role is Role.TRAINER, it.rank))
-    if want and orders is None:
-        orders = next_numbers(tx, "order", len(members))
-    for replica in members:
-        order = (want.value, next(orders)) if want and orders else (None, None)
-        _insert_replica(tx, attempt, replica, order)
-    if want is not None:
-        for node in dict.fromkeys(replica.node for replica in members):
-            tx.notify("agent", node)
+    _order_to_run(tx, attempt, members, orders or next_numbers(tx, "order", len(members)))
 
 
 def add_replicas(tx: Tx, attempt: Attempt, members: Sequence[Replica]) -> None:
-    """Let further replicas join an attempt, and order them to run at once."""
-    for seq, replica in zip(next_numbers(tx, "order", len(members)), members, strict=True):
-        _insert_replica(tx, attempt, replica, (Want.RUN.value, seq))
-    for node in dict.fromkeys(replica.node for replica in members):
-        tx.notify("agent", node)
+    """Let further replicas join an attempt, and order them to run at once. With them it may have
+    another handle."""
+    tx.run(
+        "update attempts set handle = ? where job_id = ? and number = ?",
+        (maybe_to_json(attempt.handle), attempt.job_id, attempt.number),
+    )
+    _order_to_run(tx, attempt, members, next_numbers(tx, "order", len(members)))
 
 
 def leaving(tx: Tx, job_id: str, attempt: int) -> set[str]:
@@ -147,8 +135,8 @@ def get_attempts(tx: Tx, wanted: Collection[tuple[str, int]]) -> list[Attempt]:
     numbers = sorted({number for _, number in wanted})
     for number in numbers:
         of_this = dict.fromkeys(job_id for job_id, each in wanted if each == number)
-        for ids, places in in_parts(of_this):
-            of_these = f"= ? and job_id in ({places})"
+        for ids, which in in_parts(of_this):
+            of_these = f"= ? and job_id in ({which})"
             found += _attempts(tx, f"number {of_these}", f"attempt {of_these}", number, *ids)
     return found
 
@@ -187,7 +175,7 @@ def ended_attempts(tx: Tx, limit: int, without: Collection[str] = ()) -> list[At
     """
     ended = "ended_at is not null and released = 0"
     if without:
-        ended += f" and pool not in ({', '.join('?' * len(without))})"
+        ended += f" and pool not in ({places(len(without))})"
     first = f"select job_id, number from attempts where {ended} order by ended_at limit ?"
     both = f"(job_id, number) in ({first})", f"(job_id, attempt) in ({first})"
     return _attempts(tx, *both, *without, limit)
@@ -198,6 +186,20 @@ def unreleased(tx: Tx) -> list[tuple[str, int]]:
     live = tx.all("select job_id, number from attempts where ended_at is null")
     over = tx.all("select job_id, number from attempts where ended_at is not null and released = 0")
     return [(job_id, number) for job_id, number in live + over]
+
+
+def is_held(tx: Tx, job_id: str) -> bool:
+    """Whether an attempt of this job still holds a place, over or not."""
+    held = "select 1 from attempts where job_id = ? and (ended_at is null or released = 0) limit 1"
+    return tx.one(held, (job_id,)) is not None
+
+
+def call_for(tx: Tx, job_id: str) -> dict[str, int]:
+    """Wake the agents that have orders about this job; the number of each one's last."""
+    rows = tx.all("select node, max(seq) from replicas where job_id = ? group by node", (job_id,))
+    for node, _ in rows:
+        tx.notify("agent", node)
+    return {node: int(seq or 0) for node, seq in rows}
 
 
 def ended_so(tx: Tx, job_id: str, pool: str, outcome: str) -> int:
@@ -251,11 +253,10 @@ def update_replica(tx: Tx, replica: Replica) -> None:
     """
     order = list(ReplicaState)
     reachable = order[: order.index(replica.state) + 1]
-    places = ", ".join("?" for _ in reachable)
     tx.run(
         "update replicas set state = ?, pid = ?, started_at = ?, port = ?, exit_record = ?,"
         " log_bytes = case when log_bytes > ? then log_bytes else ? end"
-        f" where id = ? and state in ({places})",
+        f" where id = ? and state in ({places(len(reachable))})",
         (
             replica.state.value,
             replica.pid,
@@ -308,7 +309,7 @@ def set_wanted(
             (*asked, seq, replica_id),
         )
     if want is not Want.FORGET:
-        for node in {node: None for _id, node in rows}:
+        for node in dict.fromkeys(node for _id, node in rows):
             tx.notify("agent", node)
     return len(rows)
 
@@ -334,27 +335,18 @@ def orders_since(tx: Tx, node: str, cursor: int, limit: int = 256) -> list[Order
 
 def used_on_nodes(tx: Tx, nodes: Collection[str] | None = None) -> dict[str, Resources]:
     """What the replicas that are not over have taken of each node (or of these) that has any."""
-    used = (
-        "select node, sum(cpu), cast(sum(memory) as bigint), cast(sum(gpu) as bigint)"
-        f" from replicas where {_IN_USE}"
-    )
+    sums = "node, sum(cpu), cast(sum(memory) as bigint), cast(sum(gpu) as bigint)"
     if nodes is None:
-        rows = tx.all(f"{used} group by node")
+        rows = tx.all(f"select {sums} from replicas where {_IN_USE} group by node")
     else:
-        rows = []
-        for part, places in in_parts(nodes):
-            rows += tx.all(f"{used} and node in ({places}) group by node", part)
+        rows = _in_use(tx, sums, nodes, " group by node")
     return {node: Resources(cpu=cpu, memory=memory, gpu=gpu) for node, cpu, memory, gpu in rows}
 
 
 def ports_in_use(tx: Tx, nodes: Collection[str]) -> dict[str, set[int]]:
     """The ports of the replicas on these machines that are not over, those of a gang's gloo too."""
     found: dict[str, set[int]] = {node: set() for node in nodes}
-    for node, role, rank, port in tx.all(
-        "select node, role, rank, port from replicas"
-        f" where {_IN_USE} and node in ({', '.join('?' for _ in found)})",
-        tuple(found),
-    ):
+    for node, role, rank, port in _in_use(tx, "node, role, rank, port", nodes):
         found[node].update(ports_of(Role(role), rank, port))
     return found
 
@@ -362,11 +354,7 @@ def ports_in_use(tx: Tx, nodes: Collection[str]) -> dict[str, set[int]]:
 def cards_in_use(tx: Tx, nodes: Collection[str]) -> dict[str, set[int]]:
     """The cards of these machines that replicas which are not over hold."""
     found: dict[str, set[int]] = {node: set() for node in nodes}
-    for node, cards in tx.all(
-        f"select node, cards from replicas where {_IN_USE} and cards <> ''"
-        f" and node in ({', '.join('?' for _ in found)})",
-        tuple(found),
-    ):
+    for node, cards in _in_use(tx, "node, cards", nodes):
         found[node].update(_cards(cards))
     return found
 
@@ -389,7 +377,7 @@ def holders(tx: Tx, pools: Collection[str]) -> list[Holder]:
         "select a.job_id, j.owner, j.priority, a.pool, a.created_at, r.node, r.cpu, r.memory,"
         " r.gpu, r.want from attempts a join jobs j on j.id = a.job_id"
         " join replicas r on r.job_id = a.job_id and r.attempt = a.number"
-        f" where a.ended_at is null and a.pool in ({', '.join('?' for _ in pools)})"
+        f" where a.ended_at is null and a.pool in ({places(len(pools))})"
         " and r.state in ('ordered', 'running') order by a.created_at, a.job_id, r.id",
         tuple(pools),
     )
@@ -397,6 +385,15 @@ def holders(tx: Tx, pools: Collection[str]) -> list[Holder]:
     for row in rows:
         found.setdefault(row[0], []).append(row)
     return [_holder(seats) for seats in found.values()]
+
+
+def _in_use(tx: Tx, columns: str, nodes: Collection[str], grouped: str = "") -> list[Row]:
+    rows: list[Row] = []
+    for part, which in in_parts(nodes):
+        rows += tx.all(
+            f"select {columns} from replicas where {_IN_USE} and node in ({which}){grouped}", part
+        )
+    return rows
 
 
 def _holder(rows: list[Row]) -> Holder:
@@ -413,14 +410,18 @@ def _holder(rows: list[Row]) -> Holder:
     )
 
 
-def _insert_replica(
-    tx: Tx, attempt: Attempt, replica: Replica, order: tuple[str, int] | tuple[None, None]
+def _order_to_run(
+    tx: Tx, attempt: Attempt, members: Sequence[Replica], orders: Iterator[int]
 ) -> None:
-    tx.run(
-        f"insert into replicas ({_REPLICA}, job_id, attempt, fence, want, seq, grace)"
-        f" values ({_PLACES}, ?, ?, ?, ?, ?, 0)",
-        (*_replica_values(replica), attempt.job_id, attempt.number, attempt.fence, *order),
-    )
+    for replica in members:
+        of_attempt = (attempt.job_id, attempt.number, attempt.fence, next(orders))
+        tx.run(
+            f"insert into replicas ({_REPLICA}, job_id, attempt, fence, seq, want, grace)"
+            f" values ({places(_FIELDS)}, ?, ?, ?, ?, 'run', 0)",
+            (*_replica_values(replica), *of_attempt),
+        )
+    for node in dict.fromkeys(replica.node for replica in members):
+        tx.notify("agent", node)
 
 
 def _replica_values(replica: Replica) -> tuple[Value, ...]:
@@ -460,8 +461,6 @@ def _attempts(tx: Tx, which: str, replicas_of: str, *values: Value) -> list[Atte
 
 def _moves_on(current: list[Value], asked: tuple[str, int, str | None]) -> bool:
     ranks = {want.value: rank for rank, want in enumerate(Want)}
-    if current[0] is None:
-        return True
     return tuple(current) != asked and ranks[asked[0]] >= ranks[str(current[0])]
 
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from paddlecloud.db.base import Tx, Value
-from paddlecloud.db.columns import from_micros, json_reader, to_json, to_micros
+from paddlecloud.db.columns import bound, from_micros, json_reader, to_json, to_micros
 from paddlecloud.db.coordination import next_number
 
-_NO_NUMBER = 2**31 - 1
 Detail = Mapping[str, str | int | float | bool | None]
 
 
@@ -57,7 +56,7 @@ def listed(
 ) -> list[AuditRow]:
     """The newest rows first; with `user`, what they did and what was done to them."""
     wanted = ["number < ?"]
-    values: list[Value] = [_NO_NUMBER if before is None else min(before, _NO_NUMBER)]
+    values: list[Value] = [bound(before)]
     if user is not None:
         wanted.append("(actor = ? or target = ?)")
         values += [user, user]

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from paddlecloud.db.base import Database, Tx
+from paddlecloud.db.base import Tx
 from paddlecloud.db.columns import json_reader, to_json, to_micros
 
 CHANNEL = "user"
 REMEMBERED = timedelta(minutes=1)
-"""A note of a change may be lost with a connection."""
+"""How long `choosers` may be believed: a note of a change may be lost with a connection."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,33 +60,6 @@ def save_wishes(tx: Tx, user_id: str, wishes: Wishes) -> None:
     notify = None if wishes == Wishes() else to_json(wishes)
     tx.execute("update users set notify = ? where id = ?", (notify, user_id))
     tx.notify(CHANNEL, user_id)
-
-
-class Choosers:
-    """Remembers who chose something: a job of anybody else costs no question."""
-
-    def __init__(self) -> None:
-        self._known: tuple[datetime, frozenset[str]] | None = None
-        self._changes = 0
-        self._subscribed = False
-
-    def has(self, tx: Tx, db: Database, user_id: str, now: datetime) -> bool:
-        """Whether this user chose something. `tx` is one that writes: it sees the newest state."""
-        if not self._subscribed:
-            self._subscribed = True
-            db.subscribe(self.tell)
-        known = self._known
-        if known is None or not known[0] <= now < known[0] + REMEMBERED:
-            changes = self._changes
-            known = now, choosers(tx)
-            if changes == self._changes:
-                self._known = known
-        return user_id in known[1]
-
-    def tell(self, channel: str, _payload: str) -> None:
-        if channel in (CHANNEL, "*"):
-            self._changes += 1
-            self._known = None
 
 
 def waiting_untold(tx: Tx, owner: str, since: datetime, event: str, limit: int) -> list[str]:

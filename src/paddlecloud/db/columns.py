@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
+LAST_NUMBER = 2**31 - 1
+"""What a column of numbers (of jobs, of the audit) holds at most."""
 _encoder = msgspec.json.Encoder()
 
 
@@ -36,6 +38,14 @@ def maybe_to_micros(at: datetime | None) -> int | None:
 
 def maybe_from_micros(micros: int | None) -> datetime | None:
     return None if micros is None else from_micros(micros)
+
+
+def bound(before: int | None) -> int:
+    """What the numbers of a page are below; None: the page is the first.
+
+    No engine compares a column of numbers with one that it could not hold.
+    """
+    return LAST_NUMBER if before is None else min(before, LAST_NUMBER)
 
 
 def to_json(value: object) -> str:

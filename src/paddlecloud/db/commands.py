@@ -18,6 +18,7 @@ from paddlecloud.db.columns import (
     from_micros,
     json_reader,
     maybe_from_micros,
+    maybe_to_micros,
     to_json,
     to_micros,
 )
@@ -165,14 +166,13 @@ def _save(tx: Tx, command: Command) -> None:
 
 
 def _asked(command: Command) -> _Asked:
-    held_at, brought_at = command.held_at, command.brought_at
     return _Asked(
         argv=command.argv,
         timeout=command.timeout,
         input=command.input,
         taken=dict(command.taken),
-        held_at=None if held_at is None else to_micros(held_at),
-        brought_at=None if brought_at is None else to_micros(brought_at),
+        held_at=maybe_to_micros(command.held_at),
+        brought_at=maybe_to_micros(command.brought_at),
         left=command.left,
     )
 
@@ -181,8 +181,8 @@ _read_asked = json_reader(_Asked)
 
 
 def _command(row: Row) -> Command:
-    id_, replica, node, owner, asked_text, created_at, stop_asked, ended_at, *rest = row
-    exit_code, message = rest
+    id_, replica, node, owner, asked_text, created_at, stop_asked = row[:7]
+    ended_at, exit_code, message = row[7:]
     asked = _read_asked(asked_text)
     return Command(
         id=id_,

@@ -1,8 +1,9 @@
 """What several servers must agree on: nonces, idempotency keys, leases, counters and rates.
 
 No process may keep these in its own memory, because the next request may reach another one. Each
-function is one statement whose outcome the database decides, so two callers at the same moment get
-different answers without any lock of ours.
+function is one statement whose outcome the database decides (or, for rates, relies on writes that
+come one after the other), so two callers at the same moment get different answers without any lock
+of ours.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from paddlecloud.db.base import Answer, Row, Tx, Value
 from paddlecloud.db.columns import (
     MICROSECOND,
+    bound,
     from_micros,
     json_reader,
     maybe_from_micros,
@@ -25,7 +26,7 @@ from paddlecloud.db.columns import (
     to_micros,
 )
 from paddlecloud.db.coordination import next_number
-from paddlecloud.db.lists import in_parts
+from paddlecloud.db.lists import in_parts, places
 from paddlecloud.model.copies import with_changes
 from paddlecloud.model.errors import StaleVersion
 from paddlecloud.model.job import Failure, HistoryRow, Job, JobSpec, Reason
@@ -34,15 +35,19 @@ from paddlecloud.model.states import Event, JobState
 NOT_PLANNED_YET = "not_planned_yet"
 """The code of the reason a job has until the scheduler looked at it for the first time."""
 
-_COLUMNS = (
-    "number, id, owner, name, state, version, priority, attempt, retried, pool, kill_asked,"
-    " created_at, waiting_since, started_at, running_since, ran, deadline, finished_at, snapshot,"
-    " reason_code, reason, failure, quota_since, time_limit, not_before, spec"
+_FIXED = "number, id, owner, name, priority, created_at, snapshot, spec"
+_CHANGING = (
+    "state, version, attempt, retried, pool, kill_asked, waiting_since, started_at, running_since,"
+    " ran, deadline, finished_at, reason_code, reason, failure, quota_since, time_limit, not_before"
 )
-_PLACES = ", ".join("?" for _ in _COLUMNS.split(","))
+_COLUMNS = f"{_FIXED}, {_CHANGING}"
+_PLACES = places(len(_COLUMNS.split(",")))
+_SAVE = (
+    f"update jobs set {', '.join(f'{column} = ?' for column in _CHANGING.split(', '))}"
+    " where id = ? and version = ?"
+)
 _WAITING = "pool is null and state in ('schedule', 'queue')"
 _LIVE = "finished_at is null"
-_NO_NUMBER = 2**31 - 1
 _NEXT = (
     "(select coalesce((select value from counters where name = 'job'), 0) + 1 as number) as next"
 )
@@ -109,10 +114,7 @@ def insert_if(
 
 def unchanged(tx: Tx, known: Collection[Job]) -> set[str]:
     """The ids of those of these jobs that are stored as they are: nobody saved them meanwhile."""
-    stored: dict[str, int] = {}
-    for ids, places in in_parts([job.id for job in known]):
-        for job_id, version in tx.all(f"select id, version from jobs where id in ({places})", ids):
-            stored[job_id] = version
+    stored = versions(tx, [job.id for job in known])
     return {job.id for job in known if stored.get(job.id) == job.version}
 
 
@@ -125,37 +127,10 @@ def save_job(tx: Tx, job: Job, *, expected_version: int, sure: bool = False) -> 
     The spec, the owner and the time of arrival never change and are not written again.
     """
     saved = with_changes(job, version=expected_version + 1)
-    tell = tx.run if sure else tx.execute
-    changed = tell(
-        "update jobs set state = ?, version = ?, attempt = ?, retried = ?, pool = ?,"
-        " kill_asked = ?, waiting_since = ?, started_at = ?, running_since = ?, ran = ?,"
-        " deadline = ?, finished_at = ?, reason_code = ?, reason = ?, failure = ?,"
-        " quota_since = ?, time_limit = ?, not_before = ?"
-        " where id = ? and version = ?",
-        (
-            saved.state.value,
-            saved.version,
-            saved.attempt,
-            saved.retried,
-            saved.pool,
-            int(saved.kill_asked),
-            to_micros(saved.waiting_since),
-            maybe_to_micros(saved.started_at),
-            maybe_to_micros(saved.running_since),
-            saved.ran // MICROSECOND,
-            _deadline(saved),
-            maybe_to_micros(saved.finished_at),
-            saved.reason.code if saved.reason else None,
-            maybe_to_json(saved.reason),
-            maybe_to_json(saved.failure),
-            maybe_to_micros(saved.quota_since),
-            _micros(saved.time_limit),
-            maybe_to_micros(saved.not_before),
-            saved.id,
-            expected_version,
-        ),
-    )
-    if changed == 0:
+    values = (*_changing(saved), saved.id, expected_version)
+    if sure:
+        tx.run(_SAVE, values)
+    elif tx.execute(_SAVE, values) == 0:
         raise StaleVersion("job_changed_meanwhile", job_id=job.id, version=expected_version)
     return saved
 
@@ -218,8 +193,8 @@ def hold_all(
     after = first.after(Event.NO_ROOM, now=now, reason=reason)
     told = (to_micros(now), Event.NO_ROOM.value, after.state.value, to_json(reason))
     kept = (after.state.value, reason.code, to_json(reason), maybe_to_micros(quota_since))
-    for numbers, places in in_parts([job.number for job in newcomers]):
-        which = f"number in ({places}) and version = ? and state = ?"
+    for numbers, listed in in_parts([job.number for job in newcomers]):
+        which = f"number in ({listed}) and version = ? and state = ?"
         these = (*numbers, first.version, first.state.value)
         tx.run(
             "insert into job_history (job_number, step, at, event, before, after, reason)"
@@ -254,16 +229,16 @@ def of_replica(tx: Tx, replica_id: str) -> Callable[[], Job | None]:
 def get_jobs(tx: Tx, job_ids: Collection[str]) -> list[Job]:
     """Those that there are of many jobs, in any order."""
     found: list[Job] = []
-    for ids, places in in_parts(job_ids):
-        found += _jobs(tx, f"id in ({places})", ids)
+    for ids, which in in_parts(job_ids):
+        found += _jobs(tx, f"id in ({which})", ids)
     return found
 
 
 def versions(tx: Tx, job_ids: Collection[str]) -> dict[str, int]:
     """The versions of those that there are of many jobs."""
     found: dict[str, int] = {}
-    for ids, places in in_parts(job_ids):
-        found.update(tx.all(f"select id, version from jobs where id in ({places})", ids))
+    for ids, which in in_parts(job_ids):
+        found.update(tx.all(f"select id, version from jobs where id in ({which})", ids))
     return found
 
 
@@ -287,7 +262,7 @@ def list_jobs(
     rows: list[Row] = []
     for state in (None,) if states is None else sorted(set(states)):
         # One state at a time, so that each is a walk along an index however rare the state is.
-        rows += _page(tx, owner, state, name, before, limit)
+        rows += _page(tx, owner, state, name, bound(before), limit)
     rows.sort(key=lambda row: -int(row[0]))
     return [_job(row) for row in rows[:limit]]
 
@@ -302,10 +277,10 @@ def list_all(
 ) -> list[Job]:
     """Everybody's jobs, newest first, with a number below `before`; a walk back in time."""
     wanted = ["number < ?"]
-    found: list[Value] = [_NO_NUMBER if before is None else min(before, _NO_NUMBER)]
+    found: list[Value] = [bound(before)]
     if states is not None:
         words = sorted({state.value for state in states})
-        wanted.append(f"state in ({', '.join('?' for _ in words)})")
+        wanted.append(f"state in ({places(len(words))})")
         found += words
     if name is not None:
         wanted.append("name = ?")
@@ -422,28 +397,34 @@ def _values(job: Job) -> tuple[Value, ...]:
         job.id,
         job.owner,
         job.spec.job_name,
+        job.spec.priority,
+        to_micros(job.created_at),
+        job.spec.snapshot,
+        to_json(job.spec),
+        *_changing(job),
+    )
+
+
+def _changing(job: Job) -> tuple[Value, ...]:
+    return (
         job.state.value,
         job.version,
-        job.spec.priority,
         job.attempt,
         job.retried,
         job.pool,
         int(job.kill_asked),
-        to_micros(job.created_at),
         to_micros(job.waiting_since),
         maybe_to_micros(job.started_at),
         maybe_to_micros(job.running_since),
         job.ran // MICROSECOND,
         _deadline(job),
         maybe_to_micros(job.finished_at),
-        job.spec.snapshot,
         job.reason.code if job.reason else None,
         maybe_to_json(job.reason),
         maybe_to_json(job.failure),
         maybe_to_micros(job.quota_since),
         _micros(job.time_limit),
         maybe_to_micros(job.not_before),
-        to_json(job.spec),
     )
 
 
@@ -458,21 +439,17 @@ def _micros(duration: timedelta | None) -> int | None:
 
 
 def _page(
-    tx: Tx, owner: str, state: JobState | None, name: str | None, before: int | None, limit: int
+    tx: Tx, owner: str, state: JobState | None, name: str | None, before: int, limit: int
 ) -> list[Row]:
     conditions, values = ["owner = ?"], [owner]
     for column, value in (("state", state), ("name", name)):
         if value is not None:
             conditions.append(f"{column} = ?")
             values.append(str(value))
-    numbers = [limit]
-    if before is not None:
-        conditions.append("number < ?")
-        numbers.insert(0, before)
-    where = " and ".join(conditions)
+    where = " and ".join((*conditions, "number < ?"))
     return tx.all(
         f"select {_COLUMNS} from jobs where {where} order by number desc limit ?",
-        (*values, *numbers),
+        (*values, before, limit),
     )
 
 
@@ -492,10 +469,10 @@ _read_failure: Callable[[str | None], Failure | None] = maybe_json_reader(Failur
 
 def _job(row: Row) -> Job:
     """A row in the order of `_COLUMNS`; what is marked with _ only serves the indexes."""
-    (number, id_, owner, _name, state, version, _priority, attempt, retried) = row[:9]
-    (pool, kill_asked, created_at, waiting_since, started_at, running_since) = row[9:15]
-    (ran, _deadline, finished_at, _snapshot, _reason_code, reason, failure) = row[15:22]
-    (quota_since, time_limit, not_before, spec) = row[22:]
+    (number, id_, owner, _name, _priority, created_at, _snapshot, spec) = row[:8]
+    (state, version, attempt, retried, pool, kill_asked, waiting_since) = row[8:15]
+    (started_at, running_since, ran, _deadline, finished_at, _reason_code) = row[15:21]
+    (reason, failure, quota_since, time_limit, not_before) = row[21:]
     return Job(
         id=id_,
         number=number,

@@ -15,8 +15,8 @@ LONGEST = 32
 
 
 def in_parts(values: Collection[V], longest: int = LONGEST) -> Iterator[tuple[tuple[V, ...], str]]:
-    """The values in parts, each with the places that stand for it in a statement."""
-    found = tuple(values)
+    """The values in parts, each once and with the places that stand for it in a statement."""
+    found = tuple(dict.fromkeys(values))
     for first in range(0, len(found), longest):
         part = found[first : first + longest]
         missing = (1 << (len(part) - 1).bit_length()) - len(part)
@@ -24,4 +24,5 @@ def in_parts(values: Collection[V], longest: int = LONGEST) -> Iterator[tuple[tu
 
 
 def places(count: int) -> str:
+    """For a list of few lengths by itself; `in_parts` knows those of any other."""
     return ", ".join("?" * count)

@@ -187,6 +187,7 @@ class Session:
             self.forget_pending()
             return False
         del self._pending[waiting:]
+        self._waiting = sum(map(len, self._pending))
         self._asked = {number: it for number, it in self._asked.items() if number < waiting}
         return True
 

@@ -88,10 +88,7 @@ class PostgresDatabase:
         return self._readers.read(work)
 
     def apart(self, work: Callable[[Tx], T]) -> T:
-        """Run statements that need no order among the writes: each is its own transaction.
-
-        They neither take the lock nor wait for the disk. One that fails may have been done.
-        """
+        """See `Apart`."""
         if self._group.closed:
             raise Retry("database_closed")
         return self._apart.run(work)

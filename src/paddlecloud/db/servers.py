@@ -65,7 +65,6 @@ def join(tx: Tx, server: Server, marks: frozenset[str]) -> None:
 
 def seen(tx: Tx, server: Server) -> None:
     """Write down that it is there, and forget who was not for a long time."""
-    now = to_micros(server.seen_at)
     tx.run(
         f"insert into servers ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?)"
         " on conflict (boot) do update set seen_at = excluded.seen_at",
@@ -77,10 +76,10 @@ def seen(tx: Tx, server: Server) -> None:
             server.key_mark,
             server.version,
             to_micros(server.started_at),
-            now,
+            to_micros(server.seen_at),
         ),
     )
-    tx.run("delete from servers where seen_at < ?", (now - _micros(FORGOTTEN_AFTER),))
+    tx.run("delete from servers where seen_at < ?", (to_micros(server.seen_at - FORGOTTEN_AFTER),))
 
 
 def leave(tx: Tx, boot: str) -> None:
@@ -110,10 +109,6 @@ def is_team(tx: Tx) -> bool:
 
 def mark_team(tx: Tx) -> None:
     tx.run("insert into counters (name, value) values (?, 1) on conflict do nothing", (_TEAM,))
-
-
-def _micros(span: timedelta) -> int:
-    return span // timedelta(microseconds=1)
 
 
 def _server(row: Row) -> Server:

@@ -17,6 +17,9 @@ from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot
 USE_STEP = timedelta(hours=1)
 """Uses closer together than this are written down once: most submits name the same files."""
 
+_OUT_OF_USE = 0
+"""The time of last use of a snapshot that lacks a content: none can be that old."""
+
 _UNUSED = (
     "used_at < ? and not exists (select 1 from jobs"
     " where jobs.owner = snapshots.owner and jobs.snapshot = snapshots.id)"
@@ -46,9 +49,9 @@ def get_entries(tx: Tx, owner: str, snapshot_id: str) -> str | None:
 
 
 def last_use(tx: Tx, owner: str, snapshot_id: str) -> datetime | None:
-    """When it was last wanted, to the hour; None if no job of this owner may refer to it."""
+    """When it was last wanted, to the hour; None if no new job of this owner may refer to it."""
     row = tx.one("select used_at from snapshots where owner = ? and id = ?", (owner, snapshot_id))
-    return from_micros(row[0]) if row else None
+    return from_micros(row[0]) if row and row[0] != _OUT_OF_USE else None
 
 
 def touch(tx: Tx, owner: str, snapshot_id: str, now: datetime) -> bool:
@@ -80,6 +83,32 @@ def delete_snapshot(tx: Tx, owner: str, snapshot_id: str, before: datetime) -> b
     return changed == 1
 
 
+def take_out_of_use(tx: Tx, owner: str, sha256: str) -> int:
+    """Let no new job refer to what names this content until it is put again; how many that are."""
+    return tx.execute(
+        "update snapshots set used_at = ? where owner = ? and entries like ?",
+        (_OUT_OF_USE, owner, _with(sha256)),
+    )
+
+
+def naming(tx: Tx, owner: str, sha256: str, limit: int) -> list[str]:
+    """Ids of snapshots with this content."""
+    rows = tx.all(
+        "select id from snapshots where owner = ? and entries like ? order by id limit ?",
+        (owner, _with(sha256), limit),
+    )
+    return [str(row[0]) for row in rows]
+
+
+def jobs_of(tx: Tx, owner: str, snapshot_id: str, limit: int) -> list[str]:
+    """Ids of jobs that were given this snapshot, newest first."""
+    rows = tx.all(
+        "select id from jobs where owner = ? and snapshot = ? order by number desc limit ?",
+        (owner, snapshot_id, limit),
+    )
+    return [str(row[0]) for row in rows]
+
+
 def kept_digests(tx: Tx, owner: str, kept: dict[str, set[str]] | None = None) -> set[str]:
     """Every content that some snapshot of this owner needs: what the store must keep.
 
@@ -91,6 +120,11 @@ def kept_digests(tx: Tx, owner: str, kept: dict[str, set[str]] | None = None) ->
             snapshot = get_snapshot(tx, owner, snapshot_id)
             known[snapshot_id] = set() if snapshot is None else set(snapshot.digests)
     return set().union(*known.values())
+
+
+def _with(sha256: str) -> str:
+    """The pattern of entries one of which has this content."""
+    return f'%,"{sha256}",%'
 
 
 def _text(entries: Sequence[Entry]) -> str:

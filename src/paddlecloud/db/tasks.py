@@ -175,7 +175,7 @@ def tallies(tx: Tx, job_id: str, name: str | None = None) -> list[Tally]:
     values = (job_id,) if name is None else (job_id, name)
     rows = tx.all(
         "select s.name, s.passes, s.current_pass, count(t.number),"
-        f" {', '.join(f'{_count_of(state)}' for state in TaskState)},"
+        f" {', '.join(map(_count_of, TaskState))},"
         " cast(coalesce(sum(t.finished), 0) as bigint)"
         " from task_sets s left join tasks t on t.job_id = s.job_id and t.name = s.name"
         f" where s.job_id = ?{only} group by s.name, s.passes, s.current_pass order by s.name",

@@ -123,16 +123,14 @@ def save_user(tx: Tx, user: User) -> bool:
         " where id = ?",
         (*_changeable(user), user.id),
     )
-    for (ak,) in tx.all("select ak from tokens where user_id = ?", (user.id,)):
-        tx.notify("token", ak)
+    _tell_keys(tx, user.id)
     tx.notify("user", user.id)
     return changed == 1
 
 
 def delete_user(tx: Tx, user_id: str) -> bool:
     """Forget a user with all keys; whether they may go is decided before."""
-    for (ak,) in tx.all("select ak from tokens where user_id = ?", (user_id,)):
-        tx.notify("token", ak)
+    _tell_keys(tx, user_id)
     return tx.execute("delete from users where id = ?", (user_id,)) == 1
 
 
@@ -287,6 +285,11 @@ def drop_unused_mailed(tx: Tx, user_id: str, before: datetime) -> int:
         " and created_at < ?",
         (user_id, to_micros(before)),
     )
+
+
+def _tell_keys(tx: Tx, user_id: str) -> None:
+    for (ak,) in tx.all("select ak from tokens where user_id = ?", (user_id,)):
+        tx.notify("token", ak)
 
 
 def _worker_token(tx: Tx, replica: str) -> Token | None:

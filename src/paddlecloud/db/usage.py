@@ -21,6 +21,7 @@ from paddlecloud.db.columns import (
     to_json,
     to_micros,
 )
+from paddlecloud.db.lists import in_parts, places
 from paddlecloud.model.job import Attempt, Job, Resources
 from paddlecloud.model.quota import Override, Used
 
@@ -104,8 +105,8 @@ def ran_today(
     """
     first, last = to_micros(start), to_micros(now)
     total: dict[str, int] = {}
-    for part in _parts(owners):
-        whose = f"owner in ({', '.join('?' for _ in part)}) and public = 1"
+    for part, which in in_parts(owners, AT_ONCE):
+        whose = f"owner in ({which}) and public = 1"
         rows = tx.all(
             f"select owner, cast(sum(ended_at - {_NEVER_BEFORE}) as bigint) from usage"
             f" where {whose} and ended_at > ? group by owner",
@@ -125,15 +126,15 @@ def in_place(tx: Tx, owners: Collection[str], pools: Collection[str]) -> dict[st
     found: dict[str, Used] = {}
     if not pools:
         return found
-    for part in _parts(owners):
+    for part, which in in_parts(owners, AT_ONCE):
         rows = tx.all(
             "select j.owner, j.id, sum(r.cpu), cast(sum(r.memory) as bigint),"
             " cast(sum(r.gpu) as bigint) from jobs j"
             " left join replicas r on r.job_id = j.id and r.attempt = j.attempt"
             " and r.state in ('ordered', 'running')"
             " where j.finished_at is null and j.pool is not null"
-            f" and j.owner in ({', '.join('?' for _ in part)})"
-            f" and j.pool in ({', '.join('?' for _ in pools)}) group by j.owner, j.id",
+            f" and j.owner in ({which}) and j.pool in ({places(len(pools))})"
+            " group by j.owner, j.id",
             (*part, *pools),
         )
         for owner, _id, cpu, memory, gpu in rows:
@@ -159,21 +160,21 @@ def forget(tx: Tx, owners: Collection[str], before: datetime) -> int:
     """Drop what these owners ran that ended before, and say how many rows that were."""
     return sum(
         tx.execute(
-            f"delete from usage where owner in ({', '.join('?' for _ in part)}) and ended_at < ?",
+            f"delete from usage where owner in ({which}) and ended_at < ?",
             (*part, to_micros(before)),
         )
-        for part in _parts(owners)
+        for part, which in in_parts(owners, AT_ONCE)
     )
 
 
 def plans(tx: Tx, owners: Collection[str]) -> dict[str, tuple[str | None, dict[str, Override]]]:
     """The plan of each of these users and their own limits, where they have any."""
     found: dict[str, tuple[str | None, dict[str, Override]]] = {}
-    for part in _parts(owners):
+    for part, which in in_parts(owners, AT_ONCE):
         for owner, plan, limits in tx.all(
-            f"select id, plan, limits from users where id in ({', '.join('?' for _ in part)})"
+            f"select id, plan, limits from users where id in ({which})"
             " and (plan is not null or limits is not null)",
-            tuple(part),
+            part,
         ):
             found[owner] = (plan, read_limits(limits) if limits else {})
     return found
@@ -286,11 +287,6 @@ def _runs(tx: Tx, which: str, values: Sequence[Value] = ()) -> list[Run]:
         )
         for job_id, attempt, owner, public, started_at, ended_at in rows
     ]
-
-
-def _parts(owners: Collection[str]) -> list[list[str]]:
-    names = sorted(set(owners))
-    return [names[begin : begin + AT_ONCE] for begin in range(0, len(names), AT_ONCE)]
 
 
 read_limits = json_reader(dict[str, Override])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from paddlecloud.model.elastic import least_groups
 from paddlecloud.model.errors import Refused
 from paddlecloud.model.gangs import claims, fits
-from paddlecloud.model.job import JobSpec, JobType, Reason, ReplicaGroup, Resources
+from paddlecloud.model.job import NOTHING, JobSpec, JobType, Reason, ReplicaGroup, Resources
 from paddlecloud.model.pool import Node, Pool
 from paddlecloud.model.quantities import format_duration, format_resources, format_size
 from paddlecloud.model.quota import Plan, beyond, whole
@@ -224,7 +224,7 @@ def _gang_too_big(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> Refused
 
 
 def _sum(machines: Sequence[Node]) -> Resources:
-    return sum((node.total for node in machines), Resources(cpu=0.0, memory=0, gpu=0))
+    return sum((node.total for node in machines), NOTHING)
 
 
 def _size(resources: Resources) -> tuple[int, int, float]:

@@ -44,7 +44,7 @@ def first_failure(attempt: Attempt) -> Replica | None:
 
 def trainers_ok(attempt: Attempt) -> bool:
     """Whether every trainer ended well; what pservers do then counts for nothing."""
-    trainers = [replica for replica in attempt.replicas if replica.role is Role.TRAINER]
+    trainers = attempt.trainers
     return bool(trainers) and all(r.exit is not None and r.exit.ok for r in trainers)
 
 

@@ -52,7 +52,12 @@ def least_groups(spec: JobSpec) -> tuple[ReplicaGroup, ...]:
 
 def judged(job: Job, attempt: Attempt | None) -> Attempt | None:
     """The attempt as the usual rules should see it."""
-    if attempt is None or job.spec.elastic is None or job.state is not JobState.RUNNING:
+    if attempt is None or job.spec.elastic is None:
+        return attempt
+    if job.state is JobState.SCHEDULE:
+        kept = [r for r in attempt.replicas if not _was_sent_away(r)]
+        return with_changes(attempt, replicas=tuple(kept or attempt.replicas))
+    if job.state is not JobState.RUNNING:
         return attempt
     if is_ending(job, attempt):
         culprit = "" if job.failure is None else job.failure.worker
@@ -89,8 +94,7 @@ def settled_ranks(attempt: Attempt, waiting: Collection[Replica]) -> str:
     """What to keep when all failures but the `waiting` are answered: every trainer that is over,
     because then there are few gaps."""
     open_ = {replica.rank for replica in waiting}
-    over = [r.rank for r in attempt.replicas if r.role is Role.TRAINER and r.over]
-    return to_ranges(rank for rank in over if rank not in open_)
+    return to_ranges(r.rank for r in attempt.trainers if r.over and r.rank not in open_)
 
 
 class Streak:
@@ -135,20 +139,16 @@ def is_own_fault(replica: Replica) -> bool:
 
 
 def next_rank(attempt: Attempt) -> int:
-    return 1 + max(r.rank for r in attempt.replicas if r.role is Role.TRAINER)
+    return 1 + max(replica.rank for replica in attempt.trainers)
 
 
 def trainers_left(attempt: Attempt, leaving: Collection[str]) -> list[Replica]:
     """Those that run, or will, and were not told to leave."""
-    return [
-        replica
-        for replica in attempt.replicas
-        if replica.role is Role.TRAINER and not replica.over and replica.id not in leaving
-    ]
+    return [r for r in attempt.trainers if not r.over and r.id not in leaving]
 
 
 def some_ended_well(attempt: Attempt) -> bool:
-    return any(r.exit is not None and r.exit.ok for r in attempt.replicas if r.role is Role.TRAINER)
+    return any(r.exit is not None and r.exit.ok for r in attempt.trainers)
 
 
 def may_grow_by(job: Job, attempt: Attempt, leaving: Collection[str]) -> int:

@@ -31,7 +31,9 @@ NO_PSERVER = "no_pserver"
 """The hint that PSERVER mode cannot work with the PaddlePaddle that was found."""
 NO_ENVIRONMENT = "no_environment"
 """The hint that the packages of --requirements could not be installed."""
-_WITHOUT_ADVICE = frozenset({"agent_workspace_failed", "replica_not_started"})
+_WITHOUT_ADVICE = frozenset(
+    {"agent_workspace_failed", "replica_never_started", "replica_not_started"}
+)
 """Sentences about a failed start that do not say what to do."""
 _LOG = "advice_log"
 _LOG_OF = "advice_log_of"
@@ -61,6 +63,8 @@ _WORK = re.compile("/".join(("^", ".*", "replicas", "[^/]+", "work", "(?=.)")))
 _FULL = re.compile(r"^(.*(?:No space left on device|Disk quota exceeded).*)$")
 _PORT = re.compile(r"^(.*(?:[Aa]ddress already in use|EADDRINUSE).*)$")
 _NO_PSERVER = re.compile(r"(DistFleetWrapper)")
+_LINE_ENDS = re.compile(rb"(?:\r|\\r')'?: (?:(?:command )?not found|\[Errno 2\]|No such file)")
+"""A name with a carriage return at its end, as shells and Python tell of it."""
 _MODULE = re.compile(r"^(?:ModuleNotFoundError|ImportError): No module named '?([\w.]+)'?")
 
 
@@ -111,7 +115,8 @@ def _words(
     if full and record.exit_code not in (126, 127):
         reason = _reason("fail_disk_full", worker, exit_code=record.exit_code, detail=full)
         return Words(reason, _advice("advice_disk_full", job_id=job_id))
-    return _exit(job_id, worker, record.exit_code, lines)
+    words = _exit(job_id, worker, record.exit_code, lines)
+    return words._replace(advice=_advice("advice_line_ends")) if _LINE_ENDS.search(tail) else words
 
 
 def _start_advice(record: ExitRecord) -> Reason | None:

@@ -288,8 +288,8 @@ def _words(job: Job, replica: Replica, tail: bytes) -> Words:
 def _lost(job: Job, replica: Replica) -> Words:
     """A machine that is silent, or one whose agent says that nobody watched how it ended."""
     unwatched = replica.exit is not None and replica.exit.cause is ExitCause.UNWATCHED
-    about: dict[str, str | int | float | None] = {"worker": replica.worker, "node": replica.node}
-    retries: dict[str, str | int | float | None] = {"max_retries": job.spec.max_retries}
+    about = {"worker": replica.worker, "node": replica.node}
+    retries = {"max_retries": job.spec.max_retries}
     if unwatched:
         advice = Reason(code="advice_unwatched", params={"node": replica.node, **retries})
         return Words(Reason(code=UNWATCHED, params=about), advice)
@@ -323,13 +323,9 @@ def _port_taken(job: Job, worker: str, record: ExitRecord) -> Words:
     code, advice = PORT_TAKEN, "advice_port_taken"
     if times >= MOST_PORTS_TAKEN:
         code, advice = PORTS_TAKEN, "advice_ports_taken"
-    params: dict[str, str | int | float | None] = {
-        "worker": worker,
-        "message": record.message or "?",
-        "times": times,
-        "attempt": job.attempt,
-    }
-    return Words(Reason(code=code, params=params), Reason(code=advice))
+    told = {"worker": worker, "message": record.message or "?"}
+    counted = {"times": times, "attempt": job.attempt}
+    return Words(Reason(code=code, params={**told, **counted}), Reason(code=advice))
 
 
 def _outputs_lost(job: Job, worker: str, record: ExitRecord) -> Words:
@@ -343,7 +339,7 @@ def _made_room(job: Job) -> Words:
     told = job.failure.reason if job.failure is not None else None
     if told is None or told.code != PREEMPTED:
         own = class_name(job.spec.priority)
-        told = Reason(code="preempted", params={"for_job": "?", "by": "?", "own": own})
+        told = Reason(code=PREEMPTED, params={"for_job": "?", "by": "?", "own": own})
     return Words(told, Reason(code="advice_preempted"))
 
 

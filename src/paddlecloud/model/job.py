@@ -1,7 +1,7 @@
 """The central values: what a person asked for, and what became of it.
 
-All of them are frozen: a job is changed by making the next one (`Job.after`, `dataclasses.replace`)
-and saved by the db package. Times are aware UTC, sizes are bytes, durations are `timedelta`; text
+All of them are frozen: a job is changed by making the next one (`Job.after`, `with_changes`) and
+saved by the db package. Times are aware UTC, sizes are bytes, durations are `timedelta`; text
 forms exist only at the edge.
 """
 
@@ -264,6 +264,10 @@ class Attempt:
     """The backend's own note, enough to find again what it started."""
     ended_at: datetime | None = None
     outcome: str = ""
+
+    @property
+    def trainers(self) -> list[Replica]:
+        return [replica for replica in self.replicas if replica.role is Role.TRAINER]
 
     @property
     def over(self) -> bool:

@@ -1,7 +1,7 @@
 """A pool: a named place over one backend, with capacity and policy.
 
-`cluster=default` is an ordered list of pools. Whether a job can ever run in a pool is decided here,
-before anything is uploaded; whether it can run now is the scheduler's question.
+`cluster=default` is an ordered list of pools. Values only: whether a job can ever run in a pool is
+decided in `admission`, whether it can run now by the scheduler.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from paddlecloud.model.job import JobType, Resources
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A machine of a pool and all that it has. `gone` when its agent was not heard of lately."""
+    """A machine of a pool and all that it has."""
 
     id: str
     total: Resources

@@ -204,11 +204,19 @@ def _epoch(text: str) -> int:
 
 def _check_age(auth: Authorization, now: float) -> None:
     if now > auth.expires_at:
-        raise Unauthenticated(
-            "auth_expired", timestamp=format_time(auth.timestamp), expire=auth.expire
-        )
+        raise Unauthenticated("auth_expired", expire=auth.expire, **_two_clocks(auth, now))
     if auth.timestamp - now > MAX_AHEAD:
-        raise Unauthenticated("auth_future", timestamp=format_time(auth.timestamp))
+        raise Unauthenticated("auth_future", **_two_clocks(auth, now))
+
+
+def _two_clocks(auth: Authorization, now: float) -> dict[str, object]:
+    """What a person compares to see which clock is wrong."""
+    seconds = round(abs(now - auth.timestamp))
+    return {
+        "timestamp": format_time(auth.timestamp),
+        "now": format_time(int(now)),
+        "seconds": seconds,
+    }
 
 
 def _matching_headers(

@@ -64,15 +64,16 @@ def snapshot_of(entries: Iterable[Entry]) -> Snapshot:
     return Snapshot(id=_identity(ordered), entries=ordered)
 
 
-def check_path(path: str) -> None:
-    """Refuse a path that is absolute, leaves its root, or could mean two things."""
+def check_path(path: str, *, below: bool = False) -> None:
+    """Refuse a path that is absolute, leaves its root, or could mean two things. `below`: it is
+    always joined to another one, where `c:` is a name like any other and no drive."""
     parts = path.split("/")
     bad = (
         not path
         or "\\" in path
         or "\0" in path
         or not _NOT_NAMES.isdisjoint(parts)
-        or (len(parts[0]) >= 2 and parts[0][1] == ":")
+        or (parts[0][1:2] == ":" and not below)
         or _too_long(path, parts)
     )
     if bad:

@@ -53,7 +53,6 @@ FINAL = frozenset(
     }
 )
 WAITING = frozenset({JobState.SCHEDULE, JobState.QUEUE})
-LIVE = frozenset(JobState) - FINAL
 
 _S, _E = JobState, Event
 TRANSITIONS = MappingProxyType(

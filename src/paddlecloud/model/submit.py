@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MAX_NAME = 128
 MAX_COMMAND_BYTES = 64 * 1024
 MAX_DESCRIPTION = 4096
-GIT_WORDS = ("commit", "branch", "dirty", "cut")
+GIT_WORDS = ("commit", "branch", "dirty", "cut", "left_out")
 MAX_GIT_WORD = 250
 MAX_REQUIREMENTS_BYTES = 64 * 1024
 MAX_WALL_TIME = 366 * 24 * 3600
@@ -104,7 +104,7 @@ RESERVED_PREFIXES = ("PADDLECLOUD_", "PADDLE_CLOUD_", "PADDLE_INIT_")
 class Parameter:
     """One parameter: its name, how it is checked, its default and the code of its help sentence."""
 
-    __slots__ = ("choices", "default", "help", "high", "kind", "low", "name", "ours")
+    __slots__ = ("choices", "default", "help", "high", "kind", "low", "name")
 
     def __init__(
         self,
@@ -115,7 +115,6 @@ class Parameter:
         choices: tuple[str, ...] = (),
         low: float = 0,
         high: float = 0,
-        ours: bool = False,
     ) -> None:
         self.name = name
         self.kind = kind
@@ -126,8 +125,6 @@ class Parameter:
         self.choices = choices
         self.low = low
         self.high = high
-        self.ours = ours
-        """True for additions that the documents of 2020 do not have."""
         self.help = "help_" + name
 
     @property
@@ -147,28 +144,26 @@ PARAMETERS = (
     Parameter("public_bos", "flag", 1),
     Parameter("job_type", "choice", choices=("gpu", "cpu")),
     Parameter("instance_count", "integer", 1, low=1, high=1024),
-    Parameter("min_instance", "integer", low=1, high=1024, ours=True),
-    Parameter("max_instance", "integer", low=1, high=1024, ours=True),
+    Parameter("min_instance", "integer", low=1, high=1024),
+    Parameter("max_instance", "integer", low=1, high=1024),
     Parameter("wall_time", "duration"),
     Parameter("bos_url", "bos_url", ""),
     Parameter("files", "path"),
     Parameter("watch_mode", "flag", 0),
-    Parameter("cpu", "number", low=0.01, high=1024, ours=True),
-    Parameter("memory", "size", ours=True),
-    Parameter("gpu", "integer", low=0, high=64, ours=True),
-    Parameter("distribute_job_type", "choice", choices=("PSERVER", "NCCL2"), ours=True),
-    Parameter("pservers", "integer", low=1, high=1024, ours=True),
-    Parameter("pserver_cpu", "number", low=0.01, high=1024, ours=True),
-    Parameter("pserver_memory", "size", ours=True),
-    Parameter("env", "env", ours=True),
-    Parameter("requirements", "requirements", "", high=MAX_REQUIREMENTS_BYTES, ours=True),
-    Parameter("description", "text", "", high=MAX_DESCRIPTION, ours=True),
-    Parameter("max_retries", "integer", 0, low=0, high=100, ours=True),
-    Parameter("retry_exit_codes", "codes", low=1, high=255, ours=True),
-    Parameter("hang_timeout", "duration", ours=True),
-    Parameter(
-        "priority", "priority", 0, choices=tuple(CLASSES), low=LOWEST, high=HIGHEST, ours=True
-    ),
+    Parameter("cpu", "number", low=0.01, high=1024),
+    Parameter("memory", "size"),
+    Parameter("gpu", "integer", low=0, high=64),
+    Parameter("distribute_job_type", "choice", choices=("PSERVER", "NCCL2")),
+    Parameter("pservers", "integer", low=1, high=1024),
+    Parameter("pserver_cpu", "number", low=0.01, high=1024),
+    Parameter("pserver_memory", "size"),
+    Parameter("env", "env"),
+    Parameter("requirements", "requirements", "", high=MAX_REQUIREMENTS_BYTES),
+    Parameter("description", "text", "", high=MAX_DESCRIPTION),
+    Parameter("max_retries", "integer", 0, low=0, high=100),
+    Parameter("retry_exit_codes", "codes", low=1, high=255),
+    Parameter("hang_timeout", "duration"),
+    Parameter("priority", "priority", 0, choices=tuple(CLASSES), low=LOWEST, high=HIGHEST),
 )
 PSERVER_NAMES = ("pservers", "pserver_cpu", "pserver_memory")
 """Whoever gives one of these means PSERVER mode."""
@@ -183,7 +178,7 @@ def parse_parameters(raw: Mapping[str, object]) -> dict[str, object]:
     """The wire spec these parameters mean, or Invalid. None stands for "not given".
 
     `snapshot` and `inherited_env` are left empty for the caller, who alone can read the disk;
-    `files` and `watch_mode` are checked and left out (see `local_parameters`).
+    `files` and `watch_mode` are checked and left out (see `directory_of`).
     """
     given = _resolve_names(raw)
     values = {parameter.name: _value(parameter, given) for parameter in PARAMETERS}
@@ -195,11 +190,10 @@ def parse_parameters(raw: Mapping[str, object]) -> dict[str, object]:
     return values
 
 
-def local_parameters(raw: Mapping[str, object]) -> tuple[str | None, bool]:
-    """`files` and `watch_mode`: the two parameters that the client itself acts on."""
-    given = _resolve_names(raw)
-    files = _value(_BY_NAME["files"], given)
-    return (str(files) if files else None), bool(_value(_BY_NAME["watch_mode"], given))
+def directory_of(raw: Mapping[str, object]) -> str | None:
+    """The directory that `files` names, if any: only the client can look into it."""
+    files = _value(_BY_NAME["files"], _resolve_names(raw))
+    return str(files) if files else None
 
 
 def check_wire(wire: Mapping[str, object]) -> dict[str, object]:

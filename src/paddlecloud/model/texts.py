@@ -21,6 +21,7 @@ from paddlecloud.model.texts_notify import NOTIFY_TEXTS
 from paddlecloud.model.texts_quota import QUOTA_TEXTS
 from paddlecloud.model.texts_results import RESULT_TEXTS
 from paddlecloud.model.texts_server import SERVER_TEXTS
+from paddlecloud.model.texts_settings import SETTING_TEXTS
 from paddlecloud.model.texts_stores import STORE_TEXTS
 from paddlecloud.model.texts_submit import SUBMIT_TEXTS
 
@@ -73,6 +74,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     **QUOTA_TEXTS,
     **RESULT_TEXTS,
     **SERVER_TEXTS,
+    **SETTING_TEXTS,
     **STORE_TEXTS,
     **SUBMIT_TEXTS,
     # -- general -----------------------------------------------------------------------------
@@ -102,12 +104,15 @@ TEXTS: dict[str, tuple[str, str]] = {
         "签名有效期为 {expire} 秒，最长允许 {limit} 秒，请为每个请求重新签名",
     ),
     "auth_expired": (
-        "the signature of {timestamp} expired after {expire} s; check this machine's clock",
-        "{timestamp} 的签名已超过 {expire} 秒有效期，请检查本机时钟",
+        "the signature of {timestamp} expired after {expire} s: the server's clock says {now}, "
+        "{seconds} s later; check this machine's clock",
+        "{timestamp} 的签名已超过 {expire} 秒有效期，服务器时间为 {now}（相差 {seconds} 秒），"
+        "请检查本机时钟",
     ),
     "auth_future": (
-        "the signature is dated {timestamp}, in the future; check this machine's clock",
-        "签名时间 {timestamp} 在未来，请检查本机时钟",
+        "the signature is dated {timestamp}, in the future: the server's clock says {now}, "
+        "{seconds} s earlier; check this machine's clock",
+        "签名时间 {timestamp} 在未来，服务器时间为 {now}（相差 {seconds} 秒），请检查本机时钟",
     ),
     "auth_signature": (
         "the signature does not match; check the sk that belongs to access key {ak}",
@@ -232,9 +237,13 @@ TEXTS: dict[str, tuple[str, str]] = {
         "任务 {job_id} 在版本 {version} 之后已被修改，请重新查看",
     ),
     # -- replicas on this machine ------------------------------------------------------------
+    "replica_never_started": (
+        "replica {replica} could not be started on this machine: {reason}",
+        "节点 {replica} 无法在本机启动：{reason}",
+    ),
     "replica_not_started": (
         "replica {replica} could not be started on this machine: {reason}; it is tried again",
-        "副本 {replica} 无法在本机启动：{reason}，稍后会重试",
+        "节点 {replica} 无法在本机启动：{reason}，稍后会重试",
     ),
     # -- stores and files --------------------------------------------------------------------
     "blob_digest": (
@@ -247,21 +256,26 @@ TEXTS: dict[str, tuple[str, str]] = {
         "文件 {path} 不存在，请用 get_files 查看文件列表",
     ),
     "files_changed": (
-        "{path} was changed while it was being submitted; submit again when it is at rest",
-        "{path} 在提交过程中被修改，请等它不再变化后重新提交",
+        '"{path}" was changed while it was being submitted; submit again when it is at rest',
+        "“{path}”在提交过程中被修改，请等它不再变化后重新提交",
     ),
     "files_link_outside": (
-        "the link {path} points to {target}, not to something inside the submitted directory; "
+        'the link "{path}" points to "{target}", not to something inside the submitted directory; '
         "copy the file into the directory or remove the link",
-        "链接 {path} 指向 {target}，不在提交目录之内，请把文件复制进目录或删除该链接",
+        "链接“{path}”指向“{target}”，不在提交目录之内，请把文件复制进目录或删除该链接",
+    ),
+    "files_link_whole": (
+        'the link "{path}" points to the submitted directory itself, which would hold itself '
+        "without end; remove the link, or name it in .paddlecloudignore",
+        "链接“{path}”指向提交目录本身，目录会无限包含自身，请删除该链接，或写入 .paddlecloudignore",
     ),
     "files_missing": (
         "--files: there is no directory {path}; give the directory that holds your code",
         "--files：目录 {path} 不存在，请指定存放代码的目录",
     ),
     "files_name": (
-        "the name {path} cannot be submitted ({reason}); rename it",
-        "文件名 {path} 无法提交（{reason}），请重命名",
+        'the name "{path}" cannot be submitted ({reason}); rename it',
+        "文件名“{path}”无法提交（{reason}），请重命名",
     ),
     "files_not_directory": (
         "--files: {path} is not a directory; give the directory that holds it",
@@ -272,8 +286,8 @@ TEXTS: dict[str, tuple[str, str]] = {
         "以下内容不会提交：{paths}",
     ),
     "files_unreadable": (
-        "{path} cannot be read ({reason}); make it readable or move it out of the directory",
-        "无法读取 {path}（{reason}），请修改权限或把它移出目录",
+        '"{path}" cannot be read ({reason}); make it readable or move it out of the directory',
+        "无法读取“{path}”（{reason}），请修改权限或把它移出目录",
     ),
     "pack_malformed": (
         "the upload is broken after {count} files: {detail}; send it again",
@@ -284,9 +298,9 @@ TEXTS: dict[str, tuple[str, str]] = {
         "服务器没有空间写入 {path}，请清理服务器磁盘后重试",
     ),
     "store_room": (
-        "a file of {size} bytes does not fit: the server has room for {room} bytes; "
+        "a file of {size} does not fit: the server has room for {room}; "
         "free space there, then try again",
-        "文件有 {size} 字节，而服务器只剩 {room} 字节可用，请清理服务器磁盘后重试",
+        "文件大小为 {size}，而服务器只剩 {room} 可用，请清理服务器磁盘后重试",
     ),
     "store_kind_unknown": (
         "there is no kind of store called {kind}; known are {known}",
@@ -386,7 +400,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     # -- server ------------------------------------------------------------------------------
     "agent_name": (
         "the agent calls itself {agent}, but its token belongs to {own}",
-        "agent 自称 {agent}，但其 token 属于 {own}",
+        "代理自称 {agent}，但其密钥属于 {own}",
     ),
     "area_unknown": (
         "{area} is not a place for output files; use output or log",
@@ -445,6 +459,15 @@ TEXTS: dict[str, tuple[str, str]] = {
         "job {job_id} has already ended as {state}; there is nothing to kill",
         "任务 {job_id} 已结束（{state}），无需终止",
     ),
+    "job_is_held": (
+        "job {job_id} has ended, but its machine is still putting its things away; try again in a "
+        "moment",
+        "任务 {job_id} 已结束，但所在机器仍在收尾，请稍后重试",
+    ),
+    "job_not_over": (
+        "job {job_id} is {state}: only a job that has ended can be deleted; end it with kill_job",
+        "任务 {job_id} 的状态为 {state}：只能删除已结束的任务，请先用 kill_job 结束任务",
+    ),
     "job_unknown": (
         "there is no job {job_id} among yours; list them with list_jobs",
         "您没有任务 {job_id}，请用 list_jobs 查看任务列表",
@@ -470,8 +493,8 @@ TEXTS: dict[str, tuple[str, str]] = {
         "文件名 {path} 不是有效的 UTF-8，请重命名或不要提交该文件",
     ),
     "path_unsafe": (
-        "{path} is not a safe relative path; use names without .., \\ or a leading /",
-        "{path} 不是安全的相对路径，请勿使用 ..、\\ 或以 / 开头",
+        "{path} is not a safe relative path; use names without .., \\, a leading / or a drive (C:)",
+        "{path} 不是安全的相对路径，请勿使用 ..、\\，或以 /、盘符（C:）开头",
     ),
     "query_invalid": (
         "this cannot be asked for as it was given: {detail}",
@@ -487,7 +510,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "replica_unknown": (
         "this agent holds no replica {replica}",
-        "该 agent 没有副本 {replica}",
+        "该代理没有节点 {replica}",
     ),
     "route_unknown": (
         "there is no {method} {path} here; see /api/v1/openapi.json",
@@ -500,10 +523,6 @@ TEXTS: dict[str, tuple[str, str]] = {
     "settings_unreadable": (
         "the settings file {path} cannot be read: {reason}",
         "无法读取设置文件 {path}：{reason}",
-    ),
-    "settings_value": (
-        "{path}: {key} = {value} is not {want}",
-        "{path}：{key} = {value} 无效，应为 {want}",
     ),
     "snapshot_below_file": (
         "{path} lies below {above}, which is not a directory",
@@ -539,6 +558,6 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "worker_unknown": (
         "the job has no worker {worker}; it has: {known}",
-        "任务没有名为 {worker} 的 worker，现有：{known}",
+        "任务没有名为 {worker} 的节点，现有：{known}",
     ),
 }

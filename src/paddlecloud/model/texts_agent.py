@@ -44,6 +44,12 @@ AGENT_TEXTS: dict[str, tuple[str, str]] = {
         "the list of files of snapshot {snapshot} is damaged; submit the files again",
         "快照 {snapshot} 的文件列表已损坏，请重新提交文件",
     ),
+    "agent_stored_damaged": (
+        "the stored content of {path} is damaged (sha256 {received} instead of {sha256}); have an "
+        "admin run `paddlecloud admin verify`, then submit the files again",
+        "{path} 的已存内容已损坏（sha256 为 {received}，应为 {sha256}），请管理员运行"
+        " paddlecloud admin verify，然后重新提交文件",
+    ),
     "agent_url": (
         "{url} is not an address of a server; write http://host:port or https://host:port",
         "{url} 不是服务器地址，应为 http://主机:端口 或 https://主机:端口",

@@ -43,6 +43,10 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
         "{flag} needs a value: {flag}={metavar}",
         "{flag} 需要一个值：{flag}={metavar}",
     ),
+    "flag_needs_flag": (
+        "{flag} counts only together with {other}; add {other}, or leave {flag} out",
+        "{flag} 只能与 {other} 一起使用，请加上 {other}，或去掉 {flag}",
+    ),
     "flag_number": (
         "{flag} is {value}, but it has to be a whole number, 0 or more, of at most 12 digits",
         "{flag} 的值 {value} 无效，应为不超过 12 位的非负整数",
@@ -58,6 +62,12 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
     "flag_unknown": (
         "{command} has no flag {flag}; paddlecloud {command} --help lists them",
         "{command} 没有参数 {flag}，用法见 paddlecloud {command} --help",
+    ),
+    "operand_second": (
+        "{command} takes one {metavar} at a time, and {word} is a second one; put a value with "
+        "blanks in quotes, and see paddlecloud {command} --help",
+        "{command} 一次只能指定一个 {metavar}，{word} 是多余的；带空格的值请加引号，"
+        "用法见 paddlecloud {command} --help",
     ),
     "operand_unexpected": (
         "{command} cannot use the word {word}; put a value with blanks in quotes, and see "

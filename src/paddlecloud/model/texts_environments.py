@@ -44,6 +44,10 @@ ENVIRONMENT_TEXTS: dict[str, tuple[str, str]] = {
         "安装 --requirements 中的软件包超过 {minutes} 分钟，已放弃：{lines}，"
         "请减少软件包，或选用无需编译的版本",
     ),
+    "environment_waits": (
+        "the packages of --requirements are being installed; it starts when that is done",
+        "正在安装 --requirements 的软件包，完成后启动",
+    ),
     "help_requirements": (
         "a requirements file of pip: its packages are installed once and kept for later jobs",
         "pip 的 requirements 文件：其中的软件包只安装一次，供后续任务共用",
@@ -63,7 +67,7 @@ ENVIRONMENT_TEXTS: dict[str, tuple[str, str]] = {
     "requirements_local": (
         "line {line} of the requirements ({text}) names a file on your side; write its lines into "
         "the one file, or the package with its version",
-        "requirements 第 {line} 行（{text}）引用了你本地的文件，"
+        "requirements 第 {line} 行（{text}）引用了您本地的文件，"
         "请把其内容写入同一个文件，或写明软件包及版本",
     ),
     "requirements_unreadable": (

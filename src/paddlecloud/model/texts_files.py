@@ -21,8 +21,8 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
         "--files 指定的目录中没有文件，任务将不带任何文件运行；如需文件，请检查路径",
     ),
     "files_read_again": (
-        "{path} was changed while it was being submitted; the directory is read again",
-        "{path} 在提交过程中被修改，正在重新读取目录",
+        '"{path}" was changed while it was being submitted; the directory is read again',
+        "“{path}”在提交过程中被修改，正在重新读取目录",
     ),
     "git_invalid": (
         "git: {value} is no short word about a repository; known are {known}",
@@ -36,7 +36,22 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
         "{path} is larger than {limit} bytes; an ignore file holds patterns, shorten it",
         "{path} 超过 {limit} 字节，忽略文件只应包含规则，请缩短",
     ),
+    # -- stored contents ----------------------------------------------------------------------
+    "content_gone": (
+        "the content {sha256} of the submitted files is not in the store any more, as is so for "
+        "damaged ones; submit the files again",
+        "提交的文件中的内容 {sha256} 已不在存储中（损坏的内容会被移走），请重新提交文件",
+    ),
+    "verify_busy": (
+        "another verify is at work on this server; try again when it has ended",
+        "服务器上正在进行另一次校验，请等它结束后再试",
+    ),
     # -- uploads in parts ---------------------------------------------------------------------
+    "upload_again": (
+        "the upload was interrupted, the server, its store or the line there does not answer; "
+        "trying again for half a minute, what arrived is kept",
+        "上传中断：服务器、其存储或网络没有应答；将在半分钟内重试，已上传的内容会保留",
+    ),
     "upload_checksum": (
         "the header {header} has to be the CRC-32 of the part in 8 hexadecimal digits, not {value}",
         "请求头 {header} 应为该部分的 CRC-32（8 位十六进制），而不是 {value}",
@@ -48,6 +63,10 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
     "upload_damaged": (
         "what arrived is not what was sent ({reason}); send it again, and check the network",
         "收到的内容与发送的不一致（{reason}），请重新发送并检查网络",
+    ),
+    "upload_kept": (
+        "run the same command again: what arrived is kept, and only the rest is sent",
+        "请再次执行同一命令：已上传的内容会保留，只上传其余部分",
     ),
     "upload_no_parts": (
         "the store of this server takes no files in parts; upload the file whole",

@@ -42,8 +42,7 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
     "fail_hung": (
         "the job hung: no worker printed anything or used the CPU for {quiet}, {worker} for the "
         "longest time, so it was stopped",
-        "任务疑似挂起：所有 worker 超过 {quiet} 没有输出也没有使用 CPU"
-        "（{worker} 静默最久），已被停止",
+        "任务疑似挂起：所有节点超过 {quiet} 没有输出也没有使用 CPU（{worker} 静默最久），已被停止",
     ),
     "fail_ill": (
         "{worker} was ended by an illegal instruction ({signal}, exit code {exit_code})",
@@ -187,6 +186,12 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "a package was built for a newer processor than this machine has: install another build",
         "某个包是为更新的处理器编译的：请安装其他版本",
     ),
+    "advice_line_ends": (
+        "a script has Windows line ends (CR LF), and the shell takes the CR for a part of each "
+        "name; convert it with sed -i 's/\\r$//' SCRIPT and submit again",
+        "脚本使用了 Windows 换行符（CR LF），shell 会把 CR 当作名称的一部分；"
+        "请用 sed -i 's/\\r$//' 脚本文件 转换后重新提交",
+    ),
     "advice_log": (
         "the last lines are below; the whole log: paddlecloud logs --job_id={job_id}",
         "最后几行日志见下；完整日志：paddlecloud logs --job_id={job_id}",
@@ -293,7 +298,7 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "it asks for {count} x ({asks}); it waited long enough that room is now kept for it in "
         "pool {pool}: it starts when enough has ended there (at most {free} is free on one of "
         "{nodes} machines)",
-        "任务需要 {count} 份（{asks}）；因等待已久，资源池 {pool} 正为它预留资源，"
+        "任务需要 {count} 个节点（每个 {asks}）；因等待已久，资源池 {pool} 正为它预留资源，"
         "待足够的任务结束后即启动（{nodes} 台机器中单机最多空闲 {free}）",
     ),
     "queue_no_agent": (
@@ -312,7 +317,7 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
     "queue_no_ports": (
         "machine {node} has no {count} free ports for its replicas; it starts when other jobs of "
         "several instances have ended there",
-        "机器 {node} 没有 {count} 个空闲端口可供其副本使用，待该机器上其他多实例任务结束后启动",
+        "机器 {node} 没有 {count} 个空闲端口可供任务的节点使用，待该机器上其他多节点任务结束后启动",
     ),
     "queue_logs_aside": (
         "the log files of its last attempt are being set aside in its storage; the next one begins "
@@ -322,7 +327,8 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
     "queue_no_room": (
         "it asks for {count} x ({asks}), and pool {pool} has at most {free} free on one of its "
         "{nodes} machines",
-        "任务需要 {count} 份（{asks}），而资源池 {pool} 的 {nodes} 台机器中单机最多空闲 {free}",
+        "任务需要 {count} 个节点（每个 {asks}），"
+        "而资源池 {pool} 的 {nodes} 台机器中单机最多空闲 {free}",
     ),
     "queue_pool_refused_again": (
         "pool {pool} refused the job again; it is asked once more at {at}",
@@ -331,12 +337,12 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
     "queue_preempting": (
         "it asks for {count} x ({asks}); jobs of lower priority are being stopped in pool {pool} "
         "to make room for it",
-        "任务需要 {count} 份（{asks}）；资源池 {pool} 正在停止低优先级的任务为它腾出资源",
+        "任务需要 {count} 个节点（每个 {asks}）；资源池 {pool} 正在停止低优先级的任务为它腾出资源",
     ),
     "queue_reserved": (
         "it asks for {count} x ({asks}), and what is free in pool {pool} is kept for a job that "
         "waits longer",
-        "任务需要 {count} 份（{asks}），而资源池 {pool} 的空闲资源正为等待更久的任务预留",
+        "任务需要 {count} 个节点（每个 {asks}），而资源池 {pool} 的空闲资源正为等待更久的任务预留",
     ),
     "queue_retry": (
         "its last attempt failed; retry {retry} of {most} begins at {at}",
@@ -348,6 +354,7 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
     ),
     "queue_too_large": (
         "it asks for {count} x ({asks}), and pool {pool} has now {nodes} machines of at most {has}",
-        "任务需要 {count} 份（{asks}），而资源池 {pool} 现有 {nodes} 台机器，单机最多 {has}",
+        "任务需要 {count} 个节点（每个 {asks}），"
+        "而资源池 {pool} 现有 {nodes} 台机器，单机最多 {has}",
     ),
 }

@@ -57,6 +57,12 @@ LIVE_TEXTS: dict[str, tuple[str, str]] = {
         "the command was ended after its {seconds:g} s; --timeout gives it longer",
         "命令运行超过 {seconds:g} 秒，已结束；可用 --timeout 延长",
     ),
+    "exec_json_large": (
+        "the command was stopped because it printed more than {limit} MiB, too much for --json; run"
+        " it without --json, or let it write to a file of the job",
+        "命令输出超过 {limit} MiB，对 --json 来说过多，命令已被停止；"
+        "请不加 --json 运行，或让命令写入任务的文件",
+    ),
     "exec_many": (
         "{worker} of {job_id} already has {count} commands beside it, the limit is {limit};"
         " wait until one ends (one whose exec is gone does so within three minutes)",

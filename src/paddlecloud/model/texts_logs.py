@@ -44,7 +44,7 @@ LOG_TEXTS: dict[str, tuple[str, str]] = {
     "grep_workers": (
         "--grep with --merge searches at most {limit} workers at once, and the job has {count}; "
         "name one with -w",
-        "--grep 与 --merge 一次最多搜索 {limit} 个 worker，而任务有 {count} 个；请用 -w 指定一个",
+        "--grep 与 --merge 一次最多搜索 {limit} 个节点，而任务有 {count} 个；请用 -w 指定一个",
     ),
     "log_at_limit": (
         "the log comes to its limit of {limit} bytes; from here on only its last {tail} bytes are "
@@ -57,7 +57,7 @@ LOG_TEXTS: dict[str, tuple[str, str]] = {
     ),
     "logs_nothing_failed": (
         "no worker of job {job_id} has failed (its state is {state}); leave out --failed",
-        "任务 {job_id} 没有失败的 worker（状态 {state}），请去掉 --failed",
+        "任务 {job_id} 没有失败的节点（状态 {state}），请去掉 --failed",
     ),
     "since_invalid": (
         "--since={value} is neither a time span (30s, 10m, 2h, 1d) nor a time "

@@ -118,7 +118,7 @@ MAIL_TEXTS: dict[str, tuple[str, str]] = {
         "Then `paddlecloud doctor` tells whether everything works.\n\n"
         "Whoever has the sk can run jobs in your name: give it to nobody. If you did not ask for\n"
         "this token, throw this mail away; nothing happens until it is used.\n",
-        "{user_id} 的 token 如下。\n\n"
+        "{user_id} 的密钥如下。\n\n"
         "ak: {ak}\n"
         "sk: {sk}\n\n"
         "下一步：在 paddlecloud gen_token 提示时依次粘贴 ak 和 sk；也可以把以下内容复制到\n"
@@ -130,12 +130,12 @@ MAIL_TEXTS: dict[str, tuple[str, str]] = {
         "sk: {sk}\n"
         "{openapi}\n"
         "然后执行 paddlecloud doctor 检查是否一切正常。\n\n"
-        "持有 sk 的人可以用您的身份运行任务，请勿告诉他人。如果您没有申请过 token，\n"
+        "持有 sk 的人可以用您的身份运行任务，请勿告诉他人。如果您没有申请过密钥，\n"
         "请忽略本邮件；在使用之前它不会产生任何影响。\n",
     ),
     "mail_token_subject": (
         "PaddleCloud: your token",
-        "PaddleCloud：您的 token",
+        "PaddleCloud：您的密钥",
     ),
 }
 

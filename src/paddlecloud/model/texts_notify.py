@@ -40,7 +40,7 @@ NOTIFY_TEXTS: dict[str, tuple[str, str]] = {
     ),
     "mail_token_gone": (
         "the token is not good any more, so nothing was mailed; ask for a new one",
-        "该 token 已失效，未发送邮件，请重新申请",
+        "该密钥已失效，未发送邮件，请重新申请",
     ),
     "mail_unreachable": (
         "the mail server {host} cannot be used now: {reason}; try again later, and check "

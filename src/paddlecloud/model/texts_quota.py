@@ -43,10 +43,10 @@ QUOTA_TEXTS: dict[str, tuple[str, str]] = {
         "无法再存 {size}：套餐的 {limit} 已使用 {used}；请减少提交的文件，或向管理员申请更多空间",
     ),
     "quota_storage_over": (
-        "your files and outputs take up {used}, more than the {limit} of your plan; finished jobs "
-        "go after their keeping time, or ask the administrator for more",
+        "your files and outputs take up {used}, more than the {limit} of your plan; delete "
+        "jobs that you no longer need (delete_job), or ask the administrator for more",
         "您的文件和输出共占 {used}，超过套餐的 {limit}；"
-        "已结束的任务到期后会被清理，也可向管理员申请更多空间",
+        "请删除不再需要的任务（delete_job），或向管理员申请更多空间",
     ),
     "quota_user_missing": (
         "say whose quota: paddlecloud admin quota show USER_ID",
@@ -67,12 +67,12 @@ QUOTA_TEXTS: dict[str, tuple[str, str]] = {
     "queue_quota_resources": (
         "it asks for {asks} in all, and what runs leaves {left} of its owner's plan; it starts "
         "when enough of the owner's jobs have ended",
-        "任务共需 {asks}，而用户套餐扣除运行中的任务后只剩 {left}，待该用户的其他任务结束后启动",
+        "任务共需 {asks}，而用户套餐扣除运行中的任务后只剩 {left}，待您的其他任务结束后启动",
     ),
     "queue_quota_running": (
         "{limit} jobs of its owner run already, as many as the plan allows; it starts when one of "
         "them has ended",
-        "该用户已有 {limit} 个任务在运行，达到套餐上限，待其中一个结束后启动",
+        "您已有 {limit} 个任务在运行（上限 {limit} 个），待其中一个结束后启动",
     ),
     # -- why a job ended ----------------------------------------------------------------------
     "advice_minutes_a_day": (

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 RESULT_TEXTS: dict[str, tuple[str, str]] = {
     "download_changing": (
-        "{path} changes all the time while it is downloaded; download it when the job has ended",
-        "{path} 在下载过程中不断变化，请在任务结束后再下载",
+        '"{path}" changes all the time while it is downloaded; download it when the job has ended',
+        "“{path}”在下载过程中不断变化，请在任务结束后再下载",
     ),
     "download_damaged": (
         "not all files came: the store of the server does not have the bytes any more that were "
@@ -18,9 +18,14 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "请联系管理员恢复后用 --resume 补充下载，或重新运行任务；其余文件均已下载",
     ),
     "download_digest": (
-        "{path} came with sha256 {got} instead of {want}; it was damaged on the way or on this "
+        '"{path}" came with sha256 {got} instead of {want}; it was damaged on the way or on this '
         "machine, download it again",
-        "{path} 收到的内容 sha256 为 {got}，应为 {want}：在传输中或在本机损坏，请重新下载",
+        "“{path}”收到的内容 sha256 为 {got}，应为 {want}：在传输中或在本机损坏，请重新下载",
+    ),
+    "download_dir_busy": (
+        "another download is writing to {path} right now; wait until it has ended, or choose "
+        "another place with --download_dir",
+        "另一个下载正在写入 {path}，请等待其结束，或用 --download_dir 换一个位置",
     ),
     "download_dir_exists": (
         "the download directory {path} exists already; name a new one with --download_dir, or add "
@@ -34,14 +39,24 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "下载目录 {path} 已存在，且不是该任务此前下载的目录，--resume 无法继续，"
         "请用 --download_dir 指定一个不存在的目录",
     ),
+    "download_edited": (
+        "these files were changed on this machine since they were downloaded, so they are left as "
+        "they are: {paths}; delete one and use --resume to fetch it again",
+        "以下文件下载后在本机被修改过，保持不变：{paths}；如需重新下载，请删除后使用 --resume",
+    ),
     "download_failed": (
-        "{path} cannot be written ({reason}); choose another place with --download_dir",
-        "无法写入 {path}（{reason}），请用 --download_dir 换一个位置",
+        '"{path}" cannot be written ({reason}); choose another place with --download_dir',
+        "无法写入“{path}”（{reason}），请用 --download_dir 换一个位置",
     ),
     "download_full": (
-        "no space is left on this machine for {path}; free some, or choose another disk with "
+        'no space is left on this machine for "{path}"; free some, or choose another disk with '
         "--download_dir",
-        "本机没有空间写入 {path}，请清理磁盘或用 --download_dir 换一个磁盘",
+        "本机没有空间写入“{path}”，请清理磁盘或用 --download_dir 换一个磁盘",
+    ),
+    "download_links": (
+        "not all came: these links cannot be made on this machine, or lead out of the directory: "
+        "{paths}; everything else is here",
+        "部分内容未下载：以下链接无法在本机创建，或指向目录之外：{paths}；其余均已下载",
     ),
     "download_lost": (
         "not all files came: these, which the job was given, were changed or deleted in its bucket "
@@ -50,9 +65,9 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "其余文件均已下载",
     ),
     "download_name_twice": (
-        "{path} cannot be kept beside a file of the same name in other letters; download a "
+        '"{path}" cannot be kept beside a file of the same name in other letters; download a '
         "smaller --prefix",
-        "{path} 与另一个仅大小写不同的文件重名，请用 --prefix 缩小下载范围",
+        "“{path}”与另一个仅大小写不同的文件重名，请用 --prefix 缩小下载范围",
     ),
     "download_not_its_own": (
         "these files are here, but they are not what the job wrote: they were replaced in the "
@@ -61,12 +76,18 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "请联系管理员，或重新运行任务",
     ),
     "download_short": (
-        "{path} came with {got} of {want} bytes; the connection broke, download it again",
-        "{path} 只收到 {got} 字节（应为 {want}），连接中断，请重新下载",
+        '"{path}" came with {got} of {want} bytes; the connection broke, download it again',
+        "“{path}”只收到 {got} 字节（应为 {want}），连接中断，请重新下载",
     ),
     "output_gap": (
         "{path} has {size} bytes here and not {offset}; send the whole file",
         "{path} 在服务器上有 {size} 字节，而不是 {offset}，请发送整个文件",
+    ),
+    "output_hollow": (
+        "{path} says {size} bytes, but only {there} of them are on the disk, and above {limit} a "
+        "file that is mostly holes is not sent; write it without them, or pack it (tar -S)",
+        "{path} 大小为 {size} 字节，但只占磁盘 {there} 字节；超过 {limit} 字节且大部分为空洞的"
+        "文件不会发送，请写成不含空洞的文件，或先打包（tar -S）",
     ),
     "output_links_outside": (
         "not brought back, because these links lead out of OUTPUT_PATH: {paths}; copy the files "
@@ -80,8 +101,17 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "以下文件的原名不是 UTF-8 编码，取回后使用这些名称（%B0 表示一个字节）：{paths}；"
         "请使用 UTF-8 文件名（LANG=C.UTF-8）",
     ),
+    "output_unreadable": (
+        "{path} cannot be read on the machine of the job: {reason}; see to its rights, or to the "
+        "disk",
+        "无法在任务所在机器上读取 {path}：{reason}；请检查其权限或磁盘",
+    ),
     "rerun_files_gone": (
         "the files of {job_id} are not kept any more; give the directory with --files",
         "{job_id} 的文件已不再保留，请用 --files 指定目录",
+    ),
+    "rerun_unset": (
+        "the job has no variable {name} of its own that could be unset; it has: {known}",
+        "该任务没有变量 {name}，无法取消；已有变量：{known}",
     ),
 }

@@ -150,10 +150,20 @@ SERVER_TEXTS: dict[str, tuple[str, str]] = {
         "{count} jobs",
         "共 {count} 个任务",
     ),
+    "health_jobs_one": (
+        "1 job",
+        "共 1 个任务",
+    ),
     "health_no_agent": (
         "no agent was ever seen, so no job can run; start one, or wait if the server has just "
         "started",
         "从未收到代理的消息，任务无法运行；请启动代理，若服务器刚刚启动请稍候",
+    ),
+    "health_unsent_deleted": (
+        "{agents}; for lack of space here outputs that could not be sent were deleted before their "
+        "time, {times} times, last on {at}: free disk space",
+        "{agents}；因本机磁盘空间不足，未能上传的输出被提前删除，共 {times} 次，"
+        "最近一次在 {at}，请清理磁盘",
     ),
     "health_store": (
         "{wrote} was written to {path} and {found} was read back; look at the disk of the store",
@@ -223,7 +233,7 @@ SERVER_TEXTS: dict[str, tuple[str, str]] = {
     "replica_node_taken": (
         "the server {url} on the same database has the node {node} too; set another replica.node,"
         " or replica.agent = false if both are on one machine",
-        "同一数据库上的服务器 {url} 也使用节点名 {node}；请设置不同的 replica.node，"
+        "同一数据库上的服务器 {url} 也使用机器名称 {node}；请设置不同的 replica.node，"
         "若两者在同一台机器上，请将其中一个设为 replica.agent = false",
     ),
     "settings_exposed": (

@@ -15,9 +15,13 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "the store failed: {reason}; check the section [store]",
         "存储出错：{reason}，请检查 [store] 一节的配置",
     ),
+    "diff_unkept": (
+        "what differs from the commit could not be kept with the job: {reason}",
+        "与提交记录的差异未能随任务保存：{reason}",
+    ),
     "store_bucket_missing": (
-        "there is no bucket {bucket} at {place}; make it, or correct its name",
-        "{place} 上没有存储桶 {bucket}，请创建它或改正名称",
+        "there is no bucket {place}; make it, or correct its name or its address",
+        "存储桶 {place} 不存在，请创建它，或改正名称或地址",
     ),
     "store_changed": (
         "{path} was replaced in the store while it was in use; try again",
@@ -55,8 +59,9 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "存储 {place} 的地址上应答的不是对象存储（{came}），请检查地址，以及是否有登录页面或代理",
     ),
     "store_unreachable": (
-        "the store {place} does not answer ({reason}); check its address and the network",
-        "存储 {place} 没有应答（{reason}），请检查地址和网络",
+        "the store {place} does not answer ({reason}); try again, and have its address and the "
+        "network checked if it goes on",
+        "存储 {place} 没有应答（{reason}）；请重试，若仍无应答，请检查其地址和网络",
     ),
     # -- uploads in parts ---------------------------------------------------------------------
     "upload_incomplete": (
@@ -86,8 +91,9 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "{files}（{reason}）；未能保留",
     ),
     "unsent_kept": (
-        "{files} ({reason}); for {days} days they are kept on {host} in {place}",
-        "{files}（{reason}）；在 {host} 的 {place} 中保留 {days} 天",
+        "{files} ({reason}); for {days} days they are kept on {host} in {place}, unless its disk "
+        "is full",
+        "{files}（{reason}）；在 {host} 的 {place} 中保留 {days} 天，磁盘将满时可能提前删除",
     ),
     # -- what a worker waits for ---------------------------------------------------------------
     "outputs_late": (

@@ -24,7 +24,7 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
     ),
     "distribute_alone": (
         "distribute_job_type={mode} is for several instances; set --instance_count or leave it out",
-        "distribute_job_type={mode} 仅用于多实例任务，请指定 --instance_count，或去掉该参数",
+        "distribute_job_type={mode} 仅用于多节点任务，请指定 --instance_count，或去掉该参数",
     ),
     "env_format": (
         "env {value} is not of the form NAME=VALUE",
@@ -129,7 +129,7 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
     "pservers_alone": (
         "{name} is about parameter servers, and one instance has none; set --pservers or "
         "--instance_count, or leave it out",
-        "{name} 用于参数服务器，而单实例任务没有参数服务器；"
+        "{name} 用于参数服务器，而单节点任务没有参数服务器；"
         "请指定 --pservers 或 --instance_count，或去掉该参数",
     ),
     "pservers_in_nccl2": (
@@ -183,21 +183,21 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "the {replicas} replicas together ask for {asks}, and the {machines} machines of pool "
         "{pool} have {has} in all; ask for fewer with --instance_count, or for less with "
         "--memory, --gpu, --cpu",
-        "{replicas} 个副本共需 {asks}，而资源池 {pool} 的 {machines} 台机器总共有 {has}，"
-        "请用 --instance_count 减少实例，或用 --memory、--gpu、--cpu 减少申请",
+        "{replicas} 个节点共需 {asks}，而资源池 {pool} 的 {machines} 台机器总共有 {has}，"
+        "请用 --instance_count 减少节点，或用 --memory、--gpu、--cpu 减少申请",
     ),
     "gangs_none": (
         "instance_count is {instance_count} ({replicas} replicas), but {pools} cannot run jobs of "
         "several replicas; use --instance_count=1",
-        "instance_count 为 {instance_count}（{replicas} 个副本），"
-        "但 {pools} 不能运行多副本任务，请用 --instance_count=1",
+        "instance_count 为 {instance_count}（{replicas} 个节点），"
+        "但 {pools} 不能运行多节点任务，请用 --instance_count=1",
     ),
     "instances_public": (
         "instance_count is {instance_count} ({replicas} replicas), and several are for private "
-        "pools only; {pools} are public: use --instance_count=1, or a pool of your own with "
-        "--public_bcc=0",
-        "instance_count 为 {instance_count}（{replicas} 个副本），仅私有资源池可运行多实例，"
-        "而 {pools} 是公共的：请用 --instance_count=1，或用 --public_bcc=0 指定自己的资源池",
+        "pools only; {pools} are public: use --instance_count=1, or ask the admin of this "
+        "server for a private pool",
+        "instance_count 为 {instance_count}（{replicas} 个节点），仅私有资源池可运行多节点任务，"
+        "而 {pools} 是公共的：请用 --instance_count=1，或请管理员提供私有资源池",
     ),
     "job_type_none": (
         "no pool of {pools} takes job_type={job_type}; use one of: {types}",
@@ -209,13 +209,14 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
     ),
     "private_pool_none": (
         "public_bcc=0 with cluster={cluster} needs a private pool and {pools} are public; leave "
-        "public_bcc out",
-        "public_bcc=0 且 cluster={cluster} 需要私有资源池，而 {pools} 是公共的，请去掉 public_bcc",
+        "public_bcc out, or ask the admin of this server for a private pool",
+        "public_bcc=0 且 cluster={cluster} 需要私有资源池，而 {pools} 是公共的，"
+        "请去掉 public_bcc，或请管理员提供私有资源池",
     ),
     "replicas_too_many": (
         "the job has {replicas} replicas, above this server's limit of {limit}; use fewer with "
         "--instance_count and --pservers",
-        "任务有 {replicas} 个副本，超过本服务器的上限 {limit}，"
+        "任务有 {replicas} 个节点，超过本服务器的上限 {limit}，"
         "请用 --instance_count 和 --pservers 减少",
     ),
     "resources_never": (
@@ -226,9 +227,9 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
     ),
     "wall_time_public": (
         "wall_time {wall_time} cannot be set on the public pools {pools}; leave --wall_time out, "
-        "or use private resources with --public_bcc=0",
+        "or ask the admin of this server for a private pool",
         "公共资源池 {pools} 不能指定 wall_time {wall_time}，请去掉 --wall_time，"
-        "或用 --public_bcc=0 使用私有资源",
+        "或请管理员提供私有资源池",
     ),
     # -- help of submit_job ------------------------------------------------------------------
     "help_job_name": ("name of the job; several jobs may share one", "任务名称，可以重名"),
@@ -268,28 +269,28 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
     ),
     "help_cpu": (
         "CPUs of each instance, e.g. 0.5 or 4; also a limit when given",
-        "每个实例的 CPU 数，例 0.5 或 4；指定后同时作为上限",
+        "每个节点的 CPU 数，例 0.5 或 4；指定后同时作为上限",
     ),
     "help_memory": (
         "memory limit of each instance, e.g. 512Mi or 4G",
-        "每个实例的内存上限，例 512Mi 或 4G",
+        "每个节点的内存上限，例 512Mi 或 4G",
     ),
-    "help_gpu": ("GPUs of each instance, 0 to 64", "每个实例的 GPU 数，0 至 64"),
+    "help_gpu": ("GPUs of each instance, 0 to 64", "每个节点的 GPU 数，0 至 64"),
     "help_distribute_job_type": (
         "PSERVER or NCCL2; default by job_type, for several instances only",
-        "分布式模式 PSERVER 或 NCCL2；默认由 job_type 决定，仅用于多实例",
+        "分布式模式 PSERVER 或 NCCL2；默认由 job_type 决定，仅用于多节点任务",
     ),
     "help_pservers": (
         "number of parameter servers; default one for each instance, in PSERVER mode only",
-        "参数服务器个数；默认每个实例一个，仅用于 PSERVER 模式",
+        "参数服务器个数；默认与训练节点数相同，仅用于 PSERVER 模式",
     ),
     "help_pserver_cpu": (
         "CPUs of each parameter server; default as a trainer has",
-        "每个参数服务器的 CPU 数；默认与训练实例相同",
+        "每个参数服务器的 CPU 数；默认与训练节点相同",
     ),
     "help_pserver_memory": (
         "memory limit of each parameter server, e.g. 512Mi or 4G; default as a trainer has",
-        "每个参数服务器的内存上限，例 512Mi 或 4G；默认与训练实例相同",
+        "每个参数服务器的内存上限，例 512Mi 或 4G；默认与训练节点相同",
     ),
     "help_env": (
         "NAME=VALUE for the job's environment; may be repeated",
@@ -309,7 +310,7 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
     "help_hang_timeout": (
         "stop it, and save where it stood, when no worker printed anything or used the CPU for "
         "this long, hh:mm:ss; default: never",
-        "所有 worker 超过该时间没有输出也没有使用 CPU 时停止任务并保存调用栈，"
+        "所有节点超过该时间没有输出也没有使用 CPU 时停止任务并保存调用栈，"
         "格式 hh:mm:ss，默认不检查",
     ),
     "help_priority": (

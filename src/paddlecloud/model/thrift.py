@@ -15,7 +15,6 @@ LEAST_MEMORY = 1024 * MIB
 """A smaller claim is not worth a word."""
 LEAST_SECONDS = 600.0
 FAR_UNDER = 0.25
-Params = dict[str, str | int | float | None]
 
 
 def advice(job: Job, replicas: tuple[Replica, ...], peaks: Mapping[str, int]) -> list[Reason]:
@@ -28,12 +27,12 @@ def advice(job: Job, replicas: tuple[Replica, ...], peaks: Mapping[str, int]) ->
     peak = max(peak_memory(one, peaks.get(one.id, 0)) for one in trainers)
     if asked.memory >= LEAST_MEMORY and 0 < peak < asked.memory * FAR_UNDER:
         asked_mib, used_mib = asked.memory // MIB, peak // MIB + 1
-        params: Params = {"job_id": job.id, "asked": asked_mib, "used": used_mib}
-        found.append(Reason(code="asked_much_memory", params=params))
+        told = {"asked": asked_mib, "used": used_mib}
+        found.append(Reason(code="asked_much_memory", params={"job_id": job.id, **told}))
     cores = max(_cores(one) for one in trainers)
     if job.spec.cpu_limited and 0 <= cores < asked.cpu * FAR_UNDER:
-        params = {"job_id": job.id, "asked": asked.cpu, "used": round(cores, 2)}
-        found.append(Reason(code="asked_much_cpu", params=params))
+        spent = {"asked": asked.cpu, "used": round(cores, 2)}
+        found.append(Reason(code="asked_much_cpu", params={"job_id": job.id, **spent}))
     return found
 
 

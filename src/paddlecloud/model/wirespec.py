@@ -124,9 +124,11 @@ def with_job_type(spec: JobSpec, job_type: JobType) -> JobSpec:
 def _wants_pservers(spec: JobSpec) -> bool:
     if spec.elastic is None:
         return spec.pservers is not None
-    return spec.distribute_mode is DistributeMode.PSERVER or any(
-        each is not None for each in (spec.pservers, spec.pserver_cpu, spec.pserver_memory)
-    )
+    return spec.distribute_mode is DistributeMode.PSERVER or _speaks_of_pservers(spec)
+
+
+def _speaks_of_pservers(spec: JobSpec) -> bool:
+    return (spec.pservers, spec.pserver_cpu, spec.pserver_memory) != (None, None, None)
 
 
 def _elastic(least: int | None, most: int | None) -> Elastic | None:
@@ -139,8 +141,7 @@ def limits_cpu(spec: JobSpec, role: Role) -> bool:
 
 
 def _natural_mode(spec: JobSpec, job_type: JobType) -> DistributeMode:
-    about = (spec.pservers, spec.pserver_cpu, spec.pserver_memory)
-    if job_type is JobType.CPU or any(each is not None for each in about):
+    if job_type is JobType.CPU or _speaks_of_pservers(spec):
         return DistributeMode.PSERVER
     return DistributeMode.NCCL2
 

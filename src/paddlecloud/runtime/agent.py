@@ -54,6 +54,7 @@ class Agent:
         self._shippers = Shippers(site)
         self._janitor = Janitor(site, self._shippers)
         self._starters = Starters(site)
+        self._janitor.tidy, self._starters.on_growth = self._starters.tidy, self._janitor.wake
         care = Care(site, self._starters, self._shippers, self._janitor)
         adopted = care.adopt()
         site.journal.info(f"version {__version__} begins, pid {os.getpid()}, adopted {adopted}")

@@ -15,13 +15,15 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from paddlecloud.runtime import control, record, shortnames, workspace
+from paddlecloud.runtime import control, record, shortnames, unsent, workspace
 from paddlecloud.runtime.book import Stage, StopWish, Tracked, read_order
 from paddlecloud.runtime.control import Phase
+from paddlecloud.runtime.materials import LOOK_AGAIN
 from paddlecloud.runtime.spreading import spread
 from paddlecloud.runtime.starting import request_stop
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from paddlecloud.runtime.shipping import Shippers
@@ -35,6 +37,8 @@ _QUIET = 1.0
 #: But after this many seconds in any case.
 _LONGEST_KEPT = 10.0
 _REAP_AGAIN = 0.5
+#: Seconds between two looks at what could not be sent, while there is some.
+_UNSENT = 60.0
 
 
 class Care:
@@ -256,6 +260,10 @@ class Janitor:
         self._rubbish: list[str] = []
         self._kept_since = 0.0
         self._count = 0
+        self.tidy: Callable[[float], bool] = lambda _: False
+        """Keeps the cache within its limit; says whether it has to be called again."""
+        self._unsent_at = 0.0
+        self._some_unsent = False
 
     def discard(self, root: Path) -> None:
         """Delete a directory; it is out of the way when this returns."""
@@ -288,6 +296,10 @@ class Janitor:
         """End what is left of a replica whose monitor died, then call it lost."""
         self._queue.put(tracked)
 
+    def wake(self) -> None:
+        """There may be something to tidy up."""
+        self._queue.put(None)
+
     def close(self) -> None:
         self._queue.put(None)
 
@@ -311,7 +323,7 @@ class Janitor:
             self._empty()
             return
         try:
-            task = self._queue.get(timeout=_QUIET if self._rubbish else None)
+            task = self._queue.get(timeout=self._patience(now))
         except queue.Empty:
             self._empty()
             return
@@ -321,6 +333,18 @@ class Janitor:
             self._rubbish.append(str(task))
         elif task is not None:
             self._reap(task)
+
+    def _patience(self, now: float) -> float | None:
+        """Until when to wait for something to do; an agent that has nothing to do sleeps."""
+        if now >= self._unsent_at:
+            self._unsent_at = now + _UNSENT
+            self._some_unsent = unsent.bound(self._site, now=time.time())
+        crowded = self.tidy(time.time())
+        if self._rubbish:
+            return _QUIET
+        if crowded:
+            return LOOK_AGAIN
+        return _UNSENT if self._some_unsent else None
 
     def _empty(self) -> None:
         rubbish, self._rubbish = self._rubbish, []

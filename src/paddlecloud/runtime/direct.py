@@ -100,8 +100,11 @@ class Buckets:
         headers = {"if-match": tag} if tag else {}
         return self._ask("GET", address, headers, b"", take)
 
-    def put(self, address: str, data: bytes) -> bool:
-        """Whether the bucket took these bytes, unharmed."""
+    def put(self, address: str, data: bytes, *, anyway: bool = False) -> bool:
+        """Whether the bucket took these bytes, unharmed; `anyway`: it is asked although it could
+        not be reached a moment ago."""
+        if anyway:
+            self._away.pop(_split(address)[0], None)
         md5 = hashlib.md5(data, usedforsecurity=False).digest()
         headers = {"content-md5": b64encode(md5).decode("ascii")}
         return self._ask("PUT", address, headers, data, len)

@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 _PATH = "/agent/reports"
 #: Reports that are not further apart than this, in seconds, are worth an exchange.
 _APART = 5.0
-#: So long an exchange may take to be connected, and then to open; if it does not, the next one is
-#: tried much later.
+#: So long an exchange may take to be connected, and then to open, in seconds.
 _CONNECT = 2.0
 _OPENING = 10.0
-_LATER = 600.0
+#: If it does not, the next one is tried after a pause, twice as long each time: a server that just
+#: restarts is soon there, a proxy that never lets one through is asked rarely.
+_FIRST_PAUSE = 5.0
+_LONGEST_PAUSE = 600.0
 
 
 class Exchange:
@@ -44,6 +46,7 @@ class Exchange:
         self._open: _Opened | None = None
         self._followed_at = -math.inf
         self._not_before = 0.0
+        self._pause = 0.0
 
     def ask(self, report: bytes, now: float) -> dict[str, Any] | None:
         """What the server answers; None: the report has to go by a request of its own."""
@@ -71,7 +74,7 @@ class Exchange:
         try:
             self._open = _Opened(self._link, now)
         except PaddleCloudError:
-            self._not_before = now + _LATER
+            self._give_up(now)
 
     def close(self) -> None:
         if self._open is not None:
@@ -87,13 +90,16 @@ class Exchange:
             if now - open_.begun_at > _OPENING and not open_.ready:
                 self._give_up(now)
             return open_.ready
-        if not open_.is_ours():
+        if open_.is_ours():
+            self._pause = 0.0
+        else:
             self._give_up(now)
         return open_.ready
 
     def _give_up(self, now: float) -> None:
         self.close()
-        self._not_before = now + _LATER
+        self._pause = min(max(_FIRST_PAUSE, 2 * self._pause), _LONGEST_PAUSE)
+        self._not_before = now + self._pause
 
 
 class _Opened:

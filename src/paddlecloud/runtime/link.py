@@ -18,6 +18,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
+from zlib import crc32
 
 from paddlecloud.client.http import Connection
 from paddlecloud.client.transport import EMPTY_SHA256, sign_request, target_of
@@ -30,7 +31,7 @@ from paddlecloud.model.errors import (
     Unreachable,
     from_wire,
 )
-from paddlecloud.model.signing import CONTENT_SHA256
+from paddlecloud.model.signing import CONTENT_CRC32, CONTENT_SHA256, UNSIGNED
 from paddlecloud.runtime.config import (
     endpoint_at,
     find_endpoint,
@@ -65,6 +66,16 @@ class FileBody:
     file: IO[bytes]
     size: int
     sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartBody:
+    """A part of a file of which the server compares the digest in the end: signed by its CRC-32."""
+
+    data: bytes
+
+
+Body = bytes | FileBody | PartBody
 
 
 class Backoff:
@@ -216,7 +227,7 @@ class Channel:
         self,
         method: str,
         path: str,
-        body: bytes | FileBody = b"",
+        body: Body = b"",
         query: Mapping[str, object] | None = None,
         *,
         timeout: float = TIMEOUT,
@@ -247,7 +258,7 @@ class Channel:
         self,
         method: str,
         path: str,
-        body: bytes | FileBody,
+        body: Body,
         query: Mapping[str, object] | None,
         timeout: float,
         sink: Callable[[bytes], object] | None,
@@ -256,7 +267,11 @@ class Channel:
             connection = self._connected()
             target = target_of(path, query)
             headers = self._headers(connection, method, target, body)
-            content: bytes | IO[bytes] = body.file if isinstance(body, FileBody) else body
+            content: bytes | IO[bytes]
+            if isinstance(body, FileBody):
+                content = body.file
+            else:
+                content = body.data if isinstance(body, PartBody) else body
             response = connection.request(method, target, headers, content, timeout=timeout)
             return self._read(response, sink)
         except Unauthenticated:
@@ -282,10 +297,12 @@ class Channel:
         return self._connection
 
     def _headers(
-        self, connection: Connection, method: str, target: str, body: bytes | FileBody
+        self, connection: Connection, method: str, target: str, body: Body
     ) -> dict[str, str]:
         assert self.endpoint is not None
         headers = {CONTENT_SHA256: _digest(body)}
+        if isinstance(body, PartBody):
+            headers[CONTENT_CRC32] = f"{crc32(body.data):08x}"
         if isinstance(body, FileBody):
             headers["content-length"] = str(body.size)
         sign_request(self.endpoint, connection.authority, method, target, headers)
@@ -345,9 +362,11 @@ def is_stumble(error: Exception) -> bool:
     return isinstance(error, Retry) and error.code == _MISTAKE
 
 
-def _digest(body: bytes | FileBody) -> str:
+def _digest(body: Body) -> str:
     if isinstance(body, FileBody):
         return body.sha256
+    if isinstance(body, PartBody):
+        return UNSIGNED
     return hashlib.sha256(body).hexdigest() if body else EMPTY_SHA256
 
 

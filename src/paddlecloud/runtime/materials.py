@@ -4,7 +4,8 @@ On the server's own machine contents are read from the server's store (`blobs_di
 are fetched into the agent's cache, checked, and kept for the next job: from the bucket where they
 lie in one, and through the server where that cannot be reached. A file appears
 under its final name only when it is whole, so a cache is never half right. `prune` keeps the whole
-cache within its limit, also what others keep in it.
+cache within its limit, also what others keep in it; as long as it is `crowded`, it has to be called
+again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import json
 import os
 import stat
 import threading
-from contextlib import suppress
+import time
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from paddlecloud.model.errors import Invalid
@@ -29,7 +31,7 @@ from paddlecloud.model.snapshot import (
 from paddlecloud.runtime.direct import Addresses, Buckets, Check, Wanted, side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from paddlecloud.runtime.link import Channel
@@ -47,7 +49,18 @@ _NOT_PLAIN = ("//", "/./", "/../", "\\", "\0", ":")
 _KINDS = {kind.value: kind for kind in EntryKind}
 _REMEMBERED = 16
 _REMEMBERED_ENTRIES = 5000
-_SPARED_SECONDS = 600.0
+_SPARED_SECONDS = 60.0
+#: Seconds between two looks at a cache that is above its limit.
+LOOK_AGAIN = 15.0
+#: And this part of one thread's time may be spent on them.
+_LOAD = 0.05
+#: Something half fetched that nobody added to for so long is left over from an agent that ended.
+_PART_SECONDS = 3600.0
+_PART = ".part"
+#: By so many seconds the times of files may be behind the clock.
+_CLOCK = 1.0
+#: Smaller contents are not worth a look whether they are needed twice.
+_LARGE = 1024 * 1024
 
 
 class Materials:
@@ -59,8 +72,15 @@ class Materials:
         self._lock = threading.Lock()
         self._known: dict[str, Snapshot] = {}
         self._buckets = Buckets()
-        self._grown = limit
+        self._grown = limit + 1
         """Bytes fetched since the last `prune`; at the start nobody knows what is there."""
+        self._pruning = threading.Lock()
+        self._looked_at = 0.0
+        self._pause = LOOK_AGAIN
+        self.crowded = False
+        """The last `prune` found more than the limit."""
+        self._begun: dict[object, float] = {}
+        """Since when each of those is at work who use what lies here."""
 
     def snapshot(self, snapshot_id: str, replica: str, channel: Channel) -> Snapshot:
         """The list of files named by `snapshot_id`, whose id proves that it is the right one."""
@@ -100,6 +120,9 @@ class Materials:
                 with suppress(FileNotFoundError):
                     return _sound(cached, size)
             self._fetch(wanted, replica, cached, channel)
+            with suppress(FileNotFoundError):
+                return os.open(cached, _READ)
+            self._fetch(wanted, replica, cached, channel)  # it was pruned at that very moment
             return os.open(cached, _READ)
 
         return open_content
@@ -117,32 +140,68 @@ class Materials:
         """So much was added to the cache by somebody else."""
         self._grown += size
 
+    @contextmanager
+    def using(self, now: float) -> Iterator[None]:
+        """What is used, or fetched, from now on is not deleted before this is left."""
+        key = object()
+        self._begun[key] = now
+        try:
+            yield
+        finally:
+            del self._begun[key]
+
+    def copied(self, contents: Mapping[str, int]) -> None:
+        """These have copies elsewhere in the cache: of what is here twice, one goes first."""
+        for sha256, size in contents.items():
+            if size >= _LARGE:
+                with suppress(OSError):
+                    os.utime(self._cached_content(sha256), (0, 0))
+
+    def is_due(self, now: float) -> bool:
+        """Whether `prune` has something to do: much was fetched, or there was too much."""
+        waited = abs(now - self._looked_at) >= self._pause
+        return self._grown > self._limit // 10 or (self.crowded and waited)
+
     def prune(self, now: float, others: Callable[[], Iterable[Kept]] = tuple) -> int:
         """Delete what was used longest ago until the rest fits the limit; bytes freed.
 
-        Looks only after much was fetched, and spares what was used a moment ago: another thread
-        may be about to copy it. `others` lists what else lies in the cache and counts. `now` is the
-        time of day.
+        Spares what was used a moment ago: another thread may be about to copy it. `others` lists
+        what else lies in the cache and counts; what is in use there does not let itself be deleted.
+        `now` is the time of day.
         """
-        if self._grown <= self._limit // 10:
+        if not self.is_due(now) or not self._pruning.acquire(blocking=False):
             return 0
-        self._grown = 0
-        found = [*self._files(), *others()]
-        surplus = sum(size for _, size, _ in found) - self._limit
+        try:
+            began = time.monotonic()
+            self._grown, self._looked_at = 0, now
+            found = [*self._files(now), *others()]
+            self._pause = max(LOOK_AGAIN, (time.monotonic() - began) / _LOAD)
+            surplus = sum(size for _, size, _ in found) - self._limit
+            self.crowded = surplus > 0
+            return self._delete(found, surplus, now)
+        finally:
+            self._pruning.release()
+
+    def _delete(self, found: list[Kept], surplus: int, now: float) -> int:
+        since = min([now - _SPARED_SECONDS, *(at - _CLOCK for at in [*self._begun.values()])])
         freed = 0
         for used_at, size, delete in sorted(found, key=lambda kept: kept[:2]):
-            if freed >= surplus or now - used_at / 1e9 < _SPARED_SECONDS:
+            if freed >= surplus:
                 break
+            if since < used_at / 1e9 < now + _SPARED_SECONDS:
+                continue
             with suppress(OSError):
                 delete()
                 freed += size
         return freed
 
-    def _files(self) -> Iterator[Kept]:
+    def _files(self, now: float) -> Iterator[Kept]:
         for kind in ("blobs", "snapshots"):
             for path in (self._cache / kind).rglob("*"):
                 with suppress(OSError):
                     found = path.lstat()
+                    if path.suffix == _PART and now - found.st_mtime < _PART_SECONDS:
+                        continue
                     if stat.S_ISREG(found.st_mode):
                         # What has a second name, in a tree, counts there.
                         size = found.st_size if found.st_nlink == 1 else 0
@@ -319,4 +378,4 @@ def _sound(cached: Path, size: int) -> int:
 
 def _aside(path: Path) -> Path:
     # By chance: in containers the process and thread of an earlier agent had the same numbers.
-    return path.with_name(f"{path.name}.{os.urandom(8).hex()}.part")
+    return path.with_name(f"{path.name}.{os.urandom(8).hex()}{_PART}")

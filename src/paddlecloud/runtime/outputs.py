@@ -3,11 +3,13 @@
 The job owns these directories and may do anything in them at any moment. So a file counts only
 when, once open, it really lies inside: a link that leads out, a pipe or a device is passed over,
 and nothing is decided by a name that could mean something else a moment later. A name that is no
-UTF-8 cannot be told to a server as it is: the file goes there under a readable one.
+UTF-8 cannot be told to a server as it is: the file goes there under a readable one. What cannot be
+read, or would be hours of zeros, is named with the reason, so that nobody misses it in vain.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -16,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused
 from paddlecloud.runtime import record
 from paddlecloud.runtime.workspace import LOG, OUTPUT
 
@@ -31,15 +34,22 @@ _LARGE = 64 * 1024 * 1024
 #: The whole of a smaller file is sent again as fast as it is looked at whether it only grew.
 _LEAST_KEPT = 64 * 1024
 _DEEPEST = 64
+_TOO_DEEP = {"depth": _DEEPEST + 2, "limit": _DEEPEST + 1}
 _MOST_OUTSIDE = 1000
-#: A larger file of which hardly anything is on the disk would fill the server's with zeros.
-_HOLLOW = 1024 * 1024 * 1024
-_HOLLOW_TIMES = 64
+#: A larger file that is mostly hole is not sent: on the wire a hole is zeros. Up to here they take
+#: some minutes, and no room on the server's disk.
+_HOLLOW = 64 * 1024**3
+_HOLLOW_TIMES = 2
+#: So little of a file is no compression, even where the system does not tell its holes.
+_EMPTY_TIMES = 64
+_MOST_HOLES = 100_000
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 Mark = tuple[int, int, int]
 """Size, time of change and number of a file: another mark, another content."""
+Unread = dict[str, OSError | PaddleCloudError]
+"""Directories whose files are not known, and why not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,13 +127,15 @@ def anything(root: Path) -> bool:
     return any([_has_something(f"{root}/{area}") for area in AREAS])
 
 
-def scan(root: Path, outside: list[str] | None = None) -> Iterator[Found]:
-    """Every file of both areas, in order of name; links that lead out go to `outside`."""
-    left = [] if outside is None else outside
+def scan(
+    root: Path, outside: list[str] | None = None, unread: Unread | None = None
+) -> Iterator[Found]:
+    """Every file of both areas, in order of name; links that lead out go to `outside`, directories
+    that cannot be listed to `unread`."""
     for area in AREAS:
-        top = (root / area).resolve()
-        for found in _walk(area, top, "", 0, linked=False, outside=left):
-            yield found if _is_text(found.path) else _readable(found, top)
+        walk = _Walk(area, (root / area).resolve(), outside, unread)
+        for found in walk.files("", 0, linked=False):
+            yield found if _is_text(found.path) else _readable(found, walk.top)
 
 
 def rests(found: Found, *, now: float, seen_before: bool) -> bool:
@@ -157,16 +169,48 @@ def open_inside(found: Found, root: Path) -> IO[bytes] | None:
     return os.fdopen(again, "rb", buffering=0)
 
 
-def is_hollow(file: IO[bytes]) -> bool:
-    """Whether next to nothing of a huge file is really there. A file system that compresses makes
-    less of a file, but not that little of one that says anything."""
+def refuse_hollow(found: Found, file: IO[bytes]) -> None:
+    """Raises Refused for a huge file that is mostly hole. A file system that compresses has few
+    blocks of a file as well: there its holes are counted."""
     status = os.fstat(file.fileno())
-    return status.st_size > _HOLLOW and status.st_size > status.st_blocks * 512 * _HOLLOW_TIMES
+    size, there = status.st_size, status.st_blocks * 512
+    if size <= _HOLLOW or there * _HOLLOW_TIMES >= size:
+        return
+    if there * _EMPTY_TIMES < size or _bytes_there(file.fileno(), size) * _HOLLOW_TIMES < size:
+        raise Refused("output_hollow", path=found.name, size=size, there=there, limit=_HOLLOW)
+
+
+def unreadable(name: str, error: OSError | PaddleCloudError) -> PaddleCloudError:
+    """Why an output could not be read, as a sentence for its owner."""
+    if isinstance(error, PaddleCloudError):
+        return error
+    return Refused("output_unreadable", path=name, reason=error.strerror or str(error))
+
+
+def is_for_good(error: OSError | PaddleCloudError) -> bool:
+    """Whether to read it once more is pointless."""
+    return not isinstance(error, OSError) or error.errno in (errno.EACCES, errno.EPERM)
 
 
 def found_again(found: Found, file: IO[bytes]) -> Found:
     """`found` with the mark that the open file has now."""
     return replace(found, mark=_mark(os.fstat(file.fileno())))
+
+
+def _bytes_there(fd: int, size: int) -> int:
+    """How much of a file is not hole; all of it where the system does not tell, and the rest of it
+    where the holes are too many to count."""
+    there = begin = end = 0
+    try:
+        for _ in range(_MOST_HOLES):
+            begin = os.lseek(fd, end, os.SEEK_DATA)
+            end = os.lseek(fd, begin, os.SEEK_HOLE)
+            there += end - begin
+    except OSError as error:
+        return there if error.errno == errno.ENXIO else size
+    finally:
+        os.lseek(fd, 0, os.SEEK_SET)
+    return there + size - end
 
 
 def _is_text(path: str) -> bool:
@@ -198,57 +242,86 @@ def _has_something(directory: str) -> bool:
     return False
 
 
-def _walk(
-    area: str, top: Path, below: str, depth: int, *, linked: bool, outside: list[str]
-) -> Iterator[Found]:
-    for name, status in _entries(top / below if below else top, top):
-        path = f"{below}/{name}" if below else name
-        with suppress(OSError):
-            if stat.S_ISLNK(status.st_mode):
-                yield from _follow(area, top, path, depth, linked=linked, outside=outside)
-            elif stat.S_ISDIR(status.st_mode):
-                if depth < _DEEPEST:
-                    yield from _walk(area, top, path, depth + 1, linked=linked, outside=outside)
-            elif stat.S_ISREG(status.st_mode):
-                yield Found(area=area, path=path, where=top / path, mark=_mark(status))
+class _Walk:
+    """The way through one area."""
 
+    def __init__(
+        self, area: str, top: Path, outside: list[str] | None, unread: Unread | None
+    ) -> None:
+        self.top = top
+        self._area = area
+        self._outside = [] if outside is None else outside
+        self._unread = {} if unread is None else unread
 
-def _entries(directory: Path, top: Path) -> list[tuple[str, os.stat_result]]:
-    """What lies in a directory; nothing if, once open, it does not lie below `top`."""
-    found: list[tuple[str, os.stat_result]] = []
-    with suppress(OSError):
-        fd = os.open(directory, _FOLDER)
+    def files(self, below: str, depth: int, *, linked: bool) -> Iterator[Found]:
+        for name, status in self._entries(below):
+            path = f"{below}/{name}" if below else name
+            with suppress(OSError):
+                if stat.S_ISLNK(status.st_mode):
+                    yield from self._follow(path, depth, linked=linked)
+                elif stat.S_ISDIR(status.st_mode):
+                    if depth < _DEEPEST:
+                        yield from self.files(path, depth + 1, linked=linked)
+                    else:
+                        self._pass_over(path, Invalid("path_deep", path=path, **_TOO_DEEP))
+                elif stat.S_ISREG(status.st_mode):
+                    yield self._found(path, self.top / path, status)
+
+    def _entries(self, below: str) -> list[tuple[str, os.stat_result]]:
+        """What lies in a directory; nothing if, once open, it does not lie below the top."""
+        found: list[tuple[str, os.stat_result]] = []
         try:
-            if not _is_inside(fd, str(top)):
-                return []
-            with os.scandir(fd) as entries:
-                for entry in entries:
-                    with suppress(FileNotFoundError):
-                        found.append((entry.name, entry.stat(follow_symlinks=False)))
-        finally:
-            os.close(fd)
-    return sorted(found, key=lambda each: each[0])
+            fd = os.open(self.top / below if below else self.top, _FOLDER)
+            try:
+                if not _is_inside(fd, str(self.top)):
+                    return []
+                with os.scandir(fd) as entries:
+                    for entry in entries:
+                        with suppress(FileNotFoundError):
+                            found.append((entry.name, entry.stat(follow_symlinks=False)))
+            finally:
+                os.close(fd)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            self._pass_over(below, error)
+        return sorted(found, key=lambda each: each[0])
 
+    def _follow(self, path: str, depth: int, *, linked: bool) -> Iterator[Found]:
+        """What a link inside the area leads to; links met on that way are not followed again, so
+        that a circle of links ends."""
+        place = self.top / path
+        if linked:
+            return
+        try:
+            target = Path(os.path.realpath(place, strict=True))  # a circle is another error
+        except FileNotFoundError:
+            self._is_inside(path, Path(os.path.realpath(place)))
+            return
+        if not self._is_inside(path, target):
+            return
+        if target.is_file():
+            yield self._found(path, target, target.stat())
+        elif target.is_dir() and not place.is_relative_to(target):
+            inside = str(target.relative_to(self.top))
+            for found in self.files(inside, depth, linked=True):
+                inner = found.where.relative_to(target).as_posix()
+                yield replace(found, path=f"{path}/{inner}")
 
-def _follow(
-    area: str, top: Path, path: str, depth: int, *, linked: bool, outside: list[str]
-) -> Iterator[Found]:
-    """What a link inside the area leads to; links met on that way are not followed again, so that
-    a circle of links ends."""
-    target = Path(os.path.realpath(top / path, strict=True))  # a circle is an OSError here
-    if linked:
-        return
-    if not target.is_relative_to(top):
-        if len(outside) < _MOST_OUTSIDE:
-            outside.append(path)
-        return
-    if target.is_file():
-        yield Found(area=area, path=path, where=target, mark=_mark(target.stat()))
-    elif target.is_dir() and not (top / path).is_relative_to(target):
-        inside = str(target.relative_to(top))
-        for found in _walk(area, top, inside, depth, linked=True, outside=outside):
-            inner = found.where.relative_to(target).as_posix()
-            yield replace(found, path=f"{path}/{inner}")
+    def _is_inside(self, path: str, target: Path) -> bool:
+        """Whether a link leads to a place in this area; if not, it is noted."""
+        inside = target.is_relative_to(self.top)
+        if not inside and len(self._outside) < _MOST_OUTSIDE:
+            self._outside.append(path)
+        return inside
+
+    def _found(self, path: str, where: Path, status: os.stat_result) -> Found:
+        return Found(area=self._area, path=path, where=where, mark=_mark(status))
+
+    def _pass_over(self, path: str, error: OSError | PaddleCloudError) -> None:
+        if len(self._unread) < _MOST_OUTSIDE:
+            name = f"{self._area}/{path}" if path else self._area
+            self._unread[name.encode("utf-8", "backslashreplace").decode()] = error
 
 
 def _mark(status: os.stat_result) -> Mark:

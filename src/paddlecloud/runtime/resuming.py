@@ -49,7 +49,7 @@ def give_back(
     for name, size, mtime in rows:
         if tracked.stop is not None or tracked.forget:
             raise Retry("replica_not_started", replica=tracked.id, reason="it is to stop")
-        check_path(name)
+        check_path(name, below=True)
         _bring(tracked, name, int(size), float(mtime), channel, owner)
     _note_all(tracked.root)
     return f"{len(rows)} files fetched"

@@ -6,8 +6,8 @@ reported, however long the server is away. A store that takes nothing, the serve
 own bucket, is waited for as long as the server says (hours, and seconds for a job that was killed);
 what it did not take by then is kept here (`runtime.unsent`), and so is a file about which the
 server makes a mistake again and again. What holds it up is told. Last comes a list of all files
-with their digests, and what the server does not have as it says is sent once more. A larger file of
-a job whose outputs lie in a bucket goes there past the server (`runtime.parts`).
+with their digests, and what the server does not have as it says is sent once more. A larger file
+goes in parts (`runtime.parts`), of a job whose outputs lie in a bucket past the server.
 
 There are three lanes with threads of their own, so that a job with one small file does not wait for
 those with hours to send: replicas that run; those that are over, with what is soon sent; and the
@@ -19,7 +19,6 @@ no more for that.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import threading
 import time
@@ -62,6 +61,8 @@ _TIMEOUT = 60.0
 _SERVER_AWAY = 60.0
 #: So many times a file is sent about which the server makes a mistake: that is ten minutes.
 _MOST_STUMBLES = 30
+#: And so many times one that cannot be read, once its job is over.
+_MOST_READS = 5
 #: For so many seconds a replica has a thread for itself.
 _TURN = 5.0
 #: After so many in all a running job has sent enough for now, whatever is left.
@@ -105,6 +106,8 @@ class Shipment:
         """The store took nothing for too long: outputs are lost to it."""
         self.stumbles: Counter[str] = Counter()
         """How often the server made a mistake about a file of the last round."""
+        self.patience: dict[str, parts.Patience] = {}
+        """With a bucket that took some parts of a file."""
         self.large = False
         """What is left of it, now that it is over, may take long."""
         self.cut = False
@@ -275,7 +278,8 @@ class Shippers:
             return False
         if self._site.link.away_for(now) > min(_SERVER_AWAY, patience / 2):
             shipment.moved_at = now
-        return now - shipment.moved_at > patience
+        moved = [shipment.moved_at, *(one.moved_at for one in shipment.patience.values())]
+        return now - max(moved) > patience
 
     def _give_up_rest(self, shipment: Shipment, error: PaddleCloudError) -> None:
         shipment.lost = True
@@ -312,7 +316,8 @@ class Shippers:
         settled, shipment.cut = True, False
         outside: list[str] = []
         renamed: list[str] = []
-        for found in outputs.scan(shipment.tracked.root, outside):
+        unread: outputs.Unread = {}
+        for found in outputs.scan(shipment.tracked.root, outside, unread):
             if shipment.tracked.forget or self._site.stopping.is_set():
                 return False
             seen.add(found.name)
@@ -334,9 +339,10 @@ class Shippers:
         shipment.large = shipment.large or (over and shipment.cut)
         if shipment.cut or not settled:
             return False
-        if over:
+        if over and all([self._is_unread(shipment, *each) for each in unread.items()]):
             self._tell_of_names(shipment.tracked, outside, renamed)
-        return True
+            return True
+        return not over
 
     def _tell_of_names(self, tracked: Tracked, outside: list[str], renamed: list[str]) -> None:
         """In the job's own log, before its end is told: whoever misses a file looks there."""
@@ -381,7 +387,9 @@ class Shippers:
         try:
             sent = self._put_file(shipment, found, channel)
         except OSError as error:
-            self._give_up(shipment, found, error.strerror or str(error))
+            if not self._is_unread(shipment, found.name, error):
+                return False
+            shipment.given_up.add((found.name, found.mark))
         except (Retry, Unauthenticated) as error:
             if not is_stumble(error):
                 raise
@@ -401,6 +409,16 @@ class Shippers:
             if sent is None:
                 return False
             shipment.shipped.add(*sent)
+        return True
+
+    def _is_unread(self, shipment: Shipment, name: str, error: OSError | PaddleCloudError) -> bool:
+        """Whether it is passed over because it cannot be read; a disk may do better next time."""
+        if shipment.last_round and not outputs.is_for_good(error):
+            shipment.stumbles[name] += 1
+            if shipment.stumbles[name] < _MOST_READS:
+                return False
+        self._site.journal.warning(f"{name} is not sent: {error}", shipment.tracked.id)
+        self._note_refused(shipment, name, outputs.unreadable(name, error))
         return True
 
     def _note_refused(self, shipment: Shipment, name: str, error: PaddleCloudError) -> None:
@@ -432,15 +450,16 @@ class Shippers:
         if file is None:
             return found, ""
         with file:
-            if outputs.is_hollow(file):
-                raise OSError(errno.EFBIG, "it is nearly all hole")
+            outputs.refuse_hollow(found, file)
             sent = outputs.found_again(found, file)
             shorter = shipment.shipped.shorter(sent)
             digest = None
             if shorter is not None:
                 digest = self._put_growth(shipment.tracked, sent, file, shorter, channel)
-            if digest is None and shipment.tracked.direct and sent.size >= parts.LEAST:
-                digest = self._put_past(shipment.tracked, sent, file, channel)
+            if digest is None and sent.size >= parts.least(shipment.tracked):
+                digest = self._put_parts(shipment, sent, file, channel)
+                if digest is None and outputs.found_again(sent, file).mark != sent.mark:
+                    return None
             if digest is None:
                 digest = self._put_whole(shipment.tracked, sent, file, channel)
         return None if digest is None else (sent, digest)
@@ -470,13 +489,16 @@ class Shippers:
                 del piece
         return digest.hexdigest()
 
-    def _put_past(
-        self, tracked: Tracked, sent: Found, file: IO[bytes], channel: Channel
+    def _put_parts(
+        self, shipment: Shipment, sent: Found, file: IO[bytes], channel: Channel
     ) -> str | None:
-        """The digest of the file if it went to the bucket; None when it has to go another way."""
+        """The digest of the file if it went in parts; None when it has to go another way."""
         file.seek(0)
-        room = self._room_for(tracked)
-        return parts.put(tracked, sent, file, channel, self._buckets, room)
+        tracked, buckets = shipment.tracked, self._buckets
+        patience = shipment.patience.setdefault(sent.name, parts.Patience())
+        digest = parts.put(tracked, sent, file, channel, buckets, self._room_for(tracked), patience)
+        del shipment.patience[sent.name]
+        return digest
 
     def _room_for(self, tracked: Tracked) -> parts.Room | None:
         """Where many send at once, what each has in memory waits for a place."""

@@ -40,7 +40,7 @@ from paddlecloud.runtime.site import Turns
 from paddlecloud.runtime.trees import Held, Trees, hold, is_worth
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from paddlecloud.model.snapshot import Snapshot
@@ -74,6 +74,8 @@ class Starters:
         self._most_holds = _MOST_HOLDS
         self._turns = Turns()
         self._environments = Environments(site, self.hurry, self._materials.grew)
+        self.on_growth: Callable[[], None] = lambda: None
+        """The cache may be above its limit: `tidy` is to be called."""
 
     def put(self, tracked: Tracked) -> None:
         """Start it as soon as a thread is free."""
@@ -84,6 +86,14 @@ class Starters:
     def hurry(self, tracked: Tracked | None = None) -> None:
         """Try at once what waits for its next try."""
         self._turns.hurry(tracked)
+
+    def tidy(self, now: float) -> bool:
+        """Keep the cache within its limit; whether to come again, for more than that is there.
+        `now` is the time of day."""
+        freed = self._materials.prune(now, self._kept)
+        if freed:
+            self._site.journal.info(f"removed {freed} bytes of cached files")
+        return self._materials.crowded
 
     def close(self) -> None:
         """Let the threads end; those that were not begun are ordered again later."""
@@ -142,9 +152,8 @@ class Starters:
             return self._give_up(tracked)
         self._spawn(tracked, launch or record.read(tracked.root / ORDER))
         self._launched(tracked, wish)
-        freed = self._materials.prune(time.time(), self._kept)
-        if freed:
-            self._site.journal.info(f"removed {freed} bytes of cached files")
+        if self._materials.is_due(time.time()):
+            self.on_growth()
         return False
 
     def _hold(self, tracked: Tracked, held: dict[str, Any]) -> None:
@@ -159,7 +168,8 @@ class Starters:
         if uid is not None and os.geteuid() != 0:
             raise Refused("agent_cannot_separate", host=self._site.config.host)
         python = self._environments.ready(tracked) if run.get("requirements") else None
-        tree = self._lay_out(tracked, channel)
+        with self._materials.using(time.time()):
+            tree = self._lay_out(tracked, channel)
         if run.get("resumes"):
             earlier = self._site.book.get(run["resumes"])
             how = resuming.give_back(tracked, earlier, channel, owner=uid)
@@ -175,25 +185,36 @@ class Starters:
     def _lay_out(self, tracked: Tracked, channel: Channel) -> str | None:
         """Its directories and files; the tree that is to lie below them, if there is one."""
         run = tracked.run
-        uid, wanted = run.get("uid"), run.get("snapshot")
+        uid, wanted, shelf = run.get("uid"), run.get("snapshot"), run.get("blobs_dir")
         direct = bool(run.get("direct"))
-        blobs = self._materials.source(tracked.id, run.get("blobs_dir"), channel, direct=direct)
+        blobs = self._materials.source(tracked.id, shelf, channel, direct=direct)
         snapshot = self._materials.remembered(wanted) if wanted else None
         tree = None
         if wanted and (snapshot is None or is_worth(snapshot)):
-            tree = self._trees.ready(wanted, uid)
+            tree = self._trees.ready(wanted, uid, shelf)
         if wanted and tree is None:
             snapshot = self._materials.snapshot(wanted, tracked.id, channel)
             tree = self._make_tree(tracked, snapshot, blobs)
         self._keep(tracked, tree)
-        layered = tree is not None
-        self._layer.lay_out(tracked.root, snapshot, blobs, _own(run), owner=uid, layered=layered)
+        self._layer.lay_out(
+            tracked.root,
+            snapshot,
+            blobs,
+            _own(run),
+            owner=uid,
+            layered=tree is not None,
+            checked=shelf is not None,
+        )
         return tree.path if tree is not None else None
 
     def _make_tree(self, tracked: Tracked, snapshot: Snapshot, blobs: Source) -> Held | None:
         try:
-            place = self._materials.place(tracked.run.get("blobs_dir"))
-            return self._trees.make(snapshot, blobs, tracked.run.get("uid"), place)
+            shelf, uid = tracked.run.get("blobs_dir"), tracked.run.get("uid")
+            place, near = self._materials.place(shelf), shelf is not None
+            made = self._trees.make(snapshot, blobs, uid, place, checked=near)
+            if made is not None and uid is not None and not near:
+                self._materials.copied(snapshot.digests)
+            return made
         except BlockingIOError as error:
             raise Retry("replica_not_started", replica=tracked.id, reason=str(error)) from error
         except OSError as error:
@@ -221,7 +242,13 @@ class Starters:
     def _kept(self) -> Iterator[Kept]:
         self._let_go()
         yield from self._environments.kept()
-        yield from self._trees.kept()
+        yield from self._trees.kept(self._ordered())
+
+    def _ordered(self) -> set[str]:
+        """The trees in orders of replicas that have not begun: an earlier agent wrote some."""
+        waiting_for = [one for one in self._site.book.all() if one.alive and not _is_begun(one)]
+        orders = [record.read(one.root / ORDER) or {} for one in waiting_for]
+        return {order["tree"] for order in orders if order.get("tree")}
 
     def _launch(self, tracked: Tracked, python: str | None, tree: str | None) -> Launch:
         run = tracked.run
@@ -331,7 +358,9 @@ class Starters:
     ) -> None:
         """It will never run: leave a record that keeps a late monitor from running it, too. Why, in
         the system's words (`message`) or as a sentence for its owner (`said`)."""
-        message = render(said["code"], said["params"], "en") if said else message
+        if said is not None:
+            said = waiting.at_last(said)
+            message = render(said["code"], said["params"], "en")
         why = f": {message}" if message else ""
         self._site.journal.info(f"ends before it ran, {cause}{why}", tracked.id)
         ended = not_run(cause, now=time.time(), message=message, hint=hint)

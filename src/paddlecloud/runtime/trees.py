@@ -20,6 +20,7 @@ import os
 import threading
 import time
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from paddlecloud.runtime import layers, processes, workspace
@@ -28,7 +29,7 @@ from paddlecloud.runtime.materials import check_id
 from paddlecloud.runtime.spreading import spread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Container, Iterator
     from pathlib import Path
 
     from paddlecloud.model.snapshot import Snapshot
@@ -45,6 +46,8 @@ _AT_ONCE = 16
 _DELETE_TRIES = 50
 _DELETE_PAUSE = 0.01
 _FILES = "files"
+_ASIDE = "../damaged"
+"""Where the server puts what it found damaged on a shelf (`server.services.verifying`)."""
 _PART = ".part"
 
 
@@ -87,25 +90,33 @@ class Trees:
         """Guards what is known of this machine."""
         self._making = [threading.Lock() for _ in range(_AT_ONCE)]
 
-    def ready(self, snapshot_id: str, owner: int | None) -> Held | None:
+    def ready(self, snapshot_id: str, owner: int | None, shelf: str | None = None) -> Held | None:
         """The tree of this snapshot for that owner, if there is one; it counts as used now."""
-        return hold(str(self._home(snapshot_id, owner) / _FILES))
+        return hold(str(self._home(snapshot_id, owner, shelf) / _FILES))
 
     def make(
-        self, snapshot: Snapshot, find: Source, owner: int | None, shelf: str | None = None
+        self,
+        snapshot: Snapshot,
+        find: Source,
+        owner: int | None,
+        shelf: str | None = None,
+        *,
+        checked: bool = False,
     ) -> Held | None:
         """The tree of a snapshot, made if need be; None when copies serve it better.
 
-        `find` opens a content, `shelf` says where they may lie. Raises OSError, and what `find`
-        raises; nothing of it is left then.
+        `find` opens a content, `shelf` says where they may lie; `checked`: see `Layer.fill`.
+        Raises OSError, and what `find` raises; nothing of it is left then.
         """
         if not is_worth(snapshot) or self._possible is False or not self._swept_once():
             return None
-        home = self._home(snapshot.id, owner)
+        home = self._home(snapshot.id, owner, shelf)
+        usable = shelf if owner is None else None
+        fill = partial(self._layer.fill, owner=owner, shelf=usable, checked=checked)
         with self._making[hash(home.name) % _AT_ONCE], self._trying():
-            made = self.ready(snapshot.id, owner)
+            made = hold(str(home / _FILES))
             if made is None:
-                made = self._make(home, snapshot, find, owner, shelf)
+                made = self._make(home, snapshot, lambda place: fill(place, snapshot.entries, find))
         if self._can():
             return made
         made.let_go()
@@ -113,12 +124,12 @@ class Trees:
             _deletion(home)()
         return None
 
-    def kept(self) -> Iterator[Kept]:
+    def kept(self, wanted: Container[str] = ()) -> Iterator[Kept]:
         """Every tree here: when it was used last, its size, and how to delete it. One that is being
-        made, or deleted, is somebody else's."""
+        made, or deleted, is somebody else's; one at a `wanted` path is about to be used."""
         with suppress(FileNotFoundError):
             for home in self._top.iterdir():
-                if home.name.endswith(_PART):
+                if home.name.endswith(_PART) or str(home / _FILES) in wanted:
                     continue
                 note = _read_note(home)
                 used_at = 0
@@ -126,9 +137,10 @@ class Trees:
                     used_at = (home / NOTE).stat().st_mtime_ns
                 yield used_at, int((note or {}).get("size", 0)), _deletion(home)
 
-    def _home(self, snapshot_id: str, owner: int | None) -> Path:
+    def _home(self, snapshot_id: str, owner: int | None, shelf: str | None) -> Path:
         check_id(snapshot_id)
-        return self._top / f"{snapshot_id.partition(':')[2]}.{'own' if owner is None else owner}"
+        whose = "own" if owner is None else owner
+        return self._top / f"{snapshot_id.partition(':')[2]}.{whose}{_age(shelf)}"
 
     @contextmanager
     def _trying(self) -> Iterator[None]:
@@ -181,15 +193,12 @@ class Trees:
             return True
         return False
 
-    def _make(
-        self, home: Path, snapshot: Snapshot, find: Source, owner: int | None, shelf: str | None
-    ) -> Held:
+    def _make(self, home: Path, snapshot: Snapshot, fill: Callable[[list[str]], None]) -> Held:
         aside = home.with_name(f"{home.name}.{os.urandom(8).hex()}{_PART}")
         try:
             aside.mkdir()
             files = [str(aside / _FILES)]
-            usable = shelf if owner is None else None
-            self._layer.fill(files, snapshot.entries, find, owner=owner, shelf=usable)
+            fill(files)
             size = snapshot.size + _ENTRY_BYTES * len(snapshot.entries)
             note = {"boot": processes.boot_id(), "size": size}
             (aside / NOTE).write_text(json.dumps(note))
@@ -228,6 +237,16 @@ def hold(path: str) -> Held | None:
         pass
     held.let_go()
     return None
+
+
+def _age(shelf: str | None) -> str:
+    """What the names of trees end with that were made since a damaged content was last moved from
+    this shelf: those of before may hold its bytes, and are left to be pruned."""
+    if shelf is not None:
+        with suppress(OSError):
+            moved_at = os.stat(f"{shelf}/{_ASIDE}").st_mtime_ns  # noqa: PTH116 - every start
+            return f".{moved_at}"
+    return ""
 
 
 def _read_note(home: Path) -> dict[str, Any] | None:

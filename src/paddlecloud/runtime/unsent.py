@@ -1,9 +1,10 @@
 """What the bucket of a job's owner, or the server, did not take: kept here, and told.
 
 The end of a job that would have been a good one is bad then; every end says it, and the log. They
-get a second name outside of the replica's directory, which is deleted with it,
-and stay there for some days: an admin can still hand them over. Where they were they stay as well,
-for the next attempt on this machine takes over what it finds there.
+get a second name outside of the replica's directory, which is deleted with it, and stay there for
+some days: an admin can still hand them over. Where they were they stay as well, for the next
+attempt on this machine takes over what it finds there. They never keep a disk full: those that were
+left first go first then.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from paddlecloud.model.reasons import caused
 from paddlecloud.model.texts import TEXTS, render
-from paddlecloud.runtime import lastwords, record, waiting
+from paddlecloud.runtime import lastwords, outputs, record, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,8 +30,15 @@ if TYPE_CHECKING:
     from paddlecloud.runtime.site import Site
 
 DIRECTORY = "unsent"
+DELETED = "unsent.json"
+"""Beside it: that some were deleted for lack of space. `doctor` tells of it."""
 DAYS = 7
+SPARED = 3600.0
+"""Seconds that they are kept however full the disk is."""
 _LONGEST = 1000
+#: So much of the disk is left free, or this part of a small one; the server's store does the same.
+_RESERVE = 256 * 1024 * 1024
+_RESERVE_PART = 32
 
 
 def leave(
@@ -38,10 +46,120 @@ def leave(
 ) -> None:
     """Keep these files, by name with the reason of each, and let the end of the replica say so.
 
-    With `lost` no good end is left. On a disk that is full each of it is tried on its own.
+    With `lost` no good end is left. On a disk that is full each of it is tried on its own. The log
+    has a line for each reason, the end has one: of those that could not be kept, if there are any.
     """
     place = site.directory / DIRECTORY / tracked.id
-    code = "unsent_kept" if _can_be_kept(place, now=time.time()) else "unsent_given_up"
+    bound(site, now=time.time())
+    kept = _keep_all(tracked, unsent, place, site)
+    gone = {name: error for name, error in unsent.items() if name not in kept}
+    code, first = ("unsent_given_up", gone) if gone else ("unsent_kept", unsent)
+    end = _told(code, first, place, site)
+    site.journal.warning(render(code, end["params"], "en"), tracked.id)
+    said = ""
+    for (is_kept, _), group in _by_reason(unsent, kept).items():
+        one = _told("unsent_kept" if is_kept else "unsent_given_up", group, place, site)
+        said += lastwords.of_unsent(one["code"], one["params"], bucket=tracked.own_bucket)
+    steps: list[Callable[[], None]] = [
+        partial(_note_end, tracked, end, lost=lost),
+        partial(lastwords.say_once, tracked.root, said),
+    ]
+    for step in steps:
+        try:
+            step()
+        except OSError as error:
+            site.journal.warning(f"what was not sent cannot be noted: {error}", tracked.id)
+
+
+def bound(site: Site, *, now: float) -> bool:
+    """Delete what was kept for as long as promised and, while the disk is nearly full, what was
+    left first; whether some is left. `now` is the time of day."""
+    top = site.directory / DIRECTORY
+    left = _oldest_first(top)
+    for since, place in list(left):
+        if now - since > DAYS * 86400:
+            shutil.rmtree(place, ignore_errors=True)
+            left.remove((since, place))
+    for since, place in list(left):
+        if now - since <= SPARED or _room(top) >= 0:
+            break
+        size = _freed_by(place)
+        if size:  # elsewhere these files are still needed: to delete them here would free nothing
+            shutil.rmtree(place, ignore_errors=True)
+            left.remove((since, place))
+            site.journal.warning(
+                f"the disk is nearly full: {size} bytes of outputs that could not be sent are "
+                "deleted before their time",
+                place.name,
+            )
+            _note(site.directory / DELETED, now)
+    return bool(left)
+
+
+def _oldest_first(top: Path) -> list[tuple[float, Path]]:
+    with suppress(OSError):
+        return sorted((place.stat().st_mtime, place) for place in top.iterdir())
+    return []
+
+
+def _room(top: Path) -> int:
+    """Bytes that are free beyond the reserve; below 0 it is touched."""
+    try:
+        disk = os.statvfs(top)
+    except OSError:
+        return 0
+    reserve = min(_RESERVE, disk.f_blocks * disk.f_frsize // _RESERVE_PART)
+    return disk.f_bavail * disk.f_frsize - reserve
+
+
+def _freed_by(place: Path) -> int:
+    size = 0
+    for path in place.rglob("*"):
+        with suppress(OSError):
+            found = path.lstat()
+            size += found.st_blocks * 512 if found.st_nlink == 1 else 0
+    return size
+
+
+def _note(path: Path, now: float) -> None:
+    known = record.read(path) or {}
+    with suppress(OSError):
+        record.write(path, {"times": int(known.get("times", 0)) + 1, "at": now})
+
+
+def _keep_all(
+    tracked: Tracked, unsent: Mapping[str, PaddleCloudError], place: Path, site: Site
+) -> set[str]:
+    """Give each of these files a name there; those that have one. A directory that could not be
+    listed has none."""
+    kept: set[str] = set()
+    if not _can_be_kept(place):
+        return kept
+    for found in outputs.scan(tracked.root):
+        if found.name in unsent:
+            try:
+                _keep(found.where, place / found.name)
+                kept.add(found.name)
+            except OSError as error:
+                text = f"{found.name} was not sent and cannot be kept: {error}"
+                site.journal.warning(text, tracked.id)
+    if not kept:
+        shutil.rmtree(place, ignore_errors=True)
+    return kept
+
+
+def _by_reason(
+    unsent: Mapping[str, PaddleCloudError], kept: set[str]
+) -> dict[tuple[bool, str], dict[str, PaddleCloudError]]:
+    found: dict[tuple[bool, str], dict[str, PaddleCloudError]] = {}
+    for name, error in sorted(unsent.items(), key=lambda each: each[0] in kept):
+        found.setdefault((name in kept, error.code), {})[name] = error
+    return found
+
+
+def _told(
+    code: str, unsent: Mapping[str, PaddleCloudError], place: Path, site: Site
+) -> dict[str, Any]:
     told = _with_reason(
         next(iter(unsent.values())),
         code,
@@ -50,21 +168,7 @@ def leave(
         place=str(place),
         days=DAYS,
     )
-    site.journal.warning(render(code, told, "en"), tracked.id)
-    said = lastwords.of_unsent(code, told, bucket=tracked.own_bucket)
-    steps: list[Callable[[], None]] = [
-        *(
-            partial(_keep, tracked.root / name, place / name)
-            for name in (unsent if place.is_dir() else ())
-        ),
-        partial(_note_end, tracked, {"code": code, "params": told}, lost=lost),
-        partial(lastwords.say_once, tracked.root, said),
-    ]
-    for step in steps:
-        try:
-            step()
-        except OSError as error:
-            site.journal.warning(f"what was not sent cannot be kept: {error}", tracked.id)
+    return {"code": code, "params": told}
 
 
 def _with_reason(error: PaddleCloudError, code: str, **told: str | int) -> dict[str, Any]:
@@ -76,12 +180,7 @@ def _with_reason(error: PaddleCloudError, code: str, **told: str | int) -> dict[
     return dict(caused(code, why["code"], why["params"], **told).params)
 
 
-def _can_be_kept(place: Path, *, now: float) -> bool:
-    """Make room for it, and forget what lies there for longer than promised."""
-    with suppress(OSError):
-        for old in place.parent.iterdir():
-            if now - old.stat().st_mtime > DAYS * 86400:
-                shutil.rmtree(old, ignore_errors=True)
+def _can_be_kept(place: Path) -> bool:
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:
@@ -91,7 +190,7 @@ def _can_be_kept(place: Path, *, now: float) -> bool:
 
 def _keep(source: Path, target: Path) -> None:
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(FileExistsError, FileNotFoundError):
+    with suppress(FileExistsError):
         os.link(source, target, follow_symlinks=False)
 
 

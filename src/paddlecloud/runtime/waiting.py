@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _LONGEST = 300
 _LONGEST_OF_END = 1000
+_AT_LAST = {"replica_not_started": "replica_never_started"}
 
 
 def of(
@@ -39,6 +40,11 @@ def of_end(error: Exception) -> dict[str, Any]:
     if isinstance(error, PaddleCloudError):
         return of(error.code, error.params, _LONGEST_OF_END)
     return of("agent_mistake", {"error": repr(error)}, _LONGEST_OF_END)
+
+
+def at_last(said: dict[str, Any]) -> dict[str, Any]:
+    """What was said while it was tried again, when it is not any more."""
+    return {**said, "code": _AT_LAST.get(said["code"], said["code"])}
 
 
 def _value(value: object, longest: int) -> str | int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import shutil
 import stat
@@ -68,13 +69,14 @@ class Layer:
         *,
         owner: int | None = None,
         layered: bool = False,
+        checked: bool = False,
     ) -> None:
         """Make the directories below `root`. Doing it again after a failure is doing it once.
 
         `find` opens a file with the content of a digest and size; `own` names further empty
         directories; all of it becomes the property of `owner`. `layered`: the files are laid below
-        the views later. What went wrong leaves as an error in words for the owner of the job; the
-        space that was taken is given back first.
+        the views later; `checked`: see `fill`. What went wrong leaves as an error in words for the
+        owner of the job; the space that was taken is given back first.
         """
         top = str(root)
         try:
@@ -85,7 +87,7 @@ class Layer:
                 _make(place, owner=owner)
             if snapshot is not None and not layered:
                 views = [f"{top}/{view}" for view in VIEWS]
-                self.fill(views, snapshot.entries, find, owner=owner)
+                self.fill(views, snapshot.entries, find, owner=owner, checked=checked)
         except OSError as error:
             if error.errno in _FULL:
                 clear(root)
@@ -99,15 +101,17 @@ class Layer:
         *,
         owner: int | None = None,
         shelf: str | None = None,
+        checked: bool = False,
     ) -> None:
         """Put these files into each of these directories. `shelf`: further names of what lies there
-        will do where they can be had. Only for one place to which nobody writes."""
+        will do where they can be had. Only for one place to which nobody writes. `checked`: what is
+        copied has to have the digest of its entry; what shares its blocks is not read for that."""
         _make_directories(places, entries, owner)
         files = [entry for entry in entries if entry.kind is EntryKind.FILE]
         if shelf is not None and len(places) == 1:
             files = naming.name_all(places[0], files, shelf, find)
         for entry in files:
-            self._place(places, entry, find, owner)
+            self._place(places, entry, find, owner, checked=checked)
         _make_links(places, entries, owner)
 
     def _place(
@@ -116,6 +120,8 @@ class Layer:
         entry: Entry,
         find: Callable[[str, int], int],
         owner: int | None,
+        *,
+        checked: bool,
     ) -> None:
         mode = 0o755 if entry.executable else 0o644
         reader = find(entry.sha256, entry.size)
@@ -133,6 +139,8 @@ class Layer:
                     raise Invalid(
                         "agent_blob_size", path=entry.path, size=copied, expected=entry.size
                     )
+            if checked and not (small is None and self._shares(reader, places[0])):
+                _check(entry, reader, small)
         finally:
             os.close(reader)
 
@@ -149,6 +157,11 @@ class Layer:
         os.ftruncate(writer, 0)
         os.lseek(writer, 0, os.SEEK_SET)
         return _copy_by_hand(reader, writer)
+
+    def _shares(self, reader: int, place: str) -> bool:
+        """Whether large files there share their blocks with this one; known once it was tried."""
+        there = os.stat(place).st_dev  # noqa: PTH116 - see the top of this file
+        return self._clones.get((os.fstat(reader).st_dev, there), True)
 
     def _clone(self, reader: int, writer: int) -> bool:
         pair = (os.fstat(reader).st_dev, os.fstat(writer).st_dev)
@@ -244,6 +257,20 @@ def _make_links(places: Sequence[str], entries: Sequence[Entry], owner: int | No
                     path.symlink_to(entry.target)
                 if owner is not None:
                     os.chown(path, owner, owner, follow_symlinks=False)
+
+
+def _check(entry: Entry, reader: int, small: bytes | None) -> None:
+    """Invalid unless the file has the digest of its entry; `small` is all of it."""
+    digest = hashlib.sha256(small or b"")
+    if small is None:
+        os.lseek(reader, 0, os.SEEK_SET)
+        while piece := os.read(reader, _BLOCK):
+            digest.update(piece)
+    received = digest.hexdigest()
+    if received != entry.sha256:
+        raise Invalid(
+            "agent_stored_damaged", path=entry.path, sha256=entry.sha256, received=received
+        )
 
 
 def _copy_in_kernel(reader: int, writer: int, size: int) -> int:

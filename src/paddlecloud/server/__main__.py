@@ -132,8 +132,7 @@ def serve(settings: Settings, settings_file: Path | None, held: HeldLock) -> Non
     loops = (*always, *presence.loop_for(deps))
     runner = Runner(deps, loops)
     try:
-        server = _Server(App(deps), deps, runner, listeners, context)
-        server.settings_file, server.held = settings_file, held
+        server = _Server(App(deps), deps, runner, listeners, context, settings_file, held)
         server.run(sockets=[listeners.local])
     finally:
         runner.stop()
@@ -147,9 +146,6 @@ def serve(settings: Settings, settings_file: Path | None, held: HeldLock) -> Non
 class _Server(uvicorn.Server):
     """Announces itself when it listens, and lets the long polls go before it waits for them."""
 
-    settings_file: Path | None = None
-    held: HeldLock | None = None
-
     def __init__(
         self,
         app: App,
@@ -157,6 +153,8 @@ class _Server(uvicorn.Server):
         runner: Runner,
         listeners: Listeners,
         context: ssl.SSLContext | None,
+        settings_file: Path | None,
+        held: HeldLock,
     ) -> None:
         http = deps.settings.http
         files = raise_file_limit(http.max_connections + SPARE_FILES)
@@ -178,6 +176,7 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._app, self._deps, self._runner = app, deps, runner
         self._listeners, self._context = listeners, context
+        self._settings_file, self._held = settings_file, held
         self._sweeper = Sweeper(self.server_state.connections, http)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -188,7 +187,7 @@ class _Server(uvicorn.Server):
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         self._sweeper.start()
         self._runner.start()
-        _announce(self._deps, self._listeners, self.settings_file)
+        _announce(self._deps, self._listeners, self._settings_file)
         # What is here now stays, and a request leaves few cycles: look for them less often.
         gc.collect()
         gc.freeze()
@@ -230,8 +229,8 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second; every two seconds it looks whether the home is still there."""
-        if counter % HOME_EVERY == 0 and self.held is not None and not self.held.is_there():
-            log.warning("%s is gone or another one; this server ends", self.held.path.parent)
+        if counter % HOME_EVERY == 0 and not self._held.is_there():
+            log.warning("%s is gone or another one; this server ends", self._held.path.parent)
             self.should_exit = True
         return await super().on_tick(counter)
 

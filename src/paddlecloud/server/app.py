@@ -11,6 +11,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,12 +27,12 @@ from paddlecloud.server.http import (
     Access,
     Call,
     Route,
-    SignedBody,
     decode_body,
     decode_query,
     inflated,
     json_response,
     read_body,
+    signed_body,
 )
 from paddlecloud.server.rights import check_rights
 from paddlecloud.server.routes import ROUTES
@@ -116,15 +117,15 @@ class App:
         path: Mapping[str, str],
         request_id: str,
     ) -> Response:
-        caller = NOBODY
-        if route.access is not Access.OPEN:
+        if route.access is Access.OPEN:
+            caller = replace(NOBODY, source=source_of(request))
+        else:
             caller = await self._gate.admit(request, headers, route.access.value)
             if route.access is Access.USER:
                 check_rights(caller, writes=route.writes, admin=route.admin)
         lang = _language(headers.get("accept-language", ""))
         call = Call(
             caller=caller,
-            source=caller.source or source_of(request),
             lang=lang,
             request_id=request_id,
             path=path,
@@ -144,14 +145,12 @@ class App:
         self, route: Route, request: Request, headers: Mapping[str, str], lang: str
     ) -> object:
         """The decoded JSON body; a streaming route without a shape reads its own."""
-        if route.open_body:
-            assert route.body is not None
-            return decode_body(await read_body(request), route.body, lang)
-        reads_its_own = route.streaming is not None and route.method != "GET"
-        if route.access is Access.OPEN or (reads_its_own and route.body is None):
+        if route.access is Access.OPEN:
+            return decode_body(await read_body(request), route.body, lang) if route.body else None
+        if route.streaming is not None and route.body is None and route.method != "GET":
             return None
         limit = self._deps.settings.http.max_json
-        raw = await SignedBody(request, headers).whole(limit)
+        raw = await signed_body(request, headers, limit)
         if headers.get("content-encoding") == "deflate":
             raw = await in_long_thread(inflated, raw, limit)
         return decode_body(raw, route.body, lang) if route.body else None

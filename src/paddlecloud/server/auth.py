@@ -27,7 +27,6 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.threads import in_thread
 
 REQUIRED = ("host", signing.CONTENT_SHA256, signing.NONCE)
-EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 _REMEMBERED_SECONDS = 3.0
 _MOST_REMEMBERED = 10_000
 _NOTED_SECONDS = tokens.USE_STEP.total_seconds()

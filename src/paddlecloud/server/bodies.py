@@ -23,9 +23,10 @@ from starlette.requests import Request
 from paddlecloud.model.errors import Retry
 from paddlecloud.server.connections import LEAST_PROGRESS, Connection, connection_of
 from paddlecloud.server.http import read_body
+from paddlecloud.stores.patience import be_prompt
 
 AT_ONCE = 12
-"""Bodies that are in memory at the same time."""
+"""Bodies that are in memory at the same time, of each pool of threads."""
 SILENCE = 30.0
 """Seconds without progress after which a sender is given up; a trickle is none."""
 SPARE = 4
@@ -33,23 +34,25 @@ _PIECE = 1024 * 1024
 T = TypeVar("T")
 Work = Callable[["bytes | bytearray", int], T]
 """What is done with a body and its CRC-32."""
-_POOL = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="body")
+_POOL = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="body", initializer=be_prompt)
 _spare: list[bytearray] = []
 """Buffers for the next ones: fresh memory costs as much as a copy. list.pop and append are atomic.
 """
 
 
-async def with_body(request: Request, size: int, work: Work[T]) -> T:
-    """What `work` makes of the body, which has `size` bytes; it runs in a thread."""
+async def with_body(
+    request: Request, size: int, work: Work[T], threads: ThreadPoolExecutor = _POOL
+) -> T:
+    """What `work` makes of the body, which has `size` bytes; it runs in one of these threads."""
     taken = _Taken.of(request, size)
     loop = asyncio.get_running_loop()
     if taken is None:
         body = await read_body(request, size)
         if len(body) != size:
             raise Retry("body_cut", size=len(body))
-        return await loop.run_in_executor(_POOL, lambda: work(body, crc32(body)))
+        return await loop.run_in_executor(threads, lambda: work(body, crc32(body)))
     try:
-        return await loop.run_in_executor(_POOL, taken.run, work)
+        return await loop.run_in_executor(threads, taken.run, work)
     finally:
         taken.give_back()
 

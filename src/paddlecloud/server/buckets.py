@@ -6,7 +6,7 @@ Opening a bucket costs an unsealing, and the list of a job's files is asked for 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from paddlecloud.stores.s3 import S3Store
 
 T = TypeVar("T")
-MOST_BEGUN = 1000
-"""Uploads that are remembered: of one that is forgotten all parts are sent again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +37,6 @@ class Buckets:
         self._size = size
         self._lock = threading.Lock()
         self._open: dict[tuple[str, bool], S3Store] = {}
-        self._begun: dict[Hashable, str] = {}
 
     def get(self, key: tuple[str, bool], make: Callable[[], S3Store]) -> S3Store:
         with self._lock:
@@ -51,21 +48,6 @@ class Buckets:
                 # Somebody may be at it: only what is idle is closed.
                 self._open.pop(next(iter(self._open))).wire.close()
         return store
-
-    def begun(self, what: Hashable) -> str:
-        """The upload in parts that was begun for this and not ended, as far as is known here."""
-        with self._lock:
-            return self._begun.get(what, "")
-
-    def begin(self, what: Hashable, upload: str) -> None:
-        with self._lock:
-            self._begun[what] = upload
-            while len(self._begun) > MOST_BEGUN:
-                self._begun.pop(next(iter(self._begun)))
-
-    def end(self, upload: str) -> None:
-        with self._lock:
-            self._begun = {what: name for what, name in self._begun.items() if name != upload}
 
     def close(self) -> None:
         """Give back all threads and connections; whoever comes later opens buckets anew."""

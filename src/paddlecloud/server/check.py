@@ -25,6 +25,7 @@ from paddlecloud.server.services import mail
 from paddlecloud.server.settings import Origins, Settings, read_with_origins
 
 CONNECT_SECONDS = 5
+SET, NOT_SET, DEFAULT, FILE = "set", "not set", "default", "file"
 
 
 class Level(StrEnum):
@@ -48,6 +49,7 @@ class Row:
     key: str
     value: str
     origin: str
+    secret: bool
 
 
 def main(
@@ -72,8 +74,8 @@ def setting_rows(settings: Settings, origins: Origins) -> Iterator[Row]:
     """Every setting in effect, by its key in the file."""
     for key, kind, value in _leaves("", settings):
         secret = "Secret" in kind
-        shown = ("set" if value else "not set") if secret else _shown(value)
-        yield Row(key=key, value=shown, origin=_origin(key, origins))
+        shown = (SET if value else NOT_SET) if secret else _shown(value)
+        yield Row(key=key, value=shown, origin=_origin(key, origins), secret=secret)
 
 
 def check(settings: Settings, origins: Origins, now: datetime) -> Iterator[Finding]:
@@ -91,29 +93,24 @@ def check(settings: Settings, origins: Origins, now: datetime) -> Iterator[Findi
 
 
 def _listening(settings: Settings, now: datetime) -> Iterator[Finding]:
-    http, port = settings.http, settings.port or "any"
+    http, port = settings.http, settings.port or "*"
     if not settings.tls:
-        code = "check_insecure" if http.insecure else "check_plain"
-        level = Level.WARNING if http.insecure else Level.OK
-        params = {"host": http.host, "port": port}
-        yield Finding(subject="http", level=level, code=code, params=params)
+        say, code = (_warning, "check_insecure") if http.insecure else (_ok, "check_plain")
+        yield say("http", code, host=http.host, port=port)
         return
     try:
         _, certificate = tls.load_tls(http, now)
     except PaddleCloudError as error:
         yield _failed("http", error)
         return
-    level = Level.WARNING if certificate.ends_soon(now) else Level.OK
-    yield Finding(
-        subject="http",
-        level=level,
-        code="check_certificate",
-        params={
-            "path": http.tls_cert,
-            "names": ", ".join(certificate.names) or "-",
-            "ends": f"{certificate.ends:%Y-%m-%d}",
-            "days": (certificate.ends - now).days,
-        },
+    say = _warning if certificate.ends_soon(now) else _ok
+    yield say(
+        "http",
+        "check_certificate",
+        path=http.tls_cert,
+        names=", ".join(certificate.names) or "-",
+        ends=f"{certificate.ends:%Y-%m-%d}",
+        days=(certificate.ends - now).days,
     )
 
 
@@ -121,10 +118,9 @@ def _names(settings: Settings) -> Iterator[Finding]:
     """A server that was told no name of its own refuses everybody who uses one."""
     http = settings.http
     if is_any_address(http.host) and not (http.public_url or http.allowed_hosts):
-        yield Finding(subject="names", level=Level.WARNING, code="check_no_name", params={})
+        yield _warning("names", "check_no_name")
     if settings.tls and http.public_url.startswith("http://"):
-        params = {"url": http.public_url}
-        yield Finding(subject="names", level=Level.WARNING, code="check_plain_url", params=params)
+        yield _warning("names", "check_plain_url", url=http.public_url)
 
 
 def _key(settings: Settings) -> Iterator[Finding]:
@@ -132,8 +128,7 @@ def _key(settings: Settings) -> Iterator[Finding]:
     if settings.key:
         yield _ok("key", "check_key_set")
     elif settings.database.url:
-        params = {"path": str(path)}
-        yield Finding(subject="key", level=Level.WARNING, code="check_key_own", params=params)
+        yield _warning("key", "check_key_own", path=str(path))
     else:
         yield _ok("key", "check_key_file", path=str(path))
 
@@ -145,8 +140,7 @@ def _exposed(settings: Settings, origins: Origins) -> Iterator[Finding]:
     for key, path in named.items():
         mode = stat.S_IMODE(Path(path).stat().st_mode) if path and Path(path).exists() else 0
         if mode & 0o077:
-            params = {"path": path, "key": key, "mode": f"{mode:04o}"}
-            yield Finding(subject=key, level=Level.WARNING, code="check_exposed", params=params)
+            yield _warning(key, "check_exposed", path=path, key=key, mode=f"{mode:04o}")
 
 
 def _database(settings: Settings) -> Iterator[Finding]:
@@ -196,7 +190,7 @@ def _directory(subject: str, path: Path) -> Finding:
 def _mail(settings: Settings) -> Iterator[Finding]:
     if not settings.mail.host:
         if settings.team:
-            yield Finding(subject="mail", level=Level.WARNING, code="check_no_mail", params={})
+            yield _warning("mail", "check_no_mail")
         return
     limit = timedelta(seconds=CONNECT_SECONDS)
     patient = replace(settings.mail, timeout=min(settings.mail.timeout, limit))
@@ -257,8 +251,8 @@ def _shown(value: object) -> str:
 def _origin(key: str, origins: Origins) -> str:
     found = origins.get(key, "")
     if not found:
-        return "default"
-    return found if _is_elsewhere(found) else "file"
+        return DEFAULT
+    return found if _is_elsewhere(found) else FILE
 
 
 def _is_elsewhere(origin: str) -> bool:
@@ -269,17 +263,44 @@ def _ok(subject: str, code: str, **params: object) -> Finding:
     return Finding(subject=subject, level=Level.OK, code=code, params=params)
 
 
+def _warning(subject: str, code: str, **params: object) -> Finding:
+    return Finding(subject=subject, level=Level.WARNING, code=code, params=params)
+
+
 def _failed(subject: str, error: PaddleCloudError) -> Finding:
     return Finding(subject=subject, level=Level.FAILED, code=error.code, params=error.params)
 
 
 def _as_lines(rows: list[Row], findings: list[Finding], lang: str) -> str:
-    lines = [f"{row.key} = {row.value}  ({row.origin})" for row in rows]
+    lines = [f"{row.key} = {_value(row, lang)}  ({_word(row.origin, lang)})" for row in rows]
     lines += [
-        f"{finding.level:8}{finding.subject}: {render(finding.code, finding.params, lang)}"
+        f"{_word(finding.level, lang):8}{finding.subject}: "
+        f"{render(finding.code, finding.params, lang)}"
         for finding in findings
     ]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _value(row: Row, lang: str) -> str:
+    """Only of a secret the value is a word of ours."""
+    return _word(row.value, lang) if row.secret else row.value
+
+
+def _word(word: str, lang: str) -> str:
+    """For a person; a program gets the words as they are."""
+    code = _WORDS.get(word)
+    return render(code, {}, lang) if code else word
+
+
+_WORDS = {
+    SET: "word_set",
+    NOT_SET: "word_not_set",
+    DEFAULT: "word_default",
+    FILE: "word_file",
+    Level.OK: "word_ok",
+    Level.WARNING: "word_warning",
+    Level.FAILED: "word_failed",
+}
 
 
 def _as_json(ok: bool, rows: list[Row], findings: list[Finding], lang: str) -> str:

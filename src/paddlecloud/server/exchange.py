@@ -20,8 +20,9 @@ from paddlecloud.model import signing
 from paddlecloud.model.errors import Internal, Invalid, PaddleCloudError
 from paddlecloud.model.exchange import SEALED, Reports, framed, key_of
 from paddlecloud.server.auth import secret_of
-from paddlecloud.server.deps import ANYTHING, Deps, Waiter
+from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Call
+from paddlecloud.server.hub import ANYTHING, Waiter
 from paddlecloud.server.threads import in_thread
 
 log = logging.getLogger(__name__)

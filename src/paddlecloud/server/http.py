@@ -6,9 +6,9 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -21,8 +21,11 @@ from paddlecloud.server import misfits
 from paddlecloud.server.auth import Caller
 from paddlecloud.server.deps import Deps
 
+T = TypeVar("T")
 MAX_UNSIGNED = 16 * 1024
 """Bytes of a body that nobody signed."""
+BATCH = 1024 * 1024
+BYTES = "application/octet-stream"
 
 
 class Access(StrEnum):
@@ -38,8 +41,6 @@ class Call:
     """One request, checked and decoded."""
 
     caller: Caller
-    source: str
-    """Network address that it came from."""
     lang: str
     request_id: str
     path: Mapping[str, str]
@@ -66,7 +67,7 @@ class Route:
     query: type | None = None
     answer: type | None = None
     """None: not of a shape; `media` says what it is."""
-    media: str = field(default="application/json")
+    media: str = "application/json"
     admin: bool = False
     """Only for a user whose role is admin."""
     status: int = 200
@@ -79,57 +80,39 @@ class Route:
         """Whether it may change anything; who may only look may not call it."""
         return self.method != "GET"
 
-    @property
-    def open_body(self) -> bool:
-        """Whether it takes a body that nobody signed."""
-        return self.access is Access.OPEN and self.body is not None
-
 
 class GoingDown(Exception):
     """Cuts an endless answer: an orderly end would tell the reader that this was all."""
 
 
-class SignedBody:
-    """The body of a request piece by piece; the end raises if it is not the one that was signed."""
+async def signed_body(request: Request, headers: Mapping[str, str], limit: int) -> bytes:
+    """The body of a request whole; raises if it is not the one that was signed."""
+    declared = headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > limit:
+        raise TooLarge("body_too_large", limit=limit)
+    raw = await read_body(request, limit)
+    signing.check_body(headers, hashlib.sha256(raw).hexdigest())
+    return raw
 
-    def __init__(self, request: Request, call_headers: Mapping[str, str]) -> None:
-        self._request = request
-        self._headers = call_headers
-        self._digest = hashlib.sha256()
 
-    async def pieces(self, limit: int | None = None) -> AsyncIterator[bytes]:
-        size = 0
-        try:
-            async for piece in self._request.stream():
-                size += len(piece)
-                if limit is not None and size > limit:
-                    raise TooLarge("body_too_large", limit=limit)
-                if piece:
-                    self._digest.update(piece)
-                    yield piece
-        except ClientDisconnect as error:
-            raise Retry("body_cut", size=size) from error
-        signing.check_body(self._headers, self._digest.hexdigest())
-
-    async def batches(self, size: int = 1024 * 1024) -> AsyncIterator[bytes]:
-        """The same in pieces of at least `size` but for the last: few changes of thread."""
-        kept: list[bytes] = []
-        length = 0
-        async for piece in self.pieces():
+async def signed_batches(request: Request, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
+    """The body of a request, however long, in pieces of at least `BATCH` but for the last: few
+    changes of thread. The last comes once all of it is known to be what was signed."""
+    digest = hashlib.sha256()
+    kept: list[bytes] = []
+    length, yielded = 0, 0
+    try:
+        async for piece in request.stream():
+            digest.update(piece)
             kept.append(piece)
             length += len(piece)
-            if length >= size:
+            if length >= BATCH:
                 yield b"".join(kept)
-                kept, length = [], 0
-        yield b"".join(kept)
-
-    async def whole(self, limit: int) -> bytes:
-        declared = self._headers.get("content-length", "")
-        if declared.isdigit() and int(declared) > limit:
-            raise TooLarge("body_too_large", limit=limit)
-        raw = await read_body(self._request, limit)
-        signing.check_body(self._headers, hashlib.sha256(raw).hexdigest())
-        return raw
+                kept, length, yielded = [], 0, yielded + length
+    except ClientDisconnect as error:
+        raise Retry("body_cut", size=yielded + length) from error
+    signing.check_body(headers, digest.hexdigest())
+    yield b"".join(kept)
 
 
 async def read_body(request: Request, limit: int = MAX_UNSIGNED) -> bytes:
@@ -164,7 +147,7 @@ def inflated(raw: bytes, limit: int) -> bytes:
     return body
 
 
-def decode_body(raw: bytes, shape: type, lang: str = "en") -> object:
+def decode_body(raw: bytes, shape: type[T], lang: str = "en") -> T:
     try:
         return msgspec.json.decode(raw, type=shape)
     except msgspec.ValidationError as error:
@@ -174,7 +157,7 @@ def decode_body(raw: bytes, shape: type, lang: str = "en") -> object:
         raise Invalid("body_invalid", detail=str(error)) from error
 
 
-def decode_query(pairs: Sequence[tuple[str, str]], shape: type, lang: str = "en") -> object:
+def decode_query(pairs: Sequence[tuple[str, str]], shape: type[T], lang: str = "en") -> T:
     """A name that comes twice is refused: a signature does not tell which of them was the last."""
     found = dict(pairs)
     if len(found) < len(pairs):

@@ -59,15 +59,14 @@ def listen(settings: Settings) -> Listeners:
     if is_loopback(http.host) and not settings.tls:
         if settings.team:
             return Listeners(local=_bound(http.host, settings.port), public=None)
-        wishes = [port for port in (http.port, _remembered(remembered)) if port]
-        return Listeners(local=_first_free(http.host, wishes, remembered), public=None)
+        return Listeners(local=_first_free(http.host, http.port, remembered), public=None)
     public = _bound(http.host, settings.port)
-    known = _remembered(remembered)
-    return Listeners(local=_first_free("127.0.0.1", [known], remembered), public=public)
+    return Listeners(local=_first_free("127.0.0.1", 0, remembered), public=public)
 
 
-def _first_free(host: str, wishes: list[int], remembered: Path) -> socket.socket:
-    for port in filter(None, wishes):
+def _first_free(host: str, wish: int, remembered: Path) -> socket.socket:
+    """The port that is wished for, or that of last time, or any; it is remembered."""
+    for port in filter(None, (wish, _remembered(remembered))):
         try:
             listener = _open(host, port)
             break

@@ -16,8 +16,6 @@ import msgspec
 
 from paddlecloud.model.texts import render
 
-Params = dict[str, object]
-
 RULES: Mapping[str, str] = {
     r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z": "rule_user_id",
     r"^[A-Za-z0-9_.-]+\Z": "rule_word",

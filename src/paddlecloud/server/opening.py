@@ -20,7 +20,7 @@ from paddlecloud import __version__
 from paddlecloud.backends.base import Backend, KeepsAgent
 from paddlecloud.backends.base import create as create_backend
 from paddlecloud.backends.local import cards
-from paddlecloud.db import coordination, open_database, servers
+from paddlecloud.db import attempts, choices, coordination, open_database, servers
 from paddlecloud.db.base import EVERYTHING, Apart, Database
 from paddlecloud.db.bells import Bell
 from paddlecloud.model.errors import ConfigError, PaddleCloudError
@@ -36,6 +36,8 @@ from paddlecloud.stores.logs import LogStore
 
 LOCKS = "locks"
 """The directory of the locks, beside those of the users."""
+MOST_NAMED = 5
+"""Jobs that a sentence about many names."""
 ADMIN = "admin"
 """The first user of a team server; that of an embedded one is the person at the machine."""
 
@@ -79,9 +81,11 @@ def open_deps(settings: Settings, url: str = "") -> Deps:
 
 
 def tell(deps: Deps, channel: str, payload: str) -> None:
-    """Wake whoever waits for this; who looks then at the servers sees them as they are now."""
+    """Wake whoever waits for this; who looks then sees the servers and wishes as they are now."""
     if channel in (servers.CHANNEL, EVERYTHING):
         deps.peers.forget()
+    if channel in (choices.CHANNEL, EVERYTHING):
+        deps.choosers.forget()
     deps.hub.tell(channel, payload)
 
 
@@ -141,6 +145,7 @@ def open_the_database(settings: Settings, now: datetime) -> Database:
     db = open_database(place, now=now, connections=connections)
     try:
         claim(settings, db)
+        keep_pools(settings, db)
     except PaddleCloudError:
         db.close()
         raise
@@ -162,6 +167,22 @@ def claim(settings: Settings, db: Database) -> None:
     elif known and not settings.team:
         place = settings.server_dir / "paddlecloud.db"
         raise ConfigError("database_of_team", database="database.url" if db.shared else str(place))
+
+
+def keep_pools(settings: Settings, db: Database) -> None:
+    """A pool in which jobs have a place may not leave the settings: ConfigError.
+
+    Nobody could look after them or stop what was made for them there, which may cost money; and to
+    end them for a line that is missing in a file would be worse.
+    """
+    known = {pool.name for pool in settings.pool_list}
+    live = [each for each in db.read(attempts.live_attempts) if each.pool not in known]
+    if live:
+        pool = live[0].pool
+        theirs = [each.job_id for each in live if each.pool == pool]
+        more = ", …" if len(theirs) > MOST_NAMED else ""
+        shown = ", ".join(theirs[:MOST_NAMED]) + more
+        raise ConfigError("settings_pool_in_use", pool=pool, jobs=shown)
 
 
 def open_backends(

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 Key = Annotated[str, Meta(min_length=8, max_length=64, pattern=r"^[A-Za-z0-9_.-]+\Z")]
+Flag = Annotated[int, Meta(ge=0, le=1)]
 Natural = Annotated[int, Meta(ge=0, le=2**53)]
+"""As far as every JSON reader counts exactly, and no file or column overflows."""
 MAX_KEY = 4096
 """Characters of a key of a cloud, or of the token of temporary ones."""
 MAX_DIFF = 1024 * 1024
 """Characters of a difference that is kept with a job."""
-"""As far as every JSON reader counts exactly, and no file or column overflows."""
 Epoch = Annotated[float, Meta(ge=0, le=253_402_300_799)]
 """Seconds since 1970, up to the end of year 9999."""
 
@@ -184,7 +184,8 @@ class JobView(Answer, frozen=True, kw_only=True):
     tasks: list[TasksView] = []
     """The data that its trainers take in turns: how far they are."""
     git: dict[str, str] | None = None
-    """The repository that the files came from; its `diff` only where nothing is waited for."""
+    """The repository that the files came from. Its `diff` only where that is wanted and nothing is
+    waited for; if the store does not give it, `diff_missing` says why."""
 
 
 class SubmitAnswer(Answer, frozen=True, kw_only=True):
@@ -207,6 +208,9 @@ class JobsAnswer(Answer, frozen=True, kw_only=True):
 class JobQuery(Request, frozen=True, kw_only=True):
     wait: Annotated[float, Meta(ge=0, le=60)] = 0.0
     version: int = -1
+    diff: Flag = 1
+    """Whether what the repository differed in is wanted too, which the store has to be asked for.
+    """
 
 
 class HistoryEvent(Answer, frozen=True, kw_only=True):
@@ -217,6 +221,12 @@ class HistoryEvent(Answer, frozen=True, kw_only=True):
     reason: str
 
 
+class DeletedJob(Answer, frozen=True, kw_only=True):
+    job_id: str
+    bytes: int
+    """That are free again."""
+
+
 class HistoryAnswer(Answer, frozen=True, kw_only=True):
     history: list[HistoryEvent]
 
@@ -224,19 +234,19 @@ class HistoryAnswer(Answer, frozen=True, kw_only=True):
 class LogsQuery(Request, frozen=True, kw_only=True):
     worker: str | None = None
     offset: Natural = 0
-    follow: Annotated[int, Meta(ge=0, le=1)] = 0
+    follow: Flag = 0
     tail: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
     attempt: Natural | None = None
     since: str | None = None
     """A span (10m) or a time; without a zone it is the server's."""
-    merge: Annotated[int, Meta(ge=0, le=1)] = 0
+    merge: Flag = 0
     """All workers, line by line."""
-    failed: Annotated[int, Meta(ge=0, le=1)] = 0
+    failed: Flag = 0
     """The worker that failed first, in the newest attempt that failed."""
     grep: str | None = None
-    complete: Annotated[int, Meta(ge=0, le=1)] = 0
+    complete: Flag = 0
     """With grep: not the last line while it has no end."""
-    frames: Annotated[int, Meta(ge=0, le=1)] = 0
+    frames: Flag = 0
     """With merge or grep: frames (worker, next offset, length) instead of text."""
     at: str | None = None
     """With merge or grep: where each worker's log was left, `trainer-0:120,trainer-1:98`."""
@@ -573,7 +583,3 @@ class ErrorBody(Answer, frozen=True, kw_only=True):
 
 class ErrorAnswer(Answer, frozen=True, kw_only=True):
     error: ErrorBody
-
-
-def encode(value: object) -> bytes:
-    return msgspec.json.encode(value)

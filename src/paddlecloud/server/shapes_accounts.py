@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from paddlecloud.server.shapes import Answer, Epoch, JobRow, JobsQuery, Natural, Request
+from paddlecloud.server.shapes import Answer, Epoch, Flag, JobRow, JobsQuery, Natural, Request
 
 Role = Literal["user", "admin", "readonly"]
 Language = Literal["zh", "en"]
@@ -34,7 +34,7 @@ class TokenRequest(Request, frozen=True, kw_only=True):
 
 
 class TokensQuery(Request, frozen=True, kw_only=True):
-    revoked: Annotated[int, Meta(ge=0, le=1)] = 0
+    revoked: Flag = 0
 
 
 class AdminTokensQuery(TokensQuery, frozen=True, kw_only=True):

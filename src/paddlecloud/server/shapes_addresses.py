@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from paddlecloud.model.private import MOST_PARTS
-from paddlecloud.server.shapes import MAX_KEY, Answer, Epoch, Natural, Request
+from paddlecloud.server.shapes import MAX_KEY, Answer, Epoch, ListingQuery, Natural, Request
 
 ContentRow = tuple[str, int, str, str]
 """Digest, size, address to GET it from ("": none), and tag ("": the digest is its sha256)."""
@@ -37,14 +37,35 @@ class OutputParts(Answer, frozen=True, kw_only=True):
     """Empty: this file has to be sent through the server."""
     part_size: int
     addresses: list[str]
-    """Where to PUT each part."""
+    """Where to PUT each part; none where all of them go through the server."""
     parts: list[tuple[int, str]]
-    """Number and tag of each part that is there already: of an agent that was ended before."""
+    """Number and tag of each part that is there already: of an agent that was ended before. Without
+    a tag: the server compares the digest of the whole in the end."""
+    tag: str = ""
+    """Of the file, if it has its name already because an end was not heard of; then there are no
+    addresses."""
+    sha256: str = ""
+    """The same for a store that has no tags."""
+    through: bool = False
+    """The server takes the parts itself, where there are no addresses or they lead nowhere."""
+
+
+class OutputPartQuery(ListingQuery, frozen=True, kw_only=True):
+    upload: Upload
+    number: Annotated[int, Meta(ge=1, le=MOST_PARTS)]
 
 
 class JoinRequest(Request, frozen=True, kw_only=True):
     upload: Upload
     size: Natural
+    sha256: Annotated[str, Meta(max_length=64)] = ""
+    """Of the file; needed where its parts came through the server and there are no tags."""
+
+
+class JoinAnswer(Answer, frozen=True, kw_only=True):
+    size: int
+    stored: bool = True
+    """False: the digest is still being taken, ask again."""
 
 
 class PrivateFilesAnswer(Answer, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from paddlecloud.server.shapes import Answer, Natural, Request, UseView
+from paddlecloud.server.shapes import Answer, Flag, Natural, Request, UseView
 
 Signed32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 
@@ -54,7 +54,7 @@ class CommandView(Answer, frozen=True, kw_only=True):
 class OutputQuery(Request, frozen=True, kw_only=True):
     out: Natural = 0
     err: Natural = 0
-    follow: Annotated[int, Meta(ge=0, le=1)] = 0
+    follow: Flag = 0
 
 
 class StreamQuery(Request, frozen=True, kw_only=True):

@@ -11,8 +11,9 @@ from dataclasses import replace
 from paddlecloud.db import tokens
 from paddlecloud.model.errors import Unauthenticated
 from paddlecloud.server.auth import Caller
-from paddlecloud.server.deps import Deps, Heard, Topic, Waiter
+from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import GoingDown
+from paddlecloud.server.hub import Heard, Topic, Waiter
 
 
 class Stay(Waiter):

@@ -4,7 +4,8 @@ Starlette's own way (anyio) costs about twice as much a call, which is most of a
 What takes long (files in, clean-up, checks) has threads of its own: however much of it there is,
 the short answers do not stand in line behind it. What asks a bucket has its own again, and only so
 many calls may wait for one. Each user's buckets have theirs apart from everybody else's: one that
-does not answer takes nothing from the rest, and what agents wait for nothing from their owner.
+does not answer takes nothing from the rest, and what agents wait for nothing from their owner. That
+the server's own store does not answer is told before those who wait give up.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from typing import TypeVar
 
 from paddlecloud.model.errors import Retry
 from paddlecloud.model.job import Job
+from paddlecloud.stores.patience import be_prompt
 
 T = TypeVar("T")
-_SHORT = ThreadPoolExecutor(max_workers=8, thread_name_prefix="route")
-_LONG = ThreadPoolExecutor(max_workers=4, thread_name_prefix="long")
+_SHORT = ThreadPoolExecutor(max_workers=8, thread_name_prefix="route", initializer=be_prompt)
+_LONG = ThreadPoolExecutor(max_workers=4, thread_name_prefix="long", initializer=be_prompt)
 _ASKING = 16
 _MOST = 2 * _ASKING
 """Of calls that ask a bucket or wait for their turn: the last one hears within a client's time."""
@@ -77,8 +79,12 @@ def later_for_agent(job: Job, work: Callable[[], object]) -> None:
 class _Desk:
     """The threads of one user, which are let go when nothing is under way."""
 
-    def __init__(self) -> None:
-        self.threads = ThreadPoolExecutor(max_workers=_ASKING, thread_name_prefix="bucket")
+    def __init__(self, whose: str) -> None:
+        self.threads = ThreadPoolExecutor(
+            max_workers=_ASKING,
+            thread_name_prefix="bucket",
+            initializer=be_prompt if whose == _OWN else None,
+        )
         self.calls = 0
 
 
@@ -93,9 +99,9 @@ class _Desks:
         with self._lock:
             if not always:
                 self._check_room(whose)
-            desk = self._desks.get(whose) or self._desks.setdefault(whose, _Desk())
-            desk.calls += 1
+            desk = self._desks.get(whose) or self._desks.setdefault(whose, _Desk(whose))
             future = desk.threads.submit(work, *args)
+            desk.calls += 1
         future.add_done_callback(lambda _: self._leave(whose, desk))
         return future
 

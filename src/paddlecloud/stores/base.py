@@ -173,6 +173,14 @@ class CanRange(Protocol):
 
 
 @runtime_checkable
+class CanTag(Protocol):
+    """Has a name of its own for each content, in lists too, where it may not know our times."""
+
+    def stats(self, paths: Iterable[str]) -> dict[str, Stat]:
+        """Those of these files that exist, with their tags; for many cheaper than `stat`."""
+
+
+@runtime_checkable
 class CanLocalPath(Protocol):
     """Keeps its files on this machine, where others may open them without a copy."""
 
@@ -200,6 +208,14 @@ class CanAdopt(Protocol):
 
         What it holds is not looked at.
         """
+
+
+@runtime_checkable
+class CanMove(Protocol):
+    """Gives a file another name without reading it, also one that can be read no more."""
+
+    def move(self, path: str, target: str) -> None:
+        """NotFound when there is no such file; what had the name `target` is replaced."""
 
 
 @runtime_checkable

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
+from paddlecloud.stores.patience import is_prompt, prompt_if
+
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
@@ -34,7 +36,8 @@ class Crew:
             self._changed.wait_for(lambda: self._has_room(size))
             self._under_way += size
         try:
-            future = self._threads.submit(work, *args, **kwargs)
+            prompt = is_prompt()
+            future = self._threads.submit(lambda: _done(prompt, lambda: work(*args, **kwargs)))
         except BaseException:
             self._leave(size)
             raise
@@ -54,3 +57,8 @@ class Crew:
         with self._changed:
             self._under_way -= size
             self._changed.notify_all()
+
+
+def _done(prompt: bool, work: Callable[[], Result]) -> Result:
+    with prompt_if(prompt):
+        return work()

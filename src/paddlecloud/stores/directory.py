@@ -150,6 +150,16 @@ class DirectoryStore:
             shutil.rmtree(name, dir_fd=directory)
         return freed
 
+    def move(self, path: str, target: str) -> None:
+        try:
+            with (
+                self._tree.parent(path) as (source, name),
+                self._tree.parent(target, make=True) as (above, new),
+            ):
+                os.rename(name, new, src_dir_fd=source, dst_dir_fd=above)
+        except FileNotFoundError:
+            raise NotFound("file_missing", path=shown(path)) from None
+
     def begin_parts(self, path: str, *, part_size: int, modified: datetime | None = None) -> str:
         split(path)
         return self._parts.begin(path, part_size, modified)

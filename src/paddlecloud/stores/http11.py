@@ -127,6 +127,10 @@ class Connection:
             return data
         return self._socket.recv(min(most, _RECEIVE))
 
+    def wait_at_most(self, silent: float) -> None:
+        """Seconds for each piece that goes either way from now on."""
+        self._socket.settimeout(silent)
+
     def line(self) -> bytes:
         while b"\r\n" not in self._ahead:
             self._more(b"\r\n")

@@ -39,6 +39,12 @@ class LayeredStore:
         here = self.front.sizes(wanted)
         return {**self.behind.sizes(path for path in wanted if path not in here), **here}
 
+    def stats(self, paths: Iterable[str]) -> dict[str, Stat]:
+        wanted = tuple(paths)
+        here = {path: self.front.stat(path) for path in self.front.sizes(wanted)}
+        behind = self.behind.stats(path for path in wanted if path not in here)
+        return {**behind, **{path: stat for path, stat in here.items() if stat is not None}}
+
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Reader:
         return self._holder(path).read(path, offset, length)
 

@@ -122,7 +122,7 @@ def _explained(place: BosPlace, error: PaddleCloudError, door: str) -> PaddleClo
         return Refused(
             "private_store_no_bucket", bos_url=bos_url, bucket=place.bucket, region=place.region
         )
-    host = urlsplit(_address(place, door)).hostname or ""
+    host = urlsplit(_address(place, door)).netloc.rpartition("@")[2]
     if error.code == "store_stranger":
         came = str(error.params.get("came", ""))
         return Unreachable("private_store_stranger", bos_url=bos_url, host=host, came=came)

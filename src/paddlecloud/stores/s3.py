@@ -106,6 +106,9 @@ class S3Store:
         return _stat(path, answer.headers, int(answer.headers.get("content-length", 0)))
 
     def sizes(self, paths: Iterable[str]) -> dict[str, int]:
+        return {path: stat.size for path, stat in self.stats(paths).items()}
+
+    def stats(self, paths: Iterable[str]) -> dict[str, Stat]:
         by_parent: dict[str, list[str]] = {}
         for path in dict.fromkeys(paths):
             split(path)
@@ -113,10 +116,10 @@ class S3Store:
         work = []
         for parent, siblings in by_parent.items():
             if len(siblings) > _FEW and parent:
-                work.append(self.crew.submit(0, self._sizes_in, parent, siblings))
+                work.append(self.crew.submit(0, self._stats_in, parent, siblings))
             else:
-                work += [self.crew.submit(0, self._size_of, path) for path in siblings]
-        found: dict[str, int] = {}
+                work += [self.crew.submit(0, self._stat_of, path) for path in siblings]
+        found: dict[str, Stat] = {}
         for future in work:
             found.update(future.result())
         return found
@@ -296,13 +299,13 @@ class S3Store:
         more = top.findtext("IsTruncated") == "true"
         return rows, top.findtext("NextContinuationToken") if more else None
 
-    def _size_of(self, path: str) -> dict[str, int]:
+    def _stat_of(self, path: str) -> dict[str, Stat]:
         found = self.stat(path)
-        return {path: found.size} if found else {}
+        return {path: found} if found else {}
 
-    def _sizes_in(self, parent: str, siblings: Iterable[str]) -> dict[str, int]:
+    def _stats_in(self, parent: str, siblings: Iterable[str]) -> dict[str, Stat]:
         wanted = set(siblings)
-        return {row.path: row.size for row in self._listed(f"{parent}/") if row.path in wanted}
+        return {row.path: row for row in self._listed(f"{parent}/") if row.path in wanted}
 
 
 def _is_digest(name: str) -> bool:

@@ -77,7 +77,7 @@ def finish(wire: Wire, key: str, upload: str, parts: Sequence[Part]) -> None:
     )
     body = f"<CompleteMultipartUpload>{rows}</CompleteMultipartUpload>".encode()
     query = (("uploadId", upload),)
-    request = Request(method="POST", key=key, query=query, body=body, tries=PATIENT)
+    request = Request(method="POST", key=key, query=query, body=body, tries=PATIENT, slow=True)
     said = b""
     for number in range(TRIES):
         if number:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from paddlecloud.model.errors import Conflict, NotFound, PaddleCloudError, Retry, Unreachable
 from paddlecloud.stores.http11 import Connection, Response
+from paddlecloud.stores.patience import is_prompt, prompt_if
 from paddlecloud.stores.s3wire import Request, Wire
 from paddlecloud.stores.tree import shown
 
@@ -29,6 +30,8 @@ class Stream:
         self._connection: Connection | None = None
         self._response: Response | None = None
         self._at = offset
+        self._prompt = is_prompt()
+        """Other threads read on for the one that opened it."""
         self.headers: Mapping[str, str] = {}
         self.size = 0
         """Of the whole object."""
@@ -43,6 +46,16 @@ class Stream:
 
     def read(self, most: int) -> bytes:
         """Some of the next bytes."""
+        with prompt_if(self._prompt):
+            return self._read(most)
+
+    def close(self) -> None:
+        connection, response = self._connection, self._response
+        self._connection = self._response = None
+        if connection is not None and response is not None:
+            self._wire.give_back(connection, response)
+
+    def _read(self, most: int) -> bytes:
         failure: PaddleCloudError | None = None
         for _ in range(TIMES):
             try:
@@ -50,6 +63,9 @@ class Stream:
             except OSError as error:
                 reason = str(error)[:200]
                 failure = Unreachable("store_unreachable", place=self._wire.place, reason=reason)
+                if self._prompt and isinstance(error, TimeoutError):
+                    self._drop()
+                    break
             else:
                 if data:
                     self._at += len(data)
@@ -59,12 +75,6 @@ class Stream:
             self._drop()
         assert failure is not None
         raise failure
-
-    def close(self) -> None:
-        connection, response = self._connection, self._response
-        self._connection = self._response = None
-        if connection is not None and response is not None:
-            self._wire.give_back(connection, response)
 
     def _open_first(self, length: int | None, match: Mapping[str, str]) -> None:
         if length is None or length > 0:

@@ -29,6 +29,7 @@ from paddlecloud.model.errors import (
     Unreachable,
 )
 from paddlecloud.stores.http11 import CONNECT_SECONDS, SILENT_SECONDS, Connection, Response
+from paddlecloud.stores.patience import is_prompt
 from paddlecloud.stores.s3guard import Guard
 from paddlecloud.stores.s3strangers import document, is_no_refusal, lacks_tag, stranger
 from paddlecloud.stores.sigv4 import EMPTY, Keys, Query, Signer, query_text
@@ -44,6 +45,14 @@ then much has been sent that a failure would throw away."""
 IDLE = 32
 """Connections that are kept open for the next request."""
 
+PROMPT = (4.0, 8.0)
+"""Seconds for a connection and for an answer, where a caller waits (`patience`)."""
+PROMPT_AGAIN = 3.0
+"""The same for an answer after a silence: those who stand in line are told in time as well."""
+PROMPT_SLOW = 20.0
+"""The same for what a store may have to think about: parts, and their being joined."""
+_FORGOTTEN = 60.0
+"""Seconds after which a silence says nothing any more."""
 _HURRIED = (3.0, 5.0)
 _HURRIED_TRIES = 2
 _LONGEST_PAUSE = 4.0
@@ -71,6 +80,8 @@ class Request:
     """Names in small letters."""
     part: bool = False
     """Of a file that is joined later: nobody sees these bytes before."""
+    slow: bool = False
+    """Good servers may take long over it."""
     good: tuple[int, ...] = (200, 204)
     tries: int = TRIES
     wanted: Callable[[], bool] = _always
@@ -110,9 +121,8 @@ class Wire:
         """`hurry`: somebody waits for the answer, and would rather hear soon that none comes."""
         parts = urlsplit(endpoint)
         host = parts.netloc.rpartition("@")[2]
-        self.place = f"{bucket} ({parts.hostname})"
+        self.place = f"{bucket} ({host})"
         """What a sentence calls it."""
-        self.bucket = bucket
         self._scheme = parts.scheme
         self._host = host if path_style else f"{bucket}.{host}"
         self._name = parts.hostname or "" if path_style else f"{bucket}.{parts.hostname}"
@@ -125,9 +135,12 @@ class Wire:
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._guard = Guard(self._name, tls=self._tls is not None)
         self._idle: list[Connection] = []
+        self._closed = False
         self._lock = threading.Lock()
         self._skew = timedelta()
         """How far the server's clock is ahead of ours."""
+        self._silent_at: float | None = None
+        """When it last left somebody without an answer, if it has given none since."""
 
     def ask(self, request: Request) -> Answer:
         """One request with a short answer; an answer that is not `good` is raised as an error."""
@@ -139,6 +152,8 @@ class Wire:
             except OSError as error:
                 connection.close()
                 failure = self._unreachable(error)
+                if self._has_to_end(error, TRIES):
+                    break
                 continue
             self.give_back(connection, response)
             status, headers = response.status, response.headers
@@ -160,10 +175,10 @@ class Wire:
                 connection, response = self._once(request, digest, checks)
             except OSError as error:
                 failure = self._unreachable(error)
-                # Silence has taken minutes by then: no patience beyond that.
-                if isinstance(error, TimeoutError) and number + 1 >= TRIES:
+                if self._has_to_end(error, TRIES - 1 - number):
                     break
                 continue
+            self._silent_at = None
             good = response.status in request.good
             self._refuse_stranger(connection, request, response)
             if good and self._guard.is_checked(checks, response.headers):
@@ -183,7 +198,7 @@ class Wire:
         """Keep the connection for the next request if its answer was read to the end."""
         if response.reusable:
             with self._lock:
-                if len(self._idle) < IDLE:
+                if len(self._idle) < IDLE and not self._closed:
                     self._idle.append(connection)
                     return
         connection.close()
@@ -195,10 +210,23 @@ class Wire:
         return f"{self._scheme}://{self._host}{path}?{signed}"
 
     def close(self) -> None:
+        """Whoever is at it just now may go on, but no connection is kept any more."""
+        self._closed = True
+        self._drop_idle()
+
+    def _drop_idle(self) -> None:
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
+
+    def _has_to_end(self, error: OSError, tries_left: int) -> bool:
+        """Whether another try after this error would take too long."""
+        if not isinstance(error, TimeoutError):
+            return False
+        self._silent_at = time.monotonic()
+        # Silence has taken minutes by then: no patience beyond that.
+        return is_prompt() or tries_left <= 0
 
     def _once(
         self, request: Request, digest: str, checks: Mapping[str, str]
@@ -210,18 +238,20 @@ class Wire:
         headers = self._signer.headers(request.method, path, request.query, digest, now, more)
         text = query_text(request.query)
         target = f"{path}?{text}" if text else path
+        connect, silent = self._seconds(request)
         kept = self._kept()
         if kept is not None:
             try:
+                kept.wait_at_most(silent)
                 return kept, kept.exchange(request.method, target, headers, request.body)
             except TimeoutError:
                 # It is there and silent: that was a try, and the other kept ones are no better.
                 kept.close()
-                self.close()
+                self._drop_idle()
                 raise
             except OSError:
                 kept.close()
-        connection = self._connected()
+        connection = Connection(self._name, self._port, self._tls, connect, silent)
         try:
             return connection, connection.exchange(request.method, target, headers, request.body)
         except BaseException:
@@ -235,8 +265,17 @@ class Wire:
         with self._lock:
             return self._idle.pop() if self._idle else None
 
-    def _connected(self) -> Connection:
-        return Connection(self._name, self._port, self._tls, *self._patience)
+    def _seconds(self, request: Request) -> tuple[float, float]:
+        """How long to wait for a connection, and for an answer."""
+        connect, silent = self._patience
+        if not is_prompt():
+            return connect, silent
+        at, soon = self._silent_at, PROMPT[1]
+        if request.slow or request.part:
+            soon = PROMPT_SLOW
+        elif at is not None and not request.body and time.monotonic() - at < _FORGOTTEN:
+            soon = PROMPT_AGAIN
+        return min(connect, PROMPT[0]), min(silent, soon)
 
     def _refuse_stranger(
         self, connection: Connection, request: Request, response: Response
@@ -271,7 +310,7 @@ class Wire:
         if status == 507 or code in _FULL:
             return StorageFull("store_full", path=key), False
         if code == "NoSuchBucket":
-            return Refused("store_bucket_missing", bucket=self.bucket, place=self.place), False
+            return Refused("store_bucket_missing", place=self.place), False
         if code in _CLOCK:
             return Refused("store_clock", place=self.place, detail=said), False
         if code in _KEYS or status in (401, 403):

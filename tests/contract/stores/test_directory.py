@@ -12,6 +12,7 @@ import pytest
 
 from paddlecloud.model.errors import Conflict, NotFound, StorageFull
 from paddlecloud.stores import CanLocalPath
+from paddlecloud.stores.base import CanMove
 from paddlecloud.stores.directory import DirectoryStore
 from tests.contract.disk import open_descriptors, small_disk
 from tests.contract.stores.looks import content, paths
@@ -138,3 +139,19 @@ def test_a_full_disk(tmp_path: Path) -> None:
         store.write("big", [b"y" * 300_000])
         assert paths(store) == ["big", "kept"]
         store.close()
+
+
+def test_a_file_is_moved_whatever_it_holds(directory: DirectoryStore, outside: Path) -> None:
+    assert isinstance(directory, CanMove)
+    directory.write("blobs/ab/x", [b"x"])
+    directory.write("damaged/x", [b"before"])
+    (directory.root / "blobs/ab/x").chmod(0)
+    directory.move("blobs/ab/x", "damaged/x")
+    (directory.root / "damaged/x").chmod(0o600)
+    assert (paths(directory), content(directory, "damaged/x")) == (["damaged/x"], b"x")
+    with pytest.raises(NotFound):
+        directory.move("blobs/ab/x", "damaged/x")
+    (directory.root / "way").symlink_to(outside)
+    with pytest.raises(OSError, match=r"Not a directory|symbolic"):
+        directory.move("damaged/x", "way/x")
+    assert not (outside / "x").exists()

@@ -215,6 +215,8 @@ def test_what_is_wrong_is_said(
         said = str(caught.value) + caught.value.text("zh")
         assert s3_settings["secret_key"] not in said
         assert store.place in said
+        assert urlsplit(store.wire.url("GET", "", (), HOUR, datetime.now(UTC))).netloc in said
+        assert said.count("nothing-here") <= 2, "once in each language"
         assert isinstance(caught.value, Unreachable if code.endswith("reachable") else Refused)
 
 

@@ -273,7 +273,7 @@ def test_an_older_server_is_replaced_under_a_running_job(
     done = shared.runs("query_job", job_id)
     replaced, starting = done.err.splitlines()
     assert (done.code, starting) == (0, "starting the private server ...")
-    assert replaced == (f"replacing the private server 0.0.0 by {__version__}; running jobs go on")
+    assert replaced == (f"replacing the server 0.0.0 by {__version__}; running jobs go on")
     assert info(shared)["version"] == __version__
     assert info(shared)["pid"] == shared.server() != before["pid"]
     check_it_went_on(shared, job_id, end, pid)

@@ -122,8 +122,11 @@ def test_wrong_keys_are_asked_for_again_and_nothing_is_kept(team: Team, person: 
     assert conf(person).read_bytes() == before
     assert out.decode().count("Paste your ak here:") == 3
     assert "create_token done" not in out.decode()
-    assert err.decode().count("these keys are not good") == 2
-    again = person.types("gen_token", "--email=carl@example.com", stdin=f"x\ny\n{ak}\n{sk}\n")
+    assert err.decode().count("these keys are not good: the signature does not match") == 1
+    assert err.decode().count("does not know the access key nonsense/x; paste the pair") == 1
+    assert "gen_token" not in err.decode()
+    stdin = f"x\ny\n\n\n\n{ak}\n\n{sk}\n"
+    again = person.types("gen_token", "--email=carl@example.com", stdin=stdin)
     assert again.code == 0, again.err
     assert f"ak = {ak}" in conf(person).read_text()
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from paddlecloud.db import agents, coordination
+from paddlecloud.server.loops import schedule
 from paddlecloud.server.loops.runner import LEASE, Leased
 from paddlecloud.server.loops.watch import Watch
 from tests.integration.server.world import World, eventually
@@ -175,3 +176,26 @@ def test_a_lease_that_is_renewed_stays_its_holders_whatever_its_clock_says(world
         if leased._others is not None:
             leased._others = (leased._others[0], time.monotonic() - 61)
         assert not leased.held()
+
+
+def test_a_clock_set_forward_ends_no_wait(world: World) -> None:
+    world.placed()
+    waits = world.submit()
+    schedule.LOOP.tick(world.deps, world.clock())
+    schedule.LOOP.tick(world.deps, world.clock.move(days=3))
+    assert world.state(waits) == "queue"
+    steps = schedule.steps_of(world.deps)
+    assert steps.last is not None
+    steps.last = steps.last[0], steps.last[1] - 86_400  # as if so much real time had passed
+    schedule.LOOP.tick(world.deps, world.clock.move(days=1, minutes=1))
+    assert world.state(waits) == "schedule timeout"
+
+
+def test_a_clock_set_back_makes_no_pause_longer(world: World) -> None:
+    job_id, order = world.placed(max_retries=1)
+    schedule.LOOP.tick(world.deps, world.clock())
+    world.agent.exit(order, 101)
+    schedule.LOOP.tick(world.deps, world.clock.move(days=-30))
+    assert world.state(job_id) == "queue"
+    schedule.LOOP.tick(world.deps, world.clock.move(seconds=2))
+    assert world.job(job_id).attempt == 2

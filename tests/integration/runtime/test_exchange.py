@@ -164,10 +164,34 @@ def test_nobody_waits_for_it_to_open(exchange: Exchange, peer: Peer) -> None:
     assert exchange.ask(b"report", 20.0) is None
     assert not is_open(exchange), "it is not waited for without an end"
     assert connection.recv(10) == b"", "and left"
-    begun(exchange, 30.0)
-    assert not is_open(exchange), "nor tried again soon"
-    begun(exchange, 1000.0)
+    begun(exchange, 24.0)
+    assert not is_open(exchange), "nor tried again at once"
+    begun(exchange, 26.0)
     assert is_open(exchange)
+
+
+def test_it_is_tried_again_after_pauses_that_grow(exchange: Exchange, peer: Peer) -> None:
+    now, pauses = 1.0, []
+    for _ in range(9):
+        begun(exchange, now)
+        peer.accept().sendall(MISSING)
+        answered(exchange)
+        assert exchange.ask(b"report", now) is None
+        pauses.append(exchange._not_before - now)
+        begun(exchange, exchange._not_before - 0.5)
+        assert not is_open(exchange)
+        now = exchange._not_before + 1.0
+    assert pauses == [5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 600.0, 600.0]
+    begun(exchange, now)
+    peer.accept().sendall(OURS)
+    answered(exchange)
+    asked(exchange, peer, partial(_say, answer(b"{}")))
+    exchange.close()
+    begun(exchange, now + 1)
+    peer.accept().sendall(MISSING)
+    answered(exchange)
+    assert exchange.ask(b"report", now + 1) is None
+    assert exchange._not_before == now + 1 + 5.0, "one that opened begins them anew"
 
 
 @pytest.mark.parametrize(
@@ -182,7 +206,7 @@ def test_a_server_that_has_none_is_not_asked_again_soon(
     peer.accept().sendall(head)
     answered(exchange)
     assert exchange.ask(b"report", 1.0) is None
-    begun(exchange, 10.0)
+    begun(exchange, 5.0)
     assert not is_open(exchange)
 
 

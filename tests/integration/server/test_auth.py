@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from paddlecloud.client.transport import EMPTY_SHA256
 from paddlecloud.db import tokens
 from paddlecloud.db.tokens import UserRole
 from paddlecloud.model import signing
 from paddlecloud.server.app import App
-from paddlecloud.server.auth import EMPTY_SHA256
 from paddlecloud.server.http import Access, Route
 from paddlecloud.server.routes import ROUTES, agents
 from paddlecloud.testing import Reply, SignedCaller, encode_query, exchange
@@ -73,9 +73,17 @@ class Site:
             body=_BODIES[which](self) if which in _BODIES else b"",
         )
 
+    def large_output(self) -> str:
+        """The upload of an output whose 33rd part is one byte."""
+        path = f"/api/v1/agent/replicas/{self.order['replica']}/parts/output/run.sh"
+        query, size = {"fence": self.order["fence"]}, 32 * 2 * 1024 * 1024 + 1
+        reply = self.world.agent.caller.call("POST", path, query, {"size": size})
+        return str(reply.json()["upload"])
+
 
 _FILE = "/api/v1/agent/replicas/{replica}/files/{area}/{path:path}"
 _PARTS = "/api/v1/agent/replicas/{replica}/parts/{area}/{path:path}"
+_PART = "/api/v1/agent/replicas/{replica}/part/{area}/{path:path}"
 _QUERIES: dict[tuple[str, str], Callable[[Site], dict[str, object]]] = {
     ("GET", "/api/v1/agent/snapshots/{snapshot_id}"): lambda site: {
         "replica": site.order["replica"]
@@ -88,6 +96,11 @@ _QUERIES: dict[tuple[str, str], Callable[[Site], dict[str, object]]] = {
     },
     ("POST", _PARTS): lambda site: {"fence": site.order["fence"]},
     ("PUT", _PARTS): lambda site: {"fence": site.order["fence"]},
+    ("PUT", _PART): lambda site: {
+        "fence": site.order["fence"],
+        "upload": site.large_output(),
+        "number": 33,
+    },
     ("PUT", "/api/v1/agent/commands/{command_id}/output"): lambda _: {
         "stream": "out",
         "offset": 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
 from pathlib import Path
@@ -55,6 +56,16 @@ def test_bytes_go_past_the_server(team: Team, bucket: S3Store, tmp_path: Path) -
     into = tmp_path / "results"
     fetched = team.types("get_files", job_id, "--download=1", f"--download_dir={into}")
     assert fetched.returncode == 0, fetched.stderr
+    counts = asked(team)
+    assert counts["GET /api/v1/jobs/{job_id}/files"] == 1
+    assert counts["GET /api/v1/jobs/{job_id}/files/{path:path}"] == 1, "the log, which is here"
+    (big,) = into.rglob("big")
+    (stored,) = (stat.path for stat in bucket.list() if stat.path.endswith("/big"))
+    with bucket.read(stored) as reader:
+        assert big.read_bytes() == b"".join(reader)
+    listed = json.loads(team.types("get_files", job_id, "--json").stdout)["files"]
+    known = {row["path"].rpartition("/")[2]: row["sha256"] for row in listed}
+    assert known["big"] == hashlib.sha256(big.read_bytes()).hexdigest()
 
 
 def test_a_file_gets_its_name_only_by_the_current_attempt(

@@ -276,3 +276,54 @@ def test_a_parameter_server_that_fails_ends_the_job(world: World) -> None:
     view = world.look(gang.id)
     assert (view["job_status"], view["failure"]["worker"]) == ("failed", "pserver-0")
     assert (view["exit_code"], view["attempts"]) == (5, 1)
+
+
+def test_who_joins_is_started_as_the_first_were(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gang = Gang(world, min_instance=1, instance_count=1, max_instance=2)
+    started: list[Attempt] = []
+    monkeypatch.setattr(world.backends["local"], "start", started.append)
+    gang.begin()
+    assert [len(attempt.replicas) for attempt in started] == [2]
+    gang.end("trainer-0", exit_code=1)
+    assert [len(attempt.replicas) for attempt in started] == [2, 3]
+    assert gang.attempt().handle == started[-1].handle == world.backends["local"].handle(started[0])
+
+
+def test_a_pool_that_will_not_have_more_keeps_those_that_run(world: World) -> None:
+    gang = Gang(world, min_instance=1, instance_count=1, max_instance=2)
+    world.backends["local"].settings["start"] = "refuse"
+    gang.begin()
+    assert (gang.state, gang.stops) == ("running", {"trainer-1"})
+    world.agent.exit(gang.heard[gang.id], None, cause="stopped")
+    world.plan()
+    assert (gang.state, gang.live()) == ("running", trainers(0)), "it is not asked again at once"
+    world.backends["local"].settings["start"] = "ok"
+    world.clock.move(minutes=6)
+    world.plan()
+    assert gang.live() == trainers(0, 2)
+    gang.hear()
+    gang.begin()
+    gang.end("trainer-0")
+    gang.end("trainer-2")
+    assert gang.state == "success"
+
+
+def test_a_pool_that_will_not_have_more_before_it_runs_does_not_keep_it_from_running(
+    world: World,
+) -> None:
+    world.backends["local"].settings["cpu"] = "1"
+    gang = Gang(world, min_instance=1, instance_count=2, max_instance=2)
+    assert gang.live() == trainers(0)
+    world.backends["local"].settings |= {"cpu": "4", "start": "refuse"}
+    world.plan()
+    gang.hear()
+    assert (gang.state, gang.stops) == ("schedule", {"trainer-1"})
+    world.agent.exit(gang.heard[gang.id], None, cause="stopped")
+    Watch().tick(world.deps, world.clock())
+    assert (gang.state, gang.live()) == ("schedule", trainers(0))
+    world.agent.start(gang.orders["trainer-0"])
+    assert gang.state == "running"
+    gang.end("trainer-0")
+    assert gang.state == "success"

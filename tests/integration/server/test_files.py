@@ -142,7 +142,7 @@ HOSTILE: list[tuple[str, dict[str, object], str]] = [
     ("a//b", {}, "path_unsafe"),
     (".", {}, "path_unsafe"),
     ("a\\b", {}, "path_unsafe"),
-    ("C:/x", {}, "path_unsafe"),
+    ("C:\\x", {}, "path_unsafe"),
     ("x" * 256, {}, "path_unsafe"),
     ("d/" * 2048 + "x", {}, "path_unsafe"),
     ("a\0b", {}, "path_unsafe"),

@@ -135,7 +135,12 @@ def test_a_team_server_gives_no_place(make_world: MakeWorld, tmp_path: Path) -> 
 
 def test_of_another_s_server_nothing_is_asked(transport: Transport, tmp_path: Path) -> None:
     asked: list[str] = []
-    transport.post = lambda path, *_, **__: asked.append(path)  # type: ignore[method-assign]
+
+    def post(path: str, *_: object, **__: object) -> dict[str, Any]:
+        asked.append(path)
+        return {}
+
+    transport.post = post  # type: ignore[method-assign]
     with Handing(transport, near=False) as handing:
         a_directory(tmp_path / "job", handing, model=b"m" * BIG)
     assert asked == []

@@ -59,6 +59,15 @@ def test_files_that_do_not_come_are_why_it_waits(world: World) -> None:
     assert world.look(job_id)["advice"] == []
 
 
+def test_packages_that_are_installed_are_why_it_waits(world: World) -> None:
+    job_id, order = world.placed()
+    tells(world, order, code="environment_making", params={"key": "e1"})
+    want = "the packages of --requirements are being installed; it starts when that is done"
+    assert world.look(job_id)["queue_reason"] == want
+    world.agent.start(order)
+    assert world.look(job_id)["advice"] == []
+
+
 def test_who_kills_it_waits_for_no_store(world: World) -> None:
     job_id, order = world.placed()
     world.agent.start(order)

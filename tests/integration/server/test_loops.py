@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -39,7 +40,7 @@ def test_the_second_job_waits_its_turn_and_says_why(world: World) -> None:
         "of its 1 machines"
     )
     zh = world.user.call("GET", f"/api/v1/jobs/{second}", headers={"accept-language": "zh"}).json()
-    assert zh["queue_reason"].startswith("任务需要 1 份（1 CPU），而资源池 local")
+    assert zh["queue_reason"].startswith("任务需要 1 个节点（每个 1 CPU），而资源池 local")
     world.agent.run(order)
     world.plan()
     assert [o["job"] for o in world.agent.poll() if o["want"] == "run"] == [third]
@@ -504,6 +505,11 @@ def test_every_link_is_looked_at_by_the_doctor(world: World) -> None:
     )
     world.agent.poll()
     assert all(check["ok"] for check in world.user.get("/api/v1/doctor")["checks"])
+    world.submit()
+    database, _, agent = world.user.get("/api/v1/doctor")["checks"]
+    assert database["detail"] == "1 job"
+    (node,) = world.deps.nodes()["local"]
+    assert agent["detail"].startswith(f"node-0: {node.total.cpu:g} CPU, "), "as the pool counts"
     world.clock.move(minutes=2)
     agent = world.user.get("/api/v1/doctor")["checks"][2]
     assert (agent["ok"], "node-0" in agent["detail"]) == (False, True)
@@ -518,3 +524,18 @@ def test_metrics_count_requests_and_jobs(world: World) -> None:
     line = 'paddlecloud_requests_total{method="POST",route="/api/v1/jobs",status="200"} 1'
     assert line in text
     assert text.count("# TYPE paddlecloud_jobs gauge") == 1
+
+
+def test_the_doctor_tells_that_outputs_were_deleted_for_lack_of_space(world: World) -> None:
+    def said() -> str:
+        world.agent.poll()
+        return str(world.user.get("/api/v1/doctor")["checks"][2]["detail"])
+
+    note = world.deps.settings.agent_dir / "unsent.json"
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text("{}")
+    assert said().startswith("node-0: ") and "deleted" not in said()
+    note.write_text(json.dumps({"times": 3, "at": world.clock().timestamp()}))
+    assert "could not be sent were deleted before their time, 3 times" in said()
+    world.clock.move(days=8)
+    assert "deleted" not in said()

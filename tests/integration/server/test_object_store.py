@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -21,6 +24,7 @@ from tests.integration.server.world import eventually
 
 pytestmark = pytest.mark.slow
 
+NAMED = ("NAME", "EMAIL")
 SETTINGS = """
 team = true
 default_plan = "unlimited"
@@ -140,6 +144,36 @@ def _text(path: Path) -> str:
     return path.read_bytes()[:1000].decode("utf-8", "replace")
 
 
+def test_a_damaged_content_is_found_and_sent_again(
+    team: Team, bucket: S3Store, tmp_path: Path
+) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    words = b"to be or not to be\n"
+    (code / "run.sh").write_text("cat words.txt\n")
+    (code / "words.txt").write_bytes(words)
+    team.start()
+    submit = ("submit_job", f"--files={code}", "--start_cmd=sh run.sh", "--watch_mode=1")
+    assert words.decode() in team.types(*submit).stdout
+    (path,) = (stat.path for stat in bucket.list() if stat.path.endswith(_sha256(words)))
+    bucket.write(path, [words.upper()])
+    told = team.types("admin", "verify", "--json")
+    assert told.returncode == 1, told.stderr
+    (row,) = json.loads(told.stdout)["damaged"]
+    assert row["paths"] == ["words.txt"]
+    with bucket.read(row["aside"]) as aside:
+        assert b"".join(aside) == words.upper()
+    assert bucket.stat(path) is None
+    assert words.decode() in team.types(*submit).stdout
+    with bucket.read(path) as stored:
+        assert b"".join(stored) == words
+    assert team.types("admin", "verify").returncode == 0
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
 def test_check_tells_what_is_wrong(team: Team) -> None:
     code, said = team.check()
     assert (code, said["code"]) == (0, "check_bucket")
@@ -181,6 +215,51 @@ def test_a_store_that_goes_and_comes_back(tmp_path: Path, s3_place: Path) -> Non
         outputs_of_a_killed_job_are_named(team, code, s3_place)
     finally:
         team.close()
+
+
+def test_a_store_that_hangs(tmp_path: Path, s3_place: Path) -> None:
+    """It takes connections and says nothing: everybody hears that it is the store."""
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "run.sh").write_text("echo all > $OUTPUT_PATH/model\n")
+    git(code, "init", "-q")
+    git(code, "add", ".")
+    git(code, "commit", "-qm", "x")
+    (code / "run.sh").write_text("echo more > $OUTPUT_PATH/model\n")
+    team = Team(tmp_path / "home", {**s3.show(s3_place), "prefix": "p"})
+    server = int((s3_place / "pid").read_text())
+    submit = ("submit_job", f"--files={code}", "--start_cmd=sh run.sh")
+    try:
+        team.start()
+        done = team.types(*submit, "--watch_mode=1", "--json")
+        assert done.returncode == 0, done.stderr
+        job_id = json.loads(done.stdout.splitlines()[-1])["job_id"]
+        assert "+echo more" in looked_at(team, job_id)["git"]["diff"]
+        os.kill(server, signal.SIGSTOP)
+        assert team.types("query_job", job_id).returncode == 0
+        assert "does not answer" in looked_at(team, job_id)["git"]["diff_missing"]
+        (code / "run.sh").write_text("echo other\n")
+        for words in (("get_files", job_id), submit):
+            told = team.types(*words)
+            assert told.returncode == 1
+            assert f"({urlsplit(s3.show(s3_place)['endpoint']).netloc}) does not answer" in (
+                told.stderr
+            )
+    finally:
+        os.kill(server, signal.SIGCONT)
+        team.close()
+
+
+def looked_at(team: Team, job_id: str) -> dict[str, Any]:
+    done = team.types("query_job", job_id, "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def git(place: Path, *words: str) -> None:
+    names = {f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in NAMED}
+    subprocess.run(["git", *words], cwd=place, check=True, env={**os.environ, **names})
 
 
 def outputs_of_a_killed_job_are_named(team: Team, code: Path, place: Path) -> None:

@@ -54,6 +54,15 @@ def test_what_does_not_fit_behind_it_is_refused(world: World, offset: int) -> No
     assert content(world, job_id) == FIRST
 
 
+@pytest.mark.parametrize("name", ["b:0", "c:", "C:/weights"])
+def test_a_name_with_a_colon_is_stored_listed_and_read(world: World, name: str) -> None:
+    job_id, order = world.placed()
+    assert world.agent.upload(order, name, b"weights").status == 200
+    rows = world.user.get(f"/api/v1/jobs/{job_id}/files")["files"]
+    assert rows[-1]["path"] == f"output/{job_id}/rank-0/{name}"
+    assert content(world, job_id, name) == b"weights"
+
+
 @pytest.mark.parametrize(
     ("path", "status", "code"),
     [

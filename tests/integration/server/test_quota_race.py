@@ -36,6 +36,7 @@ from paddlecloud.model.states import JobState
 from paddlecloud.scheduler.view import Place, Seat
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops import schedule
+from paddlecloud.server.opening import tell
 from paddlecloud.server.services import accepting, agents, placement
 from paddlecloud.server.services import jobs as job_service
 from paddlecloud.server.settings import Settings
@@ -104,7 +105,7 @@ def servers(open_one: Open, folder: Path, waiting_jobs: int = 1000) -> Iterator[
                 server_key=b"k" * 32,
                 boot=secrets.token_hex(8),
             )
-            db.subscribe(deps.hub.tell)
+            db.subscribe(partial(tell, deps))
             stack.callback(deps.logs.close)
             opened.append(deps)
         yield opened

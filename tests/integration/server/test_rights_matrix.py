@@ -75,7 +75,7 @@ class Site:
 
     def _parameter(self, name: str) -> object:
         known = {"replica": self.order["replica"], "fence": self.order["fence"], "offset": 0}
-        return known[name]
+        return (known | {"upload": "none", "number": 1})[name]
 
 
 @pytest.fixture(scope="module")

@@ -129,6 +129,30 @@ def test_a_broken_upload_goes_on(
     assert leftovers(world) == []
 
 
+def test_a_submit_over_a_line_that_is_cut_goes_on_when_it_is_back(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paddlecloud.client.retries.PAUSE", 0.001)
+    monkeypatch.setattr(uploading, "PAUSES", (0.0, 0.0, 0.0))
+    data = os.urandom(BIG)
+    a_directory(tmp_path / "job", model=data)
+    person: Any = Person(world, tmp_path / "home")
+    told: list[str] = []
+    with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
+        Cutting(way, 5 * MIB)
+        person.transport = world.transport(way.url)
+
+        def note(code: str, **_: object) -> None:
+            told.append(code)
+            if code == "upload_again":
+                way.there = lambda data: data
+
+        parameters = {"files": str(tmp_path / "job"), "start_cmd": "true"}
+        submission.submit(person, parameters, None, note)
+    assert told == ["files_found", "upload_again"]
+    assert world.blob(data).read_bytes() == data
+
+
 def damage_once(way: Way, mark: bytes) -> list[int]:
     """Change one byte of the first piece that has `mark` in it; how often it was seen."""
     seen: list[int] = []
@@ -327,16 +351,20 @@ def test_a_directory_that_changes_is_read_again_and_said(world: World, tmp_path:
 
 def test_the_repository_is_told_with_the_job(world: World, tmp_path: Path) -> None:
     root = tmp_path / "repo"
-    a_directory(root, train=b"one\n")
+    a_directory(root, train=b"one\n", secret=b"hunter2\n")
+    (root / ".paddlecloudignore").write_text("secret\n")
     names = {f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in NAMED}
     person: Any = Person(world, tmp_path / "home")
     for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
         subprocess.run(["git", *words], cwd=root, check=True, env={**person.environ, **names})
     (root / "train").write_bytes(b"two\n")
+    (root / "secret").write_bytes(b"hunter3\n")
     answer = submission.submit(person, {"files": str(root), "start_cmd": "true"})
     git = world.look(answer["job"]["job_id"])["git"]
     assert (len(git["commit"]), git["dirty"]) == (40, "1")
     assert "-one\n+two\n" in git["diff"]
+    assert "hunter" not in git["diff"]
+    assert git["left_out"] == "secret"
     assert "diff" not in world.look(answer["job"]["job_id"], wait=1)["git"]
     assert world.look(world.submit())["git"] is None
 

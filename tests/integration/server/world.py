@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,10 @@ from paddlecloud.server.auth import secret_of
 from paddlecloud.server.connections import Connection
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops import schedule
+from paddlecloud.server.opening import tell
 from paddlecloud.server.services import placement
 from paddlecloud.server.settings import Settings
+from paddlecloud.stores.base import Store
 from paddlecloud.stores.directory import DirectoryStore
 from paddlecloud.stores.logs import LogStore
 from paddlecloud.testing import Reply, ScriptedAgent, SignedCaller
@@ -113,6 +116,7 @@ class World:
         *,
         pools: Mapping[str, Mapping[str, str]] | None = None,
         change: Callable[[Settings], Settings] = lambda settings: settings,
+        store: Callable[[Path], Store] = DirectoryStore,
     ) -> None:
         self.stage = stage
         self.clock = Clock()
@@ -124,7 +128,7 @@ class World:
         self.deps = Deps(
             settings=settings,
             db=open_with_tables(server_dir / "paddlecloud.db", now=self.clock()),
-            store=DirectoryStore(settings.store_dir),
+            store=store(settings.store_dir),
             logs=LogStore(settings.store_dir),
             pools={name: _pool(name, backend) for name, backend in self.backends.items()},
             backends=self.backends,
@@ -132,7 +136,7 @@ class World:
             boot=secrets.token_hex(8),
             clock=self.clock,
         )
-        self.deps.db.subscribe(self.deps.hub.tell)
+        self.deps.db.subscribe(partial(tell, self.deps))
         assert stage.loop is not None
         self.deps.hub.attach(stage.loop)
         self.app = App(self.deps)

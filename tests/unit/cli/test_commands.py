@@ -19,7 +19,7 @@ CHINESE = re.compile(r"[\u4e00-\u9fff]")
 def test_the_commands_of_the_product_are_there() -> None:
     assert [command.name for command in EVERY] == [
         "submit_job", "query_job", "list_jobs", "logs", "top", "exec", "get_files", "kill_job",
-        "rerun", "diff", "plsc", "doctor",
+        "delete_job", "rerun", "diff", "plsc", "doctor",
         "config show", "server start", "server run", "server check", "server stop",
         "server status", "server logs", "gen_token", "token list", "token create", "token revoke",
         "notifications show", "notifications set", "notifications test", "quota",
@@ -29,7 +29,7 @@ def test_the_commands_of_the_product_are_there() -> None:
         "admin user disable", "admin user enable", "admin user delete", "admin token list",
         "admin token create", "admin token revoke", "admin job list", "admin job show",
         "admin job kill", "admin pool list", "admin quota show", "admin quota set",
-        "admin quota plans", "admin audit", "admin gc",
+        "admin quota plans", "admin audit", "admin gc", "admin verify",
     ]  # fmt: skip
 
 
@@ -54,11 +54,14 @@ def test_words_name_a_command(words: list[str], name: str, rest: list[str]) -> N
         (["qury_job"], "command_meant", "query_job"),
         (["submitjob"], "command_meant", "submit_job"),
         (["xyz123"], "command_unknown", "xyz123"),
+        (["ls"], "command_meant", "list_jobs"),
+        (["ps"], "command_meant", "list_jobs"),
+        (["stop"], "command_meant", "kill_job"),
         (["server"], "command_incomplete", "start, run, check, stop, status, logs"),
         (["server", "--json"], "command_incomplete", "status"),
         (["server", "stat"], "command_meant", "server sta"),
         (["config", "shwo"], "command_meant", "config show"),
-        (["admin"], "command_incomplete", "user, token, job, pool, quota, audit, gc"),
+        (["admin"], "command_incomplete", "user, token, job, pool, quota, audit, gc, verify"),
         (["admin", "job"], "command_incomplete", "list, show, kill"),
         (["admin", "user", "crate"], "command_meant", "admin user create"),
     ],
@@ -126,7 +129,57 @@ def test_help_names_defaults_and_choices() -> None:
     assert command is not None
     text = helptext.command(command, "en")
     assert "(default: output)" in text
-    assert "one of gpu, cpu" in helptext.command(EVERY[0], "en")
+    convert = commands.load("data convert")
+    assert convert is not None
+    assert "; one of none, snappy, gzip (default: snappy)" in helptext.command(convert, "en")
+    assert "（默认：snappy）；可选：none、snappy、gzip" in helptext.command(convert, "zh")
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize(
+    ("name", "flag", "value"),
+    [
+        ("submit_job", "job_type", "gpu"),
+        ("submit_job", "priority", "urgent"),
+        ("notifications set", "events", "quota_80"),
+        ("list_jobs", "state", "schedule_timeout"),
+        ("list_jobs", "state", "running"),
+    ],
+)
+def test_help_names_a_choice_once(lang: str, name: str, flag: str, value: str) -> None:
+    option = next(o for o in loaded(name).options if o.name == flag)
+    text = helptext.explanation(option, lang).replace("default gpu", "").replace("默认 gpu", "")
+    assert text.count(value) == 1
+    assert "schedule timeout" not in text
+
+
+def test_usage_shows_what_may_and_what_has_to_be_given() -> None:
+    shown = {
+        name: helptext.usage(loaded(name)).split("[--key")[0].strip()
+        for name in ("top", "diff", "logs", "data ls")
+    }
+    assert shown == {
+        "top": "paddlecloud top [JOB_ID]",
+        "diff": "paddlecloud diff JOB_ID JOB_ID",
+        "logs": "paddlecloud logs JOB_ID",
+        "data ls": "paddlecloud data ls FILE ...",
+    }
+    for name, flag, wanted in (
+        ("submit_job", "start_cmd", True),
+        ("rerun", "start_cmd", False),
+        ("plsc", "start_cmd", False),
+        ("top", "job_id", False),
+        ("query_job", "job_id", True),
+    ):
+        option = next(o for o in loaded(name).options if o.name == flag)
+        assert ("(required)" in helptext.explanation(option, "en")) is wanted
+        assert ("（必填）" in helptext.explanation(option, "zh")) is wanted
+
+
+def loaded(name: str) -> Command:
+    command = commands.load(name)
+    assert command is not None
+    return command
 
 
 def placeholders(sentence: str) -> set[str]:

@@ -52,6 +52,21 @@ def test_sizes_and_times_are_told_as_submit_job_takes_them(
     ]
 
 
+def test_a_change_of_mode_is_told_as_such(server: FakeServer, capsys: Captured) -> None:
+    entries: dict[str, list[list[Any]]] = {
+        FIRST: [["a", "file", 2, "1", 0, ""], ["b", "file", 3, "2", 1, ""]],
+        SECOND: [["a", "file", 2, "1", 1, ""], ["b", "file", 4, "3", 0, ""]],
+    }
+    for job, rows in entries.items():
+        server.routes[f"GET /api/v1/jobs/{job}/spec"] = [ok({"spec": {"snapshot": job}})]
+        server.routes[f"GET /api/v1/jobs/{job}/snapshot"] = [ok({"entries": rows})]
+    assert main(["diff", FIRST, SECOND]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "~ a (mode: not executable -> executable)",
+        "~ b (3 -> 4 bytes, mode: executable -> not executable)",
+    ]
+
+
 def test_directories_and_links_have_no_bytes(server: FakeServer, capsys: Captured) -> None:
     entries: dict[str, list[list[Any]]] = {
         FIRST: [["a", "file", 29, "1", 0, ""], ["b", "file", 3, "2", 0, ""]],

@@ -12,6 +12,7 @@ import pytest
 from paddlecloud.cli.context import Context
 from paddlecloud.cli.gen2 import exec as exec_
 from paddlecloud.client.executing import Command
+from paddlecloud.model.errors import TooLarge
 
 
 class Endless:
@@ -65,3 +66,16 @@ def test_it_does_not_take_all_that_is_on_its_way_to_nobody(
     with pytest.raises(BrokenPipeError):
         copy(command, closed)
     assert command.stops == 1
+
+
+def test_more_than_a_json_value_should_hold_stops_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exec_, "DRAIN_SECONDS", 0.0)
+    monkeypatch.setattr(exec_, "MOST_JSON", 12)
+    command, kept = Endless(), {"out": bytearray(), "err": bytearray()}
+    context = SimpleNamespace(out=SimpleNamespace(json=True))
+    with pytest.raises(TooLarge, match="without --json") as caught:
+        exec_._copy(cast(Command, command), cast(Context, context), kept)
+    assert (command.stops, bytes(kept["out"])) == (1, b"line\nline\n")
+    assert caught.value.exit_code == 1

@@ -171,7 +171,7 @@ def test_list_jobs_in_a_pipe_and_as_json(server: FakeServer, capsys: Captured) -
     assert main(["list_jobs", "--limit=2", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 2
     assert main(["list_jobs", "--limit=2"]) == 0
-    assert "--all" in capsys.readouterr().err
+    assert capsys.readouterr().err == ""
     assert main(["list_jobs", "--limit=0"]) == 2
 
 
@@ -206,13 +206,23 @@ def test_logs_are_the_bytes_as_they_are(
     server: FakeServer, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     data = bytes(range(256)) * 3
+    server.routes[f"GET {JOB}"] = [ok(VIEW)]
     server.routes[f"GET {JOB}/logs"] = [Answer(data, 200, {"x-log-offset": "0"})]
     assert main(["logs", ID, "-w", "trainer-1", "-n3", "-f"]) == 0
     assert capfdbinary.readouterr().out == data
     want = {"worker": "trainer-1", "tail": "3", "follow": "1"}
-    assert server.seen[0].query == want
+    assert [seen.query for seen in server.seen][:2] == [{"diff": "0"}, want]
     assert main(["logs", ID, "--json"]) == 0
     assert json.loads(capfdbinary.readouterr().out)["worker"] == "trainer-0"
+
+
+def test_delete(server: FakeServer, capsys: Captured) -> None:
+    server.routes[f"POST {JOB}/delete"] = [ok({"job_id": ID, "bytes": 2048})]
+    assert main(["delete_job", ID]) == 0
+    assert capsys.readouterr().err == f"{ID} is deleted, 2.0 KiB are free again\n"
+    assert main(["delete_job", ID, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"job_id": ID, "bytes": 2048}
+    assert main(["delete_job"]) == 2
 
 
 def test_kill_and_gc(server: FakeServer, capsys: Captured) -> None:
@@ -373,7 +383,7 @@ def test_debug_shows_the_calls(
     server.routes[f"GET {JOB}"] = [ok(VIEW)]
     monkeypatch.setenv("PADDLECLOUD_DEBUG", "1")
     assert main(["query_job", ID]) == 0
-    assert f"GET {JOB} 200" in capsys.readouterr().err
+    assert f"GET {JOB}?diff=0 200" in capsys.readouterr().err
 
 
 def test_query_job_imports_nothing_heavy(server: FakeServer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -94,23 +95,35 @@ def test_a_pipe_gets_tabs_and_one_line_of_json(capsys: pytest.CaptureFixture[str
     out.table(("name", "state"), [["训练", "running"], ["b", ""]])
     out.value({"名": [1, None]})
     out.error("bad")
+    with out.progress("uploading", 10) as bar:
+        bar.add(10)
     captured = capsys.readouterr()
     assert captured.out == '训练\trunning\nb\t\n{"名": [1, null]}\n'
     assert captured.err == "bad\n"
-    assert out.progress("x", 10) is None
 
 
 def test_a_bar_redraws_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = on_terminal(monkeypatch)
     bar = Output("en", {}).progress("uploading", 1000)
-    assert bar is not None
     for _ in range(1000):
         bar.add(1)
     bar.done()
+    bar.done()
+    with Output("en", {}).progress("uploading", 0) as nothing:
+        nothing.add(0)
     text = terminal[1].getvalue()
     assert text.count("\r") == 101
     assert text.endswith(f"[{'#' * render._BAR}] 100% 1000 B\n")
-    assert Output("en", {}).progress("x", 0) is None
+
+
+def test_an_error_is_told_below_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    out = Output("en", {"NO_COLOR": "1"})
+    with suppress(ValueError), out.progress("uploading", 2) as bar:
+        bar.add(1)
+        raise ValueError
+    out.error("it broke")
+    assert terminal[1].getvalue().endswith("50% 2 B\nit broke\n")
 
 
 def test_a_bar_tells_its_speed_and_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,6 +136,18 @@ def test_a_bar_tells_its_speed_and_what_is_left(capsys: pytest.CaptureFixture[st
     assert drawn[1].endswith("50% 400.0 MiB, 20.0 MiB/s, 00:10")
     assert drawn[2].endswith("75% 400.0 MiB, 15.0 MiB/s, 00:07")
     assert drawn[3].rstrip().endswith("100% 400.0 MiB, 10.0 MiB/s")
+
+
+def test_a_bar_may_go_back_to_its_beginning(capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that was copied and is not the right one is fetched anew."""
+    now = iter([0.0, 10.0, 20.0, 30.0])
+    bar = Progress("downloading", 100, lambda: next(now))
+    bar.add(50)
+    bar.add(-50)
+    bar.add(100)
+    drawn = capsys.readouterr().err.split("\r")[1:]
+    assert drawn[1].rstrip().endswith("0% 100 B")
+    assert drawn[2].rstrip().endswith("100% 100 B, 3 B/s")
 
 
 @pytest.mark.parametrize(

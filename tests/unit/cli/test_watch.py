@@ -55,6 +55,32 @@ def client(server: FakeServer) -> Iterator[Client]:
         yield made
 
 
+BROKEN = {"message": "it broke", "advice": "mend it", "last_lines": ["one"]}
+
+
+@pytest.mark.parametrize(
+    ("worker", "in_one_place", "again"),
+    [("trainer-0", True, False), ("trainer-0", False, True), ("trainer-1", True, True)],
+)
+def test_last_lines_that_were_just_read_are_not_told_again(
+    server: FakeServer,
+    client: Client,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    worker: str,
+    in_one_place: bool,
+    again: bool,
+) -> None:
+    failure = {**BROKEN, "worker": worker}
+    submits(server, {**VIEW, "job_status": "failed", "version": 9, "failure": failure})
+    monkeypatch.setattr(Output, "in_one_place", in_one_place)
+    assert follow(client, Job(VIEW), Output("en", {})) == 1
+    out, err = capsys.readouterr()
+    assert out == "one\n"
+    assert "it broke\nmend it\n" in err
+    assert (f"last lines of {worker}:\n  one\n" in err) is again
+
+
 SUCCESS = {**VIEW, "job_status": "success", "version": 9}
 
 

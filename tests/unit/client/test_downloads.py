@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from paddlecloud.client import downloads, landing
+from paddlecloud.client import downloads, furnishing, landing
 from paddlecloud.client.downloads import Result
 from paddlecloud.client.landing import local_name, part_of
 from paddlecloud.client.transport import Transport
@@ -286,16 +286,227 @@ def test_a_file_that_the_store_damaged_is_named_and_the_others_come(
     assert found("output") == WANT
 
 
-@pytest.mark.parametrize("path", [MODEL, LOG], ids=["of several pieces", "of one"])
-def test_what_was_damaged_here_is_fetched_anew(here: Path, server: Server, path: str) -> None:
+def cut_off(server: Server, **how: Any) -> None:
+    """A download that ends when all but one file is here."""
     rows = server.rows(known=True)
-    get(server, rows=rows, records="records")
-    Path("output", path.removeprefix("output/")).write_bytes(FILES[path][::-1])
-    with pytest.raises(Retry) as caught:
-        get(server, rows=rows, resume=True, records="records")
-    assert (caught.value.code, caught.value.params["path"]) == ("download_digest", path)
-    get(server, rows=rows, resume=True, records="records")
+    gone = f"output/{JOB}/rank-0/zz"
+    never = {"path": gone, "size": 1, "time": "2020-05-17T10:15:39Z"}
+    with pytest.raises(NotFound):
+        get(server, rows=[*rows, never], **how)
+
+
+def flip(path: Path) -> None:
+    """One byte, and nobody sees it by size or time."""
+    before = path.stat()
+    content = path.read_bytes()
+    path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("near", [True, False], ids=["on this machine", "of a server"])
+def test_what_was_damaged_here_of_an_unfinished_download_is_fetched_anew_at_once(
+    here: Path, near: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloads, "THREADS", 1)  # the files before the missing one are here then
+    server = Server({**FILES, f"output/{JOB}/rank-0/other": LARGE[::-1]})
+    cut_off(server)
+    for name in ("log/trainer-0.log", "rank-0/model", "rank-0/other"):
+        flip(Path(part_of("output"), "files", JOB, name))
+    heard: list[int] = []
+    ways = stored(here) if near else {}
+    result = get(server, known=True, ways=ways, resume=True, progress=heard.append)
+    assert result.complaints() == []
+    assert found("output") == {**WANT, f"{JOB}/rank-0/other": LARGE[::-1]}
+    total = sum(map(len, server.files.values()))
+    assert (result.files, result.bytes + result.kept, sum(heard)) == (4, total, total)
+
+
+def test_what_is_damaged_in_the_store_as_well_is_told_once(here: Path, server: Server) -> None:
+    cut_off(server)
+    rows = server.rows(known=True)
+    server.files[MODEL] = LARGE[::-1]
+    flip(Path(part_of("output"), "files", JOB, "rank-0/model"))
+    result = get(server, rows=rows, resume=True, records="records")
+    assert (result.damaged, result.files) == ([MODEL], 2)
+    assert result.bytes + result.kept == len(FILES[LOG])
+
+
+@pytest.mark.parametrize("path", [MODEL, LOG], ids=["of several pieces", "of one"])
+@pytest.mark.parametrize("known", [True, False], ids=["with digests", "without"])
+@pytest.mark.parametrize("edit", ["other", "longer", "shorter", "a directory", "newer"])
+def test_what_a_person_changed_in_a_finished_download_is_theirs(
+    here: Path, server: Server, path: str, known: bool, edit: str
+) -> None:
+    get(server, known=known, records="records")
+    name = path.removeprefix("output/")
+    place = Path("output", name)
+    mine = {"longer": FILES[path] + b"mine", "shorter": b"m"}.get(edit, FILES[path][::-1])
+    place.write_bytes(mine)
+    if edit == "a directory":
+        place.unlink()
+        place.mkdir()
+    os.utime(place, ns=(1, 1))  # both may be within one tick of the clock
+    if edit == "newer":
+        server.files[path], server.versions[path] = b"new", "2"
+    server.asked.clear()
+    for _ in range(2):
+        result = get(server, known=known, resume=True, records="records")
+        assert (result.edited, result.files, server.asked) == ([name], 2, [])
+        assert result.kept == sum(len(FILES[name]) for name in FILES if name != path)
+        (complaint,) = result.complaints()
+        for lang in LANGUAGES:
+            assert name in complaint.text(lang)
+        assert place.is_dir() if edit == "a directory" else place.read_bytes() == mine
+    place.rmdir() if edit == "a directory" else place.unlink()
+    assert get(server, known=known, resume=True, records="records").complaints() == []
+    assert found("output") == {**WANT, name: server.files[path]}
+
+
+def test_a_byte_that_the_disk_flipped_in_a_finished_download_is_told(
+    here: Path, server: Server
+) -> None:
+    get(server, known=True, records="records")
+    flip(Path("output", JOB, "rank-0/model"))
+    assert get(server, known=True, resume=True, records="records").edited == [f"{JOB}/rank-0/model"]
+
+
+def test_a_file_of_a_person_in_the_place_of_a_new_one_stays(here: Path, server: Server) -> None:
+    get(server, records="records")
+    Path("output", JOB, "rank-0/notes").write_bytes(b"mine")
+    notes = f"output/{JOB}/rank-0/notes"
+    server.files[notes], server.versions[notes] = b"of the job", "1"
+    assert get(server, resume=True, records="records").edited == [f"{JOB}/rank-0/notes"]
+    assert Path("output", JOB, "rank-0/notes").read_bytes() == b"mine"
+
+
+def test_a_file_that_was_only_touched_is_as_it_came(here: Path, server: Server) -> None:
+    get(server, known=True, records="records")
+    os.utime(Path("output", JOB, "rank-0/model"), ns=(1, 1))
+    for _ in range(2):
+        assert get(server, known=True, resume=True, records="records").complaints() == []
+
+
+def test_a_record_of_an_earlier_version_tells_no_times(here: Path, server: Server) -> None:
+    get(server, records="records")
+    (record,) = Path("records").iterdir()
+    lines = record.read_text().splitlines(keepends=True)
+    record.write_text("".join(line for line in lines if '"stamps"' not in line))
+    server.files[LOG], server.versions[LOG] = b"hello\nagain\n", "2"
+    server.asked.clear()
+    assert get(server, resume=True, records="records").complaints() == []
+    assert server.asked == [(LOG, 0)]
+    assert found("output") == {**WANT, f"{JOB}/log/trainer-0.log": b"hello\nagain\n"}
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_two_at_once_do_not_write_to_one_directory(
+    here: Path, server: Server, resume: bool
+) -> None:
+    refused: list[str] = []
+
+    def second() -> None:
+        server.meanwhile = lambda: None
+        with pytest.raises(Invalid) as caught:
+            get(server, resume=resume)
+        refused.append(caught.value.code)
+
+    server.meanwhile = second
+    get(server)
+    assert refused == ["download_dir_busy"]
     assert found("output") == WANT
+    assert [path.name for path in here.iterdir()] == ["output"]
+
+
+def test_one_after_the_other_is_no_two_at_once(here: Path, server: Server) -> None:
+    cut_off(server)
+    get(server, resume=True)
+    get(server, "other")
+    assert found("other") == WANT
+
+
+def test_a_directory_that_appeared_meanwhile_is_not_touched(here: Path, server: Server) -> None:
+    def appears() -> None:
+        Path("output", JOB).mkdir(parents=True, exist_ok=True)
+        Path("output", JOB, "mine").touch()
+
+    server.meanwhile = appears
+    with pytest.raises(Conflict) as caught:
+        get(server)
+    assert caught.value.code == "download_dir_exists"
+    assert found("output") == {f"{JOB}/mine": b""}
+
+
+def test_a_place_where_no_directory_can_ever_be(here: Path, server: Server) -> None:
+    with pytest.raises(PaddleCloudError) as caught:
+        get(server, "/proc/output")
+    assert caught.value.code == "download_failed"
+
+
+ENTRIES = [
+    ["bin", "dir", 0, "", 0, ""],
+    ["bin/run.sh", "file", 5, "1" * 64, 1, ""],
+    ["bin/text", "file", 5, "2" * 64, 0, ""],
+    ["empty/inner", "dir", 0, "", 0, ""],
+    ["latest", "link", 0, "", 0, "bin/run.sh"],
+    ["empty/up", "link", 0, "", 0, "../bin"],
+    ["nowhere", "link", 0, "", 0, "bin/gone"],
+]
+
+
+def furnished(server: Server, entries: list[list[Any]]) -> list[dict[str, Any]]:
+    return furnishing.with_entries(server.rows(), entries)
+
+
+def test_modes_links_and_empty_directories_come_back(here: Path) -> None:
+    server = Server({"bin/run.sh": b"true\n", "bin/text": b"text\n"})
+    for resume in (False, True):
+        result = get(server, rows=furnished(server, ENTRIES), records="records", resume=resume)
+        assert (result.files, result.complaints()) == (2, [])
+        root = Path("output")
+        assert os.access(root / "bin/run.sh", os.X_OK)
+        assert (root / "bin/text").stat().st_mode & 0o111 == 0
+        assert (root / "empty/inner").is_dir()
+        links = {name: str((root / name).readlink()) for name in ("latest", "empty/up", "nowhere")}
+        assert links == {"latest": "bin/run.sh", "empty/up": "../bin", "nowhere": "bin/gone"}
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        {"a": "../outside"},
+        {"a": "/etc"},
+        {"d/e/up": "..", "d/e/out": "up/../../outside"},
+        {f"output/{JOB}/a": "../../outside"},
+        {"a": "."},
+    ],
+    ids=["up", "absolute", "through another", "of a shortened name", "itself"],
+)
+def test_a_link_that_leads_out_is_not_made(here: Path, links: dict[str, str]) -> None:
+    server = Server({"text": b"text\n"})
+    entries = [[path, "link", 0, "", 0, target] for path, target in links.items()]
+    result = get(server, rows=furnished(server, entries))
+    last = local_name([*links][-1])
+    assert result.unlinked == [last]
+    assert [complaint.code for complaint in result.complaints()] == ["download_links"]
+    assert not os.path.lexists(Path("output", last))
+    assert Path("output", "text").read_bytes() == b"text\n"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "asked"), [(None, False), (f"/output/{JOB}/log", False), ("/", True), ("bin", True)]
+)
+def test_a_snapshot_is_asked_for_only_with_submitted_files(prefix: str | None, asked: bool) -> None:
+    class Snapshots:
+        def get(self, path: str) -> dict[str, Any]:
+            paths.append(path)
+            return {"entries": ENTRIES}
+
+    paths: list[str] = []
+    rows = Server({"bin/run.sh": b"true\n"}).rows()
+    got = furnishing.furnished(cast("Transport", Snapshots()), JOB, prefix, rows)
+    assert paths == ([f"/jobs/{JOB}/snapshot"] if asked else [])
+    want = {None: 1, "/": 6, "bin": 2}.get(prefix, 1)
+    assert len(got) == want
 
 
 def test_a_file_that_was_replaced_since_it_was_listed_is_not_damaged(

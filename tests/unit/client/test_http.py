@@ -37,7 +37,7 @@ def test_requests_share_one_connection() -> None:
     with peer_of(twice) as connection:
         for path in ("/a", "/b?x=1"):
             answer = connection.request("GET", path, {"X-Bce-Nonce": "7"})
-            assert (answer.status, answer.reason, answer.read()) == (200, "OK", b"ok")
+            assert (answer.status, answer.read()) == (200, b"ok")
             assert answer.finished
 
 

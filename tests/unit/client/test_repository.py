@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.client import repository
+from paddlecloud.client.scanning import scan
+from paddlecloud.model.submit import GIT_WORDS, MAX_GIT_WORD
 
 ENVIRON = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -46,9 +48,10 @@ def repo(tmp_path: Path) -> Path:
 
 
 def looked(directory: Path) -> tuple[dict[str, str], str]:
+    """With all that a scan of the directory would submit."""
     looking = repository.look(str(directory), ENVIRON)
     assert looking is not None
-    return looking.result()
+    return looking.result({row[0] for row in scan(str(directory), now=0).entries})
 
 
 def test_a_clean_tree(repo: Path) -> None:
@@ -88,6 +91,104 @@ def test_no_program_of_the_repository_is_run(repo: Path) -> None:
     assert not ran.exists()
 
 
+SECRET = "password=hunter2"
+
+
+@pytest.mark.parametrize("change", ["changed", "deleted", "staged", "renamed", "forgotten"])
+def test_what_is_left_out_of_the_job_is_left_out_of_its_record(repo: Path, change: str) -> None:
+    """Neither what a secret is now nor what it was is anybody's business."""
+    secret = repo / "job" / "secret.env"
+    secret.write_text(f"{SECRET}-old\n" * 20)
+    (repo / "job" / ".paddlecloudignore").write_text("*.env\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "a mistake")
+    (repo / "job" / "train.py").write_text("two\n")
+    if change in ("changed", "staged"):
+        secret.write_text(f"{SECRET}-new\n")
+    if change == "staged":
+        git(repo, "add", ".")
+    if change == "deleted":
+        secret.unlink()
+    if change == "renamed":
+        git(repo, "mv", "job/secret.env", "job/other.env")
+    if change == "forgotten":
+        git(repo, "rm", "-q", "--cached", "job/secret.env")
+    words, diff = looked(repo / "job")
+    assert SECRET not in diff
+    assert "-one\n+two\n" in diff
+    assert words["dirty"] == "1"
+    want = {"changed": "secret.env", "staged": "secret.env", "renamed": "other.env"}.get(change)
+    assert words.get("left_out") == want
+    assert set(words) <= set(GIT_WORDS)
+
+
+def test_a_file_that_became_a_directory_with_a_secret_in_it(repo: Path) -> None:
+    (repo / "job" / "conf").write_text("plain\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "second")
+    (repo / "job" / "conf").unlink()
+    (repo / "job" / "conf").mkdir()
+    (repo / "job" / "conf" / "secret.env").write_text(f"{SECRET}\n")
+    (repo / "job" / ".paddlecloudignore").write_text("*.env\n")
+    git(repo, "add", "-f", ".")
+    words, diff = looked(repo / "job")
+    assert SECRET not in diff
+    assert words["left_out"] == "conf/secret.env"
+    assert ".paddlecloudignore" in diff
+
+
+def test_a_secret_of_a_submodule(repo: Path, tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    git(inner, "init", "-q", "-b", "trunk")
+    (inner / "secret.env").write_text("old\n")
+    git(inner, "add", ".")
+    git(inner, "commit", "-q", "-m", "first")
+    allow = ("-c", "protocol.file.allow=always")
+    git(repo, *allow, "submodule", "add", "-q", str(inner), "job/inner")
+    git(repo, "commit", "-q", "-m", "second")
+    git(repo, "config", "diff.submodule", "diff")
+    (repo / "job" / "inner" / "secret.env").write_text(f"{SECRET}\n")
+    words, diff = looked(repo / "job")
+    assert SECRET not in diff
+    assert words["dirty"] == "1"
+
+
+def test_names_that_look_like_patterns_or_flags(repo: Path) -> None:
+    for name in (":(top)a", "*.env", "-q", "a\nb", "模型"):
+        (repo / "job" / name).write_text("one\n")
+    (repo / "job" / "x.env").write_text("one\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "second")
+    for path in (repo / "job").iterdir():
+        path.write_text("two\n")
+    looking = repository.look(str(repo / "job"), ENVIRON)
+    assert looking is not None
+    words, diff = looking.result({":(top)a", "*.env", "-q", "a\nb", "模型"})
+    assert diff.count("+two") == 5
+    assert words["left_out"] == "train.py, x.env"
+
+
+def test_more_changes_than_a_command_line_holds(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repository, "_MOST_WORDS", 100)
+    for number in range(50):
+        (repo / "job" / f"file-{number}").write_text("one\n")
+    git(repo, "add", ".")
+    words, diff = looked(repo / "job")
+    assert words["cut"] == "1"
+    assert 0 < diff.count("+one") < 50
+
+
+def test_many_long_names_that_are_left_out(repo: Path) -> None:
+    (repo / "job" / ".paddlecloudignore").write_text("*.env\n")
+    for number in range(5):
+        (repo / "job" / f"{'x' * 220}{number}.env").write_text("one\n")
+    git(repo, "add", "-f", ".")
+    assert len(looked(repo / "job")[0]["left_out"]) <= MAX_GIT_WORD
+
+
 def test_nothing_committed_yet(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     assert looked(tmp_path) == ({}, "")
@@ -98,16 +199,16 @@ def test_git_that_takes_too_long(repo: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(repository, "PATIENCE", 0.0)
     looking = repository.look(str(repo), ENVIRON)
     assert looking is not None
-    for reading in (looking._status, looking._diff):
+    for reading in looking._begun:
         assert reading is not None
         reading._thread.join(60)
-    assert looking.result()[0]["branch"] == "trunk"
+    assert looking.result(())[0]["branch"] == "trunk"
     monkeypatch.setattr(repository, "_GIT", ("sh", "-c", "exec sleep 600"))
     looking = repository.look(str(repo), ENVIRON)
     assert looking is not None
-    begun = [looking._status, looking._diff]
-    assert looking.result() == ({}, "")
-    assert [reading and reading._process.returncode for reading in begun] == [-9, -9]
+    assert looking.result(()) == ({}, "")
+    codes = [reading and reading._process.returncode for reading in looking._begun]
+    assert codes == [-9, -9]
 
 
 def test_a_pipe_need_not_tell_whether_there_is_something_to_read(

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.client import comparing, submission
+from paddlecloud.client import comparing, reruns, submission
 from paddlecloud.client.reruns import parameters, rerun
 from paddlecloud.client.sdk import Client
+from paddlecloud.model.errors import Invalid
 from paddlecloud.model.job import JobType
 from paddlecloud.model.submit import parse_parameters
+from paddlecloud.model.texts import LANGUAGES
 from paddlecloud.model.wirespec import spec_from_wire, spec_to_wire, with_job_type
 from tests.unit.client.fake_server import FakeServer, ok
 
@@ -77,6 +79,40 @@ def test_what_followed_from_a_parameter_follows_again(
     parse_parameters({**parameters(wire, changes), "files": "."})
 
 
+def test_a_variable_can_be_left_out() -> None:
+    assert parameters(asked(), {"unset": ["A"]})["env"] == {"B": "2"}
+    assert parameters(asked(), {"unset": "A", "env": ["C=3"]})["env"] == {"B": "2", "C": "3"}
+    assert "env" in parameters(asked(), {"unset": ["A", "B"]})
+    with pytest.raises(Invalid) as caught:
+        parameters(asked(), {"unset": ["GONE"]})
+    for lang in LANGUAGES:
+        assert "GONE" in caught.value.text(lang) and "A, B" in caught.value.text(lang)
+
+
+@pytest.mark.parametrize("public", ["1", 1, True])
+def test_a_job_that_leaves_its_own_bucket_keeps_no_address_of_it(public: object) -> None:
+    private = asked(public_bos=0, bos_url="b.bj.bcebos.com/x")
+    assert parameters(private, {})["bos_url"]
+    assert parameters(private, {"public_bos": "0"})["bos_url"]
+    assert "bos_url" not in parameters(private, {"public_bos": public})
+
+
+@pytest.mark.parametrize("name", ["files", "file"])
+def test_a_directory_may_be_given_by_either_name(
+    server: FakeServer, client: Client, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    found: list[object] = []
+
+    def submit(_: Client, given: dict[str, Any], **__: object) -> dict[str, Any]:
+        found.append(given["files"])
+        return {"job": {}, "notes": []}
+
+    monkeypatch.setattr(reruns, "submit", submit)
+    server.routes["GET /api/v1/jobs/job-1/spec"] = [ok({"spec": asked(requirements="")})]
+    rerun(client, "job-1", {name: "other"})
+    assert found == ["other"]
+
+
 def test_requirements_are_in_a_file_that_nobody_holds_open(
     server: FakeServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +126,7 @@ def test_requirements_are_in_a_file_that_nobody_holds_open(
         found.append((str(path), "", path.exists()))
         return {"job": {}, "notes": []}
 
-    monkeypatch.setattr(submission, "submit", submit)
+    monkeypatch.setattr(reruns, "submit", submit)
     server.routes["GET /api/v1/jobs/job-1/spec"] = [ok({"spec": asked()})]
     rerun(client, "job-1", {"files": "other"})
     assert found[0] == ("other", "numpy\n", False)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from paddlecloud.client import scanning
 from paddlecloud.client.handing import Handing
-from paddlecloud.client.naming import bad_path
+from paddlecloud.client.naming import bad_path, shown
 from paddlecloud.client.scanning import Scan, scan
 from paddlecloud.model.errors import Invalid, PaddleCloudError
 from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, check_path, snapshot_of
@@ -127,6 +127,46 @@ def test_environments_and_caches_are_left_out(tmp_path: Path, left_out: str) -> 
     assert left_out.partition("/")[0] in str(found.notes[1][1]["paths"])
 
 
+@pytest.mark.parametrize(
+    ("left_out", "files"),
+    [
+        (
+            "bin/paddlecloud/conf/client.conf",
+            {"bin/paddlecloud/conf/client.conf": b"[main]\nsk = a"},
+        ),
+        ("client.conf", {"client.conf": b"\xef\xbb\xbf[main]\r\nAK: 1"}),
+        ("old/", {"old/server/server.key": b"k", "old/server/lock": b"", "old/store/x": b""}),
+        ("old/", {"old/server/credentials.json": b"k", "old/server/server.key": b""}),
+        ("a/worker/", {"a/worker/agent/agent.json": b"k", "a/worker/agent/lock": b""}),
+        ("server/", {"server/server.key": b"k", "server/lock": b""}),
+    ],
+)
+def test_secret_keys_of_ours_are_left_out_and_told(
+    tmp_path: Path, left_out: str, files: dict[str, bytes]
+) -> None:
+    tree(tmp_path, {**files, "d/__pycache__/x": b"", "kept": b"x"})
+    found = scan(str(tmp_path), now=NOW)
+    paths = set(rows(found))
+    assert "kept" in paths
+    assert not any(path.startswith(left_out) for path in paths)
+    assert f"{left_out} [default: keys]" in str(found.notes[1][1]["paths"])
+
+
+def test_what_only_looks_like_keys_is_submitted(tmp_path: Path) -> None:
+    plain: dict[str, bytes | None] = {
+        "a/client.conf": b"[main]\nsk =\n# ak = 1\n[openapi]\nhost = x",
+        "b/client.conf": b"[task]\nmask = 1",
+        "web/server/server.key": b"k",
+        "google/credentials.json": b"{}",
+        "sub/lock": b"",
+    }
+    tree(tmp_path, plain)
+    os.mkfifo(tmp_path / "client.conf")
+    found = scan(str(tmp_path), now=NOW)
+    assert set(plain) <= set(rows(found))
+    assert found.notes[1:] == [("files_skipped", {"paths": "client.conf [default]"})]
+
+
 def test_the_directory_itself_may_be_an_environment(tmp_path: Path) -> None:
     tree(tmp_path, {"pyvenv.cfg": b"", "run.sh": b"x"})
     assert list(rows(scan(str(tmp_path), now=NOW))) == ["pyvenv.cfg", "run.sh"]
@@ -186,7 +226,6 @@ def test_a_link_inside_is_kept(tmp_path: Path, path: str, target: str, want: str
         ("link", ".."),
         ("link", "../outside"),
         ("d/link", "../../outside"),
-        ("link", "."),
         ("link", "{root}/../outside"),
         ("link", "{root}x/f"),
     ],
@@ -197,6 +236,24 @@ def test_a_link_that_leaves_is_refused(tmp_path: Path, path: str, target: str) -
     error = refusal(root)
     assert (error.code, error.exit_code) == ("files_link_outside", 2)
     assert error.params["path"] == path
+
+
+@pytest.mark.parametrize(("path", "target"), [("link", "."), ("link", "{root}"), ("d/link", "..")])
+def test_a_link_to_the_directory_itself_is_named_as_such(
+    tmp_path: Path, path: str, target: str
+) -> None:
+    root = tree(tmp_path / "job", {"f": b"1", "d/e": None})
+    (root / path).symlink_to(target.format(root=root))
+    error = refusal(root)
+    assert (error.code, error.params["path"]) == ("files_link_whole", path)
+    (root / ".paddlecloudignore").write_text("link\n")
+    assert path not in rows(scan(str(root), now=NOW))
+
+
+def test_a_name_is_shown_with_the_bytes_that_are_no_text() -> None:
+    assert shown(os.fsdecode("数据".encode("gbk"))) == r"\xca\xfd\xbe\xdd"
+    assert shown("模型\udcff") == r"模型\xff"
+    assert shown("half \ud800") == r"half \ud800"
 
 
 def test_a_link_that_leaves_through_another_is_refused(tmp_path: Path) -> None:

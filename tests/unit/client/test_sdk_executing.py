@@ -10,6 +10,7 @@ import pytest
 
 from paddlecloud.client import executing
 from paddlecloud.client.executing import Command
+from paddlecloud.client.transport import Stream
 from paddlecloud.model.errors import Invalid, Retry, TooLarge, Unreachable
 
 ENDED = {"id": "c", "job_id": "J", "exit_code": 7, "ended_at": "T", "cause": "exit", "message": ""}
@@ -19,21 +20,18 @@ def frame(kind: bytes, data: bytes) -> bytes:
     return kind + len(data).to_bytes(4, "big") + data
 
 
-class Answer:
+class Answer(Stream):
     """An answer that arrives in pieces of `step` bytes."""
 
     def __init__(self, body: bytes, step: int) -> None:
         self._body, self._step = body, step
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = -1) -> bytes:
         taken = self._body[: min(size, self._step)]
         self._body = self._body[len(taken) :]
         return taken
 
-    def __enter__(self) -> Answer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         pass
 
 

@@ -124,8 +124,12 @@ def test_a_dropped_post_is_not_repeated_unless_that_is_safe(
         (Answer(b"<html>", 502), Retry, "unknown_answer"),
         (Answer(b"[]", 500), Internal, "unknown_answer"),
         (Answer(b"not json", 200), Internal, "unknown_answer"),
+        (Answer(b"[1]", 200), Internal, "unknown_answer"),
     ],
-    ids=["not found", "refused", "a newer class", "a proxy's page", "odd JSON", "not JSON at all"],
+    ids=[
+        *("not found", "refused", "a newer class", "a proxy's page", "odd JSON"),
+        *("not JSON at all", "no object"),
+    ],
 )
 def test_errors_keep_their_class(
     server: FakeServer, transport: Transport, answer: Answer, kind: type[Exception], code: str

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paddlecloud.client import uploading
 from paddlecloud.client.scanning import BLOCK, scan
-from paddlecloud.client.uploading import batches, pack
-from paddlecloud.model.errors import Conflict
+from paddlecloud.client.uploading import Pack, batches
+from paddlecloud.model.errors import (
+    Conflict,
+    PaddleCloudError,
+    Retry,
+    StorageFull,
+    Unreachable,
+)
+from paddlecloud.model.texts import LANGUAGES, render
 from paddlecloud.stores.memory import MemoryStore
 from paddlecloud.stores.pack import PackReceiver
 from tests.unit.client.trees import NOW, sha256, tree
@@ -28,12 +37,12 @@ def test_a_pack_carries_what_is_missing(tmp_path: Path) -> None:
     big = os.urandom(3_000_001)
     found = scan(str(tree(tmp_path, {"a": b"1", "b": b"22", "c": b"", "big": big})), now=NOW)
     missing = [sha256(b"22"), sha256(b""), sha256(big)]
-    stream, length = pack(found.sources, missing)
+    stream = Pack(found.sources, missing)
     chunks = list(stream)
     assert max(map(len, chunks)) == BLOCK
     assert min(map(len, chunks)) > 0
     whole = b"".join(chunks)
-    assert len(whole) == length == 3 * 40 + 2 + 0 + 3_000_001
+    assert len(whole) == stream.length == 3 * 40 + 2 + 0 + 3_000_001
     assert b"".join(stream) == whole
     store, count = received(whole)
     assert count == 3
@@ -41,16 +50,100 @@ def test_a_pack_carries_what_is_missing(tmp_path: Path) -> None:
     assert b"".join(store.read(sha256(big))) == big
 
 
+class Line:
+    """An upload over a line that breaks some times: what it was to send, and what arrived."""
+
+    def __init__(self, breaks: list[PaddleCloudError]) -> None:
+        self._breaks = breaks
+        self._arrived = 0
+        self.tries = 0
+
+    def work(self, tell: Callable[[int, int], None]) -> None:
+        """Of 100 bytes each try brings 20 more, of which 10 are there when the next one asks."""
+        self.tries += 1
+        left = 100 - self._arrived
+        if not self._breaks:
+            tell(left, left)
+            return
+        tell(10, left)
+        tell(10, left)
+        self._arrived += 10
+        raise self._breaks.pop(0)
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploading, "PAUSES", (0.0, 0.0, 0.0))
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("breaks", [0, 1, 3])
+def test_an_upload_over_a_broken_line_goes_on(breaks: int) -> None:
+    line = Line([Unreachable("server_closed", address="x") for _ in range(breaks)])
+    told: list[str] = []
+    heard: list[tuple[int, int]] = []
+    uploading.persistently(
+        line.work, lambda *now: heard.append(now), lambda code, **_: told.append(code)
+    )
+    assert line.tries == breaks + 1
+    assert told == (["upload_again"] if breaks else [])
+    assert (sum(count for count, _ in heard), {whole for _, whole in heard}) == (100, {100})
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_line_that_stays_broken_is_given_up_and_what_arrived_is_told(tmp_path: Path) -> None:
+    line = Line([Unreachable("server_closed", address="x") for _ in range(9)])
+    told: list[str] = []
+    with pytest.raises(Unreachable):
+        uploading.persistently(line.work, None, lambda code, **_: told.append(code))
+    assert (line.tries, told) == (4, ["upload_again", "upload_kept"])
+    for lang in LANGUAGES:
+        assert render("upload_kept", {}, lang) and render("upload_again", {}, lang)
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_bucket_that_never_answered_may_be_a_wrong_address(begun: bool) -> None:
+    tries: list[int] = []
+    params = {"bos_url": "b.bj.bcebos.com", "host": "b", "reason": "timed out"}
+
+    def work(tell: Callable[[int, int], None]) -> None:
+        tries.append(1)
+        if begun:
+            tell(1, 2)
+        raise Unreachable("private_store_unreachable", **params)
+
+    with pytest.raises(Unreachable):
+        uploading.persistently(work, None, lambda code, **_: None)
+    assert len(tries) == (4 if begun else 1)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StorageFull("store_full", path="x"),
+        Retry("upload_unfinished", files=1),
+        Conflict("files_changed", path="x"),
+    ],
+)
+def test_what_a_pause_does_not_mend_is_told_at_once(error: PaddleCloudError) -> None:
+    line = Line([error])
+    told: list[str] = []
+    with pytest.raises(type(error)):
+        uploading.persistently(line.work, None, lambda code, **_: told.append(code))
+    assert (line.tries, told) == (1, [])
+
+
 def test_an_empty_pack(tmp_path: Path) -> None:
-    stream, length = pack({}, [])
-    assert (list(stream), length) == ([], 0)
+    stream = Pack({}, [])
+    assert (list(stream), stream.length) == ([], 0)
 
 
 @pytest.mark.parametrize("new", [b"longer than before", b"2", b"", b"22222"])
 def test_a_file_that_changed_since_is_named(tmp_path: Path, new: bytes) -> None:
     found = scan(str(tree(tmp_path, {"changing": b"11111", "other": b"x"})), now=NOW)
     (tmp_path / "changing").write_bytes(new)
-    stream, _ = pack(found.sources, list(found.sources))
+    stream = Pack(found.sources, list(found.sources))
     with pytest.raises(Conflict) as caught:
         list(stream)
     assert caught.value.code == "files_changed"
@@ -60,13 +153,13 @@ def test_a_file_that_changed_since_is_named(tmp_path: Path, new: bytes) -> None:
 def test_a_file_that_vanished_is_named(tmp_path: Path) -> None:
     found = scan(str(tree(tmp_path, {"f": b"1"})), now=NOW)
     (tmp_path / "f").unlink()
-    with pytest.raises(Conflict, match="/f was changed"):
-        list(pack(found.sources, list(found.sources))[0])
+    with pytest.raises(Conflict, match='/f" was changed'):
+        list(Pack(found.sources, list(found.sources)))
 
 
 def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path) -> None:
     found = scan(str(tree(tmp_path, {"f": b"1" * (3 * BLOCK)})), now=NOW)
-    stream = iter(pack(found.sources, list(found.sources))[0])
+    stream = iter(Pack(found.sources, list(found.sources)))
     next(stream)
     with (tmp_path / "f").open("r+b") as file:
         file.seek(-1, os.SEEK_END)
@@ -78,7 +171,7 @@ def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path) -> None:
 def test_a_touch_is_no_change(tmp_path: Path) -> None:
     found = scan(str(tree(tmp_path, {"f": b"1"})), now=NOW)
     os.utime(tmp_path / "f", (1, 1))
-    assert b"".join(pack(found.sources, list(found.sources))[0]).endswith(b"1")
+    assert b"".join(Pack(found.sources, list(found.sources))).endswith(b"1")
 
 
 @given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 200))

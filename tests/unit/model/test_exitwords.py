@@ -141,6 +141,24 @@ def test_each_end_has_its_sentence_and_advice(
 
 
 @pytest.mark.parametrize(
+    ("code", "line", "windows"),
+    [
+        (127, b"run.sh: 1: nosuch\r: not found", True),
+        (2, b"run.sh: 1: \r: not found\nls: cannot access 'foo'$'\\r': No such file", True),
+        (127, b"run.sh: line 1: $'nosuch\\r': command not found", True),
+        (2, b"python: can't open file '/w/train.py\\r': [Errno 2] No such file", True),
+        (2, b"sh: 0: cannot open run.sh\r: No such file", True),
+        (1, b"epoch 1\repoch 2\rdone: not found", False),
+        (2, b"python: can't open file '/w/train.py': [Errno 2] No such file", False),
+    ],
+)
+def test_windows_line_ends_are_told(code: int, line: bytes, windows: bool) -> None:
+    _, hint = spoken(ended(code), line)
+    assert (hint.code == "advice_line_ends") is windows
+    assert "sed -i 's/\\r$//'" in render("advice_line_ends", {}, "zh")
+
+
+@pytest.mark.parametrize(
     ("code", "line", "command"),
     [
         (127, "sh: 1: pyhton: not found", "pyhton"),

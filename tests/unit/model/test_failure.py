@@ -101,7 +101,7 @@ def test_a_killed_job_names_what_was_not_stored(cause: ExitCause) -> None:
     said = render(job.failure.reason.code, job.failure.reason.params, "en")
     assert said == (
         "killed on request while it ran; these outputs were not stored: "
-        "f (r); for 7 days they are kept on h in p"
+        "f (r); for 7 days they are kept on h in p, unless its disk is full"
     )
     assert unsent(job, [replica]) is None, "it is said already"
 

@@ -179,6 +179,15 @@ def test_age(now: int, want: str | None) -> None:
     assert refusal(parse(f"{PREFIX}//{DEFAULT_SET}"), now=now) == want
 
 
+@pytest.mark.parametrize(("off", "word"), [(3600, "later"), (-3600, "earlier")])
+def test_a_clock_that_is_off_is_told_by_how_much(off: int, word: str) -> None:
+    auth = parse(f"{PREFIX}//{DEFAULT_SET}")
+    with pytest.raises(Unauthenticated) as caught:
+        verify(auth, SK, "POST", PATH, QUERY, HEADERS, WHEN + off, ())
+    assert f"says {format_time(WHEN + off)}, 3600 s {word}" in caught.value.text("en")
+    assert "相差 3600 秒" in caught.value.text("zh")
+
+
 def test_checks_come_in_the_documented_order() -> None:
     wrong = parse(f"{PREFIX}//{'0' * 64}")
     late = WHEN + 10_000

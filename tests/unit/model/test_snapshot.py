@@ -80,6 +80,18 @@ def test_a_path_that_could_mean_another_place_is_refused(path: str) -> None:
     assert caught.value.code == "path_unsafe"
 
 
+@pytest.mark.parametrize("path", ["b:0", "c:", "C:/a", "fc_0.w:0"])
+def test_below_another_path_a_drive_is_a_name(path: str) -> None:
+    check_path(path, below=True)
+    check_path(f"output/{path}")
+
+
+@pytest.mark.parametrize("path", ["", "/b:0", "c:/../x", "c:\\x", "..", "a//b", "c:\0"])
+def test_below_another_path_all_else_is_refused_as_well(path: str) -> None:
+    with pytest.raises(Invalid, match=r"a drive \(C:\)"):
+        check_path(path, below=True)
+
+
 @given(st.text(alphabet="ab./\\:\0 ", max_size=12))
 def test_an_accepted_path_stays_below_its_root(path: str) -> None:
     try:

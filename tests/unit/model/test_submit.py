@@ -16,7 +16,7 @@ from paddlecloud.model.submit import (
     PARAMETERS,
     check_env,
     check_wire,
-    local_parameters,
+    directory_of,
     parse_parameters,
 )
 from paddlecloud.model.texts import TEXTS
@@ -244,8 +244,8 @@ def test_a_malformed_bos_url_is_refused(bos_url: str) -> None:
 
 def test_file_is_another_word_for_files() -> None:
     assert parse_parameters({"start_cmd": "x", "file": "./job"})["directory"] == "job"
-    assert local_parameters({"file": pathlib.PurePath("job"), "watch_mode": "1"}) == ("job", True)
-    assert local_parameters({"start_cmd": "x"}) == (None, False)
+    assert directory_of({"file": pathlib.PurePath("job"), "watch_mode": "1"}) == "job"
+    assert directory_of({"start_cmd": "x"}) is None
 
 
 def test_the_suggestion_is_the_nearest_name() -> None:
@@ -263,8 +263,7 @@ def test_each_parameter_has_its_help_in_both_languages() -> None:
 
 
 def test_the_documented_parameters_have_the_documented_order_and_defaults() -> None:
-    documented = [(p.name, p.default) for p in PARAMETERS if not p.ours]
-    assert documented == [
+    documented = [
         ("job_name", "tmp_job"),
         ("start_cmd", None),
         ("cluster", "default"),
@@ -277,6 +276,8 @@ def test_the_documented_parameters_have_the_documented_order_and_defaults() -> N
         ("files", None),
         ("watch_mode", 0),
     ]
+    names = dict(documented)
+    assert [(p.name, p.default) for p in PARAMETERS if p.name in names] == documented
 
 
 def test_what_a_shell_passes_on_is_never_refused() -> None:

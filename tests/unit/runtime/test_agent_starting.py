@@ -13,11 +13,12 @@ import pytest
 
 from paddlecloud.model.errors import Retry
 from paddlecloud.model.snapshot import Entry, EntryKind, snapshot_of
-from paddlecloud.runtime import starting, trees
+from paddlecloud.runtime import care, starting, trees
 from paddlecloud.runtime.book import Stage, Tracked
 from paddlecloud.runtime.config import AgentConfig
 from paddlecloud.runtime.journal import Journal
 from paddlecloud.runtime.link import Link
+from paddlecloud.runtime.shipping import Shippers
 from paddlecloud.runtime.site import Site, Turns
 from paddlecloud.runtime.spawn import Spawner
 from paddlecloud.runtime.starting import Starters
@@ -110,7 +111,8 @@ def test_a_machine_without_processes_is_told_to_the_owner_in_the_end(scene: Scen
     assert tracked.exit["cause"] == "start_failed"
     assert "no process" in tracked.exit["message"]
     params = {"replica": "r", "reason": "no process"}
-    assert tracked.exit["said"] == {"code": "replica_not_started", "params": params}
+    assert tracked.exit["said"] == {"code": "replica_never_started", "params": params}
+    assert "again" not in tracked.exit["message"]
     # A monitor that comes late finds both records, and runs nothing.
     assert (tracked.root / "stop.json").exists()
     assert (tracked.root / "exit.json").exists()
@@ -256,10 +258,10 @@ def test_a_tree_that_somebody_has_for_now_is_tried_again(
     tracked = with_tree(scene, monkeypatch)
     make, busy = scene.starters._trees.make, [BlockingIOError(11, "busy")] * 2
 
-    def at_the_third_try(*asked: Any) -> trees.Held | None:
+    def at_the_third_try(*asked: Any, **how: Any) -> trees.Held | None:
         if busy:
             raise busy.pop()
-        return make(*asked)
+        return make(*asked, **how)
 
     monkeypatch.setattr(scene.starters._trees, "make", at_the_third_try)
     scene.start(tracked)
@@ -281,3 +283,46 @@ def test_only_so_many_trees_are_held_for_those_that_run(
     scene.starters._most_holds = 0
     scene.starters._keep(scene.replica("other"), None)
     assert scene.starters._holds == {}
+
+
+def test_the_tree_in_an_order_stays_although_an_earlier_agent_held_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracked = scene.start(with_tree(scene, monkeypatch))
+    eventually(lambda: not tracked.queued)
+    tree = Path(scene.spawner.asked[0]["tree"])
+    for _, held in scene.starters._holds.values():
+        held.let_go()
+    scene.starters._holds.clear()
+    assert prune(scene) == 0
+    assert tree.is_dir()
+    (tracked.root / "exit.json").write_text('{"cause": "exit"}')
+    assert prune(scene) > 0
+
+
+def test_whoever_tidies_up_is_woken_when_the_cache_grew_and_comes_until_it_is_small(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(care, "LOOK_AGAIN", 0.01)
+    janitor = care.Janitor(scene.site, cast("Shippers", None))
+    looks: list[bool] = []
+    grown = threading.Event()
+
+    def tidy(_now: float) -> bool:
+        looks.append(grown.is_set() and looks.count(True) < 3)
+        return looks[-1]
+
+    janitor.tidy, scene.starters.on_growth = tidy, janitor.wake
+    thread = threading.Thread(target=janitor.work)
+    thread.start()
+    try:
+        eventually(lambda: looks == [False])
+        grown.set()
+        tracked = scene.start(scene.replica())
+        eventually(lambda: not tracked.queued)
+        eventually(lambda: looks == [False, True, True, True, False])
+    finally:
+        scene.site.stop()
+        janitor.close()
+        thread.join(20)
+    assert not thread.is_alive()

@@ -1,7 +1,9 @@
-"""Deleting what a job left behind, whatever it did to its directories."""
+"""Laying files out that are what they should be, and deleting what a job left behind, whatever it
+did to its directories."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -10,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.runtime.workspace import clear, remove
+from paddlecloud.model.errors import Invalid
+from paddlecloud.model.snapshot import Entry
+from paddlecloud.runtime.workspace import Layer, clear, remove
 
 NOBODY = 65534
 
@@ -95,3 +99,50 @@ def test_clearing_keeps_outputs_and_records(tmp_path: Path) -> None:
     (tmp_path / "order.json").touch()
     clear(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "order.json", "output"]
+
+
+SMALL, LARGE = b"words" * 10, b"0123456789abcdef" * 40_000
+
+
+def laid_out(tmp_path: Path, stored: bytes, entry: Entry, *, checked: bool) -> bytes:
+    """What a job finds of a file for which the store has these bytes."""
+    store = tmp_path / "stored"
+    store.write_bytes(stored)
+    place = tmp_path / "work"
+    place.mkdir()
+
+    def find(_sha256: str, _size: int) -> int:
+        return os.open(store, os.O_RDONLY)
+
+    layer = Layer()
+    layer._clones = _NeverShared()
+    layer.fill([str(place)], [entry], find, checked=checked)
+    return (place / "data").read_bytes()
+
+
+class _NeverShared(dict[tuple[int, int], bool]):
+    """Every file system is one that cannot share blocks, as most cannot."""
+
+    def get(self, *_asked: object) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("data", [SMALL, LARGE, b""], ids=["small", "large", "empty"])
+def test_what_is_copied_has_its_digest(tmp_path: Path, data: bytes) -> None:
+    entry = Entry(path="data", size=len(data), sha256=hashlib.sha256(data).hexdigest())
+    assert laid_out(tmp_path, data, entry, checked=True) == data
+
+
+@pytest.mark.parametrize("data", [SMALL, LARGE], ids=["small", "large"])
+def test_no_job_is_given_a_copy_of_damaged_bytes(tmp_path: Path, data: bytes) -> None:
+    entry = Entry(path="data", size=len(data), sha256=hashlib.sha256(data).hexdigest())
+    with pytest.raises(Invalid) as refused:
+        laid_out(tmp_path, data[:-1] + b"!", entry, checked=True)
+    assert refused.value.code == "agent_stored_damaged"
+    assert refused.value.params["path"] == "data"
+
+
+def test_a_mark_is_no_digest(tmp_path: Path) -> None:
+    """Files of private storage are known by marks, and were checked when they came."""
+    entry = Entry(path="data", size=len(SMALL), sha256="0" * 64)
+    assert laid_out(tmp_path, SMALL, entry, checked=False) == SMALL

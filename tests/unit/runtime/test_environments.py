@@ -6,12 +6,13 @@ import fcntl
 import os
 import sys
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from paddlecloud.model.errors import Refused, Retry
 from paddlecloud.runtime import environments, installing, record
+from paddlecloud.runtime.book import Stage, Tracked
 from paddlecloud.runtime.config import AgentConfig
 from paddlecloud.runtime.environments import Environments, key_of, last_lines, use
 from paddlecloud.runtime.journal import Journal
@@ -165,3 +166,18 @@ def test_rubbish_goes_unless_somebody_is_at_it(tmp_path: Path) -> None:
         assert left == {kept.name, "k.json", "k.lock", "m.cc", "m.lock"}
     list(cache.environments.kept())
     assert not (cache.own / "m.cc").exists()
+
+
+def test_one_that_a_replica_was_told_of_stays_while_its_files_are_laid_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(tmp_path)
+    run: dict[str, Any] = {"requirements": "a==1", "env": {}, "uid": None}
+    tracked = Tracked(id="r", fence=1, root=tmp_path / "r", run=run, acked=0)
+    tracked.root.mkdir()
+    monkeypatch.setattr(environments, "identity", lambda _python, *, uid: f"3.11 {uid}")
+    home = cache.has(key_of("a==1", "3.11 None", {}), size=100, used_at=DAY)
+    assert cache.environments.ready(tracked) == str(home)
+    assert list(cache.environments.kept()) == []
+    tracked.stage = Stage.LAUNCHED
+    assert [size for _, size, _ in cache.environments.kept()] == [100]

@@ -1,4 +1,5 @@
-"""The list of files of a snapshot, from the server and from the cache: whole and right, or refused.
+"""The list of files of a snapshot, from the server and from the cache: whole and right, or refused;
+and how the cache is kept within its limit.
 
 What contents do is seen with real servers and buckets in `tests/integration/runtime`.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +17,7 @@ import pytest
 from paddlecloud.model.errors import Invalid
 from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, snapshot_of
 from paddlecloud.runtime.link import Channel
-from paddlecloud.runtime.materials import Materials
+from paddlecloud.runtime.materials import LOOK_AGAIN, Materials
 
 DIGEST = hashlib.sha256(b"x").hexdigest()
 
@@ -144,3 +146,102 @@ def test_where_contents_lie_is_there_before_the_first_is_fetched(tmp_path: Path)
     materials = Materials(tmp_path / "cache", limit=1 << 30)
     assert materials.place("given") == "given"
     assert Path(materials.place(None)).is_dir()
+
+
+NOW = 1_800_000_000.0
+MIB = 1024 * 1024
+
+
+class Cache:
+    """With contents of a MiB each, of which two may stay."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "blobs" / "aa"
+        self._folder.mkdir(parents=True)
+        self.materials = Materials(folder, limit=2 * MIB)
+
+    def has(self, name: str, ago: float, size: int = MIB) -> None:
+        path = self._folder / name
+        path.write_bytes(b"")
+        os.truncate(path, size)
+        os.utime(path, (NOW - ago, NOW - ago))
+
+    def names(self) -> str:
+        return " ".join(sorted(path.name for path in self._folder.iterdir()))
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(tmp_path)
+
+
+def test_a_cache_above_its_limit_is_looked_at_until_it_is_within(cache: Cache) -> None:
+    for ago, name in enumerate("dcba"):
+        cache.has(name, ago)
+    materials = cache.materials
+    assert (materials.prune(NOW), materials.crowded) == (0, True), "all were just used"
+    assert not materials.is_due(NOW + LOOK_AGAIN - 1)
+    assert materials.is_due(NOW + LOOK_AGAIN)
+    assert materials.prune(NOW + 61) == 2 * MIB
+    assert cache.names() == "c d"
+    assert materials.prune(NOW + 90) == 0
+    assert not materials.crowded
+    assert not materials.is_due(NOW + 10_000), "an idle agent does not look for ever"
+
+
+def test_what_does_not_let_itself_be_deleted_is_tried_again(cache: Cache) -> None:
+    held = [True]
+    gone: list[str] = []
+
+    def delete() -> None:
+        if held:
+            raise BlockingIOError(11, "in use")
+        gone.append("tree")
+
+    def trees() -> list[tuple[int, int, Any]]:
+        return [] if gone else [(int((NOW - 500) * 1e9), 3 * MIB, delete)]
+
+    cache.has("a", 100)
+    assert cache.materials.prune(NOW, trees) == MIB
+    assert cache.materials.prune(NOW + 20, trees) == 0
+    held.clear()
+    assert cache.materials.prune(NOW + 40, trees) == 3 * MIB
+    assert cache.materials.prune(NOW + 60, trees) == 0
+    assert not cache.materials.crowded
+
+
+def test_what_is_used_while_somebody_is_at_work_stays(cache: Cache) -> None:
+    for name, ago in (("old", 3000.0), ("fetched", 1000.0), ("named", 500.0)):
+        cache.has(name, ago, 2 * MIB)
+    with cache.materials.using(NOW - 2000):
+        assert cache.materials.prune(NOW) == 2 * MIB
+        assert cache.names() == "fetched named"
+        assert cache.materials.crowded
+    assert cache.materials.prune(NOW + 20) == 2 * MIB
+    assert cache.names() == "named"
+
+
+def test_of_what_is_there_twice_one_goes_first(cache: Cache) -> None:
+    old, twice = "aa" + "0" * 62, "aa" + "1" * 62
+    for name, ago in ((old, 3000.0), (twice, 100.0), ("aa" + "2" * 62, 200.0)):
+        cache.has(name, ago)
+    cache.materials.copied({twice: MIB, "bb" + "3" * 62: MIB})
+    assert cache.materials.prune(NOW) == MIB
+    assert twice not in cache.names()
+    assert old in cache.names()
+
+
+def test_half_of_a_content_stays_while_it_may_be_fetched(cache: Cache) -> None:
+    cache.has("whole", 500.0, 3 * MIB)
+    cache.has("young.part", 1000.0)
+    cache.has("left.part", 4000.0)
+    assert cache.materials.prune(NOW) == 4 * MIB
+    assert cache.names() == "young.part"
+
+
+def test_a_clock_that_was_put_back_keeps_nothing_for_ever(cache: Cache) -> None:
+    cache.has("future", -10_000.0, 3 * MIB)
+    cache.materials.prune(NOW + 20_000.0)  # before it was put back
+    cache.has("future", -10_000.0, 3 * MIB)
+    cache.materials.crowded = True
+    assert cache.materials.prune(NOW) == 3 * MIB

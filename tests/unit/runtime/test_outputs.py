@@ -1,11 +1,17 @@
-"""Names of output files that are no text: each gets one that can be told, and no two the same."""
+"""Which output files are sent: each under a name that can be told, and no two the same; what is not
+sent is named."""
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
+import pytest
+
+from paddlecloud.model.errors import PaddleCloudError, Refused
 from paddlecloud.runtime import lastwords, outputs
+from paddlecloud.runtime.outputs import Found
 
 
 def put(top: Path, *names: bytes) -> None:
@@ -43,3 +49,118 @@ def test_what_was_renamed_is_told_in_both_languages() -> None:
     assert "no UTF-8" in english
     assert "：%B0%A3；" in chinese
     assert "不是 UTF-8" in chinese
+
+
+MIB = 1024 * 1024
+"""The size from which on holes are looked for in these tests."""
+
+
+@pytest.fixture
+def low(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "_HOLLOW", MIB)
+
+
+def sparse(tmp_path: Path, size: int, *data: int) -> tuple[Found, Path]:
+    """A file of holes, with a piece of 64 KiB at each of these places."""
+    place = tmp_path / "output" / "sparse"
+    place.parent.mkdir()
+    with place.open("wb") as file:
+        for at in data:
+            file.seek(at)
+            file.write(b"x" * 65536)
+        file.truncate(size)
+    (found,) = outputs.scan(tmp_path)
+    return found, place
+
+
+def test_a_file_of_holes_is_sent_up_to_a_size(tmp_path: Path) -> None:
+    found, place = sparse(tmp_path, outputs._HOLLOW)
+    with place.open("r+b") as file:
+        outputs.refuse_hollow(found, file)
+        file.truncate(outputs._HOLLOW + 1)
+        with pytest.raises(Refused) as caught:
+            outputs.refuse_hollow(found, file)
+    assert caught.value.code == "output_hollow"
+    assert caught.value.params["size"] == outputs._HOLLOW + 1
+
+
+@pytest.mark.parametrize(
+    ("data", "refused"),
+    [((), True), ((0, 2 * MIB), True), (range(0, 4 * MIB, 2 * 65536), False)],
+    ids=["nothing", "little", "half"],
+)
+def test_above_it_one_that_is_mostly_hole_is_not(
+    tmp_path: Path, low: None, data: tuple[int, ...], refused: bool
+) -> None:
+    del low
+    found, place = sparse(tmp_path, 4 * MIB, *data)
+    with place.open("rb") as file:
+        try:
+            outputs.refuse_hollow(found, file)
+        except Refused:
+            assert refused
+        else:
+            assert not refused
+        assert file.tell() == 0
+
+
+def test_holes_are_counted_and_few_blocks_are_not_enough(tmp_path: Path) -> None:
+    """As on a file system that compresses: it has few blocks of a file without any hole."""
+    _, place = sparse(tmp_path, 4 * MIB, 0, 2 * MIB)
+    fd = os.open(place, os.O_RDONLY)
+    try:
+        if os.lseek(fd, 0, os.SEEK_HOLE) == 4 * MIB:
+            pytest.skip("this file system does not tell holes")
+        assert outputs._bytes_there(fd, 4 * MIB) == 2 * 65536
+    finally:
+        os.close(fd)
+
+
+def test_what_cannot_be_listed_is_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "output", b"good", b"bad/lost", b"d\xd0/lost", b"/".join([b"d"] * 70))
+    real = os.scandir
+
+    def scandir(fd: int) -> object:
+        if Path(f"/proc/self/fd/{fd}").readlink().name in ("bad", "d\udcd0"):
+            raise OSError(errno.EIO, "Input/output error")
+        return real(fd)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    unread: outputs.Unread = {}
+    assert [found.path for found in outputs.scan(tmp_path, [], unread)] == ["good"]
+    deep = "output/" + "/".join(["d"] * 65)
+    assert sorted(unread) == ["output/bad", deep, "output/d\\udcd0"]
+    told = {name: outputs.unreadable(name, error) for name, error in unread.items()}
+    assert {name: error.code for name, error in told.items()} == {
+        "output/bad": "output_unreadable",
+        "output/d\\udcd0": "output_unreadable",
+        deep: "path_deep",
+    }
+    assert "Input/output error" in str(told["output/bad"])
+
+
+def test_a_dead_link_that_leads_out_is_named_and_one_inside_is_not(tmp_path: Path) -> None:
+    place = tmp_path / "output"
+    place.mkdir()
+    (place / "best").symlink_to("/no/such/place")
+    (place / "up").symlink_to("../nothing")
+    (place / "inside").symlink_to("later")
+    (place / "loop").symlink_to("loop")
+    outside: list[str] = []
+    assert list(outputs.scan(tmp_path, outside)) == []
+    assert outside == ["best", "up"]
+
+
+@pytest.mark.parametrize(
+    ("error", "want"),
+    [
+        (OSError(errno.EIO, "x"), False),
+        (OSError(errno.ESTALE, "x"), False),
+        (PermissionError(errno.EACCES, "x"), True),
+        (PaddleCloudError("path_deep", path="x", depth=1, limit=1), True),
+    ],
+)
+def test_what_may_be_read_later_is_tried_again(error: OSError, want: bool) -> None:
+    assert outputs.is_for_good(error) is want

@@ -4,36 +4,68 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from paddlecloud.model.errors import NotFound, PaddleCloudError, StorageFull, Unreachable
+from paddlecloud.model.private import joined_tag
 from paddlecloud.runtime import outputs, parts
 from paddlecloud.runtime.book import Tracked
-from paddlecloud.runtime.parts import Room
+from paddlecloud.runtime.link import PartBody
+from paddlecloud.runtime.parts import Patience, Room
 from tests.integration.runtime.replicas import eventually
 
 PART = 10
 
 
 class Channel:
-    """Begins and ends uploads."""
+    """Begins and ends uploads, and takes parts as `given` says."""
 
-    def __init__(self, there: Sequence[tuple[int, str]] = ()) -> None:
-        self._there = list(there)
+    def __init__(
+        self, there: Sequence[tuple[int, str]] = (), tag: str = "", **given: object
+    ) -> None:
+        self._there, self._tag, self._given = list(there), tag, given
+        self.taken: list[tuple[int, bytes | PartBody]] = []
+        self.ends: list[Mapping[str, Any]] = []
+        self.refusal: PaddleCloudError | None = None
 
     def json(
         self, method: str, path: str, body: Mapping[str, Any], *_rest: object
     ) -> dict[str, Any]:
         if method == "PUT":
-            return {}
+            self.ends.append(body)
+            return {"stored": len(self.ends) > 1} if self._given else {}
         name = path.rpartition("/")[2]
         numbers = range(-(-int(body["size"]) // PART))
         addresses = [f"{name}{number}" for number in numbers]
-        told = {"upload": "u", "part_size": PART, "addresses": addresses}
+        told: dict[str, Any] = {"upload": "u", "part_size": PART, "addresses": addresses}
+        if self._tag:
+            told |= {"tag": self._tag, "addresses": []}
+        told |= self._given
         return told | ({"parts": self._there} if self._there else {})
+
+    def call(
+        self,
+        _method: str,
+        path: str,
+        body: bytes | PartBody,
+        query: Mapping[str, Any],
+        *,
+        timeout: float,
+    ) -> bytes:
+        assert (path, query["upload"], query["fence"]) == (
+            "/agent/replicas/r/part/output/big",
+            "u",
+            1,
+        )
+        if self.refusal is not None:
+            raise self.refusal
+        self.taken.append((query["number"], body))
+        return b"{}"
 
 
 class Bucket:
@@ -46,7 +78,7 @@ class Bucket:
         self.most = 0
         self.go: dict[str, threading.Event] = {}
 
-    def put(self, address: str, _data: bytes) -> bool:
+    def put(self, address: str, _data: bytes, *, anyway: bool = False) -> bool:
         with self.lock:
             self.here.append(address)
             self.most = max(self.most, len(self.here))
@@ -113,19 +145,136 @@ def test_places_are_few_and_given_back_also_after_a_mistake() -> None:
     assert (room._free, len(room._waiting)) == (2, 0)
 
 
+DATA = b"1" * PART + b"2" * PART + b"3" * PART + b"4"
+TAGS = [
+    hashlib.md5(DATA[start : start + PART], usedforsecurity=False).hexdigest()
+    for start in range(0, len(DATA), PART)
+]
+
+
+class Failing:
+    """Takes only the first parts that it is asked to take."""
+
+    def __init__(self, takes: int) -> None:
+        self.left = takes
+        self.asked: list[tuple[str, bool]] = []
+
+    def put(self, address: str, _data: bytes, *, anyway: bool = False) -> bool:
+        self.asked.append((address, anyway))
+        self.left -= 1
+        return self.left >= 0
+
+
+def put(folder: Path, bucket: object, channel: Channel, patience: Patience) -> str | None:
+    """The file with these bytes, by a replica of this directory."""
+    (folder / "output").mkdir(exist_ok=True)
+    (folder / "output" / "big").write_bytes(DATA)
+    (found,) = outputs.scan(folder, [])
+    tracked = Tracked(id="r", fence=1, root=folder, run={}, acked=0)
+    with (folder / found.name).open("rb") as file:
+        sent, line = outputs.found_again(found, file), cast("Any", channel)
+        return parts.put(tracked, sent, file, line, cast("Any", bucket), None, patience)
+
+
 def test_parts_that_are_there_are_not_sent_again_if_they_are_the_same(tmp_path: Path) -> None:
-    (tmp_path / "output").mkdir()
-    data = b"1" * PART + b"2" * PART + b"3" * PART + b"4"
-    (tmp_path / "output" / "big").write_bytes(data)
-    (found,) = outputs.scan(tmp_path, [])
-    same = hashlib.md5(b"1" * PART, usedforsecurity=False).hexdigest()
-    there = [(1, f'"{same}"'), (2, f'"{same}"'), (3, '"no md5-1"')]
+    there = [(1, f'"{TAGS[0]}"'), (2, f'"{TAGS[0]}"'), (3, '"no md5-1"')]
     bucket = Bucket()
     for number in range(4):
         bucket.take(f"big{number}")
-    with (tmp_path / found.name).open("rb") as file:
-        tracked = Tracked(id="r", fence=1, root=tmp_path, run={}, acked=0)
-        sent, channel = outputs.found_again(found, file), cast("Any", Channel(there))
-        digest = parts.put(tracked, sent, file, channel, cast("Any", bucket))
-    assert digest == hashlib.sha256(data).hexdigest()
+    digest = put(tmp_path, bucket, Channel(there), Patience())
+    assert digest == hashlib.sha256(DATA).hexdigest()
     assert bucket.taken == ["big1", "big2", "big3"]
+
+
+@pytest.mark.parametrize("form", ["{}", '"{}"'])
+def test_a_file_that_has_its_name_already_is_compared_and_not_sent(
+    tmp_path: Path, form: str
+) -> None:
+    tag = form.format((joined_tag(TAGS) or "").strip('"'))
+    bucket = Failing(0)
+    assert put(tmp_path, bucket, Channel(tag=tag), Patience()) == hashlib.sha256(DATA).hexdigest()
+    other = form.format((joined_tag(TAGS[::-1]) or "").strip('"'))
+    assert put(tmp_path, bucket, Channel(tag=other), Patience()) is None
+    assert bucket.asked == []
+
+
+def test_a_bucket_that_took_parts_and_takes_no_more_is_waited_for(tmp_path: Path) -> None:
+    patience, bucket = Patience(), Failing(2)
+    with pytest.raises(Unreachable) as told:
+        put(tmp_path, bucket, Channel(), patience)
+    assert told.value.code == "store_unreachable"
+    # Asked although it was away, but not again and again.
+    assert bucket.asked[-3:] == [("big2", True), ("big2", False), ("big2", False)]
+    assert patience.moved_at > 0
+
+
+def test_a_bucket_that_took_nothing_is_not_waited_for(tmp_path: Path) -> None:
+    bucket = Failing(0)
+    assert put(tmp_path, bucket, Channel(), Patience()) is None
+    assert bucket.asked == [("big0", False)] * 3
+
+
+def test_a_bucket_is_not_waited_for_without_an_end(tmp_path: Path) -> None:
+    patience = Patience()
+    assert patience.is_left(time.monotonic() - 10_000)
+    there = [(1, TAGS[0])]
+    assert put(tmp_path, Failing(0), Channel(there), patience) is None
+    with pytest.raises(Unreachable):
+        put(tmp_path, Failing(1), Channel(there), patience)
+
+
+PIECES = [DATA[start : start + PART] for start in range(0, len(DATA), PART)]
+
+
+def test_parts_go_through_a_server_that_has_no_addresses(tmp_path: Path) -> None:
+    channel = Channel([(2, "")], through=True, addresses=[])
+    assert put(tmp_path, Failing(0), channel, Patience()) == hashlib.sha256(DATA).hexdigest()
+    bodies = [PartBody(data=piece) for piece in PIECES]
+    assert channel.taken == [(1, bodies[0]), (3, bodies[2]), (4, bodies[3])]
+    # Asked again while the server still compares the digest.
+    end = {"upload": "u", "size": len(DATA), "sha256": hashlib.sha256(DATA).hexdigest()}
+    assert channel.ends == [end, end]
+
+
+def test_parts_go_through_the_server_when_the_bucket_is_out_of_reach(tmp_path: Path) -> None:
+    patience, channel = Patience(), Channel([(1, TAGS[0])], through=True)
+    assert patience.is_left(time.monotonic() - 10_000)
+    assert put(tmp_path, Failing(0), channel, patience) == hashlib.sha256(DATA).hexdigest()
+    # Signed by their digests: nobody compares that of the whole before the bucket joins them.
+    assert channel.taken == [(2, PIECES[1]), (3, PIECES[2]), (4, PIECES[3])]
+
+
+def test_a_server_that_takes_no_parts_gets_the_whole_file(tmp_path: Path) -> None:
+    assert put(tmp_path, Failing(0), Channel(addresses=[], upload=""), Patience()) is None
+    other = Channel(through=True, addresses=[])
+    other.refusal = NotFound("route_unknown", method="PUT", path="there")
+    assert put(tmp_path, Failing(0), other, Patience()) is None
+    assert (other.taken, other.ends) == ([], [])
+
+
+def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
+    channel = Channel(through=True, addresses=[])
+    channel.refusal = StorageFull("store_full", path="there")
+    with pytest.raises(StorageFull):
+        put(tmp_path, Failing(0), channel, Patience())
+    channel.refusal = None
+    assert put(tmp_path, Failing(0), channel, Patience()) == hashlib.sha256(DATA).hexdigest()
+
+
+def test_a_file_that_the_server_has_already_is_compared_by_its_digest(tmp_path: Path) -> None:
+    digest = hashlib.sha256(DATA).hexdigest()
+    same = Channel(through=True, addresses=[], sha256=digest)
+    assert put(tmp_path, Failing(0), same, Patience()) == digest
+    other = Channel(through=True, addresses=[], sha256="0" * 64)
+    assert put(tmp_path, Failing(0), other, Patience()) is None
+    assert (same.taken, same.ends, other.taken) == ([], [], [])
+
+
+def test_patience_begins_anew_with_each_part() -> None:
+    patience = Patience()
+    assert patience.is_left(100.0)
+    assert patience.is_left(279.0)
+    assert not patience.is_left(280.0)
+    patience.moved(300.0)
+    assert patience.is_left(1000.0)
+    assert patience.moved_at == 300.0

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from paddlecloud.model.errors import Forbidden, PaddleCloudError, Retry, StaleFence
-from paddlecloud.runtime import shipping, unsent
+from paddlecloud.model.signing import quote
+from paddlecloud.runtime import outputs, parts, shipping, unsent
 from paddlecloud.runtime.book import Stage, Tracked, not_run
 from paddlecloud.runtime.config import AgentConfig
 from paddlecloud.runtime.journal import Journal
@@ -150,6 +152,43 @@ def test_the_large_file_of_a_job_does_not_wait_for_the_huge_ones_of_others(
     assert len(scene.shippers.bodies()) == 12, "threads are few, however many jobs there are"
 
 
+class Parted(Server):
+    """Takes large files in parts; with the first of them the job writes its file anew."""
+
+    def __init__(self, changes: Callable[[], object]) -> None:
+        super().__init__()
+        self._changes: list[Callable[[], object]] = [changes]
+        self.asked: list[str] = []
+
+    def call(self, method: str, path: str, body: Any, query: object, *, timeout: float) -> bytes:
+        self.asked.append(f"{method} {path.split('/')[4]}")
+        while self._changes:
+            self._changes.pop()()
+        return super().call(method, path, body, query, timeout=timeout)
+
+    def json(
+        self, method: str, path: str, body: Mapping[str, Any], *rest: object
+    ) -> dict[str, Any]:
+        if "/parts/" not in path:
+            return super().json(method, path, body, *rest)
+        self.asked.append(f"{method} parts")
+        return {"upload": "u", "part_size": 100, "addresses": [], "parts": [], "through": True}
+
+
+def test_a_large_file_that_changes_while_it_is_sent_is_not_sent_whole_too(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "_LEAST_THROUGH", 100)
+    tracked = scene.replica("a", {"big": b"x" * 150}, over=True)
+    file = tracked.root / "output" / "big"
+    scene.server = server = Parted(lambda: file.write_bytes(b"y" * 150))
+    scene.shippers.finish(tracked)
+    scene.begin()
+    eventually(lambda: tracked.shipped)
+    sends = ["POST parts", "PUT part", "PUT part"]
+    assert server.asked == [*sends, *sends, "PUT parts"]
+
+
 def test_replicas_take_turns_between_their_files(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,3 +296,105 @@ def test_what_large_files_grew_by_waits_for_a_place(
     scene.server.go.set()
     eventually(lambda: all(each.shipped for each in tracked))
     assert len(scene.server.sent) == 6
+
+
+def over_well(scene: Scene, files: Mapping[str, bytes]) -> Tracked:
+    tracked = scene.replica("a", files, over=True)
+    tracked.exit = {**not_run("exit", now=1.0), "exit_code": 0}
+    return tracked
+
+
+def kept_in(scene: Scene) -> list[str]:
+    top = scene.site.directory / unsent.DIRECTORY
+    return sorted(str(path.relative_to(top)) for path in top.rglob("*") if path.is_file())
+
+
+def test_a_sparse_file_is_sent_and_one_that_would_take_hours_is_kept_and_told(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outputs, "_HOLLOW", 1024 * 1024)
+    tracked = over_well(scene, {"sparse": b"", "map": b""})
+    os.truncate(tracked.root / "output" / "sparse", 1024 * 1024)
+    os.truncate(tracked.root / "output" / "map", 1024**4)
+    scene.shippers.finish(tracked)
+    scene.begin()
+    eventually(lambda: tracked.shipped)
+    assert (scene.server.sent, scene.server.listed) == (["sparse"], ["output/sparse"])
+    assert kept_in(scene) == ["a/output/map"]
+    assert tracked.exit is not None
+    assert tracked.exit["said"]["code"] == "unsent_kept"
+    english, chinese = (tracked.root / "stdout.log").read_text().splitlines()
+    assert "output/map says 1099511627776 bytes" in english
+    assert "output/map 大小为 1099511627776 字节" in chinese
+
+
+@pytest.mark.parametrize("failures", [2, 1000])
+def test_a_file_that_cannot_be_read_is_tried_again_and_then_told(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    left = [failures]
+    real = outputs.open_inside
+
+    def open_inside(found: outputs.Found, root: Path) -> Any:
+        if found.path == "bad" and left[0]:
+            left[0] -= 1
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return real(found, root)
+
+    monkeypatch.setattr(outputs, "open_inside", open_inside)
+    tracked = over_well(scene, {"bad": b"1", "good": b"2"})
+    scene.shippers.finish(tracked)
+    scene.begin()
+    eventually(lambda: tracked.shipped)
+    assert tracked.exit is not None
+    if failures == 2:
+        assert sorted(scene.server.listed) == ["output/bad", "output/good"]
+        assert "said" not in tracked.exit
+        return
+    assert scene.server.listed == ["output/good"]
+    assert tracked.exit["said"]["code"] == "unsent_kept"
+    assert kept_in(scene) == ["a/output/bad"]
+    assert "Stale file handle" in (tracked.root / "stdout.log").read_text()
+
+
+def test_a_directory_that_cannot_be_listed_is_told_and_so_is_what_was_kept(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.scandir
+
+    def scandir(fd: Any) -> Any:
+        if isinstance(fd, int) and Path(f"/proc/self/fd/{fd}").readlink().name == "shut":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(fd)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    scene.server.refused["one"] = Forbidden("path_unsafe", path="one")
+    tracked = over_well(scene, {"one": b"1", "two": b"2"})
+    (tracked.root / "output" / "shut").mkdir()
+    (tracked.root / "output" / "shut" / "model").write_bytes(b"3")
+    scene.shippers.finish(tracked)
+    scene.begin()
+    eventually(lambda: tracked.shipped)
+    assert kept_in(scene) == ["a/output/one"]
+    assert tracked.exit is not None
+    said = tracked.exit["said"]
+    assert (said["code"], said["params"]["files"]) == ("unsent_given_up", "output/shut")
+    log = (tracked.root / "stdout.log").read_text().splitlines()
+    assert len(log) == 4
+    assert "output/shut (output/shut cannot be read" in log[0]
+    assert "output/one (one is not a safe relative path" in log[2]
+
+
+def test_what_is_kept_is_the_file_and_not_a_link_to_it(scene: Scene) -> None:
+    for name in ("best", "%FF"):
+        scene.server.refused[quote(name)] = Forbidden("path_unsafe", path=name)
+    tracked = over_well(scene, {"model": b"weights", os.fsdecode(b"\xff"): b"bytes"})
+    (tracked.root / "output" / "best").symlink_to("model")
+    scene.shippers.finish(tracked)
+    scene.begin()
+    eventually(lambda: tracked.shipped)
+    top = scene.site.directory / unsent.DIRECTORY / "a" / "output"
+    assert {path.name: path.read_bytes() for path in top.iterdir()} == {
+        "best": b"weights",
+        "%FF": b"bytes",
+    }

@@ -156,3 +156,24 @@ def test_one_that_stays_held_leaves_nothing_half_made(
         with pytest.raises(BlockingIOError):
             trees.make(empty(), no_content, None)
     assert list(note.parent.parent.iterdir()) == [note.parent]
+
+
+def test_what_was_made_before_a_damaged_content_went_is_found_no_more(
+    trees: Trees, tmp_path: Path
+) -> None:
+    shelf = tmp_path / "store" / "blobs"
+    shelf.mkdir(parents=True)
+    old = trees.make(empty(), no_content, None, str(shelf))
+    assert old is not None
+    aside = tmp_path / "store" / "damaged"
+    aside.mkdir()
+    assert trees.ready(empty().id, None, str(shelf)) is None
+    new = trees.make(empty(), no_content, None, str(shelf))
+    found = trees.ready(empty().id, None, str(shelf))
+    assert new is not None
+    assert found is not None
+    assert old.path != new.path == found.path
+    os.utime(aside, ns=(1, 1))  # another one went
+    assert trees.ready(empty().id, None, str(shelf)) is None
+    old.let_go()
+    assert delete_all(trees) == 1  # the one that nobody holds

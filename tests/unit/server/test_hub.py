@@ -7,7 +7,7 @@ import contextlib
 import threading
 
 from paddlecloud.db.base import EVERYTHING
-from paddlecloud.server.deps import ANYTHING, MOST_HEARD, Hub
+from paddlecloud.server.hub import ANYTHING, MOST_HEARD, Hub
 
 LONG = 30.0
 """Seconds; a wake-up that is missed makes the test fail instead of pass late."""

@@ -11,6 +11,7 @@ import pytest
 
 from paddlecloud.model.errors import ConfigError
 from paddlecloud.model.quota import FREE, UNLIMITED
+from paddlecloud.server import check
 from paddlecloud.server.settings import (
     PoolSettings,
     Settings,
@@ -19,6 +20,8 @@ from paddlecloud.server.settings import (
 )
 
 TOP = Path(__file__).resolve().parents[3]
+ENGLISH = re.compile(r"\b(?:an|and|is|it|not|of|or|such|the|to|with)\b")
+"""Words that only an English sentence has; names of settings, states and programs have none."""
 
 RIGHT = """
 name = "cloud.example"
@@ -122,12 +125,12 @@ WRONG = [
     ("[running]\ngrace = '40 s'", "running.grace = 40 s is not a number of seconds above 0"),
     ("[running]\ngrace = '0s'", "running.grace = 0s is not a number of seconds above 0"),
     ("[running]\ngrace = '99999d'", "running.grace = 99999d is not a number of seconds"),
-    ("[mail]\nsecurity = 'ssl'", "mail.security = ssl is not starttls, tls or none"),
+    ("[mail]\nsecurity = 'ssl'", "mail.security = ssl is not one of starttls, tls, none"),
     ("[mail]\nport = 0", "mail.port = 0 is not a port"),
     ("[mail]\nhost = 'mx'", "mail.sender =  is not a mail address"),
     ("[mail]\nhost = 'mx'\nsender = 'me'", "mail.sender = me is not a mail address"),
-    ("[tokens]\nagain = 'both'", "tokens.again = both is not replace or add"),
-    ("[tokens]\nlang = 'fr'", "tokens.lang = fr is not zh or en"),
+    ("[tokens]\nagain = 'both'", "tokens.again = both is not one of replace, add"),
+    ("[tokens]\nlang = 'fr'", "tokens.lang = fr is not one of en, zh"),
     ("[tokens]\ndomains = ['a@b.c']", "tokens.domains = a@b.c is not a mail domain"),
     ("[database]\nurl = 'mysql://h/d'", "database.url = (hidden) is not an address such as"),
     ("[database]\nconnections = 0", "database.connections = 0 is not a whole number above 0"),
@@ -173,6 +176,8 @@ def test_what_is_wrong_is_told(tmp_path: Path, text: str, want: str) -> None:
         read_settings(tmp_path)
     assert want in str(caught.value)
     assert str(path) in str(caught.value)
+    if caught.value.code != "settings_unreadable":
+        assert ENGLISH.findall(caught.value.text("zh").replace(str(path), "")) == []
     assert caught.value.text("zh") != str(caught.value)
 
 
@@ -323,6 +328,8 @@ def test_a_wrong_secret_is_told_without_itself(tmp_path: Path, text: str, want: 
         read_settings(tmp_path, None, {"EMPTY": " "})
     assert want in str(caught.value)
     assert "canary" not in str(caught.value) + caught.value.text("zh")
+    if caught.value.code != "settings_no_secret_file":
+        assert ENGLISH.findall(caught.value.text("zh").replace(str(tmp_path), "")) == []
 
 
 def test_the_example_of_deploy_is_right(tmp_path: Path) -> None:
@@ -348,3 +355,14 @@ def test_what_the_example_shows_in_comments_is_right_too(tmp_path: Path) -> None
     settings = read_settings(tmp_path, path, environ)
     assert settings.old_keys == (SECRET,)
     assert settings.pools[0].users == ("ann", "bob")
+
+
+def test_the_words_of_a_check_are_in_the_readers_language(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check.main(tmp_path, None, {}, as_json=False, lang="zh") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "key = 未设置  (默认)" in lines
+    assert [line for line in lines if "(default)" in line or "not set" in line] == []
+    assert check.main(tmp_path, None, {}, as_json=True, lang="zh") == 0
+    assert '"key": "key", "value": "not set", "origin": "default"' in capsys.readouterr().out

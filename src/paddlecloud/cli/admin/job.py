@@ -26,7 +26,7 @@ def list_jobs(args: Args, context: Context) -> int:
         name=args["name"],
         limit=None if limit is None else limit + 1,
     )
-    if len(rows) > len(rows[:limit]):
+    if len(rows) > len(rows[:limit]) and args["limit"] is None:
         context.out.say("more_jobs")
     return show_rows(context.out, COLUMNS, rows[:limit])
 

@@ -47,6 +47,7 @@ COMMANDS = (
             "列出密钥（全部或某个用户的），不显示 sk。",
         ),
         operand="user",
+        words="[USER]",
         options=(USER, Option("all", FLAG, ("revoked ones too", "包括已吊销的"))),
         examples=("paddlecloud admin token list", "paddlecloud admin token list alice --all"),
     ),

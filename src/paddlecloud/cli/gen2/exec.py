@@ -7,7 +7,7 @@ from time import monotonic
 
 from paddlecloud.cli.gen2.query_job import wanted_job
 from paddlecloud.cli.options import JOB_ID, NUMBER, TEXT, Command, Option
-from paddlecloud.model.errors import Invalid, PaddleCloudError
+from paddlecloud.model.errors import Invalid, PaddleCloudError, TooLarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 #: What `timeout` of the shell says, too.
 TIMED_OUT = 124
+#: Bytes of each stream that go into one JSON value: it is gathered in memory, here and by whoever
+#: reads it.
+MOST_JSON = 64 * 2**20
 #: Between two words to the server while nobody takes our output; it waits for two minutes.
 HOLD_SECONDS = 30.0
 #: So long what is still on its way is taken of a command that was stopped.
@@ -37,14 +40,14 @@ def run(args: Args, context: Context) -> int:
         timeout=args["timeout"],
         stdin=piped(),
     )
-    kept: dict[str, list[bytes]] = {"out": [], "err": []}
+    kept = {"out": bytearray(), "err": bytearray()}
     try:
         _copy(command, context, kept)
     except KeyboardInterrupt:
         command.stop()
         _copy(command, context, kept)
     if context.out.json:
-        texts = {name: b"".join(data).decode("utf-8", "replace") for name, data in kept.items()}
+        texts = {name: data.decode("utf-8", "replace") for name, data in kept.items()}
         context.out.value({**command.view, "stdout": texts["out"], "stderr": texts["err"]})
     elif command.view["message"]:
         context.out.error(f"paddlecloud: {command.view['message']}")
@@ -68,23 +71,30 @@ def piped() -> bytes:
     return sys.stdin.buffer.read(MOST_STDIN + 1)
 
 
-def _copy(command: Running, context: Context, kept: dict[str, list[bytes]]) -> None:
+def _copy(command: Running, context: Context, kept: dict[str, bytearray]) -> None:
     output = command.output()
     with _Holder(command) as holder:
         for name, data in output:
             holder.writing = True
             try:
                 if context.out.json:
-                    kept[name].append(data)
+                    _keep(kept[name], data)
                 elif name == "out":
                     context.out.raw(data)
                 else:
                     context.out.raw_aside(data)
             except (OSError, PaddleCloudError):
-                # Nobody takes what it prints (`| head`, a full disk): it has no reason to go on.
+                # Nobody takes what it prints (`| head`, a full disk, too much for one JSON value):
+                # it has no reason to go on.
                 _leave(command, output)
                 raise
             holder.writing = False
+
+
+def _keep(kept: bytearray, data: bytes) -> None:
+    if len(kept) + len(data) > MOST_JSON:
+        raise TooLarge("exec_json_large", limit=MOST_JSON // 2**20)
+    kept += data
 
 
 def _leave(command: Running, output: Iterator[tuple[str, bytes]]) -> None:
@@ -134,7 +144,7 @@ COMMANDS = (
         run,
         (
             "Run a command beside a running worker: same environment, directory, user and limits.",
-            "在运行中的节点旁执行命令：环境变量、目录、用户和资源限制都与该节点相同。",
+            "在运行中的节点上执行命令：环境变量、目录、用户和资源限制都与该节点相同。",
         ),
         operand="job_id",
         rest="command",
@@ -142,7 +152,7 @@ COMMANDS = (
             JOB_ID,
             Option(
                 "worker", TEXT, ("beside which worker (default: the first that runs)",
-                "在哪个节点旁执行（默认第一个运行中的）"),
+                "在哪个节点上执行（默认第一个运行中的）"),
                 short="w", metavar="NAME",
             ),
             Option(

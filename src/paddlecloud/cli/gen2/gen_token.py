@@ -63,8 +63,16 @@ def _mailed(args: Args, context: Context) -> Keys:
         except (Unauthenticated, Invalid) as error:
             if not tries_left:
                 raise
-            context.out.say("gen_token_again", reason=error.text(context.out.lang))
+            _tell_again(context, error)
     raise AssertionError("the last try returns or raises")
+
+
+def _tell_again(context: Context, error: PaddleCloudError) -> None:
+    """To ask for new keys, as that error advises elsewhere, is what the person is doing."""
+    if error.code == "auth_unknown_key":
+        context.out.say("gen_token_unknown", ak=error.params.get("ak", "?"))
+    else:
+        context.out.say("gen_token_again", reason=error.text(context.out.lang))
 
 
 def _owner(context: Context, ak: str, sk: str) -> str:
@@ -82,10 +90,13 @@ def _owner(context: Context, ak: str, sk: str) -> str:
 
 
 def _pasted(context: Context, name: str) -> str:
-    """One line that the person pastes; the whole line of the mail will do too."""
+    """One line that the person pastes; the whole line of the mail will do too, and an empty one
+    means nothing yet."""
     prompt = f"Paste your {name} here:"
     hidden = name == "sk" and sys.stdin.isatty()
-    text = (_typed if hidden else _read)(context, prompt).strip()
+    text = ""
+    while not text:
+        text = (_typed if hidden else _read)(context, prompt).strip()
     if text.lower().startswith((f"{name}:", f"{name}=", f"{name} ")):
         text = text[len(name) :].lstrip(" :=")
     return text

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from paddlecloud.cli.endings import tell_waiting
 from paddlecloud.cli.gen2.query_job import wanted_job
 from paddlecloud.cli.options import BOOL, FLAG, JOB_ID, TEXT, Command, Option
 from paddlecloud.cli.render import size, visible
-from paddlecloud.model.errors import Conflict, Retry
+from paddlecloud.model.errors import Conflict, Invalid, Retry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,10 +15,15 @@ if TYPE_CHECKING:
     from paddlecloud.cli.context import Context
     from paddlecloud.cli.options import Args
 
+DIRECTORY = "output"
+
 
 def run(args: Args, context: Context) -> int:
     job_id = wanted_job(args)
+    if args["download_dir"] is not None and args["download"] is None and not args["resume"]:
+        raise Invalid("flag_needs_flag", flag="--download_dir", other="--download=1")
     args["download"] = args["download"] or args["resume"]
+    args["download_dir"] = args["download_dir"] or DIRECTORY
     if args["download"]:
         _check_directory(args, context, job_id)
     direct = bool(args["download"])
@@ -26,7 +32,9 @@ def run(args: Args, context: Context) -> int:
         context.out.say("no_files", prefix=args["prefix"] or f"output/{job_id}")
     # A script that goes on with the download directory would miss something.
     complete = bool(rows) or not args["download"]
-    if args["download"] and rows:
+    if args["download"] and rows and _has_not_begun(context, job_id, rows):
+        complete = False
+    elif args["download"] and rows:
         complete = _download(args, context, job_id, rows, ways)
     if context.out.json:
         context.out.value({"job_id": job_id, "files": rows})
@@ -44,6 +52,13 @@ def _check_directory(args: Args, context: Context, job_id: str) -> None:
     landing.check_download_dir(args["download_dir"], f"/jobs/{job_id}/files", records)
 
 
+def _has_not_begun(context: Context, job_id: str, rows: list[dict[str, Any]]) -> bool:
+    """Told: an empty directory would look like a result."""
+    if any(not row["path"].endswith("/") for row in rows):
+        return False
+    return tell_waiting(context.client.query_job(job_id, diff=False), context.out)
+
+
 def _download(
     args: Args,
     context: Context,
@@ -52,29 +67,25 @@ def _download(
     ways: dict[str, str],
 ) -> bool:
     """Whether everything came."""
-    from paddlecloud.client import downloads, landing  # noqa: PLC0415 - listing needs none
+    from paddlecloud.client import downloads, furnishing, landing  # noqa: PLC0415 - as above
 
     out = context.out
-    bar = out.progress(out.text("downloading"), sum(row["size"] for row in rows))
     directory = args["download_dir"]
     try:
-        done = downloads.download(
-            context.client.transport,
-            f"/jobs/{job_id}/files",
-            rows,
-            directory,
-            ways=ways,
-            resume=args["resume"],
-            progress=bar.add if bar else None,
-            records=landing.records_in(context.config.home),
-        )
+        with out.progress("downloading", sum(row["size"] for row in rows)) as bar:
+            done = downloads.download(
+                context.client.transport,
+                f"/jobs/{job_id}/files",
+                furnishing.furnished(context.client.transport, job_id, args["prefix"], rows),
+                directory,
+                ways=ways,
+                resume=args["resume"],
+                progress=bar.add,
+                records=landing.records_in(context.config.home),
+            )
     except (Retry, Conflict, KeyboardInterrupt):
-        if bar:
-            bar.done()
         out.say("download_kept", directory=directory)
         raise
-    if bar:
-        bar.done()
     code, total = "downloaded_one" if done.files == 1 else "downloaded", done.bytes + done.kept
     out.say(code, count=done.files, size=size(total), directory=directory)
     complaints = done.complaints()
@@ -101,7 +112,7 @@ _OPTIONS = (
     Option("download", BOOL, ("1: download them", "是否下载，0(否)/1(是)"), metavar="0|1"),
     Option(
         "download_dir", TEXT, ("a directory that does not exist yet", "下载到的目录，要求不存在"),
-        default="output", metavar="DIRECTORY", completes="directory",
+        shown_default=DIRECTORY, metavar="DIRECTORY", completes="directory",
     ),
     Option(
         "resume", FLAG,
@@ -120,14 +131,6 @@ _EXAMPLES = (
 )
 
 COMMANDS = tuple(
-    Command(
-        name,
-        run,
-        _HELP,
-        operand="job_id",
-        options=_OPTIONS,
-        examples=_EXAMPLES,
-        hidden=name == "get_fils",
-    )
+    Command(name, run, _HELP, operand="job_id", options=_OPTIONS, examples=_EXAMPLES)
     for name in ("get_files", "get_fils")
 )

@@ -19,7 +19,7 @@ STATES = (
     "submit", "schedule", "queue", "running", "failed", "success", "timeout", "schedule timeout",
     "killing", "killed",
 )  # fmt: skip
-MAX_LIMIT = 1_000_000
+LIMIT, MAX_LIMIT = 50, 1_000_000
 FILTERS = (
     Option(
         "state", TEXT, ("only jobs in this state", "只列出该状态的任务"),
@@ -27,7 +27,8 @@ FILTERS = (
     ),
     Option("name", TEXT, ("only jobs of this name", "只列出该名称的任务")),
     Option(
-        "limit", NUMBER, ("at most so many", "最多显示的条数"), default=50, short="n", metavar="N"
+        "limit", NUMBER, ("at most so many", "最多显示的条数"),
+        shown_default=LIMIT, short="n", metavar="N",
     ),
     Option("all", FLAG, ("every job, however many", "显示全部任务")),
 )  # fmt: skip
@@ -47,7 +48,7 @@ def run(args: Args, context: Context) -> int:
         out.value([job.view for job in shown])
         return 0
     out.table(COLUMNS, [[one_line(job.view.get(key)) for key in COLUMNS] for job in shown])
-    if len(jobs) > len(shown):
+    if len(jobs) > len(shown) and args["limit"] is None:
         out.say("more_jobs")
     elif not jobs and out.told_on_terminal:
         out.say("no_jobs")
@@ -56,7 +57,8 @@ def run(args: Args, context: Context) -> int:
 
 def asked_limit(args: Args) -> int | None:
     """How many rows at most; None for every one."""
-    limit: int | None = None if args["all"] else args["limit"]
+    asked = LIMIT if args["limit"] is None else args["limit"]
+    limit: int | None = None if args["all"] else asked
     if limit is not None and not 1 <= limit <= MAX_LIMIT:
         raise Invalid("limit_range", value=limit, high=MAX_LIMIT)
     return limit

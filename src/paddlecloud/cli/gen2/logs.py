@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from paddlecloud.cli.endings import tell_waiting
 from paddlecloud.cli.gen2.query_job import wanted_job
 from paddlecloud.cli.options import FLAG, JOB_ID, NUMBER, TEXT, Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from paddlecloud.cli.context import Context
     from paddlecloud.cli.options import Args
 
 
 def run(args: Args, context: Context) -> int:
     job_id = wanted_job(args)
+    if args["follow"]:
+        tell_waiting(context.client.query_job(job_id, diff=False), context.out)
     pieces = context.client.logs(
         job_id,
         worker=args["worker"],
@@ -24,15 +29,27 @@ def run(args: Args, context: Context) -> int:
         failed=args["failed"],
         grep=args["grep"],
     )
-    if not context.out.json:
-        for piece in pieces:
-            context.out.raw(piece)
-        return 0
+    silent = (_print_json if context.out.json else _print)(args, context, pieces)
+    if silent and not args["follow"]:
+        tell_waiting(context.client.query_job(job_id, diff=False), context.out)
+    return 0
+
+
+def _print(_args: Args, context: Context, pieces: Iterator[bytes]) -> bool:
+    """Whether there was nothing to print."""
+    silent = True
+    for piece in pieces:
+        context.out.raw(piece)
+        silent = False
+    return silent
+
+
+def _print_json(args: Args, context: Context, pieces: Iterator[bytes]) -> bool:
     text = b"".join(pieces).decode("utf-8", "replace")
     several = args["merge"] or args["failed"]
     worker = args["worker"] or (None if several else "trainer-0")
-    context.out.value({"job_id": job_id, "worker": worker, "log": text})
-    return 0
+    context.out.value({"job_id": args["job_id"], "worker": worker, "log": text})
+    return not text
 
 
 COMMANDS = (

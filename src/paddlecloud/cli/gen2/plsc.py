@@ -43,7 +43,7 @@ def _with_default(option: Option) -> Option:
     """The directory differs from machine to machine, and the reference shows the others only."""
     if option.name not in ("job_name", "start_cmd"):
         return option
-    return option.but(shown_default=DEFAULTS[option.name])
+    return option.but(shown_default=DEFAULTS[option.name], required=False)
 
 
 COMMANDS = (

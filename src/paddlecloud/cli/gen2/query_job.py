@@ -19,7 +19,7 @@ KEYS = (
 
 
 def run(args: Args, context: Context) -> int:
-    job = context.client.query_job(wanted_job(args))
+    job = context.client.query_job(wanted_job(args), diff=context.out.json)
     if context.out.json:
         context.out.value(job.view)
         return 0

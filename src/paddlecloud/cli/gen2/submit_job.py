@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from paddlecloud.cli import watch
 from paddlecloud.cli.options import LIST, TEXT, Command, Option
+from paddlecloud.cli.reading import ReadingLine, shows
 from paddlecloud.client import submission
+from paddlecloud.client.scanning import Reading
 from paddlecloud.client.sdk import Job
 from paddlecloud.model.submit import ALIASES, PARAMETERS
 from paddlecloud.model.texts import render
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from paddlecloud.cli.context import Context
     from paddlecloud.cli.options import Args
     from paddlecloud.cli.render import Output, Progress
@@ -22,41 +27,66 @@ if TYPE_CHECKING:
 
 
 def run(args: Args, context: Context) -> int:
+    return submitted(
+        args, context, lambda given, **hearing: submission.submit(context.client, given, **hearing)
+    )
+
+
+def submitted(args: Args, context: Context, submit: Callable[..., dict[str, Any]]) -> int:
+    """Have `submit` make a job of the parameters that were given; tell its id, and watch it if that
+    is wanted."""
     out = context.out
     given = {p.name: args[p.name] for p in PARAMETERS if args[p.name] not in (None, [])}
-    bar = _Bar(out)
-    try:
-        answer = submission.submit(context.client, given, bar.add, out.say)
-    finally:
-        bar.done()
+    with _Meanwhile(out) as meanwhile:
+        answer = submit(
+            given, progress=meanwhile.sent, note=meanwhile.note, reading=meanwhile.reading
+        )
     for note in answer["notes"]:
         out.tell(note)
     job = Job(answer["job"])
     out.accepted = job.id
-    watching = given.get("watch_mode") == "1"
     if out.json:
         out.value({**job.view, "notes": answer["notes"]})
     else:
         out.line(f"job_id: {job.id}")
-    return watch.follow(context.client, job, out) if watching else 0
+    return watch.follow(context.client, job, out) if given.get("watch_mode") == "1" else 0
 
 
-class _Bar:
-    """The bar of an upload, made when the first byte goes out."""
+class _Meanwhile:
+    """What a person sees until the job is there: how much was read, notes, the bar of an upload."""
 
     def __init__(self, out: Output) -> None:
         self._out = out
         self._bar: Progress | None = None
+        self.reading = Reading()
+        self._line = ReadingLine(out, self.reading) if shows(out) else None
+        """Taken away for good by the first note: those come when all is read."""
 
-    def add(self, count: int, total: int) -> None:
+    def note(self, code: str, **params: object) -> None:
+        self._stop_reading()
+        self._out.say(code, **params)
+
+    def sent(self, count: int, total: int) -> None:
         if self._bar is None:
-            self._bar = self._out.progress(self._out.text("uploading"), total)
-        if self._bar is not None:
-            self._bar.add(count)
+            self._stop_reading()
+            self._bar = self._out.progress("uploading", total)
+        self._bar.add(count)
 
-    def done(self) -> None:
+    def __enter__(self) -> _Meanwhile:
+        if self._line is not None:
+            self._out.fleeting = self._line
+            self._line.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop_reading()
         if self._bar is not None:
             self._bar.done()
+
+    def _stop_reading(self) -> None:
+        if self._line is not None:
+            self._line.stop()
+            self._out.fleeting = None
 
 
 def _option(parameter: Parameter) -> Option:
@@ -69,6 +99,7 @@ def _option(parameter: Parameter) -> Option:
         aliases=tuple(alias for alias, name in ALIASES.items() if name == parameter.name),
         offers=parameter.choices or (("0", "1") if parameter.kind == "flag" else ()),
         completes=_COMPLETED.get(parameter.kind, ""),
+        required=parameter.required,
         shown_default=parameter.default,
     )
 

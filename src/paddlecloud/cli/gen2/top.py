@@ -87,8 +87,9 @@ COMMANDS = (
             "显示运行中各节点的 CPU、内存和 GPU 用量，以及各自的申请量。",
         ),
         operand="job_id",
+        words="[JOB_ID]",
         options=(
-            JOB_ID,
+            JOB_ID.but(required=False),
             Option(
                 "once", FLAG, ("print the table once and end", "只显示一次"),
             ),

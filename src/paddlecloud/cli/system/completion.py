@@ -7,6 +7,7 @@ flag may take; they do not know job ids.
 from __future__ import annotations
 
 from paddlecloud.cli import commands
+from paddlecloud.cli.helptext import pick
 from paddlecloud.cli.options import TEXT, Command, Option
 from paddlecloud.model.errors import Invalid
 
@@ -60,7 +61,7 @@ def fish(table: list[Command], lang: str) -> str:
     seen: set[str] = set()
     for command in table:
         first, *more = command.name.split()
-        about = _fish_quote(_pick(commands.purpose(command.name), lang))
+        about = _fish_quote(pick(commands.purpose(command.name), lang))
         if first not in seen:
             text = "" if more else f" -d {about}"
             lines.append(f"complete -c paddlecloud -n __fish_use_subcommand -a {first}{text}")
@@ -71,7 +72,7 @@ def fish(table: list[Command], lang: str) -> str:
             line = f'complete -c paddlecloud -n "{where}" -a {word}{text}'
             lines += [line] if line not in lines else []
             where += f"; and __fish_seen_subcommand_from {word}"
-        lines += [_fish_option(where, option, lang) for option in _shown(command)]
+        lines += [_fish_option(where, option, lang) for option in command.options]
     return "\n".join(lines)
 
 
@@ -98,19 +99,13 @@ def _first(table: list[Command]) -> list[str]:
 
 
 def _second(table: list[Command]) -> list[tuple[str, list[str]]]:
-    rows = []
-    for group in commands.GROUPS:
-        rows.append((group, commands.within(group)))
+    rows = [(group, commands.within(group)) for group in commands.GROUPS]
     return [*rows, ("completion", list(SHELLS)), ("help", _first(table)[:-1])]
-
-
-def _shown(command: Command) -> list[Option]:
-    return [option for option in command.options if not option.hidden]
 
 
 def _flags(command: Command) -> list[str]:
     """`--name=` where a value has to follow, so that the next TAB offers values."""
-    return [o.flag if o.kind == "flag" else o.flag + "=" for o in _shown(command)]
+    return [o.flag if o.kind == "flag" else o.flag + "=" for o in command.options]
 
 
 def _values(option: Option) -> tuple[str, ...]:
@@ -134,7 +129,7 @@ def _fish_option(where: str, option: Option, lang: str) -> str:
         parts.append("-F" if option.completes == "file" else '-a "(__fish_complete_directories)"')
     elif _values(option):
         parts.append(f'-a "{" ".join(_values(option))}"')
-    return " ".join([*parts, "-d", _fish_quote(_pick(option.help, lang))])
+    return " ".join([*parts, "-d", _fish_quote(pick(option.help, lang))])
 
 
 def _fish_quote(text: str) -> str:
@@ -144,10 +139,6 @@ def _fish_quote(text: str) -> str:
 
 def _ps_list(words: tuple[str, ...] | list[str]) -> str:
     return ", ".join(f"'{word}'" for word in words)
-
-
-def _pick(text: tuple[str, str], lang: str) -> str:
-    return text[1] if lang == "zh" else text[0]
 
 
 # bash breaks words at "=", so `--job_type=g` arrives as three words: the flag, "=", "g".

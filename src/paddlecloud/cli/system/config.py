@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from paddlecloud.cli.options import FLAG, Command, Option
 
+DEFAULT = "default"
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddlecloud.cli.context import Context
@@ -18,7 +20,14 @@ def show(args: Args, context: Context) -> int:
             [{"name": name, "value": value, "origin": origin} for name, value, origin in rows]
         )
     elif args["origin"]:
-        out.table(("name", "value", "origin"), rows)
+        default = out.text("word_default") if out.on_terminal else DEFAULT
+        out.table(
+            ("name", "value", "origin"),
+            [
+                (name, value, default if origin == DEFAULT else origin)
+                for name, value, origin in rows
+            ],
+        )
     else:
         for name, value, _ in rows:
             out.line(f"{name}: {value}" if value else f"{name}:")

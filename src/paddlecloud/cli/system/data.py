@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from paddlecloud.cli.context import Context
     from paddlecloud.cli.options import Args, Run
-    from paddlecloud.cli.render import Progress
+    from paddlecloud.cli.render import Output, Progress
     from paddlecloud.data.damage import Damage
     from paddlecloud.data.repairing import Report
 
@@ -76,24 +76,14 @@ def stat(args: Args, context: Context) -> int:
 
 def verify(args: Args, context: Context) -> int:
     """Exit code 1 if anything is damaged."""
-    out, sound = context.out, True
+    out = context.out
     reports = list(_reports(args, context, "data verify"))
-    for report in reports:
-        sound = sound and report.sound
-        if out.json:
-            continue
-        for damage in report.damages:
-            out.line(out.paint(damage.text(out.lang), "red"))
-        numbers = {"path": report.path, "records": report.records}
-        if report.sound:
-            out.line(out.text("data_sound", chunks=report.chunks, **numbers))
-        else:
-            count = len(report.damages)
-            code = "data_found_damage_one" if count == 1 else "data_found_damage"
-            out.line(out.text(code, count=count, **numbers))
     if out.json:
         out.value([_facts(report, out.lang) for report in reports])
-    return 0 if sound else 1
+    else:
+        for report in reports:
+            _tell_damage(report, out)
+    return 0 if all(report.sound for report in reports) else 1
 
 
 def repair(args: Args, context: Context) -> int:
@@ -105,9 +95,8 @@ def repair(args: Args, context: Context) -> int:
         raise Invalid("data_one_output", count=len(paths))
     for path in paths:
         output = path if args["in_place"] else args["output"] or f"{path}.repaired"
-        bar = out.progress(out.text("data_reading"), _size(path))
-        report = repaired(path, output, layout=args["layout"], progress=_step(bar))
-        _done(bar)
+        with out.progress("data_reading", _size(path)) as bar:
+            report = repaired(path, output, layout=args["layout"], progress=bar.add)
         rows.append({**_facts(report, out.lang), "output": output})
         if not out.json:
             count = len(report.damages)
@@ -229,34 +218,30 @@ def _reports(args: Args, context: Context, command: str) -> Iterator[Report]:
     from paddlecloud.data.recordio import verify as verified  # noqa: PLC0415 - only `data` needs it
 
     for path in _paths(args, command):
-        bar = context.out.progress(context.out.text("data_reading"), _size(path))
-        yield verified(path, layout=args["layout"], progress=_step(bar))
-        _done(bar)
+        with context.out.progress("data_reading", _size(path)) as bar:
+            yield verified(path, layout=args["layout"], progress=bar.add)
 
 
 def _records(args: Args, context: Context, command: str) -> Iterator[bytes]:
     from paddlecloud.data.recordio import Reader  # noqa: PLC0415 - only `data` needs it
 
     paths = _paths(args, command)
-    bar = context.out.progress(context.out.text("data_reading"), sum(map(_size, paths)))
-    for path in paths:
-        if args["format"] == "lines":
-            yield from _lines(path, bar)
-        else:
-            with Reader(_only(path), errors=args["errors"], layout=args["layout"]) as reader:
-                yield from reader
-            if bar is not None:
+    with context.out.progress("data_reading", sum(map(_size, paths))) as bar:
+        for path in paths:
+            if args["format"] == "lines":
+                yield from _lines(path, bar)
+            else:
+                with Reader(_only(path), errors=args["errors"], layout=args["layout"]) as reader:
+                    yield from reader
                 bar.add(_size(path))
-    _done(bar)
 
 
-def _lines(path: str, bar: Progress | None) -> Iterator[bytes]:
+def _lines(path: str, bar: Progress) -> Iterator[bytes]:
     from pathlib import Path  # noqa: PLC0415 - only `data` needs it
 
     with Path(path).open("rb") as file:
         for line in file:
-            if bar is not None:
-                bar.add(len(line))
+            bar.add(len(line))
             yield line.rstrip(b"\r\n")
 
 
@@ -267,6 +252,18 @@ def _numbered(suffix: str) -> Callable[[int], str]:
     except (TypeError, ValueError):
         raise Invalid("data_suffix", suffix=suffix) from None
     return lambda number: suffix % number
+
+
+def _tell_damage(report: Report, out: Output) -> None:
+    for damage in report.damages:
+        out.line(out.paint(damage.text(out.lang), "red"))
+    numbers = {"path": report.path, "records": report.records}
+    if report.sound:
+        out.line(out.text("data_sound", chunks=report.chunks, **numbers))
+        return
+    count = len(report.damages)
+    code = "data_found_damage_one" if count == 1 else "data_found_damage"
+    out.line(out.text(code, count=count, **numbers))
 
 
 def _told_written(context: Context, paths: list[str], records: int) -> int:
@@ -333,18 +330,9 @@ def _size(path: str) -> int:
         return 0
 
 
-def _step(bar: Progress | None) -> Callable[[int], object] | None:
-    return None if bar is None else bar.add
-
-
-def _done(bar: Progress | None) -> None:
-    if bar is not None:
-        bar.done()
-
-
 _FILE = Option(
     "file", LIST, ("a data file or a pattern; give several", "数据文件或通配符，可给出多个"),
-    metavar="FILE", completes="file",
+    metavar="FILE", completes="file", required=True,
 )  # fmt: skip
 _LAYOUT = Option(
     "layout", TEXT,
@@ -378,6 +366,7 @@ COMMANDS = (
             "列出 RecordIO 文件的记录数、块数和大小，只读取块头。",
         ),
         operand="file",
+        words="FILE ...",
         options=(_FILE, _LAYOUT),
         examples=("paddlecloud data ls train-*", "paddlecloud data ls train-00000 --json"),
     ),
@@ -389,6 +378,7 @@ COMMANDS = (
             "显示最前面的记录：序号、大小，以及文本或十六进制内容，不会反序列化。",
         ),
         operand="file",
+        words="FILE ...",
         options=(
             _FILE,
             Option(
@@ -407,6 +397,7 @@ COMMANDS = (
             "读取 RecordIO 文件并统计记录大小和压缩情况。",
         ),
         operand="file",
+        words="FILE ...",
         options=(_FILE, _LAYOUT),
         examples=("paddlecloud data stat train-00000",),
     ),
@@ -418,6 +409,7 @@ COMMANDS = (
             "校验 RecordIO 文件的每个块。有损坏时退出码为 1。",
         ),
         operand="file",
+        words="FILE ...",
         options=(_FILE, _LAYOUT),
         examples=("paddlecloud data verify train-*",),
     ),
@@ -429,6 +421,7 @@ COMMANDS = (
             "将 RecordIO 文件中完好的块写入新文件，默认为 FILE.repaired。",
         ),
         operand="file",
+        words="FILE ...",
         options=(
             _FILE,
             Option(
@@ -447,14 +440,15 @@ COMMANDS = (
         _guarded(convert),
         (
             "Write the records of files into RecordIO shards, for as many trainers.",
-            "将文件中的记录写成多个 RecordIO 分片，供多个 trainer 使用。",
+            "将文件中的记录写成多个 RecordIO 分片，供多个训练节点使用。",
         ),
         operand="file",
+        words="FILE ...",
         options=(
             _FILE,
             Option(
                 "output_path", TEXT, ("directory to write to", "输出目录"),
-                metavar="DIR", completes="directory",
+                metavar="DIR", completes="directory", required=True,
             ),
             Option(
                 "num_shards", NUMBER, ("how many files, shuffled", "文件数量，记录会打乱"),
@@ -485,9 +479,10 @@ COMMANDS = (
             "将文件按记录数依次拆分为多个 RecordIO 文件。",
         ),
         operand="file",
+        words="FILE ...",
         options=(
             _FILE,
-            _LINE_COUNT,
+            _LINE_COUNT.but(required=True),
             Option(
                 "suffix", TEXT, ("path with a place for the number", "输出路径，含编号占位符"),
                 metavar="PATTERN", default="%05d.recordio",

@@ -39,9 +39,10 @@ def try_out(args: Args, context: Context) -> int:
     deliveries = context.client.test_notifications()
     if out.json:
         out.value(deliveries)
-    for each in deliveries if not out.json else ():
-        word = "ok" if each["ok"] else out.text("notify_undelivered_now", why=each["message"])
-        out.line(f"{each['kind']}: {word}")
+    else:
+        for each in deliveries:
+            word = "ok" if each["ok"] else out.text("notify_undelivered_now", why=each["message"])
+            out.line(f"{each['kind']}: {word}")
     return 0 if all(each["ok"] for each in deliveries) else 1
 
 

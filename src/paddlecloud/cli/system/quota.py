@@ -20,6 +20,7 @@ LIMITS = (
 )  # fmt: skip
 _SIZES = ("memory", "storage")
 _NONE = "-"
+DAYS = 30
 
 
 def own(args: Args, context: Context) -> int:
@@ -63,9 +64,11 @@ def plans(args: Args, context: Context) -> int:
 
 def _tell(args: Args, context: Context, user: str | None) -> int:
     if not args["history"]:
+        if args["days"] is not None:
+            raise Invalid("flag_needs_flag", flag="--days", other="--history")
         _show(context, context.client.quota(user))
         return 0
-    days = context.client.quota_history(args["days"], user)
+    days = context.client.quota_history(DAYS if args["days"] is None else args["days"], user)
     if context.out.json:
         context.out.value(days)
         return 0
@@ -123,7 +126,7 @@ _HISTORY = (
     Option(
         "days", NUMBER,
         ("with --history: so many days, up to 400", "与 --history 合用：天数，最多 400"),
-        default=30, metavar="N",
+        shown_default=DAYS, metavar="N",
     ),
 )  # fmt: skip
 _USER = Option("user", TEXT, ("id of the user", "用户 ID"), metavar="USER_ID")

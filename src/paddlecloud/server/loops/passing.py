@@ -24,6 +24,21 @@ Run = tuple[str, int]
 
 
 @dataclass
+class Steps:
+    """From look to look: the time that passed, and how far the clock was moved beyond that."""
+
+    last: tuple[datetime, float] | None = None
+
+    def look(self, now: datetime, seconds: float) -> tuple[timedelta, timedelta]:
+        """`seconds` are those of a clock that nobody can set. What passed, and the jump: nothing
+        for so little that it may be a clock that is kept right, or a moment between two looks."""
+        before, self.last = self.last or (now, seconds), (now, seconds)
+        passed = timedelta(seconds=seconds - before[1])
+        ahead = now - before[0] - passed
+        return passed, ahead if abs(ahead.total_seconds()) > LONGEST_STEP else NOTHING
+
+
+@dataclass
 class Stopwatches:
     """How long each attempt has run, without the time that this machine slept.
 

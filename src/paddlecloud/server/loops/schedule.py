@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from datetime import datetime, timedelta
+from weakref import WeakKeyDictionary
 
+from paddlecloud.db import waits
 from paddlecloud.scheduler.plan import plan, wake_at
 from paddlecloud.scheduler.view import View, after, has_room
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.hub import Hub
+from paddlecloud.server.loops.passing import Steps
 from paddlecloud.server.loops.runner import Loop
 from paddlecloud.server.loops.schedule_desk import desk_of
 from paddlecloud.server.services import elastic, placement
 from paddlecloud.server.services.jobs import ROOM_BELL, SCHEDULE_BELL
 
+log = logging.getLogger(__name__)
 NARROW = 4
 """Looked at first: nearly always one of these fits, and a long queue costs no more than these."""
 WIDE = 64
@@ -21,6 +28,24 @@ that is in use."""
 
 GATHER = 0.025
 """Seconds that newcomers wait for each other while nothing is free: a burst is then a few plans."""
+
+
+def tick_in_time(deps: Deps, now: datetime) -> float | None:
+    """The same once what was done to the clock is taken out of what jobs have waited: a laptop that
+    slept, or a clock that is set right, must not end waits and pauses.
+
+    Other servers on the database may have another clock, and which is right nobody can tell.
+    """
+    passed, ahead = steps_of(deps).look(now, time.monotonic())
+    if ahead and not deps.db.shared:
+        waited = deps.db.write(lambda tx: waits.shift(tx, ahead, now, passed))
+        if waited:
+            log.warning("the clock was moved by %s; that is not counted as waiting", ahead)
+    return tick(deps, now)
+
+
+def steps_of(deps: Deps) -> Steps:
+    return _STEPS.setdefault(deps.hub, Steps())
 
 
 def tick(deps: Deps, now: datetime) -> float | None:
@@ -74,4 +99,5 @@ def _may_go_on(view: View) -> bool:
     return preempts or len(view.waiting) >= placement.MAX_NEWCOMERS
 
 
-LOOP = Loop(name="schedule", tick=tick, every=timedelta(seconds=5), bell=SCHEDULE_BELL)
+_STEPS: WeakKeyDictionary[Hub, Steps] = WeakKeyDictionary()
+LOOP = Loop(name="schedule", tick=tick_in_time, every=timedelta(seconds=5), bell=SCHEDULE_BELL)

@@ -31,7 +31,8 @@ from paddlecloud.scheduler.view import (
     RunningJob,
     WaitingJob,
 )
-from paddlecloud.server.deps import Deps, Hub
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.hub import Hub
 from paddlecloud.server.services import isolation, placement, quota
 from paddlecloud.server.services.jobs import ROOM_BELL
 from paddlecloud.server.services.plans import PLANS

@@ -20,7 +20,7 @@ from paddlecloud.server.shapes_accounts import (
 
 def gen_token(deps: Deps, call: Call) -> GenTokenAnswer:
     asked: GenTokenRequest = call.body
-    return GenTokenAnswer(email=enrol.request(deps, asked.email, asked.lang, call.source))
+    return GenTokenAnswer(email=enrol.request(deps, asked.email, asked.lang, call.caller.source))
 
 
 def listed(deps: Deps, call: Call) -> TokensAnswer:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
 from starlette.requests import Request
 
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Access, Call, Route
-from paddlecloud.server.services import addresses, agents, jobs, private, private_uploads
-from paddlecloud.server.services.agents import Assigned
+from paddlecloud.server.routes.outputs import assigned_to, output_name
+from paddlecloud.server.services import (
+    addresses,
+    agents,
+    files,
+    jobs,
+    private,
+    private_uploads,
+    through,
+)
 from paddlecloud.server.shapes import ListingQuery, SubmitRequest, UploadAnswer
 from paddlecloud.server.shapes_addresses import (
     ContentsAnswer,
     ContentsRequest,
+    JoinAnswer,
     JoinRequest,
     OutputParts,
     OutputPartsRequest,
@@ -25,6 +38,8 @@ from paddlecloud.server.shapes_addresses import (
 )
 from paddlecloud.server.threads import for_agent, in_bucket_thread, in_thread
 
+T = TypeVar("T")
+
 
 def contents(deps: Deps, call: Call) -> ContentsAnswer:
     body: ContentsRequest = call.body
@@ -33,20 +48,24 @@ def contents(deps: Deps, call: Call) -> ContentsAnswer:
 
 
 async def begin(deps: Deps, call: Call, _request: Request) -> OutputParts:
-    assigned = await in_thread(_assigned, deps, call)
-    name = _name(call)
+    assigned = await in_thread(assigned_to, deps, call)
+    name = output_name(call)
     return await for_agent(assigned.job, addresses.begin, deps, assigned, name, call.body)
 
 
-async def finish(deps: Deps, call: Call, _request: Request) -> UploadAnswer:
-    assigned = await in_thread(_assigned, deps, call)
-    size = await for_agent(assigned.job, _finish, deps, call)
-    return UploadAnswer(size=size)
+async def finish(deps: Deps, call: Call, _request: Request) -> JoinAnswer:
+    assigned = await in_thread(assigned_to, deps, call)
+    return await for_agent(assigned.job, _finish, deps, call)
 
 
-def _finish(deps: Deps, call: Call) -> int:
+def _finish(deps: Deps, call: Call) -> JoinAnswer:
     # Its turn may have come late: meanwhile a newer attempt may have come to own this place.
-    return addresses.finish(deps, _assigned(deps, call), _name(call), call.body)
+    assigned, name, asked = assigned_to(deps, call), output_name(call), call.body
+    if through.is_checked(files.place_of(deps, assigned.job).store):
+        again = partial(assigned_to, deps, call)
+        stored = through.finish(deps, assigned, name, asked, again)
+        return JoinAnswer(size=asked.size, stored=stored)
+    return JoinAnswer(size=addresses.finish(deps, assigned, name, asked))
 
 
 async def private_files(deps: Deps, call: Call, _request: Request) -> PrivateFilesAnswer:
@@ -69,32 +88,21 @@ def private_addresses(deps: Deps, call: Call) -> PrivateAddressesAnswer:
 
 
 async def begin_upload(deps: Deps, call: Call, _request: Request) -> PrivateUpload:
-    owner = call.caller.user_id
-    return await in_bucket_thread(private_uploads.begin, deps, owner, call.body, whose=owner)
+    return await _in_own_bucket(private_uploads.begin, deps, call)
 
 
 async def upload_addresses(deps: Deps, call: Call, _request: Request) -> PrivateAddressesAnswer:
-    owner = call.caller.user_id
-    return PrivateAddressesAnswer(
-        addresses=await in_bucket_thread(
-            private_uploads.addresses, deps, owner, call.body, whose=owner
-        )
-    )
+    found = await _in_own_bucket(private_uploads.addresses, deps, call)
+    return PrivateAddressesAnswer(addresses=found)
 
 
 async def join_upload(deps: Deps, call: Call, _request: Request) -> UploadAnswer:
+    return UploadAnswer(size=await _in_own_bucket(private_uploads.join, deps, call))
+
+
+async def _in_own_bucket(work: Callable[[Deps, str, Any], T], deps: Deps, call: Call) -> T:
     owner = call.caller.user_id
-    return UploadAnswer(
-        size=await in_bucket_thread(private_uploads.join, deps, owner, call.body, whose=owner)
-    )
-
-
-def _assigned(deps: Deps, call: Call) -> Assigned:
-    return agents.upload(deps, call.caller.user_id, call.path["replica"], call.query.fence)
-
-
-def _name(call: Call) -> str:
-    return f"{call.path['area']}/{call.path['path']}"
+    return await in_bucket_thread(work, deps, owner, call.body, whose=owner)
 
 
 ROUTES = (
@@ -111,7 +119,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/v1/agent/replicas/{replica}/parts/{area}/{path:path}",
-        summary="Addresses for the parts of an output file",
+        summary="Begin to bring an output file in parts, or go on with it",
         streaming=begin,
         access=Access.AGENT,
         query=ListingQuery,
@@ -126,7 +134,7 @@ ROUTES = (
         access=Access.AGENT,
         query=ListingQuery,
         body=JoinRequest,
-        answer=UploadAnswer,
+        answer=JoinAnswer,
     ),
     Route(
         method="POST",
@@ -158,7 +166,6 @@ ROUTES = (
         path="/api/v1/private/uploads/addresses",
         summary="Addresses for parts of a large file",
         streaming=upload_addresses,
-        long=True,
         body=PrivatePartsRequest,
         answer=PrivateAddressesAnswer,
     ),

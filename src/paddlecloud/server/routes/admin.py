@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Call, Route
 from paddlecloud.server.routes.accounts import new_token
-from paddlecloud.server.services import jobs, overview, retention, users
+from paddlecloud.server.services import jobs, overview, retention, users, verifying
 from paddlecloud.server.shapes import GcAnswer
 from paddlecloud.server.shapes_accounts import (
     AdminJobsAnswer,
@@ -27,6 +27,7 @@ from paddlecloud.server.shapes_accounts import (
     UsersQuery,
     UserView,
 )
+from paddlecloud.server.shapes_verify import VerifyAnswer, VerifyRequest
 
 
 def user_list(deps: Deps, call: Call) -> UsersAnswer:
@@ -92,6 +93,10 @@ def gc(deps: Deps, call: Call) -> GcAnswer:
     now = deps.clock()
     deps.db.write(lambda tx: users.note(tx, call.caller, now, "server.gc", "", counts))
     return GcAnswer(**counts)
+
+
+def verify(deps: Deps, call: Call) -> VerifyAnswer:
+    return verifying.page(deps, call.caller, call.body)
 
 
 _USERS = "/api/v1/admin/users"
@@ -201,5 +206,15 @@ ROUTES = (
         admin=True,
         long=True,
         answer=GcAnswer,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/admin/verify",
+        summary="Read stored files again, a few seconds long, and take damaged ones out of use",
+        plain=verify,
+        admin=True,
+        long=True,
+        body=VerifyRequest,
+        answer=VerifyAnswer,
     ),
 )

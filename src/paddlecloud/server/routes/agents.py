@@ -17,7 +17,16 @@ from paddlecloud.model.errors import Invalid, NotFound
 from paddlecloud.model.job import Job
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.exchange import Exchange
-from paddlecloud.server.http import Access, Call, Route, SignedBody, decode_body
+from paddlecloud.server.http import (
+    BYTES,
+    Access,
+    Call,
+    Route,
+    decode_body,
+    signed_batches,
+    signed_body,
+)
+from paddlecloud.server.routes.outputs import assigned_to, output_name
 from paddlecloud.server.services import addresses, agents, files, outputs, snapshots
 from paddlecloud.server.shapes import (
     EntriesAnswer,
@@ -42,7 +51,6 @@ from paddlecloud.stores.base import Sink
 
 T = TypeVar("T")
 Work = Callable[[Deps, Call, Job], T]
-BYTES = "application/octet-stream"
 IDLE_SECONDS = 1.0
 """So long may orders that are no hurry wait for company."""
 SMALL_REPORT = 64 * 1024
@@ -76,7 +84,7 @@ async def poll(deps: Deps, call: Call, _request: Request) -> PollAnswer:
 
 
 async def report(deps: Deps, call: Call, request: Request) -> ReportAnswer:
-    body = await SignedBody(request, call.headers).whole(MAX_REPORT)
+    body = await signed_body(request, call.headers, MAX_REPORT)
     return await _taken_in(body, deps=deps, node=call.caller.user_id)
 
 
@@ -91,7 +99,6 @@ async def _taken_in(body: bytes, *, deps: Deps, node: str) -> ReportAnswer:
     if len(raw) < 4 + size:
         raise Invalid("body_invalid", detail="the report is shorter than its own length says")
     notes = decode_body(bytes(raw[4 : 4 + size]), Report)
-    assert isinstance(notes, Report)
     log_bytes = raw[4 + size :]
     waits = len(log_bytes) > SMALL_REPORT or any(item.lost for item in notes.items)
     run = in_thread if waits else deps.gathering.call
@@ -166,7 +173,7 @@ async def upload(deps: Deps, call: Call, request: Request) -> UploadAnswer:
     job, sink = await in_long_thread(_open, deps, call)
     try:
         rest = b""
-        async for batch in SignedBody(request, call.headers).batches():
+        async for batch in signed_batches(request, call.headers):
             if rest:
                 await for_agent(job, sink.write, rest)
             rest = batch
@@ -181,16 +188,15 @@ async def upload(deps: Deps, call: Call, request: Request) -> UploadAnswer:
 
 def _open(deps: Deps, call: Call) -> tuple[Job, Sink]:
     query: UploadQuery = call.query
-    assigned = agents.upload(deps, call.caller.user_id, call.path["replica"], query.fence)
+    assigned = assigned_to(deps, call)
     modified = None if query.mtime is None else datetime.fromtimestamp(query.mtime, UTC)
-    name = f"{call.path['area']}/{call.path['path']}"
-    return assigned.job, outputs.open_output(deps, assigned, name, modified)
+    return assigned.job, outputs.open_output(deps, assigned, output_name(call), modified)
 
 
 def _finish(deps: Deps, call: Call, sink: Sink, rest: bytes) -> UploadAnswer:
     sink.write(rest)
     # Sending takes its time: meanwhile a newer attempt may have come to own this place.
-    agents.upload(deps, call.caller.user_id, call.path["replica"], call.query.fence)
+    assigned_to(deps, call)
     return UploadAnswer(size=sink.commit().size)
 
 

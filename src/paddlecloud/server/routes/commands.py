@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Mapping
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http import Access, Call, GoingDown, Route, SignedBody
+from paddlecloud.server.http import BYTES, Access, Call, GoingDown, Route, signed_body
 from paddlecloud.server.services import command_output, commands
-from paddlecloud.server.shapes import encode
 from paddlecloud.server.shapes_live import (
     CommandEnd,
     CommandRequest,
@@ -24,7 +24,6 @@ from paddlecloud.server.shapes_live import (
 from paddlecloud.server.staying import Stay
 from paddlecloud.server.threads import in_thread
 
-BYTES = "application/octet-stream"
 MAX_PIECE = 4 * 1024 * 1024
 ANSWER_BYTES = command_output.WINDOW // 2
 """So much one answer brings: the next question says that it has arrived. The other half of the
@@ -87,7 +86,7 @@ async def _frames(deps: Deps, call: Call) -> AsyncIterator[bytes]:
             if news and (sent < ANSWER_BYTES or not query.follow):
                 continue
             if not news and piece.command.ended_at is not None:
-                yield _frame("x", encode(commands.view(piece.command, call.lang)))
+                yield _frame("x", msgspec.json.encode(commands.view(piece.command, call.lang)))
                 return
             if not query.follow:
                 return
@@ -118,7 +117,7 @@ def input_of(deps: Deps, call: Call) -> Response:
 
 async def store(deps: Deps, call: Call, request: Request) -> StreamAnswer:
     query: StreamQuery = call.query
-    data = await SignedBody(request, call.headers).whole(MAX_PIECE)
+    data = await signed_body(request, call.headers, MAX_PIECE)
     where = (call.caller.user_id, call.path["command_id"], query.stream, query.offset)
     return await in_thread(commands.store, deps, *where, data)
 

@@ -14,14 +14,13 @@ from starlette.responses import Response, StreamingResponse
 
 from paddlecloud.model.job import Job
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http import Call, Route
+from paddlecloud.server.http import BYTES, Call, Route
 from paddlecloud.server.services import files, jobs, ways
 from paddlecloud.server.shapes import FileQuery, FilesAnswer, FilesQuery
 from paddlecloud.server.threads import bucket_pieces, in_bucket_thread, in_thread
 
 T = TypeVar("T")
 Work = Callable[[Deps, Call, Job], T]
-BYTES = "application/octet-stream"
 
 
 async def listed(deps: Deps, call: Call, _request: Request) -> FilesAnswer:

@@ -1,19 +1,21 @@
-"""Jobs: submit, list, look (also waiting for a change), kill, history."""
+"""Jobs: submit, list, look (also waiting for a change), kill, delete, history."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 import msgspec
 from starlette.requests import Request
 
-from paddlecloud.model.errors import Refused
+from paddlecloud.model.errors import PaddleCloudError, Refused
 from paddlecloud.model.job import Job, JobSpec, Reason
 from paddlecloud.model.states import JobState
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Call, Route
-from paddlecloud.server.services import accepting, jobs, private, repository, views
+from paddlecloud.server.services import accepting, jobs, private, repository, retention, views
 from paddlecloud.server.shapes import (
+    DeletedJob,
     HistoryAnswer,
     JobQuery,
     JobsAnswer,
@@ -47,9 +49,14 @@ async def submit(deps: Deps, call: Call, _request: Request) -> SubmitAnswer:
         job = await accepted
     if call.body.diff:
         # After the job is made: a submit that comes again brings it again.
-        await in_long_thread(repository.keep, deps, job, call.body.diff)
+        unkept = await in_long_thread(repository.keep, deps, job, call.body.diff)
+        notes = [*notes, *unkept]
     fresh = job.state is JobState.SCHEDULE and job.attempt == 0
-    view = views.new(deps, job, call.lang) if fresh else await in_thread(_view, deps, call, job)
+    view = (
+        views.new(deps, job, call.lang)
+        if fresh
+        else await in_thread(views.view, deps, job, call.lang)
+    )
     return SubmitAnswer(job=view, notes=[views.say(note, call.lang) for note in notes])
 
 
@@ -64,10 +71,6 @@ async def _accepted(deps: Deps, owner: str, request: SubmitRequest, spec: JobSpe
     job = await deps.gathering.write(jobs.storing(deps, owner, request, spec))
     await deps.gathering.call(accepting.learn, deps, owner)
     return job
-
-
-def _view(deps: Deps, call: Call, job: Job) -> JobView:
-    return views.view(deps, job, call.lang)
 
 
 def listed(deps: Deps, call: Call) -> JobsAnswer:
@@ -91,7 +94,7 @@ async def look(deps: Deps, call: Call, _request: Request) -> JobView:
             than = query.version if left > 0 and not deps.hub.closed else -1
             found = await in_thread(_newer, deps, call, stay, than)
             if found is not None:
-                return found
+                return await _with_diff(deps, call, found)
             await waiter.wait(min(left, 5.0))
 
 
@@ -101,15 +104,36 @@ def _newer(deps: Deps, call: Call, stay: Stay, version: int) -> JobView | None:
     job = jobs.get(deps, caller, call.path["job_id"])
     if job.version <= version and not job.final:
         return None
-    found = views.view(deps, job, call.lang)
-    if call.query.wait or found.git is None:
+    return views.view(deps, job, call.lang)
+
+
+async def _with_diff(deps: Deps, call: Call, found: JobView) -> JobView:
+    """The job with what its repository differed in, if that is wanted; where the store does not
+    give it, with the reason: all else is known without a store."""
+    git = found.git
+    if git is None or call.query.wait or not call.query.diff:
         return found
-    return msgspec.structs.replace(found, git=found.git | {"diff": repository.diff(deps, job)})
+    try:
+        diff = await in_bucket_thread(repository.diff, deps, found) if _differs(git) else ""
+    except PaddleCloudError as error:
+        git |= {"diff_missing": error.text(call.lang)}
+    else:
+        git |= {"diff": diff}
+    return msgspec.structs.replace(found, git=git)
+
+
+def _differs(git: Mapping[str, str]) -> bool:
+    return git.get("dirty") == "1"
 
 
 def kill(deps: Deps, call: Call) -> JobView:
     job = jobs.kill(deps, call.caller, call.path["job_id"])
     return views.view(deps, job, call.lang)
+
+
+def delete(deps: Deps, call: Call) -> DeletedJob:
+    freed = retention.delete(deps, call.caller, call.path["job_id"])
+    return DeletedJob(job_id=call.path["job_id"], bytes=freed)
 
 
 def history(deps: Deps, call: Call) -> HistoryAnswer:
@@ -148,6 +172,14 @@ ROUTES = (
         summary="Kill a job",
         plain=kill,
         answer=JobView,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/jobs/{job_id}/delete",
+        summary="Forget a job that has ended, with its outputs and logs",
+        plain=delete,
+        long=True,
+        answer=DeletedJob,
     ),
     Route(
         method="GET",

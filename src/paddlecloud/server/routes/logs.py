@@ -15,15 +15,15 @@ from starlette.responses import Response, StreamingResponse
 from paddlecloud.model.logframes import TROUBLE, Frames, Prefixes
 from paddlecloud.server import grepping
 from paddlecloud.server.connections import Connection, connection_of
-from paddlecloud.server.deps import Deps, Heard, Topic
-from paddlecloud.server.http import Call, GoingDown, Route
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.http import BYTES, Call, GoingDown, Route
+from paddlecloud.server.hub import Heard, Topic
 from paddlecloud.server.services import logs
 from paddlecloud.server.services.logs import LogPiece, Merge, News, Reading
 from paddlecloud.server.shapes import LogsQuery
 from paddlecloud.server.staying import Stay
 from paddlecloud.server.threads import in_thread
 
-BYTES = "application/octet-stream"
 IDLE_SECONDS = 20.0
 """A follower that heard nothing for so long looks by itself."""
 IDLE_AMONG_MANY = 1.0

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
 from starlette.requests import Request
 
+from paddlecloud.model.errors import Invalid, Unauthenticated
+from paddlecloud.model.signing import CONTENT_SHA256, UNSIGNED
+from paddlecloud.server.bodies import AT_ONCE, with_body
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http import Access, Call, Route, SignedBody, decode_body
-from paddlecloud.server.services import agents, outputs
+from paddlecloud.server.http import Access, Call, Route, decode_body, signed_body
+from paddlecloud.server.routes.snapshots import check_part, checksum
+from paddlecloud.server.services import agents, files, outputs, through
 from paddlecloud.server.services.agents import Assigned
 from paddlecloud.server.shapes import (
     AppendQuery,
@@ -15,39 +24,85 @@ from paddlecloud.server.shapes import (
     ListingRequest,
     UploadAnswer,
 )
-from paddlecloud.server.threads import for_agent, in_long_thread
+from paddlecloud.server.shapes_addresses import OutputPartQuery
+from paddlecloud.server.shapes_uploads import PartAnswer
+from paddlecloud.server.threads import for_agent, in_long_thread, in_thread
 
+T = TypeVar("T")
 MAX_PIECE = 16 * 1024 * 1024
 MAX_LISTING = 256 * 1024 * 1024
+_SLOW = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="output")
+"""Machines may be far away and many: no submit stands in line behind their outputs."""
 
 
 async def append(deps: Deps, call: Call, request: Request) -> UploadAnswer:
     """What grew of an output file; nothing of it counts before all is here and is as signed."""
-    data = await SignedBody(request, call.headers).whole(MAX_PIECE)
+    data = await signed_body(request, call.headers, MAX_PIECE)
     return await in_long_thread(_append, deps, call, data)
 
 
 def _append(deps: Deps, call: Call, data: bytes) -> UploadAnswer:
     query: AppendQuery = call.query
-    name = f"{call.path['area']}/{call.path['path']}"
-    assigned = _assigned(deps, call)
-    return UploadAnswer(size=outputs.append(deps, assigned, name, query.offset, data, query.mtime))
+    what = (assigned_to(deps, call), output_name(call))
+    return UploadAnswer(size=outputs.append(deps, *what, query.offset, data, query.mtime))
 
 
 async def listing(deps: Deps, call: Call, request: Request) -> ListingAnswer:
     """All files of a worker that is over; answered with those that are not here as named."""
-    raw = await SignedBody(request, call.headers).whole(MAX_LISTING)
-    assigned = await in_long_thread(_assigned, deps, call)
+    raw = await signed_body(request, call.headers, MAX_LISTING)
+    assigned = await in_long_thread(assigned_to, deps, call)
     return await for_agent(assigned.job, _listing, deps, call, raw)
 
 
 def _listing(deps: Deps, call: Call, raw: bytes) -> ListingAnswer:
     asked = decode_body(raw, ListingRequest)
-    assert isinstance(asked, ListingRequest)
-    return ListingAnswer(missing=outputs.take_listing(deps, _assigned(deps, call), asked.files))
+    return ListingAnswer(missing=outputs.take_listing(deps, assigned_to(deps, call), asked.files))
 
 
-def _assigned(deps: Deps, call: Call) -> Assigned:
+async def part(deps: Deps, call: Call, request: Request) -> PartAnswer:
+    """One part of a large output file, for a store or a bucket that the agent cannot reach."""
+    query: OutputPartQuery = call.query
+    number = query.number
+    assigned = await in_thread(assigned_to, deps, call)
+    near = files.are_near(deps, assigned.job)
+    if not near and call.headers[CONTENT_SHA256] == UNSIGNED:
+        # Of what a bucket joins nobody takes the digest before it has its name.
+        raise Unauthenticated("auth_body_hash")
+    look = partial(through.opened, deps, assigned, output_name(call), query.upload, number)
+    found, size = await (in_thread(look) if near else for_agent(assigned.job, look))
+    want = checksum(call)
+    length = call.headers.get("content-length", "")
+    if length != str(size):
+        limit = found.record.part_size
+        raise Invalid("upload_part", number=number, size=length[:20] or "?", limit=limit)
+    check = partial(check_part, call, number, want)
+    keep = partial(through.put, deps, assigned, found, number)
+    if near:
+        await with_body(request, size, partial(_checked, check, keep), _SLOW)
+    else:
+        # A bucket may be silent: the threads and buffers of bodies do not wait for it.
+        data = await with_body(request, size, partial(_checked, check, bytes), _SLOW)
+        await for_agent(assigned.job, keep, data)
+    return PartAnswer(number=number)
+
+
+def _checked(
+    check: Callable[[bytes | bytearray, int], None],
+    work: Callable[[bytes | bytearray], T],
+    data: bytes | bytearray,
+    got: int,
+) -> T:
+    check(data, got)
+    return work(data)
+
+
+def output_name(call: Call) -> str:
+    """Which output file a route is about."""
+    return f"{call.path['area']}/{call.path['path']}"
+
+
+def assigned_to(deps: Deps, call: Call) -> Assigned:
+    """The replica that a route is about; StaleFence if it may bring no files now."""
     return agents.upload(deps, call.caller.user_id, call.path["replica"], call.query.fence)
 
 
@@ -60,6 +115,15 @@ ROUTES = (
         access=Access.AGENT,
         query=AppendQuery,
         answer=UploadAnswer,
+    ),
+    Route(
+        method="PUT",
+        path="/api/v1/agent/replicas/{replica}/part/{area}/{path:path}",
+        summary="Bring one part of a large output file",
+        streaming=part,
+        access=Access.AGENT,
+        query=OutputPartQuery,
+        answer=PartAnswer,
     ),
     Route(
         method="POST",

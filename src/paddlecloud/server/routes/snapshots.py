@@ -12,7 +12,7 @@ from paddlecloud.model.signing import CONTENT_CRC32, CONTENT_SHA256, UNSIGNED, c
 from paddlecloud.server.arriving import Upload
 from paddlecloud.server.bodies import with_body
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http import Call, Route, SignedBody
+from paddlecloud.server.http import Call, Route, signed_batches
 from paddlecloud.server.services import snapshots, uploads
 from paddlecloud.server.shapes import BlobsAnswer, SnapshotAnswer, SnapshotRequest
 from paddlecloud.server.shapes_uploads import (
@@ -37,7 +37,7 @@ async def blobs(deps: Deps, call: Call, request: Request) -> BlobsAnswer:
     """A pack stream of contents; each is checked against its digest and stored."""
     receiver = await in_long_thread(snapshots.receiver, deps, call.caller.user_id)
     try:
-        async for batch in SignedBody(request, call.headers).batches():
+        async for batch in signed_batches(request, call.headers):
             await in_long_thread(receiver.feed, batch)
         return BlobsAnswer(stored=await in_long_thread(receiver.finish))
     finally:
@@ -58,7 +58,7 @@ async def part(deps: Deps, call: Call, request: Request) -> PartAnswer:
     number = int(word) if word.isascii() and word.isdigit() and len(word) < 9 else 0
     owner, sha256 = call.caller.user_id, call.path["sha256"]
     found, size = await in_thread(uploads.opened, deps, owner, sha256, number)
-    check = _checksum(call)
+    check = checksum(call)
     length = call.headers.get("content-length", "")
     if length != str(size):
         limit = found.record.part_size
@@ -72,7 +72,7 @@ def finish(deps: Deps, call: Call) -> FinishAnswer:
     return FinishAnswer(stored=stored)
 
 
-def _checksum(call: Call) -> int | None:
+def checksum(call: Call) -> int | None:
     """The CRC-32 that the part has to have; None where its digest is signed instead."""
     text = call.headers.get(CONTENT_CRC32, "")
     if not text and call.headers[CONTENT_SHA256] != UNSIGNED:
@@ -80,6 +80,16 @@ def _checksum(call: Call) -> int | None:
     if len(text) != 8 or text.strip("0123456789abcdef"):
         raise Invalid("upload_checksum", header=CONTENT_CRC32, value=text[:20])
     return int(text, 16)
+
+
+def check_part(
+    call: Call, number: int, want: int | None, data: bytes | bytearray, got: int
+) -> None:
+    """Raise unless a part is what was signed: by its digest, or by the CRC-32 `want`."""
+    if call.headers[CONTENT_SHA256] != UNSIGNED:
+        check_body(call.headers, hashlib.sha256(data).hexdigest())
+    if want is not None and got != want:
+        raise Retry("upload_damaged", reason=f"part {number}: {got:08x}, not {want:08x}")
 
 
 def _keep(
@@ -92,10 +102,7 @@ def _keep(
     got: int,
 ) -> None:
     """Store a part, once it is what was signed."""
-    if call.headers[CONTENT_SHA256] != UNSIGNED:
-        check_body(call.headers, hashlib.sha256(data).hexdigest())
-    if want is not None and got != want:
-        raise Retry("upload_damaged", reason=f"part {number}: {got:08x}, not {want:08x}")
+    check_part(call, number, want, data, got)
     uploads.put(deps, found, number, data)
 
 

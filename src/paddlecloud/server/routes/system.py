@@ -78,6 +78,5 @@ ROUTES = (
         path="/api/v1/openapi.json",
         summary="This document",
         plain=openapi,
-        media="application/json",
     ),
 )

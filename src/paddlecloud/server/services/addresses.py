@@ -3,7 +3,8 @@
 The bucket may be the server's own or that of the job's owner; the agent has no key to either. What
 it fetches it checks: by sha256, or by size and tag. An output file goes in parts and gets its name
 only here, after a look at the fence of its attempt: an address that a lost agent still holds can
-never put anything in the place of what a later attempt wrote.
+never put anything in the place of what a later attempt wrote. Who comes again for a file, to
+whichever server, is told which parts of it are there (`sending`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from paddlecloud.model.errors import NotFound
 from paddlecloud.model.job import Job
 from paddlecloud.model.private import PART, part_size
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services import private, snapshots
+from paddlecloud.server.services import private, sending, snapshots, through
 from paddlecloud.server.services.agents import Assigned
 from paddlecloud.server.services.files import place_of
 from paddlecloud.server.services.outputs import path_of
+from paddlecloud.server.services.sending import Sending
 from paddlecloud.server.shapes_addresses import (
     ContentRow,
     JoinRequest,
@@ -56,27 +58,37 @@ def content(deps: Deps, job: Job, sha256: str) -> Reader:
 
 
 def begin(deps: Deps, assigned: Assigned, name: str, asked: OutputPartsRequest) -> OutputParts:
-    """Where to PUT the parts of an output file; none where the store takes no parts by address."""
+    """Where to PUT the parts of an output file; no addresses for a file that is there by now
+    (`tag`), nor where the store has none: then a large one comes through us (`through`)."""
     place = place_of(deps, assigned.job)
     path = place.root + path_of(assigned, name)
-    store = place.store
+    store, size = place.store, part_size(asked.size)
     if not (isinstance(store, CanMultipart) and isinstance(store, CanPresign)):
+        if through.is_checked(store) and asked.size >= through.LEAST:
+            return through.begin(deps, assigned, name, asked)
         return OutputParts(upload="", part_size=PART, addresses=[], parts=[])
-    # Of the same attempt alone: others may still hold addresses of what they began.
-    what = (assigned.replica.id, assigned.attempt.fence, name, asked.size, asked.mtime)
-    size = part_size(asked.size)
-    upload, there = _begun(store, path, deps.buckets.begun(what))
-    if not upload:
-        modified = None if asked.mtime is None else datetime.fromtimestamp(asked.mtime, UTC)
-        upload = store.begin_parts(path, part_size=size, modified=modified)
-        deps.buckets.begin(what, upload)
-    now, good_for = deps.clock(), good_for_parts(asked.size)
-    addresses = [
-        store.presign_part(path, upload, number, good_for=good_for, now=now)
-        for number in range(1, -(-asked.size // size) + 1)
-    ]
-    parts = [(part.number, part.tag) for part in there]
-    return OutputParts(upload=upload, part_size=size, addresses=addresses, parts=parts)
+    in_parts = size < asked.size
+    known = sending.find(deps, assigned, name) if in_parts else None
+    if known is not None and known.is_for(assigned, asked.size, asked.mtime):
+        there = sending.parts_of(store, path, known.upload)
+        if there is not None:
+            return _addresses(deps, store, path, known, there)
+        stat = store.stat(path)
+        if stat is not None and known.became(stat):
+            return _answer(known, tag=stat.tag)
+    modified = None if asked.mtime is None else datetime.fromtimestamp(asked.mtime, UTC)
+    upload = store.begin_parts(path, part_size=size, modified=modified)
+    begun = Sending(
+        replica=assigned.replica.id,
+        fence=assigned.attempt.fence,
+        size=asked.size,
+        mtime=asked.mtime,
+        part_size=size,
+        upload=upload,
+    )
+    if in_parts:
+        sending.note(deps, assigned, name, begun)
+    return _addresses(deps, store, path, begun, ())
 
 
 def good_for_parts(size: int) -> timedelta:
@@ -86,23 +98,46 @@ def good_for_parts(size: int) -> timedelta:
 
 
 def finish(deps: Deps, assigned: Assigned, name: str, asked: JoinRequest) -> int:
-    """Give the file its name, now that all parts are there; its size."""
+    """Give the file its name, now that all parts are there; its size. Twice is once."""
     place = place_of(deps, assigned.job)
     store = place.store
     if not isinstance(store, CanMultipart):
         raise NotFound("upload_missing", upload=asked.upload[:100])
     path = place.root + path_of(assigned, name)
-    stat = store.finish_parts(path, asked.upload, size=asked.size)
-    deps.buckets.end(asked.upload)
-    return stat.size
-
-
-def _begun(store: CanMultipart, path: str, upload: str) -> tuple[str, Sequence[Part]]:
-    """This upload and the parts that are there; an empty name when it is no more."""
     try:
-        return upload, store.parts(path, upload) if upload else ()
+        return store.finish_parts(path, asked.upload, size=asked.size).size
     except NotFound:
-        return "", ()
+        known = sending.find(deps, assigned, name)
+        if known is None or known.upload != asked.upload or not known.became(store.stat(path)):
+            raise
+        return known.size
+
+
+def _addresses(
+    deps: Deps, store: CanPresign, path: str, begun: Sending, there: Sequence[Part]
+) -> OutputParts:
+    now, good_for = deps.clock(), good_for_parts(begun.size)
+    addresses = [
+        store.presign_part(path, begun.upload, number, good_for=good_for, now=now)
+        for number in range(1, -(-begun.size // begun.part_size) + 1)
+    ]
+    return _answer(begun, addresses, [(part.number, part.tag) for part in there])
+
+
+def _answer(
+    begun: Sending,
+    addresses: Sequence[str] = (),
+    parts: Sequence[tuple[int, str]] = (),
+    tag: str = "",
+) -> OutputParts:
+    return OutputParts(
+        upload=begun.upload,
+        part_size=begun.part_size,
+        addresses=list(addresses),
+        parts=list(parts),
+        tag=tag,
+        through=begun.size >= through.LEAST,
+    )
 
 
 def _in_bucket(deps: Deps, job: Job, wanted: list[str]) -> dict[str, tuple[str, str]]:

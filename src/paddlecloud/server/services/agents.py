@@ -101,6 +101,7 @@ def seen(deps: Deps, node: str, poll: PollRequest) -> None:
 
 def orders(deps: Deps, node: str, poll: PollRequest) -> PollAnswer:
     """What changed for this agent since its cursor; everything that is live for cursor 0."""
+    deps.heard[node] = poll.cursor
 
     def read(tx: Tx) -> tuple[list[tuple[attempts.Order, Assigned | None]], list[CommandOrder]]:
         rows = attempts.orders_since(tx, node, poll.cursor, MAX_ORDERS)
@@ -266,7 +267,7 @@ def outputs_before(deps: Deps, node: str, replica_id: str) -> list[tuple[str, in
 
 def open_output_before(deps: Deps, node: str, replica_id: str, path: str) -> Reader:
     """The content of one of these files."""
-    check_path(path)
+    check_path(path, below=True)
     store, top = _outputs_of(deps, node, replica_id)
     return store.read(top + path)
 

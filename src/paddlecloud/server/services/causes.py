@@ -21,9 +21,10 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.shapes import HeldNote
 
 NO_MORE = "held_no_more"
-_START = "private_start_waits"
+_START, _INSTALLS = "private_start_waits", "environment_waits"
 _HELD = frozenset(
     {
+        _INSTALLS,
         _START,
         "outputs_late",
         "outputs_wait",
@@ -40,7 +41,8 @@ def held(deps: Deps, note: HeldNote, job: Job, replica: Replica) -> Reason | Non
         return None
     code = "outputs_late" if note.runs else "outputs_wait"
     code = code if job.spec.public_bos else f"private_{code}"
-    code = _START if replica.state is ReplicaState.ORDERED else code
+    if replica.state is ReplicaState.ORDERED:
+        code = _INSTALLS if note.code == "environment_making" else _START
     cause = _in_terms_of_its_owner(deps, note, job)
     return caused(code, cause.code, cause.params, worker=replica.worker, attempt=job.attempt)
 

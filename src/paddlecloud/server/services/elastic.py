@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
+from weakref import WeakKeyDictionary
 
 from paddlecloud.db import attempts, jobs, tasks
 from paddlecloud.db.attempts import Want
@@ -34,6 +35,7 @@ from paddlecloud.model.pool import Node
 from paddlecloud.model.states import JobState
 from paddlecloud.scheduler.view import Seat, WaitingJob
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.hub import Hub
 from paddlecloud.server.services import agents, placement
 from paddlecloud.server.services import jobs as job_service
 from paddlecloud.server.services.members import Lacking, members
@@ -41,6 +43,8 @@ from paddlecloud.server.services.members import Lacking, members
 log = logging.getLogger(__name__)
 LOOKED_AT = 4
 """Of each owner, so many waiting jobs are looked at when room is to be made."""
+REFUSED_PAUSE = timedelta(minutes=5)
+"""A pool that would not have more of a job is not asked for more of it before that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +57,14 @@ class Running:
     """Replicas that were told to end and have not yet."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Grown:
+    """An attempt which others have joined."""
+
+    attempt: Attempt
+    joined: tuple[Replica, ...]
+
+
 def replace_failed(deps: Deps, now: datetime) -> None:
     """Give every trainer that failed a successor, or end the job where that leads nowhere.
 
@@ -62,7 +74,7 @@ def replace_failed(deps: Deps, now: datetime) -> None:
         if _lacks(each.job, each.attempt):
             tails = agents.last_bytes(deps, each.attempt)
             answer = partial(_answer, deps=deps, job_id=each.job.id, now=now, tails=tails)
-            deps.db.write(answer)
+            _start(deps, deps.db.write(answer), now)
 
 
 def resize(deps: Deps, now: datetime) -> None:
@@ -76,8 +88,10 @@ def resize(deps: Deps, now: datetime) -> None:
         deps.db.write(partial(_send_away, deps=deps, wanting=wanting))
     for each in found:
         busy = any(each.attempt.pool in job.pools for job in wanting)
-        if not busy and elastic.may_grow_by(each.job, each.attempt, each.leaving):
-            deps.db.write(partial(_grow, deps=deps, job_id=each.job.id))
+        if busy or _is_refused(deps, each.job.id, now):
+            continue
+        if elastic.may_grow_by(each.job, each.attempt, each.leaving):
+            _start(deps, deps.db.write(partial(_grow, deps=deps, job_id=each.job.id)), now)
 
 
 def _running(tx: Tx) -> list[Running]:
@@ -107,25 +121,29 @@ def _lacks(job: Job, attempt: Attempt) -> bool:
     return bool(elastic.unanswered(job, attempt))
 
 
-def _answer(tx: Tx, deps: Deps, job_id: str, now: datetime, tails: Mapping[str, bytes]) -> None:
+def _answer(
+    tx: Tx, deps: Deps, job_id: str, now: datetime, tails: Mapping[str, bytes]
+) -> Grown | None:
     each = _now(tx, jobs.get_job(tx, job_id))
     if each is None or not _lacks(each.job, each.attempt):
-        return
-    job, attempt = each.job, each.attempt
+        return None
+    job, attempt, all_joined = each.job, each.attempt, Grown(attempt=each.attempt, joined=())
     streak = elastic.Streak(job, tasks.last_finished(tx, job.id))
     waiting = elastic.unanswered(job, attempt)
     while waiting:
         failed = waiting.pop(0)
         if not streak.add(failed, now):
             _give_up(tx, deps, job, attempt, failed, now, tails)
-            return
+            return None
         seats = _seats(tx, deps, attempt, failed.resources, 1, first=failed.node)
-        joined = _join(tx, deps, job, attempt, seats)
-        if not joined:
-            return
-        attempt = with_changes(attempt, replicas=attempt.replicas + joined)
+        grown = _join(tx, deps, job, attempt, seats)
+        if grown is None:
+            break
+        attempt = grown.attempt
+        all_joined = Grown(attempt=attempt, joined=all_joined.joined + grown.joined)
         answered = elastic.settled_ranks(attempt, waiting)
-        job = _tell(tx, job, failed, joined[0], streak, answered)
+        job = _tell(tx, job, failed, grown.joined[0], streak, answered)
+    return all_joined if all_joined.joined else None
 
 
 def _tell(
@@ -177,30 +195,58 @@ def _give_up(
     job_service.settle(tx, deps, told, now=now, tails=tails)
 
 
-def _grow(tx: Tx, deps: Deps, job_id: str) -> None:
+def _grow(tx: Tx, deps: Deps, job_id: str) -> Grown | None:
     each = _now(tx, jobs.get_job(tx, job_id))
     if each is None:
-        return
+        return None
     count = elastic.may_grow_by(each.job, each.attempt, each.leaving)
     claim = next(r.resources for r in each.attempt.replicas if r.role is Role.TRAINER)
     seats = _seats(tx, deps, each.attempt, claim, count)
-    _join(tx, deps, each.job, each.attempt, seats)
+    return _join(tx, deps, each.job, each.attempt, seats)
 
 
-def _join(
-    tx: Tx, deps: Deps, job: Job, attempt: Attempt, seats: Sequence[Seat]
-) -> tuple[Replica, ...]:
+def _join(tx: Tx, deps: Deps, job: Job, attempt: Attempt, seats: Sequence[Seat]) -> Grown | None:
     if not seats:
-        return ()
+        return None
     cards = {node.id: node.total.gpu for nodes in deps.nodes().values() for node in nodes}
     try:
         joined = members(tx, job, attempt.number, seats, cards)
     except Lacking as lacking:
         log.warning("job %s cannot grow: %s", job.id, lacking.reason.code)
-        return ()
-    attempts.add_replicas(tx, attempt, joined)
+        return None
+    grown = with_changes(attempt, replicas=attempt.replicas + joined)
+    grown = with_changes(grown, handle=deps.backends[attempt.pool].handle(grown))
+    attempts.add_replicas(tx, grown, joined)
     tx.notify("job", job.id)
-    return joined
+    return Grown(attempt=grown, joined=joined)
+
+
+def _start(deps: Deps, grown: Grown | None, now: datetime) -> None:
+    """As the first replicas were: what is written down is asked of the backend. If it will not have
+    more, those who joined are sent away again, and the others go on."""
+    if grown is None or placement.is_taken(deps, grown.attempt):
+        return
+    _REFUSED.setdefault(deps.hub, {})[grown.attempt.job_id] = now + REFUSED_PAUSE
+    deps.db.write(partial(_send_back, grown=grown))
+
+
+def _send_back(tx: Tx, grown: Grown) -> None:
+    """An agent that is there all the same may have heard of them: it ends them and says so."""
+    attempt, ids = grown.attempt, {replica.id for replica in grown.joined}
+    attempts.set_wanted(
+        tx, attempt.job_id, attempt.number, Want.STOP, cause=ExitCause.STOPPED, only=ids
+    )
+
+
+def _is_refused(deps: Deps, job_id: str, now: datetime) -> bool:
+    refused = _REFUSED.get(deps.hub, {})
+    for other in [each for each, until in refused.items() if until <= now]:
+        del refused[other]
+    return job_id in refused
+
+
+_REFUSED: WeakKeyDictionary[Hub, dict[str, datetime]] = WeakKeyDictionary()
+"""Of each server: jobs that no more is asked for, and until when. A pause may be forgotten."""
 
 
 def _seats(

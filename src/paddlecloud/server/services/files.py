@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -31,6 +31,31 @@ Listing = tuple[str, int, float, str]
 _APPEND = "append"
 _SAME_TIME = 0.001
 DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+class Listed(msgspec.Struct, frozen=True, array_like=True):
+    """What is kept of a `Listing`."""
+
+    path: str
+    size: int
+    mtime: float
+    sha256: str
+    tag: str = ""
+    """What the store called the content when the list was made, where it does so. Its lists may
+    tell another time of a file than the one that we gave it."""
+
+    def is_still(self, stat: Stat) -> bool:
+        """Whether the file is the one that was meant: a later attempt may have written another."""
+        if self.size != stat.size:
+            return False
+        if self.tag:
+            return self.tag == tag_of(stat)
+        return abs(stat.modified.timestamp() - self.mtime) < _SAME_TIME
+
+
+def tag_of(stat: Stat) -> str:
+    """What the store calls a content; not all answers have it in quotes."""
+    return stat.tag.strip('"')
 
 
 def user_root(owner: str) -> str:
@@ -196,14 +221,16 @@ def _stored(deps: Deps, job: Job) -> Iterator[tuple[str, Stat]]:
 
 
 def _outputs(deps: Deps, job: Job) -> Iterator[FileRow]:
-    known = _listings(deps, job)
+    known = listings(deps, job)
     for path, stat in _stored(deps, job):
         row = known.get(path)
-        sha256 = _known_digest(stat, row)
-        found = FileRow(path=path, size=stat.size, time=iso(stat.modified), sha256=sha256)
-        if row is not None and row[3] and sha256 is None and job.final:
+        found = FileRow(path=path, size=stat.size, time=iso(stat.modified))
+        if row is not None and row.is_still(stat):
+            written_at = datetime.fromtimestamp(row.mtime, UTC)
+            found = msgspec.structs.replace(found, time=iso(written_at), sha256=row.sha256 or None)
+        elif row is not None and row.sha256 and job.final:
             # Before the end of the job a later attempt may be at it.
-            found = msgspec.structs.replace(found, written_sha256=row[3])
+            found = msgspec.structs.replace(found, written_sha256=row.sha256)
         yield found
 
 
@@ -234,21 +261,14 @@ def _ended_at(replica: Replica, job: Job) -> datetime:
     return told or job.finished_at or job.created_at
 
 
-def _listings(deps: Deps, job: Job) -> dict[str, Listing]:
+def listings(deps: Deps, job: Job) -> dict[str, Listed]:
     """What the agents of workers that are over said of each file."""
-    found: dict[str, Listing] = {}
+    found: dict[str, Listed] = {}
     for stat in deps.store.list(listings_root(job.owner, job.id) + "/"):
         with suppress(NotFound, msgspec.DecodeError), deps.store.read(stat.path) as reader:
-            rows = msgspec.json.decode(b"".join(reader), type=list[Listing])
-            found.update((row[0], row) for row in rows)
+            rows = msgspec.json.decode(b"".join(reader), type=list[Listed])
+            found.update((row.path, row) for row in rows)
     return found
-
-
-def _known_digest(stat: Stat, row: Listing | None) -> str | None:
-    """If the file is still the one that was meant: a later attempt may have written another."""
-    if row is None or row[1] != stat.size:
-        return None
-    return row[3] if abs(stat.modified.timestamp() - row[2]) < _SAME_TIME and row[3] else None
 
 
 def _version(stat: Stat) -> str:

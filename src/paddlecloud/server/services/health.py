@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import shutil
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from paddlecloud.db import agents, coordination, jobs, outbox
 from paddlecloud.db.sqlite import LITTLE_SPACE
@@ -28,7 +29,7 @@ def checks(deps: Deps, owner: str, lang: str, *, all_of_it: bool) -> list[Check]
     links = [
         _check("database", lang, lambda: _database(deps, lang)),
         _check("store", lang, lambda: _store(deps, owner)),
-        _check("agent", lang, lambda: _agents(deps)),
+        _check("agent", lang, lambda: _agents(deps, lang)),
     ]
     if deps.settings.team:
         links.append(_check("users", lang, lambda: _apart(deps, lang)))
@@ -70,7 +71,7 @@ def _database(deps: Deps, lang: str) -> str:
     if shutil.disk_usage(deps.settings.server_dir).free < LITTLE_SPACE:
         raise StorageFull("database_full", path=str(deps.settings.server_dir))
     count = sum(deps.db.read(jobs.count_by_state).values())
-    return render("health_jobs", {"count": count}, lang)
+    return render("health_jobs" if count != 1 else "health_jobs_one", {"count": count}, lang)
 
 
 def _store(deps: Deps, owner: str) -> str:
@@ -85,7 +86,7 @@ def _store(deps: Deps, owner: str) -> str:
     return str(deps.settings.store_dir)
 
 
-def _agents(deps: Deps) -> str:
+def _agents(deps: Deps, lang: str) -> str:
     now = deps.clock()
     known = deps.db.read(agents.list_agents)
     silent = [agent for agent in known if now - agent.seen_at > _FRESH]
@@ -94,10 +95,27 @@ def _agents(deps: Deps) -> str:
     if silent:
         names = ", ".join(agent.id for agent in silent)
         raise Unreachable("health_agent_silent", seconds=_FRESH.seconds, agents=names)
-    return ", ".join(
-        f"{agent.id}: {agent.capacity.cpu:g} CPU, {agent.capacity.memory / 2**30:.1f} GiB"
-        for agent in known
+    # What a pool counts with: the settings may say otherwise than the machine.
+    counted = {node.id: node.total for nodes in deps.nodes().values() for node in nodes}
+    rooms = [(agent.id, counted.get(agent.id, agent.capacity)) for agent in known]
+    shown = ", ".join(
+        f"{name}: {room.cpu:g} CPU, {room.memory / 2**30:.1f} GiB" for name, room in rooms
     )
+    return _with_deleted(deps, shown, lang)
+
+
+def _with_deleted(deps: Deps, shown: str, lang: str) -> str:
+    """What the agent of this machine had to delete lately (`runtime/unsent.py`); those of others
+    write it into their logs."""
+    try:
+        told = json.loads((deps.settings.agent_dir / "unsent.json").read_bytes())
+        times, at = int(told["times"]), datetime.fromtimestamp(float(told["at"]), UTC)
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return shown
+    if deps.clock() - at > _LATELY:
+        return shown
+    day = at.astimezone(deps.settings.zone).isoformat(" ", "minutes")[:16]
+    return render("health_unsent_deleted", {"agents": shown, "times": times, "at": day}, lang)
 
 
 def _apart(deps: Deps, lang: str) -> str:
@@ -110,5 +128,6 @@ def _apart(deps: Deps, lang: str) -> str:
     return "; ".join(words) or render("health_apart", {}, lang)
 
 
+_LATELY = timedelta(days=7)
 _FRESH = timedelta(seconds=70)
 """A long poll lasts 30 s: twice that and a little is silence."""

@@ -21,7 +21,8 @@ from paddlecloud.model.loggrep import compiled
 from paddlecloud.model.logmerge import Source, merged
 from paddlecloud.model.since import since
 from paddlecloud.server.auth import Caller
-from paddlecloud.server.deps import Deps, Topic
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.hub import Topic
 from paddlecloud.server.services import jobs as job_service
 from paddlecloud.server.services.files import log_path
 from paddlecloud.server.shapes import LogsQuery

@@ -55,7 +55,9 @@ def on_change(tx: Tx, deps: Deps, before: Job, after: Job, now: datetime) -> Non
     event = event_of(before, after)
     if event is None or not deps.settings.notifications.enabled:
         return
-    if not deps.choosers.has(tx, deps.db, after.owner, now):
+    # This write sees the newest state: what it finds may be remembered.
+    chose = deps.choosers.get(now, choices.REMEMBERED, partial(choices.choosers, tx))
+    if after.owner not in chose:
         return
     choice = choices.get_choice(tx, after.owner)
     if choice is not None and event in choice.wishes.events:

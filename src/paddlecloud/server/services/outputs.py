@@ -22,8 +22,15 @@ from paddlecloud.model.paths import log_directory, output_directory
 from paddlecloud.model.snapshot import check_path
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services.agents import Assigned
-from paddlecloud.server.services.files import Listing, listings_root, place_of, user_root
-from paddlecloud.stores.base import CanLocalPath, Sink
+from paddlecloud.server.services.files import (
+    Listed,
+    Listing,
+    listings_root,
+    place_of,
+    tag_of,
+    user_root,
+)
+from paddlecloud.stores.base import CanLocalPath, CanTag, Sink, Store
 from paddlecloud.stores.tree import check_room, explained
 
 _PLACES = {"output": output_directory, "log": log_directory}
@@ -70,10 +77,13 @@ def take_listing(deps: Deps, assigned: Assigned, rows: list[Listing]) -> list[st
     """Keep the final list of a worker's files; the names of those that are not here as it says."""
     place = place_of(deps, assigned.job)
     paths = {path_of(assigned, row[0]): row for row in rows}
-    sizes = place.store.sizes(place.root + path for path in paths)
-    missing = [row[0] for path, row in paths.items() if sizes.get(place.root + path) != row[1]]
+    there = _there(place.store, [place.root + path for path in paths])
+    absent = (None, "")
+    missing = [
+        row[0] for path, row in paths.items() if there.get(place.root + path, absent)[0] != row[1]
+    ]
     if not missing:
-        known = [(path, *row[1:]) for path, row in paths.items()]
+        known = [Listed(path, *row[1:], there[place.root + path][1]) for path, row in paths.items()]
         deps.store.write(_listing(assigned), [msgspec.json.encode(known)])
     return missing
 
@@ -84,7 +94,7 @@ def path_of(assigned: Assigned, name: str) -> str:
     place = _PLACES.get(area)
     if place is None:
         raise NotFound("area_unknown", area=area[:50])
-    check_path(path)
+    check_path(path, below=True)
     below = f"{place(assigned.job.id, assigned.replica.role, assigned.replica.rank)}/{path}"
     check_path(below)
     return below
@@ -94,6 +104,13 @@ def _local_file(deps: Deps, full: str) -> Path | None:
     if not isinstance(deps.store, CanLocalPath) or deps.store.stat(full) is None:
         return None
     return deps.store.local_path(full)
+
+
+def _there(store: Store, paths: list[str]) -> dict[str, tuple[int, str]]:
+    """Size and tag of those of these files that exist."""
+    if isinstance(store, CanTag):
+        return {path: (stat.size, tag_of(stat)) for path, stat in store.stats(paths).items()}
+    return {path: (size, "") for path, size in store.sizes(paths).items()}
 
 
 def _listing(assigned: Assigned) -> str:

@@ -168,16 +168,24 @@ def start(deps: Deps, placed: Sequence[Attempt]) -> int:
     """
     refused = 0
     for attempt in placed:
-        try:
-            deps.backends[attempt.pool].start(attempt)
-        except Retry as error:
-            log.warning("pool %s cannot start %s yet: %s", attempt.pool, attempt.job_id, error)
-        except (PaddleCloudError, OSError) as error:
-            log.error("pool %s refused %s: %s", attempt.pool, attempt.job_id, error)
+        if not is_taken(deps, attempt):
             first = deps.settings.scheduling.retry_pause
             deps.db.write(partial(_refused, attempt=attempt, now=deps.clock(), first=first))
             refused += 1
     return len(placed) - refused
+
+
+def is_taken(deps: Deps, attempt: Attempt) -> bool:
+    """Ask the backend for the agents of an attempt; False: it will not have it. What it cannot make
+    yet the watch loop asks for again."""
+    try:
+        deps.backends[attempt.pool].start(attempt)
+    except Retry as error:
+        log.warning("pool %s cannot start %s yet: %s", attempt.pool, attempt.job_id, error)
+    except (PaddleCloudError, OSError) as error:
+        log.error("pool %s refused %s: %s", attempt.pool, attempt.job_id, error)
+        return False
+    return True
 
 
 def handle_of(backend: Backend, attempt: Attempt) -> Handle:
@@ -232,6 +240,7 @@ def _stopped(deps: Deps, attempt: Attempt) -> bool:
     """What the backend made for this attempt alone ceases; False if it has to be asked again."""
     backend = deps.backends.get(attempt.pool)
     if backend is None:
+        _tell_of_unstopped(deps, attempt)
         return True
     try:
         backend.stop(handle_of(backend, attempt), timedelta(0))
@@ -239,6 +248,19 @@ def _stopped(deps: Deps, attempt: Attempt) -> bool:
         log.warning("pool %s cannot let go of %s yet: %s", attempt.pool, attempt.job_id, error)
         return False
     return True
+
+
+def _tell_of_unstopped(deps: Deps, attempt: Attempt) -> None:
+    """A pool that left the settings between the end of an attempt and this; nobody else knows."""
+    if all(pool.name != attempt.pool for pool in deps.settings.pool_list):
+        name = attempt_name(attempt.job_id, attempt.number)
+        log.warning(
+            "pool %s is not in the settings any more: what it made for %s was not stopped, and is "
+            "called %s there",
+            attempt.pool,
+            attempt.job_id,
+            name,
+        )
 
 
 def reap(deps: Deps) -> int:

@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from paddlecloud.db import agents, audit, coordination, jobs, snapshots, tokens, usage
+from paddlecloud.db import agents, attempts, audit, coordination, jobs, snapshots, tokens, usage
 from paddlecloud.db.base import Tx
-from paddlecloud.model.errors import PaddleCloudError
+from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry
 from paddlecloud.model.job import Job
 from paddlecloud.model.paths import output_root
+from paddlecloud.server.auth import Caller
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services import command_output, quota
+from paddlecloud.server.services import command_output, placement, quota, users, verifying
+from paddlecloud.server.services import jobs as job_service
 from paddlecloud.server.services.files import listings_root, user_root
+from paddlecloud.server.services.sending import sending_root
 from paddlecloud.server.services.snapshots import blobs_root, uploads_root
 from paddlecloud.stores.base import CanSweep, Stat
 
@@ -29,6 +32,8 @@ HELD = 0.1
 """Seconds for which the uploads of an owner wait at once."""
 PAUSE = 0.06
 """Seconds in between: whoever waits for the lock of several servers looks every 50 ms."""
+HEARD_WITHIN = 3.0
+"""Seconds in which an agent that is there asks for its orders, once it is woken."""
 KEEP_USAGE = timedelta(days=400)
 """Who ran when is kept for more than a year, longer than the jobs themselves."""
 AUDIT_BATCH = 500
@@ -52,6 +57,39 @@ def collect(deps: Deps) -> Collected:
     if isinstance(deps.store, CanSweep):
         deps.store.sweep(now - ABANDONED)
     return Collected(jobs=finished.jobs, bytes=finished.bytes + unused)
+
+
+def delete(deps: Deps, caller: Caller, job_id: str) -> int:
+    """Forget a job that has ended, with its outputs and logs; how many bytes that freed.
+
+    The files go first: after a crash in between the job is still there to be deleted. The submitted
+    ones go in their time, when no other job has them. What lies in a user's own bucket stays.
+    """
+    job = job_service.get(deps, caller, job_id)
+    if not job.final:
+        raise Conflict("job_not_over", job_id=job.id, state=job.state)
+    if _is_held(deps, job):
+        placement.release_ended(deps)
+        if _is_held(deps, job):
+            raise Retry("job_is_held", job_id=job.id)
+    now, facts = deps.clock(), {"owner": job.owner, "state": job.state.value}
+    deps.db.write(lambda tx: users.note(tx, caller, now, "job.delete", job.id, facts))
+    _await_agents(deps, job)
+    return _delete_job(deps, job)
+
+
+def _is_held(deps: Deps, job: Job) -> bool:
+    return deps.db.read(lambda tx: attempts.is_held(tx, job.id))
+
+
+def _await_agents(deps: Deps, job: Job) -> None:
+    """Until those who keep something of a job have heard that they may forget it, if they are there
+    to hear it; what others keep goes when they, or a server, next start."""
+    orders = deps.db.write(lambda tx: attempts.call_for(tx, job.id))
+    until = time.monotonic() + HEARD_WITHIN
+    for node, order in orders.items():
+        while deps.heard.get(node, order) < order and time.monotonic() < until:
+            _pause()
 
 
 def _forget_audit(deps: Deps, now: datetime) -> None:
@@ -86,6 +124,7 @@ def _delete_job(deps: Deps, job: Job) -> int:
     beside = command_output.root_of(job.owner, job.id)
     freed = deps.store.delete_tree(root) + deps.store.delete_tree(beside)
     freed += deps.store.delete_tree(listings_root(job.owner, job.id))
+    freed += deps.store.delete_tree(sending_root(job.owner, job.id))
     deps.logs.forget(root)
     deps.logs.forget(beside)
     deps.db.write(partial(jobs.delete_job, job_id=job.id))
@@ -104,7 +143,8 @@ def _unused_files(deps: Deps) -> int:
         deps.db.write(partial(_delete_snapshot, owner, snapshot_id, before))
     owners = deps.db.read(tokens.user_ids)
     deps.db.write(lambda tx: usage.forget(tx, owners, now - KEEP_USAGE), durable=False)
-    return sum(_unnamed_contents(deps, owner, before) for owner in owners)
+    freed = sum(verifying.forget(deps, owner, before) for owner in owners)
+    return freed + sum(_unnamed_contents(deps, owner, before) for owner in owners)
 
 
 def _delete_snapshot(owner: str, snapshot_id: str, before: datetime, tx: Tx) -> None:

@@ -48,9 +48,9 @@ def offer(deps: Deps, owner: str, rows: list[EntryRow]) -> tuple[Snapshot, list[
     with deps.uploads.of(owner):
         paths = {blob_path(owner, sha): sha for sha in digests}
         stored = {paths[path]: size for path, size in deps.store.sizes(paths).items()}
-        unchecked = _unchecked(deps, owner)
+        doubtful = unchecked(deps, owner)
         missing = [
-            sha for sha, size in digests.items() if stored.get(sha) != size or sha in unchecked
+            sha for sha, size in digests.items() if stored.get(sha) != size or sha in doubtful
         ]
         if missing:
             quota.check_storage(deps, owner, sum(digests[sha] for sha in missing))
@@ -124,7 +124,10 @@ def content(deps: Deps, owner: str, snapshot_id: str, sha256: str) -> Reader:
     """One content that this snapshot names; any other is as unknown as none."""
     if sha256 not in digests(deps, owner, snapshot_id):
         raise NotFound("file_missing", path=sha256[:100])
-    return deps.store.read(blob_path(owner, sha256))
+    try:
+        return deps.store.read(blob_path(owner, sha256))
+    except NotFound:
+        raise NotFound("content_gone", sha256=sha256) from None
 
 
 def rows_of(snapshot: Snapshot) -> list[EntryRow]:
@@ -134,7 +137,7 @@ def rows_of(snapshot: Snapshot) -> list[EntryRow]:
     ]
 
 
-def _unchecked(deps: Deps, owner: str) -> set[str]:
+def unchecked(deps: Deps, owner: str) -> set[str]:
     """Contents that may have their name before they are checked (`services.uploads`)."""
     if isinstance(deps.store, CanReadParts):
         return set()

@@ -15,6 +15,7 @@ import msgspec
 
 from paddlecloud.db import usage
 from paddlecloud.model.errors import Invalid, NotFound, Refused, StorageFull
+from paddlecloud.model.quantities import format_size
 from paddlecloud.model.snapshot import is_digest
 from paddlecloud.server.arriving import Record, Target, Upload
 from paddlecloud.server.deps import Deps
@@ -151,7 +152,7 @@ def _check_room(deps: Deps, request: PartsRequest) -> None:
     """Refuse what cannot fit before any of it is sent."""
     size = request.size if request.allocated is None else min(request.size, request.allocated)
     if isinstance(deps.store, CanTellRoom) and (room := deps.store.room()) < size:
-        raise StorageFull("store_room", size=size, room=max(0, room))
+        raise StorageFull("store_room", size=format_size(size), room=format_size(max(0, room)))
 
 
 def _count(deps: Deps, owner: str, size: int) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from paddlecloud.model.errors import ConfigError
+from paddlecloud.model.job import Reason
 from paddlecloud.model.quantities import is_digits, parse_size
 from paddlecloud.model.quota import FREE, Plan
 from paddlecloud.server.settings import rules
@@ -88,7 +89,7 @@ class _Reader:
 
     def _table(self, key: str, value: object) -> Mapping[str, object]:
         if not isinstance(value, Mapping):
-            raise self.wrong(key, value, f"a section: write [{key}] above its keys")
+            raise self.wrong(key, value, rules.wanted("want_section", key=key))
         return value
 
     def _section(self, name: str, current: Any, raw: Mapping[str, object]) -> Any:
@@ -111,7 +112,7 @@ class _Reader:
 
     def _pools(self, value: object) -> tuple[PoolSettings, ...]:
         if not isinstance(value, list):
-            raise self.wrong("pools", value, "a list of tables: write [[pools]] above each")
+            raise self.wrong("pools", value, rules.wanted("want_tables", key="pools"))
         return tuple(
             self._section(f"pools[{index}]", PoolSettings(), self._table(f"pools[{index}]", raw))
             for index, raw in enumerate(value)
@@ -132,7 +133,7 @@ class _Reader:
         convert, want = _CONVERTERS[kind]
         converted = convert(value)
         if converted is None:
-            raise self.wrong(key, value, want)
+            raise self.wrong(key, value, rules.wanted(want))
         return converted
 
     def _secret(self, key: str, value: object) -> str:
@@ -145,8 +146,7 @@ class _Reader:
                 return self._from_environment(key, name)
             if source == "file" and isinstance(name, str):
                 return self._from_file(key, self.path.parent / name)
-        want = 'a text in quotes, { env = "NAME" } or { file = "path" }'
-        raise self.wrong(key, "(hidden)", want)
+        raise self.wrong(key, rules.HIDDEN, rules.wanted("want_secret"))
 
     def _check_private(self, key: str, value: str) -> None:
         """A secret in a file that others may read is one no more."""
@@ -164,21 +164,19 @@ class _Reader:
 
     def _from_file(self, key: str, file: Path) -> str:
         self.origins[key] = f"file {file}"
+        told = {"path": str(self.path), "key": key, "file": str(file)}
         try:
             value = file.read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "not a text"
-            raise self._no_secret(key, file, reason) from error
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ConfigError("settings_no_secret_file", **told, reason=reason) from error
+        except UnicodeDecodeError as error:
+            raise ConfigError("settings_file_no_text", **told) from error
         if not value:
-            raise self._no_secret(key, file, "it is empty")
+            raise ConfigError("settings_file_empty", **told)
         return value
 
-    def _no_secret(self, key: str, file: Path, reason: str) -> ConfigError:
-        return ConfigError(
-            "settings_no_secret_file", path=str(self.path), key=key, file=str(file), reason=reason
-        )
-
-    def wrong(self, key: str, value: object, want: str) -> ConfigError:
+    def wrong(self, key: str, value: object, want: Reason) -> ConfigError:
         return rules.wrong(key, value, want, self.path)
 
     def unknown(self, key: str, known: Mapping[str, str] | list[str]) -> ConfigError:
@@ -260,15 +258,15 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _LONGEST = 100 * 366 * 86400.0
 _LARGEST = 2**53
 _CONVERTERS: dict[str, tuple[Callable[[object], object], str]] = {
-    "str": (_text, "a text in quotes"),
-    "FilePath": (_text, "a path in quotes"),
-    "bool": (_switch, "true or false"),
-    "timedelta": (_duration, 'a number of seconds above 0 and below 100 years, or "10m", "24h"'),
-    "Span": (_span, 'a number of seconds, 0 or more and below 100 years, or "10m", "400d"'),
-    "float": (_number, "a number, 0 or more"),
-    "int": (_whole, "a whole number, 0 or more"),
-    "Size": (_size, 'a whole number of bytes, 0 or more, or a text such as "10Gi"'),
-    "tuple[str, ...]": (_texts, 'a list of texts, such as ["a", "b"]'),
-    "tuple[Secret, ...]": (_texts, "a list of secrets"),
-    "Mapping[str, str]": (_words, "a table of single values"),
+    "str": (_text, "want_text"),
+    "FilePath": (_text, "want_path"),
+    "bool": (_switch, "want_bool"),
+    "timedelta": (_duration, "want_duration"),
+    "Span": (_span, "want_span"),
+    "float": (_number, "want_number"),
+    "int": (_whole, "want_whole"),
+    "Size": (_size, "want_size"),
+    "tuple[str, ...]": (_texts, "want_texts"),
+    "tuple[Secret, ...]": (_texts, "want_secrets"),
+    "Mapping[str, str]": (_words, "want_table"),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,15 +16,22 @@ from urllib.parse import parse_qs, urlsplit
 from zoneinfo import ZoneInfoNotFoundError
 
 from paddlecloud.model.errors import ConfigError
+from paddlecloud.model.job import Reason
 from paddlecloud.model.quantities import is_digits, parse_size
+from paddlecloud.model.reasons import caused
+from paddlecloud.model.texts import LANGUAGES
 from paddlecloud.server.settings.values import Http, Mail, PoolSettings, Settings, Tokens
 
 PRIORITIES = ("low", "normal", "high", "urgent")
 MIN_KEY = 32
 STORES = ("directory", "s3")
+SECURITY = ("starttls", "tls", "none")
 _DATABASES = ("postgresql", "postgres")
 
-Problem = tuple[str, object, str]
+HIDDEN, MISSING = object(), object()
+"""Stand for the value of a secret and for one that is not set."""
+
+Problem = tuple[str, object, Reason]
 """The key, its value as it may be shown, and what is wanted."""
 
 
@@ -35,8 +42,20 @@ def check(settings: Settings, path: Path) -> None:
             raise wrong(key, value, want, path)
 
 
-def wrong(key: str, value: object, want: str, path: Path) -> ConfigError:
-    return ConfigError("settings_value", path=str(path), key=key, value=str(value), want=want)
+def wrong(key: str, value: object, want: Reason, path: Path) -> ConfigError:
+    told = {"path": str(path), "key": key}
+    if value is HIDDEN:
+        whole = caused("settings_value_hidden", want.code, want.params, **told)
+    elif value is MISSING:
+        whole = caused("settings_value_missing", want.code, want.params, **told)
+    else:
+        whole = caused("settings_value", want.code, want.params, **told, value=str(value))
+    return ConfigError(whole.code, **whole.params)
+
+
+def wanted(code: str, **params: str | int) -> Reason:
+    """What a value has to be, in words of both languages (`model/texts_settings.py`)."""
+    return Reason(code=code, params=params)
 
 
 def is_loopback(host: str) -> bool:
@@ -60,117 +79,112 @@ def is_harmless(key: str, value: str) -> bool:
 def _listening(settings: Settings) -> Iterator[Problem]:
     http = settings.http
     if not _is_host(http.host):
-        yield "http.host", http.host, "an address to listen on, such as 127.0.0.1, 0.0.0.0 or ::"
+        yield "http.host", http.host, wanted("want_listening")
     if bool(http.tls_cert) != bool(http.tls_key):
         missing = "http.tls_key" if http.tls_cert else "http.tls_cert"
-        yield missing, "(not set)", "the other half of the pair: tls_cert and tls_key go together"
+        yield missing, MISSING, wanted("want_pair")
     if not (is_loopback(http.host) or http.tls_cert or http.insecure):
-        yield "http.host", http.host, _BEYOND
+        yield "http.host", http.host, wanted("want_loopback")
     if http.port > 65535:
-        yield "http.port", http.port, "a port, 0 to 65535"
+        yield "http.port", http.port, wanted("want_port", least=0, most=65535)
     if not http.max_connections:
-        yield "http.max_connections", 0, "a whole number above 0"
-
-
-_BEYOND = (
-    "an address of this machine alone, which it has to be without TLS: set http.tls_cert and "
-    "http.tls_key, or http.insecure = true on a network that you trust"
-)
+        yield "http.max_connections", 0, wanted("want_whole_positive")
 
 
 def _addresses(settings: Settings) -> Iterator[Problem]:
     http: Http = settings.http
     if http.public_url and not _is_url(http.public_url):
-        yield "http.public_url", http.public_url, "an address such as https://cloud.example:8443"
+        yield "http.public_url", http.public_url, _address("https://cloud.example:8443")
     for host in http.allowed_hosts:
         if not _is_host(host):
-            yield "http.allowed_hosts", host, "a host name without a port"
+            yield "http.allowed_hosts", host, wanted("want_host")
 
 
 def _zone(settings: Settings) -> Iterator[Problem]:
     try:
         settings.zone  # noqa: B018 - reading it checks it
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        yield "time_zone", settings.time_zone, "a zone name such as Asia/Shanghai"
+        yield "time_zone", settings.time_zone, wanted("want_zone")
 
 
 def _keys(settings: Settings) -> Iterator[Problem]:
-    want = f"a secret of {MIN_KEY} characters or more, such as `openssl rand -hex 32` gives"
+    want = wanted("want_key", length=MIN_KEY)
     if settings.key and len(settings.key) < MIN_KEY:
-        yield "key", "(hidden)", want
+        yield "key", HIDDEN, want
     for index, key in enumerate(settings.old_keys):
         if len(key) < MIN_KEY:
-            yield f"old_keys[{index}]", "(hidden)", want
+            yield f"old_keys[{index}]", HIDDEN, want
 
 
 def _database(settings: Settings) -> Iterator[Problem]:
     url = settings.database.url
     if url and not _is_database(url):
-        yield "database.url", "(hidden)", "an address such as postgresql://user:password@host/name"
+        yield "database.url", HIDDEN, _address("postgresql://user:password@host/name")
     if not settings.database.connections:
-        yield "database.connections", 0, "a whole number above 0"
+        yield "database.connections", 0, wanted("want_whole_positive")
     if settings.replica.node and not _is_name(settings.replica.node):
-        yield "replica.node", settings.replica.node, "a name of letters, digits, dots and dashes"
+        yield "replica.node", settings.replica.node, wanted("want_name")
 
 
 def _store(settings: Settings) -> Iterator[Problem]:
     store = settings.store
     if store.kind not in STORES:
-        yield "store.kind", store.kind, f"one of {', '.join(STORES)}"
+        yield "store.kind", store.kind, _one_of(STORES)
     if store.kind != "s3":
         return
     if not _is_url(store.endpoint):
         yield (
             "store.endpoint",
-            store.endpoint or "(not set)",
-            "an address such as https://s3.bj.bcebos.com",
+            store.endpoint or MISSING,
+            _address("https://s3.bj.bcebos.com"),
         )
     for name in ("bucket", "access_key", "secret_key"):
         if not getattr(store, name):
-            yield f"store.{name}", "(not set)", 'a value: store.kind = "s3" needs it'
+            yield f"store.{name}", MISSING, wanted("want_bucket_part")
     names = store.prefix.strip("/").split("/")
     if store.prefix and any(name in ("", ".", "..") for name in names):
-        yield "store.prefix", store.prefix, "a directory such as paddlecloud/prod"
+        yield "store.prefix", store.prefix, wanted("want_directory", example="paddlecloud/prod")
 
 
 def _private_store(settings: Settings) -> Iterator[Problem]:
     door = settings.private_store.door
     if not _is_url(door.replace("{region}", "bj")):
-        yield "private_store.door", door, "an address such as https://s3.{region}.bcebos.com"
+        yield "private_store.door", door, _address("https://s3.{region}.bcebos.com")
 
 
 def _mail(settings: Settings) -> Iterator[Problem]:
     mail: Mail = settings.mail
-    if mail.security not in ("starttls", "tls", "none"):
-        yield "mail.security", mail.security, "starttls, tls or none"
+    if mail.security not in SECURITY:
+        yield "mail.security", mail.security, _one_of(SECURITY)
     if not 0 < mail.port <= 65535:
-        yield "mail.port", mail.port, "a port, 1 to 65535"
+        yield "mail.port", mail.port, wanted("want_port", least=1, most=65535)
     if mail.host and not _is_address(mail.sender or mail.user):
-        yield "mail.sender", mail.sender, "a mail address, which a mail has to come from"
+        yield "mail.sender", mail.sender, wanted("want_mail_address")
     if not 0 < settings.notifications.quota_percent <= 100:
-        yield "notifications.quota_percent", settings.notifications.quota_percent, "1 to 100"
+        shown = settings.notifications.quota_percent
+        yield "notifications.quota_percent", shown, wanted("want_range", least=1, most=100)
 
 
 def _tokens(settings: Settings) -> Iterator[Problem]:
     tokens: Tokens = settings.tokens
     if tokens.again not in ("replace", "add"):
-        yield "tokens.again", tokens.again, "replace or add"
-    if tokens.lang not in ("zh", "en"):
-        yield "tokens.lang", tokens.lang, "zh or en"
+        yield "tokens.again", tokens.again, _one_of(("replace", "add"))
+    if tokens.lang not in LANGUAGES:
+        yield "tokens.lang", tokens.lang, _one_of(LANGUAGES)
     for domain in tokens.domains:
         if "@" in domain or not _is_host(domain):
-            yield "tokens.domains", domain, "a mail domain such as example.com"
+            yield "tokens.domains", domain, wanted("want_mail_domain")
 
 
 def _plans(settings: Settings) -> Iterator[Problem]:
     names = ", ".join(settings.plans)
     if settings.default_plan not in settings.plans:
-        yield "default_plan", settings.default_plan, f"one of the plans: {names}"
+        yield "default_plan", settings.default_plan, wanted("want_plan", known=names)
     for name, plan in settings.plans.items():
         if not _is_name(name):
-            yield f"plans.{name}", name, "a name of letters, digits, dots and dashes"
+            yield f"plans.{name}", name, wanted("want_name")
         if plan.max_priority not in PRIORITIES:
-            yield f"plans.{name}.max_priority", plan.max_priority, f"one of {', '.join(PRIORITIES)}"
+            yield f"plans.{name}.max_priority", plan.max_priority, _one_of(PRIORITIES)
 
 
 def _pools(settings: Settings) -> Iterator[Problem]:
@@ -178,18 +192,18 @@ def _pools(settings: Settings) -> Iterator[Problem]:
     for index, pool in enumerate(settings.pools):
         key = f"pools[{index}]"
         if not _is_name(pool.name):
-            yield f"{key}.name", pool.name, "a name of letters, digits, dots and dashes"
+            yield f"{key}.name", pool.name, wanted("want_name")
         if counts[pool.name] > 1:
-            yield f"{key}.name", pool.name, "a name that only one pool has"
+            yield f"{key}.name", pool.name, wanted("want_name_once")
         if not _is_backend(pool.backend):
-            yield f"{key}.backend", pool.backend, "a backend such as local"
+            yield f"{key}.backend", pool.backend, wanted("want_backend")
         if not pool.job_types or not set(pool.job_types) <= {"cpu", "gpu"}:
-            yield f"{key}.job_types", list(pool.job_types), 'a list of "cpu" and "gpu"'
+            yield f"{key}.job_types", list(pool.job_types), wanted("want_job_types")
         yield from _local_room(key, pool)
     local = [pool.name for pool in settings.pools if pool.backend == "local"]
     if len(local) > 1:
         shown = ", ".join(local)
-        yield "pools", shown, "one pool of backend local: a machine gives its room only once"
+        yield "pools", shown, wanted("want_local_once")
 
 
 def _local_room(key: str, pool: PoolSettings) -> Iterator[Problem]:
@@ -202,9 +216,17 @@ def _local_room(key: str, pool: PoolSettings) -> Iterator[Problem]:
     }
     for name, value in pool.settings.items() if pool.backend == "local" else ():
         if name not in known:
-            yield f"{key}.settings", name, f"one of {', '.join(known)}"
+            yield f"{key}.settings", name, _one_of(known)
         elif not known[name](value):
-            yield f"{key}.settings.{name}", value, "a number above 0"
+            yield f"{key}.settings.{name}", value, wanted("want_positive")
+
+
+def _one_of(known: Iterable[str]) -> Reason:
+    return wanted("want_one_of", known=", ".join(known))
+
+
+def _address(example: str) -> Reason:
+    return wanted("want_address", example=example)
 
 
 def _is_number(text: str) -> bool:

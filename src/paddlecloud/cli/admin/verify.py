@@ -1,0 +1,79 @@
+"""`admin verify`: have the server read what it keeps once more, and say what went bad."""
+
+from __future__ import annotations
+
+import time
+
+from paddlecloud.cli.options import TEXT, Command, Option
+from paddlecloud.cli.render import size, visible
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from paddlecloud.cli.context import Context
+    from paddlecloud.cli.options import Args
+    from paddlecloud.cli.render import Output
+
+#: Seconds between two words about how far it is.
+_OFTEN = 10.0
+#: Damaged files that --json names; it counts all.
+_MOST = 1000
+
+
+def run(args: Args, context: Context) -> int:
+    """1 when something is damaged, for scripts that run it at night."""
+    out = context.out
+    found: dict[str, Any] = {"files": 0, "bytes": 0, "damaged_files": 0, "damaged": []}
+    told_at = time.monotonic()
+    for page in context.client.admin.verify(args["user"]):
+        found["files"] += page["files"]
+        found["bytes"] += page["bytes"]
+        found["damaged_files"] += len(page["damaged"])
+        _take(out, found, page["damaged"])
+        if page["next"] is not None and time.monotonic() - told_at >= _OFTEN:
+            told_at = time.monotonic()
+            out.say("verified_so_far", files=found["files"], size=size(found["bytes"]))
+    if out.json:
+        out.value(found)
+    else:
+        damaged = found["damaged_files"]
+        files, read = found["files"], size(found["bytes"])
+        out.line(out.text("verified", files=files, size=read, damaged=damaged))
+    return 1 if found["damaged_files"] else 0
+
+
+def _take(out: Output, found: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    if out.json:
+        found["damaged"] += rows[: _MOST - len(found["damaged"])]
+        return
+    for row in rows:
+        out.line(
+            out.text(
+                f"verify_{row['kind']}",
+                user=row["user_id"],
+                paths=", ".join(map(visible, row["paths"])) or row["sha256"],
+                jobs=", ".join(row["jobs"]) or "-",
+                aside=row["aside"],
+            )
+        )
+
+
+COMMANDS = (
+    Command(
+        "admin verify",
+        run,
+        (
+            "Read every stored file once more and compare it with its sha256; a bucket is "
+            "downloaded for that. Damaged submitted files are moved aside.",
+            "重新读取所有存储的文件并核对 sha256；使用对象存储时会全部下载一遍。"
+            "损坏的提交文件会被移走。",
+        ),
+        options=(
+            Option(
+                "user", TEXT, ("only what this user has", "只检查该用户的文件"), metavar="USER",
+            ),
+        ),
+        examples=("paddlecloud admin verify", "paddlecloud admin verify --user=alice --json"),
+    ),
+)  # fmt: skip

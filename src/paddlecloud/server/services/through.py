@@ -1,0 +1,185 @@
+"""Parts of large output files that come through us, because the store gives no addresses for them,
+or because they lead nowhere from where the agent is.
+
+Who began what, and which parts are there, is known as for those that go past us (`sending`), so an
+agent that comes again sends the others. Where parts can be read before they are joined, the digest
+of the whole is taken while they come and decides before the file gets its name: bytes of two files
+that looked the same, or a part that a loss of power took, never make one. So it is with submitted
+files (`uploads`), only that here the digest is told in the end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from paddlecloud.model.errors import Invalid, NotFound, StorageFull
+from paddlecloud.model.snapshot import is_digest
+from paddlecloud.server.arriving import Record, Target, Upload
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.services import sending
+from paddlecloud.server.services.agents import Assigned
+from paddlecloud.server.services.files import place_of
+from paddlecloud.server.services.outputs import path_of
+from paddlecloud.server.services.sending import Sending
+from paddlecloud.server.services.uploads import part_size_of
+from paddlecloud.server.shapes_addresses import JoinRequest, OutputParts, OutputPartsRequest
+from paddlecloud.stores.base import CanMultipart, CanReadParts, CanTellRoom, Store
+from paddlecloud.stores.tree import shown
+
+LEAST = 64 * 1024 * 1024
+"""A smaller file is soon sent once more."""
+_SHORT = 0.02
+
+
+def begin(deps: Deps, assigned: Assigned, name: str, asked: OutputPartsRequest) -> OutputParts:
+    """How an output file stands of which all parts come through us; begun if it was not."""
+    place = place_of(deps, assigned.job)
+    path, store = place.root + path_of(assigned, name), _store(place.store)
+    known = sending.find(deps, assigned, name)
+    if known is not None and known.is_for(assigned, asked.size, asked.mtime):
+        there = sending.parts_of(store, path, known.upload)
+        if there is not None:
+            return _answer(known, [part.number for part in there])
+        if known.sha256 and known.became(place.store.stat(path)):
+            return _answer(known, sha256=known.sha256)
+    elif known is not None:
+        # Of a state of the file that nobody sends any more: it takes room.
+        store.drop_parts(path, known.upload)
+    return _answer(_begun(deps, assigned, name, asked))
+
+
+def opened(
+    deps: Deps, assigned: Assigned, name: str, upload: str, number: int
+) -> tuple[Upload, int]:
+    """The upload that a part is for, and how many bytes the part has to have."""
+    found = _found(deps, assigned, name, upload)
+    size = found.size_of(number)
+    if not size:
+        raise Invalid("upload_part", number=number, size=0, limit=found.record.part_size)
+    return found, size
+
+
+def put(
+    deps: Deps, assigned: Assigned, upload: Upload, number: int, data: bytes | bytearray
+) -> None:
+    """Keep one part, whole and checked for damage."""
+    store = place_of(deps, assigned.job).store
+    try:
+        with upload.writing():
+            _store(store).put_part(upload.target.path, upload.record.upload, number, data)
+    except NotFound:
+        deps.arriving.forget(upload.target)
+        raise
+    upload.arrived(number, data, store)
+
+
+def finish(
+    deps: Deps,
+    assigned: Assigned,
+    name: str,
+    asked: JoinRequest,
+    still_ours: Callable[[], object],
+) -> bool:
+    """Compare the digest of the whole and give the file its name; False: it takes longer, ask
+    again. Twice is once. `still_ours` raises when the check took so long that it no longer is."""
+    if not is_digest(asked.sha256):
+        raise Invalid("body_invalid", detail="the sha256 of the file is missing")
+    store = place_of(deps, assigned.job).store
+    try:
+        upload = _found(deps, assigned, name, asked.upload)
+        upload.note(_store(store).parts(upload.target.path, asked.upload))
+    except NotFound:
+        known = sending.find(deps, assigned, name)
+        path = place_of(deps, assigned.job).root + path_of(assigned, name)
+        same = known is not None and (known.upload, known.sha256) == (asked.upload, asked.sha256)
+        if known is None or not same or not known.became(store.stat(path)):
+            raise
+        return True
+    if not upload.close():
+        time.sleep(_SHORT)
+        return False
+    try:
+        if not _is_right(deps, store, upload, asked.sha256):
+            return False
+        sending.note_digest(deps, assigned, name, asked.upload, asked.sha256)
+        still_ours()
+        _store(store).finish_parts(upload.target.path, asked.upload, size=asked.size)
+    finally:
+        upload.reopen()
+    deps.arriving.forget(upload.target)
+    return True
+
+
+def is_checked(store: Store) -> bool:
+    """Whether the digest of the whole can be taken before the parts are joined."""
+    return isinstance(store, CanMultipart) and isinstance(store, CanReadParts)
+
+
+def _is_right(deps: Deps, store: Store, upload: Upload, sha256: str) -> bool:
+    """Whether the check is over; what is not as it should be is dropped and told."""
+    lacking = next((n for n in range(1, upload.count + 1) if n not in upload.there), None)
+    if lacking is not None:
+        got = sum(upload.there.values())
+        raise Invalid("upload_incomplete", got=got, want=upload.record.size, missing=lacking)
+    try:
+        return upload.checked(store, sha256)
+    except Invalid:
+        _store(store).drop_parts(upload.target.path, upload.record.upload)
+        deps.arriving.forget(upload.target)
+        raise
+
+
+def _begun(deps: Deps, assigned: Assigned, name: str, asked: OutputPartsRequest) -> Sending:
+    place = place_of(deps, assigned.job)
+    path = place.root + path_of(assigned, name)
+    if isinstance(place.store, CanTellRoom) and place.store.room() < asked.size:
+        raise StorageFull("store_full", path=shown(path))
+    size = part_size_of(asked.size, local=True)
+    modified = None if asked.mtime is None else datetime.fromtimestamp(asked.mtime, UTC)
+    upload = _store(place.store).begin_parts(path, part_size=size, modified=modified)
+    begun = Sending(
+        replica=assigned.replica.id,
+        fence=assigned.attempt.fence,
+        size=asked.size,
+        mtime=asked.mtime,
+        part_size=size,
+        upload=upload,
+    )
+    sending.note(deps, assigned, name, begun)
+    return begun
+
+
+def _found(deps: Deps, assigned: Assigned, name: str, upload: str) -> Upload:
+    """As this server has it in its mind, or as the store tells it."""
+    place = place_of(deps, assigned.job)
+    path = place.root + path_of(assigned, name)
+    target = Target(owner=assigned.job.owner, sha256="", path=path, record=upload)
+    found = deps.arriving.get(target)
+    if found is None:
+        known = sending.find(deps, assigned, name)
+        if known is None or known.upload != upload or not known.is_by(assigned):
+            raise NotFound("upload_missing", upload=upload[:100])
+        record = Record(upload=upload, size=known.size, part_size=known.part_size)
+        found = Upload(target, record)
+        found.note(_store(place.store).parts(path, upload))
+        found = deps.arriving.put(found)
+    return found
+
+
+def _store(store: Store) -> CanMultipart:
+    if not isinstance(store, CanMultipart):
+        raise NotFound("upload_missing", upload="")
+    return store
+
+
+def _answer(known: Sending, there: list[int] | None = None, sha256: str = "") -> OutputParts:
+    return OutputParts(
+        upload=known.upload,
+        part_size=known.part_size,
+        addresses=[],
+        parts=[(number, "") for number in there or ()],
+        sha256=sha256,
+        through=True,
+    )

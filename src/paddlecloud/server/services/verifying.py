@@ -1,0 +1,314 @@
+"""Reads what the store keeps once more, and takes what went bad out of use.
+
+Nobody else does: replicas see submitted files through further names of the stored ones. A search
+is many short requests, each of which says where the next goes on, so it ends with its client and
+goes on after a restart. A damaged content of a snapshot is moved aside, and no new job may refer to
+a snapshot that names it: the next submit sends it again. It is kept for as long as unused files
+are. An output cannot be sent again and stays where it is. What lies in the buckets of users is
+theirs, and is not read.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
+
+from paddlecloud.db import jobs, snapshots, tokens
+from paddlecloud.model.errors import NotFound, TooMany
+from paddlecloud.model.job import Job
+from paddlecloud.server.auth import Caller
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.halves import Half
+from paddlecloud.server.services import files, users
+from paddlecloud.server.services.snapshots import blob_path, blobs_root, unchecked
+from paddlecloud.server.shapes_verify import DamagedRow, VerifyAnswer, VerifyPlace, VerifyRequest
+from paddlecloud.stores.base import CanMove, Stat
+from paddlecloud.stores.tree import shown
+
+log = logging.getLogger(__name__)
+PAGE = 5.0
+"""Seconds of one request."""
+STEP = 4 * 1024 * 1024
+"""Bytes between two rests; each rest is as long as the work before it."""
+MOST_REST = 0.2
+FILE_COST = 16 * 1024
+"""What opening a file counts for, in bytes."""
+MOST_DAMAGED = 50
+"""Rows of one answer."""
+LISTED = 20
+"""Paths, jobs and snapshots that are named of one content."""
+FEW = 1000
+"""Up to so many contents of a user are listed at once; of more, one directory at a time."""
+JOBS = 50
+_END = "\U0010ffff"
+"""Comes after every path: the rest of these files is read."""
+_UNREADABLE = "unreadable"
+_WHEN = "%Y%m%dT%H%M%SZ"
+"""Names of what was set aside end with it: when that was. Moving keeps a file's own times."""
+
+
+def page(deps: Deps, caller: Caller, request: VerifyRequest) -> VerifyAnswer:
+    """Read on for a few seconds from where the last page ended."""
+    if request.user is not None:
+        users.get(deps, request.user)
+    if not deps.halves.turn.acquire(timeout=2 * PAGE):
+        raise TooMany("verify_busy")
+    try:
+        return _Page(deps, caller).read(request.user, request.at)
+    finally:
+        deps.halves.turn.release()
+
+
+def aside_root(owner: str) -> str:
+    """Where damaged contents lie. Agents on this machine look when that directory last changed: the
+    trees that they made before may share bytes with what was moved there (`runtime.trees`)."""
+    return f"{files.user_root(owner)}/damaged"
+
+
+def forget(deps: Deps, owner: str, before: datetime) -> int:
+    """Delete what was set aside before then; how many bytes that freed."""
+    freed = 0
+    for stat in list(deps.store.list(aside_root(owner) + "/")):
+        when = stat.path.rpartition(".")[2]
+        if datetime.strptime(when, _WHEN).replace(tzinfo=UTC) < before:
+            deps.store.delete(stat.path)
+            freed += stat.size
+    return freed
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Item:
+    """A file to read, or the end of some files (no `path`)."""
+
+    owner: str
+    job: Job | None = None
+    name: str = _END
+    path: str = ""
+    sha256: str = ""
+
+
+class _Page:
+    def __init__(self, deps: Deps, caller: Caller) -> None:
+        self._deps = deps
+        self._caller = caller
+        self._until = time.monotonic() + PAGE
+        self._worked_since = time.monotonic()
+        self._since_rest = 0
+        self._files = self._bytes = 0
+        self._damaged: list[DamagedRow] = []
+
+    def read(self, user: str | None, at: VerifyPlace | None) -> VerifyAnswer:
+        offset = at.offset if at else 0
+        for item in _items(self._deps, user, at):
+            half = self._read(item, offset) if item.path else None
+            offset = 0
+            if half is not None:
+                return self._answer(item, half.offset)
+            if self._over() or len(self._damaged) >= MOST_DAMAGED:
+                return self._answer(item, 0)
+        return self._answer(None, 0)
+
+    def _read(self, item: _Item, offset: int) -> Half | None:
+        """None when that file is dealt with, else how far it was read."""
+        known = self._deps.halves.take(item.path, offset) if offset else None
+        # One that was begun before and is not known here is read whole: two servers that take
+        # turns would never come to its end.
+        patient = offset > 0 and known is None
+        half = known or Half(path=item.path)
+        try:
+            if not self._read_on(half, patient=patient):
+                self._deps.halves.keep(half)
+                return half
+            found = half.digest.hexdigest()
+        except NotFound:  # deleted meanwhile
+            return None
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            found = _UNREADABLE
+        self._files += 1
+        if found != item.sha256:
+            self._report(item, half.stat)
+        return None
+
+    def _read_on(self, half: Half, *, patient: bool) -> bool:
+        """Whether the end was reached."""
+        with self._deps.store.read(half.path, half.offset) as reader:
+            if half.stat not in (None, reader.stat):
+                raise NotFound("file_missing", path=half.path)
+            half.stat = reader.stat
+            self._spent(FILE_COST)
+            for piece in reader:
+                half.digest.update(piece)
+                half.offset += len(piece)
+                self._bytes += len(piece)
+                self._spent(len(piece))
+                if self._deps.hub.closed or (not patient and self._over()):
+                    return False
+        return True
+
+    def _report(self, item: _Item, stat: Stat | None) -> None:
+        row = _output_row(item, stat) if item.job else _set_aside(self._deps, item, stat)
+        if row is None:
+            return
+        log.warning("damaged: %s of %s, sha256 %s", row.paths, item.owner, item.sha256)
+        self._damaged.append(row)
+        facts = {"kind": row.kind, "sha256": row.sha256, "aside": row.aside}
+        now = self._deps.clock()
+        self._deps.db.write(
+            lambda tx: users.note(tx, self._caller, now, "content.damaged", item.owner, facts)
+        )
+
+    def _spent(self, size: int) -> None:
+        self._since_rest += size
+        if self._since_rest >= STEP:
+            _rest(min(MOST_REST, time.monotonic() - self._worked_since))
+            self._since_rest = 0
+            self._worked_since = time.monotonic()
+
+    def _over(self) -> bool:
+        return self._deps.hub.closed or time.monotonic() >= self._until
+
+    def _answer(self, item: _Item | None, offset: int) -> VerifyAnswer:
+        place = None
+        if item is not None:
+            job = item.job.number if item.job else None
+            place = VerifyPlace(owner=item.owner, job=job, after=item.name, offset=offset)
+        return VerifyAnswer(files=self._files, bytes=self._bytes, damaged=self._damaged, next=place)
+
+
+def _items(deps: Deps, user: str | None, at: VerifyPlace | None) -> Iterator[_Item]:
+    for owner in [user] if user else sorted(deps.db.read(tokens.user_ids)):
+        if at is None or owner > at.owner:
+            at = VerifyPlace(owner=owner)
+        if owner == at.owner:
+            if at.job is None:
+                yield from _contents(deps, owner, at)
+            yield from _outputs(deps, owner, at)
+
+
+def _contents(deps: Deps, owner: str, at: VerifyPlace) -> Iterator[_Item]:
+    if at.after == _END:
+        return
+    for stat in _stored(deps, owner, at.after[:2]):
+        sha256 = stat.path.rpartition("/")[2]
+        if _is_due(sha256, at):
+            yield _Item(owner=owner, name=sha256, path=stat.path, sha256=sha256)
+    yield _Item(owner=owner)
+
+
+def _stored(deps: Deps, owner: str, first: str) -> Iterator[Stat]:
+    root = f"{blobs_root(owner)}/"
+    found = list(islice(deps.store.list(root), FEW + 1))
+    if len(found) <= FEW:
+        yield from found
+        return
+    for number in range(256):
+        if f"{number:02x}" >= first:
+            yield from deps.store.list(f"{root}{number:02x}/")
+
+
+def _outputs(deps: Deps, owner: str, at: VerifyPlace) -> Iterator[_Item]:
+    """Outputs of jobs that are over, newest first; of others they may be written just now."""
+    before = at.job
+    if before is not None and at.after != _END:
+        before += 1
+    while True:
+        found = deps.db.read(partial(jobs.list_jobs, owner=owner, before=before, limit=JOBS))
+        for job in found:
+            if job.final and job.spec.public_bos:
+                yield from _outputs_of(deps, job, at)
+            yield _Item(owner=owner, job=job)
+        if len(found) < JOBS:
+            return
+        before = found[-1].number
+
+
+def _outputs_of(deps: Deps, job: Job, at: VerifyPlace) -> Iterator[_Item]:
+    root = files.user_root(job.owner)
+    for path, row in sorted(files.listings(deps, job).items()):
+        if row.sha256 and (at.job != job.number or _is_due(path, at)):
+            where, sha256 = f"{root}/{path}", row.sha256
+            yield _Item(owner=job.owner, job=job, name=path, path=where, sha256=sha256)
+
+
+def _is_due(name: str, at: VerifyPlace) -> bool:
+    return name >= at.after if at.offset else name > at.after
+
+
+def _output_row(item: _Item, stat: Stat | None) -> DamagedRow:
+    assert item.job is not None
+    return DamagedRow(
+        kind="output",
+        user_id=item.owner,
+        sha256=item.sha256,
+        size=stat.size if stat else 0,
+        paths=[item.name],
+        jobs=[item.job.id],
+        snapshots=[],
+        aside="",
+    )
+
+
+def _set_aside(deps: Deps, item: _Item, seen: Stat | None) -> DamagedRow | None:
+    """Take a content out of use; None when it has been replaced since it was read.
+
+    First no new job may refer to it, then it goes: after a crash in between it is found again. An
+    upload of its owner waits for that.
+    """
+    owner, sha256, store = item.owner, item.sha256, deps.store
+    path = blob_path(owner, sha256)
+    aside = f"{aside_root(owner)}/{sha256}.{deps.clock():{_WHEN}}"
+    if not isinstance(store, CanMove):
+        with store.read(path) as reader:
+            store.write(aside, reader)
+    with deps.uploads.of(owner):
+        if (seen and store.stat(path) != seen) or sha256 in unchecked(deps, owner):
+            return None
+        named = deps.db.read(lambda tx: snapshots.naming(tx, owner, sha256, LISTED))
+        deps.db.write(lambda tx: snapshots.take_out_of_use(tx, owner, sha256))
+        if isinstance(store, CanMove):
+            store.move(path, aside)
+        else:
+            store.delete(path)
+    return DamagedRow(
+        kind="submitted",
+        user_id=owner,
+        sha256=sha256,
+        size=seen.size if seen else 0,
+        paths=_paths(deps, owner, sha256, named),
+        jobs=_jobs(deps, owner, named),
+        snapshots=named,
+        aside=aside,
+    )
+
+
+def _paths(deps: Deps, owner: str, sha256: str, named: list[str]) -> list[str]:
+    found: dict[str, None] = {}
+    for snapshot_id in named:
+        snapshot = deps.db.read(
+            partial(snapshots.get_snapshot, owner=owner, snapshot_id=snapshot_id)
+        )
+        for entry in snapshot.entries if snapshot else ():
+            if entry.sha256 == sha256:
+                found[shown(entry.path)] = None
+    return list(found)[:LISTED]
+
+
+def _jobs(deps: Deps, owner: str, named: list[str]) -> list[str]:
+    found: list[str] = []
+    for snapshot_id in named:
+        found += deps.db.read(
+            partial(snapshots.jobs_of, owner=owner, snapshot_id=snapshot_id, limit=LISTED)
+        )
+    return found[:LISTED]
+
+
+def _rest(seconds: float) -> None:
+    time.sleep(seconds)

@@ -1,0 +1,332 @@
+"""Stored bytes that went bad are found, named, and taken out of use; sound ones are left alone."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import tracemalloc
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddlecloud.db.tokens import TokenKind, UserRole
+from paddlecloud.model.errors import TooMany
+from paddlecloud.server.auth import Caller
+from paddlecloud.server.services import retention, verifying
+from paddlecloud.server.shapes_verify import VerifyAnswer, VerifyPlace, VerifyRequest
+from paddlecloud.stores.base import CHUNK, Reader, Store
+from paddlecloud.stores.directory import DirectoryStore
+from paddlecloud.testing import SignedCaller
+from tests.integration.server.world import World, a_submit, packed
+
+VERIFY = "/api/v1/admin/verify"
+WORDS = b"to be or not to be\n"
+FILES = {"run.sh": b"cat words\n", "words": WORDS, "copy/of/words": WORDS}
+LARGE = bytes(range(256)) * 4096
+CHIEF = Caller(ak="", user_id="chief", kind=TokenKind.USER, role=UserRole.ADMIN)
+SHA256 = hashlib.sha256(WORDS).hexdigest()
+
+
+def flip(path: Path) -> None:
+    """Change a bit in the middle; size and times stay as they are."""
+    found = path.stat()
+    with path.open("r+b") as file:
+        file.seek(found.st_size // 2)
+        byte = file.read(1)[0]
+        file.seek(found.st_size // 2)
+        file.write(bytes([byte ^ 1]))
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+@pytest.fixture
+def admin(world: World) -> SignedCaller:
+    return world.caller("chief", role=UserRole.ADMIN)
+
+
+def verified(admin: SignedCaller, **body: Any) -> dict[str, Any]:
+    """All pages together; `pages` says how many there were."""
+    found: dict[str, Any] = {"files": 0, "bytes": 0, "damaged": [], "pages": 0}
+    at = None
+    while True:
+        page = admin.post(VERIFY, {**body, "at": at})
+        found["pages"] += 1
+        for key in ("files", "bytes", "damaged"):
+            found[key] += page[key]
+        at = page["next"]
+        if at is None:
+            return found
+
+
+def in_short_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every page ends with the first thing that it has done."""
+    monkeypatch.setattr(verifying, "PAGE", 0.0)
+
+
+def finished_with_output(world: World, **outputs: bytes) -> str:
+    job_id, order = world.placed()
+    world.agent.start(order)
+    rows = []
+    for name, data in outputs.items():
+        assert world.agent.upload(order, name, data).status == 200
+        rows.append([f"output/{name}", len(data), 0.0, hashlib.sha256(data).hexdigest()])
+    place = f"/api/v1/agent/replicas/{order['replica']}/listing"
+    body = json.dumps({"files": rows}).encode()
+    reply = world.agent.caller.call("POST", place, {"fence": order["fence"]}, body)
+    assert (reply.status, reply.json()) == (200, {"missing": []})
+    world.agent.exit(order)
+    world.release()
+    assert world.state(job_id) == "success"
+    return job_id
+
+
+def test_a_sound_store_has_nothing_to_tell(world: World, admin: SignedCaller) -> None:
+    world.snapshot(FILES)
+    finished_with_output(world, model=b"weights")
+    before = sorted(world.deps.settings.store_dir.rglob("*"))
+    found = verified(admin)
+    contents = {*FILES.values(), b"echo hi\n"}
+    assert found["damaged"] == []
+    assert found["files"] == len(contents) + 1
+    assert found["bytes"] == sum(map(len, contents)) + len(b"weights")
+    assert sorted(world.deps.settings.store_dir.rglob("*")) == before
+
+
+def test_a_damaged_content_is_told_and_kept_aside(world: World, admin: SignedCaller) -> None:
+    files = world.snapshot(FILES)
+    job_id = world.submit(snapshot=files)
+    flip(world.blob(WORDS))
+    damaged = world.blob(WORDS).read_bytes()
+    (row,) = verified(admin)["damaged"]
+    assert (row["kind"], row["user_id"], row["sha256"]) == ("submitted", "someone", SHA256)
+    assert sorted(row["paths"]) == ["copy/of/words", "words"]
+    assert (row["jobs"], row["snapshots"]) == ([job_id], [files])
+    assert (world.deps.settings.store_dir / row["aside"]).read_bytes() == damaged
+    assert not world.blob(WORDS).exists()
+    assert verified(admin)["damaged"] == []
+    (event,) = admin.get("/api/v1/admin/audit")["events"]
+    assert (event["action"], event["target"]) == ("content.damaged", "someone")
+    assert event["detail"]["aside"] == row["aside"]
+
+
+def test_what_was_set_aside_goes_with_the_unused_files(world: World, admin: SignedCaller) -> None:
+    world.snapshot(FILES)
+    flip(world.blob(WORDS))
+    (row,) = verified(admin)["damaged"]
+    aside = world.deps.settings.store_dir / row["aside"]
+    kept = world.deps.settings.retention.unused_files
+    retention.collect(world.with_clock(world.clock() + kept - timedelta(minutes=1)))
+    assert aside.exists()
+    retention.collect(world.with_clock(world.clock() + kept + timedelta(minutes=1)))
+    assert not aside.exists()
+
+
+def test_the_next_submit_sends_it_again(world: World, admin: SignedCaller) -> None:
+    files = world.snapshot(FILES)
+    flip(world.blob(WORDS))
+    verified(admin)
+    body = a_submit({"start_cmd": "true", "snapshot": files, "directory": "job"})
+    reply = world.user.call("POST", "/api/v1/jobs", body=json.dumps(body).encode())
+    assert (reply.status, reply.code) == (409, "snapshot_missing")
+    entries = [
+        [path, "file", len(data), hashlib.sha256(data).hexdigest(), 0, ""]
+        for path, data in FILES.items()
+    ]
+    offered = world.user.post("/api/v1/snapshots", {"entries": entries})
+    assert offered["missing"] == [SHA256]
+    world.user.post("/api/v1/blobs", packed(WORDS))
+    assert world.user.post("/api/v1/snapshots", {"entries": entries})["missing"] == []
+    assert world.user.post("/api/v1/jobs", body)["job"]["job_id"]
+    assert world.blob(WORDS).read_bytes() == WORDS
+    assert verified(admin)["damaged"] == []
+
+
+def test_a_job_that_waits_learns_what_became_of_its_files(
+    world: World, admin: SignedCaller
+) -> None:
+    files = world.snapshot(FILES)
+    _, order = world.placed(snapshot=files)
+    flip(world.blob(WORDS))
+    verified(admin)
+    place = f"/api/v1/agent/blobs/{SHA256}"
+    reply = world.agent.caller.call("GET", place, {"replica": order["replica"]})
+    assert (reply.status, reply.code) == (404, "content_gone")
+
+
+def test_a_damaged_output_is_told_and_stays(world: World, admin: SignedCaller) -> None:
+    job_id = finished_with_output(world, model=LARGE, events=b"steps\n")
+    path = f"output/{job_id}/rank-0/model"
+    file = world.deps.settings.store_dir / "users" / "someone" / path
+    flip(file)
+    (row,) = verified(admin)["damaged"]
+    assert (row["kind"], row["paths"], row["jobs"]) == ("output", [path], [job_id])
+    assert (row["sha256"], row["aside"]) == (hashlib.sha256(LARGE).hexdigest(), "")
+    assert file.exists()
+
+
+def test_what_a_job_still_writes_is_not_judged(world: World, admin: SignedCaller) -> None:
+    job_id, order = world.placed()
+    world.agent.start(order)
+    world.agent.upload(order, "model", LARGE)
+    flip(world.deps.settings.store_dir / f"users/someone/output/{job_id}/rank-0/model")
+    assert verified(admin)["damaged"] == []
+
+
+def test_one_user_alone(world: World, admin: SignedCaller) -> None:
+    other = world.caller("other")
+    world.snapshot(FILES)
+    world.snapshot({"a": b"a", "b": b"b"}, other)
+    flip(world.blob(WORDS))
+    found = verified(admin, user="other")
+    assert (found["files"], found["damaged"]) == (2, [])
+    reply = admin.call("POST", VERIFY, body=json.dumps({"user": "nobody"}).encode())
+    assert reply.status == 404
+    assert len(verified(admin, user="someone")["damaged"]) == 1
+
+
+def test_only_admins_may(world: World) -> None:
+    reply = world.user.call("POST", VERIFY, body=b"{}")
+    assert reply.status == 403
+
+
+def test_short_pages_read_everything_once(
+    world: World, admin: SignedCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.snapshot({str(number): b"%d" % number for number in range(20)})
+    world.snapshot({"a": b"other"}, world.caller("other"))
+    for _ in range(2):
+        finished_with_output(world, model=b"weights", events=b"steps\n")
+    whole = verified(admin)
+    in_short_pages(monkeypatch)
+    pieces = verified(admin)
+    assert pieces["pages"] > whole["files"]
+    assert pieces | {"pages": whole["pages"]} == whole
+
+
+def test_many_contents_are_listed_by_directory(
+    world: World, admin: SignedCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = {str(number): b"%d" % number for number in range(30)}
+    world.snapshot(contents)
+    monkeypatch.setattr(verifying, "FEW", 5)
+    assert verified(admin)["files"] == len(contents)
+    in_short_pages(monkeypatch)
+    flip(world.blob(b"17"))
+    found = verified(admin)
+    assert found["files"] == len(contents)
+    assert [row["paths"] for row in found["damaged"]] == [["17"]]
+
+
+def test_a_large_file_takes_several_pages(
+    world: World, admin: SignedCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.snapshot({"large": LARGE})
+    in_short_pages(monkeypatch)
+    found = verified(admin)
+    assert (found["files"], found["bytes"], found["damaged"]) == (1, len(LARGE), [])
+    assert found["pages"] >= len(LARGE) // CHUNK
+    flip(world.blob(LARGE))
+    assert len(verified(admin)["damaged"]) == 1
+
+
+def test_a_page_that_another_server_began_reads_its_file_whole(
+    world: World, admin: SignedCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.snapshot({"large": LARGE})
+    in_short_pages(monkeypatch)
+    begun = admin.post(VERIFY, {"user": "someone"})
+    assert begun["next"]["offset"] == CHUNK
+    world.deps.halves.take("", 0)  # what is in the mind of a server goes with it
+    page = admin.post(VERIFY, {"user": "someone", "at": begun["next"]})
+    assert (page["files"], page["bytes"], page["damaged"]) == (1, len(LARGE), [])
+
+
+def test_what_was_replaced_meanwhile_is_left_alone(
+    world: World, admin: SignedCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.snapshot({"large": LARGE})
+    in_short_pages(monkeypatch)
+    begun = admin.post(VERIFY, {"user": "someone"})
+    os.utime(world.blob(LARGE), (1, 1))
+    page = admin.post(VERIFY, {"user": "someone", "at": begun["next"]})
+    assert (page["files"], page["damaged"]) == (0, [])
+    assert world.blob(LARGE).exists()
+
+
+def test_an_answer_names_only_so_many(
+    world: World, admin: SignedCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = {str(number): b"%d" % number for number in range(9)}
+    world.snapshot(contents)
+    for data in contents.values():
+        flip(world.blob(data)) if len(data) > 1 else world.blob(data).write_bytes(b"?")
+    monkeypatch.setattr(verifying, "MOST_DAMAGED", 4)
+    page = admin.post(VERIFY, {})
+    assert len(page["damaged"]) == 4
+    assert page["next"] is not None
+    assert len(verified(admin)["damaged"]) == 5
+
+
+def page_of(world: World, store: Store) -> VerifyAnswer:
+    deps = replace(world.deps, store=store)
+    return verifying.page(deps, CHIEF, VerifyRequest(user="someone"))
+
+
+class BadDisk(DirectoryStore):
+    """Cannot read one content: where a disk is worn out, its system says EIO."""
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> Reader:
+        reader = super().read(path, offset, length)
+        if path.endswith(SHA256):
+            return Reader(reader.stat, reader.length, _worn_out, reader.close)
+        return reader
+
+
+def _worn_out(_size: int) -> bytes:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_what_the_disk_does_not_give_is_damaged(world: World) -> None:
+    world.snapshot(FILES)
+    store = BadDisk(world.deps.settings.store_dir)
+    (row,) = page_of(world, store).damaged
+    store.close()
+    assert row.sha256 == SHA256
+    assert (world.deps.settings.store_dir / row.aside).exists()
+
+
+def test_a_server_that_ends_does_not_read_on(world: World) -> None:
+    world.snapshot({"large": LARGE})
+    world.deps.hub.closed = True
+    answer = page_of(world, world.deps.store)
+    assert answer.bytes <= CHUNK
+    assert answer.next == VerifyPlace(
+        owner="someone", after=hashlib.sha256(LARGE).hexdigest(), offset=CHUNK
+    )
+
+
+def test_two_do_not_read_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_short_pages(monkeypatch)
+    with world.deps.halves.turn, pytest.raises(TooMany) as refused:
+        page_of(world, world.deps.store)
+    assert refused.value.code == "verify_busy"
+
+
+def test_memory_does_not_grow_with_the_file(world: World) -> None:
+    size = 64 * 1024 * 1024
+    path = world.deps.settings.store_dir / "users" / "someone" / "blobs" / "ab" / ("ab" * 32)
+    path.parent.mkdir(parents=True)
+    with path.open("wb") as file:
+        file.truncate(size)
+    tracemalloc.start()
+    try:
+        seen = page_of(world, world.deps.store)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert seen.bytes > size // 8
+    assert most < size // 8

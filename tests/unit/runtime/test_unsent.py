@@ -1,0 +1,91 @@
+"""What could not be sent is kept as promised, but it keeps no disk full."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from paddlecloud.runtime import record, unsent
+from paddlecloud.runtime.journal import Journal
+from paddlecloud.runtime.site import Site
+
+NOW = 1_800_000_000.0
+HOUR = 3600.0
+PLENTY = 1 << 60
+"""A reserve that no disk has."""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return cast(Site, SimpleNamespace(directory=tmp_path, journal=Journal(tmp_path / "agent.log")))
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unsent, "_room", lambda _top: -1)
+
+
+def left(site: Site, name: str, hours: float) -> Path:
+    place = site.directory / unsent.DIRECTORY / name
+    place.mkdir(parents=True)
+    (place / "model").write_bytes(b"weights" * 1000)
+    os.utime(place, (NOW - hours * HOUR, NOW - hours * HOUR))
+    return place
+
+
+def names(site: Site) -> list[str]:
+    return sorted(path.name for path in (site.directory / unsent.DIRECTORY).iterdir())
+
+
+def test_without_any_there_is_nothing_to_look_after(site: Site) -> None:
+    assert not unsent.bound(site, now=NOW)
+
+
+def test_with_room_they_stay_for_as_long_as_promised(site: Site) -> None:
+    for name, hours in (("old", 7 * 24 + 1), ("new", 1.0), ("older", 7 * 24 - 1)):
+        left(site, name, hours)
+    assert unsent.bound(site, now=NOW)
+    assert names(site) == ["new", "older"]
+    assert not (site.directory / unsent.DELETED).exists()
+
+
+def test_a_full_disk_keeps_only_those_of_the_last_hour(site: Site, full: None) -> None:
+    del full
+    for name, hours in (("a", 30.0), ("b", 2.0), ("c", 0.5), ("from the future", -5.0)):
+        left(site, name, hours)
+    assert unsent.bound(site, now=NOW)
+    assert names(site) == ["c", "from the future"]
+    assert record.read(site.directory / unsent.DELETED) == {"times": 2, "at": NOW}
+    log = (site.directory / "agent.log").read_text()
+    assert log.index(" a the disk is nearly full") < log.index(" b the disk is nearly full")
+
+
+def test_no_more_goes_than_makes_room(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, hours in (("a", 3.0), ("b", 2.0)):
+        left(site, name, hours)
+    monkeypatch.setattr(unsent, "_room", lambda top: -1 if (top / "a").exists() else 0)
+    unsent.bound(site, now=NOW)
+    assert names(site) == ["b"]
+
+
+def test_what_is_needed_elsewhere_stays_for_it_would_free_nothing(site: Site, full: None) -> None:
+    del full
+    place = left(site, "a", 3.0)
+    (site.directory / "replica").hardlink_to(place / "model")
+    assert unsent.bound(site, now=NOW)
+    assert names(site) == ["a"]
+
+
+def test_room_is_what_is_free_beyond_the_reserve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unsent, "_RESERVE", 0)
+    assert unsent._room(tmp_path) >= 0
+    monkeypatch.setattr(unsent, "_RESERVE", PLENTY)
+    monkeypatch.setattr(unsent, "_RESERVE_PART", 1)
+    assert unsent._room(tmp_path) < 0
+    assert unsent._room(tmp_path / "gone") == 0
