@@ -108,12 +108,9 @@ def download(
     _check_twice(files)
     place = Place(final, path, records, resume=resume)
     try:
-        work = _Download(transport, path, place, files, progress)
-        result = work.run()
-        place.finish(work.whole)
+        return _Download(transport, path, place, files, progress).run()
     finally:
         place.close()
-    return result
 
 
 class _Download:
@@ -149,8 +146,6 @@ class _Download:
         self._edited: set[str] = set()
         self._older: set[str] = set()
         """Files of which an unfinished download brought a part."""
-        self.whole: list[File] = []
-        """What is here and right in the end."""
 
     def run(self) -> Result:
         """After Invalid nothing stays: it would be so again."""
@@ -164,7 +159,8 @@ class _Download:
             raise
         if self._addresses is not None:
             self._addresses.close()
-        return self._result()
+        unlinked = self._finish()
+        return self._result(unlinked)
 
     def _fetch_all(self) -> None:
         # From the end of a list: the last row first would be odd to look at.
@@ -182,11 +178,21 @@ class _Download:
         if self._error is not None:
             raise self._error
 
-    def _result(self) -> Result:
+    def _finish(self) -> list[str]:
+        """Give everything its final name; the names of links that cannot be made."""
+        links = [file for file in self._files if file.link]
+        edited, unlinked = self._place.finish(self._whole(), links)
+        self._edited |= edited
+        self._changed -= edited
+        return unlinked
+
+    def _whole(self) -> list[File]:
+        """What is here and right."""
         left_out = self._lost | self._damaged | self._edited
-        unlinked = self._place.link(file for file in self._files if file.link)
-        self.whole = [file for file in self._files if file.path not in left_out and not file.link]
-        here = [file.path for file in self.whole if not file.is_directory]
+        return [file for file in self._files if file.path not in left_out and not file.link]
+
+    def _result(self, unlinked: Sequence[str]) -> Result:
+        here = [file.path for file in self._whole() if not file.is_directory]
         came, kept = (
             sum(of.get(path, 0) for path in here) for of in (self._came_of, self._kept_of)
         )
@@ -225,6 +231,7 @@ class _Download:
         is_right = _digest_of(self._place.place(file)) == want if want else have == landing.OURS
         if is_right or (have == landing.OURS and not file.sha256):
             self._kept_of[file.path] = file.size
+            self._place.keep(file)
         else:
             self._edited.add(file.path)
         if not is_right and file.path not in self._edited:

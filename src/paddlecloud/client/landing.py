@@ -4,12 +4,13 @@ What is here so far lies in that directory, which gets its name when everything 
 partial is ever seen under a final name. A line in the journal says that a piece of a file is here
 and is right. Whoever writes there holds the directory: two at once would write over each other. Of
 a finished download a record tells which files are still as they came: all others are a person's
-own. Nothing here talks to a server.
+own, and stay. Nothing is written through a link, whoever made it, because it may lead anywhere.
+Nothing here talks to a server.
 """
 
 # pathlib costs 8 ms:
-# ruff: noqa: PTH100, PTH101, PTH103, PTH104, PTH105, PTH106, PTH108, PTH112, PTH114, PTH116
-# ruff: noqa: PTH118, PTH120, PTH123, PTH208, PTH211
+# ruff: noqa: PTH100, PTH101, PTH103, PTH104, PTH105, PTH106, PTH108, PTH116
+# ruff: noqa: PTH118, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -18,14 +19,16 @@ import hashlib
 import os
 from contextlib import suppress
 from json import dumps, loads
+from stat import S_ISDIR, S_ISLNK
 from threading import Lock
 
+from paddlecloud.client.linking import is_barred, make_links
 from paddlecloud.client.naming import bad_path, shown
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     Row = Mapping[str, Any]
@@ -129,6 +132,7 @@ class Place:
         self.part = part_of(final)
         self.files = os.path.join(self.part, _FILES)
         self.resumed = resume
+        self._what = what
         self._record = _record_of(final, records)
         self._lock = Lock()
         records = records if resume else ""
@@ -137,32 +141,42 @@ class Place:
         try:
             # Whoever held it until now may have finished.
             check_download_dir(final, what, records)
-            self._open(what)
+            self._open()
         except BaseException:
             with suppress(OSError):
                 os.rmdir(self.part)
             _release(self._held)
             raise
 
-    def _open(self, what: str) -> None:
-        finished = _read(self._record, what) if self.resumed else []
-        begun = _read(os.path.join(self.part, _JOURNAL), what) if self.resumed else []
-        self._adds = os.path.lexists(self.final)
-        self._had = _learned(finished) if self._adds else {}
+    def _open(self) -> None:
+        begun = _read(os.path.join(self.part, _JOURNAL), self._what) if self.resumed else []
         self._begun = _learned(begun)
-        self._stamps: dict[str, list[int]] = {}
-        for fact in finished:
-            if isinstance(fact, dict):
-                self._stamps |= fact.get(_STAMPS) or {}
+        self._goes_on = bool(begun)
+        self._recall()
         try:
-            if not begun:
+            if begun:
+                # Of one that ended just before its links got their final names.
+                _sweep(self.files, lambda status: not S_ISLNK(status.st_mode))
+            else:
                 _empty(self.part)
             os.makedirs(self.files, exist_ok=True)
             journal = os.path.join(self.part, _JOURNAL)
             self._journal = open(journal, "a", encoding="utf-8")  # noqa: SIM115 - see `close`
         except OSError as error:
             raise _cannot_write(self.part, error) from None
-        self.note(what)
+        self.note(self._what)
+
+    def _recall(self) -> None:
+        """What the record of a finished download tells, if this one adds to it."""
+        self._adds = os.path.lexists(self.final)
+        facts = _read(self._record, self._what) if self.resumed and self._adds else []
+        self._had = _learned(facts)
+        self._stamps: dict[str, list[int]] = {}
+        for fact in facts:
+            if isinstance(fact, dict):
+                self._stamps |= fact.get(_STAMPS) or {}
+        self._seen: dict[str, list[int]] = {}
+        self._kept: set[str] = set()
 
     def note(self, fact: object) -> None:
         """Keep a fact for whoever takes the download up; a full disk keeps none and harms none."""
@@ -175,15 +189,28 @@ class Place:
 
     def finished(self, file: File) -> str:
         """What a finished download has in the place of a file: NOTHING, OURS, OLDER or THEIRS."""
-        now = _stamp(os.path.join(self.final, file.name)) if self._adds else None
+        have = self._have(file) if self._adds else NOTHING
+        if self._adds and have in (NOTHING, OLDER) and is_barred(self.final, file.name):
+            return THEIRS
+        return have
+
+    def _have(self, file: File) -> str:
+        now = _stamp(self.place(file))
         if now is None:
             return NOTHING
+        self._seen[file.path] = now
         had = self._had.get(file.path)
         # Records of old say nothing of the time.
         before = self._stamps.get(file.path) or [had[0] if had else -1, now[1]]
         if had is None or before != now:
             return THEIRS
         return OURS if had[:2] == [file.size, file.time] else OLDER
+
+    def keep(self, file: File) -> None:
+        """A file of a finished download is right as `finished` saw it; it may change any time."""
+        self._kept.add(file.path)
+        if file.path in self._seen:
+            self._stamps[file.path] = self._seen[file.path]
 
     def knows(self, file: File) -> None:
         """Fill in what is here of an unfinished file, if it is of the state that is wanted."""
@@ -202,30 +229,66 @@ class Place:
         """Where a file is in the end."""
         return os.path.join(self.final, file.name)
 
-    def link(self, files: Iterable[File]) -> list[str]:
-        """Make links where nothing is; the names of those that cannot be or would lead out."""
-        links = {file.name: file.link for file in files if not os.path.lexists(self.place(file))}
-        for name, target in links.items():
-            with suppress(OSError):
-                os.makedirs(os.path.dirname(os.path.join(self.files, name)), exist_ok=True)
-                os.symlink(target, os.path.join(self.files, name))
-        root = os.path.realpath(self.files)
-        return [name for name in links if not _stays_in(os.path.join(self.files, name), root)]
+    def finish(self, whole: Iterable[File], links: Iterable[File]) -> tuple[set[str], list[str]]:
+        """Give whole files and links their final names, and remember that they are ours.
 
-    def finish(self, files: Iterable[File]) -> None:
-        """Give everything its final name, and remember that it is ours; these files are whole."""
+        The paths of files that stay out, because a person put something in their place meanwhile,
+        and the names of links that cannot be made or would lead out.
+        """
         self._close_journal()
+        came = [file for file in whole if file.path not in self._kept]
+        missing = [link for link in links if not os.path.lexists(self.place(link))]
         try:
             if self._adds:
-                _merge(self.files, self.final)
-            elif os.path.lexists(self.final):  # since it was begun
-                raise Conflict("download_dir_exists", path=shown(self.final))
+                result = self._add(came, missing)
             else:
-                os.rename(self.files, self.final)
-            self._remember(files)
+                result = set(), self._appear(came, missing)
         except OSError as error:
             raise _cannot_write(self.final, error) from None
         remove(self.part)
+        return result
+
+    def _appear(self, came: Sequence[File], links: Sequence[File]) -> list[str]:
+        """All at once; a part of something else that was begun here is not among it."""
+        if self._goes_on:
+            wanted = {_inode(os.lstat(self.target(file))) for file in came}
+            _sweep(self.files, lambda status: _inode(status) in wanted)
+        unlinked = make_links(self.files, {link.name: link.link for link in links})
+        for file in came:
+            self._is_ours_now(file, _stamp(self.target(file)))
+        if os.path.lexists(self.final):  # since it was begun
+            raise Conflict("download_dir_exists", path=shown(self.final))
+        os.rename(self.files, self.final)
+        self._remember()
+        return unlinked
+
+    def _add(self, came: Sequence[File], links: Sequence[File]) -> tuple[set[str], list[str]]:
+        try:
+            edited = {file.path for file in came if not self._put(file)}
+            return edited, make_links(self.final, {link.name: link.link for link in links})
+        finally:
+            self._remember()
+
+    def _put(self, file: File) -> bool:
+        """Give a file its name; False: a person has put something there."""
+        place, target = self.place(file), self.target(file)
+        barred = is_barred(self.final, file.name)
+        if file.is_directory:
+            if not barred and not os.path.lexists(place):
+                os.makedirs(place)
+            return True
+        if barred or self.finished(file) == THEIRS:
+            return False
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        stamp = _stamp(target)
+        os.replace(target, place)
+        self._is_ours_now(file, stamp)
+        return True
+
+    def _is_ours_now(self, file: File, stamp: list[int] | None) -> None:
+        if stamp and not file.is_directory:
+            self._had[file.path] = [file.size, file.time, file.version]
+            self._stamps[file.path] = stamp
 
     def close(self) -> None:
         """Nothing is written there any more: somebody else may."""
@@ -237,22 +300,17 @@ class Place:
         with self._lock:
             self._journal.close()
 
-    def _remember(self, files: Iterable[File]) -> None:
+    def _remember(self) -> None:
         """One that cannot be kept is missed only by whoever adds to this directory later."""
         if not self._record:
             return
-        lines = [dumps([path, *known[:3], start]) for path, known in self._had.items()
-                 for start in known[3]]  # fmt: skip
-        now = {file.path: _stamp(self.place(file)) for file in files if not file.is_directory}
-        stamps = self._stamps | {path: stamp for path, stamp in now.items() if stamp}
+        ours = [[path, *known[:3], 0] for path, known in self._had.items()]
         try:
-            with open(os.path.join(self.part, _JOURNAL), encoding="utf-8") as file:
-                what, *fresh = file.read().splitlines()
+            facts = [self._what, _identity(self.final), *ours, {_STAMPS: self._stamps}]
             os.makedirs(os.path.dirname(self._record), mode=0o700, exist_ok=True)
             aside = f"{self._record}.{os.urandom(8).hex()}"
-            lines = [what, dumps(_identity(self.final)), *lines, *fresh, dumps({_STAMPS: stamps})]
             with open(aside, "w", encoding="utf-8") as file:
-                file.write("\n".join([*lines, ""]))
+                file.writelines(dumps(fact) + "\n" for fact in facts)
             os.replace(aside, self._record)
         except (OSError, ValueError):
             return
@@ -358,14 +416,24 @@ def make_executable(target: str) -> None:
         os.chmod(target, mode | (mode & 0o444) >> 2)
 
 
-def _stays_in(link: str, root: str) -> bool:
-    """Whether there is a link, and it leads to below `root`; one that leads out is taken away."""
-    if not os.path.islink(link):
-        return False
-    if os.path.realpath(link).startswith(os.path.join(root, "")):
-        return True
-    os.unlink(link)
-    return False
+def _sweep(root: str, is_wanted: Callable[[os.stat_result], bool]) -> None:
+    """Take away what is not wanted; a directory stays while something is in it."""
+    for above, directories, names in os.walk(root, topdown=False):
+        for name in (*names, *directories):
+            path = os.path.join(above, name)
+            status = os.lstat(path)
+            if is_wanted(status):
+                continue
+            if S_ISDIR(status.st_mode):
+                with suppress(OSError):
+                    os.rmdir(path)
+            else:
+                os.unlink(path)
+
+
+def _inode(status: os.stat_result) -> tuple[int, int]:
+    """Rather than its name, which some systems spell in another way."""
+    return status.st_dev, status.st_ino
 
 
 def _hold(part: str, final: str) -> int:
@@ -454,7 +522,10 @@ def _facts(lines: Iterable[str]) -> Iterator[Any]:
 
 def _is_ours(final: str, what: str, records: str) -> bool:
     facts = _read(_record_of(final, records), what) if records else []
-    return len(facts) > 1 and bool(facts[1] == _identity(final))
+    try:
+        return len(facts) > 1 and bool(facts[1] == _identity(final))
+    except OSError:  # a link to nowhere
+        return False
 
 
 def _record_of(final: str, records: str) -> str:
@@ -466,15 +537,6 @@ def _identity(final: str) -> dict[str, int]:
     """A directory of the same name that somebody else made is another one."""
     found = os.stat(final)
     return {"device": found.st_dev, "inode": found.st_ino}
-
-
-def _merge(source: str, target: str) -> None:
-    for name in sorted(os.listdir(source)):
-        below, place = os.path.join(source, name), os.path.join(target, name)
-        if os.path.isdir(place) and os.path.isdir(below) and not os.path.islink(below):
-            _merge(below, place)
-        else:
-            os.replace(below, place)
 
 
 def _stamp(path: str) -> list[int] | None:

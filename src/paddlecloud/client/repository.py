@@ -2,7 +2,8 @@
 
 git runs beside the scan and is never waited for long: a job does not depend on what is found here.
 What differs is asked for by name, of submitted files alone: what a rule leaves out of a job has no
-business in its record either. No hook, pager or external program of the repository is run for it.
+business in its record either. No hook, pager or external differ of the repository is run for it;
+its filters are, for without them git cannot tell what was changed.
 Threads read what it says: of a pipe Windows does not tell whether there is something to read.
 """
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     """What git said, and whether it was cut."""
 
 MAX_DIFF = 1024 * 1024
-#: Seconds that git may take in all.
+#: Seconds that git may take to say what was changed, and once more to say how.
 PATIENCE = 5.0
 _GIT = ("git", "--no-optional-locks", "--no-pager", "-c", "core.fsmonitor=false")
 _STATUS = ("status", "--porcelain=v2", "--branch", "--untracked-files=normal", "--", ".")

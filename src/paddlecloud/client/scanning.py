@@ -172,9 +172,8 @@ class _Walk:
         self._settled = settled
         """Files changed after this (nanoseconds of the epoch) may still be changing."""
         self._home = home
+        self._home_inode = _inode(home)
         self._ignore_file = ""
-        self._brought_back: set[str] = set()
-        """Directories that a rule asks for, with their slash."""
 
     def run(self) -> None:
         """Top down, as git does: below a directory that is left out no rule brings back a file."""
@@ -183,6 +182,8 @@ class _Walk:
             above, rules = waiting.pop()
             entries = self._entries(above)
             names = {entry.name for entry in entries}
+            if not above and (_is_secret(names) or self._is_home(_inode(self.root), self.root)):
+                raise Invalid("files_hold_keys", path=shown(self.root))
             rule = self._rule_for_holder(above, names)
             if rule:
                 self.rows = [row for row in self.rows if row[0] != above[:-1]]
@@ -194,8 +195,9 @@ class _Walk:
                     waiting.append((f"{above}{entry.name}/", rules))
 
     def _rule_for_holder(self, above: str, names: set[str]) -> str:
-        """Why a directory is left out for what it has in it; empty when it is not."""
-        if not above or above in self._brought_back:
+        """Why a directory is left out for what it has in it, whatever other rules say: `!*/` means
+        none of these. Empty when it is not."""
+        if not above:
             return ""
         if not SKIPPED_WITH.isdisjoint(names):
             return DEFAULT
@@ -224,7 +226,7 @@ class _Walk:
         """Keep one entry, or not; whether to go on below it."""
         directory = entry.is_dir(follow_symlinks=False)
         if directory or rules is not None or entry.name in _LOOKED_AT:
-            rule = self._rule_against(path, entry.name, directory, rules)
+            rule = self._rule_against(path, entry, directory, rules)
             if rule:
                 self._skip(f"{path}/" if directory else path, rule)
                 return False
@@ -240,18 +242,24 @@ class _Walk:
             self._skip(path, DEFAULT)
         return directory
 
-    def _rule_against(self, path: str, name: str, directory: bool, rules: Rules | None) -> str:
+    def _rule_against(
+        self, path: str, entry: os.DirEntry[str], directory: bool, rules: Rules | None
+    ) -> str:
         """Why an entry is left out; empty when it is not."""
-        if name in NEVER or (directory and self._absolute(path) == self._home):
+        name = entry.name
+        if name in NEVER or (directory and self._is_home(entry.inode(), entry.path)):
             return DEFAULT
+        if name == CLIENT_CONF and not directory and _has_keys(entry.path):
+            return KEYS
         verdict = rules.verdict(path, name, directory) if rules is not None else None
         if verdict is not None:
-            if directory and not verdict:
-                self._brought_back.add(f"{path}/")
             return verdict
-        if directory:
-            return DEFAULT if name in SKIPPED_NAMES else ""
-        return KEYS if name == CLIENT_CONF and _has_keys(self._absolute(path)) else ""
+        return DEFAULT if directory and name in SKIPPED_NAMES else ""
+
+    def _is_home(self, inode: int | None, path: str) -> bool:
+        """By whichever name it was given; a look at the number of its inode costs nothing."""
+        is_like = inode is not None and inode == self._home_inode
+        return is_like and os.path.samefile(path, self._home)  # noqa: PTH121 - see the top
 
     def _skip(self, path: str, rule: str) -> None:
         self.skipped.setdefault(rule, []).append(path)
@@ -288,6 +296,13 @@ class _Walk:
 
     def _absolute(self, path: str) -> str:
         return os.path.join(self.root, path) if path else self.root
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_ino if path else None  # noqa: PTH116 - as the others, see the top
+    except OSError:
+        return None
 
 
 def _is_secret(names: set[str]) -> bool:

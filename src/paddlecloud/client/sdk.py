@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     Note = Callable[..., None]
 
+#: Seconds: a job may have left hundreds of thousands of files.
+_DELETING = 600.0
 FINAL = frozenset(("failed", "success", "timeout", "schedule timeout", "killed"))
 
 
@@ -143,7 +145,8 @@ class Client:
 
     def delete_job(self, job_id: str) -> int:
         """Forget a job that has ended, with its outputs and logs; how many bytes that freed."""
-        return int(self.transport.post(f"/jobs/{check_id(job_id)}/delete", {}, again=True)["bytes"])
+        path = f"/jobs/{check_id(job_id)}/delete"
+        return int(self.transport.post(path, {}, again=True, timeout=_DELETING)["bytes"])
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
         """The job when it has ended; Retry (code wait_timeout) after `timeout` seconds."""

@@ -264,6 +264,11 @@ TEXTS: dict[str, tuple[str, str]] = {
         "copy the file into the directory or remove the link",
         "链接“{path}”指向“{target}”，不在提交目录之内，请把文件复制进目录或删除该链接",
     ),
+    "files_hold_keys": (
+        "{path} holds the secret keys of PaddleCloud and is not submitted; give the directory of "
+        "your training code",
+        "{path} 中有 PaddleCloud 的密钥，不能提交；请指定训练代码所在的目录",
+    ),
     "files_link_whole": (
         'the link "{path}" points to the submitted directory itself, which would hold itself '
         "without end; remove the link, or name it in .paddlecloudignore",

@@ -336,7 +336,7 @@ class Janitor:
 
     def _patience(self, now: float) -> float | None:
         """Until when to wait for something to do; an agent that has nothing to do sleeps."""
-        if now >= self._unsent_at:
+        if now >= self._unsent_at or not self._some_unsent:
             self._unsent_at = now + _UNSENT
             self._some_unsent = unsent.bound(self._site, now=time.time())
         crowded = self.tidy(time.time())

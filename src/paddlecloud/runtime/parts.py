@@ -14,6 +14,7 @@ each file have its turn.
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import time
 from collections import deque
@@ -116,9 +117,8 @@ def put(
     """
     path = _path(tracked, "parts", sent)
     query = {"fence": tracked.fence}
-    begin = {"size": sent.size, "mtime": round(sent.mtime, 6)}
     try:
-        given = channel.json("POST", path, begin, query, _TIMEOUT)
+        given = channel.json("POST", path, _described(sent, file), query, _TIMEOUT)
         if given.get("tag") or given.get("sha256"):
             return _digest_of(sent, file, given)
         if not given.get("upload"):
@@ -214,6 +214,15 @@ class _Sender:
 
 def _path(tracked: Tracked, what: str, sent: Found) -> str:
     return f"/agent/replicas/{quote(tracked.id)}/{what}/{quote(sent.name, '/')}"
+
+
+def _described(sent: Found, file: IO[bytes]) -> dict[str, Any]:
+    """What the server has to know of a file before it comes: a hole needs no room there."""
+    described: dict[str, Any] = {"size": sent.size, "mtime": round(sent.mtime, 6)}
+    allocated = os.fstat(file.fileno()).st_blocks * 512
+    if allocated < sent.size:
+        described["allocated"] = allocated
+    return described
 
 
 @contextmanager

@@ -130,21 +130,21 @@ def _note(path: Path, now: float) -> None:
 def _keep_all(
     tracked: Tracked, unsent: Mapping[str, PaddleCloudError], place: Path, site: Site
 ) -> set[str]:
-    """Give each of these files a name there; those that have one. A directory that could not be
-    listed has none."""
+    """Give each of these files a name there, beside what has one already; those that have one. A
+    directory that could not be listed has none."""
     kept: set[str] = set()
     if not _can_be_kept(place):
         return kept
-    for found in outputs.scan(tracked.root):
-        if found.name in unsent:
-            try:
-                _keep(found.where, place / found.name)
-                kept.add(found.name)
-            except OSError as error:
-                text = f"{found.name} was not sent and cannot be kept: {error}"
-                site.journal.warning(text, tracked.id)
-    if not kept:
-        shutil.rmtree(place, ignore_errors=True)
+    where = {found.name: found.where for found in outputs.scan(tracked.root)}
+    where[record.STDOUT] = tracked.root / record.STDOUT
+    for name in unsent.keys() & where.keys():
+        try:
+            _keep(where[name], place / name)
+            kept.add(name)
+        except OSError as error:
+            site.journal.warning(f"{name} was not sent and cannot be kept: {error}", tracked.id)
+    with suppress(OSError):
+        place.rmdir()  # unless something is kept there
     return kept
 
 

@@ -30,6 +30,8 @@ class ContentsAnswer(Answer, frozen=True, kw_only=True):
 class OutputPartsRequest(Request, frozen=True, kw_only=True):
     size: Annotated[int, Meta(ge=1, le=2**53)]
     mtime: Epoch | None = None
+    allocated: Natural | None = None
+    """How many bytes the file takes on the agent's disk, where it has holes."""
 
 
 class OutputParts(Answer, frozen=True, kw_only=True):

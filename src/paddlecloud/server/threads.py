@@ -49,10 +49,13 @@ async def in_bucket_thread(work: Callable[..., T], *args: object, whose: str = _
     return await asyncio.wrap_future(_desks.submit(whose, work, *args))
 
 
-async def for_agent(job: Job, work: Callable[..., T], *args: object) -> T:
-    """The same for what an agent wants done about the files of a job, wherever they lie."""
+async def for_agent(
+    job: Job, work: Callable[..., T], *args: object, threads: ThreadPoolExecutor = _LONG
+) -> T:
+    """The same for what an agent wants done about the files of a job, wherever they lie; by these
+    threads where that is the server's own store."""
     if job.spec.public_bos:
-        return await in_long_thread(work, *args)
+        return await asyncio.get_running_loop().run_in_executor(threads, work, *args)
     return await in_bucket_thread(work, *args, whose=agents_of(job))
 
 

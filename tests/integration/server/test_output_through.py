@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from paddlecloud.runtime.book import Tracked
 from paddlecloud.runtime.config import AgentConfig
 from paddlecloud.runtime.direct import Buckets
 from paddlecloud.runtime.link import Body, Channel, Link, PartBody
+from paddlecloud.server.routes import outputs as routes
 from paddlecloud.server.services import agents, through
 from paddlecloud.server.services.sending import sending_root
 from paddlecloud.server.shapes_addresses import JoinRequest
@@ -90,9 +93,12 @@ class Agent:
             sent = outputs.found_again(found, file)
             return parts.put(self.tracked, sent, file, self.line, Buckets())
 
-    def asks(self, fence: int | None = None, size: int = len(DATA)) -> dict[str, Any]:
+    def asks(
+        self, fence: int | None = None, size: int = len(DATA), **more: object
+    ) -> dict[str, Any]:
         query = {"fence": self.tracked.fence if fence is None else fence}
-        return self.line.json("POST", self.path("parts"), {"size": size, "mtime": WHEN}, query)
+        begin = {"size": size, "mtime": WHEN, **more}
+        return self.line.json("POST", self.path("parts"), begin, query)
 
     def path(self, what: str) -> str:
         return f"/agent/replicas/{self.tracked.id}/{what}/output/big"
@@ -228,6 +234,35 @@ def test_one_that_ends_while_the_digest_is_taken_gives_no_name(agent: Agent) -> 
     assert agent.kept() == DATA
 
 
+def test_two_that_end_it_at_the_same_time_both_hear_that_it_is_there(agent: Agent) -> None:
+    given = agent.asks()
+    deps = agent.world.deps
+    assigned = agents.upload(deps, NODE, agent.tracked.id, agent.tracked.fence)
+    asked = JoinRequest(upload=given["upload"], size=len(DATA), sha256=SHA256)
+    for number in range(1, COUNT + 1):
+        upload, _ = through.opened(deps, assigned, "output/big", asked.upload, number)
+        data = DATA[(number - 1) * MIB : number * MIB]
+        through.put(deps, assigned, upload, number, data)
+    heard: list[bool] = []
+
+    def meanwhile() -> None:
+        heard.append(through.finish(deps, assigned, "output/big", asked, lambda: None))
+
+    heard.append(through.finish(deps, assigned, "output/big", asked, meanwhile))
+    assert heard == [True, True]
+    assert (agent.kept(), agent.unfinished()) == (DATA, [])
+
+
+def test_an_end_of_another_content_is_none(agent: Agent) -> None:
+    assert agent.puts() == SHA256
+    upload = agent.asks()["upload"]
+    deps = agent.world.deps
+    assigned = agents.upload(deps, NODE, agent.tracked.id, agent.tracked.fence)
+    other = JoinRequest(upload=upload, size=len(DATA), sha256="0" * 64)
+    told = raised(lambda: through.finish(deps, assigned, "output/big", other, lambda: None))
+    assert told.code == "upload_missing"
+
+
 def test_a_damaged_part_is_not_kept(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(link, "crc32", lambda _data: 1)
@@ -270,3 +305,40 @@ def test_a_smaller_file_and_one_that_does_not_fit(
     assert agent.unfinished() == []
     root = sending_root("someone", agent.job_id)
     assert list(agent.world.deps.store.list(f"{root}/")) == []
+
+
+def test_holes_take_no_room(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = bytes((COUNT - 1) * MIB) + b"and more\n"
+    with agent.file.open("wb") as file:
+        file.seek((COUNT - 1) * MIB)
+        file.write(b"and more\n")
+    os.utime(agent.file, (WHEN, WHEN))
+    monkeypatch.setattr(agent.world.deps.store, "room", lambda: MIB)
+    assert raised(agent.asks).code == "store_full", "an agent of before does not tell of them"
+    assert raised(lambda: agent.asks(allocated=MIB + 1)).code == "store_full"
+    assert agent.puts() == hashlib.sha256(data).hexdigest()
+    assert agent.kept() == data
+
+
+def test_few_parts_for_a_users_bucket_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def have(stack: AsyncExitStack, *users: str) -> None:
+        for user in users:
+            await stack.enter_async_context(routes._place(user))
+
+    async def crowd() -> list[Retry]:
+        told = []
+        async with AsyncExitStack() as stack:
+            await have(stack, *["one"] * routes._OF_ONE)
+            for more in (["one"], [f"user-{n}" for n in range(routes._OF_ALL)]):
+                with pytest.raises(Retry) as caught:
+                    await have(stack, *more)
+                told.append(caught.value)
+        async with AsyncExitStack() as stack:
+            await have(stack, *["one"] * routes._OF_ONE)
+        return told
+
+    monkeypatch.setattr(routes, "_TURN", 0.01)
+    told = asyncio.run(crowd())
+    assert [error.code for error in told] == ["store_crowded"] * 2
+    limits = [error.params["limit"] for error in told]
+    assert limits == [routes._OF_ONE, routes._OF_ALL]

@@ -27,6 +27,7 @@ from tests.integration.server.world import World, a_submit, packed
 VERIFY = "/api/v1/admin/verify"
 WORDS = b"to be or not to be\n"
 FILES = {"run.sh": b"cat words\n", "words": WORDS, "copy/of/words": WORDS}
+WHEN = 1_700_000_000.0
 LARGE = bytes(range(256)) * 4096
 CHIEF = Caller(ak="", user_id="chief", kind=TokenKind.USER, role=UserRole.ADMIN)
 SHA256 = hashlib.sha256(WORDS).hexdigest()
@@ -72,8 +73,8 @@ def finished_with_output(world: World, **outputs: bytes) -> str:
     world.agent.start(order)
     rows = []
     for name, data in outputs.items():
-        assert world.agent.upload(order, name, data).status == 200
-        rows.append([f"output/{name}", len(data), 0.0, hashlib.sha256(data).hexdigest()])
+        assert world.agent.upload(order, name, data, mtime=WHEN).status == 200
+        rows.append([f"output/{name}", len(data), WHEN, hashlib.sha256(data).hexdigest()])
     place = f"/api/v1/agent/replicas/{order['replica']}/listing"
     body = json.dumps({"files": rows}).encode()
     reply = world.agent.caller.call("POST", place, {"fence": order["fence"]}, body)
@@ -166,6 +167,31 @@ def test_a_damaged_output_is_told_and_stays(world: World, admin: SignedCaller) -
     assert (row["kind"], row["paths"], row["jobs"]) == ("output", [path], [job_id])
     assert (row["sha256"], row["aside"]) == (hashlib.sha256(LARGE).hexdigest(), "")
     assert file.exists()
+
+
+def test_an_output_that_was_written_anew_is_not_damaged(world: World, admin: SignedCaller) -> None:
+    job_id = finished_with_output(world, model=LARGE)
+    (path,) = world.deps.settings.store_dir.rglob(f"{job_id}/rank-0/model")
+    path.write_bytes(LARGE[::-1])  # as by a later attempt whose machine was lost
+    os.utime(path, (1_800_000_000, 1_800_000_000))
+    assert verified(admin)["damaged"] == []
+
+
+def test_what_is_set_aside_is_written_down_before_it_goes(
+    world: World, admin: SignedCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.snapshot(FILES)
+    flip(world.blob(WORDS))
+
+    def cut(*_: object) -> None:
+        raise OSError(errno.EIO, "cut off")
+
+    with monkeypatch.context() as cutting:
+        cutting.setattr(world.deps.store, "move", cut)
+        assert admin.call("POST", VERIFY, body=b"{}").status >= 500
+    (event,) = admin.get("/api/v1/admin/audit")["events"]
+    assert event["action"] == "content.damaged"
+    assert len(verified(admin)["damaged"]) == 1
 
 
 def test_what_a_job_still_writes_is_not_judged(world: World, admin: SignedCaller) -> None:

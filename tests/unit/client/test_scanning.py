@@ -152,6 +152,21 @@ def test_secret_keys_of_ours_are_left_out_and_told(
     assert f"{left_out} [default: keys]" in str(found.notes[1][1]["paths"])
 
 
+def test_a_home_by_another_name_is_left_out(tmp_path: Path) -> None:
+    tree(tmp_path, {"job/cloud/x": b"", "job/kept": b""})
+    (tmp_path / "link").symlink_to(tmp_path / "job" / "cloud")
+    found = scan(str(tmp_path / "job"), now=NOW, home=str(tmp_path / "link"))
+    assert list(rows(found)) == ["kept"]
+
+
+@pytest.mark.parametrize("directory", ["cloud", "cloud/server"])
+def test_keys_themselves_are_refused(tmp_path: Path, directory: str) -> None:
+    tree(tmp_path, {"cloud/server/server.key": b"k", "cloud/server/lock": b""})
+    with pytest.raises(Invalid) as error:
+        scan(str(tmp_path / directory), now=NOW, home=str(tmp_path / "cloud"))
+    assert error.value.code == "files_hold_keys"
+
+
 def test_what_only_looks_like_keys_is_submitted(tmp_path: Path) -> None:
     plain: dict[str, bytes | None] = {
         "a/client.conf": b"[main]\nsk =\n# ak = 1\n[openapi]\nhost = x",

@@ -9,7 +9,9 @@ from typing import cast
 
 import pytest
 
+from paddlecloud.model.errors import StorageFull
 from paddlecloud.runtime import record, unsent
+from paddlecloud.runtime.book import Tracked
 from paddlecloud.runtime.journal import Journal
 from paddlecloud.runtime.site import Site
 
@@ -39,6 +41,33 @@ def left(site: Site, name: str, hours: float) -> Path:
 
 def names(site: Site) -> list[str]:
     return sorted(path.name for path in (site.directory / unsent.DIRECTORY).iterdir())
+
+
+def test_what_is_kept_later_joins_what_was_kept_first(tmp_path: Path) -> None:
+    journal, config = Journal(tmp_path / "agent.log"), SimpleNamespace(host="here")
+    site = cast(Site, SimpleNamespace(directory=tmp_path, journal=journal, config=config))
+    root = tmp_path / "replicas" / "r"
+    for name in ("output/model", "log/events", record.STDOUT):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"weights")
+    tracked = Tracked(id="r", fence=1, root=root, run={}, acked=None)
+    full = StorageFull("store_full", path="model")
+    unsent.leave(tracked, {"output/model": full}, site, lost=True)
+    unsent.leave(tracked, {record.STDOUT: full}, site, lost=False)
+    unsent.leave(tracked, {"output/never was": full}, site, lost=False)
+    place = tmp_path / unsent.DIRECTORY / "r"
+    kept = sorted(str(path.relative_to(place)) for path in place.rglob("*") if path.is_file())
+    assert kept == ["output/model", record.STDOUT]
+
+
+def test_nothing_kept_leaves_no_directory(tmp_path: Path) -> None:
+    journal, config = Journal(tmp_path / "agent.log"), SimpleNamespace(host="here")
+    site = cast(Site, SimpleNamespace(directory=tmp_path, journal=journal, config=config))
+    root = tmp_path / "replicas" / "r"
+    root.mkdir(parents=True)
+    tracked = Tracked(id="r", fence=1, root=root, run={}, acked=None)
+    unsent.leave(tracked, {"output/x": StorageFull("store_full", path="x")}, site, lost=True)
+    assert not (tmp_path / unsent.DIRECTORY / "r").exists()
 
 
 def test_without_any_there_is_nothing_to_look_after(site: Site) -> None:

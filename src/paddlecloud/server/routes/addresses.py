@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
@@ -37,8 +38,11 @@ from paddlecloud.server.shapes_addresses import (
     PrivateUploadRequest,
 )
 from paddlecloud.server.threads import for_agent, in_bucket_thread, in_thread
+from paddlecloud.stores.patience import be_prompt
 
 T = TypeVar("T")
+_JOINING = ThreadPoolExecutor(max_workers=4, thread_name_prefix="join", initializer=be_prompt)
+"""The digest of a large output takes its time: no submit stands in line behind it."""
 
 
 def contents(deps: Deps, call: Call) -> ContentsAnswer:
@@ -55,7 +59,7 @@ async def begin(deps: Deps, call: Call, _request: Request) -> OutputParts:
 
 async def finish(deps: Deps, call: Call, _request: Request) -> JoinAnswer:
     assigned = await in_thread(assigned_to, deps, call)
-    return await for_agent(assigned.job, _finish, deps, call)
+    return await for_agent(assigned.job, _finish, deps, call, threads=_JOINING)
 
 
 def _finish(deps: Deps, call: Call) -> JoinAnswer:

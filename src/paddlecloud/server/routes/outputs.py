@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 
-from paddlecloud.model.errors import Invalid, Unauthenticated
+from paddlecloud.model.errors import Invalid, Retry, Unauthenticated
 from paddlecloud.model.signing import CONTENT_SHA256, UNSIGNED
 from paddlecloud.server.bodies import AT_ONCE, with_body
 from paddlecloud.server.deps import Deps
@@ -26,13 +30,22 @@ from paddlecloud.server.shapes import (
 )
 from paddlecloud.server.shapes_addresses import OutputPartQuery
 from paddlecloud.server.shapes_uploads import PartAnswer
-from paddlecloud.server.threads import for_agent, in_long_thread, in_thread
+from paddlecloud.server.threads import agents_of, for_agent, in_long_thread, in_thread
+from paddlecloud.stores.patience import be_prompt
 
 T = TypeVar("T")
 MAX_PIECE = 16 * 1024 * 1024
 MAX_LISTING = 256 * 1024 * 1024
-_SLOW = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="output")
-"""Machines may be far away and many: no submit stands in line behind their outputs."""
+_SLOW = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="output", initializer=be_prompt)
+"""Machines may be far away and many: no submit stands in line behind the parts of their outputs."""
+_OF_ONE = 4
+"""Parts on their way into the buckets of one user that are in memory at the same time."""
+_OF_ALL = 8 * _OF_ONE
+_TURN = 20.0
+"""Seconds to wait for a place: who hears nothing for longer blames the server."""
+_places: WeakValueDictionary[tuple[object, str], asyncio.Semaphore] = WeakValueDictionary()
+"""By event loop and user, for as long as somebody has or wants one."""
+_all_places = threading.Semaphore(_OF_ALL)
 
 
 async def append(deps: Deps, call: Call, request: Request) -> UploadAnswer:
@@ -77,13 +90,36 @@ async def part(deps: Deps, call: Call, request: Request) -> PartAnswer:
         raise Invalid("upload_part", number=number, size=length[:20] or "?", limit=limit)
     check = partial(check_part, call, number, want)
     keep = partial(through.put, deps, assigned, found, number)
-    if near:
+    if assigned.job.spec.public_bos:
         await with_body(request, size, partial(_checked, check, keep), _SLOW)
     else:
-        # A bucket may be silent: the threads and buffers of bodies do not wait for it.
-        data = await with_body(request, size, partial(_checked, check, bytes), _SLOW)
-        await for_agent(assigned.job, keep, data)
+        # A user's bucket may be silent: the threads of bodies do not wait for it.
+        async with _place(agents_of(assigned.job)):
+            data = await with_body(request, size, partial(_checked, check, bytes), _SLOW)
+            await for_agent(assigned.job, keep, data)
     return PartAnswer(number=number)
+
+
+@asynccontextmanager
+async def _place(whose: str) -> AsyncIterator[None]:
+    """Wait for one of a user's places in memory, before anything is read, and have it; Retry when
+    none gets free in time, or all users together have too many."""
+    key = (asyncio.get_running_loop(), whose)
+    places = _places.setdefault(key, asyncio.Semaphore(_OF_ONE))
+    try:
+        async with asyncio.timeout(_TURN):
+            await places.acquire()
+    except TimeoutError:
+        raise Retry("store_crowded", limit=_OF_ONE) from None
+    try:
+        if not _all_places.acquire(blocking=False):
+            raise Retry("store_crowded", limit=_OF_ALL)
+        try:
+            yield
+        finally:
+            _all_places.release()
+    finally:
+        places.release()
 
 
 def _checked(

@@ -46,11 +46,13 @@ class Listed(msgspec.Struct, frozen=True, array_like=True):
 
     def is_still(self, stat: Stat) -> bool:
         """Whether the file is the one that was meant: a later attempt may have written another."""
-        if self.size != stat.size:
-            return False
+        return self.size == stat.size and not self.is_another(stat)
+
+    def is_another(self, stat: Stat) -> bool:
+        """Whether the store tells that the file was written anew, whatever its size."""
         if self.tag:
-            return self.tag == tag_of(stat)
-        return abs(stat.modified.timestamp() - self.mtime) < _SAME_TIME
+            return self.tag != tag_of(stat)
+        return abs(stat.modified.timestamp() - self.mtime) >= _SAME_TIME
 
 
 def tag_of(stat: Stat) -> str:

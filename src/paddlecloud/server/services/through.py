@@ -91,10 +91,7 @@ def finish(
         upload = _found(deps, assigned, name, asked.upload)
         upload.note(_store(store).parts(upload.target.path, asked.upload))
     except NotFound:
-        known = sending.find(deps, assigned, name)
-        path = place_of(deps, assigned.job).root + path_of(assigned, name)
-        same = known is not None and (known.upload, known.sha256) == (asked.upload, asked.sha256)
-        if known is None or not same or not known.became(store.stat(path)):
+        if not _has_its_name(deps, assigned, name, asked):
             raise
         return True
     if not upload.close():
@@ -106,6 +103,10 @@ def finish(
         sending.note_digest(deps, assigned, name, asked.upload, asked.sha256)
         still_ours()
         _store(store).finish_parts(upload.target.path, asked.upload, size=asked.size)
+    except (NotFound, Invalid):
+        # Another call for the same file may have been a moment earlier, and takes its parts away.
+        if not _has_its_name(deps, assigned, name, asked):
+            raise
     finally:
         upload.reopen()
     deps.arriving.forget(upload.target)
@@ -115,6 +116,15 @@ def finish(
 def is_checked(store: Store) -> bool:
     """Whether the digest of the whole can be taken before the parts are joined."""
     return isinstance(store, CanMultipart) and isinstance(store, CanReadParts)
+
+
+def _has_its_name(deps: Deps, assigned: Assigned, name: str, asked: JoinRequest) -> bool:
+    """Whether this very upload was ended before."""
+    known = sending.find(deps, assigned, name)
+    if known is None or (known.upload, known.sha256) != (asked.upload, asked.sha256):
+        return False
+    place = place_of(deps, assigned.job)
+    return known.became(place.store.stat(place.root + path_of(assigned, name)))
 
 
 def _is_right(deps: Deps, store: Store, upload: Upload, sha256: str) -> bool:
@@ -134,7 +144,8 @@ def _is_right(deps: Deps, store: Store, upload: Upload, sha256: str) -> bool:
 def _begun(deps: Deps, assigned: Assigned, name: str, asked: OutputPartsRequest) -> Sending:
     place = place_of(deps, assigned.job)
     path = place.root + path_of(assigned, name)
-    if isinstance(place.store, CanTellRoom) and place.store.room() < asked.size:
+    needed = asked.size if asked.allocated is None else min(asked.size, asked.allocated)
+    if isinstance(place.store, CanTellRoom) and place.store.room() < needed:
         raise StorageFull("store_full", path=shown(path))
     size = part_size_of(asked.size, local=True)
     modified = None if asked.mtime is None else datetime.fromtimestamp(asked.mtime, UTC)

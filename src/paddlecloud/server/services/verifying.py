@@ -13,13 +13,14 @@ from __future__ import annotations
 import errno
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 
 from paddlecloud.db import jobs, snapshots, tokens
+from paddlecloud.db.base import Tx
 from paddlecloud.model.errors import NotFound, TooMany
 from paddlecloud.model.job import Job
 from paddlecloud.server.auth import Caller
@@ -91,6 +92,7 @@ class _Item:
     name: str = _END
     path: str = ""
     sha256: str = ""
+    listed: files.Listed | None = None
 
 
 class _Page:
@@ -154,16 +156,20 @@ class _Page:
         return True
 
     def _report(self, item: _Item, stat: Stat | None) -> None:
-        row = _output_row(item, stat) if item.job else _set_aside(self._deps, item, stat)
-        if row is None:
-            return
-        log.warning("damaged: %s of %s, sha256 %s", row.paths, item.owner, item.sha256)
-        self._damaged.append(row)
+        if item.job is None:
+            row = _set_aside(self._deps, item, stat, self._note)
+        else:
+            row = _output_row(item, stat)
+            if row is not None:
+                self._deps.db.write(partial(self._note, row=row))
+        if row is not None:
+            log.warning("damaged: %s of %s, sha256 %s", row.paths, item.owner, item.sha256)
+            self._damaged.append(row)
+
+    def _note(self, tx: Tx, row: DamagedRow) -> None:
         facts = {"kind": row.kind, "sha256": row.sha256, "aside": row.aside}
         now = self._deps.clock()
-        self._deps.db.write(
-            lambda tx: users.note(tx, self._caller, now, "content.damaged", item.owner, facts)
-        )
+        users.note(tx, self._caller, now, "content.damaged", row.user_id, facts)
 
     def _spent(self, size: int) -> None:
         self._since_rest += size
@@ -234,16 +240,25 @@ def _outputs_of(deps: Deps, job: Job, at: VerifyPlace) -> Iterator[_Item]:
     root = files.user_root(job.owner)
     for path, row in sorted(files.listings(deps, job).items()):
         if row.sha256 and (at.job != job.number or _is_due(path, at)):
-            where, sha256 = f"{root}/{path}", row.sha256
-            yield _Item(owner=job.owner, job=job, name=path, path=where, sha256=sha256)
+            yield _Item(
+                owner=job.owner,
+                job=job,
+                name=path,
+                path=f"{root}/{path}",
+                sha256=row.sha256,
+                listed=row,
+            )
 
 
 def _is_due(name: str, at: VerifyPlace) -> bool:
     return name >= at.after if at.offset else name > at.after
 
 
-def _output_row(item: _Item, stat: Stat | None) -> DamagedRow:
+def _output_row(item: _Item, stat: Stat | None) -> DamagedRow | None:
+    """None for one that a later attempt wrote, and did not come to list."""
     assert item.job is not None
+    if stat is not None and item.listed is not None and item.listed.is_another(stat):
+        return None
     return DamagedRow(
         kind="output",
         user_id=item.owner,
@@ -256,11 +271,13 @@ def _output_row(item: _Item, stat: Stat | None) -> DamagedRow:
     )
 
 
-def _set_aside(deps: Deps, item: _Item, seen: Stat | None) -> DamagedRow | None:
+def _set_aside(
+    deps: Deps, item: _Item, seen: Stat | None, note: Callable[[Tx, DamagedRow], None]
+) -> DamagedRow | None:
     """Take a content out of use; None when it has been replaced since it was read.
 
-    First no new job may refer to it, then it goes: after a crash in between it is found again. An
-    upload of its owner waits for that.
+    First it is written down and no new job may refer to it, then it goes: after a crash in between
+    it is found again. An upload of its owner waits for that.
     """
     owner, sha256, store = item.owner, item.sha256, deps.store
     path = blob_path(owner, sha256)
@@ -271,12 +288,23 @@ def _set_aside(deps: Deps, item: _Item, seen: Stat | None) -> DamagedRow | None:
     with deps.uploads.of(owner):
         if (seen and store.stat(path) != seen) or sha256 in unchecked(deps, owner):
             return None
-        named = deps.db.read(lambda tx: snapshots.naming(tx, owner, sha256, LISTED))
-        deps.db.write(lambda tx: snapshots.take_out_of_use(tx, owner, sha256))
+        row = _submitted_row(deps, item, seen, aside)
+
+        def store_row(tx: Tx) -> None:
+            snapshots.take_out_of_use(tx, owner, sha256)
+            note(tx, row)
+
+        deps.db.write(store_row)
         if isinstance(store, CanMove):
             store.move(path, aside)
         else:
             store.delete(path)
+    return row
+
+
+def _submitted_row(deps: Deps, item: _Item, seen: Stat | None, aside: str) -> DamagedRow:
+    owner, sha256 = item.owner, item.sha256
+    named = deps.db.read(lambda tx: snapshots.naming(tx, owner, sha256, LISTED))
     return DamagedRow(
         kind="submitted",
         user_id=owner,
