@@ -194,6 +194,10 @@ class Book:
         with self._lock:
             return list(self._active.values())
 
+    def runs(self) -> bool:
+        """Whether anything runs, or will."""
+        return any(tracked.alive for tracked in self.active())
+
     def busy(self) -> bool:
         """Whether anything runs, or is not known to the server yet."""
         return any(tracked.stage is not Stage.DONE for tracked in self.active())

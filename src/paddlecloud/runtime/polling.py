@@ -151,14 +151,15 @@ class Poller:
             self._site.stopping.wait(pause)
 
     def _is_pointless(self) -> bool:
-        """Whether nothing is left to do and nobody left to do it for."""
+        """Whether nothing runs and nobody is left to tell of what ran: the next server starts an
+        agent that finds it."""
         if not self._site.directory.is_dir():
             return True
         config = self._site.config
         away = self._site.link.away_for(time.monotonic())
-        if config.endpoint_file is None or away < config.linger or self._site.book.busy():
+        if config.endpoint_file is None or away < config.linger or self._site.book.runs():
             return False
-        self._site.journal.info(f"the server is gone for {away:.0f} s and nothing is left to do")
+        self._site.journal.info(f"the server is gone for {away:.0f} s and nothing runs")
         return True
 
 

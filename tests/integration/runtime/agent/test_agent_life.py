@@ -309,18 +309,20 @@ def test_without_server_and_work_it_ends(idle_world: World) -> None:
     assert agent.wait(30) == 0
 
 
-def test_without_server_but_with_work_it_stays(idle_world: World) -> None:
+def test_without_server_it_stays_until_its_work_is_over(idle_world: World) -> None:
     idle_world.configure(linger=0.1)
     agent = idle_world.start_agent()
     replica = idle_world.run("echo up; while ! test -e $OUTPUT_PATH/go; do sleep 0.02; done")
     idle_world.says(replica, "up")
     idle_world.server.stop()
-    (idle_world.root(replica) / "output" / "go").touch()
-    eventually(lambda: control.inspect(idle_world.root(replica)).phase is Phase.EXITED)
     with pytest.raises(subprocess.TimeoutExpired):
         agent.wait(1.5)
+    (idle_world.root(replica) / "output" / "go").touch()
+    assert agent.wait(30) == 0
     idle_world.server.start()
+    idle_world.start_agent()
     assert idle_world.ended(replica)["exit_code"] == 0
+    assert idle_world.stored(replica).log == b"up\n"
 
 
 def test_it_ends_when_its_directory_is_gone(idle_world: World) -> None:
