@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.integration.server.smtp import SmtpServer
+from tests.integration.server.valve import Valve
 from tests.integration.server.world import Stage, World
 
 MakeWorld = Callable[..., World]
@@ -38,6 +40,15 @@ def make_world(stage: Stage, tmp_path: Path) -> Iterator[MakeWorld]:
 @pytest.fixture
 def world(make_world: MakeWorld) -> World:
     return make_world()
+
+
+@pytest.fixture
+def valve(s3_settings: dict[str, str]) -> Iterator[Valve]:
+    """A door to the bucket of the tests."""
+    place = urlsplit(s3_settings["endpoint"])
+    valve = Valve(place.hostname or "", place.port or 80)
+    yield valve
+    valve.close()
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -23,14 +22,6 @@ from tests.integration.server.world import World, a_submit, eventually
 
 PLACES = 32
 """As many calls of one user's agents may wait for the bucket, half of them in threads."""
-
-
-@pytest.fixture
-def valve(s3_settings: dict[str, str]) -> Iterator[Valve]:
-    place = urlsplit(s3_settings["endpoint"])
-    valve = Valve(place.hostname or "", place.port or 80)
-    yield valve
-    valve.close()
 
 
 @pytest.fixture

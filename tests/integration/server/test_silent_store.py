@@ -33,14 +33,6 @@ DIRTY = {"commit": "0" * 40, "branch": "main", "dirty": "1"}
 
 
 @pytest.fixture
-def valve(s3_settings: dict[str, str]) -> Iterator[Valve]:
-    place = urlsplit(s3_settings["endpoint"])
-    valve = Valve(place.hostname or "", place.port or 80)
-    yield valve
-    valve.close()
-
-
-@pytest.fixture
 def world(make_world: MakeWorld, valve: Valve, s3_settings: dict[str, str]) -> Iterator[World]:
     behind = create("s3", {**s3_settings, "endpoint": f"http://127.0.0.1:{valve.port}"})
     assert isinstance(behind, S3Store)

@@ -10,7 +10,7 @@ whichever server, is told which parts of it are there (`sending`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from paddlecloud.model.errors import NotFound
 from paddlecloud.model.job import Job
@@ -76,16 +76,7 @@ def begin(deps: Deps, assigned: Assigned, name: str, asked: OutputPartsRequest) 
         stat = store.stat(path)
         if stat is not None and known.became(stat):
             return _answer(known, tag=stat.tag)
-    modified = None if asked.mtime is None else datetime.fromtimestamp(asked.mtime, UTC)
-    upload = store.begin_parts(path, part_size=size, modified=modified)
-    begun = Sending(
-        replica=assigned.replica.id,
-        fence=assigned.attempt.fence,
-        size=asked.size,
-        mtime=asked.mtime,
-        part_size=size,
-        upload=upload,
-    )
+    begun = sending.begin(store, path, assigned, asked, size)
     if in_parts:
         sending.note(deps, assigned, name, begun)
     return _addresses(deps, store, path, begun, ())

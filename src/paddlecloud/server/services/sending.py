@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -19,6 +20,7 @@ from paddlecloud.model.errors import NotFound, PaddleCloudError
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services.agents import Assigned
 from paddlecloud.server.services.files import user_root
+from paddlecloud.server.shapes_addresses import OutputPartsRequest
 from paddlecloud.stores.base import CanMultipart, Part, Stat
 
 _SAME_TIME = 1e-5
@@ -51,6 +53,21 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True):
             return False
         apart = abs(stat.modified.timestamp() - self.mtime)
         return stat.size == self.size and apart < _SAME_TIME
+
+
+def begin(
+    store: CanMultipart, path: str, assigned: Assigned, asked: OutputPartsRequest, part_size: int
+) -> Sending:
+    """A new upload of this file; nobody knows of it before `note`."""
+    modified = None if asked.mtime is None else datetime.fromtimestamp(asked.mtime, UTC)
+    return Sending(
+        replica=assigned.replica.id,
+        fence=assigned.attempt.fence,
+        size=asked.size,
+        mtime=asked.mtime,
+        part_size=part_size,
+        upload=store.begin_parts(path, part_size=part_size, modified=modified),
+    )
 
 
 def note(deps: Deps, assigned: Assigned, name: str, sending: Sending) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from paddlecloud.model.errors import Invalid, NotFound, StorageFull
 from paddlecloud.model.snapshot import is_digest
@@ -148,16 +147,7 @@ def _begun(deps: Deps, assigned: Assigned, name: str, asked: OutputPartsRequest)
     if isinstance(place.store, CanTellRoom) and place.store.room() < needed:
         raise StorageFull("store_full", path=shown(path))
     size = part_size_of(asked.size, local=True)
-    modified = None if asked.mtime is None else datetime.fromtimestamp(asked.mtime, UTC)
-    upload = _store(place.store).begin_parts(path, part_size=size, modified=modified)
-    begun = Sending(
-        replica=assigned.replica.id,
-        fence=assigned.attempt.fence,
-        size=asked.size,
-        mtime=asked.mtime,
-        part_size=size,
-        upload=upload,
-    )
+    begun = sending.begin(_store(place.store), path, assigned, asked, size)
     sending.note(deps, assigned, name, begun)
     return begun
 
