@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import ipaddress
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -31,6 +32,11 @@ sys.dont_write_bytecode = False
 # What makes up seven thousand tests stays until the end: to look through it for rubbish again and
 # again takes a third of the time in which every worker collects them.
 gc.disable()
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and so would every program
+# that they start, also those whose answer to it is the test.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Two shared cores make any deadline a coin toss. The same examples each time make a failure of the
 # fast tests mean one thing: the change broke something. `explore` looks further, in the slow stage.
