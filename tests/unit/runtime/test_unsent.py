@@ -74,6 +74,14 @@ def test_without_any_there_is_nothing_to_look_after(site: Site) -> None:
     assert not unsent.bound(site, now=NOW)
 
 
+def test_one_that_vanishes_meanwhile_does_not_hide_the_others(site: Site) -> None:
+    for name, hours in (("old", 7 * 24 + 1), ("new", 1.0)):
+        left(site, name, hours)
+    (site.directory / unsent.DIRECTORY / "vanished").symlink_to("nowhere")
+    assert unsent.bound(site, now=NOW), "else nobody would look after them again"
+    assert names(site) == ["new", "vanished"]
+
+
 def test_with_room_they_stay_for_as_long_as_promised(site: Site) -> None:
     for name, hours in (("old", 7 * 24 + 1), ("new", 1.0), ("older", 7 * 24 - 1)):
         left(site, name, hours)
