@@ -54,7 +54,6 @@ class Agent:
         self._shippers = Shippers(site)
         self._janitor = Janitor(site, self._shippers)
         self._starters = Starters(site)
-        self._janitor.tidy, self._starters.on_growth = self._starters.tidy, self._janitor.wake
         care = Care(site, self._starters, self._shippers, self._janitor)
         adopted = care.adopt()
         site.journal.info(f"version {__version__} begins, pid {os.getpid()}, adopted {adopted}")
@@ -78,6 +77,7 @@ class Agent:
             ("sampler", self._sampler.work),
             ("commands", self._commands.work),
             *[("starter", self._starters.work)] * _STARTERS,
+            ("tidier", self._starters.tidy),
             *[("shipper", body) for body in self._shippers.bodies()],
         ]
         # A signal that another thread takes does not wake the main one, which waits for it.

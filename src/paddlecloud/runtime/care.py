@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING, Any
 from paddlecloud.runtime import control, record, shortnames, unsent, workspace
 from paddlecloud.runtime.book import Stage, StopWish, Tracked, read_order
 from paddlecloud.runtime.control import Phase
-from paddlecloud.runtime.materials import LOOK_AGAIN
 from paddlecloud.runtime.spreading import spread
 from paddlecloud.runtime.starting import request_stop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from paddlecloud.runtime.shipping import Shippers
@@ -260,8 +258,6 @@ class Janitor:
         self._rubbish: list[str] = []
         self._kept_since = 0.0
         self._count = 0
-        self.tidy: Callable[[float], bool] = lambda _: False
-        """Keeps the cache within its limit; says whether it has to be called again."""
         self._unsent_at = 0.0
         self._some_unsent = False
 
@@ -295,10 +291,6 @@ class Janitor:
     def reap(self, tracked: Tracked) -> None:
         """End what is left of a replica whose monitor died, then call it lost."""
         self._queue.put(tracked)
-
-    def wake(self) -> None:
-        """There may be something to tidy up."""
-        self._queue.put(None)
 
     def close(self) -> None:
         self._queue.put(None)
@@ -339,11 +331,8 @@ class Janitor:
         if now >= self._unsent_at or not self._some_unsent:
             self._unsent_at = now + _UNSENT
             self._some_unsent = unsent.bound(self._site, now=time.time())
-        crowded = self.tidy(time.time())
         if self._rubbish:
             return _QUIET
-        if crowded:
-            return LOOK_AGAIN
         return _UNSENT if self._some_unsent else None
 
     def _empty(self) -> None:

@@ -11,6 +11,7 @@ that it does not run: nothing is ended or deleted here.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -34,13 +35,13 @@ from paddlecloud.runtime.book import Stage, not_run, write_order
 from paddlecloud.runtime.control import Phase
 from paddlecloud.runtime.environments import Environments, with_environment
 from paddlecloud.runtime.link import is_stumble
-from paddlecloud.runtime.materials import Materials
+from paddlecloud.runtime.materials import LOOK_AGAIN, Materials
 from paddlecloud.runtime.record import CAUSE_PORT_TAKEN, CAUSE_START_FAILED, ORDER, ROOT
 from paddlecloud.runtime.site import Turns
 from paddlecloud.runtime.trees import Held, Trees, hold, is_worth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from typing import Any
 
     from paddlecloud.model.snapshot import Snapshot
@@ -74,8 +75,8 @@ class Starters:
         self._most_holds = _MOST_HOLDS
         self._turns = Turns()
         self._environments = Environments(site, self.hurry, self._materials.grew)
-        self.on_growth: Callable[[], None] = lambda: None
-        """The cache may be above its limit: `tidy` is to be called."""
+        self._grown = threading.Event()
+        """The cache may be above its limit."""
 
     def put(self, tracked: Tracked) -> None:
         """Start it as soon as a thread is free."""
@@ -87,22 +88,27 @@ class Starters:
         """Try at once what waits for its next try."""
         self._turns.hurry(tracked)
 
-    def tidy(self, now: float) -> bool:
-        """Keep the cache within its limit; whether to come again, for more than that is there.
-        `now` is the time of day."""
-        freed = self._materials.prune(now, self._kept)
-        if freed:
-            self._site.journal.info(f"removed {freed} bytes of cached files")
-        return self._materials.crowded
-
     def close(self) -> None:
         """Let the threads end; those that were not begun are ordered again later."""
         self._turns.close()
+        self._grown.set()
 
     def work(self) -> None:
         """The body of each thread."""
         channel = self._site.link.channel()
         self._site.guarded("a starter", lambda: self._turn(channel))
+
+    def tidy(self) -> None:
+        """The body of one thread more. It keeps the cache within its limit, which may take minutes:
+        nobody waits for it."""
+        self._site.guarded("the tidier", self._tidy)
+
+    def _tidy(self) -> None:
+        freed = self._materials.prune(time.time(), self._kept)
+        if freed:
+            self._site.journal.info(f"removed {freed} bytes of cached files")
+        self._grown.wait(LOOK_AGAIN if self._materials.crowded else None)
+        self._grown.clear()
 
     def _turn(self, channel: Channel) -> None:
         tracked = self._turns.take()
@@ -153,7 +159,7 @@ class Starters:
         self._spawn(tracked, launch or record.read(tracked.root / ORDER))
         self._launched(tracked, wish)
         if self._materials.is_due(time.time()):
-            self.on_growth()
+            self._grown.set()
         return False
 
     def _hold(self, tracked: Tracked, held: dict[str, Any]) -> None:

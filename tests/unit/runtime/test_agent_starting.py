@@ -13,12 +13,11 @@ import pytest
 
 from paddlecloud.model.errors import Retry
 from paddlecloud.model.snapshot import Entry, EntryKind, snapshot_of
-from paddlecloud.runtime import care, starting, trees
+from paddlecloud.runtime import starting, trees
 from paddlecloud.runtime.book import Stage, Tracked
 from paddlecloud.runtime.config import AgentConfig
 from paddlecloud.runtime.journal import Journal
 from paddlecloud.runtime.link import Link
-from paddlecloud.runtime.shipping import Shippers
 from paddlecloud.runtime.site import Site, Turns
 from paddlecloud.runtime.spawn import Spawner
 from paddlecloud.runtime.starting import Starters
@@ -303,17 +302,18 @@ def test_the_tree_in_an_order_stays_although_an_earlier_agent_held_it(
 def test_whoever_tidies_up_is_woken_when_the_cache_grew_and_comes_until_it_is_small(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(care, "LOOK_AGAIN", 0.01)
-    janitor = care.Janitor(scene.site, cast("Shippers", None))
+    monkeypatch.setattr(starting, "LOOK_AGAIN", 0.01)
+    materials = scene.starters._materials
     looks: list[bool] = []
     grown = threading.Event()
 
-    def tidy(_now: float) -> bool:
+    def prune(_now: float, _others: object) -> int:
         looks.append(grown.is_set() and looks.count(True) < 3)
-        return looks[-1]
+        materials.crowded = looks[-1]
+        return 0
 
-    janitor.tidy, scene.starters.on_growth = tidy, janitor.wake
-    thread = threading.Thread(target=janitor.work)
+    monkeypatch.setattr(materials, "prune", prune)
+    thread = threading.Thread(target=scene.starters.tidy)
     thread.start()
     try:
         eventually(lambda: looks == [False])
@@ -323,6 +323,6 @@ def test_whoever_tidies_up_is_woken_when_the_cache_grew_and_comes_until_it_is_sm
         eventually(lambda: looks == [False, True, True, True, False])
     finally:
         scene.site.stop()
-        janitor.close()
+        scene.starters.close()
         thread.join(20)
     assert not thread.is_alive()
