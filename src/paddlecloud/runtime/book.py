@@ -77,6 +77,8 @@ class Tracked:
         """Why the last try failed, as code and values of a sentence."""
         self.stumbles = 0
         """How often the server made a mistake about its files."""
+        self.environment: str | None = None
+        """Where the packages of its `--requirements` are installed, once they are."""
         # Starter before it runs, shipper after; the reporter tells it if it lasts.
         self.held: dict[str, Any] | None = None
         """What keeps it from going on, as code and values of a sentence."""

@@ -98,8 +98,6 @@ class Environments:
         self._lock = threading.Lock()
         self._makings: dict[Path, _Making] = {}
         self._room = threading.Semaphore(_AT_ONCE)
-        self._given: dict[str, tuple[Tracked, str]] = {}
-        """What replicas that are being made ready were told to use."""
 
     def ready(self, tracked: Tracked) -> str:
         """Where the environment of this replica is. Retry while it is made, Refused when it cannot
@@ -113,7 +111,7 @@ class Environments:
             self._site.wake_reporter()
         found = self._look_after(target, tracked)
         if found is not None:
-            self._given[tracked.id] = (tracked, found)
+            tracked.environment = found
             return found
         raise self._make(target, python, tracked)
 
@@ -267,12 +265,9 @@ class Environments:
 
     def _used(self) -> set[str]:
         """The environments that replicas on this machine were given."""
-        found: set[str] = set()
-        for name, (tracked, home) in list(self._given.items()):
-            if tracked.stage is Stage.ORDERED and not tracked.forget:
-                found.add(home)  # its order may not be written yet
-            else:
-                self._given.pop(name, None)
+        # The order of one that is being made ready may not be written yet.
+        waiting = (one for one in self._site.book.all() if one.stage is Stage.ORDERED)
+        found = {one.environment for one in waiting if one.environment and not one.forget}
         for order in (self._site.directory / "replicas").glob(f"*/{record.ORDER}"):
             found.update((record.read(order) or {}).get("show") or ())
         return found

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import sys
+import weakref
 from pathlib import Path
 from typing import Any, cast
 
@@ -103,9 +105,17 @@ class Cache:
         config = AgentConfig(
             path=folder / "agent.json", agent_id="a", ak="a", sk="s", url="http://127.0.0.1:9"
         )
-        site = Site(config, Journal(folder / "agent.log"), cast("Spawner", None))
-        self.environments = Environments(site, lambda _: None, lambda _: None)
+        self.site = Site(config, Journal(folder / "agent.log"), cast("Spawner", None))
+        self.environments = Environments(self.site, lambda _: None, lambda _: None)
         self.own = folder / "cache" / "envs" / "own"
+
+    def gives(self, replica: str, key: str) -> tuple[Tracked, str]:
+        """A replica that was told to use the environment with this key, and where that is."""
+        run: dict[str, Any] = {"requirements": key, "env": {}, "uid": None}
+        root = self.site.book.root(replica)
+        root.mkdir(parents=True)
+        made = Tracked(id=replica, fence=1, root=root, run=run, acked=0)
+        return made, self.environments.ready(self.site.book.add(made))
 
     def has(self, key: str, *, size: int, used_at: float) -> Path:
         home = self.own / f"{key}.aa"
@@ -168,16 +178,33 @@ def test_rubbish_goes_unless_somebody_is_at_it(tmp_path: Path) -> None:
     assert not (cache.own / "m.cc").exists()
 
 
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text of the requirements is the key."""
+    monkeypatch.setattr(environments, "key_of", lambda text, *_: text)
+
+
 def test_one_that_a_replica_was_told_of_stays_while_its_files_are_laid_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, plain: None
 ) -> None:
+    del plain
     cache = Cache(tmp_path)
-    run: dict[str, Any] = {"requirements": "a==1", "env": {}, "uid": None}
-    tracked = Tracked(id="r", fence=1, root=tmp_path / "r", run=run, acked=0)
-    tracked.root.mkdir()
-    monkeypatch.setattr(environments, "identity", lambda _python, *, uid: f"3.11 {uid}")
-    home = cache.has(key_of("a==1", "3.11 None", {}), size=100, used_at=DAY)
-    assert cache.environments.ready(tracked) == str(home)
+    home = cache.has("k", size=100, used_at=DAY)
+    tracked, given = cache.gives("r", "k")
+    assert given == str(home)
     assert list(cache.environments.kept()) == []
     tracked.stage = Stage.LAUNCHED
     assert [size for _, size, _ in cache.environments.kept()] == [100]
+
+
+def test_a_replica_that_is_gone_is_not_remembered_for_its_environment(
+    tmp_path: Path, plain: None
+) -> None:
+    del plain
+    cache = Cache(tmp_path)
+    cache.has("k", size=100, used_at=DAY)
+    known = weakref.ref(cache.gives("r", "k")[0])
+    assert known() is not None
+    cache.site.book.remove("r")
+    gc.collect()
+    assert known() is None
