@@ -123,9 +123,13 @@ def put(
             return _digest_of(sent, file, given)
         if not given.get("upload"):
             return None
-        through = _Through(channel, _path(tracked, "part", sent), query, given)
-        sender = _Sender(buckets, through, room, patience or Patience())
-        digest = sender.put_all(sent, file, given)
+
+        def through(number: int, body: bytes | PartBody) -> None:
+            asked = {**query, "upload": given["upload"], "number": number}
+            channel.call("PUT", _path(tracked, "part", sent), body, asked, timeout=_TIMEOUT)
+
+        sender = _Sender(given, buckets, through, room, patience or Patience())
+        digest = sender.put_all(sent, file)
         if digest is None or outputs.found_again(sent, file).mark != sent.mark:
             return None
         end: dict[str, Any] = {"upload": given["upload"], "size": sent.size}
@@ -140,41 +144,28 @@ def put(
     return digest
 
 
-class _Through:
-    """The way through the server for the parts of one file, where it takes them."""
+class _Sender:
+    """Of the parts of one file, as the server gave it to be sent."""
 
     def __init__(
-        self, channel: Channel, path: str, query: dict[str, Any], given: dict[str, Any]
+        self,
+        given: dict[str, Any],
+        buckets: Buckets,
+        through: Callable[[int, bytes | PartBody], None],
+        room: Room | None,
+        patience: Patience,
     ) -> None:
-        self._channel, self._path = channel, path
-        self._query = query | {"upload": given["upload"]}
+        self._given, self._buckets, self._through = given, buckets, through
+        self._room, self._patience = room, patience
+        self._addresses: list[str] = given["addresses"]
+        """Where the bucket takes the parts; none (any more): they go through the server."""
         self._checked = not given["addresses"]
         """The server compares the digest of the whole in the end."""
-        self.is_open = bool(given.get("through"))
 
-    def put(self, number: int, data: bytes) -> None:
-        body = PartBody(data=data) if self._checked else data
-        self._channel.call(
-            "PUT", self._path, body, self._query | {"number": number}, timeout=_TIMEOUT
-        )
-
-
-class _Sender:
-    """Of the parts of one file."""
-
-    def __init__(
-        self, buckets: Buckets, through: _Through, room: Room | None, patience: Patience
-    ) -> None:
-        self._buckets, self._through = buckets, through
-        self._room, self._patience = room, patience
-        self._addresses: list[str] = []
-        """Where the bucket takes the parts; none (any more): they go through the server."""
-
-    def put_all(self, sent: Found, file: IO[bytes], given: dict[str, Any]) -> str | None:
+    def put_all(self, sent: Found, file: IO[bytes]) -> str | None:
         digest = hashlib.sha256()
-        left, size = sent.size, int(str(given["part_size"]))
-        there = dict(given.get("parts") or ())
-        self._addresses = given["addresses"]
+        left, size = sent.size, int(str(self._given["part_size"]))
+        there = dict(self._given.get("parts") or ())
         for number in range(1, -(-sent.size // size) + 1):
             with nullcontext() if self._room is None else self._room.place():
                 data = file.read(min(size, left))
@@ -182,21 +173,28 @@ class _Sender:
                     return None
                 with _beside(digest.update, data):
                     known = number > 1 or bool(there)
-                    there_is = _is_there(data, there.get(number))
+                    there_is = self._is_there(data, there.get(number))
                     if not there_is and not self._put(number, data, is_known=known):
                         return None
                 left -= len(data)
                 del data
         return digest.hexdigest() if left == 0 else None
 
+    def _is_there(self, data: bytes, tag: str | None) -> bool:
+        """Whether the store has these very bytes already, from an agent that was ended meanwhile.
+        What has no tag is believed only where the whole is compared in the end."""
+        if not tag:
+            return tag is not None and self._checked
+        return md5_of(tag) == hashlib.md5(data, usedforsecurity=False).hexdigest()
+
     def _put(self, number: int, data: bytes, *, is_known: bool) -> bool:
         if self._addresses:
             if self._put_past(self._addresses[number - 1], data, is_known=is_known):
                 return True
             self._addresses = []
-        if not self._through.is_open:
+        if not self._given.get("through"):
             return False
-        self._through.put(number, data)
+        self._through(number, PartBody(data=data) if self._checked else data)
         self._patience.moved(time.monotonic())
         return True
 
@@ -257,11 +255,3 @@ def _digest_of(sent: Found, file: IO[bytes], given: dict[str, Any]) -> str | Non
         same = (joined_tag(tags) or "").strip('"') == str(given["tag"]).strip('"')
     same = same and outputs.found_again(sent, file).mark == sent.mark
     return whole.hexdigest() if same else None
-
-
-def _is_there(data: bytes, tag: str | None) -> bool:
-    """Whether the store has these very bytes already, from an agent that was ended meanwhile. What
-    has no tag is believed: the server compares the digest of the whole."""
-    if not tag:
-        return tag is not None
-    return md5_of(tag) == hashlib.md5(data, usedforsecurity=False).hexdigest()

@@ -186,6 +186,16 @@ def test_parts_that_are_there_are_not_sent_again_if_they_are_the_same(tmp_path: 
     assert bucket.taken == ["big1", "big2", "big3"]
 
 
+def test_a_part_that_the_bucket_has_without_a_tag_is_sent_again(tmp_path: Path) -> None:
+    """Nobody compares the whole there, so nobody would notice that it is another one."""
+    bucket = Bucket()
+    for number in range(4):
+        bucket.take(f"big{number}")
+    digest = put(tmp_path, bucket, Channel([(1, f'"{TAGS[0]}"'), (2, "")]), Patience())
+    assert digest == hashlib.sha256(DATA).hexdigest()
+    assert bucket.taken == ["big1", "big2", "big3"]
+
+
 @pytest.mark.parametrize("form", ["{}", '"{}"'])
 def test_a_file_that_has_its_name_already_is_compared_and_not_sent(
     tmp_path: Path, form: str
