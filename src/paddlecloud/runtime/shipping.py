@@ -22,7 +22,6 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections import Counter
 from contextlib import nullcontext, suppress
 from functools import partial
 from typing import IO, TYPE_CHECKING
@@ -40,7 +39,8 @@ from paddlecloud.model.signing import quote
 from paddlecloud.runtime import lastwords, outputs, parts, unsent, waiting, workspace
 from paddlecloud.runtime.book import Stage
 from paddlecloud.runtime.direct import Buckets
-from paddlecloud.runtime.link import Backoff, FileBody, is_stumble
+from paddlecloud.runtime.link import FileBody, is_stumble
+from paddlecloud.runtime.shipment import Shipment
 from paddlecloud.runtime.site import Turns
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from paddlecloud.runtime.book import Tracked
     from paddlecloud.runtime.link import Channel
     from paddlecloud.runtime.outputs import Found
+    from paddlecloud.runtime.shipment import File
     from paddlecloud.runtime.site import Site
 
 #: Shipping a running job may take this part of one thread's time.
 _LOAD = 0.05
-_LONGEST_PAUSE = 30.0
 #: A file larger than this may take longer to store than a small request.
 _BYTES_PER_SECOND = 1024 * 1024
 _TIMEOUT = 60.0
@@ -78,42 +78,6 @@ _LISTING = ""
 _BLOCK = 1024 * 1024
 #: What a file grew by is sent in pieces of this size.
 _PIECE = 8 * 1024 * 1024
-
-
-class Shipment:
-    """The shipping of one replica, kept from one pass to the next."""
-
-    def __init__(self, tracked: Tracked) -> None:
-        self.tracked = tracked
-        self.shipped = outputs.Shipped(tracked.root)
-        self.backoff = Backoff(first=0.1, longest=_LONGEST_PAUSE)
-        self.changing: set[str] = set()
-        """Files that were too young to be sent at the last pass."""
-        self.not_before: dict[str, float] = {}
-        """A file that took long to send is left alone for longer, while the job runs."""
-        self.given_up: set[tuple[str, outputs.Mark]] = set()
-        """Refused or unreadable; tried once more when the job is over."""
-        self.last_round = False
-        self.moved_at = time.monotonic()
-        """When something was taken last; a server that is away is no fault of its store."""
-        self.refused: dict[str, PaddleCloudError] = {}
-        """Files that were not taken while the job runs, and why not."""
-        self.seen: set[str] = set()
-        """Those that the last pass came to; all that there are, unless it was cut."""
-        self.unsent: dict[str, PaddleCloudError] = {}
-        """The same of the last round: they are given up."""
-        self.lost = False
-        """The store took nothing for too long: outputs are lost to it."""
-        self.stumbles: Counter[str] = Counter()
-        """How often the server made a mistake about a file of the last round."""
-        self.patience: dict[str, parts.Patience] = {}
-        """With a bucket that took some parts of a file."""
-        self.large = False
-        """What is left of it, now that it is over, may take long."""
-        self.cut = False
-        """The last turn left something to the next, for the sake of others."""
-        self.spent = 0.0
-        """Seconds that sending took since everything was sent, while the job runs."""
 
 
 class Shippers:
@@ -216,14 +180,12 @@ class Shippers:
     def _ship(self, tracked: Tracked, channel: Channel) -> float | None:
         """One pass; seconds until the next, None when there is none."""
         over = tracked.stage is Stage.OVER
+        began = time.monotonic()
         shipment = self._shipments.get(tracked.id)
         if shipment is None:
-            shipment = self._shipments.setdefault(tracked.id, Shipment(tracked))
+            shipment = self._shipments.setdefault(tracked.id, Shipment(tracked, now=began))
         if over and not shipment.last_round:
-            shipment.last_round = True
-            shipment.given_up.clear()
-            shipment.moved_at = time.monotonic()
-        began = time.monotonic()
+            shipment.begin_last_round(began)
         try:
             settled = self._pass(shipment, channel, over=over)
             settled = settled and (not over or self._list(shipment, channel))
@@ -246,18 +208,17 @@ class Shippers:
 
     def _end(self, shipment: Shipment) -> None:
         tracked = shipment.tracked
-        if shipment.unsent:
+        refusals = shipment.refusals()
+        if refusals:
             lost = shipment.lost or tracked.own_bucket
-            unsent.leave(tracked, shipment.unsent, self._site, lost=lost)
+            unsent.leave(tracked, refusals, self._site, lost=lost)
         self._done(tracked)
 
     def _tell_of_refused(self, shipment: Shipment) -> None:
         """While it runs: what does not get through, and when all does again."""
-        if not shipment.cut:
-            for gone in shipment.refused.keys() - shipment.seen:
-                del shipment.refused[gone]
-        if shipment.refused:
-            self._hold(shipment, next(iter(shipment.refused.values())))
+        refusals = shipment.refusals()
+        if refusals:
+            self._hold(shipment, next(iter(refusals.values())))
         elif shipment.tracked.alive:
             shipment.tracked.held = None
             if shipment.tracked.held_known:
@@ -278,14 +239,14 @@ class Shippers:
             return False
         if self._site.link.away_for(now) > min(_SERVER_AWAY, patience / 2):
             shipment.moved_at = now
-        moved = [shipment.moved_at, *(one.moved_at for one in shipment.patience.values())]
-        return now - max(moved) > patience
+        return now - shipment.moved_last() > patience
 
     def _give_up_rest(self, shipment: Shipment, error: PaddleCloudError) -> None:
         shipment.lost = True
         for found in outputs.scan(shipment.tracked.root, []):
             if not shipment.shipped.has(found):
-                shipment.unsent.setdefault(found.name, error)
+                file = shipment.file(found.name)
+                file.refusal = file.refusal or error
         self._end(shipment)
 
     def _pause_after(self, shipment: Shipment, error: PaddleCloudError) -> float | None:
@@ -310,7 +271,6 @@ class Shippers:
         False when some file changed while it was sent, or something is left for another reason:
         others wait for the thread (`cut`), the server made a mistake, we were interrupted.
         """
-        changing: set[str] = set()
         seen: set[str] = set()
         until = time.monotonic() + _TURN
         settled, shipment.cut = True, False
@@ -323,19 +283,14 @@ class Shippers:
             seen.add(found.name)
             if found.renamed:
                 renamed.append(found.name)
-            if shipment.shipped.has(found) or (found.name, found.mark) in shipment.given_up:
-                continue
-            if not over and not self._may_send(shipment, found):
-                changing.add(found.name)
-                continue
-            if over and not shipment.large and found.size >= _LARGE:
-                shipment.cut = True
+            if not self._is_due(shipment, found):
                 continue
             settled = self._send(shipment, found, channel) and settled
             if time.monotonic() > until:
                 shipment.cut = True
                 break
-        shipment.changing, shipment.seen = changing, seen
+        if not over and not shipment.cut:
+            shipment.keep_only(seen)
         shipment.large = shipment.large or (over and shipment.cut)
         if shipment.cut or not settled:
             return False
@@ -343,6 +298,26 @@ class Shippers:
             self._tell_of_names(shipment.tracked, outside, renamed)
             return True
         return not over
+
+    def _is_due(self, shipment: Shipment, found: Found) -> bool:
+        """Whether it is to be sent in this turn."""
+        if shipment.shipped.has(found):
+            return False
+        file = shipment.file(found.name)
+        if file.given_up == found.mark:
+            return False
+        if not shipment.last_round:
+            return self._may_send(file, found)
+        if found.size >= _LARGE and not shipment.large:
+            shipment.cut = True
+            return False
+        return True
+
+    def _may_send(self, file: File, found: Found) -> bool:
+        """Whether to send it although its job runs, and may be at it."""
+        rests = outputs.rests(found, now=time.time(), seen_before=file.waited)
+        file.waited = not rests or time.monotonic() < file.not_before
+        return not file.waited
 
     def _tell_of_names(self, tracked: Tracked, outside: list[str], renamed: list[str]) -> None:
         """In the job's own log, before its end is told: whoever misses a file looks there."""
@@ -376,11 +351,6 @@ class Shippers:
             shipment.shipped.forget(name)
         return not missing
 
-    def _may_send(self, shipment: Shipment, found: Found) -> bool:
-        if time.monotonic() < shipment.not_before.get(found.name, 0.0):
-            return False
-        return outputs.rests(found, now=time.time(), seen_before=found.name in shipment.changing)
-
     def _send(self, shipment: Shipment, found: Found, channel: Channel) -> bool:
         """Whether nothing more has to be done about this file in its present state."""
         began = time.monotonic()
@@ -389,23 +359,20 @@ class Shippers:
         except OSError as error:
             if not self._is_unread(shipment, found.name, error):
                 return False
-            shipment.given_up.add((found.name, found.mark))
+            shipment.file(found.name).given_up = found.mark
         except (Retry, Unauthenticated) as error:
             if not is_stumble(error):
                 raise
             if self._is_worth_a_try(shipment, found.name, error):
                 return False
             self._give_up(shipment, found, str(error))
-            shipment.unsent[found.name] = error
+            shipment.file(found.name).refusal = error
         except PaddleCloudError as error:
             self._give_up(shipment, found, str(error))
             self._note_refused(shipment, found.name, error)
         else:
-            shipment.refused.pop(found.name, None)
-            shipment.unsent.pop(found.name, None)
-            shipment.moved_at = time.monotonic()
-            took = time.monotonic() - began
-            shipment.not_before[found.name] = time.monotonic() + took / _LOAD
+            shipment.moved_at = now = time.monotonic()
+            shipment.sent(found.name, not_before=now + (now - began) / _LOAD)
             if sent is None:
                 return False
             shipment.shipped.add(*sent)
@@ -414,8 +381,9 @@ class Shippers:
     def _is_unread(self, shipment: Shipment, name: str, error: OSError | PaddleCloudError) -> bool:
         """Whether it is passed over because it cannot be read; a disk may do better next time."""
         if shipment.last_round and not outputs.is_for_good(error):
-            shipment.stumbles[name] += 1
-            if shipment.stumbles[name] < _MOST_READS:
+            file = shipment.file(name)
+            file.stumbles += 1
+            if file.stumbles < _MOST_READS:
                 return False
         self._site.journal.warning(f"{name} is not sent: {error}", shipment.tracked.id)
         self._note_refused(shipment, name, outputs.unreadable(name, error))
@@ -424,19 +392,18 @@ class Shippers:
     def _note_refused(self, shipment: Shipment, name: str, error: PaddleCloudError) -> None:
         """It is kept and told. But of an attempt that no longer counts the server has no use for
         anything, and while a job runs it is the owner of a bucket who can do something about it."""
-        own = shipment.tracked.own_bucket
-        if shipment.last_round and (own or not isinstance(error, StaleFence)):
-            shipment.unsent[name] = error
-        elif own:
-            shipment.refused[name] = error
+        wanted = shipment.last_round and not isinstance(error, StaleFence)
+        if wanted or shipment.tracked.own_bucket:
+            shipment.file(name).refusal = error
 
     def _is_worth_a_try(self, shipment: Shipment, name: str, error: PaddleCloudError) -> bool:
         """Whether to send it again, although the server makes mistakes about it. While the job runs
         it is always: nothing is lost by that."""
+        file = shipment.file(name)
         if shipment.last_round:
-            shipment.stumbles[name] += 1
+            file.stumbles += 1
             self._hold(shipment, error)
-        tries = shipment.stumbles[name]
+        tries = file.stumbles
         text = f"{name or 'the list of its files'} waits, after {tries} tries: {error}"
         self._site.journal.warning(text, shipment.tracked.id)
         return tries < _MOST_STUMBLES
@@ -494,10 +461,11 @@ class Shippers:
     ) -> str | None:
         """The digest of the file if it went in parts; None when it has to go another way."""
         file.seek(0)
-        tracked, buckets = shipment.tracked, self._buckets
-        patience = shipment.patience.setdefault(sent.name, parts.Patience())
-        digest = parts.put(tracked, sent, file, channel, buckets, self._room_for(tracked), patience)
-        del shipment.patience[sent.name]
+        tracked, known = shipment.tracked, shipment.file(sent.name)
+        known.patience = patience = known.patience or parts.Patience()
+        room = self._room_for(tracked)
+        digest = parts.put(tracked, sent, file, channel, self._buckets, room, patience)
+        known.patience = None
         return digest
 
     def _room_for(self, tracked: Tracked) -> parts.Room | None:
@@ -530,7 +498,7 @@ class Shippers:
         return digest
 
     def _give_up(self, shipment: Shipment, found: Found, reason: str) -> None:
-        shipment.given_up.add((found.name, found.mark))
+        shipment.file(found.name).given_up = found.mark
         self._site.journal.warning(f"{found.name} is not sent: {reason}", shipment.tracked.id)
 
     def _save(self, shipment: Shipment) -> None:

@@ -1,0 +1,85 @@
+"""What is known of the shipping of one replica, from one pass over its files to the next.
+
+What was sent is kept beside the files (`outputs.Shipped`); the rest is known to this agent alone,
+and the next one finds it out again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from paddlecloud.runtime import outputs
+from paddlecloud.runtime.link import Backoff
+
+if TYPE_CHECKING:
+    from paddlecloud.model.errors import PaddleCloudError
+    from paddlecloud.runtime.book import Tracked
+    from paddlecloud.runtime.parts import Patience
+
+_LONGEST_PAUSE = 30.0
+
+
+class File:
+    """One file, or a directory that cannot be listed."""
+
+    __slots__ = ("given_up", "not_before", "patience", "refusal", "stumbles", "waited")
+
+    def __init__(self, *, not_before: float = 0.0) -> None:
+        self.waited = False
+        """The last pass left it alone, while the job runs."""
+        self.not_before = not_before
+        """One that took long to send is left alone for longer, while the job runs."""
+        self.given_up: outputs.Mark | None = None
+        """Refused or unreadable in this state; tried once more when the job is over."""
+        self.refusal: PaddleCloudError | None = None
+        """Why it was not taken. In the end that is told, and it is kept here."""
+        self.stumbles = 0
+        """How often the server made a mistake about it in the last round."""
+        self.patience: Patience | None = None
+        """With a bucket that took some parts of it."""
+
+
+class Shipment:
+    def __init__(self, tracked: Tracked, *, now: float) -> None:
+        self.tracked = tracked
+        self.shipped = outputs.Shipped(tracked.root)
+        self.backoff = Backoff(first=0.1, longest=_LONGEST_PAUSE)
+        self.files: dict[str, File] = {}
+        """By name; those of which there is something to remember."""
+        self.last_round = False
+        self.moved_at = now
+        """When something was taken last; a server that is away is no fault of its store."""
+        self.lost = False
+        """The store took nothing for too long: outputs are lost to it."""
+        self.large = False
+        """What is left of it, now that it is over, may take long."""
+        self.cut = False
+        """The last turn left something to the next, for the sake of others."""
+        self.spent = 0.0
+        """Seconds that sending took since everything was sent, while the job runs."""
+
+    def begin_last_round(self, now: float) -> None:
+        """Its job is over: what was given up is tried once more, and told if that is in vain."""
+        self.last_round, self.moved_at = True, now
+        self.files.clear()
+
+    def file(self, name: str) -> File:
+        return self.files.setdefault(name, File())
+
+    def sent(self, name: str, *, not_before: float) -> None:
+        """Nothing is known against it any more."""
+        self.files[name] = File(not_before=not_before)
+
+    def keep_only(self, names: set[str]) -> None:
+        """There are no others any more."""
+        self.files = {name: file for name, file in self.files.items() if name in names}
+
+    def refusals(self) -> dict[str, PaddleCloudError]:
+        """Why each file was not taken that was not."""
+        found = ((name, file.refusal) for name, file in self.files.items())
+        return {name: error for name, error in found if error is not None}
+
+    def moved_last(self) -> float:
+        """When a file, or a part of one, was taken last."""
+        parted = (file.patience for file in self.files.values() if file.patience is not None)
+        return max([self.moved_at, *(one.moved_at for one in parted)])
