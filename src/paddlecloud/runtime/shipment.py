@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from paddlecloud.model.errors import StorageFull
 from paddlecloud.runtime import outputs
 from paddlecloud.runtime.link import Backoff
 
@@ -22,7 +23,7 @@ _LONGEST_PAUSE = 30.0
 class File:
     """One file, or a directory that cannot be listed."""
 
-    __slots__ = ("given_up", "not_before", "patience", "refusal", "stumbles", "waited")
+    __slots__ = ("given_up", "not_before", "patience", "put_off", "refusal", "stumbles", "waited")
 
     def __init__(self, *, not_before: float = 0.0) -> None:
         self.waited = False
@@ -33,6 +34,8 @@ class File:
         """Refused or unreadable in this state; tried once more when the job is over."""
         self.refusal: PaddleCloudError | None = None
         """Why it was not taken. In the end that is told, and it is kept here."""
+        self.put_off = False
+        """It was tried in vain: all others have their turn before it is tried again."""
         self.stumbles = 0
         """How often the server made a mistake about it in the last round."""
         self.patience: Patience | None = None
@@ -70,9 +73,22 @@ class Shipment:
         """Nothing is known against it any more."""
         self.files[name] = File(not_before=not_before)
 
-    def keep_only(self, names: set[str]) -> None:
-        """There are no others any more."""
-        self.files = {name: file for name, file in self.files.items() if name in names}
+    def end_turn(self, seen: set[str], *, since: float) -> bool:
+        """Whether no file is put off; `seen` are all that there are, unless it was `cut`.
+
+        StorageFull if some found no room, once all others had their turn. Before that only if
+        nothing was taken `since` it began: a full store is not asked for everything without a
+        pause.
+        """
+        if not self.cut and not self.last_round:
+            self.files = {name: file for name, file in self.files.items() if name in seen}
+        put_off = [file for file in self.files.values() if file.put_off]
+        for file in put_off:
+            file.put_off = self.cut
+        full = next((f.refusal for f in put_off if isinstance(f.refusal, StorageFull)), None)
+        if full is not None and not (self.cut and self.moved_at > since):
+            raise full
+        return not put_off
 
     def refusals(self) -> dict[str, PaddleCloudError]:
         """Why each file was not taken that was not."""

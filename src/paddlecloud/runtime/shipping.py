@@ -5,9 +5,10 @@ work; of a file that only grew, what it grew by. At the end everything is sent b
 reported, however long the server is away. A store that takes nothing, the server's or its owner's
 own bucket, is waited for as long as the server says (hours, and seconds for a job that was killed);
 what it did not take by then is kept here (`runtime.unsent`), and so is a file about which the
-server makes a mistake again and again. What holds it up is told. Last comes a list of all files
-with their digests, and what the server does not have as it says is sent once more. A larger file
-goes in parts (`runtime.parts`), of a job whose outputs lie in a bucket past the server.
+server makes a mistake again and again. One that finds no room holds up no other. What waits is
+told. Last comes a list of all files with their digests, and what the server does not have as it
+says is sent once more. A larger file goes in parts (`runtime.parts`), of a job whose outputs lie
+in a bucket past the server.
 
 There are three lanes with threads of their own, so that a job with one small file does not wait for
 those with hours to send: replicas that run; those that are over, with what is soon sent; and the
@@ -269,10 +270,11 @@ class Shippers:
         """Send every file that changed; `over` sends all, otherwise only those that rest.
 
         False when some file changed while it was sent, or something is left for another reason:
-        others wait for the thread (`cut`), the server made a mistake, we were interrupted.
+        others wait for the thread (`cut`), the server made a mistake, we were interrupted. A file
+        that finds no room holds up no other: StorageFull comes when all were tried.
         """
         seen: set[str] = set()
-        until = time.monotonic() + _TURN
+        began = time.monotonic()
         settled, shipment.cut = True, False
         outside: list[str] = []
         renamed: list[str] = []
@@ -286,12 +288,11 @@ class Shippers:
             if not self._is_due(shipment, found):
                 continue
             settled = self._send(shipment, found, channel) and settled
-            if time.monotonic() > until:
+            if time.monotonic() > began + _TURN:
                 shipment.cut = True
                 break
-        if not over and not shipment.cut:
-            shipment.keep_only(seen)
         shipment.large = shipment.large or (over and shipment.cut)
+        settled = shipment.end_turn(seen, since=began) and settled
         if shipment.cut or not settled:
             return False
         if over and all([self._is_unread(shipment, *each) for each in unread.items()]):
@@ -304,7 +305,7 @@ class Shippers:
         if shipment.shipped.has(found):
             return False
         file = shipment.file(found.name)
-        if file.given_up == found.mark:
+        if file.given_up == found.mark or file.put_off:
             return False
         if not shipment.last_round:
             return self._may_send(file, found)
@@ -360,19 +361,27 @@ class Shippers:
             if not self._is_unread(shipment, found.name, error):
                 return False
             shipment.file(found.name).given_up = found.mark
+        except StorageFull as error:
+            # Of the store nothing else is known: a smaller file may find room.
+            file = shipment.file(found.name)
+            file.refusal, file.put_off = error, True
+            file.not_before = _left_alone_until(began)
+            return False
         except (Retry, Unauthenticated) as error:
             if not is_stumble(error):
                 raise
-            if self._is_worth_a_try(shipment, found.name, error):
+            file = shipment.file(found.name)
+            file.put_off = self._is_worth_a_try(shipment, found.name, error)
+            if file.put_off:
                 return False
             self._give_up(shipment, found, str(error))
-            shipment.file(found.name).refusal = error
+            file.refusal = error
         except PaddleCloudError as error:
             self._give_up(shipment, found, str(error))
             self._note_refused(shipment, found.name, error)
         else:
-            shipment.moved_at = now = time.monotonic()
-            shipment.sent(found.name, not_before=now + (now - began) / _LOAD)
+            shipment.moved_at = time.monotonic()
+            shipment.sent(found.name, not_before=_left_alone_until(began))
             if sent is None:
                 return False
             shipment.shipped.add(*sent)
@@ -393,8 +402,8 @@ class Shippers:
         """It is kept and told. But of an attempt that no longer counts the server has no use for
         anything, and while a job runs it is the owner of a bucket who can do something about it."""
         wanted = shipment.last_round and not isinstance(error, StaleFence)
-        if wanted or shipment.tracked.own_bucket:
-            shipment.file(name).refusal = error
+        told = wanted or shipment.tracked.own_bucket
+        shipment.file(name).refusal = error if told else None
 
     def _is_worth_a_try(self, shipment: Shipment, name: str, error: PaddleCloudError) -> bool:
         """Whether to send it again, although the server makes mistakes about it. While the job runs
@@ -508,6 +517,12 @@ class Shippers:
             except OSError as error:
                 text = f"what was sent cannot be noted, it may be sent again: {error}"
                 self._site.journal.warning(text, shipment.tracked.id)
+
+
+def _left_alone_until(began: float) -> float:
+    """The longer it took, the longer; of a job that is over it does not count."""
+    now = time.monotonic()
+    return now + (now - began) / _LOAD
 
 
 def _path(tracked: Tracked, found: Found) -> str:

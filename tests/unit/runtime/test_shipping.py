@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from paddlecloud.model.errors import Forbidden, PaddleCloudError, Retry, StaleFence
+from paddlecloud.model.errors import Forbidden, PaddleCloudError, Retry, StaleFence, StorageFull
 from paddlecloud.model.signing import quote
 from paddlecloud.runtime import outputs, parts, shipping, unsent
 from paddlecloud.runtime.book import Stage, Tracked, not_run
@@ -75,6 +75,8 @@ class Scene:
         self.site.ship_interval = 0.0
         self.server = Server()
         self.site.link.channel = lambda: cast("Any", self.server)  # type: ignore[method-assign]
+        self.line = cast("Any", self.server)
+        """To call a shipper by hand, without its threads."""
         self.shippers = Shippers(self.site)
         self._threads: list[threading.Thread] = []
 
@@ -264,14 +266,87 @@ def test_a_refused_file_that_is_gone_is_told_no_longer(scene: Scene) -> None:
     scene.server.refused["one"] = Forbidden("path_unsafe", path="one")
     tracked = scene.replica("a", {"one": b"1", "two": b"2"}, over=False)
     tracked.own_bucket = True
-    channel = cast("Any", scene.server)
-    scene.shippers._ship(tracked, channel)
+    scene.shippers._ship(tracked, scene.line)
     assert tracked.held is not None
     assert (tracked.held["code"], tracked.held["runs"]) == ("path_unsafe", True)
     (tracked.root / "output" / "one").unlink()
-    scene.shippers._ship(tracked, channel)
+    scene.shippers._ship(tracked, scene.line)
     assert tracked.held is None
     assert scene.shippers._shipments["a"].files.keys() == {"output/two"}
+
+
+def test_an_output_that_finds_no_room_holds_up_no_other_and_is_given_up_alone(
+    scene: Scene,
+) -> None:
+    scene.server.refused["big"] = StorageFull("store_full", path="big")
+    tracked = over_well(scene, {"big": b"1" * 100, "model": b"2", "report": b"3"})
+    tracked.patience, scene.site.link._up = 3600.0, True
+    assert scene.shippers._ship(tracked, scene.line) is not None
+    assert scene.server.sent == ["model", "report"]
+    assert tracked.held is not None
+    assert tracked.held["code"] == "store_full"
+    scene.shippers._shipments["a"].moved_at -= 3601
+    assert scene.shippers._ship(tracked, scene.line) is None
+    assert tracked.exit is not None
+    assert tracked.exit["cause"] == "outputs_lost"
+    assert tracked.exit["said"]["params"]["files"] == "output/big"
+    assert kept_in(scene) == ["a/output/big"]
+
+
+def test_it_is_sent_as_soon_as_there_is_room(scene: Scene) -> None:
+    scene.server.refused["big"] = StorageFull("store_full", path="big")
+    tracked = over_well(scene, {"big": b"1" * 100, "model": b"2"})
+    assert scene.shippers._ship(tracked, scene.line) is not None
+    scene.server.refused.clear()
+    assert scene.shippers._ship(tracked, scene.line) is None
+    assert scene.server.listed == ["output/model", "output/big"]
+    assert tracked.exit is not None
+    assert (tracked.exit["cause"], "said" in tracked.exit) == ("exit", False)
+
+
+def test_an_output_of_a_running_job_that_finds_no_room_is_told_until_it_does(scene: Scene) -> None:
+    scene.server.refused["big"] = StorageFull("store_full", path="big")
+    tracked = scene.replica("a", {"big": b"1" * 100, "model": b"2"}, over=False)
+    scene.shippers._ship(tracked, scene.line)
+    assert scene.server.sent == ["model"]
+    assert tracked.held is not None
+    assert (tracked.held["code"], tracked.held["runs"]) == ("store_full", True)
+    # For a while it is left alone; that does not mean that it was stored.
+    file = scene.shippers._shipments["a"].file("output/big")
+    file.not_before += 3600
+    scene.shippers._ship(tracked, scene.line)
+    assert (scene.server.entered.count("big"), tracked.held["code"]) == (1, "store_full")
+    scene.server.refused.clear()
+    file.not_before = 0.0
+    scene.shippers._ship(tracked, scene.line)
+    assert scene.server.sent == ["model", "big"]
+    assert scene.site.book.all()[0].held is None
+
+
+@pytest.mark.parametrize(
+    "error", [StorageFull("store_full", path="a"), Retry("internal", request_id="r-1")]
+)
+def test_the_others_have_their_turn_before_what_was_tried_in_vain(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, error: PaddleCloudError
+) -> None:
+    monkeypatch.setattr(shipping, "_TURN", -1.0)
+    scene.server.refused = {"a": error, "b": error}
+    tracked = over_well(scene, {name: b"x" for name in "abcd"})
+    for _ in range(7):
+        assert scene.shippers._ship(tracked, scene.line) is not None
+    assert scene.server.entered == ["a", "b", "c", "d", "a", "b"]
+
+
+def test_a_store_that_takes_nothing_is_not_asked_to_take_all_without_a_pause(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipping, "_TURN", -1.0)
+    full = StorageFull("store_full", path="a")
+    scene.server.refused = {"a": full, "c": full, "d": full}
+    tracked = over_well(scene, {name: b"x" for name in "abcd"})
+    pauses = [scene.shippers._ship(tracked, scene.line) for _ in range(4)]
+    assert scene.server.entered == ["a", "b", "c", "d"]
+    assert [bool(pause) for pause in pauses] == [True, False, True, True]
 
 
 def test_what_large_files_grew_by_waits_for_a_place(
@@ -283,7 +358,7 @@ def test_what_large_files_grew_by_waits_for_a_place(
     before = b"x" * 100_000
     tracked = [scene.replica(f"a{n}", {f"one-{n}": before}, over=False) for n in range(3)]
     for number, each in enumerate(tracked):
-        scene.shippers._ship(each, cast("Any", scene.server))
+        scene.shippers._ship(each, scene.line)
         (each.root / "output" / f"one-{number}").write_bytes(before + b"more")
         each.end(not_run("exit", now=1.0))
     scene.server.slow = {f"one-{n}" for n in range(3)}
