@@ -43,6 +43,7 @@ _HOLLOW_TIMES = 2
 #: So little of a file is no compression, even where the system does not tell its holes.
 _EMPTY_TIMES = 64
 _MOST_HOLES = 100_000
+_LACKS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
@@ -190,6 +191,12 @@ def unreadable(name: str, error: OSError | PaddleCloudError) -> PaddleCloudError
 def is_for_good(error: OSError | PaddleCloudError) -> bool:
     """Whether to read it once more is pointless."""
     return not isinstance(error, OSError) or error.errno in (errno.EACCES, errno.EPERM)
+
+
+def is_lack(error: OSError | PaddleCloudError) -> bool:
+    """Whether this process, or its machine, has too little of something. That says nothing of the
+    file."""
+    return isinstance(error, OSError) and error.errno in _LACKS
 
 
 def found_again(found: Found, file: IO[bytes]) -> Found:

@@ -23,7 +23,16 @@ _LONGEST_PAUSE = 30.0
 class File:
     """One file, or a directory that cannot be listed."""
 
-    __slots__ = ("given_up", "not_before", "patience", "put_off", "refusal", "stumbles", "waited")
+    __slots__ = (
+        "given_up",
+        "not_before",
+        "patience",
+        "put_off",
+        "refusal",
+        "stumbles",
+        "unread_since",
+        "waited",
+    )
 
     def __init__(self, *, not_before: float = 0.0) -> None:
         self.waited = False
@@ -38,6 +47,8 @@ class File:
         """It was tried in vain: all others have their turn before it is tried again."""
         self.stumbles = 0
         """How often the server made a mistake about it in the last round."""
+        self.unread_since: float | None = None
+        """Since when it cannot be read, of the last round (monotonic)."""
         self.patience: Patience | None = None
         """With a bucket that took some parts of it."""
 

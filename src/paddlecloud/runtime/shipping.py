@@ -25,6 +25,7 @@ import threading
 import time
 from contextlib import nullcontext, suppress
 from functools import partial
+from math import inf
 from typing import IO, TYPE_CHECKING
 
 from paddlecloud.model.errors import (
@@ -62,8 +63,8 @@ _TIMEOUT = 60.0
 _SERVER_AWAY = 60.0
 #: So many times a file is sent about which the server makes a mistake: that is ten minutes.
 _MOST_STUMBLES = 30
-#: And so many times one that cannot be read, once its job is over.
-_MOST_READS = 5
+#: For so many seconds one is tried that cannot be read: a file server may be restarted meanwhile.
+_UNREAD = 120.0
 #: For so many seconds a replica has a thread for itself.
 _TURN = 5.0
 #: After so many in all a running job has sent enough for now, whatever is left.
@@ -358,9 +359,12 @@ class Shippers:
         try:
             sent = self._put_file(shipment, found, channel)
         except OSError as error:
-            if not self._is_unread(shipment, found.name, error):
+            file = shipment.file(found.name)
+            file.put_off = not self._is_unread(shipment, found.name, error)
+            if file.put_off:
+                file.refusal = outputs.unreadable(found.name, error)
                 return False
-            shipment.file(found.name).given_up = found.mark
+            file.given_up = found.mark
         except StorageFull as error:
             # Of the store nothing else is known: a smaller file may find room.
             file = shipment.file(found.name)
@@ -389,14 +393,24 @@ class Shippers:
 
     def _is_unread(self, shipment: Shipment, name: str, error: OSError | PaddleCloudError) -> bool:
         """Whether it is passed over because it cannot be read; a disk may do better next time."""
-        if shipment.last_round and not outputs.is_for_good(error):
-            file = shipment.file(name)
-            file.stumbles += 1
-            if file.stumbles < _MOST_READS:
-                return False
+        told = outputs.unreadable(name, error)
+        if shipment.last_round and self._may_be_read(shipment, name, error):
+            self._hold(shipment, told)
+            return False
         self._site.journal.warning(f"{name} is not sent: {error}", shipment.tracked.id)
-        self._note_refused(shipment, name, outputs.unreadable(name, error))
+        self._note_refused(shipment, name, told)
         return True
+
+    def _may_be_read(
+        self, shipment: Shipment, name: str, error: OSError | PaddleCloudError
+    ) -> bool:
+        """Whether to try it once more. What only the agent lacks is waited for as the store is; who
+        kills the job waits for neither."""
+        now, file = time.monotonic(), shipment.file(name)
+        file.unread_since = now if file.unread_since is None else file.unread_since
+        patience = inf if shipment.tracked.patience is None else shipment.tracked.patience
+        longest = patience if outputs.is_lack(error) else min(_UNREAD, patience)
+        return not outputs.is_for_good(error) and now - file.unread_since < longest
 
     def _note_refused(self, shipment: Shipment, name: str, error: PaddleCloudError) -> None:
         """It is kept and told. But of an attempt that no longer counts the server has no use for

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -403,33 +404,85 @@ def test_a_sparse_file_is_sent_and_one_that_would_take_hours_is_kept_and_told(
     assert "output/map 大小为 1099511627776 字节" in chinese
 
 
-@pytest.mark.parametrize("failures", [2, 1000])
-def test_a_file_that_cannot_be_read_is_tried_again_and_then_told(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, failures: int
+class Unreadable:
+    """The error with which the output `bad` is opened, while there is one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.error: OSError | None = OSError(errno.ESTALE, "Stale file handle")
+        self._real = outputs.open_inside
+        monkeypatch.setattr(outputs, "open_inside", self._open_inside)
+
+    def _open_inside(self, found: outputs.Found, root: Path) -> Any:
+        if found.path == "bad" and self.error is not None:
+            raise self.error
+        return self._real(found, root)
+
+
+@pytest.fixture
+def unreadable(monkeypatch: pytest.MonkeyPatch) -> Unreadable:
+    return Unreadable(monkeypatch)
+
+
+def is_over_after(scene: Scene, tracked: Tracked, seconds: float) -> bool:
+    """Whether all is sent or given up when it could not be read for so long."""
+    shipment = scene.shippers._shipments.get(tracked.id)
+    if shipment is not None:
+        shipment.file("output/bad").unread_since = time.monotonic() - seconds
+    return scene.shippers._ship(tracked, scene.line) is None
+
+
+def test_a_file_that_cannot_be_read_is_tried_again_and_again(
+    scene: Scene, unreadable: Unreadable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = [failures]
-    real = outputs.open_inside
-
-    def open_inside(found: outputs.Found, root: Path) -> Any:
-        if found.path == "bad" and left[0]:
-            left[0] -= 1
-            raise OSError(errno.ESTALE, "Stale file handle")
-        return real(found, root)
-
-    monkeypatch.setattr(outputs, "open_inside", open_inside)
+    monkeypatch.setattr(shipping, "_TURN", -1.0)
     tracked = over_well(scene, {"bad": b"1", "good": b"2"})
-    scene.shippers.finish(tracked)
-    scene.begin()
-    eventually(lambda: tracked.shipped)
+    for _ in range(20):
+        assert scene.shippers._ship(tracked, scene.line) is not None
+    assert scene.server.sent == ["good"]
+    assert tracked.held is not None
+    assert tracked.held["params"] == {"path": "output/bad", "reason": "Stale file handle"}
+    unreadable.error = None
+    assert None in [scene.shippers._ship(tracked, scene.line) for _ in range(3)]
+    assert sorted(scene.server.listed) == ["output/bad", "output/good"]
     assert tracked.exit is not None
-    if failures == 2:
-        assert sorted(scene.server.listed) == ["output/bad", "output/good"]
-        assert "said" not in tracked.exit
-        return
+    assert "said" not in tracked.exit
+
+
+def test_and_after_two_minutes_it_is_kept_and_told(scene: Scene, unreadable: Unreadable) -> None:
+    assert unreadable.error is not None
+    tracked = over_well(scene, {"bad": b"1", "good": b"2"})
+    tracked.patience = 3600.0
+    assert not is_over_after(scene, tracked, 0.0)
+    assert not is_over_after(scene, tracked, 110.0)
+    assert is_over_after(scene, tracked, 121.0)
     assert scene.server.listed == ["output/good"]
+    assert tracked.exit is not None
     assert tracked.exit["said"]["code"] == "unsent_kept"
     assert kept_in(scene) == ["a/output/bad"]
     assert "Stale file handle" in (tracked.root / "stdout.log").read_text()
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_what_the_agent_itself_lacks_is_waited_for_as_a_store_is(
+    scene: Scene, unreadable: Unreadable, number: int
+) -> None:
+    unreadable.error = OSError(number, os.strerror(number))
+    tracked = over_well(scene, {"bad": b"1", "good": b"2"})
+    tracked.patience = 3600.0
+    assert not is_over_after(scene, tracked, 0.0)
+    assert not is_over_after(scene, tracked, 3500.0)
+    assert is_over_after(scene, tracked, 3601.0)
+    assert kept_in(scene) == ["a/output/bad"]
+
+
+def test_who_kills_a_job_does_not_wait_for_a_file_that_cannot_be_read(
+    scene: Scene, unreadable: Unreadable
+) -> None:
+    assert unreadable.error is not None
+    tracked = over_well(scene, {"bad": b"1"})
+    tracked.patience = 40.0
+    assert not is_over_after(scene, tracked, 0.0)
+    assert is_over_after(scene, tracked, 41.0)
 
 
 def test_a_directory_that_cannot_be_listed_is_told_and_so_is_what_was_kept(
