@@ -34,7 +34,7 @@ from paddlecloud.model.job import (
 )
 from paddlecloud.model.priority import class_name
 from paddlecloud.model.quantities import format_duration
-from paddlecloud.model.reasons import caused
+from paddlecloud.model.reasons import caused, of_unsent
 from paddlecloud.model.retries import (
     LOST,
     MOST_PORTS_TAKEN,
@@ -188,12 +188,12 @@ def has_started(attempt: Attempt) -> bool:
 
 
 def unsent(job: Job, replicas: Sequence[Replica]) -> Reason | None:
-    """What neither the store nor a bucket took of a job that is over, if its end does not say it by
-    itself."""
+    """What could not be read of a job that is over, or neither the store nor a bucket took, if its
+    end does not say it by itself."""
     left = _unsent([one for one in replicas if not _fails_for_outputs(one)])
     if left is None or job.kill_asked:
         return None
-    code = "outputs_untaken" if job.spec.public_bos else "outputs_unsent"
+    code = of_unsent(left.params, own_bucket=not job.spec.public_bos)
     return caused(code, left.code, left.params)
 
 

@@ -15,6 +15,7 @@ from paddlecloud.model.texts import CAUSE, GIVEN
 
 _LONGEST = 4_000
 _CUT = 150
+_UNREAD = frozenset({"output_hollow", "output_unreadable", "path_deep"})
 
 
 def caused(code: str, cause: str, given: Mapping[str, object], **told: str | int) -> Reason:
@@ -25,6 +26,19 @@ def caused(code: str, cause: str, given: Mapping[str, object], **told: str | int
         cut = {key: _cut(key, value) for key, value in given.items()}
         text = json.dumps(cut)
     return Reason(code=code, params={**told, CAUSE: cause, GIVEN: text})
+
+
+def is_unread(code: str) -> bool:
+    """Whether an output was not even read for this reason: no store was asked to take it."""
+    return code in _UNREAD
+
+
+def of_unsent(told: Mapping[str, object], *, own_bucket: bool) -> str:
+    """The sentence that begins with who did not take some outputs; `told` are the values of the one
+    about what became of them."""
+    if is_unread(str(told.get(CAUSE))):
+        return "outputs_not_sent"
+    return "outputs_unsent" if own_bucket else "outputs_untaken"
 
 
 def _cut(key: str, value: object) -> str:

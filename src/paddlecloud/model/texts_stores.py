@@ -77,7 +77,11 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "have at most {limit} bytes",
         "第 {number} 部分（{size} 字节）不属于该上传：编号从 1 开始，每部分最多 {limit} 字节",
     ),
-    # -- what a bucket did not take ------------------------------------------------------------
+    # -- what was not sent, or a bucket did not take -------------------------------------------
+    "outputs_not_sent": (
+        "these outputs were not sent: {message}",
+        "以下输出未发送：{message}",
+    ),
     "outputs_unsent": (
         "not in the bucket are these outputs: {message}",
         "以下输出未写入存储桶：{message}",

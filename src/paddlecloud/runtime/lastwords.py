@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from paddlecloud.model import reasons
 from paddlecloud.model.texts import LANGUAGES, render
 from paddlecloud.runtime import record, workspace
 
@@ -37,9 +38,9 @@ def lines(code: str, params: dict[str, object]) -> str:
 
 
 def of_unsent(code: str, told: dict[str, object], *, bucket: bool) -> str:
-    """That its bucket, or else the server, did not take some outputs; `code` is the sentence about
-    what became of them."""
-    whole = "outputs_unsent" if bucket else "outputs_untaken"
+    """That its bucket, or else the server, did not take some outputs, or that they could not be
+    read; `code` is the sentence about what became of them."""
+    whole = reasons.of_unsent(told, own_bucket=bucket)
     said = (render(whole, {"message": render(code, told, lang)}, lang) for lang in LANGUAGES)
     return "".join(f"[paddlecloud] {line}\n" for line in said)
 

@@ -1,10 +1,11 @@
-"""What the bucket of a job's owner, or the server, did not take: kept here, and told.
+"""What the bucket of a job's owner, or the server, did not take, or nobody could read: kept here,
+and told.
 
-The end of a job that would have been a good one is bad then; every end says it, and the log. They
-get a second name outside of the replica's directory, which is deleted with it, and stay there for
-some days: an admin can still hand them over. Where they were they stay as well, for the next
-attempt on this machine takes over what it finds there. They never keep a disk full: those that were
-left first go first then.
+The end of a job that would have been a good one is bad if a store is to blame for that; every end
+says it, and the log. These files get a second name outside of the replica's directory, which is
+deleted with it, and stay there for some days: an admin can still hand them over. Where they were
+they stay as well, for the next attempt on this machine takes over what it finds there. They never
+keep a disk full: those that were left first go first then.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from paddlecloud.model.reasons import caused
+from paddlecloud.model.reasons import caused, is_unread
 from paddlecloud.model.texts import TEXTS, render
 from paddlecloud.runtime import lastwords, outputs, record, waiting
 
@@ -46,19 +47,21 @@ def leave(
 ) -> None:
     """Keep these files, by name with the reason of each, and let the end of the replica say so.
 
-    With `lost` no good end is left. On a disk that is full each of it is tried on its own. The log
-    has a line for each reason, the end has one: of those that could not be kept, if there are any.
+    With `lost` no good end is left, unless none was refused: what could not be read is no fault of
+    a store. On a disk that is full each of it is tried on its own. The log has a line for each
+    reason, the end has one: of those that could not be kept, if there are any.
     """
     place = site.directory / DIRECTORY / tracked.id
     bound(site, now=time.time())
     kept = _keep_all(tracked, unsent, place, site)
-    gone = {name: error for name, error in unsent.items() if name not in kept}
-    code, first = ("unsent_given_up", gone) if gone else ("unsent_kept", unsent)
-    end = _told(code, first, place, site)
-    site.journal.warning(render(code, end["params"], "en"), tracked.id)
+    refused = {name: error for name, error in unsent.items() if not is_unread(error.code)}
+    lost = lost and bool(refused)
+    (is_kept, first), *_ = _grouped(refused if lost else unsent, kept, by=is_unread)
+    end = _told(first, place, site, is_kept=is_kept)
+    site.journal.warning(render(end["code"], end["params"], "en"), tracked.id)
     said = ""
-    for (is_kept, _), group in _by_reason(unsent, kept).items():
-        one = _told("unsent_kept" if is_kept else "unsent_given_up", group, place, site)
+    for is_kept, group in _grouped(unsent, kept, by=str):
+        one = _told(group, place, site, is_kept=is_kept)
         said += lastwords.of_unsent(one["code"], one["params"], bucket=tracked.own_bucket)
     steps: list[Callable[[], None]] = [
         partial(_note_end, tracked, end, lost=lost),
@@ -152,18 +155,21 @@ def _keep_all(
     return kept
 
 
-def _by_reason(
-    unsent: Mapping[str, PaddleCloudError], kept: set[str]
-) -> dict[tuple[bool, str], dict[str, PaddleCloudError]]:
-    found: dict[tuple[bool, str], dict[str, PaddleCloudError]] = {}
+def _grouped(
+    unsent: Mapping[str, PaddleCloudError], kept: set[str], *, by: Callable[[str], object]
+) -> list[tuple[bool, dict[str, PaddleCloudError]]]:
+    """Apart by what is said of the codes of their reasons, and whether they are kept: those that
+    are not come first."""
+    found: dict[tuple[bool, object], dict[str, PaddleCloudError]] = {}
     for name, error in sorted(unsent.items(), key=lambda each: each[0] in kept):
-        found.setdefault((name in kept, error.code), {})[name] = error
-    return found
+        found.setdefault((name in kept, by(error.code)), {})[name] = error
+    return [(is_kept, group) for (is_kept, _), group in found.items()]
 
 
 def _told(
-    code: str, unsent: Mapping[str, PaddleCloudError], place: Path, site: Site
+    unsent: Mapping[str, PaddleCloudError], place: Path, site: Site, *, is_kept: bool
 ) -> dict[str, Any]:
+    code = "unsent_kept" if is_kept else "unsent_given_up"
     told = _with_reason(
         next(iter(unsent.values())),
         code,

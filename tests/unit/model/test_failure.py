@@ -31,6 +31,7 @@ from paddlecloud.model.job import (
     ReplicaState,
     Role,
 )
+from paddlecloud.model.reasons import caused
 from paddlecloud.model.states import FINAL, TRANSITIONS, Event, JobState
 from paddlecloud.model.texts import render
 from tests.unit.model.builders import NOW, a_job, a_replica, a_spec, an_attempt, ended
@@ -113,6 +114,16 @@ def test_a_job_that_failed_otherwise_names_them_beside_it() -> None:
     assert "ask an admin for them: f (r); for 7 days" in render(told.code, told.params, "en")
     lost = a_replica(ended=replace(ended(0, cause=ExitCause.OUTPUTS_LOST), said=KEPT))
     assert unsent(a_job(), [lost]) is None, "its end says it"
+
+
+@pytest.mark.parametrize("public_bos", [True, False])
+def test_no_store_is_blamed_for_an_output_that_could_not_be_read(public_bos: bool) -> None:
+    why = {"path": "f", "reason": "r"}
+    kept = caused("unsent_kept", "output_unreadable", why, files="f", host="h", place="p", days=7)
+    job = a_job(spec=a_spec(public_bos=public_bos))
+    told = unsent(job, [a_replica(ended=replace(ended(0), said=kept))])
+    assert told is not None
+    assert render(told.code, told.params, "en").startswith("these outputs were not sent: f (f can")
 
 
 NOT_BEGUN = a_replica(ended=ended(cause=ExitCause.STOPPED, ran=False))

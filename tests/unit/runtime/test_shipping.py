@@ -485,6 +485,38 @@ def test_who_kills_a_job_does_not_wait_for_a_file_that_cannot_be_read(
     assert is_over_after(scene, tracked, 41.0)
 
 
+@pytest.mark.parametrize("own_bucket", [True, False])
+def test_a_file_that_may_not_be_read_fails_no_job_and_nobody_else_is_blamed(
+    scene: Scene, unreadable: Unreadable, own_bucket: bool
+) -> None:
+    unreadable.error = PermissionError(errno.EACCES, "Permission denied")
+    tracked = over_well(scene, {"bad": b"1", "good": b"2"})
+    tracked.own_bucket = own_bucket
+    assert scene.shippers._ship(tracked, scene.line) is None
+    assert tracked.exit is not None
+    assert (tracked.exit["cause"], tracked.exit["said"]["code"]) == ("exit", "unsent_kept")
+    english, chinese = (tracked.root / "stdout.log").read_text().splitlines()
+    assert english.startswith("[paddlecloud] these outputs were not sent: output/bad (output/bad c")
+    assert chinese.startswith("[paddlecloud] 以下输出未发送：output/bad")
+
+
+def test_the_end_blames_a_bucket_for_what_it_refused_alone(
+    scene: Scene, unreadable: Unreadable
+) -> None:
+    unreadable.error = PermissionError(errno.EACCES, "Permission denied")
+    scene.server.refused["model"] = Forbidden("path_unsafe", path="model")
+    tracked = over_well(scene, {"bad": b"1", "model": b"2"})
+    tracked.own_bucket = True
+    assert scene.shippers._ship(tracked, scene.line) is None
+    assert tracked.exit is not None
+    assert tracked.exit["cause"] == "outputs_lost"
+    assert tracked.exit["said"]["params"]["files"] == "output/model"
+    assert tracked.exit["message"].startswith("output/model (model is not a safe relative path")
+    log = (tracked.root / "stdout.log").read_text().splitlines()
+    assert "these outputs were not sent: output/bad" in log[0]
+    assert "not in the bucket are these outputs: output/model" in log[2]
+
+
 def test_a_directory_that_cannot_be_listed_is_told_and_so_is_what_was_kept(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
