@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.model.errors import NotFound, Unauthenticated
+from paddlecloud.model.errors import NotFound, Refused, Unauthenticated
 from paddlecloud.model.private import LEAST_PART, joined_tag
 from paddlecloud.runtime.config import AgentConfig
 from paddlecloud.runtime.link import Channel, Link, PartBody
@@ -66,6 +66,11 @@ class Worker:
         for address, data in zip(given.addresses, (FIRST, SECOND), strict=True):
             assert status_of(address, data) == 200
         return given
+
+    def later(self) -> Assigned:
+        """The same replica in its next attempt."""
+        attempt = self.assigned.attempt
+        return replace(self.assigned, attempt=replace(attempt, fence=attempt.fence + 1))
 
     def records(self) -> list[str]:
         root = sending_root(self.job.owner, self.job.id)
@@ -156,7 +161,7 @@ def test_only_large_files_may_come_through_a_server(worker: Worker, size: int) -
 
 
 @pytest.mark.parametrize("asked", [{"mtime": WHEN + 0.001}, {"size": SIZE + 1}, {"mtime": None}])
-def test_parts_of_another_content_are_left_alone(
+def test_parts_of_another_content_are_not_gone_on_with(
     worker: Worker, asked: dict[str, float | None]
 ) -> None:
     given = worker.sends()
@@ -166,13 +171,29 @@ def test_parts_of_another_content_are_left_alone(
     assert (other.parts, other.tag) == ([], "")
 
 
-def test_parts_of_an_earlier_attempt_are_left_alone(worker: Worker) -> None:
+def test_parts_of_an_earlier_attempt_are_not_gone_on_with(worker: Worker) -> None:
     given = worker.sends()
-    attempt = worker.assigned.attempt
-    later = replace(worker.assigned, attempt=replace(attempt, fence=attempt.fence + 1))
-    other = worker.asks(assigned=later)
+    other = worker.asks(assigned=worker.later())
     assert other.upload != given.upload
     assert (other.parts, other.tag) == ([], "")
+
+
+def test_what_is_written_anew_again_and_again_leaves_one_open_upload(worker: Worker) -> None:
+    for seconds in range(3):
+        worker.asks(OutputPartsRequest(size=SIZE, mtime=WHEN + seconds))
+    worker.asks(assigned=worker.later())
+    assert worker.bucket.sweep(worker.world.clock() + timedelta(days=1)) == 1
+
+
+def test_keys_that_may_drop_nothing_are_good_for_sending(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object) -> None:
+        raise Refused("store_denied", place="there", detail="403")
+
+    worker.asks()
+    monkeypatch.setattr(S3Store, "drop_parts", denied)
+    assert worker.asks(OutputPartsRequest(size=SIZE, mtime=WHEN + 1)).addresses
 
 
 def test_an_end_that_nobody_heard_of_is_no_reason_to_send_it_again(worker: Worker) -> None:

@@ -18,16 +18,15 @@ from paddlecloud.model.private import PART, part_size
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services import private, sending, snapshots, through
 from paddlecloud.server.services.agents import Assigned
-from paddlecloud.server.services.files import place_of
-from paddlecloud.server.services.outputs import path_of
-from paddlecloud.server.services.sending import Sending
+from paddlecloud.server.services.outputs import place_for
+from paddlecloud.server.services.sending import Sending, Standing
 from paddlecloud.server.shapes_addresses import (
     ContentRow,
     JoinRequest,
     OutputParts,
     OutputPartsRequest,
 )
-from paddlecloud.stores.base import CanMultipart, CanPresign, Part, Reader
+from paddlecloud.stores.base import CanMultipart, CanPresign, Reader
 
 AT_ONCE = 1000
 """Contents of which the addresses are given out together."""
@@ -60,26 +59,18 @@ def content(deps: Deps, job: Job, sha256: str) -> Reader:
 def begin(deps: Deps, assigned: Assigned, name: str, asked: OutputPartsRequest) -> OutputParts:
     """Where to PUT the parts of an output file; no addresses for a file that is there by now
     (`tag`), nor where the store has none: then a large one comes through us (`through`)."""
-    place = place_of(deps, assigned.job)
-    path = place.root + path_of(assigned, name)
-    store, size = place.store, part_size(asked.size)
+    store, path = place_for(deps, assigned, name)
     if not (isinstance(store, CanMultipart) and isinstance(store, CanPresign)):
         if through.is_checked(store) and asked.size >= through.LEAST:
             return through.begin(deps, assigned, name, asked)
         return OutputParts(upload="", part_size=PART, addresses=[], parts=[])
-    in_parts = size < asked.size
-    known = sending.find(deps, assigned, name) if in_parts else None
-    if known is not None and known.is_for(assigned, asked.size, asked.mtime):
-        there = sending.parts_of(store, path, known.upload)
-        if there is not None:
-            return _addresses(deps, store, path, known, there)
-        stat = store.stat(path)
-        if stat is not None and known.became(stat):
-            return _answer(known, tag=stat.tag)
-    begun = sending.begin(store, path, assigned, asked, size)
-    if in_parts:
-        sending.note(deps, assigned, name, begun)
-    return _addresses(deps, store, path, begun, ())
+    what, size = (deps, assigned, name, asked), part_size(asked.size)
+    if size >= asked.size:
+        return _addresses(deps, store, path, Standing(sending=sending.begin(*what, size)))
+    standing = sending.stand(*what, size)
+    if standing.file is not None:
+        return _answer(standing.sending, tag=standing.file.tag)
+    return _addresses(deps, store, path, standing)
 
 
 def good_for_parts(size: int) -> timedelta:
@@ -90,13 +81,9 @@ def good_for_parts(size: int) -> timedelta:
 
 def finish(deps: Deps, assigned: Assigned, name: str, asked: JoinRequest) -> int:
     """Give the file its name, now that all parts are there; its size. Twice is once."""
-    place = place_of(deps, assigned.job)
-    store = place.store
-    if not isinstance(store, CanMultipart):
-        raise NotFound("upload_missing", upload=asked.upload[:100])
-    path = place.root + path_of(assigned, name)
+    store, path = place_for(deps, assigned, name)
     try:
-        return store.finish_parts(path, asked.upload, size=asked.size).size
+        return sending.parted(store).finish_parts(path, asked.upload, size=asked.size).size
     except NotFound:
         known = sending.find(deps, assigned, name)
         if known is None or known.upload != asked.upload or not known.became(store.stat(path)):
@@ -104,15 +91,14 @@ def finish(deps: Deps, assigned: Assigned, name: str, asked: JoinRequest) -> int
         return known.size
 
 
-def _addresses(
-    deps: Deps, store: CanPresign, path: str, begun: Sending, there: Sequence[Part]
-) -> OutputParts:
+def _addresses(deps: Deps, store: CanPresign, path: str, standing: Standing) -> OutputParts:
+    begun = standing.sending
     now, good_for = deps.clock(), good_for_parts(begun.size)
     addresses = [
         store.presign_part(path, begun.upload, number, good_for=good_for, now=now)
         for number in range(1, -(-begun.size // begun.part_size) + 1)
     ]
-    return _answer(begun, addresses, [(part.number, part.tag) for part in there])
+    return _answer(begun, addresses, [(part.number, part.tag) for part in standing.parts])
 
 
 def _answer(

@@ -69,8 +69,8 @@ def append(
 
 def open_output(deps: Deps, assigned: Assigned, name: str, modified: datetime | None) -> Sink:
     """Where one output file goes whose bytes come through us."""
-    place = place_of(deps, assigned.job)
-    return place.store.open_write(place.root + path_of(assigned, name), modified=modified)
+    store, path = place_for(deps, assigned, name)
+    return store.open_write(path, modified=modified)
 
 
 def take_listing(deps: Deps, assigned: Assigned, rows: list[Listing]) -> list[str]:
@@ -86,6 +86,12 @@ def take_listing(deps: Deps, assigned: Assigned, rows: list[Listing]) -> list[st
         known = [Listed(path, *row[1:], there[place.root + path][1]) for path, row in paths.items()]
         deps.store.write(_listing(assigned), [msgspec.json.encode(known)])
     return missing
+
+
+def place_for(deps: Deps, assigned: Assigned, name: str) -> tuple[Store, str]:
+    """The store where a file of a replica is kept, and its path there."""
+    place = place_of(deps, assigned.job)
+    return place.store, place.root + path_of(assigned, name)
 
 
 def path_of(assigned: Assigned, name: str) -> str:

@@ -12,16 +12,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
 
-from paddlecloud.model.errors import NotFound, PaddleCloudError
+from paddlecloud.model.errors import NotFound, PaddleCloudError, Refused, StorageFull
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services.agents import Assigned
 from paddlecloud.server.services.files import user_root
+from paddlecloud.server.services.outputs import place_for
 from paddlecloud.server.shapes_addresses import OutputPartsRequest
-from paddlecloud.stores.base import CanMultipart, Part, Stat
+from paddlecloud.stores.base import CanMultipart, CanReadParts, CanTellRoom, Part, Stat, Store
+from paddlecloud.stores.tree import shown
 
 _SAME_TIME = 1e-5
 """Seconds: agents round to a millionth, and a bucket keeps decimals."""
@@ -55,10 +58,43 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True):
         return stat.size == self.size and apart < _SAME_TIME
 
 
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How an output file stands that comes in parts."""
+
+    sending: Sending
+    parts: Sequence[Part] = ()
+    """Those that are there."""
+    file: Stat | None = None
+    """What has the name already, because an end was not heard of: nothing has to be sent."""
+
+
+def stand(
+    deps: Deps, assigned: Assigned, name: str, asked: OutputPartsRequest, part_size: int
+) -> Standing:
+    """Go on with the upload of this very file, or begin one."""
+    known = find(deps, assigned, name)
+    if known is not None:
+        store, path = place_for(deps, assigned, name)
+        if not known.is_for(assigned, asked.size, asked.mtime):
+            _drop(parted(store), path, known)
+        elif (there := _parts_of(parted(store), path, known)) is not None:
+            return Standing(sending=known, parts=there)
+        elif _is_as_sent(store, known, stat := store.stat(path)):
+            return Standing(sending=known, file=stat)
+    begun = begin(deps, assigned, name, asked, part_size)
+    note(deps, assigned, name, begun)
+    return Standing(sending=begun)
+
+
 def begin(
-    store: CanMultipart, path: str, assigned: Assigned, asked: OutputPartsRequest, part_size: int
+    deps: Deps, assigned: Assigned, name: str, asked: OutputPartsRequest, part_size: int
 ) -> Sending:
     """A new upload of this file; nobody knows of it before `note`."""
+    store, path = place_for(deps, assigned, name)
+    needed = asked.size if asked.allocated is None else min(asked.size, asked.allocated)
+    if isinstance(store, CanTellRoom) and store.room() < needed:
+        raise StorageFull("store_full", path=shown(path))
     modified = None if asked.mtime is None else datetime.fromtimestamp(asked.mtime, UTC)
     return Sending(
         replica=assigned.replica.id,
@@ -66,7 +102,7 @@ def begin(
         size=asked.size,
         mtime=asked.mtime,
         part_size=part_size,
-        upload=store.begin_parts(path, part_size=part_size, modified=modified),
+        upload=parted(store).begin_parts(path, part_size=part_size, modified=modified),
     )
 
 
@@ -74,13 +110,6 @@ def note(deps: Deps, assigned: Assigned, name: str, sending: Sending) -> None:
     """Remember it. A file can be sent without that too, so nothing is raised."""
     with suppress(PaddleCloudError, OSError):
         deps.store.write(_record(assigned, name), [msgspec.json.encode(sending)])
-
-
-def note_digest(deps: Deps, assigned: Assigned, name: str, upload: str, sha256: str) -> None:
-    """Remember that it is this content whose parts are about to be joined."""
-    known = find(deps, assigned, name)
-    if known is not None and known.upload == upload:
-        note(deps, assigned, name, msgspec.structs.replace(known, sha256=sha256))
 
 
 def find(deps: Deps, assigned: Assigned, name: str) -> Sending | None:
@@ -93,17 +122,37 @@ def find(deps: Deps, assigned: Assigned, name: str) -> Sending | None:
         return None
 
 
-def parts_of(store: CanMultipart, path: str, upload: str) -> Sequence[Part] | None:
-    """The parts that are there; None when there is no such upload any more."""
-    try:
-        return store.parts(path, upload)
-    except NotFound:
-        return None
+def parted(store: Store) -> CanMultipart:
+    """A store as one that takes parts; NotFound where no upload can have been begun."""
+    if not isinstance(store, CanMultipart):
+        raise NotFound("upload_missing", upload="")
+    return store
 
 
 def sending_root(owner: str, job_id: str) -> str:
     """Where the records of a job are kept."""
     return f"{user_root(owner)}/sending/{job_id}"
+
+
+def _drop(store: CanMultipart, path: str, known: Sending) -> None:
+    """Of a state of the file that nobody sends any more: its parts take room, and a user pays for
+    those in a bucket. Keys that may not do this are good all the same."""
+    with suppress(Refused):
+        store.drop_parts(path, known.upload)
+
+
+def _parts_of(store: CanMultipart, path: str, known: Sending) -> Sequence[Part] | None:
+    """The parts that are there; None when there is no such upload any more."""
+    try:
+        return store.parts(path, known.upload)
+    except NotFound:
+        return None
+
+
+def _is_as_sent(store: Store, known: Sending, stat: Stat | None) -> bool:
+    """Whether the file is the one of this upload, of which the agent is told what to compare: the
+    digest that decided, or else the tag that a bucket has for it."""
+    return known.became(stat) and bool(known.sha256 or not isinstance(store, CanReadParts))
 
 
 def _record(assigned: Assigned, name: str) -> str:

@@ -13,19 +13,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from paddlecloud.model.errors import Invalid, NotFound, StorageFull
+import msgspec
+
+from paddlecloud.model.errors import Invalid, NotFound
 from paddlecloud.model.snapshot import is_digest
 from paddlecloud.server.arriving import Record, Target, Upload
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services import sending
 from paddlecloud.server.services.agents import Assigned
 from paddlecloud.server.services.files import place_of
-from paddlecloud.server.services.outputs import path_of
-from paddlecloud.server.services.sending import Sending
+from paddlecloud.server.services.outputs import place_for
+from paddlecloud.server.services.sending import Sending, parted
 from paddlecloud.server.services.uploads import part_size_of
 from paddlecloud.server.shapes_addresses import JoinRequest, OutputParts, OutputPartsRequest
-from paddlecloud.stores.base import CanMultipart, CanReadParts, CanTellRoom, Store
-from paddlecloud.stores.tree import shown
+from paddlecloud.stores.base import CanMultipart, CanReadParts, Store
 
 LEAST = 64 * 1024 * 1024
 """A smaller file is soon sent once more."""
@@ -34,19 +35,17 @@ _SHORT = 0.02
 
 def begin(deps: Deps, assigned: Assigned, name: str, asked: OutputPartsRequest) -> OutputParts:
     """How an output file stands of which all parts come through us; begun if it was not."""
-    place = place_of(deps, assigned.job)
-    path, store = place.root + path_of(assigned, name), _store(place.store)
-    known = sending.find(deps, assigned, name)
-    if known is not None and known.is_for(assigned, asked.size, asked.mtime):
-        there = sending.parts_of(store, path, known.upload)
-        if there is not None:
-            return _answer(known, [part.number for part in there])
-        if known.sha256 and known.became(place.store.stat(path)):
-            return _answer(known, sha256=known.sha256)
-    elif known is not None:
-        # Of a state of the file that nobody sends any more: it takes room.
-        store.drop_parts(path, known.upload)
-    return _answer(_begun(deps, assigned, name, asked))
+    size = part_size_of(asked.size, local=True)
+    standing = sending.stand(deps, assigned, name, asked, size)
+    known = standing.sending
+    return OutputParts(
+        upload=known.upload,
+        part_size=known.part_size,
+        addresses=[],
+        parts=[(part.number, "") for part in standing.parts],
+        sha256=known.sha256 if standing.file else "",
+        through=True,
+    )
 
 
 def opened(
@@ -67,7 +66,7 @@ def put(
     store = place_of(deps, assigned.job).store
     try:
         with upload.writing():
-            _store(store).put_part(upload.target.path, upload.record.upload, number, data)
+            parted(store).put_part(upload.target.path, upload.record.upload, number, data)
     except NotFound:
         deps.arriving.forget(upload.target)
         raise
@@ -88,7 +87,7 @@ def finish(
     store = place_of(deps, assigned.job).store
     try:
         upload = _found(deps, assigned, name, asked.upload)
-        upload.note(_store(store).parts(upload.target.path, asked.upload))
+        upload.note(parted(store).parts(upload.target.path, asked.upload))
     except NotFound:
         if not _has_its_name(deps, assigned, name, asked):
             raise
@@ -99,9 +98,10 @@ def finish(
     try:
         if not _is_right(deps, store, upload, asked.sha256):
             return False
-        sending.note_digest(deps, assigned, name, asked.upload, asked.sha256)
+        known = _known(deps, assigned, name, asked.upload)
+        sending.note(deps, assigned, name, msgspec.structs.replace(known, sha256=asked.sha256))
         still_ours()
-        _store(store).finish_parts(upload.target.path, asked.upload, size=asked.size)
+        parted(store).finish_parts(upload.target.path, asked.upload, size=asked.size)
     except (NotFound, Invalid):
         # Another call for the same file may have been a moment earlier, and takes its parts away.
         if not _has_its_name(deps, assigned, name, asked):
@@ -122,8 +122,8 @@ def _has_its_name(deps: Deps, assigned: Assigned, name: str, asked: JoinRequest)
     known = sending.find(deps, assigned, name)
     if known is None or (known.upload, known.sha256) != (asked.upload, asked.sha256):
         return False
-    place = place_of(deps, assigned.job)
-    return known.became(place.store.stat(place.root + path_of(assigned, name)))
+    store, path = place_for(deps, assigned, name)
+    return known.became(store.stat(path))
 
 
 def _is_right(deps: Deps, store: Store, upload: Upload, sha256: str) -> bool:
@@ -135,52 +135,28 @@ def _is_right(deps: Deps, store: Store, upload: Upload, sha256: str) -> bool:
     try:
         return upload.checked(store, sha256)
     except Invalid:
-        _store(store).drop_parts(upload.target.path, upload.record.upload)
+        parted(store).drop_parts(upload.target.path, upload.record.upload)
         deps.arriving.forget(upload.target)
         raise
 
 
-def _begun(deps: Deps, assigned: Assigned, name: str, asked: OutputPartsRequest) -> Sending:
-    place = place_of(deps, assigned.job)
-    path = place.root + path_of(assigned, name)
-    needed = asked.size if asked.allocated is None else min(asked.size, asked.allocated)
-    if isinstance(place.store, CanTellRoom) and place.store.room() < needed:
-        raise StorageFull("store_full", path=shown(path))
-    size = part_size_of(asked.size, local=True)
-    begun = sending.begin(_store(place.store), path, assigned, asked, size)
-    sending.note(deps, assigned, name, begun)
-    return begun
-
-
 def _found(deps: Deps, assigned: Assigned, name: str, upload: str) -> Upload:
     """As this server has it in its mind, or as the store tells it."""
-    place = place_of(deps, assigned.job)
-    path = place.root + path_of(assigned, name)
+    store, path = place_for(deps, assigned, name)
     target = Target(owner=assigned.job.owner, sha256="", path=path, record=upload)
     found = deps.arriving.get(target)
     if found is None:
-        known = sending.find(deps, assigned, name)
-        if known is None or known.upload != upload or not known.is_by(assigned):
-            raise NotFound("upload_missing", upload=upload[:100])
+        known = _known(deps, assigned, name, upload)
         record = Record(upload=upload, size=known.size, part_size=known.part_size)
         found = Upload(target, record)
-        found.note(_store(place.store).parts(path, upload))
+        found.note(parted(store).parts(path, upload))
         found = deps.arriving.put(found)
     return found
 
 
-def _store(store: Store) -> CanMultipart:
-    if not isinstance(store, CanMultipart):
-        raise NotFound("upload_missing", upload="")
-    return store
-
-
-def _answer(known: Sending, there: list[int] | None = None, sha256: str = "") -> OutputParts:
-    return OutputParts(
-        upload=known.upload,
-        part_size=known.part_size,
-        addresses=[],
-        parts=[(number, "") for number in there or ()],
-        sha256=sha256,
-        through=True,
-    )
+def _known(deps: Deps, assigned: Assigned, name: str, upload: str) -> Sending:
+    """The record of this upload, if it still is the one of this file."""
+    known = sending.find(deps, assigned, name)
+    if known is None or known.upload != upload or not known.is_by(assigned):
+        raise NotFound("upload_missing", upload=upload[:100])
+    return known
