@@ -162,7 +162,8 @@ class Upload:
 
 
 class Uploads:
-    """The uploads that this server has in its mind."""
+    """Those that this server has in its mind. If they are too many, the one that nobody asked for
+    for the longest time goes: it is read from the store again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -170,12 +171,15 @@ class Uploads:
 
     def get(self, target: Target) -> Upload | None:
         with self._lock:
-            return self._kept.get(target)
+            found = self._kept.pop(target, None)
+            if found is not None:
+                self._kept[target] = found
+            return found
 
     def put(self, upload: Upload) -> Upload:
         """Remember it; the one that was there already if there is one."""
         with self._lock:
-            found = self._kept.setdefault(upload.target, upload)
+            found = self._kept[upload.target] = self._kept.pop(upload.target, upload)
             while len(self._kept) > KEPT:
                 self._kept.pop(next(iter(self._kept)))
             return found

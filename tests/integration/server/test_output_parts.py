@@ -131,6 +131,7 @@ def test_parts_come_through_a_server_where_the_bucket_is_out_of_reach(worker: Wo
         there = [(one, tag.strip('"')) for one, tag in worker.asks().parts]
         assert there == list(enumerate(TAGS, 1))[:number]
     assert worker.ends(given.upload) == SIZE
+    assert worker.deps.arriving._kept == {}, "others need the place"
     (file,) = [stat for stat in worker.bucket.list() if stat.path.endswith("/big")]
     with worker.bucket.read(file.path) as reader:
         assert b"".join(reader) == FIRST + SECOND

@@ -83,12 +83,14 @@ def finish(deps: Deps, assigned: Assigned, name: str, asked: JoinRequest) -> int
     """Give the file its name, now that all parts are there; its size. Twice is once."""
     store, path = place_for(deps, assigned, name)
     try:
-        return sending.parted(store).finish_parts(path, asked.upload, size=asked.size).size
+        size = sending.parted(store).finish_parts(path, asked.upload, size=asked.size).size
     except NotFound:
         known = sending.find(deps, assigned, name)
         if known is None or known.upload != asked.upload or not known.became(store.stat(path)):
             raise
-        return known.size
+        size = known.size
+    deps.arriving.forget(through.target_of(assigned, path, asked.upload))
+    return size
 
 
 def _addresses(deps: Deps, store: CanPresign, path: str, standing: Standing) -> OutputParts:

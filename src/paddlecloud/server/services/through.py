@@ -117,6 +117,11 @@ def is_checked(store: Store) -> bool:
     return isinstance(store, CanMultipart) and isinstance(store, CanReadParts)
 
 
+def target_of(assigned: Assigned, path: str, upload: str) -> Target:
+    """By which this server knows an upload of which parts came through it."""
+    return Target(owner=assigned.job.owner, sha256="", path=path, record=upload)
+
+
 def _has_its_name(deps: Deps, assigned: Assigned, name: str, asked: JoinRequest) -> bool:
     """Whether this very upload was ended before."""
     known = sending.find(deps, assigned, name)
@@ -143,7 +148,7 @@ def _is_right(deps: Deps, store: Store, upload: Upload, sha256: str) -> bool:
 def _found(deps: Deps, assigned: Assigned, name: str, upload: str) -> Upload:
     """As this server has it in its mind, or as the store tells it."""
     store, path = place_for(deps, assigned, name)
-    target = Target(owner=assigned.job.owner, sha256="", path=path, record=upload)
+    target = target_of(assigned, path, upload)
     found = deps.arriving.get(target)
     if found is None:
         known = _known(deps, assigned, name, upload)
