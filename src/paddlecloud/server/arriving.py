@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from paddlecloud.model.errors import Invalid, Retry
-from paddlecloud.stores.base import CanReadParts, Part, Store
+from paddlecloud.model.errors import Invalid, NotFound, Retry
+from paddlecloud.stores.base import CanMultipart, CanReadParts, Part, Store
 
 KEPT = 256
 """Uploads that a server has in its mind; all others are in the store."""
@@ -25,6 +25,7 @@ STEP = 16
 """Parts that are read back for one that arrives."""
 PATIENCE = 15.0
 """Seconds after which a check answers: not yet."""
+_SHORT = 0.02
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,31 +74,10 @@ class Upload:
             return 0
         return min(self.record.part_size, self.record.size - (number - 1) * self.record.part_size)
 
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Held while a part is written: nothing changes any more once the whole is checked."""
-        with self._gate:
-            if self._closed:
-                raise Retry("upload_closing")
-            self._writers += 1
-        try:
-            yield
-        finally:
-            with self._gate:
-                self._writers -= 1
-
-    def close(self) -> bool:
-        """Let no part in from now on; False while one is being written."""
-        with self._gate:
-            self._closed = not self._writers
-            return self._closed
-
-    def reopen(self) -> None:
-        with self._gate:
-            self._closed = False
-
-    def arrived(self, number: int, data: bytes | bytearray, store: Store) -> None:
-        """Note a part; the digest goes on as far as the parts follow each other."""
+    def put(self, store: CanMultipart, number: int, data: bytes | bytearray) -> None:
+        """Keep one part; the digest goes on as far as the parts follow each other."""
+        with self._writing():
+            store.put_part(self.target.path, self.record.upload, number, data)
         if number < self._next:
             self._begin_again()
         self.there[number] = len(data)
@@ -107,6 +87,26 @@ class Upload:
     def note(self, parts: Iterable[Part]) -> None:
         """Parts that the store has, whoever sent them."""
         self.there |= {p.number: p.size for p in parts if p.size == self.size_of(p.number)}
+
+    def check_whole(self) -> None:
+        """Invalid when a part is missing."""
+        missing = next((n for n in range(1, self.count + 1) if n not in self.there), None)
+        if missing is not None:
+            got = sum(self.there.values())
+            raise Invalid("upload_incomplete", got=got, want=self.record.size, missing=missing)
+
+    @contextmanager
+    def closed(self) -> Iterator[bool]:
+        """Meanwhile no part is let in; False if one is just being written: ask again."""
+        with self._gate:
+            closed = self._closed = not self._writers
+        if not closed:
+            time.sleep(_SHORT)
+        try:
+            yield closed
+        finally:
+            with self._gate:
+                self._closed = False
 
     def checked(self, store: Store, sha256: str = "") -> bool:
         """Whether all bytes are those of the digest, of the target if none is given; False: it
@@ -127,6 +127,19 @@ class Upload:
         if got != want:
             raise Invalid("blob_digest", want=want, got=got)
         return True
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Held while a part is written: nothing changes any more once the whole is checked."""
+        with self._gate:
+            if self._closed:
+                raise Retry("upload_closing")
+            self._writers += 1
+        try:
+            yield
+        finally:
+            with self._gate:
+                self._writers -= 1
 
     def _begin_again(self) -> None:
         """A part that was looked at came once more, and may be another."""
@@ -183,6 +196,16 @@ class Uploads:
             while len(self._kept) > KEPT:
                 self._kept.pop(next(iter(self._kept)))
             return found
+
+    def put_part(
+        self, upload: Upload, store: CanMultipart, number: int, data: bytes | bytearray
+    ) -> None:
+        """Keep one part, whole and checked for damage; an upload that is gone is forgotten."""
+        try:
+            upload.put(store, number, data)
+        except NotFound:
+            self.forget(upload.target)
+            raise
 
     def forget(self, target: Target) -> None:
         with self._lock:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from paddlecloud.model.errors import Invalid, NotFound, Retry
 from paddlecloud.server import arriving
 from paddlecloud.server.arriving import Record, Target, Upload, Uploads
+from paddlecloud.stores.base import Part
+from paddlecloud.stores.memory import MemoryStore
 
 
-def an_upload(name: str = "x", size: int = 3) -> Upload:
-    target = Target(owner="me", sha256="", path=name, record=name)
-    return Upload(target, Record(upload=name, size=size, part_size=2))
+def an_upload(name: str, path: str = "there") -> Upload:
+    target = Target(owner="me", sha256="", path=path, record=name)
+    return Upload(target, Record(upload=name, size=3, part_size=2))
 
 
 def test_whoever_goes_on_is_not_forgotten_for_newcomers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,3 +27,41 @@ def test_whoever_goes_on_is_not_forgotten_for_newcomers(monkeypatch: pytest.Monk
     uploads.put(an_upload("new"))
     assert uploads.get(long.target) is long
     assert uploads.get(short.target) is None
+
+
+def test_nothing_is_let_in_while_the_whole_is_checked() -> None:
+    store = MemoryStore()
+    upload = an_upload(store.begin_parts("x", part_size=2), path="x")
+    with upload.closed() as closed, pytest.raises(Retry) as caught:
+        assert closed
+        upload.put(store, 1, b"ab")
+    assert caught.value.code == "upload_closing"
+    upload.put(store, 1, b"ab")
+    with pytest.raises(Invalid) as missing:
+        upload.check_whole()
+    assert missing.value.params == {"got": 2, "want": 3, "missing": 2}
+    upload.put(store, 2, b"c")
+    upload.check_whole()
+
+
+def test_it_is_not_checked_while_a_part_is_being_written() -> None:
+    told: list[bool] = []
+
+    class Slow(MemoryStore):
+        def put_part(self, *given: Any, **more: Any) -> Part:
+            with upload.closed() as closed:
+                told.append(closed)
+            return super().put_part(*given, **more)
+
+    store = Slow()
+    upload = an_upload(store.begin_parts("x", part_size=2), path="x")
+    upload.put(store, 1, b"ab")
+    assert (told, upload.there) == ([False], {1: 2})
+
+
+def test_an_upload_that_is_gone_is_forgotten() -> None:
+    uploads, upload = Uploads(), an_upload("of nobody")
+    uploads.put(upload)
+    with pytest.raises(NotFound):
+        uploads.put_part(upload, MemoryStore(), 1, b"ab")
+    assert uploads.get(upload.target) is None

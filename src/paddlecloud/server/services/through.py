@@ -10,7 +10,6 @@ files (`uploads`), only that here the digest is told in the end.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import msgspec
@@ -30,7 +29,6 @@ from paddlecloud.stores.base import CanMultipart, CanReadParts, Store
 
 LEAST = 64 * 1024 * 1024
 """A smaller file is soon sent once more."""
-_SHORT = 0.02
 
 
 def begin(deps: Deps, assigned: Assigned, name: str, asked: OutputPartsRequest) -> OutputParts:
@@ -64,13 +62,7 @@ def put(
 ) -> None:
     """Keep one part, whole and checked for damage."""
     store = place_of(deps, assigned.job).store
-    try:
-        with upload.writing():
-            parted(store).put_part(upload.target.path, upload.record.upload, number, data)
-    except NotFound:
-        deps.arriving.forget(upload.target)
-        raise
-    upload.arrived(number, data, store)
+    deps.arriving.put_part(upload, parted(store), number, data)
 
 
 def finish(
@@ -92,22 +84,18 @@ def finish(
         if not _has_its_name(deps, assigned, name, asked):
             raise
         return True
-    if not upload.close():
-        time.sleep(_SHORT)
-        return False
     try:
-        if not _is_right(deps, store, upload, asked.sha256):
-            return False
-        known = _known(deps, assigned, name, asked.upload)
-        sending.note(deps, assigned, name, msgspec.structs.replace(known, sha256=asked.sha256))
-        still_ours()
-        parted(store).finish_parts(upload.target.path, asked.upload, size=asked.size)
+        with upload.closed() as closed:
+            if not closed or not _is_right(deps, store, upload, asked.sha256):
+                return False
+            known = _known(deps, assigned, name, asked.upload)
+            sending.note(deps, assigned, name, msgspec.structs.replace(known, sha256=asked.sha256))
+            still_ours()
+            parted(store).finish_parts(upload.target.path, asked.upload, size=asked.size)
     except (NotFound, Invalid):
         # Another call for the same file may have been a moment earlier, and takes its parts away.
         if not _has_its_name(deps, assigned, name, asked):
             raise
-    finally:
-        upload.reopen()
     deps.arriving.forget(upload.target)
     return True
 
@@ -133,10 +121,7 @@ def _has_its_name(deps: Deps, assigned: Assigned, name: str, asked: JoinRequest)
 
 def _is_right(deps: Deps, store: Store, upload: Upload, sha256: str) -> bool:
     """Whether the check is over; what is not as it should be is dropped and told."""
-    lacking = next((n for n in range(1, upload.count + 1) if n not in upload.there), None)
-    if lacking is not None:
-        got = sum(upload.there.values())
-        raise Invalid("upload_incomplete", got=got, want=upload.record.size, missing=lacking)
+    upload.check_whole()
     try:
         return upload.checked(store, sha256)
     except Invalid:

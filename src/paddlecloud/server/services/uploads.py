@@ -92,14 +92,7 @@ def opened(deps: Deps, owner: str, sha256: str, number: int) -> tuple[Upload, in
 
 def put(deps: Deps, upload: Upload, number: int, data: bytes | bytearray) -> None:
     """Keep one part, whole and checked for damage."""
-    target = upload.target
-    try:
-        with upload.writing():
-            _store(deps).put_part(target.path, upload.record.upload, number, data)
-    except NotFound:
-        deps.arriving.forget(target)
-        raise
-    upload.arrived(number, data, deps.store)
+    deps.arriving.put_part(upload, _store(deps), number, data)
 
 
 def finish(deps: Deps, owner: str, sha256: str) -> bool:
@@ -111,20 +104,13 @@ def finish(deps: Deps, owner: str, sha256: str) -> bool:
         if deps.store.stat(target.path) is None:
             raise NotFound("upload_missing", upload=sha256[:100])
         return True
-    lacking = next((n for n in range(1, upload.count + 1) if n not in upload.there), None)
-    if lacking is not None:
-        got = sum(upload.there.values())
-        raise Invalid("upload_incomplete", got=got, want=upload.record.size, missing=lacking)
-    if not upload.close():
-        time.sleep(_SHORT)
-        return False
-    try:
-        return _finished(deps, store, upload)
-    except NotFound:
-        deps.arriving.forget(target)
-        return _finished_by_another(deps, upload)
-    finally:
-        upload.reopen()
+    upload.check_whole()
+    with upload.closed() as closed:
+        try:
+            return closed and _finished(deps, store, upload)
+        except NotFound:
+            deps.arriving.forget(target)
+            return _finished_by_another(deps, upload)
 
 
 def _adopted(
