@@ -34,14 +34,14 @@ _PIECE = 1024 * 1024
 T = TypeVar("T")
 Work = Callable[["bytes | bytearray", int], T]
 """What is done with a body and its CRC-32."""
-_POOL = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="body", initializer=be_prompt)
+POOL = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="body", initializer=be_prompt)
 _spare: list[bytearray] = []
 """Buffers for the next ones: fresh memory costs as much as a copy. list.pop and append are atomic.
 """
 
 
 async def with_body(
-    request: Request, size: int, work: Work[T], threads: ThreadPoolExecutor = _POOL
+    request: Request, size: int, work: Work[T], threads: ThreadPoolExecutor = POOL
 ) -> T:
     """What `work` makes of the body, which has `size` bytes; it runs in one of these threads."""
     taken = _Taken.of(request, size)

@@ -125,8 +125,8 @@ def test_parts_come_through_a_server_where_the_bucket_is_out_of_reach(worker: Wo
     given = worker.asks()
     for number, data in enumerate((FIRST, SECOND), 1):
         deps = worker.another_server()
-        upload, size = through.opened(deps, worker.assigned, NAME, given.upload, number)
-        assert size == len(data)
+        upload = through.opened(deps, worker.assigned, NAME, given.upload)
+        assert upload.size_of(number) == len(data)
         through.put(deps, worker.assigned, upload, number, data)
         there = [(one, tag.strip('"')) for one, tag in worker.asks().parts]
         assert there == list(enumerate(TAGS, 1))[:number]

@@ -240,7 +240,7 @@ def test_two_that_end_it_at_the_same_time_both_hear_that_it_is_there(agent: Agen
     assigned = agents.upload(deps, NODE, agent.tracked.id, agent.tracked.fence)
     asked = JoinRequest(upload=given["upload"], size=len(DATA), sha256=SHA256)
     for number in range(1, COUNT + 1):
-        upload, _ = through.opened(deps, assigned, "output/big", asked.upload, number)
+        upload = through.opened(deps, assigned, "output/big", asked.upload)
         data = DATA[(number - 1) * MIB : number * MIB]
         through.put(deps, assigned, upload, number, data)
     heard: list[bool] = []

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 
-from paddlecloud.model.errors import Invalid, Retry, Unauthenticated
+from paddlecloud.model.errors import Retry, Unauthenticated
 from paddlecloud.model.signing import CONTENT_SHA256, UNSIGNED
-from paddlecloud.server.bodies import AT_ONCE, with_body
+from paddlecloud.server.bodies import AT_ONCE
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Access, Call, Route, decode_body, signed_body
-from paddlecloud.server.routes.snapshots import check_part, checksum
+from paddlecloud.server.routes.snapshots import with_part
 from paddlecloud.server.services import agents, files, outputs, through
 from paddlecloud.server.services.agents import Assigned
 from paddlecloud.server.shapes import (
@@ -33,7 +32,6 @@ from paddlecloud.server.shapes_uploads import PartAnswer
 from paddlecloud.server.threads import agents_of, for_agent, in_long_thread, in_thread
 from paddlecloud.stores.patience import be_prompt
 
-T = TypeVar("T")
 MAX_PIECE = 16 * 1024 * 1024
 MAX_LISTING = 256 * 1024 * 1024
 _SLOW = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="output", initializer=be_prompt)
@@ -81,21 +79,15 @@ async def part(deps: Deps, call: Call, request: Request) -> PartAnswer:
     if not near and call.headers[CONTENT_SHA256] == UNSIGNED:
         # Of what a bucket joins nobody takes the digest before it has its name.
         raise Unauthenticated("auth_body_hash")
-    look = partial(through.opened, deps, assigned, output_name(call), query.upload, number)
-    found, size = await (in_thread(look) if near else for_agent(assigned.job, look))
-    want = checksum(call)
-    length = call.headers.get("content-length", "")
-    if length != str(size):
-        limit = found.record.part_size
-        raise Invalid("upload_part", number=number, size=length[:20] or "?", limit=limit)
-    check = partial(check_part, call, number, want)
+    look = partial(through.opened, deps, assigned, output_name(call), query.upload)
+    found = await (in_thread(look) if near else for_agent(assigned.job, look))
     keep = partial(through.put, deps, assigned, found, number)
     if assigned.job.spec.public_bos:
-        await with_body(request, size, partial(_checked, check, keep), _SLOW)
+        await with_part(call, request, found, number, keep, _SLOW)
     else:
         # A user's bucket may be silent: the threads of bodies do not wait for it.
         async with _place(agents_of(assigned.job)):
-            data = await with_body(request, size, partial(_checked, check, bytes), _SLOW)
+            data = await with_part(call, request, found, number, bytes, _SLOW)
             await for_agent(assigned.job, keep, data)
     return PartAnswer(number=number)
 
@@ -120,16 +112,6 @@ async def _place(whose: str) -> AsyncIterator[None]:
             _all_places.release()
     finally:
         places.release()
-
-
-def _checked(
-    check: Callable[[bytes | bytearray, int], None],
-    work: Callable[[bytes | bytearray], T],
-    data: bytes | bytearray,
-    got: int,
-) -> T:
-    check(data, got)
-    return work(data)
 
 
 def output_name(call: Call) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import TypeVar
 
 from starlette.requests import Request
 
 from paddlecloud.model.errors import Invalid, Retry
 from paddlecloud.model.signing import CONTENT_CRC32, CONTENT_SHA256, UNSIGNED, check_body
 from paddlecloud.server.arriving import Upload
-from paddlecloud.server.bodies import with_body
+from paddlecloud.server.bodies import POOL, with_body
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Call, Route, signed_batches
 from paddlecloud.server.services import snapshots, uploads
@@ -25,6 +28,8 @@ from paddlecloud.server.shapes_uploads import (
     PlaceRequest,
 )
 from paddlecloud.server.threads import in_long_thread, in_thread
+
+T = TypeVar("T")
 
 
 def offer(deps: Deps, call: Call) -> SnapshotAnswer:
@@ -57,13 +62,9 @@ async def part(deps: Deps, call: Call, request: Request) -> PartAnswer:
     word = call.path["number"]
     number = int(word) if word.isascii() and word.isdigit() and len(word) < 9 else 0
     owner, sha256 = call.caller.user_id, call.path["sha256"]
-    found, size = await in_thread(uploads.opened, deps, owner, sha256, number)
-    check = checksum(call)
-    length = call.headers.get("content-length", "")
-    if length != str(size):
-        limit = found.record.part_size
-        raise Invalid("upload_part", number=number, size=length[:20] or "?", limit=limit)
-    await with_body(request, size, partial(_keep, deps, call, found, number, check))
+    found = await in_thread(uploads.opened, deps, owner, sha256)
+    keep = partial(uploads.put, deps, found, number)
+    await with_part(call, request, found, number, keep)
     return PartAnswer(number=number)
 
 
@@ -72,7 +73,32 @@ def finish(deps: Deps, call: Call) -> FinishAnswer:
     return FinishAnswer(stored=stored)
 
 
-def checksum(call: Call) -> int | None:
+async def with_part(
+    call: Call,
+    request: Request,
+    found: Upload,
+    number: int,
+    work: Callable[[bytes | bytearray], T],
+    threads: ThreadPoolExecutor = POOL,
+) -> T:
+    """What `work` makes of one part, once that has its size and is what was signed."""
+    size, want = found.size_of(number), _checksum(call)
+    length = call.headers.get("content-length", "")
+    if not size or length != str(size):
+        limit = found.record.part_size
+        raise Invalid("upload_part", number=number, size=length[:20] or "?", limit=limit)
+
+    def checked(data: bytes | bytearray, got: int) -> T:
+        if call.headers[CONTENT_SHA256] != UNSIGNED:
+            check_body(call.headers, hashlib.sha256(data).hexdigest())
+        if want is not None and got != want:
+            raise Retry("upload_damaged", reason=f"part {number}: {got:08x}, not {want:08x}")
+        return work(data)
+
+    return await with_body(request, size, checked, threads)
+
+
+def _checksum(call: Call) -> int | None:
     """The CRC-32 that the part has to have; None where its digest is signed instead."""
     text = call.headers.get(CONTENT_CRC32, "")
     if not text and call.headers[CONTENT_SHA256] != UNSIGNED:
@@ -80,30 +106,6 @@ def checksum(call: Call) -> int | None:
     if len(text) != 8 or text.strip("0123456789abcdef"):
         raise Invalid("upload_checksum", header=CONTENT_CRC32, value=text[:20])
     return int(text, 16)
-
-
-def check_part(
-    call: Call, number: int, want: int | None, data: bytes | bytearray, got: int
-) -> None:
-    """Raise unless a part is what was signed: by its digest, or by the CRC-32 `want`."""
-    if call.headers[CONTENT_SHA256] != UNSIGNED:
-        check_body(call.headers, hashlib.sha256(data).hexdigest())
-    if want is not None and got != want:
-        raise Retry("upload_damaged", reason=f"part {number}: {got:08x}, not {want:08x}")
-
-
-def _keep(
-    deps: Deps,
-    call: Call,
-    found: Upload,
-    number: int,
-    want: int | None,
-    data: bytes | bytearray,
-    got: int,
-) -> None:
-    """Store a part, once it is what was signed."""
-    check_part(call, number, want, data, got)
-    uploads.put(deps, found, number, data)
 
 
 ROUTES = (

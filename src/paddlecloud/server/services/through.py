@@ -46,15 +46,18 @@ def begin(deps: Deps, assigned: Assigned, name: str, asked: OutputPartsRequest) 
     )
 
 
-def opened(
-    deps: Deps, assigned: Assigned, name: str, upload: str, number: int
-) -> tuple[Upload, int]:
-    """The upload that a part is for, and how many bytes the part has to have."""
-    found = _found(deps, assigned, name, upload)
-    size = found.size_of(number)
-    if not size:
-        raise Invalid("upload_part", number=number, size=0, limit=found.record.part_size)
-    return found, size
+def opened(deps: Deps, assigned: Assigned, name: str, upload: str) -> Upload:
+    """The upload of this name, as this server has it in its mind, or as the store tells it."""
+    store, path = place_for(deps, assigned, name)
+    target = target_of(assigned, path, upload)
+    found = deps.arriving.get(target)
+    if found is None:
+        known = _known(deps, assigned, name, upload)
+        record = Record(upload=upload, size=known.size, part_size=known.part_size)
+        found = Upload(target, record)
+        found.note(parted(store).parts(path, upload))
+        found = deps.arriving.put(found)
+    return found
 
 
 def put(
@@ -78,7 +81,7 @@ def finish(
         raise Invalid("body_invalid", detail="the sha256 of the file is missing")
     store = place_of(deps, assigned.job).store
     try:
-        upload = _found(deps, assigned, name, asked.upload)
+        upload = opened(deps, assigned, name, asked.upload)
         upload.note(parted(store).parts(upload.target.path, asked.upload))
     except NotFound:
         if not _has_its_name(deps, assigned, name, asked):
@@ -128,20 +131,6 @@ def _is_right(deps: Deps, store: Store, upload: Upload, sha256: str) -> bool:
         parted(store).drop_parts(upload.target.path, upload.record.upload)
         deps.arriving.forget(upload.target)
         raise
-
-
-def _found(deps: Deps, assigned: Assigned, name: str, upload: str) -> Upload:
-    """As this server has it in its mind, or as the store tells it."""
-    store, path = place_for(deps, assigned, name)
-    target = target_of(assigned, path, upload)
-    found = deps.arriving.get(target)
-    if found is None:
-        known = _known(deps, assigned, name, upload)
-        record = Record(upload=upload, size=known.size, part_size=known.part_size)
-        found = Upload(target, record)
-        found.note(parted(store).parts(path, upload))
-        found = deps.arriving.put(found)
-    return found
 
 
 def _known(deps: Deps, assigned: Assigned, name: str, upload: str) -> Sending:

@@ -78,16 +78,13 @@ def begin(deps: Deps, owner: str, request: PartsRequest) -> PartsAnswer:
     return PartsAnswer(stored=False, part_size=upload.record.part_size, parts=there, urls=urls)
 
 
-def opened(deps: Deps, owner: str, sha256: str, number: int) -> tuple[Upload, int]:
-    """The upload that a part is for, and how many bytes the part has to have."""
+def opened(deps: Deps, owner: str, sha256: str) -> Upload:
+    """The upload that a part is for."""
     target = _target(owner, sha256)
     upload = deps.arriving.get(target) or _found(deps, _store(deps), target)
     if upload is None or upload.joined:
         raise NotFound("upload_missing", upload=sha256[:100])
-    size = upload.size_of(number)
-    if not size:
-        raise Invalid("upload_part", number=number, size=0, limit=upload.record.part_size)
-    return upload, size
+    return upload
 
 
 def put(deps: Deps, upload: Upload, number: int, data: bytes | bytearray) -> None:
