@@ -57,13 +57,16 @@ class Stream:
 
     def _read(self, most: int) -> bytes:
         failure: PaddleCloudError | None = None
+        silent = False
         for _ in range(TIMES):
             try:
                 data = self._source().read(most)
             except OSError as error:
                 reason = str(error)[:200]
                 failure = Unreachable("store_unreachable", place=self._wire.place, reason=reason)
-                if self._prompt and isinstance(error, TimeoutError):
+                before, silent = silent, isinstance(error, TimeoutError)
+                if self._prompt and silent and before:
+                    # A line may stand still; a new one that does so too is a silent server.
                     self._drop()
                     break
             else:

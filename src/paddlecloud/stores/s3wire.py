@@ -179,6 +179,8 @@ class Wire:
                     break
                 continue
             self._silent_at = None
+            # It answers: for the rest it has the time of one that was never silent.
+            connection.wait_at_most(self._seconds(request)[1])
             good = response.status in request.good
             self._refuse_stranger(connection, request, response)
             if good and self._guard.is_checked(checks, response.headers):
