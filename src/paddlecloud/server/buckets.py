@@ -31,19 +31,19 @@ class Quiet:
 
 
 class Buckets:
-    """By job, and by whether somebody waits for the answers. Safe for several threads."""
+    """By job. Safe for several threads."""
 
     def __init__(self, size: int = 32) -> None:
         self._size = size
         self._lock = threading.Lock()
-        self._open: dict[tuple[str, bool], S3Store] = {}
+        self._open: dict[str, S3Store] = {}
 
-    def get(self, key: tuple[str, bool], make: Callable[[], S3Store]) -> S3Store:
+    def get(self, job_id: str, make: Callable[[], S3Store]) -> S3Store:
         with self._lock:
-            store = self._open.pop(key, None)
+            store = self._open.pop(job_id, None)
         store = store or make()
         with self._lock:
-            store = self._open.setdefault(key, store)
+            store = self._open.setdefault(job_id, store)
             while len(self._open) > self._size:
                 # Somebody may be at it: only what is idle is closed.
                 self._open.pop(next(iter(self._open))).wire.close()

@@ -5,7 +5,7 @@ What takes long (files in, clean-up, checks) has threads of its own: however muc
 the short answers do not stand in line behind it. What asks a bucket has its own again, and only so
 many calls may wait for one. Each user's buckets have theirs apart from everybody else's: one that
 does not answer takes nothing from the rest, and what agents wait for nothing from their owner. That
-the server's own store does not answer is told before those who wait give up.
+a store does not answer is told before those who wait give up; agents have patience with a user's.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ _MOST_OF_ALL = 8 * _MOST
 """The same for the buckets of all users together: threads of silent ones cost memory."""
 _OWN = ""
 """The bucket of the server itself, among the names of those who own one."""
+_AGENTS = "agents of "
+"""And a user after it: no name of a user has a blank."""
 
 
 async def in_thread(work: Callable[..., T], *args: object) -> T:
@@ -68,7 +70,7 @@ async def bucket_pieces(pieces: Iterable[bytes], whose: str) -> AsyncIterator[by
 
 def agents_of(job: Job) -> str:
     """Who asks the bucket of this job when its agent does."""
-    return f"agents of {job.owner}"
+    return f"{_AGENTS}{job.owner}"
 
 
 def later_for_agent(job: Job, work: Callable[[], object]) -> None:
@@ -86,7 +88,7 @@ class _Desk:
         self.threads = ThreadPoolExecutor(
             max_workers=_ASKING,
             thread_name_prefix="bucket",
-            initializer=be_prompt if whose == _OWN else None,
+            initializer=None if whose.startswith(_AGENTS) else be_prompt,
         )
         self.calls = 0
 

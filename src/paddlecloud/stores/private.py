@@ -45,13 +45,10 @@ def parse_bos_url(bos_url: str) -> BosPlace:
     return BosPlace(bos_url=bos_url, bucket=bucket, region=region, prefix=prefix)
 
 
-def open_private(
-    place: BosPlace, keys: Keys, *, door: str = DOOR, hurry: bool = False
-) -> s3.S3Store:
+def open_private(place: BosPlace, keys: Keys, *, door: str = DOOR) -> s3.S3Store:
     """The store at this place; nothing is asked of it yet. Refused when keys are missing.
 
-    `door` is the address of the S3 server of a region. `hurry`: whoever waits is told within
-    seconds when nobody answers there.
+    `door` is the address of the S3 server of a region.
     """
     if not keys.access_key or not keys.secret_key:
         raise Refused("private_store_keys", bos_url=place.bos_url)
@@ -64,7 +61,6 @@ def open_private(
             "access_key": keys.access_key,
             "secret_key": keys.secret_key,
             "session_token": keys.session_token,
-            "hurry": hurry,
         }
     )
 
@@ -75,7 +71,7 @@ def check_private(place: BosPlace, keys: Keys, *, door: str = DOOR) -> None:
     Refused (wrong keys, no right to write, no such bucket) or Unreachable, in the user's terms.
     """
     with in_terms_of(place, door):
-        store = open_private(place, keys, door=door, hurry=True)
+        store = open_private(place, keys, door=door)
         try:
             store.probe()
             store.write(PROBE, [])
@@ -89,7 +85,7 @@ def list_private(place: BosPlace, keys: Keys, *, most: int, door: str = DOOR) ->
     more than `most`."""
     found: list[Stat] = []
     with in_terms_of(place, door):
-        store = open_private(place, keys, door=door, hurry=True)
+        store = open_private(place, keys, door=door)
         try:
             for stat in store.list():
                 if stat.path != PROBE and not is_ours(stat.path):

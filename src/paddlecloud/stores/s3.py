@@ -55,7 +55,6 @@ def create(settings: Mapping[str, object]) -> S3Store:
         region=str(settings.get("region") or "us-east-1"),
         path_style=bool(settings.get("path_style", True)),
         clock=_utc_now,
-        hurry=bool(settings.get("hurry")),
     )
     return S3Store(wire, prefix=str(settings.get("prefix") or ""))
 

@@ -53,8 +53,6 @@ PROMPT_SLOW = 20.0
 """The same for what a store may have to think about: parts, and their being joined."""
 _FORGOTTEN = 60.0
 """Seconds after which a silence says nothing any more."""
-_HURRIED = (3.0, 5.0)
-_HURRIED_TRIES = 2
 _LONGEST_PAUSE = 4.0
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
 _BUSY = ("RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "RequestThrottled")
@@ -116,9 +114,7 @@ class Wire:
         path_style: bool,
         clock: Clock,
         sleep: Sleep = time.sleep,
-        hurry: bool = False,
     ) -> None:
-        """`hurry`: somebody waits for the answer, and would rather hear soon that none comes."""
         parts = urlsplit(endpoint)
         host = parts.netloc.rpartition("@")[2]
         self.place = f"{bucket} ({host})"
@@ -130,8 +126,7 @@ class Wire:
         self._top = parts.path.rstrip("/") + (f"/{bucket}" if path_style else "")
         self._signer = Signer(keys=keys, region=region, host=self._host)
         self._clock, self.sleep = clock, sleep
-        self._patience = _HURRIED if hurry else (CONNECT_SECONDS, SILENT_SECONDS)
-        self._tries = _HURRIED_TRIES if hurry else PATIENT
+        self._patience = CONNECT_SECONDS, SILENT_SECONDS
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._guard = Guard(self._name, tls=self._tls is not None)
         self._idle: list[Connection] = []
@@ -145,7 +140,7 @@ class Wire:
     def ask(self, request: Request) -> Answer:
         """One request with a short answer; an answer that is not `good` is raised as an error."""
         failure: PaddleCloudError | None = None
-        for _ in range(min(request.tries, self._tries, TRIES)):
+        for _ in range(min(request.tries, TRIES)):
             connection, response = self.begin(request)
             try:
                 data = response.read_all()
@@ -165,7 +160,7 @@ class Wire:
         """The same, for whoever reads the answer and gives the connection back, or closes it."""
         digest = hashlib.sha256(request.body).hexdigest() if request.body else EMPTY
         failure: PaddleCloudError | None = None
-        for number in range(min(request.tries, self._tries)):
+        for number in range(request.tries):
             if number:
                 self.pause(number)
                 if not request.wanted():

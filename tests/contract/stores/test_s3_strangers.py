@@ -62,9 +62,10 @@ class Stranger:
 def answering(status: int, body: bytes = b"", **headers: str) -> Iterator[tuple[S3Store, Stranger]]:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     stranger = Stranger((status, named, body))
-    keys = {"bucket": "b", "access_key": "a", "secret_key": "s", "hurry": True}
+    keys = {"bucket": "b", "access_key": "a", "secret_key": "s"}
     store = create("s3", {"endpoint": stranger.door, **keys})
     assert isinstance(store, S3Store)
+    store.wire.sleep = lambda seconds: None
     try:
         yield store, stranger
     finally:

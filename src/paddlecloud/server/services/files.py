@@ -198,14 +198,14 @@ def _open_output(deps: Deps, job: Job, path: str, offset: int, length: int | Non
     if job.spec.public_bos or deps.store.stat(here) is not None:
         return deps.store.read(here, offset, length)
     with private.in_its_terms(deps, job):
-        return private.bucket_of(deps, job, hurry=True).read(path, offset, length)
+        return private.bucket_of(deps, job).read(path, offset, length)
 
 
 def _open_private(deps: Deps, job: Job, path: str, offset: int, length: int | None) -> Opened:
     """One of the files that the job was given, if it still is the one."""
     for mark, (known, _) in private.tags_of(deps, job).items():
         if known == path:
-            reader = private.content(deps, job, mark, offset, length, hurry=True)
+            reader = private.content(deps, job, mark, offset, length)
             return Opened(reader, mark)
     raise NotFound("file_unknown", path=path[:200], job_id=job.id)
 
@@ -217,7 +217,7 @@ def _stored(deps: Deps, job: Job) -> Iterator[tuple[str, Stat]]:
     if job.spec.public_bos:
         return here
     with private.in_its_terms(deps, job):
-        bucket = private.bucket_of(deps, job, hurry=True)
+        bucket = private.bucket_of(deps, job)
         there = {stat.path: stat for stat in bucket.list(below)}
     return iter(sorted({**there, **dict(here)}.items()))
 

@@ -115,16 +115,16 @@ def addresses(deps: Deps, asked: PrivateAddressesRequest) -> list[str]:
 
 
 @contextmanager
-def opened(deps: Deps, asked: WithKeys, *, hurry: bool = False) -> Iterator[S3Store]:
+def opened(deps: Deps, asked: WithKeys) -> Iterator[S3Store]:
     """The directory for which a request brought keys; what goes wrong there is told in terms of
-    its owner. `hurry` as for `bucket_of`."""
+    its owner."""
     from paddlecloud.stores import private  # noqa: PLC0415 - 20 ms of http and xml
 
     place = private.parse_bos_url(asked.bos_url)
     if not deps.settings.private_store.enabled:
         raise Refused("private_store_off", bos_url=asked.bos_url)
     door = deps.settings.private_store.door
-    store = private.open_private(place, _keys(asked), door=door, hurry=hurry)
+    store = private.open_private(place, _keys(asked), door=door)
     try:
         with private.in_terms_of(place, door):
             yield store
@@ -132,12 +132,9 @@ def opened(deps: Deps, asked: WithKeys, *, hurry: bool = False) -> Iterator[S3St
         store.close()
 
 
-def bucket_of(deps: Deps, job: Job, *, hurry: bool = False) -> S3Store:
-    """The directory that `bos_url` of this job names, opened with the keys it came with.
-
-    `hurry`: a person waits, and is told within seconds when nobody answers there.
-    """
-    return deps.buckets.get((job.id, hurry), partial(_open, deps, job, hurry))
+def bucket_of(deps: Deps, job: Job) -> S3Store:
+    """The directory that `bos_url` of this job names, opened with the keys it came with."""
+    return deps.buckets.get(job.id, partial(_open, deps, job))
 
 
 @contextmanager
@@ -163,15 +160,7 @@ def tags_of(deps: Deps, job: Job) -> rows.Tags:
     return deps.tags.get((job.owner, snapshot), find)
 
 
-def content(
-    deps: Deps,
-    job: Job,
-    name: str,
-    offset: int = 0,
-    length: int | None = None,
-    *,
-    hurry: bool = False,
-) -> Reader:
+def content(deps: Deps, job: Job, name: str, offset: int = 0, length: int | None = None) -> Reader:
     """The file of this mark as it was when the job was submitted; Conflict if it is no more."""
     found = tags_of(deps, job).get(name)
     if found is None:
@@ -179,7 +168,7 @@ def content(
     path, tag = found
     with in_its_terms(deps, job):
         try:
-            return bucket_of(deps, job, hurry=hurry).read(path, offset, length, tag=tag)
+            return bucket_of(deps, job).read(path, offset, length, tag=tag)
         except (Conflict, NotFound):
             told = {"path": path, "bos_url": job.spec.bos_url}
             raise Conflict("private_file_changed", **told) from None
@@ -237,7 +226,7 @@ def _context(owner: str, bos_url: str) -> bytes:
     return f"bos {owner} {bos_url}".encode()
 
 
-def _open(deps: Deps, job: Job, hurry: bool) -> S3Store:
+def _open(deps: Deps, job: Job) -> S3Store:
     from paddlecloud.stores import private, sigv4  # noqa: PLC0415 - 20 ms of http and xml
 
     sealed = deps.db.read(lambda tx: rows.sealed_keys(tx, job.id))
@@ -249,4 +238,4 @@ def _open(deps: Deps, job: Job, hurry: bool) -> S3Store:
     keys = sigv4.Keys(access_key=access_key, secret_key=secret_key, session_token=token)
     place = private.parse_bos_url(job.spec.bos_url)
     door = deps.settings.private_store.door
-    return private.open_private(place, keys, door=door, hurry=hurry)
+    return private.open_private(place, keys, door=door)

@@ -30,6 +30,7 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.services.private import bucket_of, in_its_terms
 from paddlecloud.server.services.private_logs import bucket_name, fell_silent
 from paddlecloud.stores.base import Stat
+from paddlecloud.stores.patience import prompt_if
 
 log = logging.getLogger(__name__)
 ROOT = "begun"
@@ -109,8 +110,8 @@ def _drop(deps: Deps, stat: Stat, directories: Mapping[str, Job], given_up: set[
         records = list(deps.store.list(stat.path.rpartition("/")[0] + "/"))
         if not records or any(each.modified >= now - ABANDONED for each in records):
             return False
-        with in_its_terms(deps, job):
-            bucket_of(deps, job, hurry=True).drop_parts(begun.path, begun.upload)
+        with in_its_terms(deps, job), prompt_if(True):
+            bucket_of(deps, job).drop_parts(begun.path, begun.upload)
     except (PaddleCloudError, OSError) as error:
         if isinstance(error, Unreachable):
             fell_silent(deps, job, error)

@@ -23,6 +23,7 @@ from paddlecloud.server.buckets import Quiet
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services.files import log_path, user_root
 from paddlecloud.server.services.private import bucket_of, in_its_terms
+from paddlecloud.stores.patience import prompt_if
 
 if TYPE_CHECKING:
     from paddlecloud.stores.s3 import S3Store
@@ -82,7 +83,8 @@ def _try_to_copy(deps: Deps, row: rows.ToCopy, now: datetime) -> bool:
         return False
     try:
         with in_its_terms(deps, job):
-            bucket_of(deps, job, hurry=True).probe()
+            with prompt_if(True):
+                bucket_of(deps, job).probe()
             _copy_job(deps, job, row.copied, now)
         deps.quiet.pop(name, None)
     except PaddleCloudError as error:

@@ -38,7 +38,7 @@ LOOKED_AT = 3
 
 def begin(deps: Deps, owner: str, asked: PrivateUploadRequest) -> PrivateUpload:
     """The upload of this file that somebody left open, else a new one."""
-    with private.opened(deps, asked, hurry=True) as store:
+    with private.opened(deps, asked) as store:
         upload, parts, each = _left_open(deps, store, asked)
         upload = upload or store.begin_parts(asked.path, part_size=each)
         private_leftovers.note(deps, owner, _begun(asked, upload))
