@@ -126,6 +126,20 @@ def test_what_was_set_aside_goes_with_the_unused_files(world: World, admin: Sign
     assert not aside.exists()
 
 
+def test_a_file_of_somebody_else_beside_them_keeps_nothing_from_going(
+    world: World, admin: SignedCaller
+) -> None:
+    world.snapshot(FILES)
+    flip(world.blob(WORDS))
+    (row,) = verified(admin)["damaged"]
+    aside = world.deps.settings.store_dir / row["aside"]
+    stray = aside.parent / "notes.txt"
+    stray.write_bytes(b"looked at it\n")
+    kept = world.deps.settings.retention.unused_files
+    retention.collect(world.with_clock(world.clock() + kept + timedelta(minutes=1)))
+    assert (aside.exists(), stray.exists()) == (False, True)
+
+
 def test_the_next_submit_sends_it_again(world: World, admin: SignedCaller) -> None:
     files = world.snapshot(FILES)
     flip(world.blob(WORDS))

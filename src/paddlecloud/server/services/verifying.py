@@ -76,11 +76,19 @@ def forget(deps: Deps, owner: str, before: datetime) -> int:
     """Delete what was set aside before then; how many bytes that freed."""
     freed = 0
     for stat in list(deps.store.list(aside_root(owner) + "/")):
-        when = stat.path.rpartition(".")[2]
-        if datetime.strptime(when, _WHEN).replace(tzinfo=UTC) < before:
+        when = _set_aside_at(stat.path)
+        if when is not None and when < before:
             deps.store.delete(stat.path)
             freed += stat.size
     return freed
+
+
+def _set_aside_at(path: str) -> datetime | None:
+    """None for a file that somebody else put there: that stays."""
+    try:
+        return datetime.strptime(path.rpartition(".")[2], _WHEN).replace(tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
