@@ -1,7 +1,7 @@
-"""The digest of a large file that is read over several requests, as one server has it in its mind.
+"""Digests of large files that are read over several requests, as one server has them in its mind.
 
-Only one is kept, for only one search for damage is expected at a time. Whoever finds it gone, after
-a restart or at another server, reads that file from its beginning.
+A search for damage may have its next page at another server, or after a restart: who has nothing of
+the file begins with it. So each server goes on from its own half, and one of them comes to the end.
 """
 
 from __future__ import annotations
@@ -27,16 +27,21 @@ class Half:
     digest: _Hash = field(default_factory=hashlib.sha256)
 
 
+KEPT = 8
+"""Few searches go on at the same time; each has one file."""
+
+
 class Halves:
     def __init__(self) -> None:
         self.turn = threading.Lock()
         """Held for a page: disks and cores are for others first."""
-        self._kept: Half | None = None
+        self._kept: dict[str, Half] = {}
 
     def keep(self, half: Half) -> None:
-        self._kept = half
+        self._kept[half.path] = half
+        while len(self._kept) > KEPT:
+            self._kept.pop(next(iter(self._kept)))
 
-    def take(self, path: str, offset: int) -> Half | None:
-        """What was read up to there, if that is known; it is forgotten."""
-        kept, self._kept = self._kept, None
-        return kept if kept and (kept.path, kept.offset) == (path, offset) else None
+    def take(self, path: str) -> Half:
+        """What was read of this file before; it is forgotten."""
+        return self._kept.pop(path, None) or Half(path=path)

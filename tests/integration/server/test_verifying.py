@@ -7,8 +7,10 @@ import hashlib
 import json
 import os
 import tracemalloc
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ import pytest
 from paddlecloud.db.tokens import TokenKind, UserRole
 from paddlecloud.model.errors import TooMany
 from paddlecloud.server.auth import Caller
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.halves import Halves
 from paddlecloud.server.services import retention, verifying
 from paddlecloud.server.shapes_verify import VerifyAnswer, VerifyPlace, VerifyRequest
 from paddlecloud.stores.base import CHUNK, Reader, Store
@@ -273,16 +277,48 @@ def test_a_large_file_takes_several_pages(
     assert len(verified(admin)["damaged"]) == 1
 
 
-def test_a_page_that_another_server_began_reads_its_file_whole(
-    world: World, admin: SignedCaller, monkeypatch: pytest.MonkeyPatch
+def in_turns(*servers: Deps) -> tuple[int, int]:
+    """How many files were read, and how many of them are damaged, when these servers have the pages
+    of a search one after the other; none reads on for longer than a page."""
+    files = damaged = 0
+    at = None
+    for server in islice(cycle(servers), 10 * len(LARGE) // CHUNK):
+        page = verifying.page(server, CHIEF, VerifyRequest(user="someone", at=at))
+        assert page.bytes <= CHUNK
+        files, damaged, at = files + page.files, damaged + len(page.damaged), page.next
+        if at is None:
+            return files, damaged
+    raise AssertionError("it does not end")
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_servers_that_take_turns_come_to_the_end_of_a_large_file(
+    world: World, monkeypatch: pytest.MonkeyPatch, damaged: bool
 ) -> None:
     world.snapshot({"large": LARGE})
+    if damaged:
+        flip(world.blob(LARGE))
     in_short_pages(monkeypatch)
-    begun = admin.post(VERIFY, {"user": "someone"})
-    assert begun["next"]["offset"] == CHUNK
-    world.deps.halves.take("", 0)  # what is in the mind of a server goes with it
-    page = admin.post(VERIFY, {"user": "someone", "at": begun["next"]})
-    assert (page["files"], page["bytes"], page["damaged"]) == (1, len(LARGE), [])
+    found = in_turns(world.deps, replace(world.deps, halves=Halves()))
+    assert found == (1, int(damaged))
+
+
+def test_two_searches_on_a_server_both_come_to_their_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = LARGE[::-1]
+    world.snapshot({"large": LARGE})
+    world.snapshot({"large": other}, world.caller("other"))
+    in_short_pages(monkeypatch)
+    at: dict[str, VerifyPlace | None] = {"someone": None, "other": None}
+    read = dict.fromkeys(at, 0)
+    for user in islice(cycle(at), 4 * len(LARGE) // CHUNK):
+        page = verifying.page(world.deps, CHIEF, VerifyRequest(user=user, at=at[user]))
+        at[user] = page.next
+        read[user] += page.files
+        if not any(at.values()):
+            break
+    assert read == {"someone": 1, "other": 1}
 
 
 def test_what_was_replaced_meanwhile_is_left_alone(
@@ -317,26 +353,38 @@ def page_of(world: World, store: Store) -> VerifyAnswer:
 
 
 class BadDisk(DirectoryStore):
-    """Cannot read one content: where a disk is worn out, its system says EIO."""
+    """Cannot read one content, and says so as a worn-out disk or a broken file system does."""
+
+    def __init__(self, root: Path, number: int) -> None:
+        super().__init__(root)
+        self._number = number
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Reader:
         reader = super().read(path, offset, length)
         if path.endswith(SHA256):
-            return Reader(reader.stat, reader.length, _worn_out, reader.close)
+            return Reader(reader.stat, reader.length, self._worn_out, reader.close)
         return reader
 
+    def _worn_out(self, _size: int) -> bytes:
+        raise OSError(self._number, os.strerror(self._number))
 
-def _worn_out(_size: int) -> bytes:
-    raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-
-def test_what_the_disk_does_not_give_is_damaged(world: World) -> None:
+@pytest.mark.parametrize("number", [errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.ENODATA])
+def test_what_the_disk_does_not_give_is_damaged(world: World, number: int) -> None:
     world.snapshot(FILES)
-    store = BadDisk(world.deps.settings.store_dir)
-    (row,) = page_of(world, store).damaged
-    store.close()
-    assert row.sha256 == SHA256
+    with closing(BadDisk(world.deps.settings.store_dir, number)) as store:
+        answer = page_of(world, store)
+    (row,) = answer.damaged
+    assert (row.sha256, answer.next) == (SHA256, None)
     assert (world.deps.settings.store_dir / row.aside).exists()
+
+
+def test_what_the_server_may_not_read_is_not_called_damaged(world: World) -> None:
+    world.snapshot(FILES)
+    disk = BadDisk(world.deps.settings.store_dir, errno.EACCES)
+    with closing(disk) as store, pytest.raises(PermissionError):
+        page_of(world, store)
+    assert world.blob(WORDS).exists()
 
 
 def test_a_server_that_ends_does_not_read_on(world: World) -> None:

@@ -50,6 +50,11 @@ JOBS = 50
 _END = "\U0010ffff"
 """Comes after every path: the rest of these files is read."""
 _UNREADABLE = "unreadable"
+_BAD = frozenset(
+    (errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.ENODATA, errno.EILSEQ, errno.EREMOTEIO)
+)
+"""What a disk or a file system says of bytes that it cannot give, by their kinds and their checks.
+Anything else speaks of this server, and not of the file."""
 _WHEN = "%Y%m%dT%H%M%SZ"
 """Names of what was set aside end with it: when that was. Moving keeps a file's own times."""
 
@@ -114,32 +119,28 @@ class _Page:
         self._damaged: list[DamagedRow] = []
 
     def read(self, user: str | None, at: VerifyPlace | None) -> VerifyAnswer:
-        offset = at.offset if at else 0
+        begun = at is not None and at.offset > 0
         for item in _items(self._deps, user, at):
-            half = self._read(item, offset) if item.path else None
-            offset = 0
+            half = self._read(item, begun=begun) if item.path else None
+            begun = False
             if half is not None:
                 return self._answer(item, half.offset)
             if self._over() or len(self._damaged) >= MOST_DAMAGED:
                 return self._answer(item, 0)
         return self._answer(None, 0)
 
-    def _read(self, item: _Item, offset: int) -> Half | None:
+    def _read(self, item: _Item, *, begun: bool) -> Half | None:
         """None when that file is dealt with, else how far it was read."""
-        known = self._deps.halves.take(item.path, offset) if offset else None
-        # One that was begun before and is not known here is read whole: two servers that take
-        # turns would never come to its end.
-        patient = offset > 0 and known is None
-        half = known or Half(path=item.path)
+        half = self._deps.halves.take(item.path) if begun else Half(path=item.path)
         try:
-            if not self._read_on(half, patient=patient):
+            if not self._read_on(half):
                 self._deps.halves.keep(half)
                 return half
             found = half.digest.hexdigest()
         except NotFound:  # deleted meanwhile
             return None
         except OSError as error:
-            if error.errno != errno.EIO:
+            if error.errno not in _BAD:
                 raise
             found = _UNREADABLE
         self._files += 1
@@ -147,7 +148,7 @@ class _Page:
             self._report(item, half.stat)
         return None
 
-    def _read_on(self, half: Half, *, patient: bool) -> bool:
+    def _read_on(self, half: Half) -> bool:
         """Whether the end was reached."""
         with self._deps.store.read(half.path, half.offset) as reader:
             if half.stat not in (None, reader.stat):
@@ -159,7 +160,7 @@ class _Page:
                 half.offset += len(piece)
                 self._bytes += len(piece)
                 self._spent(len(piece))
-                if self._deps.hub.closed or (not patient and self._over()):
+                if self._over():
                     return False
         return True
 
