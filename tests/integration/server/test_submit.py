@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -287,6 +289,27 @@ def test_a_repeat_is_answered_even_when_it_would_be_refused_today(world: World) 
     changed = a_submit(body["spec"] | {"start_cmd": "other"}, body["idempotency_key"])
     assert world.user.call("POST", "/api/v1/jobs", body=changed).code == "idempotency_key_reused"
     assert world.count("jobs") == 1
+
+
+def test_a_disk_that_gives_an_error_costs_the_difference_and_no_job(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def worn_out(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    git = {"commit": "0" * 40, "branch": "main", "dirty": "1"}
+    body = a_submit(world.spec(git=git)) | {"diff": "-one\n"}
+    with monkeypatch.context() as disk:
+        disk.setattr(world.deps.store, "write", worn_out)
+        answer = world.user.post(JOBS, body)
+    assert answer["notes"][-1].startswith("what differs from the commit could not be kept")
+    assert "Input/output error" in answer["notes"][-1]
+    job_id = answer["job"]["job_id"]
+    assert world.user.post(JOBS, body)["job"]["job_id"] == job_id, "the same, and it is kept now"
+    with monkeypatch.context() as disk:
+        disk.setattr(world.deps.store, "read", worn_out)
+        assert "Input/output error" in world.look(job_id)["git"]["diff_missing"]
+    assert world.look(job_id)["git"]["diff"] == "-one\n"
 
 
 def test_a_mistake_of_ours_is_logged_with_its_request(

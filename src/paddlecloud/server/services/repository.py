@@ -6,7 +6,10 @@ job.
 
 from __future__ import annotations
 
-from paddlecloud.model.errors import NotFound, PaddleCloudError
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from paddlecloud.model.errors import NotFound, PaddleCloudError, Retry
 from paddlecloud.model.job import Job, Reason
 from paddlecloud.model.reasons import caused
 from paddlecloud.server.deps import Deps
@@ -18,7 +21,8 @@ def keep(deps: Deps, job: Job, diff: str) -> list[Reason]:
     """Again with the same text: as once. If it cannot be kept that is told, and no more: the job is
     made, and whoever was refused would make another."""
     try:
-        deps.store.write(_path(job.owner, job.id), [diff.encode("utf-8", "replace")])
+        with _in_words(deps):
+            deps.store.write(_path(job.owner, job.id), [diff.encode("utf-8", "replace")])
     except PaddleCloudError as error:
         return [caused("diff_unkept", error.code, error.params)]
     return []
@@ -27,10 +31,20 @@ def keep(deps: Deps, job: Job, diff: str) -> list[Reason]:
 def diff(deps: Deps, job: JobView) -> str:
     """The text of a job whose files differed; nothing where it was not kept."""
     try:
-        with deps.store.read(_path(job.owner, job.job_id)) as reader:
+        with _in_words(deps), deps.store.read(_path(job.owner, job.job_id)) as reader:
             return b"".join(reader).decode("utf-8", "replace")
     except NotFound:
         return ""
+
+
+@contextmanager
+def _in_words(deps: Deps) -> Iterator[None]:
+    """A disk that gives an error is told of as a bucket is: the job does not depend on it."""
+    try:
+        yield
+    except OSError as error:
+        place, detail = deps.settings.store.kind, error.strerror or str(error)
+        raise Retry("store_failed", place=place, detail=detail) from error
 
 
 def _path(owner: str, job_id: str) -> str:
