@@ -63,9 +63,9 @@ ACCOUNT_TEXTS: dict[str, tuple[str, str]] = {
         "没有要修改的内容，请至少给出以下之一：{known}",
     ),
     "user_has_jobs": (
-        "{user_id} still has {jobs} jobs or stored files; disable the user instead, or wait until "
-        "they are past their keeping time",
-        "{user_id} 还有 {jobs} 个任务或已存文件，请改为停用该用户，或等其超过保留时间",
+        "{user_id} still has jobs ({jobs}) or stored files; disable the user instead, or wait "
+        "until they are past their keeping time",
+        "{user_id} 还有任务（{jobs} 个）或已存文件，请改为停用该用户，或等其超过保留时间",
     ),
     "user_id_invalid": (
         "{user_id} cannot be a user id; use 1 to 64 letters, digits, - _ or ., a letter or digit "

@@ -199,15 +199,20 @@ def test_the_last_admin_stays(world: World) -> None:
 def test_who_has_jobs_or_files_cannot_be_deleted(world: World) -> None:
     admin = an_admin(world)
     world.submit()
+    damaged = "users/someone/damaged/content.20261116T000000Z"
+    world.deps.store.write(damaged, [b"of no use"])
     with pytest.raises(Conflict) as caught:
         admin.post(f"{USERS}/someone/delete")
     assert (caught.value.code, caught.value.params["jobs"]) == ("user_has_jobs", 1)
+    assert world.deps.store.stat(damaged) is not None
     bob = world.caller("bob")
     world.snapshot({"a": b"1"}, bob)
     with pytest.raises(Conflict):
         admin.post(f"{USERS}/bob/delete")
     carl = world.caller("carl")
+    world.deps.store.write("users/carl/damaged/content.20261116T000000Z", [b"of no use"])
     assert admin.post(f"{USERS}/carl/delete") == {"user_id": "carl"}
+    assert list(world.deps.store.list("users/carl/")) == []
     with pytest.raises(Unauthenticated):
         carl.get("/api/v1/whoami")
     with pytest.raises(NotFound):

@@ -105,6 +105,13 @@ def listings_root(owner: str, job_id: str) -> str:
     return f"{user_root(owner)}/listings/{job_id}"
 
 
+def aside_root(owner: str) -> str:
+    """Where damaged contents lie (`verifying`). Agents on this machine look when that directory
+    last changed: the trees that they made before may share bytes with what was moved there
+    (`runtime.trees`)."""
+    return f"{user_root(owner)}/damaged"
+
+
 def output_bytes(deps: Deps, job: Job) -> int:
     """What the outputs and logs of a job take up in the store."""
     root = f"{user_root(job.owner)}/{output_root(job.id)}/"

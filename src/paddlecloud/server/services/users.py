@@ -23,7 +23,7 @@ from paddlecloud.model.errors import Conflict, Invalid, NotFound
 from paddlecloud.server.auth import Caller, secret_of
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services import plans
-from paddlecloud.server.services.files import user_root
+from paddlecloud.server.services.files import aside_root, user_root
 from paddlecloud.server.services.views import iso
 from paddlecloud.server.shapes_accounts import (
     AuditEvent,
@@ -109,20 +109,29 @@ def change(deps: Deps, caller: Caller, user_id: str, asked: UserChange) -> UserV
 
 
 def delete(deps: Deps, caller: Caller, user_id: str) -> None:
-    """Forget a user who left nothing behind; anybody else can be disabled."""
+    """Forget a user who left nothing behind; anybody else can be disabled. Damaged contents, which
+    are of use to nobody, go as well."""
     now = deps.clock()
     deps.db.read(lambda tx: _person(tx, user_id))
-    stored = next(iter(deps.store.list(user_root(user_id) + "/")), None)
+    damaged = aside_root(user_id)
+    stored = (stat.path for stat in deps.store.list(user_root(user_id) + "/"))
+    has_files = any(not path.startswith(f"{damaged}/") for path in stored)
 
-    def store(tx: Tx) -> None:
+    def check(tx: Tx) -> User:
         user = _person(tx, user_id)
         count = sum(jobs.count_by_state(tx, user_id).values())
-        if count or stored is not None:
+        if count or has_files:
             raise Conflict("user_has_jobs", user_id=user_id, jobs=count)
         _keep_an_admin(tx, user, None)
+        return user
+
+    def store(tx: Tx) -> None:
+        user = check(tx)
         tokens.delete_user(tx, user_id)
         note(tx, caller, now, "user.delete", user_id, _facts(user))
 
+    deps.db.read(check)
+    deps.store.delete_tree(damaged)
     deps.db.write(store)
 
 

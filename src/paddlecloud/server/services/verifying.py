@@ -71,16 +71,10 @@ def page(deps: Deps, caller: Caller, request: VerifyRequest) -> VerifyAnswer:
         deps.halves.turn.release()
 
 
-def aside_root(owner: str) -> str:
-    """Where damaged contents lie. Agents on this machine look when that directory last changed: the
-    trees that they made before may share bytes with what was moved there (`runtime.trees`)."""
-    return f"{files.user_root(owner)}/damaged"
-
-
 def forget(deps: Deps, owner: str, before: datetime) -> int:
     """Delete what was set aside before then; how many bytes that freed."""
     freed = 0
-    for stat in list(deps.store.list(aside_root(owner) + "/")):
+    for stat in list(deps.store.list(files.aside_root(owner) + "/")):
         when = _set_aside_at(stat.path)
         if when is not None and when < before:
             deps.store.delete(stat.path)
@@ -290,7 +284,7 @@ def _set_aside(
     """
     owner, sha256, store = item.owner, item.sha256, deps.store
     path = blob_path(owner, sha256)
-    aside = f"{aside_root(owner)}/{sha256}.{deps.clock():{_WHEN}}"
+    aside = f"{files.aside_root(owner)}/{sha256}.{deps.clock():{_WHEN}}"
     if not isinstance(store, CanMove):
         with store.read(path) as reader:
             store.write(aside, reader)
