@@ -223,7 +223,7 @@ class CanSweep(Protocol):
     """Leaves something behind when a process dies in the middle of a write."""
 
     def sweep(self, before: datetime) -> int:
-        """Remove what was left by writes that began `before`; how many."""
+        """Remove what was left by writes that stand still since `before`; how many."""
 
 
 @runtime_checkable

@@ -168,7 +168,7 @@ class S3Store:
         """Nothing to do: a server acknowledges what it will keep."""
 
     def sweep(self, before: datetime, below: str = "") -> int:
-        """Drop uploads in parts that nobody finished and that began `before`; how many.
+        """Drop uploads in parts that nobody finished and that got no part since `before`; how many.
 
         `below`: only those of files whose path starts with these letters.
         """

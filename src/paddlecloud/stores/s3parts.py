@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape
 
 from paddlecloud.model.errors import Invalid, NotFound, Retry
@@ -51,22 +52,12 @@ def part_query(upload: str, number: int) -> Query:
 def listed(wire: Wire, key: str, upload: str) -> list[Part]:
     """The parts that are there, by number."""
     found: dict[int, Part] = {}
-    after = ""
-    while True:
-        query: Query = (("uploadId", upload), ("max-parts", "1000"))
-        if after:
-            query += (("part-number-marker", after),)
-        answer = _ask(wire, upload, Request(method="GET", key=key, query=query))
-        top = answer.xml("ListPartsResult")
-        for item in top.iter("Part"):
-            number = int(item.findtext("PartNumber") or 0)
-            size, tag = int(item.findtext("Size") or 0), item.findtext("ETag") or ""
-            # SeaweedFS names a part that was sent twice two times.
-            found[number] = Part(number=number, size=size, tag=tag)
-        following = top.findtext("NextPartNumberMarker") or ""
-        if top.findtext("IsTruncated") != "true" or following in ("", after):
-            return [found[number] for number in sorted(found)]
-        after = following
+    for item in _rows(wire, key, upload):
+        number = int(item.findtext("PartNumber") or 0)
+        size, tag = int(item.findtext("Size") or 0), item.findtext("ETag") or ""
+        # SeaweedFS names a part that was sent twice two times.
+        found[number] = Part(number=number, size=size, tag=tag)
+    return [found[number] for number in sorted(found)]
 
 
 def finish(wire: Wire, key: str, upload: str, parts: Sequence[Part]) -> None:
@@ -106,11 +97,36 @@ def begun(wire: Wire, key: str) -> list[tuple[str, datetime]]:
 
 
 def drop_old(wire: Wire, prefix: str, before: datetime) -> int:
-    """Drop every upload below `prefix` that began before; how many."""
+    """Drop every upload below `prefix` that began before and got no part since; how many."""
     old = [(key, upload) for key, upload, began in _uploads(wire, prefix) if began < before]
-    for key, upload in old:
+    idle = [(key, upload) for key, upload in old if not _goes_on(wire, key, upload, before)]
+    for key, upload in idle:
         drop(wire, key, upload)
-    return len(old)
+    return len(idle)
+
+
+def _goes_on(wire: Wire, key: str, upload: str, since: datetime) -> bool:
+    try:
+        times = [item.findtext("LastModified") for item in _rows(wire, key, upload)]
+    except NotFound:
+        return False
+    return any(datetime.fromisoformat(time) >= since for time in times if time)
+
+
+def _rows(wire: Wire, key: str, upload: str) -> Iterator[Element]:
+    """What the server says of each part, page by page."""
+    after = ""
+    while True:
+        query: Query = (("uploadId", upload), ("max-parts", "1000"))
+        if after:
+            query += (("part-number-marker", after),)
+        answer = _ask(wire, upload, Request(method="GET", key=key, query=query))
+        top = answer.xml("ListPartsResult")
+        yield from top.iter("Part")
+        following = top.findtext("NextPartNumberMarker") or ""
+        if top.findtext("IsTruncated") != "true" or following in ("", after):
+            return
+        after = following
 
 
 def _uploads(wire: Wire, prefix: str) -> Iterator[tuple[str, str, datetime]]:

@@ -464,6 +464,38 @@ def test_a_join_that_fails_after_its_head_is_made_again(root: bytes) -> None:
         s3parts.finish(store.wire, "x", "upload", [Part(number=1, size=1, tag="t")])
 
 
+def uploads_of(began: datetime, *parts: datetime) -> list[bytes]:
+    """What a server says of its one open upload, and then of the parts of that."""
+    rows = b"".join(
+        b"<Part><PartNumber>%d</PartNumber><LastModified>%b</LastModified></Part>" % (number, when)
+        for number, when in enumerate((part.isoformat().encode() for part in parts), 1)
+    )
+    upload = b"<Key>x</Key><UploadId>u</UploadId><Initiated>%b</Initiated>"
+    said = (
+        b"<ListMultipartUploadsResult><Upload>%b</Upload></ListMultipartUploadsResult>"
+        % (upload % began.isoformat().encode()),
+        b"<ListPartsResult>%b</ListPartsResult>" % rows,
+    )
+    head = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b"
+    return [head % (len(body), body) for body in said]
+
+
+def test_an_upload_that_goes_on_is_not_swept_however_long_ago_it_began() -> None:
+    now = datetime.now(UTC)
+    answers = uploads_of(now - 48 * HOUR, now - 47 * HOUR, now - HOUR)
+    with answering(*answers) as store:
+        assert store.sweep(now - 24 * HOUR) == 0
+
+
+@pytest.mark.parametrize("parts", [0, 2])
+def test_an_upload_that_stands_still_is_swept(parts: int) -> None:
+    now = datetime.now(UTC)
+    answers = uploads_of(now - 48 * HOUR, *[now - 25 * HOUR] * parts)
+    gone = b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n"
+    with answering(*answers, gone) as store:
+        assert store.sweep(now - 24 * HOUR) == 1
+
+
 def test_a_listing_that_is_cut_is_asked_for_again() -> None:
     said = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
     answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(said) + said

@@ -25,7 +25,7 @@ from paddlecloud.stores.base import CanSweep, Stat
 log = logging.getLogger(__name__)
 BATCH = 100
 ABANDONED = timedelta(days=1)
-"""No upload lasts this long: what it left behind is nobody's."""
+"""No upload stands still for this long: what it left behind is nobody's."""
 SILENT_AGENTS = timedelta(days=1)
 """A machine that was not heard of for this long, and runs nothing, has left for good."""
 HELD = 0.1
