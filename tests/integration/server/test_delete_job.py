@@ -7,6 +7,7 @@ import pytest
 from paddlecloud.db.tokens import UserRole
 from paddlecloud.model.errors import Retry
 from paddlecloud.server.services import retention
+from paddlecloud.server.services.sending import sending_root
 from tests.integration.server.world import World
 
 
@@ -88,3 +89,12 @@ def test_others_cannot_and_admins_are_written_down(world: World) -> None:
     (event,) = admin.get("/api/v1/admin/audit")["events"]
     assert (event["action"], event["target"]) == ("job.delete", job_id)
     assert event["detail"]["owner"] == "someone"
+
+
+def test_what_a_server_of_before_left_of_a_job_goes_later(world: World) -> None:
+    job_id = ended(world)
+    kept, left = (f"{sending_root('someone', name)}/record" for name in (job_id, "job-" + "0" * 32))
+    for path in (kept, left):
+        world.deps.store.write(path, [b"{}"])
+    retention.collect(world.deps)
+    assert [stat.path for stat in world.deps.store.list("users/someone/sending/")] == [kept]

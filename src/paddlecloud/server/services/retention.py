@@ -144,11 +144,21 @@ def _unused_files(deps: Deps) -> int:
     owners = deps.db.read(tokens.user_ids)
     deps.db.write(lambda tx: usage.forget(tx, owners, now - KEEP_USAGE), durable=False)
     freed = sum(verifying.forget(deps, owner, before) for owner in owners)
+    freed += sum(_left_of_uploads(deps, owner) for owner in owners)
     return freed + sum(_unnamed_contents(deps, owner, before) for owner in owners)
 
 
 def _delete_snapshot(owner: str, snapshot_id: str, before: datetime, tx: Tx) -> None:
     snapshots.delete_snapshot(tx, owner, snapshot_id, before)
+
+
+def _left_of_uploads(deps: Deps, owner: str) -> int:
+    """Records of outputs on their way, of jobs that are gone: an older server on this database that
+    deletes a job knows nothing of them."""
+    above = sending_root(owner, "")
+    found = {stat.path[len(above) :].partition("/")[0] for stat in deps.store.list(above)}
+    gone = found - deps.db.read(lambda tx: jobs.versions(tx, found)).keys()
+    return sum(deps.store.delete_tree(sending_root(owner, job_id)) for job_id in gone)
 
 
 def _unnamed_contents(deps: Deps, owner: str, before: datetime) -> int:
