@@ -37,7 +37,7 @@ from paddlecloud.model.job import (
 from paddlecloud.model.pool import Pool
 from paddlecloud.model.states import JobState
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.loops import schedule
+from paddlecloud.server.loops.schedule import Schedule
 from paddlecloud.server.services import jobs as service
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores.directory import DirectoryStore
@@ -57,14 +57,14 @@ def ticks() -> Iterator[Row]:
 
 
 def _react(home: Path, users: int, machines: int) -> Row:
-    deps = _server(home, machines)
+    deps, schedule = _server(home, machines), Schedule()
     try:
         _accept(deps, users, WAITING + CPUS * machines)
         while deps.db.read(lambda tx: jobs.newcomers(tx, 1)):
             schedule.tick(deps, deps.clock())
         gc.collect()
         gc.freeze()  # as the server does with what stays
-        spent = list(_ends(deps))
+        spent = list(_ends(deps, schedule))
     finally:
         gc.unfreeze()
         deps.db.close()
@@ -128,7 +128,7 @@ def _job(number: int, owner: str, now: datetime) -> Job:
     )
 
 
-def _ends(deps: Deps) -> Iterator[tuple[float, float]]:
+def _ends(deps: Deps, schedule: Schedule) -> Iterator[tuple[float, float]]:
     running: deque[str] = deque()
     for _ in range(ENDS):
         if not running:

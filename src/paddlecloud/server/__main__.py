@@ -128,7 +128,7 @@ def serve(settings: Settings, settings_file: Path | None, held: HeldLock) -> Non
     context = _tls_context(settings)
     listeners = listen(settings)
     deps = open_deps(settings, listeners.url_for_agents(settings))
-    always = (schedule.LOOP, watch.LOOP, clean.LOOP, outbox.LOOP, private.LOOP, holding.loop())
+    always = (schedule.loop(), watch.LOOP, clean.LOOP, outbox.LOOP, private.LOOP, holding.loop())
     loops = (*always, *presence.loop_for(deps))
     runner = Runner(deps, loops)
     try:

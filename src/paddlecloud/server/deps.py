@@ -127,6 +127,8 @@ class Deps:
     """Held while a log of a job that may be tried again is written, and while it is moved."""
     set_aside: dict[tuple[str, int], bool] = field(default_factory=dict)
     """Attempts by job and number whose log files in a bucket go aside; True: they have gone."""
+    refused: dict[str, datetime] = field(default_factory=dict)
+    """Elastic jobs of which a pool would have no more, and until when it is not asked again."""
     tell_of_log: Callable[[str], None] = lambda job_id: None
     """Tells other servers that the log of a job has grown; returns at once."""
     choosers: Remembered[frozenset[str]] = field(default_factory=Remembered)

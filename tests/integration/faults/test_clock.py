@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 import pytest
 
 from paddlecloud.db import agents, coordination
-from paddlecloud.server.loops import schedule
 from paddlecloud.server.loops.runner import LEASE, Leased
 from paddlecloud.server.loops.watch import Watch
 from tests.integration.server.world import World, eventually
@@ -36,7 +35,7 @@ def test_a_monitor_that_overslept_is_made_up_for_after_a_jump_too(world: World) 
     watch.tick(world.deps, world.clock())
     watch.tick(world.deps, world.clock.move(days=3))
     for _ in range(2):
-        watch.last -= 1850  # as if so much real time had passed
+        watch.steps.seconds -= 1850  # as if so much real time had passed
         watch.tick(world.deps, world.clock.move(seconds=1850))
     assert world.agent.order(job_id, "stop")["cause"] == "wall_time"
 
@@ -79,7 +78,7 @@ def test_an_agent_that_dies_after_the_clock_was_set_back_is_noticed(world: World
     watch = Watch()
     world.clock.move(minutes=10)
     for _ in range(20):
-        watch.last -= 5.0
+        watch.steps.seconds -= 5.0
         watch.tick(world.deps, world.clock())
     assert world.state(job_id) == "failed"
 
@@ -96,7 +95,7 @@ def test_loops_go_on_after_the_clock_was_set_back(world: World) -> None:
 def passes(world: World, watch: Watch, seconds: float, **jump: float) -> None:
     """So much time passes until the next look, and the clock is moved by `jump` besides."""
     world.clock.move(seconds=seconds)
-    watch.last -= seconds
+    watch.steps.seconds -= seconds
     watch.tick(world.deps, world.clock.move(**jump) if jump else world.clock())
 
 
@@ -181,21 +180,19 @@ def test_a_lease_that_is_renewed_stays_its_holders_whatever_its_clock_says(world
 def test_a_clock_set_forward_ends_no_wait(world: World) -> None:
     world.placed()
     waits = world.submit()
-    schedule.LOOP.tick(world.deps, world.clock())
-    schedule.LOOP.tick(world.deps, world.clock.move(days=3))
+    world.schedule.tick_in_time(world.deps, world.clock())
+    world.schedule.tick_in_time(world.deps, world.clock.move(days=3))
     assert world.state(waits) == "queue"
-    steps = schedule.steps_of(world.deps)
-    assert steps.last is not None
-    steps.last = steps.last[0], steps.last[1] - 86_400  # as if so much real time had passed
-    schedule.LOOP.tick(world.deps, world.clock.move(days=1, minutes=1))
+    world.schedule.steps.seconds -= 86_400  # as if so much real time had passed
+    world.schedule.tick_in_time(world.deps, world.clock.move(days=1, minutes=1))
     assert world.state(waits) == "schedule timeout"
 
 
 def test_a_clock_set_back_makes_no_pause_longer(world: World) -> None:
     job_id, order = world.placed(max_retries=1)
-    schedule.LOOP.tick(world.deps, world.clock())
+    world.schedule.tick_in_time(world.deps, world.clock())
     world.agent.exit(order, 101)
-    schedule.LOOP.tick(world.deps, world.clock.move(days=-30))
+    world.schedule.tick_in_time(world.deps, world.clock.move(days=-30))
     assert world.state(job_id) == "queue"
-    schedule.LOOP.tick(world.deps, world.clock.move(seconds=2))
+    world.schedule.tick_in_time(world.deps, world.clock.move(seconds=2))
     assert world.job(job_id).attempt == 2

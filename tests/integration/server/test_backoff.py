@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.server.loops import schedule
 from paddlecloud.server.services import agents
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World
@@ -97,9 +96,9 @@ def test_only_listed_codes_are_tried_again(
 
 def test_the_loop_wakes_up_in_time(world: World) -> None:
     job_id, _ = failed_once(world)
-    assert schedule.tick(world.deps, world.clock()) == 1.0
-    assert schedule.tick(world.deps, world.clock.move(seconds=0.75)) == 0.25
-    assert schedule.tick(world.deps, world.clock.move(seconds=0.25)) is None
+    assert world.schedule.tick(world.deps, world.clock()) == 1.0
+    assert world.schedule.tick(world.deps, world.clock.move(seconds=0.75)) == 0.25
+    assert world.schedule.tick(world.deps, world.clock.move(seconds=0.25)) is None
     assert world.look(job_id)["attempts"] == 2
 
 

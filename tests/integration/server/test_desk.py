@@ -14,7 +14,7 @@ from paddlecloud.model.copies import with_changes
 from paddlecloud.model.job import NOTHING, Resources
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops import schedule_desk
-from paddlecloud.server.loops.schedule_desk import Desk, desk_of
+from paddlecloud.server.loops.schedule_desk import Desk
 from paddlecloud.server.services import placement
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World
@@ -60,7 +60,7 @@ def places(world: World, ids: list[str]) -> list[str | None]:
 def test_a_small_server_remembers_nothing(world: World) -> None:
     world.submit()
     world.plan()
-    assert not desk_of(world.deps).wanted(world.deps, world.clock())
+    assert not world.schedule.desk.wanted(world.deps, world.clock())
 
 
 def test_events_cost_no_second_look_at_everything(large: World, readings: list[object]) -> None:
@@ -85,7 +85,7 @@ def test_what_may_be_out_of_date_is_read_anew(
     large.plan()
     acts: dict[str, Callable[[], object]] = {
         "time": lambda: large.clock.move(minutes=2),
-        "wake-ups": lambda: desk_of(large.deps).hear(EVERYTHING, ""),
+        "wake-ups": lambda: large.schedule.desk.hear(EVERYTHING, ""),
         "machines": lambda: large.backends["local"].settings.update(nodes="4"),
         "back in time": lambda: large.clock.move(hours=-1),
     }

@@ -405,12 +405,12 @@ def test_spent_nonces_are_forgotten_when_their_signatures_are_worthless(world: W
 
 
 def test_a_runner_that_never_began_can_be_stopped(world: World) -> None:
-    Runner(world.deps, (schedule.LOOP,)).stop()
+    Runner(world.deps, (schedule.loop(),)).stop()
     assert world.deps.hub.closed
 
 
 def test_the_runner_is_woken_by_a_submit(world: World) -> None:
-    quiet = replace(schedule.LOOP, every=timedelta(hours=1))
+    quiet = replace(schedule.loop(), every=timedelta(hours=1))
     runner = Runner(world.deps, (quiet,))
     runner.start()
     try:

@@ -201,7 +201,7 @@ def test_a_job_that_reaches_the_daily_limit_is_stopped_there(team: MakeTeam) -> 
 
 def _passed(watch: Watch, seconds: float) -> None:
     """As if so much real time had passed since the last tick."""
-    watch.last -= seconds
+    watch.steps.seconds -= seconds
 
 
 def test_over_midnight_the_minutes_of_the_new_day_count(team: MakeTeam) -> None:

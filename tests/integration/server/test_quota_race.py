@@ -35,7 +35,7 @@ from paddlecloud.model.snapshot import snapshot_of
 from paddlecloud.model.states import JobState
 from paddlecloud.scheduler.view import Place, Seat
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.loops import schedule
+from paddlecloud.server.loops.schedule import Schedule
 from paddlecloud.server.opening import tell
 from paddlecloud.server.services import accepting, agents, placement
 from paddlecloud.server.services import jobs as job_service
@@ -217,7 +217,7 @@ def test_what_a_server_knows_of_a_user_lets_nobody_wait_too_many(
             each[0].db.write(partial(_make_user, owner))
         for _ in range(LIMIT):
             assert submit(each[0], "ann")
-        schedule.tick(each[0], datetime.now(UTC))
+        Schedule().tick(each[0], datetime.now(UTC))
         held = each[0].db.read(attempts.live_attempts)
         assert len(held) == LIMIT
         for deps in each:
@@ -254,6 +254,7 @@ def _make_user(name: str, tx: Tx) -> None:
 
 
 def _plan_until(done: threading.Event, deps: Deps) -> None:
+    schedule = Schedule()
     while not done.is_set():
         schedule.tick(deps, datetime.now(UTC))
 

@@ -183,11 +183,11 @@ def test_a_silent_agent_is_lost_only_after_it_was_watched(world: World) -> None:
     world.clock.move(hours=10)
     watch.tick(world.deps, world.clock())
     assert world.state(job_id) == "running", "a laptop that slept must not lose its jobs"
-    for _ in range(17):
-        watch.last -= 5.0
+    for _ in range(18):
+        watch.steps.seconds -= 5.0
         watch.tick(world.deps, world.clock())
     assert world.state(job_id) == "running"
-    watch.last -= 5.0
+    watch.steps.seconds -= 5.0
     watch.tick(world.deps, world.clock())
     assert world.state(job_id) == "schedule"
 
@@ -196,12 +196,12 @@ def test_an_agent_that_is_heard_of_again_is_not_lost(world: World) -> None:
     job_id, order = world.placed()
     world.agent.start(order)
     watch = Watch()
-    world.clock.move(minutes=10)
-    watch.last -= 5.0
+    watch.tick(world.deps, world.clock.move(minutes=10))
+    watch.steps.seconds -= 5.0
     watch.tick(world.deps, world.clock())
     assert watch.silences.seconds["node-0"] > 0
     world.agent.poll()
-    watch.last -= 5.0
+    watch.steps.seconds -= 5.0
     watch.tick(world.deps, world.clock())
     assert watch.silences.seconds == {}
     assert world.state(job_id) == "running"

@@ -36,7 +36,7 @@ from paddlecloud.server.app import App
 from paddlecloud.server.auth import secret_of
 from paddlecloud.server.connections import Connection
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.loops import schedule
+from paddlecloud.server.loops.schedule import Schedule
 from paddlecloud.server.opening import tell
 from paddlecloud.server.services import placement
 from paddlecloud.server.settings import Settings
@@ -136,6 +136,7 @@ class World:
             boot=secrets.token_hex(8),
             clock=self.clock,
         )
+        self.schedule = Schedule()
         self.deps.db.subscribe(partial(tell, self.deps))
         assert stage.loop is not None
         self.deps.hub.attach(stage.loop)
@@ -225,7 +226,7 @@ class World:
 
     def plan(self) -> None:
         """One tick of the schedule loop."""
-        schedule.tick(self.deps, self.clock())
+        self.schedule.tick(self.deps, self.clock())
 
     def release(self) -> int:
         """What the watch loop does about attempts that are over; how many there were."""

@@ -27,14 +27,19 @@ Run = tuple[str, int]
 class Steps:
     """From look to look: the time that passed, and how far the clock was moved beyond that."""
 
-    last: tuple[datetime, float] | None = None
+    now: datetime | None = None
+    """What the clock said at the last look."""
+    seconds: float = 0.0
+    """What a clock said then that nobody can set."""
 
     def look(self, now: datetime, seconds: float) -> tuple[timedelta, timedelta]:
-        """`seconds` are those of a clock that nobody can set. What passed, and the jump: nothing
-        for so little that it may be a clock that is kept right, or a moment between two looks."""
-        before, self.last = self.last or (now, seconds), (now, seconds)
-        passed = timedelta(seconds=seconds - before[1])
-        ahead = now - before[0] - passed
+        """What passed, and the jump: nothing for so little that it may be a clock that is kept
+        right, or a moment between two looks."""
+        if self.now is None:
+            self.now, self.seconds = now, seconds
+        passed = timedelta(seconds=seconds - self.seconds)
+        ahead = now - self.now - passed
+        self.now, self.seconds = now, seconds
         return passed, ahead if abs(ahead.total_seconds()) > LONGEST_STEP else NOTHING
 
 

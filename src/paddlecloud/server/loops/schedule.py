@@ -5,16 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from datetime import datetime, timedelta
-from weakref import WeakKeyDictionary
 
 from paddlecloud.db import waits
 from paddlecloud.scheduler.plan import plan, wake_at
 from paddlecloud.scheduler.view import View, after, has_room
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.hub import Hub
 from paddlecloud.server.loops.passing import Steps
 from paddlecloud.server.loops.runner import Loop
-from paddlecloud.server.loops.schedule_desk import desk_of
+from paddlecloud.server.loops.schedule_desk import Desk
 from paddlecloud.server.services import elastic, placement
 from paddlecloud.server.services.jobs import ROOM_BELL, SCHEDULE_BELL
 
@@ -24,53 +22,57 @@ NARROW = 4
 WIDE = 64
 """Looked at when those before found places: much room came free, and each plan costs a look at all
 that is in use."""
-
-
 GATHER = 0.025
 """Seconds that newcomers wait for each other while nothing is free: a burst is then a few plans."""
 
 
-def tick_in_time(deps: Deps, now: datetime) -> float | None:
-    """The same once what was done to the clock is taken out of what jobs have waited: a laptop that
-    slept, or a clock that is set right, must not end waits and pauses.
-
-    Other servers on the database may have another clock, and which is right nobody can tell.
-    """
-    passed, ahead = steps_of(deps).look(now, time.monotonic())
-    if ahead and not deps.db.shared:
-        waited = deps.db.write(lambda tx: waits.shift(tx, ahead, now, passed))
-        if waited:
-            log.warning("the clock was moved by %s; that is not counted as waiting", ahead)
-    return tick(deps, now)
+def loop() -> Loop:
+    """One that remembers nothing yet."""
+    tick = Schedule().tick_in_time
+    return Loop(name="schedule", tick=tick, every=timedelta(seconds=5), bell=SCHEDULE_BELL)
 
 
-def steps_of(deps: Deps) -> Steps:
-    return _STEPS.setdefault(deps.hub, Steps())
+class Schedule:
+    """The loop of one server, with what it remembers from tick to tick."""
 
+    def __init__(self) -> None:
+        self.steps = Steps()
+        self.desk = Desk()
 
-def tick(deps: Deps, now: datetime) -> float | None:
-    """Plan until nothing more finds a place; then, if nothing is free, wait a moment for room.
+    def tick_in_time(self, deps: Deps, now: datetime) -> float | None:
+        """`tick` once what was done to the clock is taken out of what jobs have waited: a laptop
+        that slept, or a clock that is set right, must not end waits and pauses.
 
-    Answers in how many seconds a job ends its pause and wants to be looked at.
-    """
-    room = deps.hub.bell(ROOM_BELL)
-    room.clear()
-    elastic.replace_failed(deps, now)
-    at, room_left = give_places(deps, now)
-    elastic.resize(deps, now)
-    if not room_left:
-        room.wait(GATHER)
-    return None if at is None else (at - now).total_seconds()
+        Other servers on the database may have another clock, and which is right nobody can tell.
+        """
+        passed, ahead = self.steps.look(now, time.monotonic())
+        if ahead and not deps.db.shared:
+            waited = deps.db.write(lambda tx: waits.shift(tx, ahead, now, passed))
+            if waited:
+                log.warning("the clock was moved by %s; that is not counted as waiting", ahead)
+        return self.tick(deps, now)
 
+    def tick(self, deps: Deps, now: datetime) -> float | None:
+        """Plan until nothing more finds a place; then, if nothing is free, wait a moment for room.
 
-def give_places(deps: Deps, now: datetime) -> tuple[datetime | None, bool]:
-    """When the next pause of a waiting job ends, and whether there is room when all have a place
-    that can have one. A large server remembers what it read; a small one reads little."""
-    desk = desk_of(deps)
-    if desk.wanted(deps, now):
-        return desk.plan_all(deps, now)
-    view, room_left = plan_all(deps, now)
-    return wake_at(view), room_left
+        Answers in how many seconds a job ends its pause and wants to be looked at.
+        """
+        room = deps.hub.bell(ROOM_BELL)
+        room.clear()
+        elastic.replace_failed(deps, now)
+        at, room_left = self.give_places(deps, now)
+        elastic.resize(deps, now)
+        if not room_left:
+            room.wait(GATHER)
+        return None if at is None else (at - now).total_seconds()
+
+    def give_places(self, deps: Deps, now: datetime) -> tuple[datetime | None, bool]:
+        """When the next pause of a waiting job ends, and whether there is room when all have a
+        place that can have one. A large server remembers what it read; a small one reads little."""
+        if self.desk.wanted(deps, now):
+            return self.desk.plan_all(deps, now)
+        view, room_left = plan_all(deps, now)
+        return wake_at(view), room_left
 
 
 def plan_all(deps: Deps, now: datetime) -> tuple[View, bool]:
@@ -97,7 +99,3 @@ def _may_go_on(view: View) -> bool:
     there are newcomers who have not heard yet that they wait."""
     preempts = any(each.pool.preemption for each in view.pools)
     return preempts or len(view.waiting) >= placement.MAX_NEWCOMERS
-
-
-_STEPS: WeakKeyDictionary[Hub, Steps] = WeakKeyDictionary()
-LOOP = Loop(name="schedule", tick=tick_in_time, every=timedelta(seconds=5), bell=SCHEDULE_BELL)

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from weakref import WeakKeyDictionary
 
 from paddlecloud.db import attempts, jobs
 from paddlecloud.db.base import EVERYTHING, Tx
@@ -32,7 +31,6 @@ from paddlecloud.scheduler.view import (
     WaitingJob,
 )
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.hub import Hub
 from paddlecloud.server.services import isolation, placement, quota
 from paddlecloud.server.services.jobs import ROOM_BELL
 from paddlecloud.server.services.plans import PLANS
@@ -274,14 +272,6 @@ class Desk:
                 used = after
             kept.append(each)
         return kept
-
-
-def desk_of(deps: Deps) -> Desk:
-    """The one of this server."""
-    return _DESKS.setdefault(deps.hub, Desk())
-
-
-_DESKS: WeakKeyDictionary[Hub, Desk] = WeakKeyDictionary()
 
 
 def _within(used: Resources, total: Resources) -> bool:

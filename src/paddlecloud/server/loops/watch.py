@@ -27,7 +27,7 @@ from paddlecloud.model.failure import settle as implied
 from paddlecloud.model.job import Attempt, ExitCause, Failure, Job
 from paddlecloud.model.states import JobState
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.loops.passing import LONGEST_STEP, Silences, Stopwatches
+from paddlecloud.server.loops.passing import Silences, Steps, Stopwatches
 from paddlecloud.server.loops.runner import Loop
 from paddlecloud.server.services import agents, placement, quota
 from paddlecloud.server.services import jobs as job_service
@@ -44,14 +44,17 @@ REAP_EVERY = 60.0
 class Watch:
     """What this process has watched: the time that passed, and the silence of each node."""
 
-    last: float = field(default_factory=time.monotonic)
-    last_now: datetime | None = None
+    steps: Steps = field(default_factory=Steps)
     silences: Silences = field(default_factory=Silences)
     stopwatches: Stopwatches = field(default_factory=Stopwatches)
     reap_at: float = 0.0
 
     def tick(self, deps: Deps, now: datetime) -> None:
-        passed = self._step(deps, now)
+        passed, ahead = self.steps.look(now, time.monotonic())
+        if ahead and not deps.db.shared:
+            # That was no running time. Machines of other servers went on, and what ran there is
+            # not told apart.
+            deps.db.write(lambda tx: usage.shift_running(tx, ahead, now, passed))
         live = deps.db.read(attempts.live_attempts)
         for attempt in live:
             _keep_agents(deps, attempt, now)
@@ -61,30 +64,23 @@ class Watch:
         _end_spent(deps, now)
         self._end_overdue(deps, placed, now, passed)
         placement.release_ended(deps)
-        if self.last >= self.reap_at:
-            self.reap_at = self.last + REAP_EVERY
+        if self.steps.seconds >= self.reap_at:
+            self.reap_at = self.steps.seconds + REAP_EVERY
             placement.reap(deps)
 
-    def _step(self, deps: Deps, now: datetime) -> float:
-        """Seconds since the last tick. What the clock jumped beyond that was no running time."""
-        current = time.monotonic()
-        passed = timedelta(seconds=current - self.last)
-        ahead = now - (self.last_now or now - passed) - passed
-        if abs(ahead.total_seconds()) > LONGEST_STEP and not deps.db.shared:
-            # Machines of other servers went on, and what ran there is not told apart.
-            deps.db.write(lambda tx: usage.shift_running(tx, ahead, now, passed))
-        self.last, self.last_now = current, now
-        return passed.total_seconds()
-
-    def _lose_silent(self, deps: Deps, live: list[Attempt], now: datetime, passed: float) -> None:
+    def _lose_silent(
+        self, deps: Deps, live: list[Attempt], now: datetime, passed: timedelta
+    ) -> None:
         heard = {agent.id: agent.seen_at for agent in deps.db.read(agent_rows.list_agents)}
         nodes = {replica.node for attempt in live for replica in attempt.replicas}
-        for node, seconds in self.silences.look(nodes, heard, now, passed).items():
+        for node, seconds in self.silences.look(nodes, heard, now, passed.total_seconds()).items():
             if seconds > deps.settings.running.lost_after.total_seconds():
                 log.warning("agent %s was silent for %.0f s: its replicas are lost", node, seconds)
                 agents.mark_lost(deps, node, heard.get(node))
 
-    def _end_overdue(self, deps: Deps, placed: Sequence[Job], now: datetime, passed: float) -> None:
+    def _end_overdue(
+        self, deps: Deps, placed: Sequence[Job], now: datetime, passed: timedelta
+    ) -> None:
         """The monitor beside a replica ends it in time; this is for the day when it does not."""
         limited = {
             (job.id, job.attempt): job
@@ -92,7 +88,7 @@ class Watch:
             if job.state is JobState.RUNNING and job.running_since and job.time_left is not None
         }
         since = {run: job.running_since or now for run, job in limited.items()}
-        ran = self.stopwatches.look(since, now, timedelta(seconds=passed))
+        ran = self.stopwatches.look(since, now, passed)
         late = deps.settings.running.grace + MONITOR_LATE
         overdue = [job for run, job in limited.items() if ran[run] >= _left(job) + late]
         if overdue:

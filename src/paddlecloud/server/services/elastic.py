@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from weakref import WeakKeyDictionary
 
 from paddlecloud.db import attempts, jobs, tasks
 from paddlecloud.db.attempts import Want
@@ -35,7 +34,6 @@ from paddlecloud.model.pool import Node
 from paddlecloud.model.states import JobState
 from paddlecloud.scheduler.view import Seat, WaitingJob
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.hub import Hub
 from paddlecloud.server.services import agents, placement
 from paddlecloud.server.services import jobs as job_service
 from paddlecloud.server.services.members import Lacking, members
@@ -226,7 +224,7 @@ def _start(deps: Deps, grown: Grown | None, now: datetime) -> None:
     more, those who joined are sent away again, and the others go on."""
     if grown is None or placement.is_taken(deps, grown.attempt):
         return
-    _REFUSED.setdefault(deps.hub, {})[grown.attempt.job_id] = now + REFUSED_PAUSE
+    deps.refused[grown.attempt.job_id] = now + REFUSED_PAUSE
     deps.db.write(partial(_send_back, grown=grown))
 
 
@@ -239,14 +237,9 @@ def _send_back(tx: Tx, grown: Grown) -> None:
 
 
 def _is_refused(deps: Deps, job_id: str, now: datetime) -> bool:
-    refused = _REFUSED.get(deps.hub, {})
-    for other in [each for each, until in refused.items() if until <= now]:
-        del refused[other]
-    return job_id in refused
-
-
-_REFUSED: WeakKeyDictionary[Hub, dict[str, datetime]] = WeakKeyDictionary()
-"""Of each server: jobs that no more is asked for, and until when. A pause may be forgotten."""
+    for other in [each for each, until in deps.refused.items() if until <= now]:
+        del deps.refused[other]
+    return job_id in deps.refused
 
 
 def _seats(
