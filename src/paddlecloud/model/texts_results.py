@@ -75,6 +75,10 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "以下文件已下载，但不是任务写入的内容，在服务器存储中已被替换：{paths}；"
         "请联系管理员，或重新运行任务",
     ),
+    "bundle_length": (
+        "{size} bytes came for files of {want}; send them again",
+        "收到 {size} 字节，而文件共 {want} 字节，请重新发送",
+    ),
     "download_short": (
         '"{path}" came with {got} of {want} bytes; the connection broke, download it again',
         "“{path}”只收到 {got} 字节（应为 {want}），连接中断，请重新下载",

@@ -36,10 +36,12 @@ from paddlecloud.model.errors import (
     StaleFence,
     StorageFull,
     Unauthenticated,
+    Unreachable,
 )
 from paddlecloud.model.signing import quote
-from paddlecloud.runtime import lastwords, outputs, parts, unsent, waiting, workspace
+from paddlecloud.runtime import bundles, lastwords, outputs, parts, unsent, waiting, workspace
 from paddlecloud.runtime.book import Stage
+from paddlecloud.runtime.bundles import Bundle
 from paddlecloud.runtime.direct import Buckets
 from paddlecloud.runtime.link import FileBody, is_stumble
 from paddlecloud.runtime.shipment import Shipment
@@ -280,6 +282,7 @@ class Shippers:
         outside: list[str] = []
         renamed: list[str] = []
         unread: outputs.Unread = {}
+        bundle = Bundle()
         for found in outputs.scan(shipment.tracked.root, outside, unread):
             if shipment.tracked.forget or self._site.stopping.is_set():
                 return False
@@ -288,10 +291,11 @@ class Shippers:
                 renamed.append(found.name)
             if not self._is_due(shipment, found):
                 continue
-            settled = self._send(shipment, found, channel) and settled
+            settled = self._deliver(shipment, found, bundle, channel) and settled
             if time.monotonic() > began + _TURN:
                 shipment.cut = True
                 break
+        settled = self._send_bundle(shipment, bundle, channel) and settled
         shipment.large = shipment.large or (over and shipment.cut)
         settled = shipment.end_turn(seen, since=began) and settled
         if shipment.cut or not settled:
@@ -353,6 +357,29 @@ class Shippers:
             shipment.shipped.forget(name)
         return not missing
 
+    def _deliver(self, shipment: Shipment, found: Found, bundle: Bundle, channel: Channel) -> bool:
+        """Send it, a small one with others; whether nothing more has to be done about any sent."""
+        if found.size > bundles.LARGEST:
+            return self._send(shipment, found, channel)
+        return not bundle.add(found) or self._send_bundle(shipment, bundle, channel)
+
+    def _send_bundle(self, shipment: Shipment, bundle: Bundle, channel: Channel) -> bool:
+        """Send small files in one request, and those by themselves that it did not bring."""
+        began, files = time.monotonic(), bundle.take()
+        sent = {}
+        try:
+            if len(files) > 1:
+                sent = bundles.send(shipment.tracked, files, channel)
+        except PaddleCloudError as error:
+            # What is wrong may be one of them; but who is not there is there for none.
+            if isinstance(error, Unreachable) and not is_stumble(error):
+                raise
+        for found, digest in sent.values():
+            _note_sent(shipment, found, digest, began)
+        return all(
+            [self._send(shipment, found, channel) for found in files if found.name not in sent]
+        )
+
     def _send(self, shipment: Shipment, found: Found, channel: Channel) -> bool:
         """Whether nothing more has to be done about this file in its present state."""
         began = time.monotonic()
@@ -384,11 +411,11 @@ class Shippers:
             self._give_up(shipment, found, str(error))
             self._note_refused(shipment, found.name, error)
         else:
-            shipment.moved_at = time.monotonic()
-            shipment.sent(found.name, not_before=_left_alone_until(began))
             if sent is None:
+                shipment.moved_at = time.monotonic()
+                shipment.sent(found.name, not_before=_left_alone_until(began))
                 return False
-            shipment.shipped.add(*sent)
+            _note_sent(shipment, *sent, began)
         return True
 
     def _is_unread(self, shipment: Shipment, name: str, error: OSError | PaddleCloudError) -> bool:
@@ -531,6 +558,12 @@ class Shippers:
             except OSError as error:
                 text = f"what was sent cannot be noted, it may be sent again: {error}"
                 self._site.journal.warning(text, shipment.tracked.id)
+
+
+def _note_sent(shipment: Shipment, found: Found, digest: str, began: float) -> None:
+    shipment.moved_at = time.monotonic()
+    shipment.sent(found.name, not_before=_left_alone_until(began))
+    shipment.shipped.add(found, digest)
 
 
 def _left_alone_until(began: float) -> float:

@@ -568,6 +568,11 @@ class ListingRequest(Request, frozen=True, kw_only=True):
     """Area and path, size, seconds since 1970 of the last change, and sha256 ("": not known)."""
 
 
+class BundleHead(Request, frozen=True, kw_only=True):
+    files: list[tuple[str, Natural, Epoch]]
+    """Area and path, size, and seconds since 1970 of the last change, in the order of the bytes."""
+
+
 class ListingAnswer(Answer, frozen=True, kw_only=True):
     missing: list[str]
     """What has to be sent again."""

@@ -94,6 +94,9 @@ _QUERIES: dict[tuple[str, str], Callable[[Site], dict[str, object]]] = {
     ("POST", "/api/v1/agent/replicas/{replica}/listing"): lambda site: {
         "fence": site.order["fence"]
     },
+    ("POST", "/api/v1/agent/replicas/{replica}/bundle"): lambda site: {
+        "fence": site.order["fence"]
+    },
     ("POST", _PARTS): lambda site: {"fence": site.order["fence"]},
     ("PUT", _PARTS): lambda site: {"fence": site.order["fence"]},
     ("PUT", _PART): lambda site: {
@@ -112,6 +115,7 @@ _BODIES: dict[tuple[str, str], Callable[[Site], bytes]] = {
         b'{"spec": {"start_cmd": "x"}, "idempotency_key": "0123456789"}'
     ),
     ("POST", "/api/v1/snapshots"): lambda _: b'{"entries": []}',
+    ("POST", "/api/v1/agent/replicas/{replica}/bundle"): lambda _: b'{"files": []}\n',
     ("POST", "/api/v1/agent/poll"): lambda site: (
         b'{"agent": "node-0", "boot": "b", "version": "0", "cursor": 99, "wait": 0,'
         b' "capacity": {"cpu": 1, "memory": 1}}'

@@ -30,6 +30,15 @@ def listing(world: World, order: dict[str, Any], rows: list[list[Any]], **more: 
     return world.agent.caller.call("POST", place, {"fence": order["fence"]} | more, body)
 
 
+def bundle(
+    world: World, order: dict[str, Any], files: dict[str, bytes], rest: bytes = b"", **more: Any
+) -> Reply:
+    place = f"/api/v1/agent/replicas/{order['replica']}/bundle"
+    head = {"files": [(name, len(data), WHEN) for name, data in files.items()]}
+    body = json.dumps(head).encode() + b"\n" + b"".join(files.values()) + rest
+    return world.agent.caller.call("POST", place, {"fence": order["fence"]} | more, body)
+
+
 def content(world: World, job_id: str, path: str = "events", **query: object) -> bytes:
     return world.raw(f"/api/v1/jobs/{job_id}/files/output/{job_id}/rank-0/{path}", **query).body
 
@@ -178,3 +187,37 @@ def test_what_a_job_was_asked_to_be(world: World) -> None:
     other = world.caller("mallory")
     for what in ("spec", "snapshot"):
         assert other.call("GET", f"/api/v1/jobs/{job_id}/{what}").status == 404
+
+
+def test_many_small_files_come_in_one_request(world: World) -> None:
+    job_id, order = world.placed()
+    files = {f"output/{name}": name.encode() * 3 for name in ("a", "b/c", "b:0", "\n")}
+    for _ in range(2):
+        reply = bundle(world, order, {**files, "output/empty": b""})
+        assert (reply.status, reply.json()) == (200, {"missing": []})
+    assert content(world, job_id, "b/c") == b"b/cb/cb/c"
+    rows = world.user.get(f"/api/v1/jobs/{job_id}/files")["files"]
+    assert {row["time"] for row in rows[1:]} == {"2020-05-17T10:16:09Z"}
+    assert len(rows) == 6
+
+
+def test_what_cannot_be_kept_of_many_is_named_and_the_rest_is_kept(world: World) -> None:
+    job_id, order = world.placed()
+    bad = ["output/../../x", "output//etc/passwd", "elsewhere/x", "output/a\\b", "output/\0"]
+    files = {"output/first": b"1", **dict.fromkeys(bad, b"bad"), "output/last": b"2"}
+    assert bundle(world, order, files).json() == {"missing": bad}
+    assert content(world, job_id, "first") + content(world, job_id, "last") == b"12"
+
+
+def test_a_bundle_that_is_not_what_it_says_brings_nothing(world: World) -> None:
+    job_id, order = world.placed()
+    reply = bundle(world, order, {"output/a": b"12"}, b"3")
+    assert (reply.status, reply.code) == (400, "bundle_length")
+    reply = bundle(world, order, {"output/a": b"12"}, fence=order["fence"] + 1)
+    assert (reply.status, reply.code) == (409, "fence_stale")
+    place = f"/api/v1/agent/replicas/{order['replica']}/bundle"
+    for body in (b"", b"\n", b"{}", b'{"files": [["output/a", 1]]}\nx', b"x" * 5_000_000):
+        reply = world.agent.caller.call("POST", place, {"fence": order["fence"]}, body)
+        assert reply.status in (400, 413)
+    rows = world.user.get(f"/api/v1/jobs/{job_id}/files")["files"]
+    assert [row["size"] for row in rows] in ([], [0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import threading
 import time
@@ -35,6 +36,7 @@ class Server:
         self.refused: dict[str, PaddleCloudError] = {}
         self.go = threading.Event()
         self.sent: list[str] = []
+        self.bundles: list[list[str]] = []
         self.listed: list[str] = []
         self.entered: list[str] = []
 
@@ -43,6 +45,9 @@ class Server:
     ) -> bytes:
         assert timeout > 0
         name = path.rpartition("/")[2]
+        if name == "bundle":
+            assert isinstance(body, bytes)
+            return self._bundle(body)
         self.entered.append(name)
         if name in self.slow:
             assert self.go.wait(60)
@@ -56,6 +61,22 @@ class Server:
             assert len(body.file.read()) == body.size
         self.sent.append(name)
         return b"{}"
+
+    def _bundle(self, body: bytes) -> bytes:
+        """Those of which nothing is to be said otherwise."""
+        rows = json.loads(body.partition(b"\n")[0])["files"]
+        names = [quote(row[0].rpartition("/")[2]) for row in rows]
+        troubled = {*self.slow, *self.bad, *self.refused}
+        taken = [name for name in names if name not in troubled]
+        self.bundles.append(taken)
+        self.entered += taken
+        self.sent += taken
+        left = [row[0] for row, name in zip(rows, names, strict=True) if name in troubled]
+        return json.dumps({"missing": left}).encode()
+
+    def parsed(self, answer: bytes) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(answer)
+        return found
 
     def json(
         self, _method: str, _path: str, body: Mapping[str, Any], *_rest: object
@@ -558,3 +579,28 @@ def test_what_is_kept_is_the_file_and_not_a_link_to_it(scene: Scene) -> None:
         "best": b"weights",
         "%FF": b"bytes",
     }
+
+
+def test_many_small_files_are_one_request(scene: Scene) -> None:
+    small = {f"f{number}": b"x" * number for number in range(20)}
+    tracked = scene.replica("a", {**small, "large": b"x" * 70_000}, over=True)
+    scene.shippers.finish(tracked)
+    scene.begin()
+    eventually(lambda: tracked.shipped)
+    assert [sorted(names) for names in scene.server.bundles] == [sorted(small)]
+    assert sorted(scene.server.sent) == sorted([*small, "large"])
+    assert sorted(scene.server.listed) == sorted(f"output/{name}" for name in (*small, "large"))
+
+
+def test_what_a_bundle_did_not_bring_goes_by_itself(scene: Scene) -> None:
+    scene.server.bad["b"] = 2
+    scene.server.refused["c"] = Forbidden("path_unsafe", path="c")
+    tracked = scene.replica("a", dict.fromkeys("abcd", b"x"), over=True)
+    scene.shippers.finish(tracked)
+    scene.begin()
+    eventually(lambda: tracked.shipped)
+    assert scene.server.bundles == [["a", "d"]]
+    assert scene.server.entered.count("b") == 3
+    assert sorted(scene.server.sent) == ["a", "b", "d"]
+    kept = scene.site.directory / unsent.DIRECTORY / "a" / "output"
+    assert [path.name for path in kept.iterdir()] == ["c"]

@@ -22,6 +22,7 @@ from paddlecloud.server.services import agents, files, outputs, through
 from paddlecloud.server.services.agents import Assigned
 from paddlecloud.server.shapes import (
     AppendQuery,
+    BundleHead,
     ListingAnswer,
     ListingQuery,
     ListingRequest,
@@ -33,6 +34,7 @@ from paddlecloud.server.threads import agents_of, for_agent, in_long_thread, in_
 from paddlecloud.stores.patience import be_prompt
 
 MAX_PIECE = 16 * 1024 * 1024
+MAX_BUNDLE = 4 * 1024 * 1024
 MAX_LISTING = 256 * 1024 * 1024
 _SLOW = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="output", initializer=be_prompt)
 """Machines may be far away and many: no submit stands in line behind the parts of their outputs."""
@@ -56,6 +58,23 @@ def _append(deps: Deps, call: Call, data: bytes) -> UploadAnswer:
     query: AppendQuery = call.query
     what = (assigned_to(deps, call), output_name(call))
     return UploadAnswer(size=outputs.append(deps, *what, query.offset, data, query.mtime))
+
+
+async def bundle(deps: Deps, call: Call, request: Request) -> ListingAnswer:
+    """Many small files: a line of JSON about them and their bytes; answered with those that have
+    to be sent by themselves."""
+    raw = await signed_body(request, call.headers, MAX_BUNDLE)
+    assigned = await in_long_thread(assigned_to, deps, call)
+    return await for_agent(assigned.job, _bundle, deps, call, raw)
+
+
+def _bundle(deps: Deps, call: Call, raw: bytes) -> ListingAnswer:
+    end = raw.find(b"\n")
+    rows = decode_body(raw[: max(end, 0)], BundleHead).files
+    data = memoryview(raw)[end + 1 :]
+    if sum(size for _, size, _ in rows) != len(data):
+        raise Invalid("bundle_length", size=len(data), want=sum(size for _, size, _ in rows))
+    return ListingAnswer(missing=outputs.take_bundle(deps, assigned_to(deps, call), rows, data))
 
 
 async def listing(deps: Deps, call: Call, request: Request) -> ListingAnswer:
@@ -142,6 +161,15 @@ ROUTES = (
         access=Access.AGENT,
         query=OutputPartQuery,
         answer=PartAnswer,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/agent/replicas/{replica}/bundle",
+        summary="Bring many small output files",
+        streaming=bundle,
+        access=Access.AGENT,
+        query=ListingQuery,
+        answer=ListingAnswer,
     ),
     Route(
         method="POST",

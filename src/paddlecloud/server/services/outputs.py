@@ -1,4 +1,4 @@
-"""Output files of workers as they come in: what grew of one, and the list of all at the end.
+"""Output files of workers as they come in: what grew of one, many small ones, the list of all.
 
 A file that only grows is sent once, piece by piece: each is put behind what is here already. Where
 the store cannot do that (an object store) the agent is told so and sends the whole file. When a
@@ -10,13 +10,15 @@ the job wrote.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from concurrent.futures import Future
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
-from paddlecloud.model.errors import Conflict, NotFound
+from paddlecloud.model.errors import Conflict, NotFound, PaddleCloudError, Retry
 from paddlecloud.model.job import Job
 from paddlecloud.model.paths import log_directory, output_directory
 from paddlecloud.model.snapshot import check_path
@@ -30,7 +32,7 @@ from paddlecloud.server.services.files import (
     tag_of,
     user_root,
 )
-from paddlecloud.stores.base import CanLocalPath, CanTag, Sink, Store
+from paddlecloud.stores.base import CanLocalPath, CanTag, CommitsLater, Sink, Stat, Store
 from paddlecloud.stores.tree import check_room, explained
 
 _PLACES = {"output": output_directory, "log": log_directory}
@@ -73,6 +75,30 @@ def open_output(deps: Deps, assigned: Assigned, name: str, modified: datetime | 
     return store.open_write(path, modified=modified)
 
 
+def take_bundle(
+    deps: Deps, assigned: Assigned, rows: Iterable[tuple[str, int, float]], data: memoryview
+) -> list[str]:
+    """Keep many small files whose bytes stand one behind the other; the names of those that were
+    not taken. The agent sends them by themselves, and then hears why.
+
+    After one for which the store has no time or no room, none of the rest is tried.
+    """
+    refused: list[str] = []
+    later: list[tuple[str, Future[Stat]]] = []
+    left = iter(rows)
+    for name, size, mtime in left:
+        piece, data = data[:size], data[size:]
+        try:
+            sink = open_output(deps, assigned, name, datetime.fromtimestamp(mtime, UTC))
+            later += [(name, future) for future in _put(sink, piece)]
+        except PaddleCloudError as error:
+            refused.append(name)
+            if isinstance(error, Retry):
+                break
+    refused += [name for name, future in later if not _is_put(future)]
+    return refused + [row[0] for row in left]
+
+
 def take_listing(deps: Deps, assigned: Assigned, rows: list[Listing]) -> list[str]:
     """Keep the final list of a worker's files; the names of those that are not here as it says."""
     place = place_of(deps, assigned.job)
@@ -104,6 +130,27 @@ def path_of(assigned: Assigned, name: str) -> str:
     below = f"{place(assigned.job.id, assigned.replica.role, assigned.replica.rank)}/{path}"
     check_path(below)
     return below
+
+
+def _put(sink: Sink, data: memoryview) -> list[Future[Stat]]:
+    """Give a file its bytes and its name; what is still to be waited for."""
+    try:
+        sink.write(data)
+        if isinstance(sink, CommitsLater):
+            return [sink.commit_later()]
+        sink.commit()
+    except PaddleCloudError:
+        sink.abort()
+        raise
+    return []
+
+
+def _is_put(future: Future[Stat]) -> bool:
+    try:
+        future.result()
+    except PaddleCloudError:
+        return False
+    return True
 
 
 def _local_file(deps: Deps, full: str) -> Path | None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from paddlecloud.model.errors import Unauthenticated
 from paddlecloud.model.signing import check_body, header_map, parse, verify
@@ -266,9 +266,23 @@ class _Handler(BaseHTTPRequestHandler):
             replica, _, name = unquote(rest).partition("/")
             stored = fake.replicas[replica]
             assert int(query["fence"][0]) == stored.fence
+            if name == "bundle":
+                return self._bundle(path.removesuffix("bundle"), stored, body)
             if name == "listing":
                 return 200, {"missing": _missing(stored, json.loads(body)["files"])}
             return _take(stored, name.removeprefix("files/"), body, query)
+
+    def _bundle(self, base: str, stored: Stored, body: bytes) -> tuple[int, object]:
+        """Those that have a fault before them have to come by themselves."""
+        head, _, data = body.partition(b"\n")
+        missing = []
+        for name, size, _mtime in json.loads(head)["files"]:
+            piece, data = data[:size], data[size:]
+            if any(part in f"{base}files/{quote(name)}" for part, _ in self.server.fake.faults):
+                missing.append(name)
+            else:
+                _take(stored, name, piece, {})
+        return 200, {"missing": missing}
 
     def _poll(self, asked: dict[str, Any]) -> object:
         fake = self.server.fake
