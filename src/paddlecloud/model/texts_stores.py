@@ -115,10 +115,16 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "again",
         "{worker} 的输出尚未写入存储桶（{reason}）；任务继续运行，系统会重试",
     ),
-    "held_fetching": ("they are being fetched", "正在读取"),
+    "held_fetching": (
+        "the files of {worker} are being fetched; it starts when they are here",
+        "正在读取 {worker} 的文件，完成后启动",
+    ),
     "held_no_more": ("it goes on", "已恢复"),
     "held_no_answer": ("no answer in time", "没有及时应答"),
-    "held_sending": ("they are being sent", "正在传送"),
+    "held_sending": (
+        "the command of {worker} has ended, and its outputs are being stored",
+        "{worker} 的命令已结束，正在保存其输出",
+    ),
     # -- private storage ----------------------------------------------------------------------
     "private_file_changed": (
         "{path} in bos_url={bos_url} was changed or deleted since the job was submitted; submit it "

@@ -60,6 +60,19 @@ def test_files_that_do_not_come_are_why_it_waits(world: World) -> None:
     assert world.look(job_id)["advice"] == []
 
 
+def test_what_is_on_its_way_is_no_trouble(world: World) -> None:
+    job_id, order = world.placed()
+    tells(world, order, code="held_fetching")
+    want = "the files of trainer-0 are being fetched; it starts when they are here"
+    assert world.look(job_id)["queue_reason"] == want
+    world.agent.start(order)
+    tells(world, order, code="held_sending")
+    want = "the command of trainer-0 has ended, and its outputs are being stored"
+    assert world.look(job_id)["queue_reason"] == want
+    tells(world, order, **FULL)
+    assert WHY in world.look(job_id)["queue_reason"]
+
+
 def test_packages_that_are_installed_are_why_it_waits(world: World) -> None:
     job_id, order = world.placed()
     tells(world, order, code="environment_making", params={"key": "e1"})

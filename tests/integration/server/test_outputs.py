@@ -220,4 +220,4 @@ def test_a_bundle_that_is_not_what_it_says_brings_nothing(world: World) -> None:
         reply = world.agent.caller.call("POST", place, {"fence": order["fence"]}, body)
         assert reply.status in (400, 413)
     rows = world.user.get(f"/api/v1/jobs/{job_id}/files")["files"]
-    assert [row["size"] for row in rows] in ([], [0])
+    assert [row["path"] for row in rows] == [f"output/{job_id}/"]

@@ -433,9 +433,8 @@ def start_waits(laptop: Laptop, store: S3Store, place: Path) -> None:
     journal = laptop.home / "agent" / "agent.log"
     until(lambda: journal.read_text(), lambda text: "cannot be started yet" in text)
     waits = "trainer-0 waits for its files before it starts ("
-    told = until(lambda: laptop.job(late)["advice"], bool)
-    assert len(told) == 1
-    assert told[0].startswith(waits)
+    (told,) = until(lambda: laptop.job(late)["advice"], lambda told: waits in "".join(told))
+    assert told.startswith(waits)
     s3.start(place)
     assert laptop.ends(late)["job_status"] == "success"
     assert laptop.types("logs", late).stdout == "late\n"

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 
-from paddlecloud.model.errors import Retry, Unauthenticated
+from paddlecloud.model.errors import Invalid, Retry, Unauthenticated
 from paddlecloud.model.signing import CONTENT_SHA256, UNSIGNED
 from paddlecloud.server.bodies import AT_ONCE
 from paddlecloud.server.deps import Deps
@@ -72,8 +72,9 @@ def _bundle(deps: Deps, call: Call, raw: bytes) -> ListingAnswer:
     end = raw.find(b"\n")
     rows = decode_body(raw[: max(end, 0)], BundleHead).files
     data = memoryview(raw)[end + 1 :]
-    if sum(size for _, size, _ in rows) != len(data):
-        raise Invalid("bundle_length", size=len(data), want=sum(size for _, size, _ in rows))
+    want = sum(size for _, size, _ in rows)
+    if want != len(data):
+        raise Invalid("bundle_length", size=len(data), want=want)
     return ListingAnswer(missing=outputs.take_bundle(deps, assigned_to(deps, call), rows, data))
 
 

@@ -16,14 +16,16 @@ from paddlecloud.model.errors import PaddleCloudError, Unreachable
 from paddlecloud.model.job import Job, Reason, Replica, ReplicaState
 from paddlecloud.model.reasons import caused
 from paddlecloud.model.states import WAITING
-from paddlecloud.model.texts import CAUSE
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.shapes import HeldNote
 
 NO_MORE = "held_no_more"
 _START, _INSTALLS = "private_start_waits", "environment_waits"
+_ON_ITS_WAY = frozenset({"held_fetching", "held_sending"})
+"""All is well with it, and it takes its time."""
 _HELD = frozenset(
     {
+        *_ON_ITS_WAY,
         _INSTALLS,
         _START,
         "outputs_late",
@@ -32,13 +34,14 @@ _HELD = frozenset(
         "private_outputs_wait",
     }
 )
-_ON_ITS_WAY = ("held_fetching", "held_sending")
 
 
 def held(deps: Deps, note: HeldNote, job: Job, replica: Replica) -> Reason | None:
     """Before a replica runs its files are waited for, then its outputs; None: nothing any more."""
     if note.code == NO_MORE:
         return None
+    if note.code in _ON_ITS_WAY:
+        return Reason(code=note.code, params={"worker": replica.worker, "attempt": job.attempt})
     code = "outputs_late" if note.runs else "outputs_wait"
     code = code if job.spec.public_bos else f"private_{code}"
     if replica.state is ReplicaState.ORDERED:
@@ -87,7 +90,7 @@ def _tell(tx: Tx, job_id: str, reason: Reason | None) -> None:
 def _stands(known: Reason, reason: Reason) -> bool:
     """One worker speaks for all; but that all is well with it is no answer for another."""
     other = known.params.get("worker") != reason.params.get("worker")
-    return other and known.params.get(CAUSE) not in _ON_ITS_WAY
+    return other and known.code not in _ON_ITS_WAY
 
 
 def _in_terms_of_its_owner(deps: Deps, note: HeldNote, job: Job) -> PaddleCloudError:
