@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 BLOCK = 1024 * 1024
 #: From this size on a file goes by itself, in parts or as a whole.
 BIG = 16 * BLOCK
-IGNORE_FILES = (".paddlecloudignore", ".gitignore")
-"""The first one that the directory itself has is the name that counts in all of it."""
+OUR_IGNORE_FILE, GITS_IGNORE_FILE = ".paddlecloudignore", ".gitignore"
 NEVER = frozenset((".git",))
 SKIPPED_NAMES = frozenset(
     (
@@ -173,7 +172,6 @@ class _Walk:
         """Files changed after this (nanoseconds of the epoch) may still be changing."""
         self._home = home
         self._home_inode = _inode(home)
-        self._ignore_file = ""
 
     def run(self) -> None:
         """Top down, as git does: below a directory that is left out no rule brings back a file."""
@@ -214,13 +212,17 @@ class _Walk:
 
     def _rules(self, above: str, names: set[str], rules: Rules | None) -> Rules | None:
         """The rules that hold in a directory: those from above, and its own before them."""
-        if not above:
-            self._ignore_file = next((name for name in IGNORE_FILES if name in names), ".gitignore")
-        if self._ignore_file not in names:
-            return rules
-        from paddlecloud.client import ignoring  # noqa: PLC0415 - only where there is such a file
+        wanted = [OUR_IGNORE_FILE, GITS_IGNORE_FILE]
+        if rules is not None and rules.is_ours:
+            wanted.remove(GITS_IGNORE_FILE)
+        for name in wanted:
+            if name in names:
+                from paddlecloud.client import ignoring  # noqa: PLC0415 - only where there is one
 
-        return ignoring.load(self.root, above, self._ignore_file, rules, self._home)
+                found = ignoring.load(self.root, above, name, rules)
+                if found is not None:
+                    return found
+        return rules
 
     def _take(self, path: str, entry: os.DirEntry[str], rules: Rules | None) -> bool:
         """Keep one entry, or not; whether to go on below it."""

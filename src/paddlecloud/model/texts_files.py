@@ -28,10 +28,6 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
         "git: {value} is no short word about a repository; known are {known}",
         "git：{value} 不是仓库的简短描述，可用的有 {known}",
     ),
-    "ignore_no_matcher": (
-        "{path} needs the package pathspec to be read; install it with pip install pathspec",
-        "读取 {path} 需要 pathspec，请用 pip install pathspec 安装",
-    ),
     "ignore_too_large": (
         "{path} is larger than {limit} bytes; an ignore file holds patterns, shorten it",
         "{path} 超过 {limit} 字节，忽略文件只应包含规则，请缩短",
