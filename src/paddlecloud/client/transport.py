@@ -15,7 +15,14 @@ from time import perf_counter, time
 
 from paddlecloud.client.http import TIMEOUT, Connection, Response
 from paddlecloud.client.quickjson import loads
-from paddlecloud.model.errors import Internal, PaddleCloudError, Retry, Unreachable, from_wire
+from paddlecloud.model.errors import (
+    Internal,
+    PaddleCloudError,
+    Retry,
+    Unauthenticated,
+    Unreachable,
+    from_wire,
+)
 from paddlecloud.model.signing import (
     CONTENT_CRC32,
     CONTENT_SHA256,
@@ -40,6 +47,8 @@ PREFIX = "/api/v1"
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 #: An error answer has at most this many bytes; more than that is not from our server.
 MAX_ERROR = 1024 * 1024
+#: What a body is refused with that does not have the signed digest.
+DAMAGED = "auth_body_hash"
 #: Rows of one page when all are wanted.
 PAGE = 1000
 
@@ -156,7 +165,18 @@ class Transport:
             raise _not_ours(stream.status)
         return answer
 
-    def _ask(
+    def _ask(self, method: str, target: str, **how: Any) -> Stream:
+        """What the server answers. Nothing was done with a body that was changed on the way: it is
+        sent again, whatever it asks for."""
+        for tries_left in (2, 1, 0):
+            try:
+                return _checked(self._answer(method, target, **how))
+            except Unauthenticated as error:
+                if not tries_left or error.code != DAMAGED:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    def _answer(
         self, method: str, target: str, *, again: bool = False, wake: bool = True, **how: Any
     ) -> Stream:
         """Send, and send again where that is safe: on a refusal to connect nothing was sent; a
@@ -180,7 +200,7 @@ class Transport:
             if stream.boot == self._endpoint.boot:
                 break
             stream.close()
-        return _checked(stream)
+        return stream
 
     def _may_repeat(
         self, error: Unreachable, endpoint: Endpoint, repeatable: bool, wake: bool

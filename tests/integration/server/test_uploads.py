@@ -181,6 +181,16 @@ def test_damaged_bytes_are_refused_and_sent_again(
     assert world.blob(data).read_bytes() == data
 
 
+def test_a_damaged_list_of_files_is_sent_again(world: World, tmp_path: Path) -> None:
+    data = os.urandom(100)
+    found = a_directory(tmp_path / "job", model=data)
+    with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
+        seen = damage_once(way, b'{"entries":')
+        uploading.upload(world.transport(way.url), found)
+    assert len(seen) > 1
+    assert world.blob(data).read_bytes() == data
+
+
 def begun(world: World, data: bytes) -> tuple[str, dict[str, Any]]:
     digest = hashlib.sha256(data).hexdigest()
     answer = world.user.post("/api/v1/uploads", {"sha256": digest, "size": len(data)})

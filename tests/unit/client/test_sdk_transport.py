@@ -261,3 +261,25 @@ def test_the_secret_never_travels(server: FakeServer, transport: Transport) -> N
     server.routes["POST /api/v1/jobs"] = check
     transport.post("/jobs", {"x": 1})
     assert server.count("POST", "/api/v1/jobs") == 1
+
+
+def damaged() -> Answer:
+    return error(401, "Unauthenticated", "auth_body_hash")
+
+
+def test_a_body_that_was_damaged_on_the_way_is_sent_again(
+    server: FakeServer, transport: Transport
+) -> None:
+    """The server has done nothing with it, so even what may be done once only is repeated."""
+    server.routes["POST /api/v1/jobs"] = [damaged(), damaged(), ok({"job": {}})]
+    assert transport.post("/jobs", {"spec": {}}) == {"job": {}}
+    assert [seen.json for seen in server.seen] == [{"spec": {}}] * 3
+    assert len(server.nonces) == 3
+
+
+def test_a_line_that_damages_everything_is_told(server: FakeServer, transport: Transport) -> None:
+    server.routes["POST /api/v1/jobs"] = [damaged()] * 9
+    with pytest.raises(PaddleCloudError) as caught:
+        transport.post("/jobs", {})
+    assert caught.value.code == "auth_body_hash"
+    assert len(server.seen) == 3
