@@ -30,8 +30,6 @@ _STATES = {
     "killed": "yellow",
     "killing": "yellow",
 }
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_TURNS = "\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _BAR = 30
 _SOON = 0.5
 """Seconds after which a speed means something."""
@@ -235,13 +233,12 @@ def forget(stream: TextIO) -> None:
 
 
 def visible(text: str) -> str:
-    """Text without a letter that a terminal obeys or that breaks a row, written as `ls -b` does.
-
-    Names of files and jobs are other people's: one with an escape in it could redraw the screen.
-    """
+    """Text without a letter that a terminal obeys or that breaks a row."""
     if text.isprintable():
         return text
-    return "".join(_escaped(letter) if _obeyed(letter) else letter for letter in text)
+    from paddlecloud.client.naming import escaped  # noqa: PLC0415 - few names need it
+
+    return escaped(text)
 
 
 def one_line(value: object) -> str:
@@ -283,17 +280,6 @@ def size(count: int) -> str:
         return f"{count} B"
     power = min(5, (count.bit_length() - 1) // 10)
     return f"{count / 1024**power:.1f} {'KMGTP'[power - 1]}iB"
-
-
-def _obeyed(letter: str) -> bool:
-    """Control characters, line ends, and those that turn the direction of writing."""
-    code = ord(letter)
-    return code < 0x20 or 0x7F <= code < 0xA0 or letter in _TURNS
-
-
-def _escaped(letter: str) -> str:
-    code = ord(letter)
-    return _SHORT.get(letter) or (f"\\{code:03o}" if code < 0x100 else f"\\u{code:04x}")
 
 
 def _aligned(

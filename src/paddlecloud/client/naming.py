@@ -13,15 +13,30 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAX_PATH_BYTES = 4096
+_LONGEST = 200
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_TURNS = "\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 def shown(path: str) -> str:
-    """The path as text that any encoder takes, cut to a readable length: a byte of a name that is
-    not UTF-8 as `\\xb0`."""
+    """The path as text that any encoder takes and no terminal obeys, cut to a readable length: a
+    byte of a name that is not UTF-8 as `\\xb0`."""
+    cut = path[:_LONGEST]
     try:
-        return path[:200].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        text = cut.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     except UnicodeEncodeError:  # half of a character, which no name of a file holds
-        return path[:200].encode("utf-8", "backslashreplace").decode()
+        text = cut.encode("utf-8", "backslashreplace").decode()
+    return escaped(text) + ("..." if len(path) > _LONGEST else "")
+
+
+def escaped(text: str) -> str:
+    """Text without a letter that a terminal obeys or that breaks a row, written as `ls -b` does.
+
+    Names of files and jobs are other people's: one with an escape in it could redraw the screen.
+    """
+    if text.isprintable():
+        return text
+    return "".join(_escaped(letter) if _obeyed(letter) else letter for letter in text)
 
 
 def few(paths: Sequence[str], most: int = 3) -> str:
@@ -55,3 +70,14 @@ def bad_path(path: str, names: Sequence[str]) -> str:
     if any(name in ("", ".", "..") for name in names):
         return "unsafe path"
     return "drive letter" if names[0][1:2] == ":" else ""
+
+
+def _obeyed(letter: str) -> bool:
+    """Control characters, line ends, and those that turn the direction of writing."""
+    code = ord(letter)
+    return code < 0x20 or 0x7F <= code < 0xA0 or letter in _TURNS
+
+
+def _escaped(letter: str) -> str:
+    code = ord(letter)
+    return _SHORT.get(letter) or (f"\\{code:03o}" if code < 0x100 else f"\\u{code:04x}")

@@ -269,6 +269,20 @@ def test_a_name_is_shown_with_the_bytes_that_are_no_text() -> None:
     assert shown(os.fsdecode("数据".encode("gbk"))) == r"\xca\xfd\xbe\xdd"
     assert shown("模型\udcff") == r"模型\xff"
     assert shown("half \ud800") == r"half \ud800"
+    assert (len(shown("a" * 200)), shown("a" * 201)) == (200, "a" * 200 + "...")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="names hold no such letters there")
+def test_no_name_reaches_a_terminal_that_would_obey_it(tmp_path: Path) -> None:
+    tree(tmp_path, {"a\x1b]0;b\x07": b"1", "c\nd": b"2", "e\x1b[2J": b"", ".gitignore": b"e*\n"})
+    told = [params for _, params in scan(str(tmp_path), now=NOW).notes]
+    assert all(str(value).isprintable() for params in told for value in params.values())
+    assert r"c\nd (1 B)" in str(told[0]["largest"])
+    assert told[1]["paths"] == r"e\033[2J [.gitignore:1]"
+    (tmp_path / "l\n").symlink_to("../f\n")
+    with pytest.raises(Invalid) as caught:
+        scan(str(tmp_path), now=NOW)
+    assert caught.value.text("en").isprintable()
 
 
 def test_a_link_that_leaves_through_another_is_refused(tmp_path: Path) -> None:
