@@ -6,7 +6,14 @@ again wants to know what the change does, and not what else changed in between.
 
 from __future__ import annotations
 
-from paddlecloud.client.submission import ask, private_keys, request_for, requirements_of, submit
+from paddlecloud.client.submission import (
+    ask,
+    private_keys,
+    request_for,
+    requirements_of,
+    submit,
+    unheard,
+)
 from paddlecloud.model.errors import Conflict, Invalid, SnapshotMissing
 from paddlecloud.model.submit import ALIASES, LOCAL, PARAMETERS, check_env, parse_parameters
 
@@ -16,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from paddlecloud.client.sdk import Client
+    from paddlecloud.client.submission import Note
 
 _NAMES = frozenset(parameter.name for parameter in PARAMETERS) - LOCAL
 #: What follows from another parameter unless it is named: of the first job it is the answer, and
@@ -34,8 +42,8 @@ def rerun(
     """The server's answer to the new job: `job` and `notes`.
 
     `changes` are parameters of submit_job; `env` is added to what the first job had, and without
-    the variables that `unset` names. With `files` the new job gets that directory instead; then
-    `hearing` is for `submission.submit`.
+    the variables that `unset` names. With `files` the new job gets that directory instead.
+    `hearing` is what `submission.submit` takes to tell how it goes.
     """
     changes = {ALIASES.get(name, name): value for name, value in changes.items()}
     asked = client.transport.get(f"/jobs/{job_id}/spec")["spec"]
@@ -47,7 +55,7 @@ def rerun(
     spec = parse_parameters({**wanted, "files": "."})
     spec |= {name: asked[name] for name in _KEPT if asked.get(name)}
     try:
-        return _asked(client, spec)
+        return _asked(client, spec, hearing.get("note", unheard))
     except SnapshotMissing:
         raise Conflict("rerun_files_gone", job_id=job_id) from None
 
@@ -79,15 +87,15 @@ def _without(env: Mapping[str, str], unset: Iterable[str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name not in names}
 
 
-def _asked(client: Client, spec: Mapping[str, object]) -> dict[str, Any]:
+def _asked(client: Client, spec: Mapping[str, object], note: Note) -> dict[str, Any]:
     """Of private storage with the keys of whoever runs it again."""
     keys = private_keys(client, spec)
     request = request_for(spec) | keys
     if not keys:
-        return ask(client.transport, request)
+        return ask(client.transport, request, note)
     from paddlecloud.client import private  # noqa: PLC0415 - seldom needed
 
-    return private.with_keys(client, lambda: ask(client.transport, request))
+    return private.with_keys(client, lambda: ask(client.transport, request, note))
 
 
 def _with_files(

@@ -95,6 +95,11 @@ class Transport:
             self._endpoint = self._find(None, True)
         return self._endpoint
 
+    @property
+    def is_found(self) -> bool:
+        """Whether it is known where the server is; nothing was sent before that."""
+        return self._endpoint is not None
+
     def get(self, path: str, query: Mapping[str, object] | None = None, **how: Any) -> Answer:
         """The JSON object that the server gives for `path`."""
         return self._json("GET", path, query, **how)

@@ -76,6 +76,10 @@ def persistently(work: Callable[[Progress], None], progress: Progress | None, no
                 raise
             if number == 0:
                 note("upload_again")
+        except KeyboardInterrupt:
+            if counted.has_begun:
+                note("upload_kept")
+            raise
         sleep(pause)
         counted.is_new = True
     raise AssertionError("the last try returns or raises")
@@ -92,6 +96,10 @@ class _Counted:
         self._sent = 0
         self._whole = 0
         self.is_new = True
+
+    @property
+    def has_begun(self) -> bool:
+        return self._whole > 0
 
     def is_unbegun(self, error: Retry) -> bool:
         """Whether a bucket did not even say what it has: then its address may be a wrong one."""

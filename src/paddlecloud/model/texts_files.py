@@ -32,6 +32,11 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
         "{path} is larger than {limit} bytes; an ignore file holds patterns, shorten it",
         "{path} 超过 {limit} 字节，忽略文件只应包含规则，请缩短",
     ),
+    "submit_unsure": (
+        "the job may have been accepted all the same; look for it with paddlecloud list_jobs "
+        "before you submit it again",
+        "任务可能已被接受，再次提交前请用 paddlecloud list_jobs 查看",
+    ),
     # -- stored contents ----------------------------------------------------------------------
     "content_gone": (
         "the content {sha256} of the submitted files is not in the store any more, as is so for "
