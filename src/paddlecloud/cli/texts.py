@@ -6,14 +6,14 @@ need none of them, and most commands say none either.
 
 from __future__ import annotations
 
-from paddlecloud.model.texts import render
+from paddlecloud.model.texts import render, spoken
 
 
 def say(code: str, lang: str, /, **params: object) -> str:
     """The sentence for `code`, of this file or of the model's."""
     if code not in TEXTS:
         return render(code, params, lang)
-    return TEXTS[code][1 if lang == "zh" else 0].format_map(params)
+    return TEXTS[code][1 if lang == "zh" else 0].format_map(spoken(params, lang))
 
 
 TEXTS: dict[str, tuple[str, str]] = {

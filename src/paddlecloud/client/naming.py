@@ -7,6 +7,7 @@ here they are without that module, because every submit pays for what it imports
 from __future__ import annotations
 
 from paddlecloud.model.errors import Invalid
+from paddlecloud.model.texts import words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,8 +42,9 @@ def escaped(text: str) -> str:
 
 def few(paths: Sequence[str], most: int = 3) -> str:
     """The first of these paths, and how many more there are."""
-    more = f" (+{len(paths) - most})" if len(paths) > most else ""
-    return ", ".join(map(shown, paths[:most])) + more
+    named = ", ".join(map(shown, paths[:most]))
+    more = len(paths) - most
+    return words("paths_more", paths=named, count=more) if more > 0 else named
 
 
 def is_plain(path: str) -> bool:
@@ -62,13 +64,13 @@ def bad_path(path: str, names: Sequence[str]) -> str:
     try:
         too_long = len(path.encode()) > MAX_PATH_BYTES or any(len(n.encode()) > 255 for n in names)
     except UnicodeEncodeError:
-        return "not UTF-8"
+        return words("name_encoding")
     if too_long:
-        return "too long"
+        return words("name_long")
     if "\\" in path or "\0" in path:
-        return "backslash or NUL"
+        return words("name_letters")
     if any(name in ("", ".", "..") for name in names):
-        return "unsafe path"
+        return words("name_unsafe")
     return "drive letter" if names[0][1:2] == ":" else ""
 
 

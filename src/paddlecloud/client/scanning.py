@@ -19,6 +19,7 @@ from json import dumps
 from paddlecloud.client.naming import check_name, few, is_plain, shown
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
 from paddlecloud.model.quantities import format_size
+from paddlecloud.model.texts import joined, words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ DEFAULT = "default"
 KEYS = "default: keys"
 """The same for what holds secret keys of ours, told apart because nobody should miss it."""
 
+_RULE_WORDS = {DEFAULT: "rule_default", KEYS: "rule_keys"}
 _LOOKED_AT = NEVER | {CLIENT_CONF}
 _HOME_PARTS = ("agent", "server")
 _KEY_NAMES = frozenset((b"ak", b"sk", b"session_token"))
@@ -406,9 +408,26 @@ def _found(entries: Iterable[Row], total: int) -> Note:
 def _left_out(skipped: Mapping[str, list[str]]) -> list[Note]:
     if not skipped:
         return []
-    named = [f"{few(sorted(paths))} [{shown(rule)}]" for rule, paths in sorted(skipped.items())]
-    more = f" (+{len(named) - _SHOWN_RULES})" if len(named) > _SHOWN_RULES else ""
-    return [("files_skipped", {"paths": ", ".join(named[:_SHOWN_RULES]) + more})]
+    named = [
+        joined((few(sorted(skipped[rule])), " [", _rule_told(rule), "]"), between="")
+        for rule in sorted(skipped, key=_in_order)[:_SHOWN_RULES]
+    ]
+    more = len(skipped) - _SHOWN_RULES
+    told = joined(named)
+    if more > 0:
+        told = words("rules_more", paths=told, count=more)
+    return [("files_skipped", {"paths": told})]
+
+
+def _in_order(rule: str) -> tuple[str, int]:
+    """Line 2 of a file comes before line 10."""
+    file, _, number = rule.rpartition(":")
+    return (file, int(number)) if number.isdigit() else (rule, 0)
+
+
+def _rule_told(rule: str) -> str:
+    code = _RULE_WORDS.get(rule)
+    return words(code) if code else shown(rule)
 
 
 class _Cache:

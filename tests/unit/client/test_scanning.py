@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from paddlecloud.client import scanning
 from paddlecloud.client.handing import Handing
-from paddlecloud.client.naming import bad_path, shown
+from paddlecloud.client.naming import bad_path, check_name, shown
 from paddlecloud.client.scanning import Scan, scan
 from paddlecloud.model.errors import Invalid, PaddleCloudError
 from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, check_path, snapshot_of
@@ -97,7 +98,7 @@ def test_what_is_left_out_is_told(tmp_path: Path) -> None:
     found = scan(str(tmp_path), now=NOW, home=str(home))
     assert list(rows(found)) == ["pkg", "run.sh"]
     _, (code, values) = found.notes
-    want = ".git/, .paddlecloud/, env/ (+2) [default]"
+    want = ".git/, .paddlecloud/, env/ and 2 more [default]"
     assert (code, values) == ("files_skipped", {"paths": want})
     assert render(code, values, "en").endswith(want)
 
@@ -200,7 +201,7 @@ def test_a_long_list_of_what_is_left_out_is_cut(tmp_path: Path) -> None:
     for n in range(8):
         tree(tmp_path, {f"d{n}/__pycache__/x": b""})
     _, (_, values) = scan(str(tmp_path), now=NOW).notes
-    assert str(values["paths"]).endswith("d2/__pycache__/ (+5) [default]")
+    assert str(values["paths"]).endswith("d2/__pycache__/ and 5 more [default]")
 
 
 def test_a_socket_is_left_out(tmp_path: Path) -> None:
@@ -305,6 +306,29 @@ def test_no_such_directory(tmp_path: Path) -> None:
     error = refusal(tmp_path / "nothing")
     assert (error.code, error.exit_code) == ("files_missing", 2)
     assert str(tmp_path / "nothing") in str(error)
+
+
+@pytest.mark.parametrize(
+    "name", [b"gbk\xb0\xa1", b"back\\slash", "数".encode() * 100], ids=["gbk", "back", "long"]
+)
+def test_a_refused_name_is_explained_in_one_language(tmp_path: Path, name: bytes) -> None:
+    told = check_name_of(os.fsdecode(name)).text("zh").partition("”")[2]
+    assert not re.search("[a-z]", told)
+
+
+def check_name_of(name: str) -> Invalid:
+    with pytest.raises(Invalid) as caught:
+        check_name(name)
+    return caught.value
+
+
+def test_rules_are_told_in_the_order_of_their_lines(tmp_path: Path) -> None:
+    names = [f"f{number}" for number in range(1, 13)]
+    tree(tmp_path, {**dict.fromkeys(names, b""), ".gitignore": "\n".join(names).encode()})
+    (_, params) = scan(str(tmp_path), now=NOW).notes[1]
+    told = str(params["paths"])
+    assert told.startswith("f1 [.gitignore:1], f2 [.gitignore:2], f3")
+    assert told.endswith("f10 [.gitignore:10], ... (rules that are not shown: 2)")
 
 
 def test_a_file_is_no_directory(tmp_path: Path) -> None:
