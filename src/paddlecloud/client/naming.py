@@ -49,7 +49,7 @@ def few(paths: Sequence[str], most: int = 3) -> str:
 
 def is_plain(path: str) -> bool:
     """Whether a name that a directory gave needs no further look: nearly all are plain."""
-    return path.isascii() and len(path) < 250 and "\\" not in path and ":" not in path
+    return path.isascii() and len(path) < 250 and "\\" not in path
 
 
 def check_name(path: str) -> None:
@@ -60,7 +60,8 @@ def check_name(path: str) -> None:
 
 
 def bad_path(path: str, names: Sequence[str]) -> str:
-    """Why `model.snapshot.check_path` would refuse this path, or it is not UTF-8; else empty."""
+    """Why `model.snapshot.check_path` would refuse this path below another one, or it is not UTF-8;
+    else empty."""
     try:
         too_long = len(path.encode()) > MAX_PATH_BYTES or any(len(n.encode()) > 255 for n in names)
     except UnicodeEncodeError:
@@ -71,7 +72,7 @@ def bad_path(path: str, names: Sequence[str]) -> str:
         return words("name_letters")
     if any(name in ("", ".", "..") for name in names):
         return words("name_unsafe")
-    return "drive letter" if names[0][1:2] == ":" else ""
+    return ""
 
 
 def _obeyed(letter: str) -> bool:

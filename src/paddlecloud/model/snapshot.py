@@ -87,12 +87,12 @@ def _check(entries: tuple[Entry, ...]) -> None:
     for entry in entries:
         _check_text(entry.path, entry.path)
         _check_text(entry.path, entry.target)
-        check_path(entry.path)
+        check_path(entry.path, below=True)
         if entry.path in kinds:
             raise Invalid("snapshot_name_twice", path=entry.path)
         kinds[entry.path] = entry.kind
         if entry.kind is EntryKind.LINK:
-            check_path(resolve_link(entry.path, entry.target))
+            check_path(resolve_link(entry.path, entry.target), below=True)
         if entry.kind is EntryKind.FILE and not is_digest(entry.sha256):
             raise Invalid("snapshot_digest", path=entry.path)
     for path in kinds:

@@ -126,7 +126,7 @@ class Opened:
 
 def opened(deps: Deps, job: Job, path: str, offset: int, length: int | None = None) -> Opened:
     """The bytes of one listed file from `offset` on, `length` at most."""
-    check_path(path)
+    check_path(path, below=True)
     root = output_root(job.id) + "/"
     if path.startswith(root):
         try:
