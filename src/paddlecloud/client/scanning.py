@@ -6,7 +6,7 @@ nothing imports dataclasses, typing or pathlib: every submit pays for what this 
 """
 
 # pathlib costs 8 ms at every submit:
-# ruff: noqa: PTH100, PTH103, PTH105, PTH108, PTH112, PTH115, PTH117, PTH118, PTH119, PTH120, PTH123
+# ruff: noqa: PTH100, PTH103, PTH110, PTH105, PTH108, PTH112, PTH115, PTH117, PTH118, PTH119, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import stat
 from heapq import nlargest
 from json import dumps
 
-from paddlecloud.client.naming import check_name, few, is_plain, shown
+from paddlecloud.client.naming import bad_path, check_name, few, is_plain, shown
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
 from paddlecloud.model.quantities import format_size
 from paddlecloud.model.texts import joined, words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from io import FileIO
 
     from paddlecloud.client.handing import Handing
@@ -59,6 +59,8 @@ KEYS = "default: keys"
 _RULE_WORDS = {DEFAULT: "rule_default", KEYS: "rule_keys"}
 _LOOKED_AT = NEVER | {CLIENT_CONF}
 _HOME_PARTS = ("agent", "server")
+_HOME_SIGNS = frozenset(("cache", "server.toml"))
+"""What a home has beside those, and a directory of code with such parts hardly."""
 _KEY_NAMES = frozenset((b"ak", b"sk", b"session_token"))
 _READ = 256 * 1024
 _RACY_SECONDS = 2
@@ -66,7 +68,8 @@ _RACY_SECONDS = 2
 _WORTH_FILES, _WORTH_BYTES = 200, 8 * BLOCK
 """Below both, hashing everything again is as fast as reading a cache."""
 _CACHE_HEADER = "paddlecloud-files\t1"
-_SHOWN_RULES, _SHOWN_LARGEST = 10, 5
+_SHOWN_RULES, _SHOWN_LARGEST, _SHOWN_REFUSALS = 10, 5, 5
+_REFUSALS = frozenset(("files_link_name", "files_link_outside", "files_link_whole", "files_name"))
 
 
 class Scan:
@@ -90,7 +93,11 @@ class Scan:
         """By sha256, a file with that content."""
         self.read = walk.read
         """By path the digest and the stamp of each file when it was read."""
-        self.notes: list[Note] = [_found(self.entries, self.bytes), *_left_out(walk.skipped)]
+        self.notes: list[Note] = [
+            _found(self.entries, self.bytes),
+            *_left_out(walk.skipped),
+            *_bare(walk.links, self.entries, root),
+        ]
         """What a person should be told: codes of `model.texts` with their values."""
 
     def changed(self) -> list[str]:
@@ -151,8 +158,12 @@ def unreadable(path: str, error: OSError) -> PaddleCloudError:
 def _check_directory(given: str, root: str) -> None:
     if os.path.isdir(root):
         return
-    code = "files_not_directory" if os.path.lexists(root) else "files_missing"
-    raise Invalid(code, path=shown(given))
+    if not os.path.lexists(root):
+        raise Invalid("files_missing", path=shown(given))
+    if not os.path.exists(root):
+        target = shown(os.readlink(root))
+        raise Invalid("files_link_nowhere", path=shown(given), target=target)
+    raise Invalid("files_not_directory", path=shown(given))
 
 
 class _Walk:
@@ -169,6 +180,10 @@ class _Walk:
         """Of those, what will not change unnoticed."""
         self.skipped: dict[str, list[str]] = {}
         """By rule what it left out."""
+        self.refused: list[Invalid] = []
+        """Names and links that cannot be submitted."""
+        self.links: dict[str, str] = {}
+        """By path what a link leads to, both from the root on."""
         self._known = known
         self._settled = settled
         """Files changed after this (nanoseconds of the epoch) may still be changing."""
@@ -182,7 +197,7 @@ class _Walk:
             above, rules = waiting.pop()
             entries = self._entries(above)
             names = {entry.name for entry in entries}
-            if not above and (_is_secret(names) or self._is_home(_inode(self.root), self.root)):
+            if not above and self._holds_keys(names):
                 raise Invalid("files_hold_keys", path=shown(self.root))
             rule = self._rule_for_holder(above, names)
             if rule:
@@ -193,6 +208,8 @@ class _Walk:
             for entry in entries:
                 if self._take(above + entry.name, entry, rules):
                     waiting.append((f"{above}{entry.name}/", rules))
+        if self.refused:
+            raise _refusal(self.refused)
 
     def _rule_for_holder(self, above: str, names: set[str]) -> str:
         """Why a directory is left out for what it has in it, whatever other rules say: `!*/` means
@@ -201,16 +218,29 @@ class _Walk:
             return ""
         if not SKIPPED_WITH.isdisjoint(names):
             return DEFAULT
+        return KEYS if self._has_parts(above, names) or _is_secret(names) else ""
+
+    def _has_parts(self, above: str, names: set[str]) -> bool:
+        """Whether a server or an agent of ours has its directory there."""
         parts = [part for part in _HOME_PARTS if part in names]
-        inside = any(_is_secret(_names_in(self._absolute(above + part))) for part in parts)
-        return KEYS if inside or _is_secret(names) else ""
+        return any(_is_secret(_names_in(self._absolute(above + part))) for part in parts)
+
+    def _holds_keys(self, names: set[str]) -> bool:
+        """Whether the directory itself is one that must not be submitted: one with keys, or a home
+        of ours, this one or another."""
+        if _is_secret(names) or self._is_home(_inode(self.root), self.root):
+            return True
+        return not _HOME_SIGNS.isdisjoint(names) and self._has_parts("", names)
 
     def _entries(self, above: str) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(self._absolute(above)) as entries:
                 return list(entries)
         except OSError as error:
-            raise unreadable(above or ".", error) from None
+            if not above:
+                reason = error.strerror or str(error)
+                raise Invalid("files_closed", path=shown(self.root), reason=reason) from None
+            raise unreadable(above, error) from None
 
     def _rules(self, above: str, names: set[str], rules: Rules | None) -> Rules | None:
         """The rules that hold in a directory: those from above, and its own before them."""
@@ -234,17 +264,26 @@ class _Walk:
             if rule:
                 self._skip(f"{path}/" if directory else path, rule)
                 return False
+        try:
+            self._keep(path, entry, directory)
+        except Invalid as error:
+            if error.code not in _REFUSALS:
+                raise
+            self.refused.append(error)
+        return directory
+
+    def _keep(self, path: str, entry: os.DirEntry[str], directory: bool) -> None:
         if not is_plain(path):
             check_name(path)
         if entry.is_file(follow_symlinks=False):
-            self._file(path, entry)
+            if not self.refused:  # then nobody needs its digest
+                self._file(path, entry)
         elif directory:
             self.rows.append((path, "dir", 0, "", 0, ""))
         elif entry.is_symlink():
             self._link(path)
         else:
             self._skip(path, DEFAULT)
-        return directory
 
     def _rule_against(
         self, path: str, entry: os.DirEntry[str], directory: bool, rules: Rules | None
@@ -291,12 +330,17 @@ class _Walk:
         target = os.readlink(absolute)
         relative = _relative_target(self.root, path, target)
         meant = _lexical(path, relative)
-        if os.path.realpath(absolute) == os.path.realpath(self.root):
+        real, root = os.path.realpath(absolute), os.path.realpath(self.root)
+        if real == root:
             raise Invalid("files_link_whole", path=shown(path))
-        if not meant or not _is_below(os.path.realpath(absolute), self.root):
+        if not meant or not _is_below(real, self.root):
             raise Invalid("files_link_outside", path=shown(path), target=shown(target))
-        check_name(meant)
+        reason = bad_path(meant, meant.split("/"))
+        if reason:
+            named = {"path": shown(path), "target": shown(target)}
+            raise Invalid("files_link_name", **named, reason=reason)
         self.rows.append((path, "link", 0, "", 0, relative))
+        self.links[path] = os.path.relpath(real, root).replace(os.sep, "/")
 
     def _absolute(self, path: str) -> str:
         return os.path.join(self.root, path) if path else self.root
@@ -368,8 +412,14 @@ def _stamp_now(root: str, path: str) -> str:
 
 def _relative_target(root: str, path: str, target: str) -> str:
     """The target of a link, relative to its own directory when it lies in the tree."""
+    above = os.path.join(root, os.path.dirname(path))
     if os.path.isabs(target) and _is_below(target, root):
-        target = os.path.relpath(target, os.path.join(root, os.path.dirname(path)))
+        target = os.path.relpath(target, above)
+    elif not os.path.isabs(target) and not _lexical(path, target):
+        # It goes out and may come in again by the name of the directory, which the copy has not.
+        real = os.path.realpath(os.path.join(root, path))
+        inside = os.path.relpath(real, os.path.realpath(above))
+        target = inside if _is_below(real, root) else target
     return target.replace(os.sep, "/")
 
 
@@ -403,6 +453,25 @@ def _found(entries: Iterable[Row], total: int) -> Note:
         "files_found",
         {"count": len(files), "size": format_size(total), "largest": named},
     )
+
+
+def _refusal(refused: Sequence[Invalid]) -> Invalid:
+    """One sentence for each of the first, so that they are mended at once."""
+    if len(refused) == 1:
+        return refused[0]
+    told = [words(error.code, **error.params) for error in refused[:_SHOWN_REFUSALS]]
+    return Invalid("files_refused", count=len(refused), sentences=joined(("", *told), between="\n"))
+
+
+def _bare(links: Mapping[str, str], entries: Iterable[Row], root: str) -> list[Note]:
+    """Links to what a rule left out: where the job runs they lead nowhere."""
+    kept = {row[0] for row in entries}
+    bare = [
+        f"{path} -> {meant}"
+        for path, meant in sorted(links.items())
+        if meant not in kept and os.path.lexists(os.path.join(root, meant))
+    ]
+    return [("files_link_bare", {"links": few(bare)})] if bare else []
 
 
 def _left_out(skipped: Mapping[str, list[str]]) -> list[Note]:

@@ -27,6 +27,10 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
         "changed after they were read: {paths}; the job gets them as they were",
         "以下文件在读取之后又被修改：{paths}；任务使用的是修改之前的内容",
     ),
+    "files_closed": (
+        "--files: the directory {path} cannot be read ({reason}); make it readable or give another",
+        "--files：无法读取目录 {path}（{reason}），请修改权限或指定其他目录",
+    ),
     "files_found": (
         "files: {count} ({size}); the largest: {largest}",
         "共 {count} 个文件，{size}；最大的文件：{largest}",
@@ -36,10 +40,27 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
         "your training code",
         "{path} 中有 PaddleCloud 的密钥，不能提交；请指定训练代码所在的目录",
     ),
+    "files_link_bare": (
+        "links to what was left out, which lead nowhere in the job: {links}; bring that back by a "
+        "rule if the job needs it",
+        "以下链接指向未提交的内容，在任务中无效：{links}；如任务需要，请用规则重新包含",
+    ),
+    "files_link_name": (
+        'the link "{path}" points to "{target}", a name that cannot be submitted ({reason}); '
+        "rename what it points to, or name the link in .paddlecloudignore",
+        "链接“{path}”指向“{target}”，该名称无法提交（{reason}），请重命名它所指的内容，"
+        "或将该链接写入 .paddlecloudignore",
+    ),
+    "files_link_nowhere": (
+        "--files: {path} is a link to {target}, which is not there; give the directory that holds "
+        "your code",
+        "--files：{path} 是指向 {target} 的链接，但目标不存在，请指定存放代码的目录",
+    ),
     "files_link_outside": (
         'the link "{path}" points to "{target}", not to something inside the submitted directory; '
-        "copy the file into the directory or remove the link",
-        "链接“{path}”指向“{target}”，不在提交目录之内，请把文件复制进目录或删除该链接",
+        "copy the file into the directory, remove the link, or name it in .paddlecloudignore",
+        "链接“{path}”指向“{target}”，不在提交目录之内，请把文件复制进目录、删除该链接，"
+        "或将它写入 .paddlecloudignore",
     ),
     "files_link_whole": (
         'the link "{path}" points to the submitted directory itself, which would hold itself '
@@ -66,6 +87,10 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
     "files_read_again": (
         '"{path}" was changed while it was being submitted; the directory is read again',
         "“{path}”在提交过程中被修改，正在重新读取目录",
+    ),
+    "files_refused": (
+        "{count} entries cannot be submitted:{sentences}",
+        "有 {count} 项无法提交：{sentences}",
     ),
     "files_skipped": (
         "left out of the submitted files: {paths}",

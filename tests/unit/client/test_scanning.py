@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import socket
@@ -343,6 +344,87 @@ def test_a_name_that_not_every_system_can_hold_is_refused(tmp_path: Path, name: 
     error = refusal(tmp_path)
     assert (error.code, error.exit_code) == ("files_name", 2)
     str(error).encode()
+
+
+def zh_and_en(error: PaddleCloudError) -> str:
+    return error.text("en") + error.text("zh")
+
+
+def test_a_link_to_a_name_that_cannot_be_submitted_is_named_itself(tmp_path: Path) -> None:
+    (tmp_path / "l").symlink_to("a\\b")
+    error = refusal(tmp_path)
+    assert (error.code, error.params["path"]) == ("files_link_name", "l")
+    assert ".paddlecloudignore" in zh_and_en(error)
+
+
+def test_all_that_is_refused_is_told_at_once(tmp_path: Path) -> None:
+    for number in range(7):
+        (tmp_path / f"l{number}").symlink_to("/etc/hosts")
+    tree(tmp_path, {"a\\b": b"", "d/x\\y": b""})
+    error = refusal(tmp_path)
+    assert (error.code, error.params["count"], error.exit_code) == ("files_refused", 9, 2)
+    for lang in LANGUAGES:
+        first, *lines = error.text(lang).split("\n")
+        assert "9" in first and len(lines) == 5
+    assert any("链接“l" in line or "文件名“" in line for line in error.text("zh").split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("path", "target", "want"),
+    [
+        ("outin", "../job/f", "f"),
+        ("d/outin", "../../job/d/g", "g"),
+        ("d/outin", "../../job/f", "../f"),
+        ("outin", "../job/later", "later"),
+    ],
+)
+def test_a_link_may_go_out_and_come_in_again(
+    tmp_path: Path, path: str, target: str, want: str
+) -> None:
+    root = tree(tmp_path / "job", {"f": b"", "d/g": b""})
+    (root / path).symlink_to(target)
+    assert rows(scan(str(root), now=NOW))[path][4] == want
+
+
+def test_a_link_to_what_was_left_out_is_told(tmp_path: Path) -> None:
+    tree(tmp_path, {".gitignore": b"data/\n*.bin\n", "data/x": b"", "a.bin": b"", "kept": b""})
+    (tmp_path / "l").symlink_to("data/x")
+    (tmp_path / "m").symlink_to("a.bin")
+    (tmp_path / "good").symlink_to("kept")
+    (tmp_path / "never").symlink_to("nothing")
+    code, params = scan(str(tmp_path), now=NOW).notes[2]
+    assert (code, params) == ("files_link_bare", {"links": "l -> data/x, m -> a.bin"})
+    (tmp_path / ".gitignore").write_bytes(b"[lm]\n")
+    assert len(scan(str(tmp_path), now=NOW).notes) == 2
+
+
+def test_the_directory_itself_is_named_when_it_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(_: str) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", closed)
+        error = refusal(tmp_path)
+    assert (error.code, error.params["path"]) == ("files_closed", str(tmp_path))
+    assert "权限不足" in error.text("zh")
+
+
+def test_a_directory_that_is_a_link_to_nothing_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "away").symlink_to("nowhere")
+    error = refusal(tmp_path / "away")
+    assert error.code == "files_link_nowhere"
+    assert "nowhere" in zh_and_en(error)
+
+
+def test_another_home_of_ours_is_not_submitted(tmp_path: Path) -> None:
+    home = tree(
+        tmp_path / "other",
+        {"server/server.key": b"0" * 64, "server/lock": b"", "server.toml": b"", "cache/x": b""},
+    )
+    (home / "server" / "credentials.json").write_text('{"ak": "a", "sk": "s"}')
+    assert refusal(home).code == "files_hold_keys"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="names hold no colon there")
