@@ -41,9 +41,10 @@ def rerun(
 ) -> dict[str, Any]:
     """The server's answer to the new job: `job` and `notes`.
 
-    `changes` are parameters of submit_job; `env` is added to what the first job had, and without
-    the variables that `unset` names. With `files` the new job gets that directory instead.
-    `hearing` is what `submission.submit` takes to tell how it goes.
+    `changes` are parameters of submit_job; `env` is added to what the first job had. `unset` names
+    variables that it does not get, and parameters that are as if they had not been given. With
+    `files` the new job gets that directory instead. `hearing` is what `submission.submit` takes to
+    tell how it goes.
     """
     changes = {ALIASES.get(name, name): value for name, value in changes.items()}
     asked = client.transport.get(f"/jobs/{job_id}/spec")["spec"]
@@ -63,8 +64,9 @@ def rerun(
 def parameters(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of the new job, from the first one's spec and what is changed."""
     given = {name: value for name, value in changes.items() if value is not None}
-    unset = given.pop("unset", ())
-    dropped = {name for change in given for name in _FOLLOWS.get(change, ())}
+    taken_back, unset = _sorted_out(given.pop("unset", ()), asked)
+    dropped = {name for change in (*given, *taken_back) for name in _FOLLOWS.get(change, ())}
+    dropped |= taken_back
     if str(given.get("public_bos", "")) in ("1", "True"):
         dropped.add("bos_url")
     kept = {
@@ -73,18 +75,24 @@ def parameters(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
         if name in _NAMES and name not in dropped and value not in (None, "", {})
     }
     if unset:
-        kept["env"] = _without(kept.get("env", {}), unset)
+        env = kept.get("env", {}).items()
+        kept["env"] = {name: value for name, value in env if name not in unset}
     if "env" in given:
         given["env"] = {**kept.get("env", {}), **check_env(given["env"])}
     return {**kept, **{name: value for name, value in given.items() if name not in LOCAL}}
 
 
-def _without(env: Mapping[str, str], unset: Iterable[str]) -> dict[str, str]:
-    names = [unset] if isinstance(unset, str) else [*unset]
-    for name in names:
-        if name not in env:
-            raise Invalid("rerun_unset", name=name, known=", ".join(sorted(env)) or "-")
-    return {name: value for name, value in env.items() if name not in names}
+def _sorted_out(unset: str | Iterable[str], asked: Mapping[str, Any]) -> tuple[set[str], set[str]]:
+    """Flags that are taken back, and variables. A name of both is the variable's: it is the one
+    that the first job was given."""
+    names = {unset} if isinstance(unset, str) else {*unset}
+    env = asked.get("env") or {}
+    flags = {name: ALIASES.get(name, name) for name in names if name not in env}
+    for name, flag in flags.items():
+        if flag not in _NAMES:
+            known = ", ".join(sorted(env)) or "-"
+            raise Invalid("rerun_unset", name=name, known=known)
+    return {*flags.values()}, names - flags.keys()
 
 
 def _asked(client: Client, spec: Mapping[str, object], note: Note) -> dict[str, Any]:

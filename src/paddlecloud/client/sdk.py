@@ -110,8 +110,8 @@ class Client:
     def rerun(self, job_id: str, **changes: Any) -> Job:
         """Submit a job again with the same files; `changes` are parameters of `submit_job`.
 
-        `env` is added to what the first job had, and `unset` names variables to leave out of that;
-        `files` gives the new job another directory.
+        `env` is added to what the first job had, `unset` names variables or parameters to leave out
+        of that; `files` gives the new job another directory.
         """
         from paddlecloud.client import reruns  # noqa: PLC0415 - only submitting needs it
 

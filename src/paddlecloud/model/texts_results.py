@@ -111,7 +111,8 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "{job_id} 的文件已不再保留，请用 --files 指定目录",
     ),
     "rerun_unset": (
-        "the job has no variable {name} of its own that could be unset; it has: {known}",
-        "该任务没有变量 {name}，无法取消；已有变量：{known}",
+        "{name} is neither a flag of submit_job nor a variable that the job was given; variables: "
+        "{known}",
+        "{name} 既不是 submit_job 的参数，也不是该任务设置的变量；已有变量：{known}",
     ),
 }

@@ -89,6 +89,21 @@ def test_a_variable_can_be_left_out() -> None:
         assert "GONE" in caught.value.text(lang) and "A, B" in caught.value.text(lang)
 
 
+def test_a_flag_can_be_taken_back() -> None:
+    found = parameters(asked(), {"unset": ["wall_time", "A", "cpu"]})
+    assert not {"wall_time", "cpu"} & found.keys()
+    assert found["env"] == {"B": "2"}
+    assert parameters(asked(), {"unset": "memory", "memory": "1G"})["memory"] == "1G"
+    assert "memory" in parameters(asked(env={"memory": "x"}), {"unset": "memory"})
+    assert "env" not in parameters(asked(), {"unset": ["env"]})
+
+
+def test_what_follows_from_a_flag_that_is_taken_back_follows_again() -> None:
+    wire = asked(JobType.GPU, gpu=2)
+    assert not {"gpu", "job_type"} & parameters(wire, {"unset": "gpu"}).keys()
+    parse_parameters({**parameters(wire, {"unset": "gpu"}), "files": "."})
+
+
 @pytest.mark.parametrize("public", ["1", 1, True])
 def test_a_job_that_leaves_its_own_bucket_keeps_no_address_of_it(public: object) -> None:
     private = asked(public_bos=0, bos_url="b.bj.bcebos.com/x")
