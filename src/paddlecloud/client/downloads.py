@@ -303,7 +303,7 @@ class _Download:
         """One piece more is here."""
         with self._lock:
             self._came_of[file.path] = self._came_of.get(file.path, 0) + size
-        self._place.note([file.path, file.size, file.time, file.version, start])
+        self._place.journal.note([file.path, file.size, file.time, file.version, start])
 
     def _copy(self, file: File) -> None:
         """Copy a file of the server's store, or have its pieces fetched if it is not as listed."""
@@ -461,7 +461,7 @@ class _Download:
 
     def _forget(self, file: File) -> None:
         """Nothing that came of it is of use: the next try must begin it anew."""
-        self._place.note([file.path, -1, "", "", 0])
+        self._place.journal.note([file.path, -1, "", "", 0])
         with suppress(FileNotFoundError):
             os.unlink(self._place.target(file))
 

@@ -16,8 +16,9 @@ import os
 import re
 import warnings
 
+from paddlecloud.client.caching import write_cache
 from paddlecloud.client.naming import shown
-from paddlecloud.client.scanning import unreadable, write_cache
+from paddlecloud.client.scanning import unreadable
 from paddlecloud.model.errors import Invalid
 
 MAX_BYTES = 1024 * 1024

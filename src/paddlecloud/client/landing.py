@@ -18,17 +18,19 @@ import errno
 import hashlib
 import os
 from contextlib import suppress
-from json import dumps, loads
+from json import dumps
 from stat import S_ISDIR, S_ISLNK
 from threading import Lock
 
+from paddlecloud.client.caching import write_cache
+from paddlecloud.client.journal import Journal, learned, read
 from paddlecloud.client.linking import is_barred, make_links
 from paddlecloud.client.naming import bad_path, shown
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
     Row = Mapping[str, Any]
@@ -134,7 +136,6 @@ class Place:
         self.resumed = resume
         self._what = what
         self._record = _record_of(final, records)
-        self._lock = Lock()
         records = records if resume else ""
         check_download_dir(final, what, records)
         self._held = _hold(self.part, final)
@@ -149,8 +150,9 @@ class Place:
             raise
 
     def _open(self) -> None:
-        begun = _read(os.path.join(self.part, _JOURNAL), self._what) if self.resumed else []
-        self._begun = _learned(begun)
+        journal = os.path.join(self.part, _JOURNAL)
+        begun = read(journal, self._what) if self.resumed else []
+        self._begun = learned(begun)
         self._goes_on = bool(begun)
         self._recall()
         try:
@@ -160,32 +162,22 @@ class Place:
             else:
                 _empty(self.part)
             os.makedirs(self.files, exist_ok=True)
-            journal = os.path.join(self.part, _JOURNAL)
-            self._journal = open(journal, "a", encoding="utf-8")  # noqa: SIM115 - see `close`
+            self.journal = Journal(journal)
         except OSError as error:
             raise _cannot_write(self.part, error) from None
-        self.note(self._what)
+        self.journal.note(self._what)
 
     def _recall(self) -> None:
         """What the record of a finished download tells, if this one adds to it."""
         self._adds = os.path.lexists(self.final)
-        facts = _read(self._record, self._what) if self.resumed and self._adds else []
-        self._had = _learned(facts)
+        facts = read(self._record, self._what) if self.resumed and self._adds else []
+        self._had = learned(facts)
         self._stamps: dict[str, list[int]] = {}
         for fact in facts:
             if isinstance(fact, dict):
                 self._stamps |= fact.get(_STAMPS) or {}
         self._seen: dict[str, list[int]] = {}
         self._kept: set[str] = set()
-
-    def note(self, fact: object) -> None:
-        """Keep a fact for whoever takes the download up; a full disk keeps none and harms none."""
-        with self._lock:
-            try:
-                self._journal.write(dumps(fact) + "\n")
-                self._journal.flush()
-            except OSError:
-                return
 
     def finished(self, file: File) -> str:
         """What a finished download has in the place of a file: NOTHING, OURS, OLDER or THEIRS."""
@@ -235,7 +227,7 @@ class Place:
         The paths of files that stay out, because a person put something in their place meanwhile,
         and the names of links that cannot be made or would lead out.
         """
-        self._close_journal()
+        self.journal.close()
         came = [file for file in whole if file.path not in self._kept]
         missing = [link for link in links if not os.path.lexists(self.place(link))]
         try:
@@ -292,28 +284,18 @@ class Place:
 
     def close(self) -> None:
         """Nothing is written there any more: somebody else may."""
-        self._close_journal()
+        self.journal.close()
         _release(self._held)
         self._held = -1
-
-    def _close_journal(self) -> None:
-        with self._lock:
-            self._journal.close()
 
     def _remember(self) -> None:
         """One that cannot be kept is missed only by whoever adds to this directory later."""
         if not self._record:
             return
         ours = [[path, *known[:3], 0] for path, known in self._had.items()]
-        try:
+        with suppress(OSError):
             facts = [self._what, _identity(self.final), *ours, {_STAMPS: self._stamps}]
-            os.makedirs(os.path.dirname(self._record), mode=0o700, exist_ok=True)
-            aside = f"{self._record}.{os.urandom(8).hex()}"
-            with open(aside, "w", encoding="utf-8") as file:
-                file.writelines(dumps(fact) + "\n" for fact in facts)
-            os.replace(aside, self._record)
-        except (OSError, ValueError):
-            return
+            write_cache(self._record, "\n".join(map(dumps, facts)))
 
 
 class Writer:
@@ -490,38 +472,8 @@ def _empty(part: str) -> None:
         os.unlink(os.path.join(part, _JOURNAL))
 
 
-def _learned(facts: Iterable[Any]) -> dict[str, list[Any]]:
-    """By path size, time, version, and where the pieces begin that are here."""
-    known: dict[str, list[Any]] = {}
-    for fact in facts:
-        if isinstance(fact, list):
-            path, size, time, version, start = fact
-            found = known.get(path)
-            if found is None or found[:3] != [size, time, version]:
-                known[path] = found = [size, time, version, []]
-            found[3].append(start)
-    return known
-
-
-def _read(journal: str, what: str) -> list[Any]:
-    """The facts of a journal about `what`; none when it is that of something else."""
-    try:
-        with open(journal, encoding="utf-8") as file:
-            facts = [*_facts(file)]
-    except (OSError, ValueError):
-        return []
-    return facts if facts and facts[0] == what else []
-
-
-def _facts(lines: Iterable[str]) -> Iterator[Any]:
-    for line in lines:
-        # The last one may be cut.
-        if line.endswith("\n"):
-            yield loads(line)
-
-
 def _is_ours(final: str, what: str, records: str) -> bool:
-    facts = _read(_record_of(final, records), what) if records else []
+    facts = read(_record_of(final, records), what) if records else []
     try:
         return len(facts) > 1 and bool(facts[1] == _identity(final))
     except OSError:  # a link to nowhere

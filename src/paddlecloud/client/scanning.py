@@ -6,7 +6,7 @@ nothing imports dataclasses, typing or pathlib: every submit pays for what this 
 """
 
 # pathlib costs 8 ms at every submit:
-# ruff: noqa: PTH100, PTH103, PTH105, PTH108, PTH112, PTH115, PTH117, PTH118, PTH119, PTH120, PTH123
+# ruff: noqa: PTH100, PTH112, PTH115, PTH117, PTH118, PTH119, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import stat
 from heapq import nlargest
 from json import dumps
 
+from paddlecloud.client.caching import write_cache
 from paddlecloud.client.naming import check_name, few, is_plain, shown
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
 from paddlecloud.model.quantities import format_size
@@ -436,19 +437,3 @@ class _Cache:
             return dict([line.split("\t") for line in lines])
         except (OSError, ValueError):
             return {}
-
-
-def write_cache(path: str, text: str) -> None:
-    """Keep a text for the next time, whole or not at all; a disk that takes nothing is no harm."""
-    part = f"{path}.{os.urandom(8).hex()}"
-    try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError:
-        return
-    try:
-        with open(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(part, path)
-    except OSError:
-        os.unlink(part)

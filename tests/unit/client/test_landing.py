@@ -12,7 +12,7 @@ import pytest
 from paddlecloud.client import landing
 from paddlecloud.client.landing import part_of
 from paddlecloud.model.errors import Invalid, NotFound, Retry
-from tests.unit.client.test_downloads import (
+from tests.unit.client.downloading import (
     FILES,
     JOB,
     LARGE,
