@@ -10,18 +10,25 @@ from the addresses of a bucket; whatever is not right about that, the server is 
 """
 
 # pathlib costs 8 ms:
-# ruff: noqa: PTH100, PTH108, PTH120
+# ruff: noqa: PTH100, PTH120
 
 from __future__ import annotations
 
 import hashlib
 import os
-from contextlib import suppress
 from stat import S_ISREG
 from threading import Lock, Thread
 
 from paddlecloud.client import landing
-from paddlecloud.client.landing import File, Place, Writer, claim, local_name, make_directory
+from paddlecloud.client.landing import (
+    APPEND,
+    File,
+    Place,
+    Writer,
+    claim,
+    local_name,
+    make_directory,
+)
 from paddlecloud.client.naming import shown
 from paddlecloud.client.retries import patiently
 from paddlecloud.model.errors import Conflict, Invalid, Retry
@@ -334,21 +341,27 @@ class _Download:
 
     def _fetch_past(self, file: File, start: int) -> bool:
         """Get one piece from the store itself; False: ask the server."""
-        if self._addresses is None or not self._past or not (file.way and file.sha256):
+        if self._addresses is None or not self._past or not file.way:
             return False
         whole = file.size <= landing.PIECE
         length = file.length(start)
-        writer = Writer(self._place.target(file), file.path, start)
+        with file.lock:
+            sha256 = file.sha256
+            if not sha256:
+                return False
+            writer = Writer(self._place.target(file), file.path, start)
         try:
             got = self._addresses.fetch(file.way, start, length, writer.write)
             if whole:
                 writer.cut(length)
         finally:
             writer.close()
-        if not got or (whole and got != file.sha256):
+        if not got or (whole and got != sha256):
             self._past = False
             return False
         with file.lock:
+            if file.sha256 != sha256:  # begun anew meanwhile, as another file
+                return False
             file.done.add(start)
             file.sha256 = "" if whole else file.sha256
         self._tell(length)
@@ -382,11 +395,12 @@ class _Download:
     def _is_same(self, file: File, version: str) -> bool:
         """Whether a piece is of the same file as those before; else all of it is begun again.
 
-        Whoever is still writing pieces of the old one does so into a file without a name.
+        Of pieces from elsewhere only a digest of the whole tells that they are of this file.
         """
         size = version.partition("-")[0]
-        if not file.version and size in ("append", str(file.size)):
-            file.version, file.sha256 = version, _known(file, version)
+        known = _known(file, version)
+        if not file.version and size in (APPEND, str(file.size)) and (known or not file.done):
+            file.version, file.sha256 = version, known
         if version == file.version:
             return True
         file.versions += 1
@@ -395,8 +409,7 @@ class _Download:
         file.version, file.sha256 = version, ""
         file.size = int(size) if size.isdigit() else file.size
         file.done.clear()
-        with suppress(FileNotFoundError):
-            os.unlink(self._place.target(file))
+        self._place.clear(file)
         with self._lock:
             self._drop(file)
             self._uncount(file)
@@ -462,8 +475,7 @@ class _Download:
     def _forget(self, file: File) -> None:
         """Nothing that came of it is of use: the next try must begin it anew."""
         self._place.journal.note([file.path, -1, "", "", 0])
-        with suppress(FileNotFoundError):
-            os.unlink(self._place.target(file))
+        self._place.clear(file)
 
 
 def _digest_of(path: str) -> str:

@@ -20,6 +20,30 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+class Known:
+    """One state of a file, and which pieces of it are here."""
+
+    __slots__ = ("size", "starts", "time", "unsure", "version")
+
+    def __init__(self, size: int, time: str, version: str = "") -> None:
+        self.size = size
+        self.time = time
+        self.version = version
+        """What the server calls this state; empty until a piece came from there."""
+        self.starts: list[int] = []
+        self.unsure = False
+        """Whether a piece came from elsewhere: that it is of this state only a digest can tell."""
+
+    def is_of(self, size: int, time: str, version: str) -> bool:
+        is_same = not version or not self.version or version == self.version
+        return is_same and (size, time) == (self.size, self.time)
+
+    def add(self, start: int, version: str) -> None:
+        self.starts.append(start)
+        self.version = self.version or version
+        self.unsure = self.unsure or not version
+
+
 class Journal:
     """One that is being written, by several threads."""
 
@@ -48,16 +72,16 @@ def read(path: str, what: str) -> list[Any]:
     return found if found and found[0] == what else []
 
 
-def learned(facts: Iterable[Any]) -> dict[str, list[Any]]:
-    """By path size, time, version, and where the pieces begin that are here."""
-    known: dict[str, list[Any]] = {}
+def learned(facts: Iterable[Any]) -> dict[str, Known]:
+    """By path its last state."""
+    known: dict[str, Known] = {}
     for fact in facts:
         if isinstance(fact, list):
             path, size, time, version, start = fact
             found = known.get(path)
-            if found is None or found[:3] != [size, time, version]:
-                known[path] = found = [size, time, version, []]
-            found[3].append(start)
+            if found is None or not found.is_of(size, time, version):
+                known[path] = found = Known(size, time)
+            found.add(start, version)
     return known
 
 

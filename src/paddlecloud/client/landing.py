@@ -23,7 +23,7 @@ from stat import S_ISDIR, S_ISLNK
 from threading import Lock
 
 from paddlecloud.client.caching import write_cache
-from paddlecloud.client.journal import Journal, learned, read
+from paddlecloud.client.journal import Journal, Known, learned, read
 from paddlecloud.client.linking import is_barred, make_links
 from paddlecloud.client.naming import bad_path, shown
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 #: A piece: so much is asked for again at most, for each thread, when a download is taken up.
 PIECE = 8 * 1024 * 1024
 _BLOCK = 1024 * 1024
+#: How the version of a file begins whose bytes stay what they are while it grows.
+APPEND = "append"
 #: What a finished download has in the place of a file: nothing, the file that is wanted, an older
 #: state of it as it came, or something that a person put there.
 NOTHING, OURS, OLDER, THEIRS = "nothing", "ours", "older", "theirs"
@@ -153,7 +155,8 @@ class Place:
         journal = os.path.join(self.part, _JOURNAL)
         begun = read(journal, self._what) if self.resumed else []
         self._begun = learned(begun)
-        self._goes_on = bool(begun)
+        self.goes_on = bool(begun)
+        """Whether an unfinished download left something here that may be of use."""
         self._recall()
         try:
             if begun:
@@ -193,10 +196,10 @@ class Place:
         self._seen[file.path] = now
         had = self._had.get(file.path)
         # Records of old say nothing of the time.
-        before = self._stamps.get(file.path) or [had[0] if had else -1, now[1]]
+        before = self._stamps.get(file.path) or [had.size if had else -1, now[1]]
         if had is None or before != now:
             return THEIRS
-        return OURS if had[:2] == [file.size, file.time] else OLDER
+        return OURS if (had.size, had.time) == (file.size, file.time) else OLDER
 
     def keep(self, file: File) -> None:
         """A file of a finished download is right as `finished` saw it; it may change any time."""
@@ -205,17 +208,25 @@ class Place:
             self._stamps[file.path] = self._seen[file.path]
 
     def knows(self, file: File) -> None:
-        """Fill in what is here of an unfinished file, if it is of the state that is wanted."""
+        """Fill in what is here of an unfinished file, if it is of the state that is wanted; bytes
+        of another state go, or they would be its end."""
         found = self._begun.get(file.path)
-        if found is None or found[:2] != [file.size, file.time]:
-            return
-        stamp = _stamp(self.target(file)) or [-1]
-        file.version = found[2]
-        file.done = {start for start in found[3] if min(start + PIECE, file.size) <= stamp[0]}
+        if found is not None and _is_wanted(found, file):
+            stamp = _stamp(self.target(file)) or [-1]
+            end = min(stamp[0], found.size)
+            file.version = found.version
+            file.done = {start for start in found.starts if start + file.length(start) <= end}
+        if self.goes_on and not file.done:
+            self.clear(file)
 
     def target(self, file: File) -> str:
         """Where what comes of a file is written."""
         return os.path.join(self.files, file.name)
+
+    def clear(self, file: File) -> None:
+        """Have a file begin with nothing; whoever still writes to it does so without a name."""
+        with suppress(FileNotFoundError):
+            os.unlink(self.target(file))
 
     def place(self, file: File) -> str:
         """Where a file is in the end."""
@@ -242,7 +253,7 @@ class Place:
 
     def _appear(self, came: Sequence[File], links: Sequence[File]) -> list[str]:
         """All at once; a part of something else that was begun here is not among it."""
-        if self._goes_on:
+        if self.goes_on:
             wanted = {_inode(os.lstat(self.target(file))) for file in came}
             _sweep(self.files, lambda status: _inode(status) in wanted)
         unlinked = make_links(self.files, {link.name: link.link for link in links})
@@ -279,7 +290,7 @@ class Place:
 
     def _is_ours_now(self, file: File, stamp: list[int] | None) -> None:
         if stamp and not file.is_directory:
-            self._had[file.path] = [file.size, file.time, file.version]
+            self._had[file.path] = Known(file.size, file.time, file.version)
             self._stamps[file.path] = stamp
 
     def close(self) -> None:
@@ -292,7 +303,7 @@ class Place:
         """One that cannot be kept is missed only by whoever adds to this directory later."""
         if not self._record:
             return
-        ours = [[path, *known[:3], 0] for path, known in self._had.items()]
+        ours = [[path, had.size, had.time, had.version, 0] for path, had in self._had.items()]
         with suppress(OSError):
             facts = [self._what, _identity(self.final), *ours, {_STAMPS: self._stamps}]
             write_cache(self._record, "\n".join(map(dumps, facts)))
@@ -463,6 +474,15 @@ def _is_same(held: int, part: str) -> bool:
 def _release(held: int) -> None:
     if held >= 0:
         os.close(held)
+
+
+def _is_wanted(found: Known, file: File) -> bool:
+    """Whether pieces of that state are pieces of this file, as those of a log that grew are; the
+    server is asked for more of that one, and tells if it is another log by now."""
+    if found.version.startswith(APPEND) and found.size < file.size:
+        return True
+    is_sure = not found.unsure or bool(file.sha256) or file.size <= PIECE
+    return is_sure and found.is_of(file.size, file.time, "")
 
 
 def _empty(part: str) -> None:

@@ -55,6 +55,8 @@ class Server:
         self.lost: dict[str, int] = {}
         self.listed: dict[str, str] = {}
         self.asked: list[tuple[str, int]] = []
+        self.appended: dict[str, str] = {}
+        """Versions of files that only grow."""
         self.sent = 0
         self.meanwhile: Callable[[], None] = lambda: None
 
@@ -87,6 +89,7 @@ class Server:
         if fault == "damage" and body:
             body = bytes([body[0] ^ 1]) + body[1:]
         version = f"{len(whole)}-2020-05-17T10:15:3{self.versions[path]}Z-0"
+        version = self.appended.get(path, version)
         headers = {"content-length": str(len(body) + 32), "x-content-version": version}
         self.sent += len(body)
         self.meanwhile()

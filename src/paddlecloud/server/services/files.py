@@ -119,7 +119,7 @@ class Opened:
     def __init__(self, reader: Reader, version: str, sha256: str | None = None) -> None:
         self.reader = reader
         self.version = version
-        """Another content, another version. `append`: what was read of it stays as it is."""
+        """Another content, another version. `append…`: what was read of it stays as it is."""
         self.sha256 = sha256
         """Of all of it, where that is known without looking for it."""
 
@@ -136,7 +136,7 @@ def opened(deps: Deps, job: Job, path: str, offset: int, length: int | None = No
                 raise
             stat = Stat(path=path, size=0, modified=silent[path])
             reader = Reader(stat, 0, lambda _: b"", lambda: None)
-        return Opened(reader, _APPEND if _is_log(path[len(root) :]) else _version(reader.stat))
+        return Opened(reader, _version(job, path[len(root) :], reader.stat))
     if not job.spec.public_bos:
         return _open_private(deps, job, path, offset, length)
     if job.spec.snapshot is not None:
@@ -273,8 +273,11 @@ def listings(deps: Deps, job: Job) -> dict[str, Listed]:
     return found
 
 
-def _version(stat: Stat) -> str:
-    return f"{stat.size}-{iso(stat.modified)}-{stat.modified.timestamp():.6f}"
+def _version(job: Job, path: str, stat: Stat) -> str:
+    """Of an output; a log of the next attempt is another one under the same name."""
+    if not _is_log(path):
+        return f"{stat.size}-{iso(stat.modified)}-{stat.modified.timestamp():.6f}"
+    return _APPEND if path.count("/") > 1 else f"{_APPEND}-{job.attempt}"
 
 
 def _is_log(path: str) -> bool:
