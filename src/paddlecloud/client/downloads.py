@@ -138,7 +138,7 @@ class _Download:
         self._progress = progress
         self._lock = Lock()
         self._todo: list[tuple[File, int]] = []
-        self._alike = _alike(files) if not place.resumed else frozenset()
+        self._alike = _alike(files) if not place.goes_on else frozenset()
         self._addresses = _addresses(files)
         self._past = self._addresses is not None
         """Whether addresses are of use from here."""
@@ -221,7 +221,7 @@ class _Download:
         if file.is_directory or file.link or self._is_there(file):
             return True
         make_directory(os.path.dirname(target), file.path)
-        if file.name.casefold() in self._alike:
+        if _folded(file.name) in self._alike:
             claim(target, file.path)
         self._place.knows(file)
         if file.done:
@@ -527,10 +527,19 @@ def _check_twice(files: Sequence[File]) -> None:
 
 
 def _alike(files: Sequence[File]) -> frozenset[str]:
-    """Names that differ only in the size of letters: on some systems they are one file."""
+    """Names that differ only in how they are written: on some systems they are one file."""
     seen: set[str] = set()
     twice: set[str] = set()
     for file in files:
-        name = file.name.casefold()
+        name = _folded(file.name)
         (twice if name in seen else seen).add(name)
     return frozenset(twice)
+
+
+def _folded(name: str) -> str:
+    """Without the size of letters, and with one of the ways to write an accent."""
+    if name.isascii():
+        return name.lower()
+    from unicodedata import normalize  # noqa: PLC0415 - few names need it
+
+    return normalize("NFC", name.casefold())

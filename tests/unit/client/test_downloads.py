@@ -563,6 +563,28 @@ def test_names_that_differ_in_the_size_of_letters_are_two_files_where_they_can_b
     assert found("output") == {"A": b"1", "a": b"2"}
 
 
+@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize(("one", "other"), [("A", "a"), ("caf\u00e9", "cafe\u0301")])
+def test_names_that_are_one_file_are_refused_where_they_are(
+    here: Path, monkeypatch: pytest.MonkeyPatch, resume: bool, one: str, other: str
+) -> None:
+    """As on macOS and Windows: the second name cannot be made."""
+    made: set[str] = set()
+    real = landing.claim
+
+    def claim(target: str, path: str) -> None:
+        if made:
+            raise Invalid("download_name_twice", path=path)
+        made.add(target)
+        real(target, path)
+
+    monkeypatch.setattr(downloads, "claim", claim)
+    with pytest.raises(Invalid) as caught:
+        get(Server({one: b"1", other: b"2"}), resume=resume)
+    assert caught.value.code == "download_name_twice"
+    assert list(here.iterdir()) == []
+
+
 def test_a_place_that_cannot_be_written_is_named(here: Path, server: Server) -> None:
     Path("file").touch()
     with pytest.raises(PaddleCloudError) as caught:
