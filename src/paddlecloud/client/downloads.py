@@ -52,39 +52,32 @@ _ALL = -1
 #: A file that is replaced again and again while it is fetched.
 _MOST_VERSIONS = 5
 _MOST_NAMED = 20
-_LOST = "private_file_changed"
+#: What is complained about: a file in a bucket that is not any more what the job was given; one of
+#: which the store does not have what was put there; one that is here, but is not what the job
+#: wrote, since somebody put another; one of a finished download that was changed here and is left
+#: so (by its local name); a link that cannot be made here.
+_LOST, _DAMAGED, _REPLACED = "download_lost", "download_damaged", "download_not_its_own"
+_EDITED, _UNLINKED = "download_edited", "download_links"
+_COMPLAINTS = (_LOST, _DAMAGED, _REPLACED, _EDITED, _UNLINKED)
+#: What a server says of a file that can never come, and what that is to a person.
+_NEVER = {"private_file_changed": _LOST}
 
 
 class Result:
-    """What a download did: files and bytes that came, and bytes that were here already."""
+    """What a download did: files and bytes that came, bytes that were here already, and by the code
+    of a complaint the files that are missing or not as they should be."""
 
-    __slots__ = ("bytes", "changed", "damaged", "edited", "files", "kept", "lost", "unlinked")
+    __slots__ = ("bytes", "files", "kept", "named")
 
-    def __init__(self, files: int, count: int, kept: int) -> None:
+    def __init__(self, files: int, count: int, kept: int, named: Mapping[str, set[str]]) -> None:
         self.files = files
         self.bytes = count
         self.kept = kept
-        self.lost: Sequence[str] = ()
-        """Paths of files in a bucket that are not any more what the job was given."""
-        self.damaged: Sequence[str] = ()
-        """Paths of files that are left out, because the store does not have what was put there."""
-        self.changed: Sequence[str] = ()
-        """Paths of files that are here, but are not what the job wrote: somebody put others."""
-        self.edited: Sequence[str] = ()
-        """Local names of files of a finished download that were changed here and are left so."""
-        self.unlinked: Sequence[str] = ()
-        """Paths of links that cannot be made here."""
+        self.named = {code: sorted(named[code]) for code in _COMPLAINTS if named[code]}
 
     def complaints(self) -> list[Conflict]:
-        """What is missing or not as it should be, although all else is here."""
-        found = (
-            ("download_lost", self.lost),
-            ("download_damaged", self.damaged),
-            ("download_not_its_own", self.changed),
-            ("download_edited", self.edited),
-            ("download_links", self.unlinked),
-        )
-        return [Conflict(code, paths=_named(paths)) for code, paths in found if paths]
+        """What to tell, although all else is here."""
+        return [Conflict(code, paths=_named(paths)) for code, paths in self.named.items()]
 
 
 def download(
@@ -147,10 +140,9 @@ class _Download:
         """By path the bytes that came now."""
         self._kept_of: dict[str, int] = {}
         """By path the bytes that were here."""
-        self._lost: set[str] = set()
-        self._damaged: set[str] = set()
-        self._changed: set[str] = set()
-        self._edited: set[str] = set()
+        self._complaints: dict[str, set[str]] = {code: set() for code in _COMPLAINTS}
+        self._left_out: set[str] = set()
+        """Paths of files that do not come."""
         self._older: set[str] = set()
         """Files of which an unfinished download brought a part."""
 
@@ -166,8 +158,8 @@ class _Download:
             raise
         if self._addresses is not None:
             self._addresses.close()
-        unlinked = self._finish()
-        return self._result(unlinked)
+        self._finish()
+        return self._result()
 
     def _fetch_all(self) -> None:
         # From the end of a list: the last row first would be odd to look at.
@@ -185,30 +177,24 @@ class _Download:
         if self._error is not None:
             raise self._error
 
-    def _finish(self) -> list[str]:
-        """Give everything its final name; the names of links that cannot be made."""
+    def _finish(self) -> None:
+        """Give everything its final name."""
         links = [file for file in self._files if file.link]
         edited, unlinked = self._place.finish(self._whole(), links)
-        self._edited |= edited
-        self._changed -= edited
-        return unlinked
+        for file in edited:
+            self._leave_out(file, _EDITED)
+        self._complaints[_UNLINKED].update(unlinked)
 
     def _whole(self) -> list[File]:
         """What is here and right."""
-        left_out = self._lost | self._damaged | self._edited
-        return [file for file in self._files if file.path not in left_out and not file.link]
+        return [file for file in self._files if file.path not in self._left_out and not file.link]
 
-    def _result(self, unlinked: Sequence[str]) -> Result:
+    def _result(self) -> Result:
         here = [file.path for file in self._whole() if not file.is_directory]
         came, kept = (
             sum(of.get(path, 0) for path in here) for of in (self._came_of, self._kept_of)
         )
-        result = Result(len(here), came, kept)
-        result.lost, result.damaged = sorted(self._lost), sorted(self._damaged)
-        result.changed = sorted(self._changed)
-        result.edited = sorted(file.name for file in self._files if file.path in self._edited)
-        result.unlinked = unlinked
-        return result
+        return Result(len(here), came, kept, self._complaints)
 
     def _wanted(self) -> int:
         return max(1, min(THREADS, len(self._todo)))
@@ -239,10 +225,10 @@ class _Download:
         if is_right or (have == landing.OURS and not file.sha256):
             self._kept_of[file.path] = file.size
             self._place.keep(file)
+            if not is_right:
+                self._complaints[_REPLACED].add(file.path)
         else:
-            self._edited.add(file.path)
-        if not is_right and file.path not in self._edited:
-            self._changed.add(file.path)
+            self._leave_out(file, _EDITED)
         self._tell(file.size)
         return True
 
@@ -292,14 +278,16 @@ class _Download:
         try:
             patiently(once)
         except Conflict as error:
-            if error.code != _LOST:
+            if error.code not in _NEVER:
                 raise
-            self._lose(file, self._lost)
+            self._leave_out(file, _NEVER[error.code])
 
-    def _lose(self, file: File, among: set[str]) -> None:
-        """Go on without a file of which the rest is nowhere any more."""
+    def _leave_out(self, file: File, why: str) -> None:
+        """Go on without a file."""
         with self._lock:
-            among.add(file.path)
+            self._left_out.add(file.path)
+            self._complaints[_REPLACED].discard(file.path)
+            self._complaints[why].add(file.name if why == _EDITED else file.path)
             self._drop(file)
 
     def _drop(self, file: File) -> None:
@@ -382,7 +370,7 @@ class _Download:
             got, digest = self._take(file, writer, stream, whole=whole)
             known = stream.headers.get("x-content-sha256") or _known(file, version)
         if whole and known and digest != known:
-            self._lose(file, self._damaged)
+            self._leave_out(file, _DAMAGED)
             return
         with file.lock:
             if whole:
@@ -447,7 +435,7 @@ class _Download:
     def _is_settled(self, file: File) -> bool:
         """Whether no more can be done: a file whose own digest is known is compared with that, and
         one that was damaged here since an earlier download is begun anew."""
-        if file.path in self._lost or file.path in self._damaged:
+        if file.path in self._left_out:
             self._forget(file)
             return True
         got = ""
@@ -458,10 +446,11 @@ class _Download:
             if file.path in self._older:
                 self._begin_anew(file)
                 return False
-            self._damaged.add(file.path)
-        elif file.written and got != file.written:
-            self._changed.add(file.path)
-        if file.executable and file.path not in self._damaged:
+            self._leave_out(file, _DAMAGED)
+            return True
+        if file.written and got != file.written:
+            self._complaints[_REPLACED].add(file.path)
+        if file.executable:
             landing.make_executable(self._place.target(file))
         return True
 

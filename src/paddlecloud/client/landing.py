@@ -232,26 +232,23 @@ class Place:
         """Where a file is in the end."""
         return os.path.join(self.final, file.name)
 
-    def finish(self, whole: Iterable[File], links: Iterable[File]) -> tuple[set[str], list[str]]:
+    def finish(self, whole: Iterable[File], links: Iterable[File]) -> tuple[list[File], list[str]]:
         """Give whole files and links their final names, and remember that they are ours.
 
-        The paths of files that stay out, because a person put something in their place meanwhile,
-        and the names of links that cannot be made or would lead out.
+        The files that stay out, because a person put something in their place meanwhile, and the
+        names of links that cannot be made or would lead out.
         """
         self.journal.close()
         came = [file for file in whole if file.path not in self._kept]
         missing = [link for link in links if not os.path.lexists(self.place(link))]
         try:
-            if self._adds:
-                result = self._add(came, missing)
-            else:
-                result = set(), self._appear(came, missing)
+            result = (self._add if self._adds else self._appear)(came, missing)
         except OSError as error:
             raise _cannot_write(self.final, error) from None
         remove(self.part)
         return result
 
-    def _appear(self, came: Sequence[File], links: Sequence[File]) -> list[str]:
+    def _appear(self, came: Sequence[File], links: Sequence[File]) -> tuple[list[File], list[str]]:
         """All at once; a part of something else that was begun here is not among it."""
         if self.goes_on:
             wanted = {_inode(os.lstat(self.target(file))) for file in came}
@@ -263,11 +260,11 @@ class Place:
             raise Conflict("download_dir_exists", path=shown(self.final))
         os.rename(self.files, self.final)
         self._remember()
-        return unlinked
+        return [], unlinked
 
-    def _add(self, came: Sequence[File], links: Sequence[File]) -> tuple[set[str], list[str]]:
+    def _add(self, came: Sequence[File], links: Sequence[File]) -> tuple[list[File], list[str]]:
         try:
-            edited = {file.path for file in came if not self._put(file)}
+            edited = [file for file in came if not self._put(file)]
             return edited, make_links(self.final, {link.name: link.link for link in links})
         finally:
             self._remember()

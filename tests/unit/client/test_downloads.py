@@ -27,6 +27,7 @@ from tests.unit.client.downloading import (
     WANT,
     Answer,
     Server,
+    edited,
     found,
     furnished,
     get,
@@ -90,14 +91,14 @@ def test_a_file_that_is_not_the_job_s_any_more_is_left_out(
 ) -> None:
     server.lost = {MODEL: first, LOG: 0}
     result = get(server, known=known, records="records")
-    assert (result.files, result.lost) == (1, [LOG, MODEL])
+    assert (result.files, result.named) == (1, {"download_lost": [LOG, MODEL]})
     assert found("output") == {f"{JOB}/rank-0/empty": b""}
     (complaint,) = result.complaints()
     for lang in LANGUAGES:
         assert LOG in complaint.text(lang) and MODEL in complaint.text(lang)
     server.lost = {}
     again = get(server, known=known, resume=True, records="records")
-    assert (again.lost, again.complaints()) == ([], [])
+    assert again.complaints() == []
     assert found("output") == WANT
 
 
@@ -188,7 +189,7 @@ def test_a_file_that_the_store_damaged_is_named_and_the_others_come(
         Path(ways[path]).write_bytes(FILES[path][::-1])
     server.files[path] = FILES[path][::-1]
     result = get(server, rows=rows, ways=ways, records="records")
-    assert (result.files, result.damaged) == (2, [path])
+    assert (result.files, result.named) == (2, {"download_damaged": [path]})
     (complaint,) = result.complaints()
     assert complaint.code == "download_damaged"
     for lang in LANGUAGES:
@@ -242,7 +243,7 @@ def test_what_is_damaged_in_the_store_as_well_is_told_once(here: Path, server: S
     server.files[MODEL] = LARGE[::-1]
     flip(Path(part_of("output"), "files", JOB, "rank-0/model"))
     result = get(server, rows=rows, resume=True, records="records")
-    assert (result.damaged, result.files) == ([MODEL], 2)
+    assert (result.named, result.files) == ({"download_damaged": [MODEL]}, 2)
     assert result.bytes + result.kept == len(FILES[LOG])
 
 
@@ -266,7 +267,8 @@ def test_what_a_person_changed_in_a_finished_download_is_theirs(
     server.asked.clear()
     for _ in range(2):
         result = get(server, known=known, resume=True, records="records")
-        assert (result.edited, result.files, server.asked) == ([name], 2, [])
+        assert (result.named, result.files) == (edited(name), 2)
+        assert server.asked == []
         assert result.kept == sum(len(FILES[name]) for name in FILES if name != path)
         (complaint,) = result.complaints()
         for lang in LANGUAGES:
@@ -282,7 +284,8 @@ def test_a_byte_that_the_disk_flipped_in_a_finished_download_is_told(
 ) -> None:
     get(server, known=True, records="records")
     flip(Path("output", JOB, "rank-0/model"))
-    assert get(server, known=True, resume=True, records="records").edited == [f"{JOB}/rank-0/model"]
+    result = get(server, known=True, resume=True, records="records")
+    assert result.named == edited(f"{JOB}/rank-0/model")
 
 
 def test_a_file_of_a_person_in_the_place_of_a_new_one_stays(here: Path, server: Server) -> None:
@@ -290,7 +293,8 @@ def test_a_file_of_a_person_in_the_place_of_a_new_one_stays(here: Path, server: 
     Path("output", JOB, "rank-0/notes").write_bytes(b"mine")
     notes = f"output/{JOB}/rank-0/notes"
     server.files[notes], server.versions[notes] = b"of the job", "1"
-    assert get(server, resume=True, records="records").edited == [f"{JOB}/rank-0/notes"]
+    result = get(server, resume=True, records="records")
+    assert result.named == edited(f"{JOB}/rank-0/notes")
     assert Path("output", JOB, "rank-0/notes").read_bytes() == b"mine"
 
 
@@ -397,8 +401,7 @@ def test_a_link_that_leads_out_is_not_made(here: Path, links: dict[str, str]) ->
     entries = [[path, "link", 0, "", 0, target] for path, target in links.items()]
     result = get(server, rows=furnished(server, entries))
     last = local_name([*links][-1])
-    assert result.unlinked == [last]
-    assert [complaint.code for complaint in result.complaints()] == ["download_links"]
+    assert result.named == {"download_links": [last]}
     assert not os.path.lexists(Path("output", last))
     assert Path("output", "text").read_bytes() == b"text\n"
 
@@ -439,8 +442,7 @@ def test_a_file_with_another_time_is_compared_with_what_the_job_wrote(
     assert get(server, ways=ways).complaints() == []
     server.listed[LOG] = hashlib.sha256(b"other").hexdigest()
     result = get(server, "other", ways=ways)
-    assert (result.files, result.changed) == (3, [LOG])
-    assert [complaint.code for complaint in result.complaints()] == ["download_not_its_own"]
+    assert (result.files, result.named) == (3, {"download_not_its_own": [LOG]})
     assert found("other") == WANT
 
 

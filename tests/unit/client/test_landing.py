@@ -21,6 +21,7 @@ from tests.unit.client.downloading import (
     PIECE,
     WANT,
     Server,
+    edited,
     found,
     furnished,
     get,
@@ -80,7 +81,7 @@ def test_an_edit_after_an_interrupted_addition_stays(server: Server) -> None:
     assert Path(part_of("output"), "files", JOB, "log/trainer-0.log").read_bytes() == b"newer"
     edit(LOG_HERE)
     for _ in range(2):
-        assert get(server, **KEPT).edited == [f"{JOB}/log/trainer-0.log"]
+        assert get(server, **KEPT).named == edited(f"{JOB}/log/trainer-0.log")
         assert LOG_HERE.read_bytes() == b"mine"
 
 
@@ -103,7 +104,7 @@ def test_a_part_of_what_is_not_wanted_any_more_gets_no_name(
     assert [path for path in Path("output").rglob("*") if path.is_file()] == [LOG_HERE]
     edit(MODEL_HERE, LARGE)
     renew(server, MODEL)
-    assert get(server, **KEPT).edited == [f"{JOB}/rank-0/model"]
+    assert get(server, **KEPT).named == edited(f"{JOB}/rank-0/model")
     assert MODEL_HERE.read_bytes() == LARGE
 
 
@@ -114,7 +115,7 @@ def test_an_edit_while_a_newer_file_comes_stays(server: Server, name: str) -> No
     place = Path("output", JOB, name)
     once(server, lambda: edit(place, b"yours"))  # as long as the newer one
     for _ in range(2):
-        assert get(server, **KEPT).edited == [f"{JOB}/{name}"]
+        assert get(server, **KEPT).named == edited(f"{JOB}/{name}")
         assert place.read_bytes() == b"yours"
     place.unlink()
     assert get(server, **KEPT).complaints() == []
@@ -130,7 +131,7 @@ def test_an_edit_of_what_is_kept_while_something_else_comes_stays(
     once(server, lambda: edit(MODEL_HERE))
     get(server, known=known, **KEPT)
     renew(server, MODEL)
-    assert get(server, known=known, **KEPT).edited == [f"{JOB}/rank-0/model"]
+    assert get(server, known=known, **KEPT).named == edited(f"{JOB}/rank-0/model")
     assert MODEL_HERE.read_bytes() == b"mine"
 
 
@@ -140,7 +141,7 @@ def test_a_file_of_a_person_in_the_place_of_a_directory_stays(server: Server) ->
     renew(server, f"output/{JOB}/zz/new")
     taken = Path("output", JOB, "zz")
     once(server, lambda: edit(taken))
-    assert get(server, **KEPT).edited == [f"{JOB}/zz/new"]
+    assert get(server, **KEPT).named == edited(f"{JOB}/zz/new")
     assert taken.read_bytes() == b"mine"
     taken.unlink()
     renew(server, LOG, b"newest")
@@ -156,7 +157,7 @@ def test_nothing_is_made_through_a_link_of_the_same_listing(here: Path) -> None:
     for pairs in ((("l", str(victim)), ("l/.bashrc", "../f")), (("l/x", "../f"), ("l", "d"))):
         directory = f"out-{pairs[0][0][-1]}"
         result = get(server, directory, rows=furnished(server, links(*pairs)))
-        assert sorted(result.unlinked)[-1].startswith("l/")
+        assert result.named["download_links"][-1].startswith("l/")
         assert list(victim.iterdir()) == []
         assert not os.path.lexists(Path(directory, "l/.bashrc"))
         assert not os.path.lexists(Path(directory, "l/x"))
@@ -174,7 +175,7 @@ def test_a_link_that_would_lead_out_of_a_finished_download_is_not_made(target: s
     rows = furnished(server, links(("e", target)))
     for directory in ("output", "another"):
         result = get(server, directory, rows=rows, **KEPT)
-        assert result.unlinked == ["e"]
+        assert result.named == {"download_links": ["e"]}
         assert not os.path.lexists(Path(directory, "e"))
 
 
@@ -193,7 +194,8 @@ def test_nothing_is_added_through_a_link(here: Path) -> None:
     renew(server, "d/g")
     rows = furnished(server, [*links(("d/l", "f")), ["d/e", "dir", 0, "", 0, ""]])
     result = get(server, rows=rows, **KEPT)
-    assert (result.edited, result.unlinked, result.kept) == (["d/g"], ["d/l"], 1)
+    assert result.named == {"download_edited": ["d/g"], "download_links": ["d/l"]}
+    assert result.kept == 1
     assert found("elsewhere") == {"d/f": b"f"}
     assert [path.name for path in Path("elsewhere/d").iterdir()] == ["f"]
 
