@@ -31,7 +31,7 @@ from paddlecloud.client.landing import (
 )
 from paddlecloud.client.naming import shown
 from paddlecloud.client.retries import patiently
-from paddlecloud.model.errors import Conflict, Invalid, Retry
+from paddlecloud.model.errors import Conflict, Invalid, NotFound, Retry
 from paddlecloud.model.signing import quote
 
 TYPE_CHECKING = False
@@ -52,15 +52,15 @@ _ALL = -1
 #: A file that is replaced again and again while it is fetched.
 _MOST_VERSIONS = 5
 _MOST_NAMED = 20
-#: What is complained about: a file in a bucket that is not any more what the job was given; one of
-#: which the store does not have what was put there; one that is here, but is not what the job
-#: wrote, since somebody put another; one of a finished download that was changed here and is left
-#: so (by its local name); a link that cannot be made here.
-_LOST, _DAMAGED, _REPLACED = "download_lost", "download_damaged", "download_not_its_own"
-_EDITED, _UNLINKED = "download_edited", "download_links"
-_COMPLAINTS = (_LOST, _DAMAGED, _REPLACED, _EDITED, _UNLINKED)
-#: What a server says of a file that can never come, and what that is to a person.
-_NEVER = {"private_file_changed": _LOST}
+#: What is complained about: a file in a bucket that is not any more what the job was given; one
+#: that was listed and is nowhere now; one of which the store does not have what was put there; one
+#: that is here, but is not what the job wrote, since somebody put another; one of a finished
+#: download that was changed here and is left so (by its local name); a link that cannot be made.
+_LOST, _GONE, _DAMAGED = "download_lost", "download_gone", "download_damaged"
+_REPLACED, _EDITED, _UNLINKED = "download_not_its_own", "download_edited", "download_links"
+_COMPLAINTS = (_LOST, _GONE, _DAMAGED, _REPLACED, _EDITED, _UNLINKED)
+#: What a server says of a file that cannot come, and what that is to a person.
+_NEVER = {"private_file_changed": _LOST, "file_missing": _GONE, "file_unknown": _GONE}
 
 
 class Result:
@@ -99,8 +99,9 @@ def download(
     an earlier download into the same directory brought is not fetched again; one that was finished
     is remembered in the directory `records`, and what is new is added to it, but what was changed
     there stays. After an error what came stays for that, unless it could never be of use. A file
-    that can never come is left out, and the result names it: one in a bucket that was changed since
-    the job got it, and one of which the store does not give what was put there.
+    that cannot come is left out, and the result names it: one in a bucket that was changed since
+    the job got it, one that is gone since it was listed, and one of which the store does not give
+    what was put there.
     """
     final = os.path.abspath(download_dir)
     way_to = (ways or {}).get
@@ -277,7 +278,7 @@ class _Download:
 
         try:
             patiently(once)
-        except Conflict as error:
+        except (Conflict, NotFound) as error:
             if error.code not in _NEVER:
                 raise
             self._leave_out(file, _NEVER[error.code])

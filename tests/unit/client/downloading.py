@@ -53,6 +53,7 @@ class Server:
         self.versions = dict.fromkeys(files, "1")
         self.faults: list[str] = []
         self.lost: dict[str, int] = {}
+        self.broken: set[str] = set()
         self.listed: dict[str, str] = {}
         self.asked: list[tuple[str, int]] = []
         self.appended: dict[str, str] = {}
@@ -75,7 +76,7 @@ class Server:
     def open(self, target: str, query: Mapping[str, Any]) -> Answer:
         path = unquote(target.removeprefix(f"{WHERE}/"))
         fault = self.faults.pop(0) if self.faults else ""
-        if fault == "unreachable":
+        if fault == "unreachable" or path in self.broken:
             raise Retry("unknown_answer", status=503)
         if path in self.lost and int(query.get("offset", 0)) >= self.lost[path]:
             raise Conflict("private_file_changed", path=path, bos_url="b.bj.bcebos.com")

@@ -14,7 +14,7 @@ import pytest
 from paddlecloud.client import downloads, furnishing, landing
 from paddlecloud.client.landing import local_name, part_of
 from paddlecloud.client.transport import Transport
-from paddlecloud.model.errors import Conflict, Invalid, NotFound, PaddleCloudError, Retry
+from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError, Retry
 from paddlecloud.model.texts import LANGUAGES
 from tests.contract.disk import small_disk
 from tests.unit.client.downloading import (
@@ -100,6 +100,36 @@ def test_a_file_that_is_not_the_job_s_any_more_is_left_out(
     again = get(server, known=known, resume=True, records="records")
     assert again.complaints() == []
     assert found("output") == WANT
+
+
+@pytest.mark.parametrize("path", [MODEL, LOG], ids=["of several pieces", "of one"])
+def test_a_file_that_is_gone_since_it_was_listed_is_named_and_the_others_come(
+    here: Path, server: Server, path: str
+) -> None:
+    rows = server.rows()
+    del server.files[path]
+    result = get(server, rows=rows, records="records")
+    assert (result.files, result.named) == (2, {"download_gone": [path]})
+    (complaint,) = result.complaints()
+    for lang in LANGUAGES:
+        assert path in complaint.text(lang)
+    assert f"{path}".removeprefix("output/") not in found("output")
+    server.files[path] = FILES[path]
+    assert get(server, resume=True, records="records").complaints() == []
+    assert found("output") == WANT
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["with digests", "without"])
+def test_a_file_that_goes_while_it_is_fetched_is_named(
+    here: Path, server: Server, known: bool
+) -> None:
+    def meanwhile() -> None:
+        if sum(path == MODEL for path, _ in server.asked) == 2:
+            server.files.pop(MODEL, None)
+
+    server.meanwhile = meanwhile
+    assert get(server, known=known).named == {"download_gone": [MODEL]}
+    assert set(found("output")) == {f"{JOB}/log/trainer-0.log", f"{JOB}/rank-0/empty"}
 
 
 @pytest.mark.parametrize("fault", ["cut 100", "damage", "unreachable"])
@@ -205,9 +235,10 @@ def test_a_file_that_the_store_damaged_is_named_and_the_others_come(
 def cut_off(server: Server, **how: Any) -> None:
     """A download that ends when all but one file is here."""
     rows = server.rows(known=True)
-    gone = f"output/{JOB}/rank-0/zz"
-    never = {"path": gone, "size": 1, "time": "2020-05-17T10:15:39Z"}
-    with pytest.raises(NotFound):
+    last = f"output/{JOB}/rank-0/zz"
+    never = {"path": last, "size": 1, "time": "2020-05-17T10:15:39Z"}
+    server.broken.add(last)
+    with pytest.raises(Retry):
         get(server, rows=[*rows, never], **how)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from paddlecloud.client import landing
 from paddlecloud.client.landing import part_of
-from paddlecloud.model.errors import Invalid, NotFound, Retry
+from paddlecloud.model.errors import Invalid, Retry
 from tests.unit.client.downloading import (
     FILES,
     JOB,
@@ -76,7 +76,8 @@ def test_an_edit_after_an_interrupted_addition_stays(server: Server) -> None:
     get(server, records="records")
     renew(server, LOG)
     never = {"path": f"output/{JOB}/zz", "size": 1, "time": "2020-05-17T10:15:39Z"}
-    with pytest.raises(NotFound):
+    server.broken.add(f"output/{JOB}/zz")
+    with pytest.raises(Retry):
         get(server, rows=[*server.rows(), never], **KEPT)
     assert Path(part_of("output"), "files", JOB, "log/trainer-0.log").read_bytes() == b"newer"
     edit(LOG_HERE)

@@ -25,6 +25,7 @@ from paddlecloud.server.services import private, snapshots
 from paddlecloud.server.services.views import iso
 from paddlecloud.server.shapes import FileRow
 from paddlecloud.stores.base import Reader, Stat, Store
+from paddlecloud.stores.tree import shown
 
 Listing = tuple[str, int, float, str]
 """Path, size, time of change (seconds since 1970) and sha256 of an output file."""
@@ -127,6 +128,25 @@ class Opened:
 def opened(deps: Deps, job: Job, path: str, offset: int, length: int | None = None) -> Opened:
     """The bytes of one listed file from `offset` on, `length` at most."""
     check_path(path)
+    try:
+        return _opened(deps, job, path, offset, length)
+    except NotFound as error:
+        if error.code != "file_missing":
+            raise
+        # By the name that its owner knows, and not by the one that it has in the store.
+        raise NotFound("file_missing", path=shown(path)) from None
+
+
+def with_digest(reader: Reader) -> Iterator[bytes]:
+    """The bytes, and their sha256 behind them: nobody knows that before they were read."""
+    digest = hashlib.sha256()
+    for piece in reader:
+        digest.update(piece)
+        yield piece
+    yield digest.digest()
+
+
+def _opened(deps: Deps, job: Job, path: str, offset: int, length: int | None) -> Opened:
     root = output_root(job.id) + "/"
     if path.startswith(root):
         try:
@@ -148,15 +168,6 @@ def opened(deps: Deps, job: Job, path: str, offset: int, length: int | None = No
                 version = f"{entry.size}-{iso(job.created_at)}-{entry.sha256}"
                 return Opened(reader, version, entry.sha256)
     raise NotFound("file_unknown", path=path[:200], job_id=job.id)
-
-
-def with_digest(reader: Reader) -> Iterator[bytes]:
-    """The bytes, and their sha256 behind them: nobody knows that before they were read."""
-    digest = hashlib.sha256()
-    for piece in reader:
-        digest.update(piece)
-        yield piece
-    yield digest.digest()
 
 
 def log_path(deps: Deps, job: Job, worker: str, number: int) -> str:
