@@ -144,8 +144,9 @@ class _Download:
         self._complaints: dict[str, set[str]] = {code: set() for code in _COMPLAINTS}
         self._left_out: set[str] = set()
         """Paths of files that do not come."""
-        self._older: set[str] = set()
-        """Files of which an unfinished download brought a part."""
+        self._unsure: set[str] = set()
+        """Files with pieces that nobody compared as they came: by an address, or lying here since
+        an unfinished download. If such a file is wrong, it may be right from the server."""
 
     def run(self) -> Result:
         """After Invalid nothing stays: it would be so again."""
@@ -212,7 +213,7 @@ class _Download:
             claim(target, file.path)
         self._place.knows(file)
         if file.done:
-            self._older.add(file.path)
+            self._unsure.add(file.path)
         self._queue(file)
         return False
 
@@ -353,6 +354,8 @@ class _Download:
                 return False
             file.done.add(start)
             file.sha256 = "" if whole else file.sha256
+        if not whole:
+            self._unsure.add(file.path)
         self._tell(length)
         self._came(file, start, length)
         return True
@@ -435,7 +438,7 @@ class _Download:
 
     def _is_settled(self, file: File) -> bool:
         """Whether no more can be done: a file whose own digest is known is compared with that, and
-        one that was damaged here since an earlier download is begun anew."""
+        one that may have been damaged on the way or here is begun anew."""
         if file.path in self._left_out:
             self._forget(file)
             return True
@@ -444,7 +447,7 @@ class _Download:
             got = landing.sha256_of(self._place.target(file), file.path)
         if file.sha256 and got != file.sha256:
             self._forget(file)
-            if file.path in self._older:
+            if file.path in self._unsure:
                 self._begin_anew(file)
                 return False
             self._leave_out(file, _DAMAGED)
@@ -456,7 +459,8 @@ class _Download:
         return True
 
     def _begin_anew(self, file: File) -> None:
-        self._older.discard(file.path)
+        self._unsure.discard(file.path)
+        self._past = False
         self._tell(-self._uncount(file))
         file.done.clear()
         file.version = ""

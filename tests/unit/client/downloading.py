@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote
 
-from paddlecloud.client import downloads, furnishing
+import pytest
+
+from paddlecloud.client import addresses, downloads, furnishing
 from paddlecloud.client.downloads import Result
 from paddlecloud.client.transport import Transport
 from paddlecloud.model.errors import Conflict, NotFound, Retry
@@ -133,3 +135,21 @@ def cut_after(server: Server, answers: int) -> None:
             raise KeyboardInterrupt
 
     server.meanwhile = meanwhile
+
+
+def from_bucket(monkeypatch: pytest.MonkeyPatch, answer: Callable[[int], bytes]) -> None:
+    """Have the addresses of a bucket give what is answered for a piece; no bytes: nothing."""
+
+    def fetch(_: object, url: str, start: int, length: int, write: Callable[[bytes], None]) -> str:
+        data = answer(start)
+        write(data)
+        return hashlib.sha256(data).hexdigest() if data else ""
+
+    monkeypatch.setattr(addresses.Addresses, "fetch", fetch)
+
+
+def pieces_until(end: int) -> Callable[[int], bytes]:
+    return lambda start: LARGE[start : start + PIECE] if start < end else b""
+
+
+WAYS = {MODEL: "http://bucket/model"}

@@ -29,6 +29,7 @@ from tests.unit.client.downloading import (
     Server,
     edited,
     found,
+    from_bucket,
     furnished,
     get,
 )
@@ -527,6 +528,36 @@ def test_what_was_copied_is_not_fetched_again(here: Path, server: Server) -> Non
     assert found("output") == {**WANT, fresh.removeprefix("output/"): b"new"}
     assert [path for path, _ in server.asked] == [fresh]
     assert got.bytes == 3
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_wrong_byte_of_a_bucket_costs_no_good_file(
+    here: Path, monkeypatch: pytest.MonkeyPatch, resume: bool
+) -> None:
+    server = Server(FILES)
+    if resume:
+        cut_off(server)
+    other = f"output/{JOB}/rank-0/other"
+    server.files[other], server.versions[other] = LARGE, "1"
+    from_bucket(monkeypatch, lambda start: b"?" + LARGE[start + 1 : start + PIECE])
+    heard: list[int] = []
+    ways = {MODEL: "http://bucket/model", other: "http://bucket/other"}
+    result = get(server, known=True, ways=ways, resume=resume, progress=heard.append)
+    assert result.complaints() == []
+    assert found("output") == {**WANT, f"{JOB}/rank-0/other": LARGE}
+    total = sum(map(len, server.files.values()))
+    assert (result.bytes + result.kept, sum(heard)) == (total, total)
+
+
+def test_what_the_server_has_no_better_is_damaged(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server(FILES)
+    rows = server.rows(known=True)
+    server.files[MODEL] = LARGE[::-1]
+    from_bucket(monkeypatch, lambda start: LARGE[::-1][start : start + PIECE])
+    result = get(server, rows=rows, ways={MODEL: "http://bucket/model"})
+    assert (result.files, result.named) == (2, {"download_damaged": [MODEL]})
 
 
 def test_an_existing_directory_is_not_touched(here: Path, server: Server) -> None:

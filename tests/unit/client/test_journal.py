@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paddlecloud.client import addresses, downloads, landing
+from paddlecloud.client import downloads, landing
 from paddlecloud.client.journal import Journal, learned, read
 from paddlecloud.client.landing import Place, part_of
 from paddlecloud.model.errors import Conflict
@@ -21,11 +20,14 @@ from tests.unit.client.downloading import (
     LOG,
     MODEL,
     PIECE,
+    WAYS,
     WHERE,
     Server,
     cut_after,
     found,
+    from_bucket,
     get,
+    pieces_until,
 )
 
 
@@ -150,24 +152,6 @@ def test_the_log_of_another_attempt_is_not_put_behind_the_first(size: int) -> No
     server.files[LOG], server.versions[LOG], server.appended[LOG] = b"2" * size, "2", "append-2"
     get(server, resume=True)
     assert found("output")[f"{JOB}/log/trainer-0.log"] == b"2" * size
-
-
-def from_bucket(monkeypatch: pytest.MonkeyPatch, answer: Callable[[int], bytes]) -> None:
-    """Have the addresses of a bucket give what is answered for a piece; no bytes: nothing."""
-
-    def fetch(_: object, url: str, start: int, length: int, write: Callable[[bytes], None]) -> str:
-        data = answer(start)
-        write(data)
-        return hashlib.sha256(data).hexdigest() if data else ""
-
-    monkeypatch.setattr(addresses.Addresses, "fetch", fetch)
-
-
-def pieces_until(end: int) -> Callable[[int], bytes]:
-    return lambda start: LARGE[start : start + PIECE] if start < end else b""
-
-
-WAYS = {MODEL: "http://bucket/model"}
 
 
 def test_pieces_of_a_bucket_stay_when_the_server_takes_over(
