@@ -149,14 +149,15 @@ class _Download:
         an unfinished download. If such a file is wrong, it may be right from the server."""
 
     def run(self) -> Result:
-        """After Invalid nothing stays: it would be so again."""
+        """Of names that cannot be told apart here nothing stays: it would be so again."""
         try:
             asked = [file for file in self._files if not self._prepare(file)]
             while asked:
                 self._fetch_all()
                 asked = [file for file in asked if not self._is_settled(file)]
-        except Invalid:
-            landing.remove(self._place.part)
+        except Invalid as error:
+            if error.code == landing.NAME_TWICE:
+                self._place.drop()
             raise
         if self._addresses is not None:
             self._addresses.close()
@@ -300,7 +301,7 @@ class _Download:
         """One piece more is here."""
         with self._lock:
             self._came_of[file.path] = self._came_of.get(file.path, 0) + size
-        self._place.journal.note([file.path, file.size, file.time, file.version, start])
+        self._place.came(file, start)
 
     def _copy(self, file: File) -> None:
         """Copy a file of the server's store, or have its pieces fetched if it is not as listed."""
@@ -440,13 +441,14 @@ class _Download:
         """Whether no more can be done: a file whose own digest is known is compared with that, and
         one that may have been damaged on the way or here is begun anew."""
         if file.path in self._left_out:
-            self._forget(file)
+            self._place.forget(file)
             return True
+        self._place.settle(file)
         got = ""
         if file.sha256 or file.written:
             got = landing.sha256_of(self._place.target(file), file.path)
         if file.sha256 and got != file.sha256:
-            self._forget(file)
+            self._place.forget(file)
             if file.path in self._unsure:
                 self._begin_anew(file)
                 return False
@@ -465,11 +467,6 @@ class _Download:
         file.done.clear()
         file.version = ""
         self._queue(file)
-
-    def _forget(self, file: File) -> None:
-        """Nothing that came of it is of use: the next try must begin it anew."""
-        self._place.journal.note([file.path, -1, "", "", 0])
-        self._place.clear(file)
 
 
 def _digest_of(path: str) -> str:
@@ -516,7 +513,7 @@ def _check_twice(files: Sequence[File]) -> None:
     names: set[str] = set()
     for file in files:
         if file.name in names:
-            raise Invalid("download_name_twice", path=shown(file.path))
+            raise Invalid(landing.NAME_TWICE, path=shown(file.path))
         names.add(file.name)
 
 

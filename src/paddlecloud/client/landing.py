@@ -9,8 +9,8 @@ Nothing here talks to a server.
 """
 
 # pathlib costs 8 ms:
-# ruff: noqa: PTH100, PTH101, PTH103, PTH104, PTH105, PTH106, PTH108, PTH116
-# ruff: noqa: PTH118, PTH120, PTH123
+# ruff: noqa: PTH100, PTH101, PTH103, PTH104, PTH105, PTH106, PTH108, PTH112
+# ruff: noqa: PTH116, PTH118, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ APPEND = "append"
 #: What a finished download has in the place of a file: nothing, the file that is wanted, an older
 #: state of it as it came, or something that a person put there.
 NOTHING, OURS, OLDER, THEIRS = "nothing", "ours", "older", "theirs"
+NAME_TWICE = "download_name_twice"
 #: Downloads that end between two looks of somebody who wants the same directory.
 _MOST_ENDINGS = 20
 _JOURNAL, _FILES, _STAMPS = "journal", "files", "stamps"
@@ -75,6 +76,11 @@ def part_of(final: str) -> str:
     return os.path.join(above, f".{name}.paddlecloud-part")
 
 
+def is_begun(final: str) -> bool:
+    """Whether a download into `final` left something that another can go on with."""
+    return os.path.isdir(part_of(final))
+
+
 def local_name(path: str, *, windows: bool = os.name == "nt") -> str:
     """Where a file of a job goes below the download directory; Invalid if it would lead out."""
     names = path.rstrip("/").split("/")
@@ -92,8 +98,8 @@ class File:
     """One row of the listing, and how far we are with it."""
 
     __slots__ = (
-        *("done", "executable", "link", "lock", "name", "path", "sha256", "size", "time"),
-        *("version", "versions", "way", "written"),
+        *("aside", "done", "executable", "link", "lock", "name", "path", "sha256", "size"),
+        *("time", "version", "versions", "way", "written"),
     )
 
     def __init__(self, row: Row, name: str, way: str = "") -> None:
@@ -114,6 +120,8 @@ class File:
         self.versions = 0
         self.done: set[int] = set()
         """Where the pieces begin that are here."""
+        self.aside = ""
+        """Where it is written while others still hold the file that it was before."""
         self.lock = Lock()
 
     @property
@@ -221,12 +229,42 @@ class Place:
 
     def target(self, file: File) -> str:
         """Where what comes of a file is written."""
-        return os.path.join(self.files, file.name)
+        return file.aside or os.path.join(self.files, file.name)
+
+    def came(self, file: File, start: int) -> None:
+        """A piece is here; whoever takes the download up looks for it under the file's own name."""
+        if not file.aside:
+            self.journal.note([file.path, file.size, file.time, file.version, start])
 
     def clear(self, file: File) -> None:
-        """Have a file begin with nothing; whoever still writes to it does so without a name."""
-        with suppress(FileNotFoundError):
+        """Have a file begin with nothing; whoever still writes to it does so without a name, or,
+        where no open file can lose its name (Windows), under a name that it gives up."""
+        try:
             os.unlink(self.target(file))
+        except FileNotFoundError:
+            return
+        except PermissionError:
+            file.aside = os.path.join(self.part, os.urandom(8).hex())
+
+    def settle(self, file: File) -> None:
+        """Nobody writes to a file any more: it has its own name."""
+        aside, file.aside = file.aside, ""
+        if aside:
+            try:
+                os.replace(aside, self.target(file))
+            except OSError as error:
+                raise _cannot_make(file.path, error) from None
+
+    def forget(self, file: File) -> None:
+        """Nothing that came of a file is of use: the next try must begin it anew."""
+        self.journal.note([file.path, -1, "", "", 0])
+        file.aside = ""
+        self.clear(file)
+
+    def drop(self) -> None:
+        """Nothing that is here is of use to anybody."""
+        self.journal.close()  # or it could not be deleted on Windows
+        remove(self.part)
 
     def place(self, file: File) -> str:
         """Where a file is in the end."""
@@ -238,14 +276,13 @@ class Place:
         The files that stay out, because a person put something in their place meanwhile, and the
         names of links that cannot be made or would lead out.
         """
-        self.journal.close()
         came = [file for file in whole if file.path not in self._kept]
         missing = [link for link in links if not os.path.lexists(self.place(link))]
         try:
             result = (self._add if self._adds else self._appear)(came, missing)
         except OSError as error:
             raise _cannot_write(self.final, error) from None
-        remove(self.part)
+        self.drop()
         return result
 
     def _appear(self, came: Sequence[File], links: Sequence[File]) -> tuple[list[File], list[str]]:
@@ -372,14 +409,14 @@ def claim(target: str, path: str) -> None:
 def _cannot_make(path: str, error: OSError) -> PaddleCloudError:
     """What is in its way is another file of this download: two names that are one here."""
     if isinstance(error, FileExistsError | IsADirectoryError):
-        return Invalid("download_name_twice", path=shown(path))
+        return Invalid(NAME_TWICE, path=shown(path))
     return _cannot_write(path, error)
 
 
-def _cannot_write(path: str, error: OSError) -> PaddleCloudError:
+def _cannot_write(path: str, error: OSError) -> Conflict:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Conflict("download_full", path=shown(path))
-    return Invalid("download_failed", path=shown(path), reason=error.strerror or str(error))
+    return Conflict("download_failed", path=shown(path), reason=error.strerror or str(error))
 
 
 def sha256_of(target: str, path: str) -> str:

@@ -126,8 +126,8 @@ def furnished(server: Server, entries: list[list[Any]]) -> list[dict[str, Any]]:
     return furnishing.with_entries(server.rows(), entries)
 
 
-def cut_after(server: Server, answers: int) -> None:
-    """Whoever downloads is interrupted when so many more answers have come."""
+def interrupted(server: Server, answers: int, **how: Any) -> None:
+    """A download that ends when so many more answers have come."""
     most = len(server.asked) + answers
 
     def meanwhile() -> None:
@@ -135,6 +135,10 @@ def cut_after(server: Server, answers: int) -> None:
             raise KeyboardInterrupt
 
     server.meanwhile = meanwhile
+    with pytest.raises(KeyboardInterrupt):
+        get(server, **how)
+    server.meanwhile = lambda: None
+    server.asked.clear()
 
 
 def from_bucket(monkeypatch: pytest.MonkeyPatch, answer: Callable[[int], bytes]) -> None:

@@ -84,7 +84,8 @@ def _download(
                 records=landing.records_in(context.config.home),
             )
     except (Retry, Conflict, KeyboardInterrupt):
-        out.say("download_kept", directory=directory)
+        if landing.is_begun(directory):
+            out.say("download_kept")
         raise
     code, total = "downloaded_one" if done.files == 1 else "downloaded", done.bytes + done.kept
     out.say(code, count=done.files, size=size(total), directory=directory)
