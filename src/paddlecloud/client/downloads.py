@@ -20,6 +20,7 @@ from stat import S_ISREG
 from threading import Lock, Thread
 
 from paddlecloud.client import landing
+from paddlecloud.client.furnishing import furnished
 from paddlecloud.client.landing import (
     APPEND,
     File,
@@ -30,6 +31,7 @@ from paddlecloud.client.landing import (
     make_directory,
 )
 from paddlecloud.client.naming import shown
+from paddlecloud.client.records import records_in
 from paddlecloud.client.retries import patiently
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, Retry
 from paddlecloud.model.signing import quote
@@ -37,9 +39,11 @@ from paddlecloud.model.signing import quote
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
     from paddlecloud.client.addresses import Addresses
     from paddlecloud.client.landing import Row
+    from paddlecloud.client.sdk import Client
     from paddlecloud.client.transport import Stream, Transport
 
     Progress = Callable[[int], None]
@@ -78,6 +82,30 @@ class Result:
     def complaints(self) -> list[Conflict]:
         """What to tell, although all else is here."""
         return [Conflict(code, paths=_named(paths)) for code, paths in self.named.items()]
+
+
+def of_job(
+    client: Client,
+    job_id: str,
+    prefix: str | None,
+    found: tuple[Sequence[dict[str, Any]], Mapping[str, str]],
+    download_dir: str,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> Result:
+    """Get what `Client.listing` found of a job below `prefix`; see `download`."""
+    rows, ways = found
+    return download(
+        client.transport,
+        f"/jobs/{job_id}/files",
+        furnished(client.transport, job_id, prefix, rows),
+        download_dir,
+        ways=ways,
+        resume=resume,
+        progress=progress,
+        records=records_in(client.config.home),
+    )
 
 
 def download(

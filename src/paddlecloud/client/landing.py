@@ -18,14 +18,13 @@ import errno
 import hashlib
 import os
 from contextlib import suppress
-from json import dumps
 from stat import S_ISDIR, S_ISLNK
 from threading import Lock
 
-from paddlecloud.client.caching import write_cache
 from paddlecloud.client.journal import Journal, Known, learned, read
 from paddlecloud.client.linking import is_barred, make_links
 from paddlecloud.client.naming import bad_path, shown
+from paddlecloud.client.records import Record, stamp_of
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
 
 TYPE_CHECKING = False
@@ -46,7 +45,7 @@ NOTHING, OURS, OLDER, THEIRS = "nothing", "ours", "older", "theirs"
 NAME_TWICE = "download_name_twice"
 #: Downloads that end between two looks of somebody who wants the same directory.
 _MOST_ENDINGS = 20
-_JOURNAL, _FILES, _STAMPS = "journal", "files", "stamps"
+_JOURNAL, _FILES = "journal", "files"
 _BINARY: int = getattr(os, "O_BINARY", 0)  # Windows would change the line ends
 _WINDOWS_DEVICES = frozenset(
     ("CON", "PRN", "AUX", "NUL", *(f"{kind}{n}" for kind in ("COM", "LPT") for n in range(1, 10)))
@@ -58,16 +57,12 @@ def check_download_dir(download_dir: str, path: str = "", records: str = "") -> 
 
     Except one that `records` knows to hold an earlier download from `path`.
     """
-    if os.path.lexists(download_dir) and not _is_ours(os.path.abspath(download_dir), path, records):
+    record = Record(os.path.abspath(download_dir), path, records)
+    if os.path.lexists(download_dir) and not record.is_of_this():
         foreign = bool(records)
         raise Invalid(
             "download_dir_foreign" if foreign else "download_dir_exists", path=download_dir
         )
-
-
-def records_in(home: str) -> str:
-    """Where finished downloads are remembered, below PADDLECLOUD_HOME."""
-    return os.path.join(home, "cache", "downloads")
 
 
 def part_of(final: str) -> str:
@@ -145,7 +140,7 @@ class Place:
         self.files = os.path.join(self.part, _FILES)
         self.resumed = resume
         self._what = what
-        self._record = _record_of(final, records)
+        self._record = Record(final, what, records)
         records = records if resume else ""
         check_download_dir(final, what, records)
         self._held = _hold(self.part, final)
@@ -165,7 +160,12 @@ class Place:
         self._begun = learned(begun)
         self.goes_on = bool(begun)
         """Whether an unfinished download left something here that may be of use."""
-        self._recall()
+        self._adds = os.path.lexists(self.final)
+        """Whether there is a finished download to add to."""
+        self._seen: dict[str, list[int]] = {}
+        self._kept: set[str] = set()
+        if self._adds:
+            self._record.recall()
         try:
             if begun:
                 # Of one that ended just before its links got their final names.
@@ -178,18 +178,6 @@ class Place:
             raise _cannot_write(self.part, error) from None
         self.journal.note(self._what)
 
-    def _recall(self) -> None:
-        """What the record of a finished download tells, if this one adds to it."""
-        self._adds = os.path.lexists(self.final)
-        facts = read(self._record, self._what) if self.resumed and self._adds else []
-        self._had = learned(facts)
-        self._stamps: dict[str, list[int]] = {}
-        for fact in facts:
-            if isinstance(fact, dict):
-                self._stamps |= fact.get(_STAMPS) or {}
-        self._seen: dict[str, list[int]] = {}
-        self._kept: set[str] = set()
-
     def finished(self, file: File) -> str:
         """What a finished download has in the place of a file: NOTHING, OURS, OLDER or THEIRS."""
         have = self._have(file) if self._adds else NOTHING
@@ -198,14 +186,12 @@ class Place:
         return have
 
     def _have(self, file: File) -> str:
-        now = _stamp(self.place(file))
+        now = stamp_of(self.place(file))
         if now is None:
             return NOTHING
         self._seen[file.path] = now
-        had = self._had.get(file.path)
-        # Records of old say nothing of the time.
-        before = self._stamps.get(file.path) or [had.size if had else -1, now[1]]
-        if had is None or before != now:
+        had = self._record.found(file.path, now)
+        if had is None:
             return THEIRS
         return OURS if (had.size, had.time) == (file.size, file.time) else OLDER
 
@@ -213,14 +199,14 @@ class Place:
         """A file of a finished download is right as `finished` saw it; it may change any time."""
         self._kept.add(file.path)
         if file.path in self._seen:
-            self._stamps[file.path] = self._seen[file.path]
+            self._record.confirm(file.path, self._seen[file.path])
 
     def knows(self, file: File) -> None:
         """Fill in what is here of an unfinished file, if it is of the state that is wanted; bytes
         of another state go, or they would be its end."""
         found = self._begun.get(file.path)
         if found is not None and _is_wanted(found, file):
-            stamp = _stamp(self.target(file)) or [-1]
+            stamp = stamp_of(self.target(file)) or [-1]
             end = min(stamp[0], found.size)
             file.version = found.version
             file.done = {start for start in found.starts if start + file.length(start) <= end}
@@ -292,19 +278,30 @@ class Place:
             _sweep(self.files, lambda status: _inode(status) in wanted)
         unlinked = make_links(self.files, {link.name: link.link for link in links})
         for file in came:
-            self._is_ours_now(file, _stamp(self.target(file)))
+            self._is_ours_now(file, self._stamp(file))
         if os.path.lexists(self.final):  # since it was begun
             raise Conflict("download_dir_exists", path=shown(self.final))
+        # The record first: whoever is killed in between leaves a directory that is known.
+        self._record.write(self.files)
         os.rename(self.files, self.final)
-        self._remember()
         return [], unlinked
 
     def _add(self, came: Sequence[File], links: Sequence[File]) -> tuple[list[File], list[str]]:
+        """One after the other; the record tells of each before, and of all in the end."""
+        news = [file for file in came if not file.is_directory]
+        self._record.expect({f.path: [f.size, f.time, self._stamp(f)] for f in news})
         try:
             edited = [file for file in came if not self._put(file)]
             return edited, make_links(self.final, {link.name: link.link for link in links})
         finally:
-            self._remember()
+            self._record.write()
+
+    def _stamp(self, file: File) -> list[int]:
+        """Of what came. It cannot be gone, unless a file system gave it another inode meanwhile."""
+        stamp = stamp_of(self.target(file))
+        if stamp is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return stamp
 
     def _put(self, file: File) -> bool:
         """Give a file its name; False: a person has put something there."""
@@ -317,30 +314,20 @@ class Place:
         if barred or self.finished(file) == THEIRS:
             return False
         os.makedirs(os.path.dirname(place), exist_ok=True)
-        stamp = _stamp(target)
+        stamp = self._stamp(file)
         os.replace(target, place)
         self._is_ours_now(file, stamp)
         return True
 
-    def _is_ours_now(self, file: File, stamp: list[int] | None) -> None:
-        if stamp and not file.is_directory:
-            self._had[file.path] = Known(file.size, file.time, file.version)
-            self._stamps[file.path] = stamp
+    def _is_ours_now(self, file: File, stamp: list[int]) -> None:
+        if not file.is_directory:
+            self._record.add(file.path, Known(file.size, file.time, file.version), stamp)
 
     def close(self) -> None:
         """Nothing is written there any more: somebody else may."""
         self.journal.close()
         _release(self._held)
         self._held = -1
-
-    def _remember(self) -> None:
-        """One that cannot be kept is missed only by whoever adds to this directory later."""
-        if not self._record:
-            return
-        ours = [[path, had.size, had.time, had.version, 0] for path, had in self._had.items()]
-        with suppress(OSError):
-            facts = [self._what, _identity(self.final), *ours, {_STAMPS: self._stamps}]
-            write_cache(self._record, "\n".join(map(dumps, facts)))
 
 
 class Writer:
@@ -524,34 +511,6 @@ def _empty(part: str) -> None:
     remove(os.path.join(part, _FILES))
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(part, _JOURNAL))
-
-
-def _is_ours(final: str, what: str, records: str) -> bool:
-    facts = read(_record_of(final, records), what) if records else []
-    try:
-        return len(facts) > 1 and bool(facts[1] == _identity(final))
-    except OSError:  # a link to nowhere
-        return False
-
-
-def _record_of(final: str, records: str) -> str:
-    name = hashlib.sha256(os.fsencode(final)).hexdigest()[:32]
-    return os.path.join(records, name) if records else ""
-
-
-def _identity(final: str) -> dict[str, int]:
-    """A directory of the same name that somebody else made is another one."""
-    found = os.stat(final)
-    return {"device": found.st_dev, "inode": found.st_ino}
-
-
-def _stamp(path: str) -> list[int] | None:
-    """While this stays the same, so does the file; None where there is none."""
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return None
-    return [status.st_size, status.st_mtime_ns]
 
 
 def _windows_name(name: str) -> str:

@@ -234,22 +234,15 @@ class Client:
         "download_edited" were changed here since an earlier download, and are left as they are.
         """
         wanted = download or download_dir is not None
-        rows, ways = self.listing(job_id, prefix, direct=wanted)
+        found = self.listing(job_id, prefix, direct=wanted)
         if wanted:
-            from paddlecloud.client import downloads, furnishing, landing  # noqa: PLC0415 - seldom
+            from paddlecloud.client import downloads  # noqa: PLC0415 - seldom needed
 
-            done = downloads.download(
-                self.transport,
-                f"/jobs/{job_id}/files",
-                furnishing.furnished(self.transport, job_id, prefix, rows),
-                download_dir or "output",
-                ways=ways,
-                resume=resume,
-                records=landing.records_in(self.config.home),
-            )
+            directory = download_dir or "output"
+            done = downloads.of_job(self, job_id, prefix, found, directory, resume=resume)
             for complaint in done.complaints():
                 raise complaint
-        return rows
+        return found[0]
 
     def listing(
         self, job_id: str, prefix: str | None = None, *, direct: bool = False

@@ -337,18 +337,6 @@ def test_a_file_that_was_only_touched_is_as_it_came(here: Path, server: Server) 
         assert get(server, known=True, resume=True, records="records").complaints() == []
 
 
-def test_a_record_of_an_earlier_version_tells_no_times(here: Path, server: Server) -> None:
-    get(server, records="records")
-    (record,) = Path("records").iterdir()
-    lines = record.read_text().splitlines(keepends=True)
-    record.write_text("".join(line for line in lines if '"stamps"' not in line))
-    server.files[LOG], server.versions[LOG] = b"hello\nagain\n", "2"
-    server.asked.clear()
-    assert get(server, resume=True, records="records").complaints() == []
-    assert server.asked == [(LOG, 0)]
-    assert found("output") == {**WANT, f"{JOB}/log/trainer-0.log": b"hello\nagain\n"}
-
-
 @pytest.mark.parametrize("resume", [True, False])
 def test_two_at_once_do_not_write_to_one_directory(
     here: Path, server: Server, resume: bool

@@ -11,7 +11,7 @@ import pytest
 
 from paddlecloud.client import landing
 from paddlecloud.client.landing import part_of
-from paddlecloud.model.errors import Invalid, Retry
+from paddlecloud.model.errors import Conflict, Invalid, Retry
 from tests.unit.client.downloading import (
     FILES,
     JOB,
@@ -225,3 +225,70 @@ def test_a_directory_that_became_a_link_to_nowhere_is_not_ours(server: Server) -
     with pytest.raises(Invalid) as caught:
         get(server, **KEPT)
     assert caught.value.code == "download_dir_foreign"
+
+
+def killed(monkeypatch: pytest.MonkeyPatch, server: Server, work: str, after: int) -> None:
+    """A download that ends when `os.rename` or `os.replace` has given so many names, and does not
+    come to write anything down."""
+    given: list[str] = []
+    real = getattr(os, work)
+
+    def give(source: str, target: str) -> None:
+        if len(given) == after:
+            raise KeyboardInterrupt
+        real(source, target)
+        if Path(target).is_relative_to(Path("output").absolute()):
+            given.append(target)
+        if len(given) == after:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(os, work, give)
+        get(server, **KEPT)
+    assert len(given) == after
+
+
+def test_a_download_that_was_killed_in_its_last_moment_is_known(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed(monkeypatch, server, "rename", after=1)
+    assert found("output") == WANT
+    server.asked.clear()
+    assert get(server, **KEPT).complaints() == []
+    assert server.asked == []
+    assert not Path(part_of("output")).exists()
+
+
+@pytest.mark.parametrize("between", [True, False], ids=["later", "at once"])
+@pytest.mark.parametrize("after", [1, 2])
+def test_files_that_got_their_names_before_a_kill_are_known(
+    server: Server, monkeypatch: pytest.MonkeyPatch, after: int, between: bool
+) -> None:
+    get(server, records="records")
+    for path in FILES:
+        renew(server, path)
+    killed(monkeypatch, server, "replace", after)
+    if between:  # with another prefix
+        assert get(server, rows=[row for row in server.rows() if row["path"] == LOG], **KEPT).files
+    for path in FILES:
+        renew(server, path, b"newest")
+    assert get(server, **KEPT).complaints() == []
+    assert set(found("output").values()) == {b"newest"}
+
+
+def test_a_file_system_that_numbers_its_files_anew_loses_none(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.faults = ["", *["cut 0"] * 100]
+    with pytest.raises(Retry):
+        get(server)
+    server.faults = []
+    numbers = iter(range(1000))
+    with monkeypatch.context() as patched:
+        patched.setattr(landing, "_inode", lambda status: (0, next(numbers)))
+        with pytest.raises(Conflict) as caught:
+            get(server, resume=True)
+    assert caught.value.code == "download_failed"
+    assert not Path("output").exists()
+    assert get(server, resume=True).complaints() == []
+    assert found("output") == WANT
