@@ -18,9 +18,10 @@ import hashlib
 import os
 from stat import S_ISREG
 from threading import Lock, Thread
+from time import gmtime, strftime, time
 
 from paddlecloud.client import landing
-from paddlecloud.client.furnishing import furnished
+from paddlecloud.client.furnishing import furnished, with_ways
 from paddlecloud.client.landing import (
     APPEND,
     File,
@@ -34,7 +35,7 @@ from paddlecloud.client.naming import shown
 from paddlecloud.client.records import records_in
 from paddlecloud.client.retries import patiently
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, Retry
-from paddlecloud.model.signing import quote
+from paddlecloud.model.signing import MAX_AHEAD, quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 THREADS = 4
 _BLOCK = 1024 * 1024
 _DIGEST = 32
+#: What the times of a listing are exact to, in seconds; a clock may be ahead by MAX_AHEAD.
+_SECOND = 1
 #: In the place of a piece: the whole file, from this machine.
 _ALL = -1
 #: A file that is replaced again and again while it is fetched.
@@ -95,16 +98,16 @@ def of_job(
     progress: Progress | None = None,
 ) -> Result:
     """Get what `Client.listing` found of a job below `prefix`; see `download`."""
-    rows, ways = found
+    rows = furnished(client.transport, job_id, prefix, found[0])
     return download(
         client.transport,
         f"/jobs/{job_id}/files",
-        furnished(client.transport, job_id, prefix, rows),
+        with_ways(rows, found[1]),
         download_dir,
-        ways=ways,
         resume=resume,
         progress=progress,
         records=records_in(client.config.home),
+        now=time(),
     )
 
 
@@ -114,7 +117,7 @@ def download(
     rows: Sequence[Row],
     download_dir: str,
     *,
-    ways: Mapping[str, str] | None = None,
+    now: float,
     resume: bool = False,
     progress: Progress | None = None,
     records: str = "",
@@ -122,18 +125,19 @@ def download(
     """Get the files of these rows, which lie below `path` on the server.
 
     The leading `output/` of a job's own results is left out of the local names, so that the default
-    directory does not double the word. `ways` tells by path where else a file is: at a path of this
+    directory does not double the word. `way` of a row tells where else a file is: at a path of this
     machine, or at an address. `progress` hears the bytes of each piece. With `resume` what
     an earlier download into the same directory brought is not fetched again; one that was finished
     is remembered in the directory `records`, and what is new is added to it, but what was changed
     there stays. After an error what came stays for that, unless it could never be of use. A file
     that cannot come is left out, and the result names it: one in a bucket that was changed since
     the job got it, one that is gone since it was listed, and one of which the store does not give
-    what was put there.
+    what was put there. `now` (epoch seconds) tells which files are so young that another one may
+    get the same time: with `resume` these come again, if they are small and nothing else is known.
     """
     final = os.path.abspath(download_dir)
-    way_to = (ways or {}).get
-    files = [File(row, local_name(row["path"]), way_to(row["path"], "")) for row in rows]
+    settled = strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(now - MAX_AHEAD - _SECOND))
+    files = [File(row, local_name(row["path"]), settled) for row in rows]
     _check_twice(files)
     place = Place(final, path, records, resume=resume)
     try:

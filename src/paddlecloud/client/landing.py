@@ -93,11 +93,12 @@ class File:
     """One row of the listing, and how far we are with it."""
 
     __slots__ = (
-        *("aside", "done", "executable", "link", "lock", "name", "path", "sha256", "size"),
-        *("time", "version", "versions", "way", "written"),
+        *("aside", "done", "executable", "link", "lock", "name", "noted", "path", "sha256"),
+        *("size", "time", "version", "versions", "way", "written"),
     )
 
-    def __init__(self, row: Row, name: str, way: str = "") -> None:
+    def __init__(self, row: Row, name: str, settled: str) -> None:
+        """`settled`: what was changed before that time is another file with every later time."""
         self.path = str(row["path"])
         self.name = name
         self.size = int(row["size"])
@@ -105,10 +106,14 @@ class File:
         self.sha256 = str(row.get("sha256") or "")
         self.written = str(row.get("written_sha256") or "")
         """What the job wrote there, if the stored file may be another one by now."""
+        is_told = self.sha256 or self.written or self.size > PIECE or self.time < settled
+        self.noted = self.time if is_told else ""
+        """The time that is written down: none if it may not tell this file from the next one, and
+        nothing else does. Versions of pieces do, which are exact to the microsecond."""
         self.executable = bool(row.get("executable"))
         self.link = str(row.get("link") or "")
         """Where it points, if it is a link."""
-        self.way = way
+        self.way = str(row.get("way") or "")
         """Where it can be had past the server: a path of this machine or an address, if any."""
         self.version = ""
         """Which state of the file its pieces are of; empty until the server has said."""
@@ -220,7 +225,7 @@ class Place:
     def came(self, file: File, start: int) -> None:
         """A piece is here; whoever takes the download up looks for it under the file's own name."""
         if not file.aside:
-            self.journal.note([file.path, file.size, file.time, file.version, start])
+            self.journal.note([file.path, file.size, file.noted, file.version, start])
 
     def clear(self, file: File) -> None:
         """Have a file begin with nothing; whoever still writes to it does so without a name, or,
@@ -289,7 +294,7 @@ class Place:
     def _add(self, came: Sequence[File], links: Sequence[File]) -> tuple[list[File], list[str]]:
         """One after the other; the record tells of each before, and of all in the end."""
         news = [file for file in came if not file.is_directory]
-        self._record.expect({f.path: [f.size, f.time, self._stamp(f)] for f in news})
+        self._record.expect({f.path: [f.size, f.noted, self._stamp(f)] for f in news})
         try:
             edited = [file for file in came if not self._put(file)]
             return edited, make_links(self.final, {link.name: link.link for link in links})
@@ -321,7 +326,7 @@ class Place:
 
     def _is_ours_now(self, file: File, stamp: list[int]) -> None:
         if not file.is_directory:
-            self._record.add(file.path, Known(file.size, file.time, file.version), stamp)
+            self._record.add(file.path, Known(file.size, file.noted, file.version), stamp)
 
     def close(self) -> None:
         """Nothing is written there any more: somebody else may."""

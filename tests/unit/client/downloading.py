@@ -14,6 +14,7 @@ from paddlecloud.client import addresses, downloads, furnishing
 from paddlecloud.client.downloads import Result
 from paddlecloud.client.transport import Transport
 from paddlecloud.model.errors import Conflict, NotFound, Retry
+from tests.unit.client.trees import NOW
 
 JOB = "job-0650470e621f3688812ceda2079805f8"
 WHERE = f"/jobs/{JOB}/files"
@@ -102,6 +103,8 @@ class Server:
 
 def get(server: Server, directory: str = "output", **how: Any) -> Result:
     rows = how.pop("rows", None) or server.rows(known=how.pop("known", False))
+    rows = furnishing.with_ways(rows, how.pop("ways", {}))
+    how = {"now": NOW, **how}
     return downloads.download(cast("Transport", server), WHERE, rows, directory, **how)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.unit.client.downloading import (
     interrupted,
     pieces_until,
 )
+from tests.unit.client.trees import NOW
 
 
 @pytest.fixture(autouse=True)
@@ -94,6 +96,29 @@ def test_pieces_of_a_bucket_are_not_mixed_with_another_file_as_long(
     result = get(server, rows=rows, ways=WAYS, resume=resumed)
     assert result.complaints() == []
     assert found("output") == {f"{JOB}/rank-0/model": LARGE[::-1]}
+
+
+LISTED = datetime(2020, 5, 17, 10, 15, 31, tzinfo=UTC).timestamp()
+"""When the files of a `Server` were written."""
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_small_file_that_is_replaced_in_the_same_second_is_seen(finished: bool) -> None:
+    server = Server({MODEL: b"one", LOG: LARGE})
+    how: dict[str, Any] = {"now": LISTED, "records": "records"}
+    if finished:
+        get(server, **how)
+    else:
+        interrupted(server, 2, **how)
+    server.files[MODEL] = b"two"
+    server.asked.clear()
+    later = how | {"now": NOW, "resume": True}
+    assert get(server, **later).complaints() == []
+    assert found("output")[f"{JOB}/rank-0/model"] == b"two"
+    assert (LOG, 0) not in server.asked
+    server.asked.clear()
+    assert get(server, **later).complaints() == []
+    assert server.asked == []
 
 
 def test_a_disk_that_fails_once_costs_nothing_that_came(monkeypatch: pytest.MonkeyPatch) -> None:
