@@ -17,10 +17,11 @@ from __future__ import annotations
 import hashlib
 import os
 from stat import S_ISREG
-from threading import Lock, Thread
+from threading import Lock
 from time import gmtime, strftime, time
 
 from paddlecloud.client import landing
+from paddlecloud.client.crew import work_off
 from paddlecloud.client.furnishing import furnished, with_ways
 from paddlecloud.client.landing import (
     APPEND,
@@ -39,7 +40,7 @@ from paddlecloud.model.signing import MAX_AHEAD, quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
     from paddlecloud.client.addresses import Addresses
@@ -168,7 +169,6 @@ class _Download:
         self._addresses = _addresses(files)
         self._past = self._addresses is not None
         """Whether addresses are of use from here."""
-        self._error: BaseException | None = None
         self._came_of: dict[str, int] = {}
         """By path the bytes that came now."""
         self._kept_of: dict[str, int] = {}
@@ -199,18 +199,7 @@ class _Download:
     def _fetch_all(self) -> None:
         # From the end of a list: the last row first would be odd to look at.
         self._todo.reverse()
-        threads = [Thread(target=self._work, daemon=True) for _ in range(self._wanted() - 1)]
-        try:
-            for thread in threads:
-                thread.start()
-            self._work()
-            for thread in threads:
-                thread.join()
-        except BaseException as error:
-            self._stop(error)
-            raise
-        if self._error is not None:
-            raise self._error
+        work_off(max(1, min(THREADS, len(self._todo))), self._next, self._fetch_some)
 
     def _finish(self) -> None:
         """Give everything its final name."""
@@ -230,9 +219,6 @@ class _Download:
             sum(of.get(path, 0) for path in here) for of in (self._came_of, self._kept_of)
         )
         return Result(len(here), came, kept, self._complaints)
-
-    def _wanted(self) -> int:
-        return max(1, min(THREADS, len(self._todo)))
 
     def _prepare(self, file: File) -> bool:
         """Plan what has to be done about a file; whether that is nothing."""
@@ -280,20 +266,13 @@ class _Download:
                 self._kept_of[file.path] = self._kept_of.get(file.path, 0) + length
                 self._tell(length)
 
-    def _work(self) -> None:
-        try:
-            while self._error is None:
-                with self._lock:
-                    if not self._todo:
-                        return
-                    file, start = self._todo.pop()
-                self._fetch(file, start)
-        except BaseException as error:  # noqa: BLE001 - raised again where the caller waits
-            self._stop(error)
-
-    def _stop(self, error: BaseException) -> None:
+    def _next(self) -> tuple[File, int] | None:
         with self._lock:
-            self._error = self._error or error
+            return self._todo.pop() if self._todo else None
+
+    def _fetch_some(self, pieces: Iterator[tuple[File, int]]) -> None:
+        for file, start in pieces:
+            self._fetch(file, start)
 
     def _tell(self, count: int) -> None:
         if self._progress is not None:
