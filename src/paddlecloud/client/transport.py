@@ -28,7 +28,7 @@ from paddlecloud.model.signing import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     Find = Callable[["Endpoint | None", bool], "Endpoint"]
@@ -99,18 +99,15 @@ class Transport:
             value = dumps(value).encode()
         return self._json("POST", path, None, body=value, **how)
 
-    def send(
-        self, path: str, pieces: Callable[[], Iterable[bytes]], size: int, sha256: str, **how: Any
-    ) -> Answer:
-        """The JSON answer to a long body that is produced anew for each try."""
-        return self._json("POST", path, None, body=pieces, size=size, sha256=sha256, **how)
+    def send(self, path: str, data: bytes, sha256: str) -> Answer:
+        """The JSON answer to bytes of which it is no harm if they come twice."""
+        body = memoryview(data)
+        return self._json("POST", path, None, body=body, sha256=sha256, again=True)
 
     def put(self, path: str, data: memoryview, crc32: str) -> Answer:
         """The JSON answer to a part of something whose digest is known to the server: these bytes
         are signed by their CRC-32 alone."""
-        return self._json(
-            "PUT", path, None, body=lambda: data, size=len(data), crc32=crc32, again=True
-        )
+        return self._json("PUT", path, None, body=data, crc32=crc32, again=True)
 
     def open(
         self,
@@ -304,12 +301,9 @@ def target_of(path: str, query: Mapping[str, object] | None = None) -> str:
 
 
 def _content(
-    body: bytes | Callable[[], Iterable[bytes] | memoryview] = b"",
-    size: int = 0,
-    sha256: str = UNSIGNED,
-    crc32: str = "",
-    encoding: str = "",
-) -> tuple[bytes | memoryview | Iterable[bytes], dict[str, str]]:
+    body: bytes | memoryview = b"", sha256: str = UNSIGNED, crc32: str = "", encoding: str = ""
+) -> tuple[bytes | memoryview, dict[str, str]]:
+    """The body and what is said of it: bytes are JSON, a view is anything else."""
     if isinstance(body, bytes):
         if not body:
             return b"", {CONTENT_SHA256: EMPTY_SHA256}
@@ -317,8 +311,8 @@ def _content(
         headers = {CONTENT_SHA256: digest, "content-type": "application/json"}
         return body, headers | ({"content-encoding": encoding} if encoding else {})
     kind = "application/octet-stream"
-    headers = {CONTENT_SHA256: sha256, "content-type": kind, "content-length": str(size)}
-    return body(), headers | ({CONTENT_CRC32: crc32} if crc32 else {})
+    headers = {CONTENT_SHA256: sha256, "content-type": kind, "content-length": str(len(body))}
+    return body, headers | ({CONTENT_CRC32: crc32} if crc32 else {})
 
 
 def _checked(stream: Stream) -> Stream:
