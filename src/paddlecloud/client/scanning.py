@@ -50,7 +50,8 @@ SKIPPED_NAMES = frozenset(
 SKIPPED_WITH = frozenset(("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG"))
 """A directory with one of these in it is an environment or a cache."""
 SECRETS = frozenset(("agent.json", "credentials.json", "lock", "server.key"))
-"""A directory with two of these in it is a server's or an agent's of ours, with its secret keys."""
+"""A directory with two of these in it may be a server's or an agent's of ours. What is in them
+tells: others have files with such names, too."""
 CLIENT_CONF = "client.conf"
 DEFAULT = "default"
 """The rule behind what is left out without being asked for."""
@@ -60,6 +61,9 @@ KEYS = "default: keys"
 _LOOKED_AT = NEVER | {CLIENT_CONF}
 _HOME_PARTS = ("agent", "server")
 _KEY_NAMES = frozenset((b"ak", b"sk", b"session_token"))
+_PAIR = (b'"ak"', b'"sk"')
+_LEAST_KEY = 32
+"""Digits of a server's own key."""
 _READ = 256 * 1024
 _RACY_SECONDS = 2
 """A file changed so shortly before may change again without a new time stamp: do not cache it."""
@@ -183,7 +187,7 @@ class _Walk:
             above, rules = waiting.pop()
             entries = self._entries(above)
             names = {entry.name for entry in entries}
-            if not above and (_is_secret(names) or self._is_home(_inode(self.root), self.root)):
+            if not above and self._holds_keys(names):
                 raise Invalid("files_hold_keys", path=shown(self.root))
             rule = self._rule_for_holder(above, names)
             if rule:
@@ -202,9 +206,13 @@ class _Walk:
             return ""
         if not SKIPPED_WITH.isdisjoint(names):
             return DEFAULT
-        parts = [part for part in _HOME_PARTS if part in names]
-        inside = any(_is_secret(_names_in(self._absolute(above + part))) for part in parts)
-        return KEYS if inside or _is_secret(names) else ""
+        parts = [self._absolute(above + part) for part in _HOME_PARTS if part in names]
+        inside = any(_is_secret(part, _names_in(part)) for part in parts)
+        return KEYS if inside or _is_secret(self._absolute(above), names) else ""
+
+    def _holds_keys(self, names: set[str]) -> bool:
+        """Whether the directory itself is one that must not be submitted."""
+        return _is_secret(self.root, names) or self._is_home(_inode(self.root), self.root)
 
     def _entries(self, above: str) -> list[os.DirEntry[str]]:
         try:
@@ -267,7 +275,7 @@ class _Walk:
 
     def _file(self, path: str, entry: os.DirEntry[str]) -> None:
         try:
-            status = entry.stat(follow_symlinks=False)
+            status = _status(entry)
             known = self._known.get(path, "")
             self.reading.files += 1
             self.reading.bytes += status.st_size
@@ -285,7 +293,10 @@ class _Walk:
 
     def _link(self, path: str) -> None:
         absolute = self._absolute(path)
-        target = os.readlink(absolute)
+        try:
+            target = os.readlink(absolute)
+        except OSError as error:
+            raise unreadable(path, error) from None
         relative = _relative_target(self.root, path, target)
         meant = _lexical(path, relative)
         if os.path.realpath(absolute) == os.path.realpath(self.root):
@@ -306,8 +317,22 @@ def _inode(path: str) -> int | None:
         return None
 
 
-def _is_secret(names: set[str]) -> bool:
-    return len(names & SECRETS) > 1
+def _status(entry: os.DirEntry[str], *, windows: bool = os.name == "nt") -> os.stat_result:
+    """What a listing tells of a file. On Windows it tells no inode, which is part of a stamp."""
+    return os.lstat(entry.path) if windows else entry.stat(follow_symlinks=False)
+
+
+def _is_secret(directory: str, names: set[str]) -> bool:
+    found = names & SECRETS
+    return len(found) > 1 and any(_is_key(os.path.join(directory, name)) for name in found)
+
+
+def _is_key(path: str) -> bool:
+    """Whether a file holds a pair of keys, or the digits that a server makes its keys of."""
+    data = _beginning(path)
+    digits = data.strip()
+    is_hex = len(digits) >= _LEAST_KEY and not digits.strip(b"0123456789abcdef")
+    return is_hex or all(name in data for name in _PAIR)
 
 
 def _names_in(directory: str) -> set[str]:
@@ -320,15 +345,20 @@ def _names_in(directory: str) -> set[str]:
 
 def _has_keys(path: str) -> bool:
     """Whether a configuration file holds a key: a line `ak = ...` or `sk = ...` with a value."""
-    try:
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            return False
-        with open(path, "rb") as file:
-            lines = file.read(_READ).lower().splitlines()
-    except OSError:  # the walk says why
-        return False
+    lines = _beginning(path).lower().splitlines()
     pairs = (line.replace(b":", b"=", 1).partition(b"=") for line in lines)
     return any(key.strip() in _KEY_NAMES and value.strip() for key, _, value in pairs)
+
+
+def _beginning(path: str) -> bytes:
+    """Of a file; of what is none nothing, nor of one that cannot be read: the walk says why."""
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            return b""
+        with open(path, "rb") as file:
+            return file.read(_READ)
+    except OSError:
+        return b""
 
 
 def _digest(absolute: str, path: str, handing: Handing | None) -> tuple[os.stat_result, str]:
