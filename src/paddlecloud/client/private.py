@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 #: Addresses that are asked for at a time.
 BATCH = 500
-_LOOPBACK = ("localhost", "::1")
 
 
 def keys_for(client: Client, bos_url: object) -> dict[str, str]:
@@ -114,7 +113,10 @@ def _above(path: str) -> list[str]:
 
 
 def _is_here(host: str) -> bool:
-    return host in _LOOPBACK or host.startswith("127.")
+    """Whether this is an address of the machine itself, and no name that only looks like one."""
+    numbers = host.split(".")
+    is_address = len(numbers) == 4 and all(map(str.isdigit, numbers))
+    return host in ("localhost", "::1") or (is_address and numbers[0] == "127")
 
 
 def _is_there(root: str, row: Row, known: tuple[int, str] | None) -> bool:
