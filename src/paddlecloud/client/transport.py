@@ -29,8 +29,9 @@ from paddlecloud.model.signing import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any
+    from typing import Any, TypeVar
 
+    T = TypeVar("T")
     Find = Callable[["Endpoint | None", bool], "Endpoint"]
     Trace = Callable[[str], None]
     Answer = dict[str, Any]
@@ -77,7 +78,7 @@ class Transport:
         self._endpoint: Endpoint | None = None
         #: Whether a server has ever answered.
         self.answered = False
-        #: Open connections that nobody uses now: list.pop and append are atomic.
+        #: Open connections that nobody uses now.
         self._idle: list[tuple[Endpoint, int, Connection]] = []
 
     @property
@@ -137,8 +138,8 @@ class Transport:
 
     def close(self) -> None:
         """Close the connections that are idle; a later call opens new ones."""
-        while self._idle:
-            self._idle.pop()[2].close()
+        while (kept := taken(self._idle)) is not None:
+            kept[2].close()
 
     def _json(
         self, method: str, path: str, query: Mapping[str, object] | None, **how: Any
@@ -207,8 +208,8 @@ class Transport:
 
     def _connection(self, endpoint: Endpoint) -> Connection:
         """An idle connection to the endpoint of this process, or a new one."""
-        while self._idle:
-            owner, pid, connection = self._idle.pop()
+        while (kept := taken(self._idle)) is not None:
+            owner, pid, connection = kept
             if owner is endpoint and pid == os.getpid():
                 return connection
             connection.close()
@@ -277,6 +278,15 @@ def connection_to(url: str) -> Connection:
 def target_in(url: str) -> str:
     """What stands in the request line for an address: its path and query."""
     return "/" + url.partition("://")[2].partition("/")[2]
+
+
+def taken(idle: list[T]) -> T | None:
+    """One of the connections that nobody uses now, if there is any: list.pop and append are atomic,
+    so no two threads get the same, but a look before would be no promise."""
+    try:
+        return idle.pop()
+    except IndexError:
+        return None
 
 
 def sign_request(

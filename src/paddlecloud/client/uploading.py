@@ -104,8 +104,8 @@ class _Counted:
                 self._whole = self._whole or total
                 count += self._whole - total - self._sent
             self._sent += count
-        if self._progress is not None:
-            self._progress(count, self._whole)
+            if self._progress is not None:
+                self._progress(count, self._whole)
 
 
 def pack(sources: Mapping[str, Source], wanted: Iterable[str]) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -259,3 +260,23 @@ def test_the_secret_never_travels(server: FakeServer, transport: Transport) -> N
     server.routes["POST /api/v1/jobs"] = check
     transport.post("/jobs", {"x": 1})
     assert server.count("POST", "/api/v1/jobs") == 1
+
+
+class Snatched(list[Any]):
+    """Another thread takes the last connection between the look at it and the taking."""
+
+    def __bool__(self) -> bool:
+        found = len(self) > 0
+        self.clear()
+        return found
+
+
+def test_two_threads_that_want_the_last_connection_both_get_one(
+    server: FakeServer, transport: Transport
+) -> None:
+    server.routes["GET /api/v1/whoami"] = [ok({})]
+    assert transport.get("/whoami") == {}
+    transport._idle = Snatched(transport._idle)
+    assert transport.get("/whoami") == {}
+    transport._idle = Snatched(transport._idle)
+    transport.close()

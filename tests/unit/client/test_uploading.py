@@ -85,6 +85,14 @@ def test_an_upload_over_a_broken_line_goes_on(breaks: int) -> None:
     assert (sum(count for count, _ in heard), {whole for _, whole in heard}) == (100, {100})
 
 
+def test_several_threads_tell_their_progress_one_at_a_time() -> None:
+    """Whoever draws it adds up what it hears."""
+    held: list[bool] = []
+    counted = uploading._Counted(lambda count, total: held.append(counted._lock.locked()))
+    counted.add(1, 2)
+    assert held == [True]
+
+
 @pytest.mark.usefixtures("at_once")
 def test_a_line_that_stays_broken_is_given_up_and_what_arrived_is_told(tmp_path: Path) -> None:
     line = Line([Unreachable("server_closed", address="x") for _ in range(9)])
