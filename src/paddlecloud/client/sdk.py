@@ -229,11 +229,12 @@ class Client:
         `prefix` defaults to the job's outputs; "/" means everything, the submitted files too.
         `sha256` of a row is None where it is not known. With `resume` an earlier download into
         the same directory is continued, or gets what is new. Conflict when all came but
-        some files: "download_lost" were changed in the job's bucket since, "download_damaged" are
-        damaged in the store; "download_not_its_own" came, but are not what the job wrote;
-        "download_edited" were changed here since an earlier download, and are left as they are.
+        some files: "download_lost" were changed in the job's bucket since, "download_gone" are not
+        there any more, "download_damaged" are damaged in the store; "download_not_its_own" came,
+        but are not what the job wrote; "download_edited" were changed here since an earlier
+        download, and are left as they are; "download_links" cannot be made here.
         """
-        wanted = download or download_dir is not None
+        wanted = download or resume or download_dir is not None
         found = self.listing(job_id, prefix, direct=wanted)
         if wanted:
             from paddlecloud.client import downloads  # noqa: PLC0415 - seldom needed

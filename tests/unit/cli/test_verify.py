@@ -33,10 +33,13 @@ def page(rows: list[dict[str, Any]], after: dict[str, Any] | None = None) -> dic
     return {"files": 2, "bytes": 1024, "damaged": rows, "next": after}
 
 
-def test_a_sound_store_ends_well(server: FakeServer, capsys: Captured) -> None:
-    server.routes[ROUTE] = [ok(page([]))]
+@pytest.mark.parametrize(("count", "words"), [(2, "2 files"), (1, "1 file")])
+def test_a_sound_store_ends_well(
+    server: FakeServer, capsys: Captured, count: int, words: str
+) -> None:
+    server.routes[ROUTE] = [ok(page([]) | {"files": count})]
     assert main(["admin", "verify"]) == 0
-    assert capsys.readouterr().out == "read 2 files, 1.0 KiB: 0 damaged\n"
+    assert capsys.readouterr().out == f"read {words}, 1.0 KiB: 0 damaged\n"
     assert server.seen[-1].json == {"user": None, "at": None}
 
 

@@ -33,14 +33,18 @@ def run(args: Args, context: Context) -> int:
         _take(out, found, page["damaged"])
         if page["next"] is not None and time.monotonic() - told_at >= _OFTEN:
             told_at = time.monotonic()
-            out.say("verified_so_far", files=found["files"], size=size(found["bytes"]))
+            out.tell(_said(out, "verified_so_far", found))
     if out.json:
         out.value(found)
     else:
-        damaged = found["damaged_files"]
-        files, read = found["files"], size(found["bytes"])
-        out.line(out.text("verified", files=files, size=read, damaged=damaged))
+        out.line(_said(out, "verified", found))
     return 1 if found["damaged_files"] else 0
+
+
+def _said(out: Output, code: str, found: dict[str, Any]) -> str:
+    files, read = found["files"], size(found["bytes"])
+    code = f"{code}_one" if files == 1 else code
+    return out.text(code, files=files, size=read, damaged=found["damaged_files"])
 
 
 def _take(out: Output, found: dict[str, Any], rows: list[dict[str, Any]]) -> None:
