@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from paddlecloud.client.sdk import Client
+    from paddlecloud.client.submission import Note
 
 _NAMES = frozenset(parameter.name for parameter in PARAMETERS) - LOCAL
 #: What follows from another parameter unless it is named: of the first job it is the answer, and
@@ -35,7 +36,8 @@ def rerun(
 
     `changes` are parameters of submit_job; `env` is added to what the first job had, and without
     the variables that `unset` names. With `files` the new job gets that directory instead; then
-    `hearing` is for `submission.submit`.
+    `hearing` is for `submission.submit`. Otherwise its record tells what the files of the first
+    one differed in from their commit.
     """
     changes = {ALIASES.get(name, name): value for name, value in changes.items()}
     asked = client.transport.get(f"/jobs/{job_id}/spec")["spec"]
@@ -46,8 +48,9 @@ def rerun(
         wanted["requirements"] = requirements_of(changes["requirements"])
     spec = parse_parameters({**wanted, "files": "."})
     spec |= {name: asked[name] for name in _KEPT if asked.get(name)}
+    diff = _diff_of(client, job_id, asked, **hearing)
     try:
-        return _asked(client, spec)
+        return _asked(client, spec, diff)
     except SnapshotMissing:
         raise Conflict("rerun_files_gone", job_id=job_id) from None
 
@@ -79,10 +82,23 @@ def _without(env: Mapping[str, str], unset: Iterable[str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name not in names}
 
 
-def _asked(client: Client, spec: Mapping[str, object]) -> dict[str, Any]:
+def _diff_of(
+    client: Client, job_id: str, asked: Mapping[str, Any], note: Note | None = None, **_: object
+) -> str:
+    """What the files of a job differed in from their commit; a store that does not tell it keeps
+    nobody from running the job again."""
+    if (asked.get("git") or {}).get("dirty") != "1":
+        return ""
+    git = client.transport.get(f"/jobs/{job_id}").get("git") or {}
+    if "diff_missing" in git and note is not None:
+        note("diff_unkept", reason=git["diff_missing"])
+    return str(git.get("diff") or "")
+
+
+def _asked(client: Client, spec: Mapping[str, object], diff: str) -> dict[str, Any]:
     """Of private storage with the keys of whoever runs it again."""
     keys = private_keys(client, spec)
-    request = request_for(spec) | keys
+    request = request_for(spec) | keys | ({"diff": diff} if diff else {})
     if not keys:
         return ask(client.transport, request)
     from paddlecloud.client import private  # noqa: PLC0415 - seldom needed
