@@ -287,7 +287,7 @@ class Client:
         """What only an admin may do."""
         from paddlecloud.client.admin import Admin  # noqa: PLC0415 - most people are none
 
-        return Admin(self.transport)
+        return Admin(self)
 
     def doctor(self) -> list[dict[str, Any]]:
         """What the server says about its own parts."""
