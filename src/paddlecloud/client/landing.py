@@ -23,7 +23,7 @@ from threading import Lock
 
 from paddlecloud.client.journal import Journal, Known, learned, read
 from paddlecloud.client.linking import is_barred, make_links
-from paddlecloud.client.naming import bad_path, shown
+from paddlecloud.client.naming import check_name, shown
 from paddlecloud.client.records import Record, stamp_of
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
 
@@ -78,10 +78,8 @@ def is_begun(final: str) -> bool:
 
 def local_name(path: str, *, windows: bool = os.name == "nt") -> str:
     """Where a file of a job goes below the download directory; Invalid if it would lead out."""
+    check_name(path.rstrip("/"))
     names = path.rstrip("/").split("/")
-    reason = bad_path(path.rstrip("/"), names)
-    if reason:
-        raise Invalid("files_name", path=shown(path), reason=reason)
     if names[0] == "output" and len(names) > 1 and names[1].startswith("job-"):
         del names[0]
     if windows:

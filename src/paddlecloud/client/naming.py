@@ -1,18 +1,14 @@
-"""Names of files: which of them every system can hold, and how one is shown to a person.
-
-The rules are those of `model.snapshot.check_path`, which the server applies (and one about depth);
-here they are without that module, because every submit pays for what it imports.
-"""
+"""Names of files: what a person is told of one that not every system can hold, and how one is
+shown. The rules are those of `model.names`, and that it is text."""
 
 from __future__ import annotations
 
 from paddlecloud.model.errors import Invalid
+from paddlecloud.model.names import fault_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-MAX_PATH_BYTES = 4096
 
 
 def shown(path: str) -> str:
@@ -37,21 +33,10 @@ def is_plain(path: str) -> bool:
 
 def check_name(path: str) -> None:
     """Invalid("files_name") for a path that not every system can hold."""
-    reason = bad_path(path, path.split("/"))
+    try:
+        path.encode()
+        reason = fault_of(path)
+    except UnicodeEncodeError:
+        reason = "not UTF-8"
     if reason:
         raise Invalid("files_name", path=shown(path), reason=reason)
-
-
-def bad_path(path: str, names: Sequence[str]) -> str:
-    """Why `model.snapshot.check_path` would refuse this path, or it is not UTF-8; else empty."""
-    try:
-        too_long = len(path.encode()) > MAX_PATH_BYTES or any(len(n.encode()) > 255 for n in names)
-    except UnicodeEncodeError:
-        return "not UTF-8"
-    if too_long:
-        return "too long"
-    if "\\" in path or "\0" in path:
-        return "backslash or NUL"
-    if any(name in ("", ".", "..") for name in names):
-        return "unsafe path"
-    return "drive letter" if names[0][1:2] == ":" else ""

@@ -19,6 +19,7 @@ from json import dumps
 from paddlecloud.client.caching import write_cache
 from paddlecloud.client.naming import check_name, few, is_plain, shown
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
+from paddlecloud.model.names import link_meaning
 from paddlecloud.model.quantities import format_size
 
 TYPE_CHECKING = False
@@ -298,7 +299,7 @@ class _Walk:
         except OSError as error:
             raise unreadable(path, error) from None
         relative = _relative_target(self.root, path, target)
-        meant = _lexical(path, relative)
+        meant = link_meaning(path, relative)
         if os.path.realpath(absolute) == os.path.realpath(self.root):
             raise Invalid("files_link_whole", path=shown(path))
         if not meant or not _is_below(os.path.realpath(absolute), self.root):
@@ -398,21 +399,6 @@ def _relative_target(root: str, path: str, target: str) -> str:
     if os.path.isabs(target) and _is_below(target, root):
         target = os.path.relpath(target, os.path.join(root, os.path.dirname(path)))
     return target.replace(os.sep, "/")
-
-
-def _lexical(path: str, target: str) -> str:
-    """What a link means, as `model.snapshot.resolve_link` reads it; empty when it leaves."""
-    names = path.split("/")[:-1]
-    if not target or target.startswith("/"):
-        return ""
-    for name in target.split("/"):
-        if name == ".." and not names:
-            return ""
-        if name == "..":
-            names.pop()
-        elif name not in ("", "."):
-            names.append(name)
-    return "/".join(names)
 
 
 def _is_below(path: str, root: str) -> bool:

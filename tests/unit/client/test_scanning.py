@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from paddlecloud.client import scanning
 from paddlecloud.client.handing import Handing
-from paddlecloud.client.naming import bad_path, shown
+from paddlecloud.client.naming import shown
 from paddlecloud.client.scanning import Scan, scan
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
-from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, check_path, snapshot_of
+from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, snapshot_of
 from paddlecloud.model.texts import LANGUAGES, render
 from tests.unit.client.trees import NOW, sha256, source_root, tree
 
@@ -466,19 +464,6 @@ def test_the_cache_is_the_owners_alone_and_optional(many: Path, home: Path, tmp_
 def test_a_small_directory_needs_no_cache(tmp_path: Path, home: Path) -> None:
     scan(str(tree(tmp_path / "job", {"f": b"1"})), now=NOW, home=str(home))
     assert not home.exists()
-
-
-PARTS = st.sampled_from(["", ".", "..", "a", "a\\", "c:", "é", "x" * 255, "x" * 256, "output"])
-
-
-@given(st.lists(PARTS, min_size=1, max_size=20).map("/".join))
-def test_the_rules_for_paths_are_those_of_the_model(path: str) -> None:
-    try:
-        check_path(path)
-    except Invalid:
-        assert bad_path(path, path.split("/"))
-    else:
-        assert not bad_path(path, path.split("/"))
 
 
 def test_importing_stays_cheap() -> None:
