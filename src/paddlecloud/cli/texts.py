@@ -141,10 +141,27 @@ TEXTS: dict[str, tuple[str, str]] = {
         "read {files} files, {size}: {damaged} damaged",
         "已读取 {files} 个文件，共 {size}；损坏 {damaged} 个",
     ),
+    "verified_one": (
+        "read 1 file, {size}: {damaged} damaged",
+        "已读取 1 个文件，共 {size}；损坏 {damaged} 个",
+    ),
+    "verified_part": (
+        "not everything was read: {files} files, {size}, {damaged} of them damaged; what was found "
+        "is in paddlecloud admin audit, too; run it again to read the rest",
+        "未能全部读取：已读取 {files} 个文件，共 {size}，其中损坏 {damaged} 个；"
+        "发现的损坏也记录在 paddlecloud admin audit 中；请重新执行以读取其余文件",
+    ),
+    "verified_part_one": (
+        "not everything was read: 1 file, {size}, {damaged} damaged; what was found is in "
+        "paddlecloud admin audit, too; run it again to read the rest",
+        "未能全部读取：已读取 1 个文件，共 {size}，损坏 {damaged} 个；"
+        "发现的损坏也记录在 paddlecloud admin audit 中；请重新执行以读取其余文件",
+    ),
     "verified_so_far": (
         "read {files} files, {size} so far",
         "目前已读取 {files} 个文件，共 {size}",
     ),
+    "verified_so_far_one": ("read 1 file, {size} so far", "目前已读取 1 个文件，共 {size}"),
     "verify_output": (
         "output of {user}: {paths} is not what {jobs} wrote; it stays where it is",
         "{user} 的输出：{paths} 与 {jobs} 写入的内容不一致，已保留在原处",

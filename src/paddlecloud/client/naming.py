@@ -1,19 +1,16 @@
-"""Names of files: which of them every system can hold, and how one is shown to a person.
-
-The rules are those of `model.snapshot.check_path`, which the server applies (and one about depth);
-here they are without that module, because every submit pays for what it imports.
-"""
+"""Names of files: what a person is told of one that not every system can hold, and how one is
+shown. The rules are those of `model.names`, and that it is text."""
 
 from __future__ import annotations
 
 from paddlecloud.model.errors import Invalid
+from paddlecloud.model.names import fault_of
 from paddlecloud.model.texts import words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MAX_PATH_BYTES = 4096
 _LONGEST = 200
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _TURNS = "\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -54,25 +51,19 @@ def is_plain(path: str) -> bool:
 
 def check_name(path: str) -> None:
     """Invalid("files_name") for a path that not every system can hold."""
-    reason = bad_path(path, path.split("/"))
+    reason = why_not(path)
     if reason:
         raise Invalid("files_name", path=shown(path), reason=reason)
 
 
-def bad_path(path: str, names: Sequence[str]) -> str:
-    """Why `model.snapshot.check_path` would refuse this path below another one, or it is not UTF-8;
-    else empty."""
+def why_not(path: str) -> str:
+    """Why no path below another one can be called so; else empty."""
     try:
-        too_long = len(path.encode()) > MAX_PATH_BYTES or any(len(n.encode()) > 255 for n in names)
+        path.encode()
     except UnicodeEncodeError:
         return words("name_encoding")
-    if too_long:
-        return words("name_long")
-    if "\\" in path or "\0" in path:
-        return words("name_letters")
-    if any(name in ("", ".", "..") for name in names):
-        return words("name_unsafe")
-    return ""
+    code = fault_of(path, below=True)
+    return words(code) if code else ""
 
 
 def _obeyed(letter: str) -> bool:

@@ -43,8 +43,9 @@ def rerun(
 
     `changes` are parameters of submit_job; `env` is added to what the first job had. `unset` names
     variables that it does not get, and parameters that are as if they had not been given. With
-    `files` the new job gets that directory instead. `hearing` is what `submission.submit` takes to
-    tell how it goes.
+    `files` the new job gets that directory instead; otherwise its record tells what the files of
+    the first one differed in from their commit. `hearing` is what `submission.submit` takes to tell
+    how it goes.
     """
     changes = {ALIASES.get(name, name): value for name, value in changes.items()}
     asked = client.transport.get(f"/jobs/{job_id}/spec")["spec"]
@@ -55,8 +56,9 @@ def rerun(
         wanted["requirements"] = requirements_of(changes["requirements"])
     spec = parse_parameters({**wanted, "files": "."})
     spec |= {name: asked[name] for name in _KEPT if asked.get(name)}
+    diff = _diff_of(client, job_id, asked, **hearing)
     try:
-        return _asked(client, spec, hearing.get("note", unheard))
+        return _asked(client, spec, diff, hearing.get("note", unheard))
     except SnapshotMissing:
         raise Conflict("rerun_files_gone", job_id=job_id) from None
 
@@ -95,10 +97,23 @@ def _sorted_out(unset: str | Iterable[str], asked: Mapping[str, Any]) -> tuple[s
     return {*flags.values()}, names - flags.keys()
 
 
-def _asked(client: Client, spec: Mapping[str, object], note: Note) -> dict[str, Any]:
+def _diff_of(
+    client: Client, job_id: str, asked: Mapping[str, Any], note: Note | None = None, **_: object
+) -> str:
+    """What the files of a job differed in from their commit; a store that does not tell it keeps
+    nobody from running the job again."""
+    if (asked.get("git") or {}).get("dirty") != "1":
+        return ""
+    git = client.transport.get(f"/jobs/{job_id}").get("git") or {}
+    if "diff_missing" in git and note is not None:
+        note("diff_unkept", reason=git["diff_missing"])
+    return str(git.get("diff") or "")
+
+
+def _asked(client: Client, spec: Mapping[str, object], diff: str, note: Note) -> dict[str, Any]:
     """Of private storage with the keys of whoever runs it again."""
     keys = private_keys(client, spec)
-    request = request_for(spec) | keys
+    request = request_for(spec) | keys | ({"diff": diff} if diff else {})
     if not keys:
         return ask(client.transport, request, note)
     from paddlecloud.client import private  # noqa: PLC0415 - seldom needed

@@ -6,7 +6,7 @@ nothing imports dataclasses, typing or pathlib: every submit pays for what this 
 """
 
 # pathlib costs 8 ms at every submit:
-# ruff: noqa: PTH100, PTH103, PTH110, PTH105, PTH108, PTH112, PTH115, PTH117, PTH118, PTH119, PTH120, PTH123
+# ruff: noqa: PTH100, PTH110, PTH112, PTH115, PTH117, PTH118, PTH119, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ import stat
 from heapq import nlargest
 from json import dumps
 
-from paddlecloud.client.naming import bad_path, check_name, few, is_plain, shown
+from paddlecloud.client.caching import write_cache
+from paddlecloud.client.naming import check_name, few, is_plain, shown, why_not
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
+from paddlecloud.model.names import link_meaning
 from paddlecloud.model.quantities import format_size
 from paddlecloud.model.texts import joined, words
 
@@ -49,7 +51,8 @@ SKIPPED_NAMES = frozenset(
 SKIPPED_WITH = frozenset(("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG"))
 """A directory with one of these in it is an environment or a cache."""
 SECRETS = frozenset(("agent.json", "credentials.json", "lock", "server.key"))
-"""A directory with two of these in it is a server's or an agent's of ours, with its secret keys."""
+"""A directory with two of these in it may be a server's or an agent's of ours. What is in them
+tells: others have files with such names, too."""
 CLIENT_CONF = "client.conf"
 DEFAULT = "default"
 """The rule behind what is left out without being asked for."""
@@ -62,6 +65,9 @@ _HOME_PARTS = ("agent", "server")
 _HOME_SIGNS = frozenset(("cache", "server.toml"))
 """What a home has beside those, and a directory of code with such parts hardly."""
 _KEY_NAMES = frozenset((b"ak", b"sk", b"session_token"))
+_PAIR = (b'"ak"', b'"sk"')
+_LEAST_KEY = 32
+"""Digits of a server's own key."""
 _READ = 256 * 1024
 _RACY_SECONDS = 2
 """A file changed so shortly before may change again without a new time stamp: do not cache it."""
@@ -218,17 +224,18 @@ class _Walk:
             return ""
         if not SKIPPED_WITH.isdisjoint(names):
             return DEFAULT
-        return KEYS if self._has_parts(above, names) or _is_secret(names) else ""
+        secret = _is_secret(self._absolute(above), names)
+        return KEYS if secret or self._has_parts(above, names) else ""
 
     def _has_parts(self, above: str, names: set[str]) -> bool:
         """Whether a server or an agent of ours has its directory there."""
-        parts = [part for part in _HOME_PARTS if part in names]
-        return any(_is_secret(_names_in(self._absolute(above + part))) for part in parts)
+        parts = [self._absolute(above + part) for part in _HOME_PARTS if part in names]
+        return any(_is_secret(part, _names_in(part)) for part in parts)
 
     def _holds_keys(self, names: set[str]) -> bool:
         """Whether the directory itself is one that must not be submitted: one with keys, or a home
         of ours, this one or another."""
-        if _is_secret(names) or self._is_home(_inode(self.root), self.root):
+        if _is_secret(self.root, names) or self._is_home(_inode(self.root), self.root):
             return True
         return not _HOME_SIGNS.isdisjoint(names) and self._has_parts("", names)
 
@@ -309,7 +316,7 @@ class _Walk:
 
     def _file(self, path: str, entry: os.DirEntry[str]) -> None:
         try:
-            status = entry.stat(follow_symlinks=False)
+            status = _status(entry)
             known = self._known.get(path, "")
             self.reading.files += 1
             self.reading.bytes += status.st_size
@@ -327,15 +334,18 @@ class _Walk:
 
     def _link(self, path: str) -> None:
         absolute = self._absolute(path)
-        target = os.readlink(absolute)
+        try:
+            target = os.readlink(absolute)
+        except OSError as error:
+            raise unreadable(path, error) from None
         relative = _relative_target(self.root, path, target)
-        meant = _lexical(path, relative)
+        meant = link_meaning(path, relative)
         real, root = os.path.realpath(absolute), os.path.realpath(self.root)
         if real == root:
             raise Invalid("files_link_whole", path=shown(path))
         if not meant or not _is_below(real, self.root):
             raise Invalid("files_link_outside", path=shown(path), target=shown(target))
-        reason = bad_path(meant, meant.split("/"))
+        reason = why_not(meant)
         if reason:
             named = {"path": shown(path), "target": shown(target)}
             raise Invalid("files_link_name", **named, reason=reason)
@@ -353,8 +363,22 @@ def _inode(path: str) -> int | None:
         return None
 
 
-def _is_secret(names: set[str]) -> bool:
-    return len(names & SECRETS) > 1
+def _status(entry: os.DirEntry[str], *, windows: bool = os.name == "nt") -> os.stat_result:
+    """What a listing tells of a file. On Windows it tells no inode, which is part of a stamp."""
+    return os.lstat(entry.path) if windows else entry.stat(follow_symlinks=False)
+
+
+def _is_secret(directory: str, names: set[str]) -> bool:
+    found = names & SECRETS
+    return len(found) > 1 and any(_is_key(os.path.join(directory, name)) for name in found)
+
+
+def _is_key(path: str) -> bool:
+    """Whether a file holds a pair of keys, or the digits that a server makes its keys of."""
+    data = _beginning(path)
+    digits = data.strip()
+    is_hex = len(digits) >= _LEAST_KEY and not digits.strip(b"0123456789abcdef")
+    return is_hex or all(name in data for name in _PAIR)
 
 
 def _names_in(directory: str) -> set[str]:
@@ -367,15 +391,20 @@ def _names_in(directory: str) -> set[str]:
 
 def _has_keys(path: str) -> bool:
     """Whether a configuration file holds a key: a line `ak = ...` or `sk = ...` with a value."""
-    try:
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            return False
-        with open(path, "rb") as file:
-            lines = file.read(_READ).lower().splitlines()
-    except OSError:  # the walk says why
-        return False
+    lines = _beginning(path).lower().splitlines()
     pairs = (line.replace(b":", b"=", 1).partition(b"=") for line in lines)
     return any(key.strip() in _KEY_NAMES and value.strip() for key, _, value in pairs)
+
+
+def _beginning(path: str) -> bytes:
+    """Of a file; of what is none nothing, nor of one that cannot be read: the walk says why."""
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            return b""
+        with open(path, "rb") as file:
+            return file.read(_READ)
+    except OSError:
+        return b""
 
 
 def _digest(absolute: str, path: str, handing: Handing | None) -> tuple[os.stat_result, str]:
@@ -415,27 +444,12 @@ def _relative_target(root: str, path: str, target: str) -> str:
     above = os.path.join(root, os.path.dirname(path))
     if os.path.isabs(target) and _is_below(target, root):
         target = os.path.relpath(target, above)
-    elif not os.path.isabs(target) and not _lexical(path, target):
+    elif not os.path.isabs(target) and not link_meaning(path, target):
         # It goes out and may come in again by the name of the directory, which the copy has not.
         real = os.path.realpath(os.path.join(root, path))
         inside = os.path.relpath(real, os.path.realpath(above))
         target = inside if _is_below(real, root) else target
     return target.replace(os.sep, "/")
-
-
-def _lexical(path: str, target: str) -> str:
-    """What a link means, as `model.snapshot.resolve_link` reads it; empty when it leaves."""
-    names = path.split("/")[:-1]
-    if not target or target.startswith("/"):
-        return ""
-    for name in target.split("/"):
-        if name == ".." and not names:
-            return ""
-        if name == "..":
-            names.pop()
-        elif name not in ("", "."):
-            names.append(name)
-    return "/".join(names)
 
 
 def _is_below(path: str, root: str) -> bool:
@@ -526,19 +540,3 @@ class _Cache:
             return dict([line.split("\t") for line in lines])
         except (OSError, ValueError):
             return {}
-
-
-def write_cache(path: str, text: str) -> None:
-    """Keep a text for the next time, whole or not at all; a disk that takes nothing is no harm."""
-    part = f"{path}.{os.urandom(8).hex()}"
-    try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError:
-        return
-    try:
-        with open(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(part, path)
-    except OSError:
-        os.unlink(part)

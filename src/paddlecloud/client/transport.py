@@ -35,9 +35,10 @@ from paddlecloud.model.signing import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
+    from collections.abc import Callable, Mapping
+    from typing import Any, TypeVar
 
+    T = TypeVar("T")
     Find = Callable[["Endpoint | None", bool], "Endpoint"]
     Trace = Callable[[str], None]
     Answer = dict[str, Any]
@@ -86,7 +87,7 @@ class Transport:
         self._endpoint: Endpoint | None = None
         #: Whether a server has ever answered.
         self.answered = False
-        #: Open connections that nobody uses now: list.pop and append are atomic.
+        #: Open connections that nobody uses now.
         self._idle: list[tuple[Endpoint, int, Connection]] = []
 
     @property
@@ -113,18 +114,15 @@ class Transport:
             value = dumps(value).encode()
         return self._json("POST", path, None, body=value, **how)
 
-    def send(
-        self, path: str, pieces: Callable[[], Iterable[bytes]], size: int, sha256: str, **how: Any
-    ) -> Answer:
-        """The JSON answer to a long body that is produced anew for each try."""
-        return self._json("POST", path, None, body=pieces, size=size, sha256=sha256, **how)
+    def send(self, path: str, data: bytes, sha256: str) -> Answer:
+        """The JSON answer to bytes of which it is no harm if they come twice."""
+        body = memoryview(data)
+        return self._json("POST", path, None, body=body, sha256=sha256, again=True)
 
     def put(self, path: str, data: memoryview, crc32: str) -> Answer:
         """The JSON answer to a part of something whose digest is known to the server: these bytes
         are signed by their CRC-32 alone."""
-        return self._json(
-            "PUT", path, None, body=lambda: data, size=len(data), crc32=crc32, again=True
-        )
+        return self._json("PUT", path, None, body=data, crc32=crc32, again=True)
 
     def open(
         self,
@@ -154,8 +152,8 @@ class Transport:
 
     def close(self) -> None:
         """Close the connections that are idle; a later call opens new ones."""
-        while self._idle:
-            self._idle.pop()[2].close()
+        while (kept := taken(self._idle)) is not None:
+            kept[2].close()
 
     def _json(
         self, method: str, path: str, query: Mapping[str, object] | None, **how: Any
@@ -235,8 +233,8 @@ class Transport:
 
     def _connection(self, endpoint: Endpoint) -> Connection:
         """An idle connection to the endpoint of this process, or a new one."""
-        while self._idle:
-            owner, pid, connection = self._idle.pop()
+        while (kept := taken(self._idle)) is not None:
+            owner, pid, connection = kept
             if owner is endpoint and pid == os.getpid():
                 return connection
             connection.close()
@@ -307,6 +305,15 @@ def target_in(url: str) -> str:
     return "/" + url.partition("://")[2].partition("/")[2]
 
 
+def taken(idle: list[T]) -> T | None:
+    """One of the connections that nobody uses now, if there is any: list.pop and append are atomic,
+    so no two threads get the same, but a look before would be no promise."""
+    try:
+        return idle.pop()
+    except IndexError:
+        return None
+
+
 def sign_request(
     endpoint: Endpoint, authority: str, method: str, target: str, headers: dict[str, str]
 ) -> None:
@@ -329,12 +336,9 @@ def target_of(path: str, query: Mapping[str, object] | None = None) -> str:
 
 
 def _content(
-    body: bytes | Callable[[], Iterable[bytes] | memoryview] = b"",
-    size: int = 0,
-    sha256: str = UNSIGNED,
-    crc32: str = "",
-    encoding: str = "",
-) -> tuple[bytes | memoryview | Iterable[bytes], dict[str, str]]:
+    body: bytes | memoryview = b"", sha256: str = UNSIGNED, crc32: str = "", encoding: str = ""
+) -> tuple[bytes | memoryview, dict[str, str]]:
+    """The body and what is said of it: bytes are JSON, a view is anything else."""
     if isinstance(body, bytes):
         if not body:
             return b"", {CONTENT_SHA256: EMPTY_SHA256}
@@ -342,8 +346,8 @@ def _content(
         headers = {CONTENT_SHA256: digest, "content-type": "application/json"}
         return body, headers | ({"content-encoding": encoding} if encoding else {})
     kind = "application/octet-stream"
-    headers = {CONTENT_SHA256: sha256, "content-type": kind, "content-length": str(size)}
-    return body(), headers | ({CONTENT_CRC32: crc32} if crc32 else {})
+    headers = {CONTENT_SHA256: sha256, "content-type": kind, "content-length": str(len(body))}
+    return body, headers | ({CONTENT_CRC32: crc32} if crc32 else {})
 
 
 def _checked(stream: Stream) -> Stream:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 FILE_TEXTS: dict[str, tuple[str, str]] = {
     # -- words within a sentence --------------------------------------------------------------
+    "name_drive": ("drive letter", "以盘符开头"),
     "name_encoding": ("not UTF-8", "不是 UTF-8"),
     "name_letters": ("backslash or NUL", "含有反斜杠或 NUL"),
     "name_long": ("too long", "过长"),

@@ -22,6 +22,7 @@ def test_outputs_that_find_no_room_are_told_until_they_do(world: World) -> None:
     job = world.look(job_id)
     (told,) = job["advice"]
     assert (job["job_status"], told.count(WHY)) == ("running", 1)
+    assert job["queue_reason"] == told, "whoever watches or lists it hears it, too"
     assert told.startswith("the command of trainer-0 has ended, but not all that it left is stored")
     tells(world, order, **FULL)
     assert world.look(job_id)["version"] == job["version"], "it is no news"
@@ -30,7 +31,7 @@ def test_outputs_that_find_no_room_are_told_until_they_do(world: World) -> None:
     assert "服务器没有空间写入 users/a/model" in zh["advice"][0]
     world.agent.exit(order, 0)
     job = world.look(job_id)
-    assert (job["job_status"], job["advice"]) == ("success", [])
+    assert (job["job_status"], job["advice"], job["queue_reason"]) == ("success", [], "")
 
 
 def test_of_one_that_goes_on_it_is_told_when_all_is_well_again(world: World) -> None:

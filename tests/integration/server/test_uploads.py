@@ -19,7 +19,7 @@ from zlib import crc32
 
 import pytest
 
-from paddlecloud.client import parts, submission, uploading
+from paddlecloud.client import parts, reruns, submission, uploading
 from paddlecloud.client.scanning import scan
 from paddlecloud.model.errors import (
     Conflict,
@@ -376,6 +376,8 @@ def test_the_repository_is_told_with_the_job(world: World, tmp_path: Path) -> No
     assert "hunter" not in git["diff"]
     assert git["left_out"] == "secret"
     assert "diff" not in world.look(answer["job"]["job_id"], wait=1)["git"]
+    again = reruns.rerun(person, answer["job"]["job_id"], {"start_cmd": "false"})
+    assert world.look(again["job"]["job_id"])["git"] == git
     assert world.look(world.submit())["git"] is None
 
 

@@ -49,6 +49,15 @@ def test_a_wait_between_two_attempts_is_told_though_the_first_was_never_seen_to_
     assert told(capsys) == ["schedule: starting", "running", "queue: again soon", "running"]
 
 
+def test_a_job_with_a_place_that_cannot_go_on_says_why(
+    states: _States, capsys: pytest.CaptureFixture[str]
+) -> None:
+    states._change(a_job("running", attempts=1, pool="local"))
+    states._change(a_job("running", "no space is left", attempts=1, pool="local"))
+    states._change(a_job("running", attempts=1, pool="local"))
+    assert told(capsys) == ["running", "running: no space is left", "running"]
+
+
 @pytest.fixture
 def client(server: FakeServer) -> Iterator[Client]:
     with Client(host=server.url, ak=AK, sk=SK) as made:

@@ -171,8 +171,9 @@ def test_a_rule_can_bring_back_a_cache_but_never_git(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lines", ["!client.conf\n!env/\n!s/\n", "*\n!*/\n!*.conf\n!*.py\n"])
 def test_no_rule_brings_back_keys_and_environments(tmp_path: Path, lines: str) -> None:
-    write(tmp_path, **{"conf__client.conf": "sk = 1", "env__pyvenv.cfg": "", "s__server.key": ""})
-    write(tmp_path, s__lock="", **{"env__x.py": "", "s__x.py": "", "kept.py": ""})
+    write(tmp_path, **{"conf__client.conf": "sk = 1", "env__pyvenv.cfg": ""})
+    write(tmp_path, **{"s__lock": "", "s__server.key": "0" * 64, "s__x.py": ""})
+    write(tmp_path, **{"env__x.py": "", "kept.py": ""})
     write(tmp_path, _ignore=lines)
     assert [path for path in kept(tmp_path) if path != ".gitignore"] == ["kept.py"]
 

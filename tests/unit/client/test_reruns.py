@@ -128,6 +128,42 @@ def test_a_directory_may_be_given_by_either_name(
     assert found == ["other"]
 
 
+DIRTY = {"commit": "c", "branch": "main", "dirty": "1"}
+
+
+@pytest.mark.parametrize(
+    ("git", "told", "diff", "noted"),
+    [
+        (DIRTY, {"diff": "-a\n+b\n"}, "-a\n+b\n", []),
+        (DIRTY, {}, None, []),
+        (DIRTY, {"diff_missing": "the store is away"}, None, ["the store is away"]),
+        (DIRTY | {"dirty": "0"}, None, None, []),
+        ({}, None, None, []),
+    ],
+    ids=["kept", "none was kept", "the store is away", "of a clean commit", "no repository"],
+)
+def test_what_the_files_differed_in_goes_along(
+    server: FakeServer,
+    client: Client,
+    git: dict[str, str],
+    told: dict[str, str] | None,
+    diff: str | None,
+    noted: list[str],
+) -> None:
+    """Of a repository that was clean nobody asks."""
+    first = "job-" + "0" * 32
+    spec = asked(requirements="", git=git)
+    server.routes[f"GET /api/v1/jobs/{first}/spec"] = [ok({"spec": spec})]
+    if told is not None:
+        server.routes[f"GET /api/v1/jobs/{first}"] = [ok({"job_id": first, "git": git | told})]
+    server.routes["POST /api/v1/jobs"] = [ok({"job": {}, "notes": []})]
+    heard: list[object] = []
+    rerun(client, first, {}, note=lambda code, **params: heard.append(params["reason"]))
+    assert server.seen[-1].json.get("diff") == diff
+    assert server.seen[-1].json["spec"].get("git", {}) == git
+    assert heard == noted
+
+
 def test_requirements_are_in_a_file_that_nobody_holds_open(
     server: FakeServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

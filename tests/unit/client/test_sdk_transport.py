@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -185,13 +186,11 @@ def test_a_stream_gives_its_connection_back(server: FakeServer, transport: Trans
     assert server.connections == 2
 
 
-def test_a_long_body_is_produced_for_each_try(server: FakeServer, transport: Transport) -> None:
-    pieces = [b"a" * 1000, b"b" * 1000]
-    sha256 = hashlib.sha256(b"".join(pieces)).hexdigest()
+def test_a_long_body_is_sent_in_each_try(server: FakeServer, transport: Transport) -> None:
+    data = b"a" * 2000
     server.routes["POST /api/v1/blobs"] = [Answer(drop=0), ok({"stored": 2})]
-    answer = transport.send("/blobs", lambda: iter(pieces), 2000, sha256, again=True)
-    assert answer == {"stored": 2}
-    assert [seen.body for seen in server.seen] == [b"".join(pieces)] * 2
+    assert transport.send("/blobs", data, hashlib.sha256(data).hexdigest()) == {"stored": 2}
+    assert [seen.body for seen in server.seen] == [data] * 2
 
 
 def test_another_program_on_the_port_is_not_believed(server: FakeServer) -> None:
@@ -283,3 +282,23 @@ def test_a_line_that_damages_everything_is_told(server: FakeServer, transport: T
         transport.post("/jobs", {})
     assert caught.value.code == "auth_body_hash"
     assert len(server.seen) == 3
+
+
+class Snatched(list[Any]):
+    """Another thread takes the last connection between the look at it and the taking."""
+
+    def __bool__(self) -> bool:
+        found = len(self) > 0
+        self.clear()
+        return found
+
+
+def test_two_threads_that_want_the_last_connection_both_get_one(
+    server: FakeServer, transport: Transport
+) -> None:
+    server.routes["GET /api/v1/whoami"] = [ok({})]
+    assert transport.get("/whoami") == {}
+    transport._idle = Snatched(transport._idle)
+    assert transport.get("/whoami") == {}
+    transport._idle = Snatched(transport._idle)
+    transport.close()

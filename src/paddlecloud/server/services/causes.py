@@ -49,7 +49,7 @@ def held(deps: Deps, note: HeldNote, job: Job, replica: Replica) -> Reason | Non
 
 def take_in(tx: Tx, waits: Mapping[str, Reason | None], moved: Iterable[Job]) -> None:
     """Keep why these jobs wait, by id; of those of which a worker went on, nothing of the kind."""
-    for job_id in {job.id: None for job in moved if _is_held(job)}:
+    for job_id in {job.id: None for job in moved if is_held(job)}:
         _tell(tx, job_id, None)
     for job_id, reason in waits.items():
         _tell(tx, job_id, reason)
@@ -57,12 +57,13 @@ def take_in(tx: Tx, waits: Mapping[str, Reason | None], moved: Iterable[Job]) ->
 
 def of_job(tx: Tx, job: Job) -> list[Reason]:
     """What is to be told of this job now."""
-    told = [job.reason] if job.reason is not None and _is_held(job) else []
+    told = [job.reason] if job.reason is not None and is_held(job) else []
     known = None if job.spec.public_bos else private.trouble(tx, job.id)
     return told if known is None or known.code in _HELD else [*told, known]
 
 
-def _is_held(job: Job) -> bool:
+def is_held(job: Job) -> bool:
+    """Whether the reason of a job with a place is what holds it up now."""
     told = job.reason
     if told is None or told.code not in _HELD or job.final or job.pool is None:
         return False
@@ -74,7 +75,7 @@ def _tell(tx: Tx, job_id: str, reason: Reason | None) -> None:
     job = jobs.get_job(tx, job_id)
     if job is None or job.final or job.pool is None:
         return
-    known = job.reason if _is_held(job) else None
+    known = job.reason if is_held(job) else None
     if reason == known or (reason is not None and known is not None and _stands(known, reason)):
         return
     if reason is None and job.state in WAITING:

@@ -204,7 +204,9 @@ def _clock(deps: Deps, when: datetime | None) -> str:
 
 
 def _queue_reason(job: Job, lang: str) -> str:
-    return _one_line(say(job.reason, lang)) if job.state in WAITING else ""
+    """What a job waits for: a place, or with one whatever keeps it from going on."""
+    waits = job.state in WAITING or causes.is_held(job)
+    return _one_line(say(job.reason, lang)) if waits else ""
 
 
 def _exit_code(job: Job, replicas: tuple[Replica, ...]) -> int | None:
