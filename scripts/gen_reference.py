@@ -288,7 +288,7 @@ _PAGE_WORDS = {
         "title": "Commands",
         "intro": "Values are given as `--key=value` or `--key value`; switches of two values are "
         "`0` or `1`. The answer goes to stdout, everything else to stderr. Exit codes: 0 done, 1 "
-        "the operation failed, 2 wrong usage. [中文](commands.zh.md)",
+        "the operation failed, 2 wrong usage, 130 ended by Ctrl-C. [中文](commands.zh.md)",
         "common": "Every command takes",
         "jobs": "Jobs",
         "system": "The platform",
@@ -300,8 +300,8 @@ _PAGE_WORDS = {
     "zh": {
         "title": "命令参考",
         "intro": "参数写作 `--key=value` 或 `--key value`，开关的值为 `0` 或 `1`。结果输出到 "
-        "stdout，其他信息输出到 stderr。退出码：0 成功，1 操作失败，2 用法错误。"
-        "[English](commands.md)",
+        "stdout，其他信息输出到 stderr。退出码：0 成功，1 操作失败，2 用法错误，"
+        "130 被 Ctrl-C 中断。[English](commands.md)",
         "common": "所有命令通用的参数",
         "jobs": "任务",
         "system": "平台",

@@ -218,7 +218,7 @@ def test_no_name_of_a_file_leads_out(site: Site, alice: SignedCaller, name: str)
     assert sorted(site.home.rglob("*")) == files
 
 
-def test_a_drive_is_a_name_below_the_outputs_and_nowhere_else(
+def test_a_drive_is_a_name_like_any_among_the_files_of_a_job(
     site: Site, alice: SignedCaller
 ) -> None:
     place = f"/api/v1/jobs/{site.things['job_id']}/files/"
@@ -232,7 +232,7 @@ def test_a_drive_is_a_name_below_the_outputs_and_nowhere_else(
     assert [path.read_bytes() for path in new] == [b"mine"]
     own = f"output/{site.things['job_id']}/"
     assert all(own in path.as_posix() for path in new)
-    assert send(alice, "GET", f"{place}C%3A/x").status == 400
+    assert send(alice, "GET", f"{place}C%3A/x").status == 404
     new.pop().unlink()
 
 

@@ -41,8 +41,6 @@ READS_ENVIRONMENT = {
     "server/settings.py",
 }
 PURE = ("model/", "scheduler/")
-IGNORE_PATTERNS = ("client/ignoring.py", "pathspec")
-"""The one dependency of the client side, imported where it is needed."""
 STANDARD_LIBRARY_ONLY = ("backends/", "cli/", "client/", "model/", "runtime/", "scheduler/")
 DOES_IO = {
     "asyncio", "fcntl", "http", "io", "multiprocessing", "os", "random", "secrets", "select",
@@ -152,8 +150,6 @@ def client_side_is_standard_library_only(source: Source) -> Iterator[str]:
         return
     for module, line in source.imports():
         root = module.split(".")[0]
-        if (source.path, root) == IGNORE_PATTERNS:
-            continue
         if root != "paddlecloud" and root not in sys.stdlib_module_names:
             yield f"line {line}: {root} is not in the standard library"
 
@@ -508,8 +504,7 @@ def test_the_lock_files_agree_with_each_other_and_with_the_project() -> None:
         for requirement in project["project"]["optional-dependencies"]["server"]
     }
     tools = {re.split(r"[^\w-]", name)[0] for name in project["dependency-groups"]["dev"]}
-    needed = [re.split(r"[^\w-]", name)[0] for name in project["project"]["dependencies"]]
-    assert needed == ["pathspec"]
+    assert project["project"]["dependencies"] == []
     assert wanted <= set(server)
     assert tools <= set(everything)
     assert server.items() <= everything.items()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from _thread import allocate_lock  # threading costs 2 ms at every call
 
 from paddlecloud.cli.texts import say
 from paddlecloud.model.errors import PaddleCloudError
@@ -17,8 +18,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import TextIO
-
-    from paddlecloud.cli.reading import ReadingLine
 
 _COLOURS = {"green": "32", "red": "31", "yellow": "33", "blue": "34", "dim": "2"}
 _STATES = {
@@ -30,8 +29,6 @@ _STATES = {
     "killed": "yellow",
     "killing": "yellow",
 }
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_TURNS = "\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _BAR = 30
 _SOON = 0.5
 """Seconds after which a speed means something."""
@@ -45,8 +42,7 @@ class Output:
         self.json = json
         #: The job that this call has submitted: if stdout is lost, its id is told all the same.
         self.accepted = ""
-        #: A line on the terminal that what is told meanwhile has to go before.
-        self.fleeting: ReadingLine | None = None
+        self.status = StatusLine()
         plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
         self.on_terminal = _is_terminal(sys.stdout)
         self.told_on_terminal = _is_terminal(sys.stderr)
@@ -91,10 +87,7 @@ class Output:
 
     def tell(self, text: str) -> None:
         """A message for the person, on stderr; where that cannot be written, nobody listens."""
-        if self.fleeting is not None:
-            self.fleeting.give_way(lambda: self._told(text))
-        else:
-            self._told(text)
+        self.status.give_way(lambda: self._told(text))
 
     def say(self, code: str, /, **params: object) -> None:
         self.tell(say(code, self.lang, **params))
@@ -132,7 +125,7 @@ class Output:
 
     def progress(self, code: str, total: int) -> Progress:
         """A bar that shows only on a terminal, with the word of `code` before it."""
-        return Progress(self.text(code), total if self.told_on_terminal else 0)
+        return Progress(self.status, self.text(code), total if self.told_on_terminal else 0)
 
     def _told(self, text: str) -> None:
         try:
@@ -163,18 +156,59 @@ class Output:
         return PaddleCloudError("stdout_lost", reason=reason)
 
 
-class Progress:
-    """A bar on stderr that redraws itself in place, with its speed and how long it will take;
-    `done`, or the end of `with`, leaves the line. Of a `total` of nothing there is none to see."""
+class StatusLine:
+    """The last line of a terminal, on stderr, that is drawn over again and again, by any thread; it
+    goes before whatever is told meanwhile, and comes again below."""
 
-    def __init__(self, label: str, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self) -> None:
+        self._lock = allocate_lock()
+        self._shown = ""
+
+    def draw(self, text: str) -> None:
+        """Show this instead; nothing: take it away."""
+        with self._lock:
+            self._draw(text)
+
+    def give_way(self, work: Callable[[], object]) -> None:
+        """Have something else written in its place."""
+        with self._lock:
+            shown = self._shown
+            self._draw("")
+            work()
+            self._draw(shown)
+
+    def leave(self) -> None:
+        """Let it stand, and go on below."""
+        with self._lock:
+            if self._shown:
+                _put("\n")
+            self._shown = ""
+
+    def _draw(self, text: str) -> None:
+        if text or self._shown:
+            rest = " " * (width(self._shown) - width(text))
+            _put(f"\r{text}{rest}" if text else f"\r{rest}\r")
+        self._shown = text
+
+
+class Progress:
+    """A bar that redraws itself in place, with its speed and how long it will take; `done`, or the
+    end of `with`, leaves the line. Of a `total` of nothing there is none to see."""
+
+    def __init__(
+        self,
+        line: StatusLine,
+        label: str,
+        total: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._line = line
         self._label = label
         self._total = total
         self._clock = clock
         self._began = clock()
         self._count = 0
         self._shown = -1
-        self._width = 0
 
     def add(self, count: int) -> None:
         if not self._total:
@@ -186,10 +220,7 @@ class Progress:
         self._shown = percent
         filled = percent * _BAR // 100
         bar = "#" * filled + "-" * (_BAR - filled)
-        line = f"{self._label} [{bar}] {percent:3d}% {size(self._total)}{self._speed()}"
-        sys.stderr.write(f"\r{line.ljust(self._width)}")
-        sys.stderr.flush()
-        self._width = len(line)
+        self._line.draw(f"{self._label} [{bar}] {percent:3d}% {size(self._total)}{self._speed()}")
 
     def _speed(self) -> str:
         """Bytes a second so far, and minutes and seconds that are left at that pace."""
@@ -203,7 +234,7 @@ class Progress:
 
     def done(self) -> None:
         if self._shown >= 0:
-            sys.stderr.write("\n")
+            self._line.leave()
         self._shown = -1
 
     def __enter__(self) -> Progress:
@@ -235,13 +266,12 @@ def forget(stream: TextIO) -> None:
 
 
 def visible(text: str) -> str:
-    """Text without a letter that a terminal obeys or that breaks a row, written as `ls -b` does.
-
-    Names of files and jobs are other people's: one with an escape in it could redraw the screen.
-    """
+    """Text without a letter that a terminal obeys or that breaks a row."""
     if text.isprintable():
         return text
-    return "".join(_escaped(letter) if _obeyed(letter) else letter for letter in text)
+    from paddlecloud.client.naming import escaped  # noqa: PLC0415 - few names need it
+
+    return escaped(text)
 
 
 def one_line(value: object) -> str:
@@ -285,15 +315,13 @@ def size(count: int) -> str:
     return f"{count / 1024**power:.1f} {'KMGTP'[power - 1]}iB"
 
 
-def _obeyed(letter: str) -> bool:
-    """Control characters, line ends, and those that turn the direction of writing."""
-    code = ord(letter)
-    return code < 0x20 or 0x7F <= code < 0xA0 or letter in _TURNS
-
-
-def _escaped(letter: str) -> str:
-    code = ord(letter)
-    return _SHORT.get(letter) or (f"\\{code:03o}" if code < 0x100 else f"\\u{code:04x}")
+def _put(text: str) -> None:
+    """For a line that is drawn: where it cannot be, nobody looks."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        return
 
 
 def _aligned(

@@ -6,14 +6,14 @@ need none of them, and most commands say none either.
 
 from __future__ import annotations
 
-from paddlecloud.model.texts import render
+from paddlecloud.model.texts import render, spoken
 
 
 def say(code: str, lang: str, /, **params: object) -> str:
     """The sentence for `code`, of this file or of the model's."""
     if code not in TEXTS:
         return render(code, params, lang)
-    return TEXTS[code][1 if lang == "zh" else 0].format_map(params)
+    return TEXTS[code][1 if lang == "zh" else 0].format_map(spoken(params, lang))
 
 
 TEXTS: dict[str, tuple[str, str]] = {
@@ -109,6 +109,11 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "more_jobs": ("there are more; --all shows every job", "还有更多任务，--all 显示全部"),
     "no_files": ("no files under {prefix}", "{prefix} 下没有文件"),
+    "no_files_there": (
+        "no files under {prefix}; outputs and logs lie under output/{job_id}/, submitted files "
+        "under their own names",
+        "{prefix} 下没有文件；输出和日志的路径以 output/{job_id}/ 开头，提交的文件使用原来的路径",
+    ),
     "downloaded": (
         "{count} files, {size}, in {directory}",
         "{count} 个文件，共 {size}，已保存到 {directory}",
@@ -123,8 +128,9 @@ TEXTS: dict[str, tuple[str, str]] = {
     "diff_executable": ("mode: not executable -> executable", "权限：不可执行 -> 可执行"),
     "diff_link": ("link to {target}", "链接到 {target}"),
     "diff_not_executable": ("mode: executable -> not executable", "权限：可执行 -> 不可执行"),
+    "diff_unset": ("(not set)", "（未设置）"),
     "diff_same": (
-        "{first} and {second} were asked for alike: files, command, environment, resources",
+        "{first} and {second} are the same in files, command, environment and resources",
         "{first} 与 {second} 的文件、命令、环境和资源完全相同",
     ),
     "download_kept": (
@@ -135,10 +141,27 @@ TEXTS: dict[str, tuple[str, str]] = {
         "read {files} files, {size}: {damaged} damaged",
         "已读取 {files} 个文件，共 {size}；损坏 {damaged} 个",
     ),
+    "verified_one": (
+        "read 1 file, {size}: {damaged} damaged",
+        "已读取 1 个文件，共 {size}；损坏 {damaged} 个",
+    ),
+    "verified_part": (
+        "not everything was read: {files} files, {size}, {damaged} of them damaged; what was found "
+        "is in paddlecloud admin audit, too; run it again to read the rest",
+        "未能全部读取：已读取 {files} 个文件，共 {size}，其中损坏 {damaged} 个；"
+        "发现的损坏也记录在 paddlecloud admin audit 中；请重新执行以读取其余文件",
+    ),
+    "verified_part_one": (
+        "not everything was read: 1 file, {size}, {damaged} damaged; what was found is in "
+        "paddlecloud admin audit, too; run it again to read the rest",
+        "未能全部读取：已读取 1 个文件，共 {size}，损坏 {damaged} 个；"
+        "发现的损坏也记录在 paddlecloud admin audit 中；请重新执行以读取其余文件",
+    ),
     "verified_so_far": (
         "read {files} files, {size} so far",
         "目前已读取 {files} 个文件，共 {size}",
     ),
+    "verified_so_far_one": ("read 1 file, {size} so far", "目前已读取 1 个文件，共 {size}"),
     "verify_output": (
         "output of {user}: {paths} is not what {jobs} wrote; it stays where it is",
         "{user} 的输出：{paths} 与 {jobs} 写入的内容不一致，已保留在原处",
@@ -149,6 +172,7 @@ TEXTS: dict[str, tuple[str, str]] = {
         "{user} 提交的文件：{paths}，涉及 {jobs}；已移至 {aside}，下次提交时会重新上传",
     ),
     "collected": ("deleted {jobs} jobs, {size}", "已清理 {jobs} 个任务，共 {size}"),
+    "collected_one": ("deleted 1 job, {size}", "已清理 1 个任务，共 {size}"),
     # -- keys and users ----------------------------------------------------------------------
     "gen_token_mailed": (
         "a mail with the keys is on its way to {email}; paste them here when it has come",

@@ -33,9 +33,8 @@ def follow(client: Client, job: Job, out: Output) -> int:
     states = _States(client, job.id, out)
     try:
         states.start()
-        heard = False
+        piece = b""
         for piece in client.logs(job.id, follow=True):
-            heard = True
             if not piece.startswith(OURS):
                 states.heard_from_job()
             # With --json stdout belongs to the answer alone.
@@ -44,7 +43,10 @@ def follow(client: Client, job: Job, out: Output) -> int:
     except KeyboardInterrupt:
         out.say("watch_left", job_id=job.id)
         return INTERRUPTED
-    tell_end(ended, out, seen=FIRST if heard and (out.json or out.in_one_place) else "")
+    is_read_here = bool(piece) and (out.json or out.in_one_place)
+    if is_read_here and not piece.endswith(b"\n"):
+        out.tell("")  # a line that the job did not end is no part of ours
+    tell_end(ended, out, seen=FIRST if is_read_here else "")
     return 0 if ended.state == "success" else 1
 
 

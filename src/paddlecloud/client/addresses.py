@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 
-from paddlecloud.client.transport import connection_to, split_url, target_in
+from paddlecloud.client.transport import connection_to, split_url, taken, target_in
 from paddlecloud.model.errors import PaddleCloudError
 
 TYPE_CHECKING = False
@@ -31,8 +31,7 @@ class Addresses:
         """Hand `length` bytes from `start` on to `write`; their sha256, empty when they did not
         come, or not whole. What `write` raises is not caught."""
         idle = self._idle.setdefault(split_url(url), [])
-        # list.pop and append are atomic; two threads never have the same one.
-        connection = idle.pop() if idle else connection_to(url)
+        connection = taken(idle) or connection_to(url)
         pieces = _Pieces(length, write)
         whole = False
         try:
@@ -48,8 +47,8 @@ class Addresses:
 
     def close(self) -> None:
         for idle in self._idle.values():
-            while idle:
-                idle.pop().close()
+            while (connection := taken(idle)) is not None:
+                connection.close()
 
 
 class _Refused(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paddlecloud.model.errors import Retry
 from paddlecloud.model.signing import quote
 
 TYPE_CHECKING = False
@@ -9,16 +10,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from paddlecloud.client.transport import Transport
+    from paddlecloud.client.sdk import Client
 
     Rows = list[dict[str, Any]]
+
+_VERIFY = "/admin/verify"
+#: Seconds for one page: a file that another server began is read whole.
+_READING = 600.0
 
 
 class Admin:
     """Users, everybody's keys and jobs, pools, the audit."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._transport = client.transport
 
     def users(self) -> Rows:
         """Everybody, by id."""
@@ -69,13 +75,27 @@ class Admin:
 
     def verify(self, user: str | None = None) -> Iterator[dict[str, Any]]:
         """Have the server read what it keeps once more, page by page: `files` and `bytes` that were
-        read and what of it is `damaged`. Whoever stops asking has stopped it."""
-        at: object = {}
-        while at is not None:
-            wanted = {"user": user, "at": at or None}
-            page = self._transport.post("/admin/verify", wanted, again=True, timeout=600.0)
+        read and what of it is `damaged`. Whoever stops asking has stopped it.
+
+        It takes hours, so a server that goes away meanwhile is waited for; a page that is asked for
+        again tells what it told before.
+        """
+        from paddlecloud.client.following import Patience  # noqa: PLC0415 - the others wait for none
+
+        patience = Patience(self._client)
+        how: dict[str, Any] = {"again": True, "timeout": _READING}
+        wanted: dict[str, object] = {"user": user, "at": None}
+        while True:
+            try:
+                page = self._transport.post(_VERIFY, wanted, wake=not patience.begun, **how)
+            except Retry as error:
+                patience.pause(error)
+                continue
+            patience.renew()
             yield page
-            at = page["next"]
+            if page["next"] is None:
+                return
+            wanted["at"] = page["next"]
 
 
 def _user(user_id: str) -> str:

@@ -10,29 +10,42 @@ from the addresses of a bucket; whatever is not right about that, the server is 
 """
 
 # pathlib costs 8 ms:
-# ruff: noqa: PTH100, PTH108, PTH120
+# ruff: noqa: PTH100, PTH120
 
 from __future__ import annotations
 
 import hashlib
 import os
-from contextlib import suppress
 from stat import S_ISREG
-from threading import Lock, Thread
+from threading import Lock
+from time import gmtime, strftime, time
 
 from paddlecloud.client import landing
-from paddlecloud.client.landing import File, Place, Writer, claim, local_name, make_directory
+from paddlecloud.client.crew import work_off
+from paddlecloud.client.furnishing import furnished, with_ways
+from paddlecloud.client.landing import (
+    APPEND,
+    File,
+    Place,
+    Writer,
+    claim,
+    local_name,
+    make_directory,
+)
 from paddlecloud.client.naming import shown
+from paddlecloud.client.records import records_in
 from paddlecloud.client.retries import patiently
-from paddlecloud.model.errors import Conflict, Invalid, Retry
-from paddlecloud.model.signing import quote
+from paddlecloud.model.errors import Conflict, Invalid, NotFound, Retry
+from paddlecloud.model.signing import MAX_AHEAD, quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
 
     from paddlecloud.client.addresses import Addresses
     from paddlecloud.client.landing import Row
+    from paddlecloud.client.sdk import Client
     from paddlecloud.client.transport import Stream, Transport
 
     Progress = Callable[[int], None]
@@ -40,44 +53,63 @@ if TYPE_CHECKING:
 THREADS = 4
 _BLOCK = 1024 * 1024
 _DIGEST = 32
+#: What the times of a listing are exact to, in seconds; a clock may be ahead by MAX_AHEAD.
+_SECOND = 1
 #: In the place of a piece: the whole file, from this machine.
 _ALL = -1
 #: A file that is replaced again and again while it is fetched.
 _MOST_VERSIONS = 5
 _MOST_NAMED = 20
-_LOST = "private_file_changed"
+#: What is complained about: a file in a bucket that is not any more what the job was given; one
+#: that was listed and is nowhere now; one of which the store does not have what was put there; one
+#: that is here, but is not what the job wrote, since somebody put another; one of a finished
+#: download that was changed here and is left so (by its local name); a link that cannot be made.
+_LOST, _GONE, _DAMAGED = "download_lost", "download_gone", "download_damaged"
+_REPLACED, _EDITED, _UNLINKED = "download_not_its_own", "download_edited", "download_links"
+_COMPLAINTS = (_LOST, _GONE, _DAMAGED, _REPLACED, _EDITED, _UNLINKED)
+#: What a server says of a file that cannot come, and what that is to a person.
+_NEVER = {"private_file_changed": _LOST, "file_missing": _GONE, "file_unknown": _GONE}
 
 
 class Result:
-    """What a download did: files and bytes that came, and bytes that were here already."""
+    """What a download did: files and bytes that came, bytes that were here already, and by the code
+    of a complaint the files that are missing or not as they should be."""
 
-    __slots__ = ("bytes", "changed", "damaged", "edited", "files", "kept", "lost", "unlinked")
+    __slots__ = ("bytes", "files", "kept", "named")
 
-    def __init__(self, files: int, count: int, kept: int) -> None:
+    def __init__(self, files: int, count: int, kept: int, named: Mapping[str, set[str]]) -> None:
         self.files = files
         self.bytes = count
         self.kept = kept
-        self.lost: Sequence[str] = ()
-        """Paths of files in a bucket that are not any more what the job was given."""
-        self.damaged: Sequence[str] = ()
-        """Paths of files that are left out, because the store does not have what was put there."""
-        self.changed: Sequence[str] = ()
-        """Paths of files that are here, but are not what the job wrote: somebody put others."""
-        self.edited: Sequence[str] = ()
-        """Local names of files of a finished download that were changed here and are left so."""
-        self.unlinked: Sequence[str] = ()
-        """Paths of links that cannot be made here."""
+        self.named = {code: sorted(named[code]) for code in _COMPLAINTS if named[code]}
 
     def complaints(self) -> list[Conflict]:
-        """What is missing or not as it should be, although all else is here."""
-        found = (
-            ("download_lost", self.lost),
-            ("download_damaged", self.damaged),
-            ("download_not_its_own", self.changed),
-            ("download_edited", self.edited),
-            ("download_links", self.unlinked),
-        )
-        return [Conflict(code, paths=_named(paths)) for code, paths in found if paths]
+        """What to tell, although all else is here."""
+        return [Conflict(code, paths=_named(paths)) for code, paths in self.named.items()]
+
+
+def of_job(
+    client: Client,
+    job_id: str,
+    prefix: str | None,
+    found: tuple[Sequence[dict[str, Any]], Mapping[str, str]],
+    download_dir: str,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> Result:
+    """Get what `Client.listing` found of a job below `prefix`; see `download`."""
+    rows = furnished(client.transport, job_id, prefix, found[0])
+    return download(
+        client.transport,
+        f"/jobs/{job_id}/files",
+        with_ways(rows, found[1]),
+        download_dir,
+        resume=resume,
+        progress=progress,
+        records=records_in(client.config.home),
+        now=time(),
+    )
 
 
 def download(
@@ -86,7 +118,7 @@ def download(
     rows: Sequence[Row],
     download_dir: str,
     *,
-    ways: Mapping[str, str] | None = None,
+    now: float,
     resume: bool = False,
     progress: Progress | None = None,
     records: str = "",
@@ -94,17 +126,19 @@ def download(
     """Get the files of these rows, which lie below `path` on the server.
 
     The leading `output/` of a job's own results is left out of the local names, so that the default
-    directory does not double the word. `ways` tells by path where else a file is: at a path of this
+    directory does not double the word. `way` of a row tells where else a file is: at a path of this
     machine, or at an address. `progress` hears the bytes of each piece. With `resume` what
     an earlier download into the same directory brought is not fetched again; one that was finished
     is remembered in the directory `records`, and what is new is added to it, but what was changed
     there stays. After an error what came stays for that, unless it could never be of use. A file
-    that can never come is left out, and the result names it: one in a bucket that was changed since
-    the job got it, and one of which the store does not give what was put there.
+    that cannot come is left out, and the result names it: one in a bucket that was changed since
+    the job got it, one that is gone since it was listed, and one of which the store does not give
+    what was put there. `now` (epoch seconds) tells which files are so young that another one may
+    get the same time: with `resume` these come again, if they are small and nothing else is known.
     """
     final = os.path.abspath(download_dir)
-    way_to = (ways or {}).get
-    files = [File(row, local_name(row["path"]), way_to(row["path"], "")) for row in rows]
+    settled = strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(now - MAX_AHEAD - _SECOND))
+    files = [File(row, local_name(row["path"]), settled) for row in rows]
     _check_twice(files)
     place = Place(final, path, records, resume=resume)
     try:
@@ -131,80 +165,60 @@ class _Download:
         self._progress = progress
         self._lock = Lock()
         self._todo: list[tuple[File, int]] = []
-        self._alike = _alike(files) if not place.resumed else frozenset()
+        self._alike = _alike(files) if not place.goes_on else frozenset()
         self._addresses = _addresses(files)
         self._past = self._addresses is not None
         """Whether addresses are of use from here."""
-        self._error: BaseException | None = None
         self._came_of: dict[str, int] = {}
         """By path the bytes that came now."""
         self._kept_of: dict[str, int] = {}
         """By path the bytes that were here."""
-        self._lost: set[str] = set()
-        self._damaged: set[str] = set()
-        self._changed: set[str] = set()
-        self._edited: set[str] = set()
-        self._older: set[str] = set()
-        """Files of which an unfinished download brought a part."""
+        self._complaints: dict[str, set[str]] = {code: set() for code in _COMPLAINTS}
+        self._left_out: set[str] = set()
+        """Paths of files that do not come."""
+        self._unsure: set[str] = set()
+        """Files with pieces that nobody compared as they came: by an address, or lying here since
+        an unfinished download. If such a file is wrong, it may be right from the server."""
 
     def run(self) -> Result:
-        """After Invalid nothing stays: it would be so again."""
+        """Of names that cannot be told apart here nothing stays: it would be so again."""
         try:
             asked = [file for file in self._files if not self._prepare(file)]
             while asked:
                 self._fetch_all()
                 asked = [file for file in asked if not self._is_settled(file)]
-        except Invalid:
-            landing.remove(self._place.part)
+        except Invalid as error:
+            if error.code == landing.NAME_TWICE:
+                self._place.drop()
             raise
         if self._addresses is not None:
             self._addresses.close()
-        unlinked = self._finish()
-        return self._result(unlinked)
+        self._finish()
+        return self._result()
 
     def _fetch_all(self) -> None:
         # From the end of a list: the last row first would be odd to look at.
         self._todo.reverse()
-        threads = [Thread(target=self._work, daemon=True) for _ in range(self._wanted() - 1)]
-        try:
-            for thread in threads:
-                thread.start()
-            self._work()
-            for thread in threads:
-                thread.join()
-        except BaseException as error:
-            self._stop(error)
-            raise
-        if self._error is not None:
-            raise self._error
+        work_off(max(1, min(THREADS, len(self._todo))), self._next, self._fetch_some)
 
-    def _finish(self) -> list[str]:
-        """Give everything its final name; the names of links that cannot be made."""
+    def _finish(self) -> None:
+        """Give everything its final name."""
         links = [file for file in self._files if file.link]
         edited, unlinked = self._place.finish(self._whole(), links)
-        self._edited |= edited
-        self._changed -= edited
-        return unlinked
+        for file in edited:
+            self._leave_out(file, _EDITED)
+        self._complaints[_UNLINKED].update(unlinked)
 
     def _whole(self) -> list[File]:
         """What is here and right."""
-        left_out = self._lost | self._damaged | self._edited
-        return [file for file in self._files if file.path not in left_out and not file.link]
+        return [file for file in self._files if file.path not in self._left_out and not file.link]
 
-    def _result(self, unlinked: Sequence[str]) -> Result:
+    def _result(self) -> Result:
         here = [file.path for file in self._whole() if not file.is_directory]
         came, kept = (
             sum(of.get(path, 0) for path in here) for of in (self._came_of, self._kept_of)
         )
-        result = Result(len(here), came, kept)
-        result.lost, result.damaged = sorted(self._lost), sorted(self._damaged)
-        result.changed = sorted(self._changed)
-        result.edited = sorted(file.name for file in self._files if file.path in self._edited)
-        result.unlinked = unlinked
-        return result
-
-    def _wanted(self) -> int:
-        return max(1, min(THREADS, len(self._todo)))
+        return Result(len(here), came, kept, self._complaints)
 
     def _prepare(self, file: File) -> bool:
         """Plan what has to be done about a file; whether that is nothing."""
@@ -214,11 +228,11 @@ class _Download:
         if file.is_directory or file.link or self._is_there(file):
             return True
         make_directory(os.path.dirname(target), file.path)
-        if file.name.casefold() in self._alike:
+        if _folded(file.name) in self._alike:
             claim(target, file.path)
         self._place.knows(file)
         if file.done:
-            self._older.add(file.path)
+            self._unsure.add(file.path)
         self._queue(file)
         return False
 
@@ -232,10 +246,10 @@ class _Download:
         if is_right or (have == landing.OURS and not file.sha256):
             self._kept_of[file.path] = file.size
             self._place.keep(file)
+            if not is_right:
+                self._complaints[_REPLACED].add(file.path)
         else:
-            self._edited.add(file.path)
-        if not is_right and file.path not in self._edited:
-            self._changed.add(file.path)
+            self._leave_out(file, _EDITED)
         self._tell(file.size)
         return True
 
@@ -252,20 +266,13 @@ class _Download:
                 self._kept_of[file.path] = self._kept_of.get(file.path, 0) + length
                 self._tell(length)
 
-    def _work(self) -> None:
-        try:
-            while self._error is None:
-                with self._lock:
-                    if not self._todo:
-                        return
-                    file, start = self._todo.pop()
-                self._fetch(file, start)
-        except BaseException as error:  # noqa: BLE001 - raised again where the caller waits
-            self._stop(error)
-
-    def _stop(self, error: BaseException) -> None:
+    def _next(self) -> tuple[File, int] | None:
         with self._lock:
-            self._error = self._error or error
+            return self._todo.pop() if self._todo else None
+
+    def _fetch_some(self, pieces: Iterator[tuple[File, int]]) -> None:
+        for file, start in pieces:
+            self._fetch(file, start)
 
     def _tell(self, count: int) -> None:
         if self._progress is not None:
@@ -284,15 +291,17 @@ class _Download:
 
         try:
             patiently(once)
-        except Conflict as error:
-            if error.code != _LOST:
+        except (Conflict, NotFound) as error:
+            if error.code not in _NEVER:
                 raise
-            self._lose(file, self._lost)
+            self._leave_out(file, _NEVER[error.code])
 
-    def _lose(self, file: File, among: set[str]) -> None:
-        """Go on without a file of which the rest is nowhere any more."""
+    def _leave_out(self, file: File, why: str) -> None:
+        """Go on without a file."""
         with self._lock:
-            among.add(file.path)
+            self._left_out.add(file.path)
+            self._complaints[_REPLACED].discard(file.path)
+            self._complaints[why].add(file.name if why == _EDITED else file.path)
             self._drop(file)
 
     def _drop(self, file: File) -> None:
@@ -303,7 +312,7 @@ class _Download:
         """One piece more is here."""
         with self._lock:
             self._came_of[file.path] = self._came_of.get(file.path, 0) + size
-        self._place.note([file.path, file.size, file.time, file.version, start])
+        self._place.came(file, start)
 
     def _copy(self, file: File) -> None:
         """Copy a file of the server's store, or have its pieces fetched if it is not as listed."""
@@ -334,23 +343,31 @@ class _Download:
 
     def _fetch_past(self, file: File, start: int) -> bool:
         """Get one piece from the store itself; False: ask the server."""
-        if self._addresses is None or not self._past or not (file.way and file.sha256):
+        if self._addresses is None or not self._past or not file.way:
             return False
         whole = file.size <= landing.PIECE
         length = file.length(start)
-        writer = Writer(self._place.target(file), file.path, start)
+        with file.lock:
+            sha256 = file.sha256
+            if not sha256:
+                return False
+            writer = Writer(self._place.target(file), file.path, start)
         try:
             got = self._addresses.fetch(file.way, start, length, writer.write)
             if whole:
                 writer.cut(length)
         finally:
             writer.close()
-        if not got or (whole and got != file.sha256):
+        if not got or (whole and got != sha256):
             self._past = False
             return False
         with file.lock:
+            if file.sha256 != sha256:  # begun anew meanwhile, as another file
+                return False
             file.done.add(start)
             file.sha256 = "" if whole else file.sha256
+        if not whole:
+            self._unsure.add(file.path)
         self._tell(length)
         self._came(file, start, length)
         return True
@@ -369,7 +386,7 @@ class _Download:
             got, digest = self._take(file, writer, stream, whole=whole)
             known = stream.headers.get("x-content-sha256") or _known(file, version)
         if whole and known and digest != known:
-            self._lose(file, self._damaged)
+            self._leave_out(file, _DAMAGED)
             return
         with file.lock:
             if whole:
@@ -382,11 +399,12 @@ class _Download:
     def _is_same(self, file: File, version: str) -> bool:
         """Whether a piece is of the same file as those before; else all of it is begun again.
 
-        Whoever is still writing pieces of the old one does so into a file without a name.
+        Of pieces from elsewhere only a digest of the whole tells that they are of this file.
         """
         size = version.partition("-")[0]
-        if not file.version and size in ("append", str(file.size)):
-            file.version, file.sha256 = version, _known(file, version)
+        known = _known(file, version)
+        if not file.version and size in (APPEND, str(file.size)) and (known or not file.done):
+            file.version, file.sha256 = version, known
         if version == file.version:
             return True
         file.versions += 1
@@ -395,8 +413,7 @@ class _Download:
         file.version, file.sha256 = version, ""
         file.size = int(size) if size.isdigit() else file.size
         file.done.clear()
-        with suppress(FileNotFoundError):
-            os.unlink(self._place.target(file))
+        self._place.clear(file)
         with self._lock:
             self._drop(file)
             self._uncount(file)
@@ -433,37 +450,34 @@ class _Download:
 
     def _is_settled(self, file: File) -> bool:
         """Whether no more can be done: a file whose own digest is known is compared with that, and
-        one that was damaged here since an earlier download is begun anew."""
-        if file.path in self._lost or file.path in self._damaged:
-            self._forget(file)
+        one that may have been damaged on the way or here is begun anew."""
+        if file.path in self._left_out:
+            self._place.forget(file)
             return True
+        self._place.settle(file)
         got = ""
         if file.sha256 or file.written:
             got = landing.sha256_of(self._place.target(file), file.path)
         if file.sha256 and got != file.sha256:
-            self._forget(file)
-            if file.path in self._older:
+            self._place.forget(file)
+            if file.path in self._unsure:
                 self._begin_anew(file)
                 return False
-            self._damaged.add(file.path)
-        elif file.written and got != file.written:
-            self._changed.add(file.path)
-        if file.executable and file.path not in self._damaged:
+            self._leave_out(file, _DAMAGED)
+            return True
+        if file.written and got != file.written:
+            self._complaints[_REPLACED].add(file.path)
+        if file.executable:
             landing.make_executable(self._place.target(file))
         return True
 
     def _begin_anew(self, file: File) -> None:
-        self._older.discard(file.path)
+        self._unsure.discard(file.path)
+        self._past = False
         self._tell(-self._uncount(file))
         file.done.clear()
         file.version = ""
         self._queue(file)
-
-    def _forget(self, file: File) -> None:
-        """Nothing that came of it is of use: the next try must begin it anew."""
-        self._place.note([file.path, -1, "", "", 0])
-        with suppress(FileNotFoundError):
-            os.unlink(self._place.target(file))
 
 
 def _digest_of(path: str) -> str:
@@ -510,15 +524,24 @@ def _check_twice(files: Sequence[File]) -> None:
     names: set[str] = set()
     for file in files:
         if file.name in names:
-            raise Invalid("download_name_twice", path=shown(file.path))
+            raise Invalid(landing.NAME_TWICE, path=shown(file.path))
         names.add(file.name)
 
 
 def _alike(files: Sequence[File]) -> frozenset[str]:
-    """Names that differ only in the size of letters: on some systems they are one file."""
+    """Names that differ only in how they are written: on some systems they are one file."""
     seen: set[str] = set()
     twice: set[str] = set()
     for file in files:
-        name = file.name.casefold()
+        name = _folded(file.name)
         (twice if name in seen else seen).add(name)
     return frozenset(twice)
+
+
+def _folded(name: str) -> str:
+    """Without the size of letters, and with one of the ways to write an accent."""
+    if name.isascii():
+        return name.lower()
+    from unicodedata import normalize  # noqa: PLC0415 - few names need it
+
+    return normalize("NFC", name.casefold())

@@ -1,6 +1,7 @@
-"""What a listing does not tell of submitted files: which are executable, links, empty directories.
+"""The rows of a listing with what a download wants to know besides.
 
-The snapshot of a job has it all, so a download that asks for submitted files asks for that, too.
+Of submitted files that is which are executable, links, and empty directories: the snapshot of a job
+has it all, so a download that asks for submitted files asks for that, too.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from paddlecloud.model.errors import NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from paddlecloud.client.transport import Transport
@@ -41,3 +42,9 @@ def with_entries(rows: Sequence[Row], entries: Sequence[Sequence[Any]]) -> list[
         if kind != "file" and name not in listed:
             found.append({"path": name, "size": 0, "time": "", "link": target})
     return found
+
+
+def with_ways(rows: Sequence[Row], ways: Mapping[str, str]) -> list[Row]:
+    """The rows, each with the `way` past the server if there is one."""
+    known = ways.get
+    return [row | {"way": way} if (way := known(row["path"])) else row for row in rows]

@@ -1,120 +1,144 @@
 """Ignore files with git's meaning: which entries of a directory are left out, and by which line.
 
-`pathspec` translates a pattern; what git adds to that (the last match wins, a file of rules further
-down wins, a directory that is left out is not looked into) is here and in the walk that asks from
-the top down. Importing pathspec takes longer than a whole submit, so translations are kept beside
-the cache of digests.
+Patterns are translated here as git's `dir.c` and `wildmatch.c` read them, corners included: what a
+rule misses is sent. What git adds to that (the last match wins, a file of rules further down wins,
+a directory that is left out is not looked into) is here and in the walk that asks from the top
+down. git compares bytes, and so does this: texts and names have a letter for each byte.
+
+One thing is not git's: rules are read through a link, too. Whoever links to a list of what is to
+stay away wants it to stay away.
 """
 
 # pathlib costs 8 ms at every submit:
-# ruff: noqa: PTH118, PTH123
+# ruff: noqa: PTH116, PTH118, PTH123
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import warnings
+import stat
 
 from paddlecloud.client.naming import shown
-from paddlecloud.client.scanning import unreadable, write_cache
+from paddlecloud.client.scanning import OUR_IGNORE_FILE, unreadable
 from paddlecloud.model.errors import Invalid
 
 MAX_BYTES = 1024 * 1024
-_HEADER = "paddlecloud-ignore\t1"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
-    Line = tuple[int, int, str, str]
-    """Number, whether it leaves out (1) or brings back (0), what it looks at, expression."""
+_BYTES = "latin-1"
+_BOM = "\xef\xbb\xbf"
+"""What Notepad writes first; git passes over it, too."""
+_DIRECTORY = "\0"
+"""Stands behind the path of a directory, where no name can have it."""
+_SPECIAL = "*?[\\"
+_ANY, _IN_NAME, _ONE = "[^\0]*", "[^/\0]*", "[^/\0]"
+_CLASSES = {
+    "alnum": "09AZaz",
+    "alpha": "AZaz",
+    "blank": "\t\t  ",
+    "cntrl": "\0\x1f\x7f\x7f",
+    "digit": "09",
+    "graph": "!~",
+    "lower": "az",
+    "print": " ~",
+    "punct": "!/:@[`{~",
+    "space": "\t\n\r\r  ",
+    "upper": "AZ",
+    "xdigit": "09AFaf",
+}
+"""First and last letter of each range that belongs to a class."""
 
-_MARK = "(?P<ps_d>/)"
-"""Where pathspec notes that it has matched a directory."""
-_NOTHING = "(?!)"
-_NAME, _PATH, _INSIDE = "name", "path", "inside"
-"""A pattern without a slash looks at the name alone, others at the path from the directory of their
-file on; `x/**` means what is inside, never x itself."""
+
+class Line:
+    """What one line says: which number it has, whether it leaves out or brings back, and the
+    expression for a name, or for a path from the directory of its file on."""
+
+    __slots__ = ("expression", "leaves_out", "number", "of_name")
+
+    def __init__(self, number: int, leaves_out: bool, of_name: bool, expression: str) -> None:
+        self.number = number
+        self.leaves_out = leaves_out
+        self.of_name = of_name
+        self.expression = expression
 
 
 class Rules:
     """The lines of one ignore file, and those of the directories above."""
 
-    def __init__(self, where: str, above: str, lines: list[Line], upper: Rules | None) -> None:
+    def __init__(self, where: str, above: str, lines: Sequence[Line], upper: Rules | None) -> None:
+        self._where = where
         self._start = len(above)
         """Which part of a path is above the directory of the file."""
         self._upper = upper
-        self._lines = [
-            (f"{where}:{number}", bool(leaves), looks, re.compile(text))
-            for number, leaves, looks, text in reversed(lines)
-        ]
-        self._any_name = _any(text for _, _, looks, text in lines if looks == _NAME)
-        self._any_path = _any(text for _, _, looks, text in lines if looks != _NAME)
+        self.is_ours: bool = where.endswith(OUR_IGNORE_FILE) or (
+            upper is not None and upper.is_ours
+        )
+        """Whether a file of our own says what holds here: then git's below do not count."""
+        self._of_name = _Any([line for line in lines if line.of_name])
+        self._of_path = _Any([line for line in lines if not line.of_name])
 
     def verdict(self, path: str, name: str, directory: bool) -> str | None:
         """The rule that leaves this entry out, "" if one brings it back, None if none says."""
-        slash = "/" if directory else ""
-        below = path[self._start :]
-        if self._any_name.search(name + slash) or self._any_path.search(below + slash):
-            for rule, leaves, looks, expression in self._lines:
-                text = name + slash if looks == _NAME else below + (slash if looks == _PATH else "")
-                found = expression.search(text)
-                if found is not None and _is_itself(found, text):
-                    return rule if leaves else ""
+        end = _DIRECTORY if directory else ""
+        below = _as_bytes(path[self._start :])
+        found = _later(self._of_name.last(_as_bytes(name) + end), self._of_path.last(below + end))
+        if found is not None:
+            return f"{self._where}:{found.number}" if found.leaves_out else ""
         return self._upper.verdict(path, name, directory) if self._upper is not None else None
 
 
-def load(root: str, above: str, name: str, upper: Rules | None, home: str) -> Rules:
-    """The rules of the ignore file `name` in the directory `above` (with its slash, or empty)."""
+def load(root: str, above: str, name: str, upper: Rules | None) -> Rules | None:
+    """The rules of the ignore file `name` in the directory `above` (with its slash, or empty); None
+    where that is no file: a pipe of that name would be waited for."""
     text = _read(os.path.join(root, above, name), above + name)
-    # A bracket within brackets means itself; `re` warns that this may change one day.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        return Rules(above + name, above, _translated(text, above + name, home), upper)
+    return Rules(above + name, above, lines_of(text), upper) if text is not None else None
 
 
-def translate(text: str, where: str) -> list[Line]:
-    """The patterns of an ignore file as regular expressions."""
+def lines_of(text: str) -> list[Line]:
+    """The lines of an ignore file that can match anything."""
+    lines = enumerate(text.removeprefix(_BOM).split("\n"), 1)
+    found = (_line(number, line) for number, line in lines if not line.startswith("#"))
+    return [line for line in found if line is not None]
+
+
+class _Any:
+    """Several lines as one expression: every entry costs one question, and not one for each."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._lines = lines[::-1]
+        # The first alternative that matches is the last such line.
+        text = "|".join(f"({line.expression})" for line in self._lines)
+        self._expression = re.compile(text) if lines else None
+
+    def last(self, text: str) -> Line | None:
+        """The last line that matches."""
+        found = self._expression.fullmatch(text) if self._expression is not None else None
+        return self._lines[found.lastindex - 1] if found is not None and found.lastindex else None
+
+
+def _later(one: Line | None, two: Line | None) -> Line | None:
+    if one is None or two is None:
+        return one or two
+    return one if one.number > two.number else two
+
+
+def _as_bytes(text: str) -> str:
+    return text if text.isascii() else os.fsencode(text).decode(_BYTES)
+
+
+def _read(absolute: str, path: str) -> str | None:
     try:
-        from pathspec.patterns.gitignore.spec import (  # noqa: PLC0415 - only where it is needed
-            GitIgnoreSpecPattern,
-        )
-    except ImportError:
-        raise Invalid("ignore_no_matcher", path=where) from None
-    found = []
-    for number, line in enumerate(text.split("\n"), 1):
-        try:
-            pattern = GitIgnoreSpecPattern(_as_git_reads(line))
-        except ValueError:  # git passes over what it cannot read, too
-            continue
-        if pattern.include is not None and pattern.regex is not None:
-            found.append((number, int(pattern.include), _looks_at(line), pattern.regex.pattern))
-    return found
-
-
-def _as_git_reads(line: str) -> str:
-    """A line without its end; of blanks at the end git strips spaces alone."""
-    line = line.removesuffix("\r").rstrip(" ") if not line.endswith("\\ ") else line
-    return f"{line[:-1]}\\\t" if line.endswith("\t") and line.strip() else line
-
-
-def _any(expressions: Iterable[str]) -> re.Pattern[str]:
-    """What matches if one of them does: most entries are done with one question."""
-    plain = [text.replace(_MARK, "/") for text in expressions]
-    return re.compile("|".join(plain) if plain else _NOTHING)
-
-
-def _is_itself(found: re.Match[str], text: str) -> bool:
-    """Whether the pattern means this entry, not a directory above it."""
-    end = found.end("ps_d") if "ps_d" in found.re.groupindex else -1
-    return end in (-1, len(text))
-
-
-def _read(absolute: str, path: str) -> str:
-    try:
-        with open(absolute, encoding="utf-8", errors="surrogateescape", newline="") as file:
+        if not stat.S_ISREG(os.stat(absolute).st_mode):
+            return None
+        with open(absolute, encoding=_BYTES, newline="") as file:
             text = file.read(MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        if os.path.islink(absolute):  # noqa: PTH114 - see the top
+            return None
+        raise unreadable(path, error) from None
     except OSError as error:
         raise unreadable(path, error) from None
     if len(text) > MAX_BYTES:
@@ -122,32 +146,117 @@ def _read(absolute: str, path: str) -> str:
     return text
 
 
-def _translated(text: str, where: str, home: str) -> list[Line]:
-    name = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    kept = os.path.join(home, "cache", "ignore", name) if home else ""
-    lines = _kept(kept) if kept else None
-    if lines is None:
-        lines = translate(text, where)
-        rows = ("\t".join(map(str, line)) for line in lines)
-        if kept and all("\n" not in line[3] and line[3].isprintable() for line in lines):
-            write_cache(kept, "\n".join((_HEADER, *rows)))
-    return lines
-
-
-def _kept(path: str) -> list[Line] | None:
-    try:
-        with open(path, encoding="utf-8") as file:
-            header, *rows = file.read().split("\n")
-        if header != _HEADER:
-            return None
-        split = [row.split("\t", 3) for row in rows]
-        return [(int(number), int(leaves), looks, text) for number, leaves, looks, text in split]
-    except (OSError, ValueError):
+def _line(number: int, line: str) -> Line | None:
+    """None for what matches nothing, as most mistakes in a pattern do."""
+    pattern = _without_blanks(line.removesuffix("\r").partition("\0")[0])
+    brings_back = pattern.startswith("!")
+    pattern = pattern[1:] if brings_back else pattern
+    of_directory = pattern.endswith("/")
+    pattern = pattern[:-1] if of_directory else pattern
+    of_name = "/" not in pattern
+    expression = _expression(pattern.removeprefix("/"), of_name) if pattern else None
+    if expression is None:
         return None
+    end = _DIRECTORY if of_directory else f"{_DIRECTORY}?"
+    return Line(number, not brings_back, of_name, expression + end)
 
 
-def _looks_at(line: str) -> str:
-    pattern = line.removeprefix("!").rstrip()
-    if pattern.endswith("/**"):
-        return _INSIDE
-    return _PATH if "/" in pattern.rstrip("/") else _NAME
+def _without_blanks(line: str) -> str:
+    """A line without the spaces at its end, of which one behind a backslash is none."""
+    kept = line.rstrip(" ")
+    escapes = len(kept) - len(kept.rstrip("\\"))
+    return line[: len(kept) + 1] if escapes % 2 else kept
+
+
+def _expression(pattern: str, of_name: bool) -> str | None:
+    """The pattern as a regular expression; None if it can match nothing.
+
+    What comes before the first special letter git compares by itself, and then begins anew: `**`
+    behind it stands at a beginning.
+    """
+    first = next((at for at, letter in enumerate(pattern) if letter in _SPECIAL), len(pattern))
+    found = [re.escape(pattern[:first])]
+    start = at = first
+    while at < len(pattern):
+        letter = pattern[at]
+        if letter == "*":
+            text, at = _stars(pattern, at, start, of_name)
+        elif letter == "[":
+            text, at = _bracket(pattern, at + 1)
+        elif letter == "?":
+            text, at = _ONE, at + 1
+        else:
+            at += letter == "\\"
+            text, at = re.escape(pattern[at : at + 1]), at + 1
+        if not text:
+            return None
+        found.append(text)
+    return "".join(found)
+
+
+def _stars(pattern: str, at: int, start: int, of_name: bool) -> tuple[str, int]:
+    """The expression for stars, and where the pattern goes on."""
+    end = at
+    while pattern[end : end + 1] == "*":
+        end += 1
+    alone = (at == start or pattern[at - 1] == "/") and (
+        end == len(pattern) or pattern.startswith(("/", "\\/"), end)
+    )
+    if of_name or end - at < 2 or not alone:
+        return (_ANY if of_name else _IN_NAME), end
+    if pattern[end : end + 1] == "/":
+        return f"(?:{_ANY}/)?", end + 1
+    return _ANY, end
+
+
+def _bracket(pattern: str, at: int) -> tuple[str, int]:
+    """The expression for a set of bytes, and where the pattern goes on; "" for a set that is empty
+    or has no end: nothing matches that."""
+    negated = pattern[at : at + 1] in ("!", "^")
+    at = first = at + negated
+    members: set[int] = set()
+    before = ""
+    while at == first or pattern[at : at + 1] != "]":
+        name = _class_at(pattern, at)
+        if name is None:
+            ends, before, at = _span(pattern, at, before)
+        else:
+            ends, before, at = _CLASSES.get(name, ""), "", at + len(name) + len("[::]")
+        if not ends:
+            return "", at
+        for low, high in zip(ends[::2], ends[1::2], strict=True):
+            members.update(range(ord(low), ord(high) + 1))
+    kept = (set(range(256)) - members if negated else members) - {0, ord("/")}
+    return _set(sorted(kept)), at + 1
+
+
+def _class_at(pattern: str, at: int) -> str | None:
+    """The name in `[:name:]`; None where there is none."""
+    end = pattern.find("]", at + 2)
+    is_class = pattern.startswith("[:", at) and end > at + 2 and pattern[end - 1] == ":"
+    return pattern[at + 2 : end - 1] if is_class else None
+
+
+def _span(pattern: str, at: int, before: str) -> tuple[str, str, int]:
+    """First and last letter of what stands there, from which letter a `-` behind it would go on,
+    and where the pattern does; no letters at its end."""
+    follows = pattern[at + 1 : at + 2] not in ("", "]")
+    is_range = bool(before) and follows and pattern[at : at + 1] == "-"
+    at += is_range
+    at += pattern[at : at + 1] == "\\"
+    letter = pattern[at : at + 1]
+    if not letter:
+        return "", "", at
+    return (before + letter, "", at + 1) if is_range else (letter * 2, letter, at + 1)
+
+
+def _set(members: Sequence[int]) -> str:
+    """Bytes as a set of a regular expression, each run of them as a range."""
+    ends: list[list[int]] = []
+    for member in members:
+        if ends and ends[-1][1] == member - 1:
+            ends[-1][1] = member
+        else:
+            ends.append([member, member])
+    runs = "".join(f"\\x{low:02x}-\\x{high:02x}" for low, high in ends)
+    return f"[{runs}]" if runs else ""

@@ -9,8 +9,8 @@ Nothing here talks to a server.
 """
 
 # pathlib costs 8 ms:
-# ruff: noqa: PTH100, PTH101, PTH103, PTH104, PTH105, PTH106, PTH108, PTH116
-# ruff: noqa: PTH118, PTH120, PTH123
+# ruff: noqa: PTH100, PTH101, PTH103, PTH104, PTH105, PTH106, PTH108, PTH112
+# ruff: noqa: PTH116, PTH118, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ import errno
 import hashlib
 import os
 from contextlib import suppress
-from json import dumps, loads
 from stat import S_ISDIR, S_ISLNK
 from threading import Lock
 
+from paddlecloud.client.journal import Journal, Known, learned, read
 from paddlecloud.client.linking import is_barred, make_links
-from paddlecloud.client.naming import bad_path, shown
+from paddlecloud.client.naming import check_name, shown
+from paddlecloud.client.records import Record, stamp_of
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
     Row = Mapping[str, Any]
@@ -36,12 +37,15 @@ if TYPE_CHECKING:
 #: A piece: so much is asked for again at most, for each thread, when a download is taken up.
 PIECE = 8 * 1024 * 1024
 _BLOCK = 1024 * 1024
+#: How the version of a file begins whose bytes stay what they are while it grows.
+APPEND = "append"
 #: What a finished download has in the place of a file: nothing, the file that is wanted, an older
 #: state of it as it came, or something that a person put there.
 NOTHING, OURS, OLDER, THEIRS = "nothing", "ours", "older", "theirs"
+NAME_TWICE = "download_name_twice"
 #: Downloads that end between two looks of somebody who wants the same directory.
 _MOST_ENDINGS = 20
-_JOURNAL, _FILES, _STAMPS = "journal", "files", "stamps"
+_JOURNAL, _FILES = "journal", "files"
 _BINARY: int = getattr(os, "O_BINARY", 0)  # Windows would change the line ends
 _WINDOWS_DEVICES = frozenset(
     ("CON", "PRN", "AUX", "NUL", *(f"{kind}{n}" for kind in ("COM", "LPT") for n in range(1, 10)))
@@ -53,16 +57,12 @@ def check_download_dir(download_dir: str, path: str = "", records: str = "") -> 
 
     Except one that `records` knows to hold an earlier download from `path`.
     """
-    if os.path.lexists(download_dir) and not _is_ours(os.path.abspath(download_dir), path, records):
+    record = Record(os.path.abspath(download_dir), path, records)
+    if os.path.lexists(download_dir) and not record.is_of_this():
         foreign = bool(records)
         raise Invalid(
             "download_dir_foreign" if foreign else "download_dir_exists", path=download_dir
         )
-
-
-def records_in(home: str) -> str:
-    """Where finished downloads are remembered, below PADDLECLOUD_HOME."""
-    return os.path.join(home, "cache", "downloads")
 
 
 def part_of(final: str) -> str:
@@ -71,12 +71,15 @@ def part_of(final: str) -> str:
     return os.path.join(above, f".{name}.paddlecloud-part")
 
 
+def is_begun(final: str) -> bool:
+    """Whether a download into `final` left something that another can go on with."""
+    return os.path.isdir(part_of(final))
+
+
 def local_name(path: str, *, windows: bool = os.name == "nt") -> str:
     """Where a file of a job goes below the download directory; Invalid if it would lead out."""
+    check_name(path.rstrip("/"))
     names = path.rstrip("/").split("/")
-    reason = bad_path(path.rstrip("/"), names)
-    if reason:
-        raise Invalid("files_name", path=shown(path), reason=reason)
     if names[0] == "output" and len(names) > 1 and names[1].startswith("job-"):
         del names[0]
     if windows:
@@ -88,11 +91,12 @@ class File:
     """One row of the listing, and how far we are with it."""
 
     __slots__ = (
-        *("done", "executable", "link", "lock", "name", "path", "sha256", "size", "time"),
-        *("version", "versions", "way", "written"),
+        *("aside", "done", "executable", "link", "lock", "name", "noted", "path", "sha256"),
+        *("size", "time", "version", "versions", "way", "written"),
     )
 
-    def __init__(self, row: Row, name: str, way: str = "") -> None:
+    def __init__(self, row: Row, name: str, settled: str) -> None:
+        """`settled`: what was changed before that time is another file with every later time."""
         self.path = str(row["path"])
         self.name = name
         self.size = int(row["size"])
@@ -100,16 +104,22 @@ class File:
         self.sha256 = str(row.get("sha256") or "")
         self.written = str(row.get("written_sha256") or "")
         """What the job wrote there, if the stored file may be another one by now."""
+        is_told = self.sha256 or self.written or self.size > PIECE or self.time < settled
+        self.noted = self.time if is_told else ""
+        """The time that is written down: none if it may not tell this file from the next one, and
+        nothing else does. Versions of pieces do, which are exact to the microsecond."""
         self.executable = bool(row.get("executable"))
         self.link = str(row.get("link") or "")
         """Where it points, if it is a link."""
-        self.way = way
+        self.way = str(row.get("way") or "")
         """Where it can be had past the server: a path of this machine or an address, if any."""
         self.version = ""
         """Which state of the file its pieces are of; empty until the server has said."""
         self.versions = 0
         self.done: set[int] = set()
         """Where the pieces begin that are here."""
+        self.aside = ""
+        """Where it is written while others still hold the file that it was before."""
         self.lock = Lock()
 
     @property
@@ -133,8 +143,7 @@ class Place:
         self.files = os.path.join(self.part, _FILES)
         self.resumed = resume
         self._what = what
-        self._record = _record_of(final, records)
-        self._lock = Lock()
+        self._record = Record(final, what, records)
         records = records if resume else ""
         check_download_dir(final, what, records)
         self._held = _hold(self.part, final)
@@ -149,10 +158,17 @@ class Place:
             raise
 
     def _open(self) -> None:
-        begun = _read(os.path.join(self.part, _JOURNAL), self._what) if self.resumed else []
-        self._begun = _learned(begun)
-        self._goes_on = bool(begun)
-        self._recall()
+        journal = os.path.join(self.part, _JOURNAL)
+        begun = read(journal, self._what) if self.resumed else []
+        self._begun = learned(begun)
+        self.goes_on = bool(begun)
+        """Whether an unfinished download left something here that may be of use."""
+        self._adds = os.path.lexists(self.final)
+        """Whether there is a finished download to add to."""
+        self._seen: dict[str, list[int]] = {}
+        self._kept: set[str] = set()
+        if self._adds:
+            self._record.recall()
         try:
             if begun:
                 # Of one that ended just before its links got their final names.
@@ -160,32 +176,10 @@ class Place:
             else:
                 _empty(self.part)
             os.makedirs(self.files, exist_ok=True)
-            journal = os.path.join(self.part, _JOURNAL)
-            self._journal = open(journal, "a", encoding="utf-8")  # noqa: SIM115 - see `close`
+            self.journal = Journal(journal)
         except OSError as error:
             raise _cannot_write(self.part, error) from None
-        self.note(self._what)
-
-    def _recall(self) -> None:
-        """What the record of a finished download tells, if this one adds to it."""
-        self._adds = os.path.lexists(self.final)
-        facts = _read(self._record, self._what) if self.resumed and self._adds else []
-        self._had = _learned(facts)
-        self._stamps: dict[str, list[int]] = {}
-        for fact in facts:
-            if isinstance(fact, dict):
-                self._stamps |= fact.get(_STAMPS) or {}
-        self._seen: dict[str, list[int]] = {}
-        self._kept: set[str] = set()
-
-    def note(self, fact: object) -> None:
-        """Keep a fact for whoever takes the download up; a full disk keeps none and harms none."""
-        with self._lock:
-            try:
-                self._journal.write(dumps(fact) + "\n")
-                self._journal.flush()
-            except OSError:
-                return
+        self.journal.note(self._what)
 
     def finished(self, file: File) -> str:
         """What a finished download has in the place of a file: NOTHING, OURS, OLDER or THEIRS."""
@@ -195,79 +189,122 @@ class Place:
         return have
 
     def _have(self, file: File) -> str:
-        now = _stamp(self.place(file))
+        now = stamp_of(self.place(file))
         if now is None:
             return NOTHING
         self._seen[file.path] = now
-        had = self._had.get(file.path)
-        # Records of old say nothing of the time.
-        before = self._stamps.get(file.path) or [had[0] if had else -1, now[1]]
-        if had is None or before != now:
+        had = self._record.found(file.path, now)
+        if had is None:
             return THEIRS
-        return OURS if had[:2] == [file.size, file.time] else OLDER
+        return OURS if (had.size, had.time) == (file.size, file.time) else OLDER
 
     def keep(self, file: File) -> None:
         """A file of a finished download is right as `finished` saw it; it may change any time."""
         self._kept.add(file.path)
         if file.path in self._seen:
-            self._stamps[file.path] = self._seen[file.path]
+            self._record.confirm(file.path, self._seen[file.path])
 
     def knows(self, file: File) -> None:
-        """Fill in what is here of an unfinished file, if it is of the state that is wanted."""
+        """Fill in what is here of an unfinished file, if it is of the state that is wanted; bytes
+        of another state go, or they would be its end."""
         found = self._begun.get(file.path)
-        if found is None or found[:2] != [file.size, file.time]:
-            return
-        stamp = _stamp(self.target(file)) or [-1]
-        file.version = found[2]
-        file.done = {start for start in found[3] if min(start + PIECE, file.size) <= stamp[0]}
+        if found is not None and _is_wanted(found, file):
+            stamp = stamp_of(self.target(file)) or [-1]
+            end = min(stamp[0], found.size)
+            file.version = found.version
+            file.done = {start for start in found.starts if start + file.length(start) <= end}
+        if self.goes_on and not file.done:
+            self.clear(file)
 
     def target(self, file: File) -> str:
         """Where what comes of a file is written."""
-        return os.path.join(self.files, file.name)
+        return file.aside or os.path.join(self.files, file.name)
+
+    def came(self, file: File, start: int) -> None:
+        """A piece is here; whoever takes the download up looks for it under the file's own name."""
+        if not file.aside:
+            self.journal.note([file.path, file.size, file.noted, file.version, start])
+
+    def clear(self, file: File) -> None:
+        """Have a file begin with nothing; whoever still writes to it does so without a name, or,
+        where no open file can lose its name (Windows), under a name that it gives up."""
+        try:
+            os.unlink(self.target(file))
+        except FileNotFoundError:
+            return
+        except PermissionError:
+            file.aside = os.path.join(self.part, os.urandom(8).hex())
+
+    def settle(self, file: File) -> None:
+        """Nobody writes to a file any more: it has its own name."""
+        aside, file.aside = file.aside, ""
+        if aside:
+            try:
+                os.replace(aside, self.target(file))
+            except OSError as error:
+                raise _cannot_make(file.path, error) from None
+
+    def forget(self, file: File) -> None:
+        """Nothing that came of a file is of use: the next try must begin it anew."""
+        self.journal.note([file.path, -1, "", "", 0])
+        file.aside = ""
+        self.clear(file)
+
+    def drop(self) -> None:
+        """Nothing that is here is of use to anybody."""
+        self.journal.close()  # or it could not be deleted on Windows
+        remove(self.part)
 
     def place(self, file: File) -> str:
         """Where a file is in the end."""
         return os.path.join(self.final, file.name)
 
-    def finish(self, whole: Iterable[File], links: Iterable[File]) -> tuple[set[str], list[str]]:
+    def finish(self, whole: Iterable[File], links: Iterable[File]) -> tuple[list[File], list[str]]:
         """Give whole files and links their final names, and remember that they are ours.
 
-        The paths of files that stay out, because a person put something in their place meanwhile,
-        and the names of links that cannot be made or would lead out.
+        The files that stay out, because a person put something in their place meanwhile, and the
+        names of links that cannot be made or would lead out.
         """
-        self._close_journal()
         came = [file for file in whole if file.path not in self._kept]
         missing = [link for link in links if not os.path.lexists(self.place(link))]
         try:
-            if self._adds:
-                result = self._add(came, missing)
-            else:
-                result = set(), self._appear(came, missing)
+            result = (self._add if self._adds else self._appear)(came, missing)
         except OSError as error:
             raise _cannot_write(self.final, error) from None
-        remove(self.part)
+        self.drop()
         return result
 
-    def _appear(self, came: Sequence[File], links: Sequence[File]) -> list[str]:
+    def _appear(self, came: Sequence[File], links: Sequence[File]) -> tuple[list[File], list[str]]:
         """All at once; a part of something else that was begun here is not among it."""
-        if self._goes_on:
+        if self.goes_on:
             wanted = {_inode(os.lstat(self.target(file))) for file in came}
             _sweep(self.files, lambda status: _inode(status) in wanted)
         unlinked = make_links(self.files, {link.name: link.link for link in links})
         for file in came:
-            self._is_ours_now(file, _stamp(self.target(file)))
+            self._is_ours_now(file, self._stamp(file))
         if os.path.lexists(self.final):  # since it was begun
             raise Conflict("download_dir_exists", path=shown(self.final))
+        # The record first: whoever is killed in between leaves a directory that is known.
+        self._record.write(self.files)
         os.rename(self.files, self.final)
-        self._remember()
-        return unlinked
+        return [], unlinked
 
-    def _add(self, came: Sequence[File], links: Sequence[File]) -> tuple[set[str], list[str]]:
+    def _add(self, came: Sequence[File], links: Sequence[File]) -> tuple[list[File], list[str]]:
+        """One after the other; the record tells of each before, and of all in the end."""
+        news = [file for file in came if not file.is_directory]
+        self._record.expect({f.path: [f.size, f.noted, self._stamp(f)] for f in news})
         try:
-            edited = {file.path for file in came if not self._put(file)}
+            edited = [file for file in came if not self._put(file)]
             return edited, make_links(self.final, {link.name: link.link for link in links})
         finally:
-            self._remember()
+            self._record.write()
+
+    def _stamp(self, file: File) -> list[int]:
+        """Of what came. It cannot be gone, unless a file system gave it another inode meanwhile."""
+        stamp = stamp_of(self.target(file))
+        if stamp is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return stamp
 
     def _put(self, file: File) -> bool:
         """Give a file its name; False: a person has put something there."""
@@ -280,40 +317,20 @@ class Place:
         if barred or self.finished(file) == THEIRS:
             return False
         os.makedirs(os.path.dirname(place), exist_ok=True)
-        stamp = _stamp(target)
+        stamp = self._stamp(file)
         os.replace(target, place)
         self._is_ours_now(file, stamp)
         return True
 
-    def _is_ours_now(self, file: File, stamp: list[int] | None) -> None:
-        if stamp and not file.is_directory:
-            self._had[file.path] = [file.size, file.time, file.version]
-            self._stamps[file.path] = stamp
+    def _is_ours_now(self, file: File, stamp: list[int]) -> None:
+        if not file.is_directory:
+            self._record.add(file.path, Known(file.size, file.noted, file.version), stamp)
 
     def close(self) -> None:
         """Nothing is written there any more: somebody else may."""
-        self._close_journal()
+        self.journal.close()
         _release(self._held)
         self._held = -1
-
-    def _close_journal(self) -> None:
-        with self._lock:
-            self._journal.close()
-
-    def _remember(self) -> None:
-        """One that cannot be kept is missed only by whoever adds to this directory later."""
-        if not self._record:
-            return
-        ours = [[path, *known[:3], 0] for path, known in self._had.items()]
-        try:
-            facts = [self._what, _identity(self.final), *ours, {_STAMPS: self._stamps}]
-            os.makedirs(os.path.dirname(self._record), mode=0o700, exist_ok=True)
-            aside = f"{self._record}.{os.urandom(8).hex()}"
-            with open(aside, "w", encoding="utf-8") as file:
-                file.writelines(dumps(fact) + "\n" for fact in facts)
-            os.replace(aside, self._record)
-        except (OSError, ValueError):
-            return
 
 
 class Writer:
@@ -382,14 +399,14 @@ def claim(target: str, path: str) -> None:
 def _cannot_make(path: str, error: OSError) -> PaddleCloudError:
     """What is in its way is another file of this download: two names that are one here."""
     if isinstance(error, FileExistsError | IsADirectoryError):
-        return Invalid("download_name_twice", path=shown(path))
+        return Invalid(NAME_TWICE, path=shown(path))
     return _cannot_write(path, error)
 
 
-def _cannot_write(path: str, error: OSError) -> PaddleCloudError:
+def _cannot_write(path: str, error: OSError) -> Conflict:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Conflict("download_full", path=shown(path))
-    return Invalid("download_failed", path=shown(path), reason=error.strerror or str(error))
+    return Conflict("download_failed", path=shown(path), reason=error.strerror or str(error))
 
 
 def sha256_of(target: str, path: str) -> str:
@@ -483,69 +500,20 @@ def _release(held: int) -> None:
         os.close(held)
 
 
+def _is_wanted(found: Known, file: File) -> bool:
+    """Whether pieces of that state are pieces of this file, as those of a log that grew are; the
+    server is asked for more of that one, and tells if it is another log by now."""
+    if found.version.startswith(APPEND) and found.size < file.size:
+        return True
+    is_sure = not found.unsure or bool(file.sha256) or file.size <= PIECE
+    return is_sure and found.is_of(file.size, file.time, "")
+
+
 def _empty(part: str) -> None:
     """Without what an earlier download left there."""
     remove(os.path.join(part, _FILES))
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(part, _JOURNAL))
-
-
-def _learned(facts: Iterable[Any]) -> dict[str, list[Any]]:
-    """By path size, time, version, and where the pieces begin that are here."""
-    known: dict[str, list[Any]] = {}
-    for fact in facts:
-        if isinstance(fact, list):
-            path, size, time, version, start = fact
-            found = known.get(path)
-            if found is None or found[:3] != [size, time, version]:
-                known[path] = found = [size, time, version, []]
-            found[3].append(start)
-    return known
-
-
-def _read(journal: str, what: str) -> list[Any]:
-    """The facts of a journal about `what`; none when it is that of something else."""
-    try:
-        with open(journal, encoding="utf-8") as file:
-            facts = [*_facts(file)]
-    except (OSError, ValueError):
-        return []
-    return facts if facts and facts[0] == what else []
-
-
-def _facts(lines: Iterable[str]) -> Iterator[Any]:
-    for line in lines:
-        # The last one may be cut.
-        if line.endswith("\n"):
-            yield loads(line)
-
-
-def _is_ours(final: str, what: str, records: str) -> bool:
-    facts = _read(_record_of(final, records), what) if records else []
-    try:
-        return len(facts) > 1 and bool(facts[1] == _identity(final))
-    except OSError:  # a link to nowhere
-        return False
-
-
-def _record_of(final: str, records: str) -> str:
-    name = hashlib.sha256(os.fsencode(final)).hexdigest()[:32]
-    return os.path.join(records, name) if records else ""
-
-
-def _identity(final: str) -> dict[str, int]:
-    """A directory of the same name that somebody else made is another one."""
-    found = os.stat(final)
-    return {"device": found.st_dev, "inode": found.st_ino}
-
-
-def _stamp(path: str) -> list[int] | None:
-    """While this stays the same, so does the file; None where there is none."""
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return None
-    return [status.st_size, status.st_mtime_ns]
 
 
 def _windows_name(name: str) -> str:

@@ -57,7 +57,7 @@ def _is_linked(root: str, name: str, target: str) -> bool:
         os.makedirs(os.path.dirname(link), exist_ok=True)
         if not _stays_in(link, target, root):
             return False
-        os.symlink(target, link)
+        os.symlink(target.replace("/", os.sep), link)
     except (OSError, ValueError):  # a name that no system takes
         return False
     return True

@@ -1,57 +1,77 @@
-"""Names of files: which of them every system can hold, and how one is shown to a person.
-
-The rules are those of `model.snapshot.check_path`, which the server applies (and one about depth);
-here they are without that module, because every submit pays for what it imports.
-"""
+"""Names of files: what a person is told of one that not every system can hold, and how one is
+shown. The rules are those of `model.names`, and that it is text."""
 
 from __future__ import annotations
 
 from paddlecloud.model.errors import Invalid
+from paddlecloud.model.names import fault_of
+from paddlecloud.model.texts import words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MAX_PATH_BYTES = 4096
+_LONGEST = 200
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_TURNS = "\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 def shown(path: str) -> str:
-    """The path as text that any encoder takes, cut to a readable length: a byte of a name that is
-    not UTF-8 as `\\xb0`."""
+    """The path as text that any encoder takes and no terminal obeys, cut to a readable length: a
+    byte of a name that is not UTF-8 as `\\xb0`."""
+    cut = path[:_LONGEST]
     try:
-        return path[:200].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        text = cut.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     except UnicodeEncodeError:  # half of a character, which no name of a file holds
-        return path[:200].encode("utf-8", "backslashreplace").decode()
+        text = cut.encode("utf-8", "backslashreplace").decode()
+    return escaped(text) + ("..." if len(path) > _LONGEST else "")
+
+
+def escaped(text: str) -> str:
+    """Text without a letter that a terminal obeys or that breaks a row, written as `ls -b` does.
+
+    Names of files and jobs are other people's: one with an escape in it could redraw the screen.
+    """
+    if text.isprintable():
+        return text
+    return "".join(_escaped(letter) if _obeyed(letter) else letter for letter in text)
 
 
 def few(paths: Sequence[str], most: int = 3) -> str:
     """The first of these paths, and how many more there are."""
-    more = f" (+{len(paths) - most})" if len(paths) > most else ""
-    return ", ".join(map(shown, paths[:most])) + more
+    named = ", ".join(map(shown, paths[:most]))
+    more = len(paths) - most
+    return words("paths_more", paths=named, count=more) if more > 0 else named
 
 
 def is_plain(path: str) -> bool:
     """Whether a name that a directory gave needs no further look: nearly all are plain."""
-    return path.isascii() and len(path) < 250 and "\\" not in path and ":" not in path
+    return path.isascii() and len(path) < 250 and "\\" not in path
 
 
 def check_name(path: str) -> None:
     """Invalid("files_name") for a path that not every system can hold."""
-    reason = bad_path(path, path.split("/"))
+    reason = why_not(path)
     if reason:
         raise Invalid("files_name", path=shown(path), reason=reason)
 
 
-def bad_path(path: str, names: Sequence[str]) -> str:
-    """Why `model.snapshot.check_path` would refuse this path, or it is not UTF-8; else empty."""
+def why_not(path: str) -> str:
+    """Why no path below another one can be called so; else empty."""
     try:
-        too_long = len(path.encode()) > MAX_PATH_BYTES or any(len(n.encode()) > 255 for n in names)
+        path.encode()
     except UnicodeEncodeError:
-        return "not UTF-8"
-    if too_long:
-        return "too long"
-    if "\\" in path or "\0" in path:
-        return "backslash or NUL"
-    if any(name in ("", ".", "..") for name in names):
-        return "unsafe path"
-    return "drive letter" if names[0][1:2] == ":" else ""
+        return words("name_encoding")
+    code = fault_of(path, below=True)
+    return words(code) if code else ""
+
+
+def _obeyed(letter: str) -> bool:
+    """Control characters, line ends, and those that turn the direction of writing."""
+    code = ord(letter)
+    return code < 0x20 or 0x7F <= code < 0xA0 or letter in _TURNS
+
+
+def _escaped(letter: str) -> str:
+    code = ord(letter)
+    return _SHORT.get(letter) or (f"\\{code:03o}" if code < 0x100 else f"\\u{code:04x}")

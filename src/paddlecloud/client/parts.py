@@ -10,9 +10,10 @@ there and not through it.
 from __future__ import annotations
 
 import os
-from threading import Lock, Thread
+from functools import partial
 from zlib import crc32
 
+from paddlecloud.client.crew import work_off
 from paddlecloud.client.naming import shown
 from paddlecloud.client.retries import patiently
 from paddlecloud.client.scanning import stamp, unreadable
@@ -21,7 +22,7 @@ from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry, Unreacha
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
     from paddlecloud.client.http import Connection
@@ -38,10 +39,8 @@ _ASK_AGAIN = frozenset(("blob_digest", "upload_incomplete", "upload_missing"))
 
 
 def send(transport: Transport, sha256: str, source: Source, add: Callable[[int], None]) -> None:
-    """Bring a file to the server; done when it has verified all of it.
-
-    `add` hears of bytes that arrived. NotFound("route_unknown") from a server that knows no parts.
-    """
+    """Bring a file to the server; done when it has verified all of it. `add` hears of bytes that
+    arrived."""
     upload = _Upload(transport, sha256, source, add)
     for _ in range(ROUNDS):
         try:
@@ -57,8 +56,8 @@ class _Upload:
     def __init__(
         self, transport: Transport, sha256: str, source: Source, add: Callable[[int], None]
     ) -> None:
-        self.source = source
-        self.part_size = 0
+        self._source = source
+        self._part_size = 0
         self._transport = transport
         self._sha256 = sha256
         self._add = add
@@ -73,7 +72,7 @@ class _Upload:
             state = self._state()
             if state["stored"]:
                 return True
-            self.part_size = state["part_size"]
+            self._part_size = state["part_size"]
             missing = self._missing(state["parts"])
             if not missing:
                 return self._finish()
@@ -83,18 +82,8 @@ class _Upload:
             urls = dict(state["urls"])
             self._send([n for n in missing if not urls or n in urls], urls)
 
-    def put(self, number: int, data: memoryview, url: str | None, worker: _Worker) -> None:
-        """Send one part, to the server or past it."""
-        if url is not None:
-            worker.put_direct(url, data)
-        else:
-            path = f"/uploads/{self._sha256}/{number}"
-            check = f"{crc32(data):08x}"
-            patiently(lambda: self._transport.put(path, data, check))
-        self._count(number)
-
     def _state(self) -> dict[str, Any]:
-        path, size, _ = self.source
+        path, size, _ = self._source
         request = {"sha256": self._sha256, "size": size, "direct": self._direct}
         allocated = _allocated(path)
         if allocated is not None and allocated < size:
@@ -106,27 +95,47 @@ class _Upload:
         for number in there:
             self._count(number)
         known = frozenset(there)
-        count = -(-self.source[1] // self.part_size)
+        count = -(-self._source[1] // self._part_size)
         return [number for number in range(1, count + 1) if number not in known]
 
     def _send(self, numbers: list[int], urls: Mapping[int, str]) -> None:
         waiting = iter(numbers)
-        lock = Lock()
-
-        def following() -> int | None:
-            with lock:
-                return next(waiting, None)
-
-        workers = [_Worker(self, following, urls) for _ in range(min(AT_ONCE, len(numbers)))]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        errors = [worker.error for worker in workers if worker.error is not None]
-        if any(isinstance(error, _Elsewhere) for error in errors):
+        at_once = min(AT_ONCE, len(numbers))
+        try:
+            work_off(at_once, lambda: next(waiting, None), partial(self._send_some, urls))
+        except _Elsewhere:
             self._direct = False
-        elif errors:
-            raise errors[0]
+
+    def _send_some(self, urls: Mapping[int, str], numbers: Iterator[int]) -> None:
+        """What one thread does."""
+        path, size, read_at = self._source
+        room = memoryview(bytearray(self._part_size))
+        try:
+            file = open(path, "rb", buffering=0)  # noqa: PTH123, SIM115 - no pathlib; closed below
+        except OSError as error:
+            raise unreadable(path, error) from None
+        with file, _Store() as store:
+            for number in numbers:
+                begin = (number - 1) * len(room)
+                want = min(len(room), size - begin)
+                try:
+                    got = _read_at(file, begin, room[:want])
+                    unchanged = got == want and stamp(os.fstat(file.fileno())) == read_at
+                except OSError as error:
+                    raise unreadable(path, error) from None
+                if not unchanged:
+                    raise Conflict("files_changed", path=shown(path))
+                self._put(number, room[:want], urls.get(number), store)
+
+    def _put(self, number: int, data: memoryview, url: str | None, store: _Store) -> None:
+        """Send one part, to the server or past it."""
+        if url is not None:
+            store.put(url, data)
+        else:
+            path = f"/uploads/{self._sha256}/{number}"
+            check = f"{crc32(data):08x}"
+            patiently(lambda: self._transport.put(path, data, check))
+        self._count(number)
 
     def _finish(self) -> bool:
         """Have the whole file verified; a long check answers from time to time: not yet."""
@@ -139,35 +148,24 @@ class _Upload:
     def _count(self, number: int) -> None:
         if number not in self._counted:
             self._counted.add(number)
-            self._add(min(self.part_size, self.source[1] - (number - 1) * self.part_size))
+            self._add(min(self._part_size, self._source[1] - (number - 1) * self._part_size))
 
 
-class _Worker(Thread):
-    """One of the threads that send parts. After an error the others end after their part."""
+class _Store:
+    """One thread's connection to the store itself."""
 
-    def __init__(
-        self, upload: _Upload, following: Callable[[], int | None], urls: Mapping[int, str]
-    ) -> None:
-        super().__init__(daemon=True)
-        self.error: BaseException | None = None
-        self._upload = upload
-        self._following = following
-        self._urls = urls
+    def __init__(self) -> None:
         self._connection: Connection | None = None
 
-    def run(self) -> None:
-        try:
-            self._send_all()
-        except BaseException as error:  # noqa: BLE001 - raised by whoever waits for the threads
-            self.error = error
-            while self._following() is not None:
-                pass
-        finally:
-            if self._connection is not None:
-                self._connection.close()
+    def __enter__(self) -> _Store:
+        return self
 
-    def put_direct(self, url: str, data: memoryview) -> None:
-        """Send one part to the store; _Elsewhere when that cannot be done from here."""
+    def __exit__(self, *_: object) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def put(self, url: str, data: memoryview) -> None:
+        """Send one part there; _Elsewhere when that cannot be done from here."""
         connection = self._connection = self._connection or connection_to(url)
         headers = {} if url.startswith("https:") else {"content-md5": _md5(data)}
 
@@ -183,26 +181,6 @@ class _Worker(Thread):
             raise _Elsewhere from None
         if status != 200:
             raise _Elsewhere
-
-    def _send_all(self) -> None:
-        path, size, read_at = self._upload.source
-        room = memoryview(bytearray(self._upload.part_size))
-        try:
-            file = open(path, "rb", buffering=0)  # noqa: PTH123, SIM115 - no pathlib; closed below
-        except OSError as error:
-            raise unreadable(path, error) from None
-        with file:
-            while (number := self._following()) is not None:
-                begin = (number - 1) * len(room)
-                want = min(len(room), size - begin)
-                try:
-                    got = _read_at(file, begin, room[:want])
-                    unchanged = got == want and stamp(os.fstat(file.fileno())) == read_at
-                except OSError as error:
-                    raise unreadable(path, error) from None
-                if not unchanged:
-                    raise Conflict("files_changed", path=shown(path))
-                self._upload.put(number, room[:want], self._urls.get(number), self)
 
 
 class _Elsewhere(Exception):

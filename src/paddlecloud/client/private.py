@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 
 from paddlecloud.client import private_parts
-from paddlecloud.client.naming import few, shown
+from paddlecloud.client.naming import few
 from paddlecloud.client.putting import md5_of_piece, put_all
 from paddlecloud.client.retries import patiently
-from paddlecloud.model.errors import Invalid, NotFound, Refused
+from paddlecloud.model.errors import Refused
 from paddlecloud.model.private import LEAST_PART, at_once, md5_of, part_size
 
 TYPE_CHECKING = False
@@ -31,11 +31,8 @@ if TYPE_CHECKING:
     Note = Callable[..., None]
     T = TypeVar("T")
 
-#: What one PUT may bring; S3 and BOS allow no more.
-MAX_PUT = 5 * 1024**3
 #: Addresses that are asked for at a time.
 BATCH = 500
-_LOOPBACK = ("localhost", "::1")
 
 
 def keys_for(client: Client, bos_url: object) -> dict[str, str]:
@@ -116,7 +113,10 @@ def _above(path: str) -> list[str]:
 
 
 def _is_here(host: str) -> bool:
-    return host in _LOOPBACK or host.startswith("127.")
+    """Whether this is an address of the machine itself, and no name that only looks like one."""
+    numbers = host.split(".")
+    is_address = len(numbers) == 4 and all(map(str.isdigit, numbers))
+    return host in ("localhost", "::1") or (is_address and numbers[0] == "127")
 
 
 def _is_there(root: str, row: Row, known: tuple[int, str] | None) -> bool:
@@ -173,20 +173,7 @@ class _Bucket:
             self._put_whole(small[first : first + BATCH])
         for sending in wanted:
             if sending[2] > most:
-                self._put_large(sending)
-
-    def _put_large(self, sending: Sending) -> None:
-        path, _, size = sending
-        try:
-            private_parts.send(sending, self._ask, self._bos_url, self._total, self._add)
-        except NotFound as error:
-            if error.code != "route_unknown":
-                raise
-            # A server of before: it knows of one PUT alone.
-            if size > MAX_PUT:
-                told = {"path": shown(path), "size": size, "limit": MAX_PUT}
-                raise Invalid("private_file_large", **told) from None
-            self._put_whole([sending])
+                private_parts.send(sending, self._ask, self._bos_url, self._total, self._add)
 
     def _put_whole(self, batch: list[Sending]) -> None:
         given = self._ask("/addresses", paths=[path for path, _, _ in batch])["addresses"]

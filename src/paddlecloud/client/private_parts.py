@@ -40,8 +40,7 @@ def send(
     """Put a file under its path; done when the bucket has it whole and under its name.
 
     `total` is what all files have that are sent together. `add` hears of bytes that are there or on
-    their way, and with a minus of those that have to go again. NotFound("route_unknown") from a
-    server that knows no parts.
+    their way, and with a minus of those that have to go again.
     """
     upload = _Upload(sending, ask, bos_url, total, add)
     for tries_left in range(ROUNDS - 1, -1, -1):
@@ -96,8 +95,7 @@ class _Upload:
             return
         self._tags.clear()
         self._went(-self._told)
-        # A server that does not say how an upload is cut knows one way only, the one of before.
-        self._each = state.get("part_size") or cuts(self._size)[-1]
+        self._each = state["part_size"]
         upload = state["upload"]
         pieces = self._pieces(upload, dict(state["parts"]))
         together = at_once(self._total, self._each)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import os
 from base64 import b64encode
-from threading import Lock, Thread
-from time import sleep
+from functools import partial
+from threading import Lock
 
+from paddlecloud.client.crew import work_off
 from paddlecloud.client.naming import shown
+from paddlecloud.client.retries import patiently
 from paddlecloud.client.scanning import BLOCK, stamp, unreadable
 from paddlecloud.client.transport import connection_to, split_url, target_in
 from paddlecloud.model.errors import Conflict, NotFound, Retry
@@ -32,11 +34,8 @@ if TYPE_CHECKING:
     """Path in the directory, the file's own path, where it begins, its size, its address, and the
     stamp that the file must have (empty: any)."""
 
-TRIES = 4
 #: Bytes that are counted at a time while they go out.
 _COUNTED = 256 * 1024
-#: The first pause between two tries, in seconds; each one is twice as long.
-PAUSE = 0.2
 
 
 def put_all(pieces: Iterable[Piece], bos_url: str, took: Took, went: Went, *, at_once: int) -> None:
@@ -46,7 +45,8 @@ def put_all(pieces: Iterable[Piece], bos_url: str, took: Took, went: Went, *, at
     called by one thread at a time. NotFound("upload_missing") when the upload of which a piece is a
     part is no more.
     """
-    _Crew(pieces, bos_url, took, went).run(at_once)
+    putting = _Putting(pieces, bos_url, took, went)
+    work_off(at_once, putting.following, putting.put_some)
 
 
 def md5_of_piece(source: str, begin: int, size: int) -> bytes:
@@ -63,60 +63,46 @@ def md5_of_piece(source: str, begin: int, size: int) -> bytes:
     return digest.digest()
 
 
-class _Crew:
-    """The first failure ends all threads after their piece, and is raised."""
-
+class _Putting:
     def __init__(self, work: Iterable[Piece], bos_url: str, took: Took, went: Went) -> None:
         self._work = iter(work)
         self._bos_url = bos_url
         self._took = took
         self._went = went
         self._lock = Lock()
-        self._failure: BaseException | None = None
 
-    def run(self, at_once: int) -> None:
-        threads = [Thread(target=self._put_some, daemon=True) for _ in range(at_once)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if self._failure is not None:
-            raise self._failure
+    def following(self) -> Piece | None:
+        """The next piece; whoever makes them may count, too."""
+        with self._lock:
+            return next(self._work, None)
 
-    def _put_some(self) -> None:
+    def put_some(self, pieces: Iterator[Piece]) -> None:
+        """What one thread does."""
         connections: Connections = {}
         try:
-            while (piece := self._next()) is not None:
-                self._put(piece, connections)
-        except BaseException as error:  # noqa: BLE001 - raised again by `run`
-            self._failure = error
+            for piece in pieces:
+                tag = patiently(partial(self._put, piece, connections))
+                with self._lock:
+                    self._took(piece[2], piece[3], tag)
         finally:
             for connection in connections.values():
                 connection.close()
 
-    def _next(self) -> Piece | None:
-        with self._lock:
-            return None if self._failure is not None else next(self._work, None)
-
-    def _put(self, piece: Piece, connections: Connections) -> None:
-        path, source, begin, size, _, _ = piece
-        reason = ""
-        for tries in range(TRIES):
-            if tries:
-                sleep(PAUSE * 2 ** (tries - 1))
-            sending = _Sending(self._count)
-            try:
-                tag, reason = _put_once(piece, connections, sending)
-            except Retry as error:
-                reason = str(error)
-            except OSError as error:
-                raise unreadable(source, error) from None
-            if not reason:
-                with self._lock:
-                    self._took(begin, size, tag)
-                return
+    def _put(self, piece: Piece, connections: Connections) -> str:
+        """The tag that a piece has in the bucket."""
+        path, source, *_ = piece
+        sending = _Sending(self._count)
+        try:
+            tag, reason = _put_once(piece, connections, sending)
+        except Retry as error:
+            tag, reason = "", str(error)
+        except OSError as error:
+            raise unreadable(source, error) from None
+        if not tag:
             self._count(-sending.out)
-        raise Retry("private_put_failed", path=shown(path), bos_url=self._bos_url, reason=reason)
+            told = {"path": shown(path), "bos_url": self._bos_url, "reason": reason}
+            raise Retry("private_put_failed", **told)
+        return tag
 
     def _count(self, size: int) -> None:
         with self._lock:

@@ -8,7 +8,7 @@ Threads read what it says: of a pipe Windows does not tell whether there is some
 """
 
 # pathlib costs 8 ms at every submit:
-# ruff: noqa: PTH100, PTH110, PTH120
+# ruff: noqa: PTH110, PTH120
 
 from __future__ import annotations
 
@@ -34,6 +34,15 @@ _PLAIN = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames"
 _NAMES = (*_PLAIN, "--name-status", "-z", "--relative", "HEAD", "--", ".")
 #: Of a deleted file the name alone: its content was not submitted. Nor is that of a submodule.
 _DIFF = ("--literal-pathspecs", *_PLAIN, "--irreversible-delete", "--submodule=short", "HEAD", "--")
+#: What a hook has in its environment: the repository that git runs it for, which may be another.
+_ELSEWHERE = frozenset(
+    f"GIT_{name}"
+    for name in (
+        *("ALTERNATE_OBJECT_DIRECTORIES", "COMMON_DIR", "DIR", "GRAFT_FILE"),
+        *("IMPLICIT_WORK_TREE", "INDEX_FILE", "NAMESPACE", "OBJECT_DIRECTORY", "PREFIX"),
+        *("REPLACE_REF_BASE", "SHALLOW_FILE", "WORK_TREE"),
+    )
+)
 #: Characters of paths on one command line: Windows takes 32,767 in all.
 _MOST_WORDS = 24_000
 _LONGEST_WORD = 250
@@ -76,7 +85,7 @@ class Looking:
 
 def look(directory: str, environ: Mapping[str, str]) -> Looking | None:
     """Begin to look at the repository of a directory; None where there is none."""
-    above = os.path.abspath(directory)
+    directory = above = os.path.realpath(directory)
     while not os.path.exists(f"{above}/.git"):
         above, below = os.path.dirname(above), above
         if above == below:
@@ -87,7 +96,8 @@ def look(directory: str, environ: Mapping[str, str]) -> Looking | None:
 def _started(directory: str, words: tuple[str, ...], environ: Mapping[str, str]) -> _Reading | None:
     from subprocess import DEVNULL, PIPE, Popen  # noqa: PLC0415 - only where there is a repository
 
-    env = {**environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    env = {name: value for name, value in environ.items() if name not in _ELSEWHERE}
+    env |= {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     words = (*_GIT, *words)
     try:
         process = Popen(

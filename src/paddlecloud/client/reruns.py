@@ -6,7 +6,14 @@ again wants to know what the change does, and not what else changed in between.
 
 from __future__ import annotations
 
-from paddlecloud.client.submission import ask, private_keys, request_for, requirements_of, submit
+from paddlecloud.client.submission import (
+    ask,
+    private_keys,
+    request_for,
+    requirements_of,
+    submit,
+    unheard,
+)
 from paddlecloud.model.errors import Conflict, Invalid, SnapshotMissing
 from paddlecloud.model.submit import ALIASES, LOCAL, PARAMETERS, check_env, parse_parameters
 
@@ -16,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from paddlecloud.client.sdk import Client
+    from paddlecloud.client.submission import Note
 
 _NAMES = frozenset(parameter.name for parameter in PARAMETERS) - LOCAL
 #: What follows from another parameter unless it is named: of the first job it is the answer, and
@@ -33,9 +41,11 @@ def rerun(
 ) -> dict[str, Any]:
     """The server's answer to the new job: `job` and `notes`.
 
-    `changes` are parameters of submit_job; `env` is added to what the first job had, and without
-    the variables that `unset` names. With `files` the new job gets that directory instead; then
-    `hearing` is for `submission.submit`.
+    `changes` are parameters of submit_job; `env` is added to what the first job had. `unset` names
+    variables that it does not get, and parameters that are as if they had not been given. With
+    `files` the new job gets that directory instead; otherwise its record tells what the files of
+    the first one differed in from their commit. `hearing` is what `submission.submit` takes to tell
+    how it goes.
     """
     changes = {ALIASES.get(name, name): value for name, value in changes.items()}
     asked = client.transport.get(f"/jobs/{job_id}/spec")["spec"]
@@ -46,8 +56,9 @@ def rerun(
         wanted["requirements"] = requirements_of(changes["requirements"])
     spec = parse_parameters({**wanted, "files": "."})
     spec |= {name: asked[name] for name in _KEPT if asked.get(name)}
+    diff = _diff_of(client, job_id, asked, **hearing)
     try:
-        return _asked(client, spec)
+        return _asked(client, spec, diff, hearing.get("note", unheard))
     except SnapshotMissing:
         raise Conflict("rerun_files_gone", job_id=job_id) from None
 
@@ -55,8 +66,9 @@ def rerun(
 def parameters(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of the new job, from the first one's spec and what is changed."""
     given = {name: value for name, value in changes.items() if value is not None}
-    unset = given.pop("unset", ())
-    dropped = {name for change in given for name in _FOLLOWS.get(change, ())}
+    taken_back, unset = _sorted_out(given.pop("unset", ()), asked)
+    dropped = {name for change in (*given, *taken_back) for name in _FOLLOWS.get(change, ())}
+    dropped |= taken_back
     if str(given.get("public_bos", "")) in ("1", "True"):
         dropped.add("bos_url")
     kept = {
@@ -65,29 +77,48 @@ def parameters(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
         if name in _NAMES and name not in dropped and value not in (None, "", {})
     }
     if unset:
-        kept["env"] = _without(kept.get("env", {}), unset)
+        env = kept.get("env", {}).items()
+        kept["env"] = {name: value for name, value in env if name not in unset}
     if "env" in given:
         given["env"] = {**kept.get("env", {}), **check_env(given["env"])}
     return {**kept, **{name: value for name, value in given.items() if name not in LOCAL}}
 
 
-def _without(env: Mapping[str, str], unset: Iterable[str]) -> dict[str, str]:
-    names = [unset] if isinstance(unset, str) else [*unset]
-    for name in names:
-        if name not in env:
-            raise Invalid("rerun_unset", name=name, known=", ".join(sorted(env)) or "-")
-    return {name: value for name, value in env.items() if name not in names}
+def _sorted_out(unset: str | Iterable[str], asked: Mapping[str, Any]) -> tuple[set[str], set[str]]:
+    """Flags that are taken back, and variables. A name of both is the variable's: it is the one
+    that the first job was given."""
+    names = {unset} if isinstance(unset, str) else {*unset}
+    env = asked.get("env") or {}
+    flags = {name: ALIASES.get(name, name) for name in names if name not in env}
+    for name, flag in flags.items():
+        if flag not in _NAMES:
+            known = ", ".join(sorted(env)) or "-"
+            raise Invalid("rerun_unset", name=name, known=known)
+    return {*flags.values()}, names - flags.keys()
 
 
-def _asked(client: Client, spec: Mapping[str, object]) -> dict[str, Any]:
+def _diff_of(
+    client: Client, job_id: str, asked: Mapping[str, Any], note: Note | None = None, **_: object
+) -> str:
+    """What the files of a job differed in from their commit; a store that does not tell it keeps
+    nobody from running the job again."""
+    if (asked.get("git") or {}).get("dirty") != "1":
+        return ""
+    git = client.transport.get(f"/jobs/{job_id}").get("git") or {}
+    if "diff_missing" in git and note is not None:
+        note("diff_unkept", reason=git["diff_missing"])
+    return str(git.get("diff") or "")
+
+
+def _asked(client: Client, spec: Mapping[str, object], diff: str, note: Note) -> dict[str, Any]:
     """Of private storage with the keys of whoever runs it again."""
     keys = private_keys(client, spec)
-    request = request_for(spec) | keys
+    request = request_for(spec) | keys | ({"diff": diff} if diff else {})
     if not keys:
-        return ask(client.transport, request)
+        return ask(client.transport, request, note)
     from paddlecloud.client import private  # noqa: PLC0415 - seldom needed
 
-    return private.with_keys(client, lambda: ask(client.transport, request))
+    return private.with_keys(client, lambda: ask(client.transport, request, note))
 
 
 def _with_files(

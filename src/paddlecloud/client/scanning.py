@@ -6,7 +6,7 @@ nothing imports dataclasses, typing or pathlib: every submit pays for what this 
 """
 
 # pathlib costs 8 ms at every submit:
-# ruff: noqa: PTH100, PTH103, PTH105, PTH108, PTH112, PTH115, PTH117, PTH118, PTH119, PTH120, PTH123
+# ruff: noqa: PTH100, PTH110, PTH112, PTH115, PTH117, PTH118, PTH119, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ import stat
 from heapq import nlargest
 from json import dumps
 
-from paddlecloud.client.naming import check_name, few, is_plain, shown
+from paddlecloud.client.caching import write_cache
+from paddlecloud.client.naming import check_name, few, is_plain, shown, why_not
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
+from paddlecloud.model.names import link_meaning
 from paddlecloud.model.quantities import format_size
+from paddlecloud.model.texts import joined, words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from io import FileIO
 
     from paddlecloud.client.handing import Handing
@@ -37,8 +40,7 @@ if TYPE_CHECKING:
 BLOCK = 1024 * 1024
 #: From this size on a file goes by itself, in parts or as a whole.
 BIG = 16 * BLOCK
-IGNORE_FILES = (".paddlecloudignore", ".gitignore")
-"""The first one that the directory itself has is the name that counts in all of it."""
+OUR_IGNORE_FILE, GITS_IGNORE_FILE = ".paddlecloudignore", ".gitignore"
 NEVER = frozenset((".git",))
 SKIPPED_NAMES = frozenset(
     (
@@ -49,23 +51,31 @@ SKIPPED_NAMES = frozenset(
 SKIPPED_WITH = frozenset(("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG"))
 """A directory with one of these in it is an environment or a cache."""
 SECRETS = frozenset(("agent.json", "credentials.json", "lock", "server.key"))
-"""A directory with two of these in it is a server's or an agent's of ours, with its secret keys."""
+"""A directory with two of these in it may be a server's or an agent's of ours. What is in them
+tells: others have files with such names, too."""
 CLIENT_CONF = "client.conf"
 DEFAULT = "default"
 """The rule behind what is left out without being asked for."""
 KEYS = "default: keys"
 """The same for what holds secret keys of ours, told apart because nobody should miss it."""
 
+_RULE_WORDS = {DEFAULT: "rule_default", KEYS: "rule_keys"}
 _LOOKED_AT = NEVER | {CLIENT_CONF}
 _HOME_PARTS = ("agent", "server")
+_HOME_SIGNS = frozenset(("cache", "server.toml"))
+"""What a home has beside those, and a directory of code with such parts hardly."""
 _KEY_NAMES = frozenset((b"ak", b"sk", b"session_token"))
+_PAIR = (b'"ak"', b'"sk"')
+_LEAST_KEY = 32
+"""Digits of a server's own key."""
 _READ = 256 * 1024
 _RACY_SECONDS = 2
 """A file changed so shortly before may change again without a new time stamp: do not cache it."""
 _WORTH_FILES, _WORTH_BYTES = 200, 8 * BLOCK
 """Below both, hashing everything again is as fast as reading a cache."""
 _CACHE_HEADER = "paddlecloud-files\t1"
-_SHOWN_RULES, _SHOWN_LARGEST = 10, 5
+_SHOWN_RULES, _SHOWN_LARGEST, _SHOWN_REFUSALS = 10, 5, 5
+_REFUSALS = frozenset(("files_link_name", "files_link_outside", "files_link_whole", "files_name"))
 
 
 class Scan:
@@ -89,7 +99,11 @@ class Scan:
         """By sha256, a file with that content."""
         self.read = walk.read
         """By path the digest and the stamp of each file when it was read."""
-        self.notes: list[Note] = [_found(self.entries, self.bytes), *_left_out(walk.skipped)]
+        self.notes: list[Note] = [
+            _found(self.entries, self.bytes),
+            *_left_out(walk.skipped),
+            *_bare(walk.links, self.entries, root),
+        ]
         """What a person should be told: codes of `model.texts` with their values."""
 
     def changed(self) -> list[str]:
@@ -150,8 +164,12 @@ def unreadable(path: str, error: OSError) -> PaddleCloudError:
 def _check_directory(given: str, root: str) -> None:
     if os.path.isdir(root):
         return
-    code = "files_not_directory" if os.path.lexists(root) else "files_missing"
-    raise Invalid(code, path=shown(given))
+    if not os.path.lexists(root):
+        raise Invalid("files_missing", path=shown(given))
+    if not os.path.exists(root):
+        target = shown(os.readlink(root))
+        raise Invalid("files_link_nowhere", path=shown(given), target=target)
+    raise Invalid("files_not_directory", path=shown(given))
 
 
 class _Walk:
@@ -168,12 +186,15 @@ class _Walk:
         """Of those, what will not change unnoticed."""
         self.skipped: dict[str, list[str]] = {}
         """By rule what it left out."""
+        self.refused: list[Invalid] = []
+        """Names and links that cannot be submitted."""
+        self.links: dict[str, str] = {}
+        """By path what a link leads to, both from the root on."""
         self._known = known
         self._settled = settled
         """Files changed after this (nanoseconds of the epoch) may still be changing."""
         self._home = home
         self._home_inode = _inode(home)
-        self._ignore_file = ""
 
     def run(self) -> None:
         """Top down, as git does: below a directory that is left out no rule brings back a file."""
@@ -182,7 +203,7 @@ class _Walk:
             above, rules = waiting.pop()
             entries = self._entries(above)
             names = {entry.name for entry in entries}
-            if not above and (_is_secret(names) or self._is_home(_inode(self.root), self.root)):
+            if not above and self._holds_keys(names):
                 raise Invalid("files_hold_keys", path=shown(self.root))
             rule = self._rule_for_holder(above, names)
             if rule:
@@ -193,6 +214,8 @@ class _Walk:
             for entry in entries:
                 if self._take(above + entry.name, entry, rules):
                     waiting.append((f"{above}{entry.name}/", rules))
+        if self.refused:
+            raise _refusal(self.refused)
 
     def _rule_for_holder(self, above: str, names: set[str]) -> str:
         """Why a directory is left out for what it has in it, whatever other rules say: `!*/` means
@@ -201,26 +224,44 @@ class _Walk:
             return ""
         if not SKIPPED_WITH.isdisjoint(names):
             return DEFAULT
-        parts = [part for part in _HOME_PARTS if part in names]
-        inside = any(_is_secret(_names_in(self._absolute(above + part))) for part in parts)
-        return KEYS if inside or _is_secret(names) else ""
+        secret = _is_secret(self._absolute(above), names)
+        return KEYS if secret or self._has_parts(above, names) else ""
+
+    def _has_parts(self, above: str, names: set[str]) -> bool:
+        """Whether a server or an agent of ours has its directory there."""
+        parts = [self._absolute(above + part) for part in _HOME_PARTS if part in names]
+        return any(_is_secret(part, _names_in(part)) for part in parts)
+
+    def _holds_keys(self, names: set[str]) -> bool:
+        """Whether the directory itself is one that must not be submitted: one with keys, or a home
+        of ours, this one or another."""
+        if _is_secret(self.root, names) or self._is_home(_inode(self.root), self.root):
+            return True
+        return not _HOME_SIGNS.isdisjoint(names) and self._has_parts("", names)
 
     def _entries(self, above: str) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(self._absolute(above)) as entries:
                 return list(entries)
         except OSError as error:
-            raise unreadable(above or ".", error) from None
+            if not above:
+                reason = error.strerror or str(error)
+                raise Invalid("files_closed", path=shown(self.root), reason=reason) from None
+            raise unreadable(above, error) from None
 
     def _rules(self, above: str, names: set[str], rules: Rules | None) -> Rules | None:
         """The rules that hold in a directory: those from above, and its own before them."""
-        if not above:
-            self._ignore_file = next((name for name in IGNORE_FILES if name in names), ".gitignore")
-        if self._ignore_file not in names:
-            return rules
-        from paddlecloud.client import ignoring  # noqa: PLC0415 - only where there is such a file
+        wanted = [OUR_IGNORE_FILE, GITS_IGNORE_FILE]
+        if rules is not None and rules.is_ours:
+            wanted.remove(GITS_IGNORE_FILE)
+        for name in wanted:
+            if name in names:
+                from paddlecloud.client import ignoring  # noqa: PLC0415 - only where there is one
 
-        return ignoring.load(self.root, above, self._ignore_file, rules, self._home)
+                found = ignoring.load(self.root, above, name, rules)
+                if found is not None:
+                    return found
+        return rules
 
     def _take(self, path: str, entry: os.DirEntry[str], rules: Rules | None) -> bool:
         """Keep one entry, or not; whether to go on below it."""
@@ -230,17 +271,26 @@ class _Walk:
             if rule:
                 self._skip(f"{path}/" if directory else path, rule)
                 return False
+        try:
+            self._keep(path, entry, directory)
+        except Invalid as error:
+            if error.code not in _REFUSALS:
+                raise
+            self.refused.append(error)
+        return directory
+
+    def _keep(self, path: str, entry: os.DirEntry[str], directory: bool) -> None:
         if not is_plain(path):
             check_name(path)
         if entry.is_file(follow_symlinks=False):
-            self._file(path, entry)
+            if not self.refused:  # then nobody needs its digest
+                self._file(path, entry)
         elif directory:
             self.rows.append((path, "dir", 0, "", 0, ""))
         elif entry.is_symlink():
             self._link(path)
         else:
             self._skip(path, DEFAULT)
-        return directory
 
     def _rule_against(
         self, path: str, entry: os.DirEntry[str], directory: bool, rules: Rules | None
@@ -266,7 +316,7 @@ class _Walk:
 
     def _file(self, path: str, entry: os.DirEntry[str]) -> None:
         try:
-            status = entry.stat(follow_symlinks=False)
+            status = _status(entry)
             known = self._known.get(path, "")
             self.reading.files += 1
             self.reading.bytes += status.st_size
@@ -284,15 +334,23 @@ class _Walk:
 
     def _link(self, path: str) -> None:
         absolute = self._absolute(path)
-        target = os.readlink(absolute)
+        try:
+            target = os.readlink(absolute)
+        except OSError as error:
+            raise unreadable(path, error) from None
         relative = _relative_target(self.root, path, target)
-        meant = _lexical(path, relative)
-        if os.path.realpath(absolute) == os.path.realpath(self.root):
+        meant = link_meaning(path, relative)
+        real, root = os.path.realpath(absolute), os.path.realpath(self.root)
+        if real == root:
             raise Invalid("files_link_whole", path=shown(path))
-        if not meant or not _is_below(os.path.realpath(absolute), self.root):
+        if not meant or not _is_below(real, self.root):
             raise Invalid("files_link_outside", path=shown(path), target=shown(target))
-        check_name(meant)
+        reason = why_not(meant)
+        if reason:
+            named = {"path": shown(path), "target": shown(target)}
+            raise Invalid("files_link_name", **named, reason=reason)
         self.rows.append((path, "link", 0, "", 0, relative))
+        self.links[path] = os.path.relpath(real, root).replace(os.sep, "/")
 
     def _absolute(self, path: str) -> str:
         return os.path.join(self.root, path) if path else self.root
@@ -305,8 +363,22 @@ def _inode(path: str) -> int | None:
         return None
 
 
-def _is_secret(names: set[str]) -> bool:
-    return len(names & SECRETS) > 1
+def _status(entry: os.DirEntry[str], *, windows: bool = os.name == "nt") -> os.stat_result:
+    """What a listing tells of a file. On Windows it tells no inode, which is part of a stamp."""
+    return os.lstat(entry.path) if windows else entry.stat(follow_symlinks=False)
+
+
+def _is_secret(directory: str, names: set[str]) -> bool:
+    found = names & SECRETS
+    return len(found) > 1 and any(_is_key(os.path.join(directory, name)) for name in found)
+
+
+def _is_key(path: str) -> bool:
+    """Whether a file holds a pair of keys, or the digits that a server makes its keys of."""
+    data = _beginning(path)
+    digits = data.strip()
+    is_hex = len(digits) >= _LEAST_KEY and not digits.strip(b"0123456789abcdef")
+    return is_hex or all(name in data for name in _PAIR)
 
 
 def _names_in(directory: str) -> set[str]:
@@ -319,15 +391,20 @@ def _names_in(directory: str) -> set[str]:
 
 def _has_keys(path: str) -> bool:
     """Whether a configuration file holds a key: a line `ak = ...` or `sk = ...` with a value."""
-    try:
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            return False
-        with open(path, "rb") as file:
-            lines = file.read(_READ).lower().splitlines()
-    except OSError:  # the walk says why
-        return False
+    lines = _beginning(path).lower().splitlines()
     pairs = (line.replace(b":", b"=", 1).partition(b"=") for line in lines)
     return any(key.strip() in _KEY_NAMES and value.strip() for key, _, value in pairs)
+
+
+def _beginning(path: str) -> bytes:
+    """Of a file; of what is none nothing, nor of one that cannot be read: the walk says why."""
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            return b""
+        with open(path, "rb") as file:
+            return file.read(_READ)
+    except OSError:
+        return b""
 
 
 def _digest(absolute: str, path: str, handing: Handing | None) -> tuple[os.stat_result, str]:
@@ -364,24 +441,15 @@ def _stamp_now(root: str, path: str) -> str:
 
 def _relative_target(root: str, path: str, target: str) -> str:
     """The target of a link, relative to its own directory when it lies in the tree."""
+    above = os.path.join(root, os.path.dirname(path))
     if os.path.isabs(target) and _is_below(target, root):
-        target = os.path.relpath(target, os.path.join(root, os.path.dirname(path)))
+        target = os.path.relpath(target, above)
+    elif not os.path.isabs(target) and not link_meaning(path, target):
+        # It goes out and may come in again by the name of the directory, which the copy has not.
+        real = os.path.realpath(os.path.join(root, path))
+        inside = os.path.relpath(real, os.path.realpath(above))
+        target = inside if _is_below(real, root) else target
     return target.replace(os.sep, "/")
-
-
-def _lexical(path: str, target: str) -> str:
-    """What a link means, as `model.snapshot.resolve_link` reads it; empty when it leaves."""
-    names = path.split("/")[:-1]
-    if not target or target.startswith("/"):
-        return ""
-    for name in target.split("/"):
-        if name == ".." and not names:
-            return ""
-        if name == "..":
-            names.pop()
-        elif name not in ("", "."):
-            names.append(name)
-    return "/".join(names)
 
 
 def _is_below(path: str, root: str) -> bool:
@@ -401,12 +469,48 @@ def _found(entries: Iterable[Row], total: int) -> Note:
     )
 
 
+def _refusal(refused: Sequence[Invalid]) -> Invalid:
+    """One sentence for each of the first, so that they are mended at once."""
+    if len(refused) == 1:
+        return refused[0]
+    told = [words(error.code, **error.params) for error in refused[:_SHOWN_REFUSALS]]
+    return Invalid("files_refused", count=len(refused), sentences=joined(("", *told), between="\n"))
+
+
+def _bare(links: Mapping[str, str], entries: Iterable[Row], root: str) -> list[Note]:
+    """Links to what a rule left out: where the job runs they lead nowhere."""
+    kept = {row[0] for row in entries}
+    bare = [
+        f"{path} -> {meant}"
+        for path, meant in sorted(links.items())
+        if meant not in kept and os.path.lexists(os.path.join(root, meant))
+    ]
+    return [("files_link_bare", {"links": few(bare)})] if bare else []
+
+
 def _left_out(skipped: Mapping[str, list[str]]) -> list[Note]:
     if not skipped:
         return []
-    named = [f"{few(sorted(paths))} [{shown(rule)}]" for rule, paths in sorted(skipped.items())]
-    more = f" (+{len(named) - _SHOWN_RULES})" if len(named) > _SHOWN_RULES else ""
-    return [("files_skipped", {"paths": ", ".join(named[:_SHOWN_RULES]) + more})]
+    named = [
+        joined((few(sorted(skipped[rule])), " [", _rule_told(rule), "]"), between="")
+        for rule in sorted(skipped, key=_in_order)[:_SHOWN_RULES]
+    ]
+    more = len(skipped) - _SHOWN_RULES
+    told = joined(named)
+    if more > 0:
+        told = words("rules_more", paths=told, count=more)
+    return [("files_skipped", {"paths": told})]
+
+
+def _in_order(rule: str) -> tuple[str, int]:
+    """Line 2 of a file comes before line 10."""
+    file, _, number = rule.rpartition(":")
+    return (file, int(number)) if number.isdigit() else (rule, 0)
+
+
+def _rule_told(rule: str) -> str:
+    code = _RULE_WORDS.get(rule)
+    return words(code) if code else shown(rule)
 
 
 class _Cache:
@@ -436,19 +540,3 @@ class _Cache:
             return dict([line.split("\t") for line in lines])
         except (OSError, ValueError):
             return {}
-
-
-def write_cache(path: str, text: str) -> None:
-    """Keep a text for the next time, whole or not at all; a disk that takes nothing is no harm."""
-    part = f"{path}.{os.urandom(8).hex()}"
-    try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError:
-        return
-    try:
-        with open(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(part, path)
-    except OSError:
-        os.unlink(part)

@@ -110,8 +110,8 @@ class Client:
     def rerun(self, job_id: str, **changes: Any) -> Job:
         """Submit a job again with the same files; `changes` are parameters of `submit_job`.
 
-        `env` is added to what the first job had, and `unset` names variables to leave out of that;
-        `files` gives the new job another directory.
+        `env` is added to what the first job had, `unset` names variables or parameters to leave out
+        of that; `files` gives the new job another directory.
         """
         from paddlecloud.client import reruns  # noqa: PLC0415 - only submitting needs it
 
@@ -229,27 +229,21 @@ class Client:
         `prefix` defaults to the job's outputs; "/" means everything, the submitted files too.
         `sha256` of a row is None where it is not known. With `resume` an earlier download into
         the same directory is continued, or gets what is new. Conflict when all came but
-        some files: "download_lost" were changed in the job's bucket since, "download_damaged" are
-        damaged in the store; "download_not_its_own" came, but are not what the job wrote;
-        "download_edited" were changed here since an earlier download, and are left as they are.
+        some files: "download_lost" were changed in the job's bucket since, "download_gone" are not
+        there any more, "download_damaged" are damaged in the store; "download_not_its_own" came,
+        but are not what the job wrote; "download_edited" were changed here since an earlier
+        download, and are left as they are; "download_links" cannot be made here.
         """
-        wanted = download or download_dir is not None
-        rows, ways = self.listing(job_id, prefix, direct=wanted)
+        wanted = download or resume or download_dir is not None
+        found = self.listing(job_id, prefix, direct=wanted)
         if wanted:
-            from paddlecloud.client import downloads, furnishing, landing  # noqa: PLC0415 - seldom
+            from paddlecloud.client import downloads  # noqa: PLC0415 - seldom needed
 
-            done = downloads.download(
-                self.transport,
-                f"/jobs/{job_id}/files",
-                furnishing.furnished(self.transport, job_id, prefix, rows),
-                download_dir or "output",
-                ways=ways,
-                resume=resume,
-                records=landing.records_in(self.config.home),
-            )
+            directory = download_dir or "output"
+            done = downloads.of_job(self, job_id, prefix, found, directory, resume=resume)
             for complaint in done.complaints():
                 raise complaint
-        return rows
+        return found[0]
 
     def listing(
         self, job_id: str, prefix: str | None = None, *, direct: bool = False
@@ -293,7 +287,7 @@ class Client:
         """What only an admin may do."""
         from paddlecloud.client.admin import Admin  # noqa: PLC0415 - most people are none
 
-        return Admin(self.transport)
+        return Admin(self)
 
     def doctor(self) -> list[dict[str, Any]]:
         """What the server says about its own parts."""

@@ -51,11 +51,15 @@ _MARKS = (
 )
 
 
+def unheard(code: str, **params: object) -> None:
+    """For whoever wants to be told nothing."""
+
+
 def submit(
     client: Client,
     parameters: Mapping[str, Any],
     progress: Progress | None = None,
-    note: Note = lambda code, **params: None,
+    note: Note = unheard,
     reading: Reading | None = None,
 ) -> dict[str, Any]:
     """The server's answer: `job` and `notes`. Invalid before anything is sent if a rule is broken.
@@ -68,7 +72,7 @@ def submit(
     if keys:
         return _submit_private(client, spec, directory, keys, progress, note, reading)
     if directory is None:
-        return ask(client.transport, request_for(spec))
+        return ask(client.transport, request_for(spec), note)
     looking = repository.look(directory, client.environ)
     for tries_left in range(TRIES - 1, -1, -1):
         try:
@@ -106,9 +110,15 @@ def request_for(
     return {**request, "diff": diff} if diff else request
 
 
-def ask(transport: Transport, request: Mapping[str, object]) -> dict[str, Any]:
-    """The server's answer to such a request."""
-    return patiently(lambda: transport.post("/jobs", request, again=True))
+def ask(transport: Transport, request: Mapping[str, object], note: Note) -> dict[str, Any]:
+    """The server's answer to such a request. Whoever does not wait for it hears that there may be a
+    job: the same command once more would make a second one."""
+    try:
+        return patiently(lambda: transport.post("/jobs", request, again=True))
+    except KeyboardInterrupt:
+        if transport.is_found:
+            note("submit_unsure")
+        raise
 
 
 def _submit_private(
@@ -125,7 +135,7 @@ def _submit_private(
 
     if directory is None:
         request = request_for(spec) | keys
-        return private.with_keys(client, lambda: ask(client.transport, request))
+        return private.with_keys(client, lambda: ask(client.transport, request, note))
     looking = repository.look(directory, client.environ)
     found = scanned(directory, now=time(), home=client.config.home, reading=reading)
     request = request_for({**spec, "directory": found.directory}, looking, found) | keys
@@ -145,7 +155,7 @@ def _submit_private(
     def send() -> dict[str, Any]:
         persistently(bring, progress, note)
         _tell_changes(found, note)
-        return ask(client.transport, request)
+        return ask(client.transport, request, note)
 
     return private.with_keys(client, send)
 
@@ -165,7 +175,7 @@ def _submit_directory(
     spec = {**spec, "snapshot": found.id, "directory": found.directory}
     request = request_for(spec, looking, found)
     try:
-        answer = ask(client.transport, request)
+        answer = ask(client.transport, request, note)
     except SnapshotMissing:
         answer = None
     for code, params in found.notes:
@@ -174,7 +184,7 @@ def _submit_directory(
         return answer
     persistently(lambda tell: upload(client.transport, found, tell, handing), progress, note)
     _tell_changes(found, note)
-    return ask(client.transport, request)
+    return ask(client.transport, request, note)
 
 
 def _tell_changes(found: Scan, note: Note) -> None:

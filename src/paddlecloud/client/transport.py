@@ -15,7 +15,14 @@ from time import perf_counter, time
 
 from paddlecloud.client.http import TIMEOUT, Connection, Response
 from paddlecloud.client.quickjson import loads
-from paddlecloud.model.errors import Internal, PaddleCloudError, Retry, Unreachable, from_wire
+from paddlecloud.model.errors import (
+    Internal,
+    PaddleCloudError,
+    Retry,
+    Unauthenticated,
+    Unreachable,
+    from_wire,
+)
 from paddlecloud.model.signing import (
     CONTENT_CRC32,
     CONTENT_SHA256,
@@ -28,9 +35,10 @@ from paddlecloud.model.signing import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
+    from collections.abc import Callable, Mapping
+    from typing import Any, TypeVar
 
+    T = TypeVar("T")
     Find = Callable[["Endpoint | None", bool], "Endpoint"]
     Trace = Callable[[str], None]
     Answer = dict[str, Any]
@@ -40,6 +48,8 @@ PREFIX = "/api/v1"
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 #: An error answer has at most this many bytes; more than that is not from our server.
 MAX_ERROR = 1024 * 1024
+#: What a body is refused with that does not have the signed digest.
+DAMAGED = "auth_body_hash"
 #: Rows of one page when all are wanted.
 PAGE = 1000
 
@@ -77,7 +87,7 @@ class Transport:
         self._endpoint: Endpoint | None = None
         #: Whether a server has ever answered.
         self.answered = False
-        #: Open connections that nobody uses now: list.pop and append are atomic.
+        #: Open connections that nobody uses now.
         self._idle: list[tuple[Endpoint, int, Connection]] = []
 
     @property
@@ -85,6 +95,11 @@ class Transport:
         if self._endpoint is None:
             self._endpoint = self._find(None, True)
         return self._endpoint
+
+    @property
+    def is_found(self) -> bool:
+        """Whether it is known where the server is; nothing was sent before that."""
+        return self._endpoint is not None
 
     def get(self, path: str, query: Mapping[str, object] | None = None, **how: Any) -> Answer:
         """The JSON object that the server gives for `path`."""
@@ -99,18 +114,15 @@ class Transport:
             value = dumps(value).encode()
         return self._json("POST", path, None, body=value, **how)
 
-    def send(
-        self, path: str, pieces: Callable[[], Iterable[bytes]], size: int, sha256: str, **how: Any
-    ) -> Answer:
-        """The JSON answer to a long body that is produced anew for each try."""
-        return self._json("POST", path, None, body=pieces, size=size, sha256=sha256, **how)
+    def send(self, path: str, data: bytes, sha256: str) -> Answer:
+        """The JSON answer to bytes of which it is no harm if they come twice."""
+        body = memoryview(data)
+        return self._json("POST", path, None, body=body, sha256=sha256, again=True)
 
     def put(self, path: str, data: memoryview, crc32: str) -> Answer:
         """The JSON answer to a part of something whose digest is known to the server: these bytes
         are signed by their CRC-32 alone."""
-        return self._json(
-            "PUT", path, None, body=lambda: data, size=len(data), crc32=crc32, again=True
-        )
+        return self._json("PUT", path, None, body=data, crc32=crc32, again=True)
 
     def open(
         self,
@@ -140,8 +152,8 @@ class Transport:
 
     def close(self) -> None:
         """Close the connections that are idle; a later call opens new ones."""
-        while self._idle:
-            self._idle.pop()[2].close()
+        while (kept := taken(self._idle)) is not None:
+            kept[2].close()
 
     def _json(
         self, method: str, path: str, query: Mapping[str, object] | None, **how: Any
@@ -156,7 +168,18 @@ class Transport:
             raise _not_ours(stream.status)
         return answer
 
-    def _ask(
+    def _ask(self, method: str, target: str, **how: Any) -> Stream:
+        """What the server answers. Nothing was done with a body that was changed on the way: it is
+        sent again, whatever it asks for."""
+        for tries_left in (2, 1, 0):
+            try:
+                return _checked(self._answer(method, target, **how))
+            except Unauthenticated as error:
+                if not tries_left or error.code != DAMAGED:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    def _answer(
         self, method: str, target: str, *, again: bool = False, wake: bool = True, **how: Any
     ) -> Stream:
         """Send, and send again where that is safe: on a refusal to connect nothing was sent; a
@@ -180,7 +203,7 @@ class Transport:
             if stream.boot == self._endpoint.boot:
                 break
             stream.close()
-        return _checked(stream)
+        return stream
 
     def _may_repeat(
         self, error: Unreachable, endpoint: Endpoint, repeatable: bool, wake: bool
@@ -210,8 +233,8 @@ class Transport:
 
     def _connection(self, endpoint: Endpoint) -> Connection:
         """An idle connection to the endpoint of this process, or a new one."""
-        while self._idle:
-            owner, pid, connection = self._idle.pop()
+        while (kept := taken(self._idle)) is not None:
+            owner, pid, connection = kept
             if owner is endpoint and pid == os.getpid():
                 return connection
             connection.close()
@@ -282,6 +305,15 @@ def target_in(url: str) -> str:
     return "/" + url.partition("://")[2].partition("/")[2]
 
 
+def taken(idle: list[T]) -> T | None:
+    """One of the connections that nobody uses now, if there is any: list.pop and append are atomic,
+    so no two threads get the same, but a look before would be no promise."""
+    try:
+        return idle.pop()
+    except IndexError:
+        return None
+
+
 def sign_request(
     endpoint: Endpoint, authority: str, method: str, target: str, headers: dict[str, str]
 ) -> None:
@@ -304,12 +336,9 @@ def target_of(path: str, query: Mapping[str, object] | None = None) -> str:
 
 
 def _content(
-    body: bytes | Callable[[], Iterable[bytes] | memoryview] = b"",
-    size: int = 0,
-    sha256: str = UNSIGNED,
-    crc32: str = "",
-    encoding: str = "",
-) -> tuple[bytes | memoryview | Iterable[bytes], dict[str, str]]:
+    body: bytes | memoryview = b"", sha256: str = UNSIGNED, crc32: str = "", encoding: str = ""
+) -> tuple[bytes | memoryview, dict[str, str]]:
+    """The body and what is said of it: bytes are JSON, a view is anything else."""
     if isinstance(body, bytes):
         if not body:
             return b"", {CONTENT_SHA256: EMPTY_SHA256}
@@ -317,8 +346,8 @@ def _content(
         headers = {CONTENT_SHA256: digest, "content-type": "application/json"}
         return body, headers | ({"content-encoding": encoding} if encoding else {})
     kind = "application/octet-stream"
-    headers = {CONTENT_SHA256: sha256, "content-type": kind, "content-length": str(size)}
-    return body(), headers | ({CONTENT_CRC32: crc32} if crc32 else {})
+    headers = {CONTENT_SHA256: sha256, "content-type": kind, "content-length": str(len(body))}
+    return body, headers | ({CONTENT_CRC32: crc32} if crc32 else {})
 
 
 def _checked(stream: Stream) -> Stream:

@@ -14,7 +14,7 @@ from time import sleep
 from paddlecloud.client.naming import shown
 from paddlecloud.client.retries import may_pass, patiently
 from paddlecloud.client.scanning import BIG, BLOCK, stamp, unreadable
-from paddlecloud.model.errors import Conflict, NotFound, PaddleCloudError, Retry
+from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,6 +76,10 @@ def persistently(work: Callable[[Progress], None], progress: Progress | None, no
                 raise
             if number == 0:
                 note("upload_again")
+        except KeyboardInterrupt:
+            if counted.has_begun:
+                note("upload_kept")
+            raise
         sleep(pause)
         counted.is_new = True
     raise AssertionError("the last try returns or raises")
@@ -93,6 +97,10 @@ class _Counted:
         self._whole = 0
         self.is_new = True
 
+    @property
+    def has_begun(self) -> bool:
+        return self._whole > 0
+
     def is_unbegun(self, error: Retry) -> bool:
         """Whether a bucket did not even say what it has: then its address may be a wrong one."""
         return error.code == "private_store_unreachable" and not self._whole
@@ -104,37 +112,16 @@ class _Counted:
                 self._whole = self._whole or total
                 count += self._whole - total - self._sent
             self._sent += count
-        if self._progress is not None:
-            self._progress(count, self._whole)
+            if self._progress is not None:
+                self._progress(count, self._whole)
 
 
-class Pack:
-    """The upload stream for some contents: `[32 bytes sha256][8 bytes length][bytes]` for each.
+def pack(sources: Mapping[str, Source], wanted: Iterable[str]) -> bytes:
+    """Some contents as one body: `[32 bytes sha256][8 bytes length][bytes]` for each.
 
-    It can be read more than once: a signed request needs its digest before it is sent.
+    Conflict("files_changed") names a file that changed.
     """
-
-    __slots__ = ("_sources", "length")
-
-    def __init__(self, sources: Mapping[str, Source], wanted: Iterable[str]) -> None:
-        self._sources = {sha256: sources[sha256] for sha256 in wanted}
-        self.length = sum(40 + size for _, size, _ in self._sources.values())
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Chunks of a mebibyte at most. Conflict("files_changed") names a file that changed."""
-        held = bytearray()
-        for sha256, source in self._sources.items():
-            held += bytes.fromhex(sha256) + source[1].to_bytes(8, "big")
-            for block in _content(sha256, source):
-                if len(held) + len(block) > BLOCK:
-                    yield bytes(held)
-                    held.clear()
-                if len(block) == BLOCK:
-                    yield block
-                else:
-                    held += block
-        if held:
-            yield bytes(held)
+    return b"".join(_packed(sources, wanted))
 
 
 def batches(
@@ -188,20 +175,9 @@ def _bring(
         if handing is not None and handing.give(sha256, sources[sha256]):
             add(sources[sha256][1])
         else:
-            _send_big(transport, sources, sha256, add)
+            from paddlecloud.client import parts  # noqa: PLC0415 - only big files need it
 
-
-def _send_big(
-    transport: Transport, sources: Mapping[str, Source], sha256: str, add: Callable[[int], None]
-) -> None:
-    from paddlecloud.client import parts  # noqa: PLC0415 - only big files need it
-
-    try:
-        parts.send(transport, sha256, sources[sha256], add)
-    except NotFound as error:
-        if error.code != "route_unknown":
-            raise
-        _send_pack(transport, sources, [sha256], add)
+            parts.send(transport, sha256, sources[sha256], add)
 
 
 def _send_pack(
@@ -210,24 +186,25 @@ def _send_pack(
     group: list[str],
     add: Callable[[int], None],
 ) -> None:
-    stream = Pack(sources, group)
-    length = stream.length
-    # Only a server that knows no parts gets more at once; then it is read twice rather than kept.
-    pieces: Iterable[bytes] = [b"".join(stream)] if length <= BIG + BATCH else stream
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
+    body = pack(sources, group)
+    sha256 = hashlib.sha256(body).hexdigest()
 
     def send() -> None:
         try:
-            transport.send("/blobs", lambda: pieces, length, digest.hexdigest(), again=True)
+            transport.send("/blobs", body, sha256)
         except PaddleCloudError as error:
             if error.code not in _DAMAGED:
                 raise
             raise Retry("upload_damaged", reason=str(error)) from error
 
     patiently(send)
-    add(sum(sources[sha256][1] for sha256 in group))
+    add(sum(sources[each][1] for each in group))
+
+
+def _packed(sources: Mapping[str, Source], wanted: Iterable[str]) -> Iterator[bytes]:
+    for sha256 in wanted:
+        yield bytes.fromhex(sha256) + sources[sha256][1].to_bytes(8, "big")
+        yield from _content(sha256, sources[sha256])
 
 
 def _content(sha256: str, source: Source) -> Iterator[bytes]:

@@ -63,7 +63,8 @@ def repair(
 
     Chunks in the order of Fluid come out in that of 2017.
     """
-    with closing(opened(os.fspath(path))) as source, SafeFile(output) as file:
+    # The source is closed first: Windows replaces no file that is open.
+    with SafeFile(output) as file, closing(opened(os.fspath(path))) as source:
         report = Report(path=source.name, bytes=source.size or 0)
         for link in _sound(source, layout, report, progress):
             assert link.header is not None

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from paddlecloud.model.errors import Invalid
+from paddlecloud.model.names import fault_of, link_meaning
 
-MAX_PATH_BYTES = 4096
-MAX_NAME_BYTES = 255
-_NOT_NAMES = frozenset(("", ".", ".."))
 MAX_DEPTH = 200
 """Names in a path: whoever walks a tree has a descriptor open, and a call waiting, for each."""
 
@@ -65,21 +63,12 @@ def snapshot_of(entries: Iterable[Entry]) -> Snapshot:
 
 
 def check_path(path: str, *, below: bool = False) -> None:
-    """Refuse a path that is absolute, leaves its root, or could mean two things. `below`: it is
-    always joined to another one, where `c:` is a name like any other and no drive."""
-    parts = path.split("/")
-    bad = (
-        not path
-        or "\\" in path
-        or "\0" in path
-        or not _NOT_NAMES.isdisjoint(parts)
-        or (parts[0][1:2] == ":" and not below)
-        or _too_long(path, parts)
-    )
-    if bad:
+    """Refuse a path that not every system can hold (`model.names`), or that is too deep."""
+    if fault_of(path, below=below):
         raise Invalid("path_unsafe", path=_shown(path))
-    if len(parts) > MAX_DEPTH:
-        raise Invalid("path_deep", path=_shown(path), depth=len(parts), limit=MAX_DEPTH)
+    depth = path.count("/") + 1
+    if depth > MAX_DEPTH:
+        raise Invalid("path_deep", path=_shown(path), depth=depth, limit=MAX_DEPTH)
 
 
 def _check(entries: tuple[Entry, ...]) -> None:
@@ -87,12 +76,12 @@ def _check(entries: tuple[Entry, ...]) -> None:
     for entry in entries:
         _check_text(entry.path, entry.path)
         _check_text(entry.path, entry.target)
-        check_path(entry.path)
+        check_path(entry.path, below=True)
         if entry.path in kinds:
             raise Invalid("snapshot_name_twice", path=entry.path)
         kinds[entry.path] = entry.kind
         if entry.kind is EntryKind.LINK:
-            check_path(resolve_link(entry.path, entry.target))
+            check_path(resolve_link(entry.path, entry.target), below=True)
         if entry.kind is EntryKind.FILE and not is_digest(entry.sha256):
             raise Invalid("snapshot_digest", path=entry.path)
     for path in kinds:
@@ -111,16 +100,6 @@ def _check_text(path: str, text: str) -> None:
         raise Invalid("path_encoding", path=_shown(path)) from None
 
 
-def _too_long(path: str, parts: list[str]) -> bool:
-    if path.isascii() and len(path) <= MAX_NAME_BYTES:
-        return False
-    try:
-        sizes = [len(part.encode("utf-8", "surrogateescape")) for part in parts]
-    except UnicodeEncodeError:  # half of a surrogate pair, which no file name can hold
-        return True
-    return max(sizes) > MAX_NAME_BYTES or sum(sizes) + len(parts) - 1 > MAX_PATH_BYTES
-
-
 def _shown(path: str) -> str:
     """The path as text that any encoder takes, cut to a readable length."""
     return path[:200].encode("utf-8", "backslashreplace").decode()
@@ -128,21 +107,10 @@ def _shown(path: str) -> str:
 
 def resolve_link(path: str, target: str) -> str:
     """The path inside the snapshot that a link at `path` means; Invalid if it leaves it."""
-    if not target or target.startswith("/") or "\\" in target or "\0" in target:
+    meant = link_meaning(path, target)
+    if not meant or "\\" in target or "\0" in target:
         raise Invalid("snapshot_link", path=path, target=target[:200])
-    parts = path.split("/")[:-1]
-    for part in target.split("/"):
-        if part in ("", "."):
-            continue
-        if part != "..":
-            parts.append(part)
-        elif parts:
-            parts.pop()
-        else:
-            raise Invalid("snapshot_link", path=path, target=target[:200])
-    if not parts:
-        raise Invalid("snapshot_link", path=path, target=target[:200])
-    return "/".join(parts)
+    return meant
 
 
 def is_digest(text: str) -> bool:

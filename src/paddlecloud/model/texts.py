@@ -27,11 +27,45 @@ from paddlecloud.model.texts_submit import SUBMIT_TEXTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 LANGUAGES = ("en", "zh")
 CAUSE, GIVEN = "cause", "given"
 """Two values of a sentence that are another one within it: its code, its values (`reasons.py`)."""
+
+
+_REASONS = frozenset(("detail", "reason", "why"))
+"""Values that may be what the operating system says."""
+
+
+class Words(str):
+    """A value that is words itself: the text is English, and knows its Chinese. For values that
+    are told where they arise; what is stored or sent is a code."""
+
+    zh = ""
+
+
+def words(code: str, /, **params: object) -> Words:
+    """The sentence for `code` as a value within another one."""
+    return _made(render(code, params, "en"), render(code, params, "zh"))
+
+
+def joined(parts: Iterable[str], between: str = ", ") -> Words:
+    """Several values as one."""
+    found = [*parts]
+    return _made(between.join(found), between.join(getattr(part, "zh", part) for part in found))
+
+
+def spoken(params: Mapping[str, object], lang: str) -> Mapping[str, object]:
+    """The values as a reader of this language is told them."""
+    if lang != "zh":
+        return params
+    from paddlecloud.model.texts_system import SYSTEM_TEXTS  # noqa: PLC0415 - only Chinese needs it
+
+    told = {name: getattr(value, "zh", value) for name, value in params.items()}
+    for name in _REASONS & told.keys():
+        told[name] = SYSTEM_TEXTS.get(str(told[name]), told[name])
+    return told
 
 
 def render(code: str, params: Mapping[str, object], lang: str) -> str:
@@ -44,9 +78,15 @@ def render(code: str, params: Mapping[str, object], lang: str) -> str:
         return f"{code}: " + ", ".join(f"{key}={value}" for key, value in params.items())
     sentence = texts[1] if lang == "zh" else texts[0]
     try:
-        return sentence.format_map(params)
+        return sentence.format_map(spoken(params, lang))
     except (KeyError, ValueError, IndexError):
         return f"{sentence} ({dict(params)})"
+
+
+def _made(english: str, chinese: str) -> Words:
+    found = Words(english)
+    found.zh = chinese
+    return found
 
 
 def _inner(code: str, given: str, lang: str) -> str:
@@ -255,45 +295,6 @@ TEXTS: dict[str, tuple[str, str]] = {
         "there is no file {path}; list what there is with get_files",
         "文件 {path} 不存在，请用 get_files 查看文件列表",
     ),
-    "files_changed": (
-        '"{path}" was changed while it was being submitted; submit again when it is at rest',
-        "“{path}”在提交过程中被修改，请等它不再变化后重新提交",
-    ),
-    "files_link_outside": (
-        'the link "{path}" points to "{target}", not to something inside the submitted directory; '
-        "copy the file into the directory or remove the link",
-        "链接“{path}”指向“{target}”，不在提交目录之内，请把文件复制进目录或删除该链接",
-    ),
-    "files_hold_keys": (
-        "{path} holds the secret keys of PaddleCloud and is not submitted; give the directory of "
-        "your training code",
-        "{path} 中有 PaddleCloud 的密钥，不能提交；请指定训练代码所在的目录",
-    ),
-    "files_link_whole": (
-        'the link "{path}" points to the submitted directory itself, which would hold itself '
-        "without end; remove the link, or name it in .paddlecloudignore",
-        "链接“{path}”指向提交目录本身，目录会无限包含自身，请删除该链接，或写入 .paddlecloudignore",
-    ),
-    "files_missing": (
-        "--files: there is no directory {path}; give the directory that holds your code",
-        "--files：目录 {path} 不存在，请指定存放代码的目录",
-    ),
-    "files_name": (
-        'the name "{path}" cannot be submitted ({reason}); rename it',
-        "文件名“{path}”无法提交（{reason}），请重命名",
-    ),
-    "files_not_directory": (
-        "--files: {path} is not a directory; give the directory that holds it",
-        "--files：{path} 不是目录，请指定它所在的目录",
-    ),
-    "files_skipped": (
-        "left out of the submitted files: {paths}",
-        "以下内容不会提交：{paths}",
-    ),
-    "files_unreadable": (
-        '"{path}" cannot be read ({reason}); make it readable or move it out of the directory',
-        "无法读取“{path}”（{reason}），请修改权限或把它移出目录",
-    ),
     "pack_malformed": (
         "the upload is broken after {count} files: {detail}; send it again",
         "上传数据在第 {count} 个文件之后损坏：{detail}，请重新上传",
@@ -470,7 +471,8 @@ TEXTS: dict[str, tuple[str, str]] = {
         "任务 {job_id} 已结束，但所在机器仍在收尾，请稍后重试",
     ),
     "job_not_over": (
-        "job {job_id} is {state}: only a job that has ended can be deleted; end it with kill_job",
+        "job {job_id} has not ended (its state is {state}), and only a job that has can be "
+        "deleted; end it with kill_job",
         "任务 {job_id} 的状态为 {state}：只能删除已结束的任务，请先用 kill_job 结束任务",
     ),
     "job_unknown": (

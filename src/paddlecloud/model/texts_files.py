@@ -6,35 +6,113 @@ Part of the one table in `texts.py`, kept apart by area so that each file stays 
 from __future__ import annotations
 
 FILE_TEXTS: dict[str, tuple[str, str]] = {
+    # -- words within a sentence --------------------------------------------------------------
+    "name_drive": ("drive letter", "以盘符开头"),
+    "name_encoding": ("not UTF-8", "不是 UTF-8"),
+    "name_letters": ("backslash or NUL", "含有反斜杠或 NUL"),
+    "name_long": ("too long", "过长"),
+    "name_unsafe": ("unsafe path", "路径不安全"),
+    "paths_more": ("{paths} and {count} more", "{paths}，另有 {count} 个"),
+    "rule_default": ("default", "默认"),
+    "rule_keys": ("default: keys", "默认：密钥"),
+    "rules_more": (
+        "{paths}, ... (rules that are not shown: {count})",
+        "{paths}……（未列出的规则：{count} 条）",
+    ),
     # -- the directory ------------------------------------------------------------------------
+    "files_changed": (
+        '"{path}" was changed while it was being submitted; submit again when it is at rest',
+        "“{path}”在提交过程中被修改，请等它不再变化后重新提交",
+    ),
     "files_changed_since": (
         "changed after they were read: {paths}; the job gets them as they were",
         "以下文件在读取之后又被修改：{paths}；任务使用的是修改之前的内容",
     ),
+    "files_closed": (
+        "--files: the directory {path} cannot be read ({reason}); make it readable or give another",
+        "--files：无法读取目录 {path}（{reason}），请修改权限或指定其他目录",
+    ),
     "files_found": (
         "files: {count} ({size}); the largest: {largest}",
         "共 {count} 个文件，{size}；最大的文件：{largest}",
+    ),
+    "files_hold_keys": (
+        "{path} holds the secret keys of PaddleCloud and is not submitted; give the directory of "
+        "your training code",
+        "{path} 中有 PaddleCloud 的密钥，不能提交；请指定训练代码所在的目录",
+    ),
+    "files_link_bare": (
+        "links to what was left out, which lead nowhere in the job: {links}; bring that back by a "
+        "rule if the job needs it",
+        "以下链接指向未提交的内容，在任务中无效：{links}；如任务需要，请用规则重新包含",
+    ),
+    "files_link_name": (
+        'the link "{path}" points to "{target}", a name that cannot be submitted ({reason}); '
+        "rename what it points to, or name the link in .paddlecloudignore",
+        "链接“{path}”指向“{target}”，该名称无法提交（{reason}），请重命名它所指的内容，"
+        "或将该链接写入 .paddlecloudignore",
+    ),
+    "files_link_nowhere": (
+        "--files: {path} is a link to {target}, which is not there; give the directory that holds "
+        "your code",
+        "--files：{path} 是指向 {target} 的链接，但目标不存在，请指定存放代码的目录",
+    ),
+    "files_link_outside": (
+        'the link "{path}" points to "{target}", not to something inside the submitted directory; '
+        "copy the file into the directory, remove the link, or name it in .paddlecloudignore",
+        "链接“{path}”指向“{target}”，不在提交目录之内，请把文件复制进目录、删除该链接，"
+        "或将它写入 .paddlecloudignore",
+    ),
+    "files_link_whole": (
+        'the link "{path}" points to the submitted directory itself, which would hold itself '
+        "without end; remove the link, or name it in .paddlecloudignore",
+        "链接“{path}”指向提交目录本身，目录会无限包含自身，请删除该链接，或写入 .paddlecloudignore",
+    ),
+    "files_missing": (
+        "--files: there is no directory {path}; give the directory that holds your code",
+        "--files：目录 {path} 不存在，请指定存放代码的目录",
+    ),
+    "files_name": (
+        'the name "{path}" cannot be submitted ({reason}); rename it',
+        "文件名“{path}”无法提交（{reason}），请重命名",
     ),
     "files_none": (
         "the directory of --files holds no file, so the job is given none; check the path if it "
         "needs some",
         "--files 指定的目录中没有文件，任务将不带任何文件运行；如需文件，请检查路径",
     ),
+    "files_not_directory": (
+        "--files: {path} is not a directory; give the directory that holds it",
+        "--files：{path} 不是目录，请指定它所在的目录",
+    ),
     "files_read_again": (
         '"{path}" was changed while it was being submitted; the directory is read again',
         "“{path}”在提交过程中被修改，正在重新读取目录",
+    ),
+    "files_refused": (
+        "{count} entries cannot be submitted:{sentences}",
+        "有 {count} 项无法提交：{sentences}",
+    ),
+    "files_skipped": (
+        "left out of the submitted files: {paths}",
+        "以下内容不会提交：{paths}",
+    ),
+    "files_unreadable": (
+        '"{path}" cannot be read ({reason}); make it readable or move it out of the directory',
+        "无法读取“{path}”（{reason}），请修改权限或把它移出目录",
     ),
     "git_invalid": (
         "git: {value} is no short word about a repository; known are {known}",
         "git：{value} 不是仓库的简短描述，可用的有 {known}",
     ),
-    "ignore_no_matcher": (
-        "{path} needs the package pathspec to be read; install it with pip install pathspec",
-        "读取 {path} 需要 pathspec，请用 pip install pathspec 安装",
-    ),
     "ignore_too_large": (
         "{path} is larger than {limit} bytes; an ignore file holds patterns, shorten it",
         "{path} 超过 {limit} 字节，忽略文件只应包含规则，请缩短",
+    ),
+    "submit_unsure": (
+        "the job may have been accepted all the same; look for it with paddlecloud list_jobs "
+        "before you submit it again",
+        "任务可能已被接受，再次提交前请用 paddlecloud list_jobs 查看",
     ),
     # -- stored contents ----------------------------------------------------------------------
     "content_gone": (

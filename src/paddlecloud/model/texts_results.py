@@ -53,6 +53,12 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "--download_dir",
         "本机没有空间写入“{path}”，请清理磁盘或用 --download_dir 换一个磁盘",
     ),
+    "download_gone": (
+        "not all files came: these are not there any more, so they are left out: {paths}; "
+        "get_files lists what there is now, and --resume adds it; everything else is here",
+        "部分文件未下载：以下文件已不存在，已跳过：{paths}；"
+        "可用 get_files 查看现有文件，并用 --resume 补充下载；其余均已下载",
+    ),
     "download_links": (
         "not all came: these links cannot be made on this machine, or lead out of the directory: "
         "{paths}; everything else is here",
@@ -115,7 +121,8 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "{job_id} 的文件已不再保留，请用 --files 指定目录",
     ),
     "rerun_unset": (
-        "the job has no variable {name} of its own that could be unset; it has: {known}",
-        "该任务没有变量 {name}，无法取消；已有变量：{known}",
+        "{name} is neither a flag of submit_job nor a variable that the job was given; variables: "
+        "{known}",
+        "{name} 既不是 submit_job 的参数，也不是该任务设置的变量；已有变量：{known}",
     ),
 }

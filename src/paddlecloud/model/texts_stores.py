@@ -131,12 +131,6 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "again to run with the files of now",
         "bos_url={bos_url} 中的 {path} 在任务提交后被修改或删除，请重新提交任务以使用当前的文件",
     ),
-    "private_file_large": (
-        "{path} has {size} bytes, more than the {limit} that one file of --files may have with "
-        "private storage; put it into bos_url with a tool of your own and leave it out of --files",
-        "{path} 有 {size} 字节，超过私有存储中 --files 单个文件的上限 {limit}；"
-        "请用其他工具放入 bos_url，并从 --files 中去掉",
-    ),
     "private_files_changed": (
         "files in bos_url={bos_url} are not as they were for the job to be run again ({files}, "
         "first of them {path}); submit a new job with submit_job to run with the files of now",

@@ -345,10 +345,10 @@ def _id_of(text: bytes) -> str:
 def _check_paths(entries: Sequence[Entry]) -> None:
     if not _are_plain([entry.path for entry in entries]):
         for entry in entries:
-            check_path(entry.path)
+            check_path(entry.path, below=True)
     for entry in entries:
         if entry.kind is EntryKind.LINK:
-            check_path(resolve_link(entry.path, entry.target))
+            check_path(resolve_link(entry.path, entry.target), below=True)
 
 
 def _are_plain(paths: Sequence[str]) -> bool:

@@ -17,13 +17,16 @@ class VerifyPlace(Request, frozen=True, kw_only=True):
     after: str = ""
     """The last file that was read, or with `offset` the one that is being read."""
     offset: Natural = 0
+    began: Natural = 0
+    """When the search began, in microseconds since 1970: what was set aside since is told again to
+    whoever asks for its page again."""
 
 
 class VerifyRequest(Request, frozen=True, kw_only=True):
     user: UserId | None = None
     """Only what this user has."""
     at: VerifyPlace | None = None
-    """`next` of the page before; null for the first."""
+    """`next` of the page before; null to begin, which tells where, and reads nothing yet."""
 
 
 class DamagedRow(Answer, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,19 @@ def test_what_is_not_a_file_of_the_job_is_refused(
     reply = world.user.call("GET", where, query)
     assert reply.status == status, reply.body
     assert reply.code in ("file_unknown", "file_missing", "path_unsafe", "query_invalid")
+
+
+def test_what_is_missing_in_the_store_is_told_by_the_name_that_its_owner_knows(
+    world: World,
+) -> None:
+    job_id = finished(world)
+    output = f"output/{job_id}/rank-0/model/w.bin"
+    (world.deps.settings.store_dir / "users/someone" / output).unlink()
+    world.blob(b"echo hi\n").unlink()
+    for path in (output, "run.sh"):
+        reply = world.user.call("GET", f"/api/v1/jobs/{job_id}/files/{path}")
+        assert (reply.status, reply.code) == (404, "file_missing")
+        assert json.loads(reply.body)["error"]["params"] == {"path": path}
 
 
 def test_an_upload_replaces_the_one_before(world: World) -> None:

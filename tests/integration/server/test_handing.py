@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from paddlecloud.client import downloads, parts, uploading
+from paddlecloud.client.furnishing import with_ways
 from paddlecloud.client.handing import Handing
 from paddlecloud.client.transport import Transport
 from paddlecloud.model.errors import Conflict, Invalid
@@ -297,7 +298,8 @@ def test_files_come_from_the_store_on_this_machine(
     assert ways["model"] == str(world.blob(data))
     assert sorted(ways) == ["model", "sub/small"]
     transport.open = None  # type: ignore[method-assign,assignment]
-    done = downloads.download(transport, path, rows, str(tmp_path / "into"), ways=ways)
+    rows = with_ways(rows, ways)
+    done = downloads.download(transport, path, rows, str(tmp_path / "into"), now=0.0)
     assert (done.files, done.bytes) == (2, BIG + 1)
     assert (tmp_path / "into" / "model").read_bytes() == data
     assert (tmp_path / "into" / "sub" / "small").read_bytes() == b"1"
@@ -339,7 +341,8 @@ def test_files_come_from_the_bucket_past_the_server(
 
         way.back = count
         into = str(tmp_path / "into")
-        done = downloads.download(world.transport(way.url), path, rows, into, ways=ways)
+        transport = world.transport(way.url)
+        done = downloads.download(transport, path, with_ways(rows, ways), into, now=0.0)
     assert done.bytes == len(data) + 1
     assert (tmp_path / "into" / "model").read_bytes() == data
     assert (tmp_path / "into" / "small").read_bytes() == b"1"

@@ -173,8 +173,27 @@ def test_a_log_is_the_same_however_long_it_is(world: World) -> None:
     world.agent.start(order)
     world.agent.log(order, 0, b"hello\n")
     path = f"/api/v1/jobs/{job_id}/files/output/{job_id}/log/trainer-0.log"
-    assert world.raw(path, digest=1).headers["x-content-version"] == "append"
+    version = world.raw(path, digest=1).headers["x-content-version"]
+    assert version.startswith("append")
     assert world.raw(path, length=2).body == b"he"
+    world.agent.log(order, 6, b"again\n")
+    assert world.raw(path, digest=1).headers["x-content-version"] == version
+
+
+def test_the_log_of_the_next_attempt_is_another_one(world: World) -> None:
+    job_id, order = world.placed(max_retries=1)
+    world.agent.start(order)
+    world.agent.log(order, 0, b"hello\n")
+    path = f"/api/v1/jobs/{job_id}/files/output/{job_id}/log/trainer-0.log"
+    first = world.raw(path).headers["x-content-version"]
+    world.agent.exit(order, 101, log_size=6)
+    world.clock.move(minutes=10)
+    world.plan()
+    world.agent.run(world.agent.order(job_id), b"hello again\n")
+    assert world.raw(path).body == b"hello again\n"
+    assert world.raw(path).headers["x-content-version"] != first
+    aside = path.replace("/log/trainer", "/log/attempt-1/trainer")
+    assert world.raw(aside).headers["x-content-version"] == "append"
 
 
 def test_what_a_job_was_asked_to_be(world: World) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from paddlecloud.client import private, private_parts
 from paddlecloud.client.scanning import Scan, scan
-from paddlecloud.model.errors import Conflict, Invalid, NotFound, PaddleCloudError
+from paddlecloud.model.errors import Conflict, NotFound, PaddleCloudError
 from paddlecloud.server.services import private_uploads
 from paddlecloud.server.settings import Settings
 from paddlecloud.server.shapes_addresses import PrivateUploadRequest
@@ -183,26 +183,6 @@ def test_an_upload_that_was_begun_with_the_parts_of_before_goes_on(
     assert person.brings() == 0
 
 
-def test_a_client_of_before_is_not_hindered_by_parts_of_now(
-    person: Person, bucket: S3Store
-) -> None:
-    """It knows one size of parts, and sends fewer than lie there already."""
-    data = content(1, FORMER + 12345)
-    (person.top / "big").write_bytes(data)
-    upload = bucket.begin_parts("big", part_size=PART)
-    for number in (1, 2, 3, 4):
-        bucket.put_part("big", upload, number, data[PART * (number - 1) : PART * number])
-    ask = person.ask
-
-    def of_before(where: str, **more: Any) -> Any:
-        return {name: value for name, value in ask(where, **more).items() if name != "part_size"}
-
-    sending = person.sending("big")
-    private_parts.send(sending, of_before, person.bos_url, len(data), lambda size: size)
-    assert set(person.numbers()) == {1, 2}
-    assert read(bucket, "big") == data
-
-
 def test_bytes_are_counted_as_they_go_out(person: Person, bucket: S3Store) -> None:
     (person.top / "big").write_bytes(content(1))
     (person.top / "small").write_bytes(b"x" * 1_000_000)
@@ -290,22 +270,3 @@ def test_an_old_upload_of_a_file_that_is_another_now_is_dropped(
     later = person.world.with_clock(person.world.clock() + timedelta(days=2))
     another = private_uploads.begin(later, "someone", asked)
     assert {name for name, _ in bucket.begun("big")} == {another.upload}
-
-
-def test_a_server_of_before_is_given_the_file_at_once(
-    person: Person, bucket: S3Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (person.top / "big").write_bytes(content(1))
-    unknown = NotFound("route_unknown", method="POST", path="/private/uploads")
-
-    def send(*_: object) -> None:
-        raise unknown
-
-    monkeypatch.setattr(private_parts, "send", send)
-    assert person.brings() == SIZE
-    assert read(bucket, "big") == content(1)
-    (person.top / "big").write_bytes(content(2))
-    monkeypatch.setattr(private, "MAX_PUT", SIZE - 1)
-    with pytest.raises(Invalid) as refused:
-        person.brings()
-    assert refused.value.code == "private_file_large"

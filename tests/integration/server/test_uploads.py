@@ -19,7 +19,7 @@ from zlib import crc32
 
 import pytest
 
-from paddlecloud.client import parts, submission, uploading
+from paddlecloud.client import parts, reruns, submission, uploading
 from paddlecloud.client.scanning import scan
 from paddlecloud.model.errors import (
     Conflict,
@@ -178,6 +178,16 @@ def test_damaged_bytes_are_refused_and_sent_again(
         seen = damage_once(way, b"the mark of this test")
         uploading.upload(world.transport(way.url), found)
     assert len(seen) == 2
+    assert world.blob(data).read_bytes() == data
+
+
+def test_a_damaged_list_of_files_is_sent_again(world: World, tmp_path: Path) -> None:
+    data = os.urandom(100)
+    found = a_directory(tmp_path / "job", model=data)
+    with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
+        seen = damage_once(way, b'{"entries":')
+        uploading.upload(world.transport(way.url), found)
+    assert len(seen) > 1
     assert world.blob(data).read_bytes() == data
 
 
@@ -366,6 +376,8 @@ def test_the_repository_is_told_with_the_job(world: World, tmp_path: Path) -> No
     assert "hunter" not in git["diff"]
     assert git["left_out"] == "secret"
     assert "diff" not in world.look(answer["job"]["job_id"], wait=1)["git"]
+    again = reruns.rerun(person, answer["job"]["job_id"], {"start_cmd": "false"})
+    assert world.look(again["job"]["job_id"])["git"] == git
     assert world.look(world.submit())["git"] is None
 
 

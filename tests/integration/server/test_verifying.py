@@ -67,6 +67,14 @@ def verified(admin: SignedCaller, **body: Any) -> dict[str, Any]:
             return found
 
 
+def begun(admin: SignedCaller, **body: Any) -> dict[str, Any]:
+    """Where the first page begins."""
+    answer = admin.post(VERIFY, body)
+    assert (answer["files"], answer["damaged"]) == (0, [])
+    place: dict[str, Any] = answer["next"]
+    return place
+
+
 def in_short_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every page ends with the first thing that it has done."""
     monkeypatch.setattr(verifying, "PAGE", 0.0)
@@ -116,6 +124,41 @@ def test_a_damaged_content_is_told_and_kept_aside(world: World, admin: SignedCal
     (event,) = admin.get("/api/v1/admin/audit")["events"]
     assert (event["action"], event["target"]) == ("content.damaged", "someone")
     assert event["detail"]["aside"] == row["aside"]
+
+
+@pytest.mark.parametrize("others", [0, 5], ids=["alone", "among others"])
+def test_a_page_that_is_asked_for_again_tells_the_same(
+    world: World, admin: SignedCaller, others: int
+) -> None:
+    """As when its answer was lost."""
+    world.snapshot({**FILES, **{str(number): b"%d" % number for number in range(others)}})
+    at = begun(admin)
+    world.clock.move(seconds=1)
+    flip(world.blob(WORDS))
+    first = admin.post(VERIFY, {"at": at})
+    assert [row["sha256"] for row in first["damaged"]] == [SHA256]
+    assert admin.post(VERIFY, {"at": at}) == first
+    world.clock.move(seconds=1)
+    assert verified(admin)["damaged"] == []
+
+
+def test_what_a_page_told_is_not_told_by_the_next(
+    world: World, admin: SignedCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = {str(number): b"%d" % number for number in range(10, 30)}
+    world.snapshot(contents)
+    world.snapshot({"a": b"other"}, world.caller("other"))
+    for data in contents.values():
+        flip(world.blob(data))
+    in_short_pages(monkeypatch)
+    at: dict[str, Any] | None = begun(admin)
+    told = []
+    while at is not None:
+        world.clock.move(seconds=1)
+        answers = [admin.post(VERIFY, {"at": at}) for _ in range(2)]  # each of them comes twice
+        told += [row["paths"] for row in answers[1]["damaged"]]
+        at = answers[0]["next"]
+    assert sorted(told) == sorted([name] for name in contents)
 
 
 def test_what_was_set_aside_goes_with_the_unused_files(world: World, admin: SignedCaller) -> None:
@@ -206,7 +249,8 @@ def test_what_is_set_aside_is_written_down_before_it_goes(
 
     with monkeypatch.context() as cutting:
         cutting.setattr(world.deps.store, "move", cut)
-        assert admin.call("POST", VERIFY, body=b"{}").status >= 500
+        body = json.dumps({"at": begun(admin)}).encode()
+        assert admin.call("POST", VERIFY, body=body).status >= 500
     (event,) = admin.get("/api/v1/admin/audit")["events"]
     assert event["action"] == "content.damaged"
     assert len(verified(admin)["damaged"]) == 1
@@ -326,9 +370,9 @@ def test_what_was_replaced_meanwhile_is_left_alone(
 ) -> None:
     world.snapshot({"large": LARGE})
     in_short_pages(monkeypatch)
-    begun = admin.post(VERIFY, {"user": "someone"})
+    first = admin.post(VERIFY, {"user": "someone", "at": begun(admin, user="someone")})
     os.utime(world.blob(LARGE), (1, 1))
-    page = admin.post(VERIFY, {"user": "someone", "at": begun["next"]})
+    page = admin.post(VERIFY, {"user": "someone", "at": first["next"]})
     assert (page["files"], page["damaged"]) == (0, [])
     assert world.blob(LARGE).exists()
 
@@ -341,7 +385,7 @@ def test_an_answer_names_only_so_many(
     for data in contents.values():
         flip(world.blob(data)) if len(data) > 1 else world.blob(data).write_bytes(b"?")
     monkeypatch.setattr(verifying, "MOST_DAMAGED", 4)
-    page = admin.post(VERIFY, {})
+    page = admin.post(VERIFY, {"at": begun(admin)})
     assert len(page["damaged"]) == 4
     assert page["next"] is not None
     assert len(verified(admin)["damaged"]) == 5
@@ -349,7 +393,8 @@ def test_an_answer_names_only_so_many(
 
 def page_of(world: World, store: Store) -> VerifyAnswer:
     deps = replace(world.deps, store=store)
-    return verifying.page(deps, CHIEF, VerifyRequest(user="someone"))
+    at = VerifyPlace(owner="someone")
+    return verifying.page(deps, CHIEF, VerifyRequest(user="someone", at=at))
 
 
 class BadDisk(DirectoryStore):

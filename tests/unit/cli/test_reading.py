@@ -28,7 +28,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 def test_it_shows_and_gives_way_to_what_is_told(capsys: Captured) -> None:
     reading, out = Reading(), Output("en", {})
-    line = out.fleeting = ReadingLine(out, reading, patience=0.0)
+    line = ReadingLine(out, reading, patience=0.0)
     line.start()
     reading.files, reading.bytes = 12_345, 3 * 1024**3 // 2
     shown: list[str] = []

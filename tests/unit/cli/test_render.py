@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import sys
 from contextlib import suppress
@@ -9,7 +10,16 @@ from contextlib import suppress
 import pytest
 
 from paddlecloud.cli import render
-from paddlecloud.cli.render import Output, Progress, key_lines, one_line, size, visible, width
+from paddlecloud.cli.render import (
+    Output,
+    Progress,
+    StatusLine,
+    key_lines,
+    one_line,
+    size,
+    visible,
+    width,
+)
 
 
 class Terminal(io.StringIO):
@@ -126,9 +136,45 @@ def test_an_error_is_told_below_the_bar(monkeypatch: pytest.MonkeyPatch) -> None
     assert terminal[1].getvalue().endswith("50% 2 B\nit broke\n")
 
 
+def test_what_is_told_meanwhile_has_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    out = Output("en", {"NO_COLOR": "1"})
+    with out.progress("uploading", 100) as bar:
+        bar.add(40)
+        out.tell("the upload was interrupted")
+        bar.add(20)
+    _, first, blanks, told, again, last = terminal[1].getvalue().split("\r")
+    assert first.endswith("40% 100 B") and again == first
+    assert blanks.isspace() and len(blanks) == len(first)
+    assert told == "the upload was interrupted\n"
+    assert last.endswith("60% 100 B\n")
+
+
+def test_a_shorter_line_leaves_nothing_of_a_longer_one(capsys: pytest.CaptureFixture[str]) -> None:
+    line = StatusLine()
+    line.draw("上传中")
+    line.draw("ab")
+    line.draw("")
+    line.leave()
+    assert capsys.readouterr().err == "\r上传中\rab    \r  \r"
+
+
+def test_a_line_for_which_there_is_no_terminal_any_more_is_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Gone(Terminal):
+        def write(self, text: str) -> int:
+            raise OSError(errno.EIO, "gone")
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    line = StatusLine()
+    line.draw("uploading")
+    line.leave()
+
+
 def test_a_bar_tells_its_speed_and_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     now = iter([0.0, 0.1, 10.0, 20.0, 40.0])
-    bar = Progress("uploading", 400 * 2**20, lambda: next(now))
+    bar = Progress(StatusLine(), "uploading", 400 * 2**20, lambda: next(now))
     for _ in range(4):
         bar.add(100 * 2**20)
     drawn = capsys.readouterr().err.split("\r")[1:]
@@ -141,7 +187,7 @@ def test_a_bar_tells_its_speed_and_what_is_left(capsys: pytest.CaptureFixture[st
 def test_a_bar_may_go_back_to_its_beginning(capsys: pytest.CaptureFixture[str]) -> None:
     """A file that was copied and is not the right one is fetched anew."""
     now = iter([0.0, 10.0, 20.0, 30.0])
-    bar = Progress("downloading", 100, lambda: next(now))
+    bar = Progress(StatusLine(), "downloading", 100, lambda: next(now))
     bar.add(50)
     bar.add(-50)
     bar.add(100)

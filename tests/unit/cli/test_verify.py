@@ -9,8 +9,9 @@ import pytest
 
 from paddlecloud.cli.admin import verify
 from paddlecloud.cli.main import main
+from paddlecloud.client import following
 from tests.unit.cli.scripted import ID, Captured
-from tests.unit.client.fake_server import FakeServer, ok
+from tests.unit.client.fake_server import Answer, FakeServer, error, ok
 
 ROUTE = "POST /api/v1/admin/verify"
 PLACE = {"owner": "ann", "job": None, "after": "f" * 64, "offset": 0}
@@ -33,10 +34,13 @@ def page(rows: list[dict[str, Any]], after: dict[str, Any] | None = None) -> dic
     return {"files": 2, "bytes": 1024, "damaged": rows, "next": after}
 
 
-def test_a_sound_store_ends_well(server: FakeServer, capsys: Captured) -> None:
-    server.routes[ROUTE] = [ok(page([]))]
+@pytest.mark.parametrize(("count", "words"), [(2, "2 files"), (1, "1 file")])
+def test_a_sound_store_ends_well(
+    server: FakeServer, capsys: Captured, count: int, words: str
+) -> None:
+    server.routes[ROUTE] = [ok(page([]) | {"files": count})]
     assert main(["admin", "verify"]) == 0
-    assert capsys.readouterr().out == "read 2 files, 1.0 KiB: 0 damaged\n"
+    assert capsys.readouterr().out == f"read {words}, 1.0 KiB: 0 damaged\n"
     assert server.seen[-1].json == {"user": None, "at": None}
 
 
@@ -68,4 +72,48 @@ def test_json_names_only_so_many_and_counts_all(
     assert main(["admin", "verify", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert [row["paths"] for row in found.pop("damaged")] == [["0"], ["0x"], ["1"]]
-    assert found == {"files": 8, "bytes": 4096, "damaged_files": 6}
+    assert found == {"files": 8, "bytes": 4096, "damaged_files": 6, "complete": True}
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "sleep", lambda seconds: None)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_server_that_goes_away_meanwhile_is_waited_for(
+    server: FakeServer, capsys: Captured
+) -> None:
+    away = error(503, "Retry", "store_away", "away for a moment")
+    pages = [ok(page([damaged("a")], PLACE)), Answer(drop=0), *[away] * 9, ok(page([damaged("b")]))]
+    server.routes[ROUTE] = pages
+    assert main(["admin", "verify"]) == 1
+    assert capsys.readouterr().out.endswith("read 4 files, 2.0 KiB: 2 damaged\n")
+    asked = [seen.json["at"] for seen in server.seen if seen.path.endswith("/verify")]
+    assert (asked[0], {json.dumps(at) for at in asked[1:]}) == (None, {json.dumps(PLACE)})
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("words", [["--json"], []], ids=["json", "lines"])
+def test_what_was_found_before_it_broke_is_told(
+    server: FakeServer, capsys: Captured, words: list[str]
+) -> None:
+    gone = error(403, "Forbidden", "admin_only", "you are no admin any more")
+    server.routes[ROUTE] = [ok(page([damaged("a")], PLACE)), gone]
+    assert main(["admin", "verify", *words]) == 1
+    captured = capsys.readouterr()
+    if words:
+        found = json.loads(captured.out)
+        assert (found["damaged_files"], found["complete"]) == (1, False)
+        assert [row["paths"] for row in found["damaged"]] == [["a"]]
+    else:
+        assert captured.out.startswith("submitted file of ann: a,")
+        assert "not everything was read: 2 files" in captured.err
+        assert "admin audit" in captured.err
+    assert "no admin any more" in captured.err
+
+
+def test_who_may_not_is_told_no_more(server: FakeServer, capsys: Captured) -> None:
+    server.routes[ROUTE] = [error(403, "Forbidden", "admin_only", "you are no admin")]
+    assert main(["admin", "verify", "--json"]) == 1
+    assert capsys.readouterr().out == ""

@@ -93,6 +93,29 @@ def test_last_lines_that_were_just_read_are_not_told_again(
 SUCCESS = {**VIEW, "job_status": "success", "version": 9}
 
 
+@pytest.mark.parametrize(
+    ("log", "in_one_place", "begins"),
+    [(b"one", True, "\n"), (b"one", False, ""), (b"one\n", True, ""), (b"", True, "")],
+)
+def test_a_log_without_a_last_line_end_is_kept_apart_from_what_is_told(
+    server: FakeServer,
+    client: Client,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    log: bytes,
+    in_one_place: bool,
+    begins: str,
+) -> None:
+    submits(server, SUCCESS)
+    monkeypatch.setattr(Client, "logs", lambda *_, **__: iter([log] if log else []))
+    monkeypatch.setattr(Output, "in_one_place", in_one_place)
+    assert follow(client, Job(SUCCESS), Output("en", {})) == 0
+    out, err = capsys.readouterr()
+    told = err[err.rindex("running\n") + 8 :] if "running\n" in err else err
+    assert out == log.decode()
+    assert told.startswith(f"{begins}{ID}: success\n")
+
+
 def test_a_job_that_succeeds_while_the_database_restarts_is_a_success(
     server: FakeServer, client: Client
 ) -> None:

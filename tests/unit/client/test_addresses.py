@@ -12,7 +12,7 @@ import pytest
 from paddlecloud.client import addresses
 from paddlecloud.client.addresses import Addresses
 from paddlecloud.client.http import Connection
-from paddlecloud.client.transport import connection_to
+from paddlecloud.client.transport import connection_to, split_url
 
 CONTENT = b"0123456789"
 
@@ -82,3 +82,21 @@ def test_no_connection_stays_open_when_bytes_cannot_be_kept(
     with pytest.raises(OSError, match="no space"):
         Addresses().fetch(url, 0, 5, full)
     assert made[0]._wire is None
+
+
+class Snatched(list[Connection]):
+    """Another thread takes the last connection between the look at it and the taking."""
+
+    def __bool__(self) -> bool:
+        found = len(self) > 0
+        self.clear()
+        return found
+
+
+def test_two_threads_that_want_the_last_connection_both_get_one(
+    url: str, made: list[Connection]
+) -> None:
+    store = Addresses()
+    store._idle[split_url(url)] = Snatched([connection_to(url)])
+    assert store.fetch(url, 0, 5, lambda piece: None)
+    store.close()

@@ -1,4 +1,4 @@
-"""Downloading against real directories; the server is a function here, with all of its faults."""
+"""Downloading against real directories; the server (`downloading`) is a function here."""
 
 from __future__ import annotations
 
@@ -8,97 +8,31 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import unquote
 
 import pytest
 
 from paddlecloud.client import downloads, furnishing, landing
-from paddlecloud.client.downloads import Result
 from paddlecloud.client.landing import local_name, part_of
 from paddlecloud.client.transport import Transport
-from paddlecloud.model.errors import Conflict, Invalid, NotFound, PaddleCloudError, Retry
+from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError, Retry
 from paddlecloud.model.texts import LANGUAGES
 from tests.contract.disk import small_disk
-
-JOB = "job-0650470e621f3688812ceda2079805f8"
-WHERE = f"/jobs/{JOB}/files"
-PIECE = 1000
-LOG = f"output/{JOB}/log/trainer-0.log"
-MODEL = f"output/{JOB}/rank-0/model"
-LARGE = bytes(range(256)) * 20
-FILES = {LOG: b"hello\n", MODEL: LARGE, f"output/{JOB}/rank-0/empty": b""}
-
-
-class Answer:
-    """A body that may break off, and its headers."""
-
-    def __init__(self, body: bytes, headers: Mapping[str, str], cut: int | None = None) -> None:
-        self.headers = headers
-        self._body = body
-        self._cut = cut
-
-    def read(self, size: int = -1) -> bytes:
-        if self._cut is not None and self._cut <= 0:
-            raise Retry("unknown_answer", status=502)
-        piece = self._body[: min(size, 300, len(self._body) if self._cut is None else self._cut)]
-        self._body = self._body[len(piece) :]
-        self._cut = None if self._cut is None else self._cut - len(piece)
-        return piece
-
-    def __enter__(self) -> Answer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-class Server:
-    """Files of a job, as GET /jobs/{job_id}/files/{path} gives them."""
-
-    def __init__(self, files: Mapping[str, bytes], **digests: str) -> None:
-        self.files = dict(files)
-        self.versions = dict.fromkeys(files, "1")
-        self.faults: list[str] = []
-        self.lost: dict[str, int] = {}
-        self.listed: dict[str, str] = {}
-        self.asked: list[tuple[str, int]] = []
-        self.sent = 0
-        self.meanwhile: Callable[[], None] = lambda: None
-
-    def rows(self, *, known: bool = False) -> list[dict[str, Any]]:
-        return [
-            {
-                "path": path,
-                "size": len(content),
-                "time": f"2020-05-17T10:15:3{self.versions[path]}Z",
-                "sha256": hashlib.sha256(content).hexdigest() if known else None,
-                **({"written_sha256": self.listed[path]} if path in self.listed else {}),
-            }
-            for path, content in self.files.items()
-        ]
-
-    def open(self, target: str, query: Mapping[str, Any]) -> Answer:
-        path = unquote(target.removeprefix(f"{WHERE}/"))
-        fault = self.faults.pop(0) if self.faults else ""
-        if fault == "unreachable":
-            raise Retry("unknown_answer", status=503)
-        if path in self.lost and int(query.get("offset", 0)) >= self.lost[path]:
-            raise Conflict("private_file_changed", path=path, bos_url="b.bj.bcebos.com")
-        if path not in self.files:
-            raise NotFound("file_unknown", path=path, job_id=JOB)
-        offset = int(query.get("offset", 0))
-        self.asked.append((path, offset))
-        whole = self.files[path]
-        body = whole[offset : offset + int(query.get("length", len(whole)))]
-        digest = hashlib.sha256(body).digest()
-        if fault == "damage" and body:
-            body = bytes([body[0] ^ 1]) + body[1:]
-        version = f"{len(whole)}-2020-05-17T10:15:3{self.versions[path]}Z-0"
-        headers = {"content-length": str(len(body) + 32), "x-content-version": version}
-        self.sent += len(body)
-        self.meanwhile()
-        cut = int(fault.removeprefix("cut ")) if fault.startswith("cut ") else None
-        return Answer(body + digest, headers, cut)
+from tests.unit.client.downloading import (
+    FILES,
+    JOB,
+    LARGE,
+    LOG,
+    MODEL,
+    PIECE,
+    WANT,
+    Answer,
+    Server,
+    edited,
+    found,
+    from_bucket,
+    furnished,
+    get,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -118,23 +52,6 @@ def here(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def server() -> Server:
     return Server(FILES)
-
-
-def get(server: Server, directory: str = "output", **how: Any) -> Result:
-    rows = how.pop("rows", None) or server.rows(known=how.pop("known", False))
-    return downloads.download(cast("Transport", server), WHERE, rows, directory, **how)
-
-
-def found(directory: Path | str) -> dict[str, bytes]:
-    root = Path(directory)
-    return {
-        path.relative_to(root).as_posix(): path.read_bytes()
-        for path in root.rglob("*")
-        if path.is_file()
-    }
-
-
-WANT = {path.removeprefix("output/"): content for path, content in FILES.items()}
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["with digests", "without"])
@@ -175,15 +92,45 @@ def test_a_file_that_is_not_the_job_s_any_more_is_left_out(
 ) -> None:
     server.lost = {MODEL: first, LOG: 0}
     result = get(server, known=known, records="records")
-    assert (result.files, result.lost) == (1, [LOG, MODEL])
+    assert (result.files, result.named) == (1, {"download_lost": [LOG, MODEL]})
     assert found("output") == {f"{JOB}/rank-0/empty": b""}
     (complaint,) = result.complaints()
     for lang in LANGUAGES:
         assert LOG in complaint.text(lang) and MODEL in complaint.text(lang)
     server.lost = {}
     again = get(server, known=known, resume=True, records="records")
-    assert (again.lost, again.complaints()) == ([], [])
+    assert again.complaints() == []
     assert found("output") == WANT
+
+
+@pytest.mark.parametrize("path", [MODEL, LOG], ids=["of several pieces", "of one"])
+def test_a_file_that_is_gone_since_it_was_listed_is_named_and_the_others_come(
+    here: Path, server: Server, path: str
+) -> None:
+    rows = server.rows()
+    del server.files[path]
+    result = get(server, rows=rows, records="records")
+    assert (result.files, result.named) == (2, {"download_gone": [path]})
+    (complaint,) = result.complaints()
+    for lang in LANGUAGES:
+        assert path in complaint.text(lang)
+    assert f"{path}".removeprefix("output/") not in found("output")
+    server.files[path] = FILES[path]
+    assert get(server, resume=True, records="records").complaints() == []
+    assert found("output") == WANT
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["with digests", "without"])
+def test_a_file_that_goes_while_it_is_fetched_is_named(
+    here: Path, server: Server, known: bool
+) -> None:
+    def meanwhile() -> None:
+        if sum(path == MODEL for path, _ in server.asked) == 2:
+            server.files.pop(MODEL, None)
+
+    server.meanwhile = meanwhile
+    assert get(server, known=known).named == {"download_gone": [MODEL]}
+    assert set(found("output")) == {f"{JOB}/log/trainer-0.log", f"{JOB}/rank-0/empty"}
 
 
 @pytest.mark.parametrize("fault", ["cut 100", "damage", "unreachable"])
@@ -273,7 +220,7 @@ def test_a_file_that_the_store_damaged_is_named_and_the_others_come(
         Path(ways[path]).write_bytes(FILES[path][::-1])
     server.files[path] = FILES[path][::-1]
     result = get(server, rows=rows, ways=ways, records="records")
-    assert (result.files, result.damaged) == (2, [path])
+    assert (result.files, result.named) == (2, {"download_damaged": [path]})
     (complaint,) = result.complaints()
     assert complaint.code == "download_damaged"
     for lang in LANGUAGES:
@@ -289,9 +236,10 @@ def test_a_file_that_the_store_damaged_is_named_and_the_others_come(
 def cut_off(server: Server, **how: Any) -> None:
     """A download that ends when all but one file is here."""
     rows = server.rows(known=True)
-    gone = f"output/{JOB}/rank-0/zz"
-    never = {"path": gone, "size": 1, "time": "2020-05-17T10:15:39Z"}
-    with pytest.raises(NotFound):
+    last = f"output/{JOB}/rank-0/zz"
+    never = {"path": last, "size": 1, "time": "2020-05-17T10:15:39Z"}
+    server.broken.add(last)
+    with pytest.raises(Retry):
         get(server, rows=[*rows, never], **how)
 
 
@@ -327,7 +275,7 @@ def test_what_is_damaged_in_the_store_as_well_is_told_once(here: Path, server: S
     server.files[MODEL] = LARGE[::-1]
     flip(Path(part_of("output"), "files", JOB, "rank-0/model"))
     result = get(server, rows=rows, resume=True, records="records")
-    assert (result.damaged, result.files) == ([MODEL], 2)
+    assert (result.named, result.files) == ({"download_damaged": [MODEL]}, 2)
     assert result.bytes + result.kept == len(FILES[LOG])
 
 
@@ -351,7 +299,8 @@ def test_what_a_person_changed_in_a_finished_download_is_theirs(
     server.asked.clear()
     for _ in range(2):
         result = get(server, known=known, resume=True, records="records")
-        assert (result.edited, result.files, server.asked) == ([name], 2, [])
+        assert (result.named, result.files) == (edited(name), 2)
+        assert server.asked == []
         assert result.kept == sum(len(FILES[name]) for name in FILES if name != path)
         (complaint,) = result.complaints()
         for lang in LANGUAGES:
@@ -367,7 +316,8 @@ def test_a_byte_that_the_disk_flipped_in_a_finished_download_is_told(
 ) -> None:
     get(server, known=True, records="records")
     flip(Path("output", JOB, "rank-0/model"))
-    assert get(server, known=True, resume=True, records="records").edited == [f"{JOB}/rank-0/model"]
+    result = get(server, known=True, resume=True, records="records")
+    assert result.named == edited(f"{JOB}/rank-0/model")
 
 
 def test_a_file_of_a_person_in_the_place_of_a_new_one_stays(here: Path, server: Server) -> None:
@@ -375,7 +325,8 @@ def test_a_file_of_a_person_in_the_place_of_a_new_one_stays(here: Path, server: 
     Path("output", JOB, "rank-0/notes").write_bytes(b"mine")
     notes = f"output/{JOB}/rank-0/notes"
     server.files[notes], server.versions[notes] = b"of the job", "1"
-    assert get(server, resume=True, records="records").edited == [f"{JOB}/rank-0/notes"]
+    result = get(server, resume=True, records="records")
+    assert result.named == edited(f"{JOB}/rank-0/notes")
     assert Path("output", JOB, "rank-0/notes").read_bytes() == b"mine"
 
 
@@ -384,18 +335,6 @@ def test_a_file_that_was_only_touched_is_as_it_came(here: Path, server: Server) 
     os.utime(Path("output", JOB, "rank-0/model"), ns=(1, 1))
     for _ in range(2):
         assert get(server, known=True, resume=True, records="records").complaints() == []
-
-
-def test_a_record_of_an_earlier_version_tells_no_times(here: Path, server: Server) -> None:
-    get(server, records="records")
-    (record,) = Path("records").iterdir()
-    lines = record.read_text().splitlines(keepends=True)
-    record.write_text("".join(line for line in lines if '"stamps"' not in line))
-    server.files[LOG], server.versions[LOG] = b"hello\nagain\n", "2"
-    server.asked.clear()
-    assert get(server, resume=True, records="records").complaints() == []
-    assert server.asked == [(LOG, 0)]
-    assert found("output") == {**WANT, f"{JOB}/log/trainer-0.log": b"hello\nagain\n"}
 
 
 @pytest.mark.parametrize("resume", [True, False])
@@ -453,10 +392,6 @@ ENTRIES = [
 ]
 
 
-def furnished(server: Server, entries: list[list[Any]]) -> list[dict[str, Any]]:
-    return furnishing.with_entries(server.rows(), entries)
-
-
 def test_modes_links_and_empty_directories_come_back(here: Path) -> None:
     server = Server({"bin/run.sh": b"true\n", "bin/text": b"text\n"})
     for resume in (False, True):
@@ -486,8 +421,7 @@ def test_a_link_that_leads_out_is_not_made(here: Path, links: dict[str, str]) ->
     entries = [[path, "link", 0, "", 0, target] for path, target in links.items()]
     result = get(server, rows=furnished(server, entries))
     last = local_name([*links][-1])
-    assert result.unlinked == [last]
-    assert [complaint.code for complaint in result.complaints()] == ["download_links"]
+    assert result.named == {"download_links": [last]}
     assert not os.path.lexists(Path("output", last))
     assert Path("output", "text").read_bytes() == b"text\n"
 
@@ -528,8 +462,7 @@ def test_a_file_with_another_time_is_compared_with_what_the_job_wrote(
     assert get(server, ways=ways).complaints() == []
     server.listed[LOG] = hashlib.sha256(b"other").hexdigest()
     result = get(server, "other", ways=ways)
-    assert (result.files, result.changed) == (3, [LOG])
-    assert [complaint.code for complaint in result.complaints()] == ["download_not_its_own"]
+    assert (result.files, result.named) == (3, {"download_not_its_own": [LOG]})
     assert found("other") == WANT
 
 
@@ -585,6 +518,36 @@ def test_what_was_copied_is_not_fetched_again(here: Path, server: Server) -> Non
     assert got.bytes == 3
 
 
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_wrong_byte_of_a_bucket_costs_no_good_file(
+    here: Path, monkeypatch: pytest.MonkeyPatch, resume: bool
+) -> None:
+    server = Server(FILES)
+    if resume:
+        cut_off(server)
+    other = f"output/{JOB}/rank-0/other"
+    server.files[other], server.versions[other] = LARGE, "1"
+    from_bucket(monkeypatch, lambda start: b"?" + LARGE[start + 1 : start + PIECE])
+    heard: list[int] = []
+    ways = {MODEL: "http://bucket/model", other: "http://bucket/other"}
+    result = get(server, known=True, ways=ways, resume=resume, progress=heard.append)
+    assert result.complaints() == []
+    assert found("output") == {**WANT, f"{JOB}/rank-0/other": LARGE}
+    total = sum(map(len, server.files.values()))
+    assert (result.bytes + result.kept, sum(heard)) == (total, total)
+
+
+def test_what_the_server_has_no_better_is_damaged(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server(FILES)
+    rows = server.rows(known=True)
+    server.files[MODEL] = LARGE[::-1]
+    from_bucket(monkeypatch, lambda start: LARGE[::-1][start : start + PIECE])
+    result = get(server, rows=rows, ways={MODEL: "http://bucket/model"})
+    assert (result.files, result.named) == (2, {"download_damaged": [MODEL]})
+
+
 def test_an_existing_directory_is_not_touched(here: Path, server: Server) -> None:
     Path("output").mkdir()
     Path("output", "mine").touch()
@@ -622,7 +585,7 @@ def test_a_directory_in_its_place_is_not_ours(here: Path, server: Server) -> Non
         get(server, resume=True, records=records)
 
 
-HOSTILE = ["../x", "/etc/x", "a/../../x", "a//x", "a\\x", "c:/x", "a\0x", "a/" * 3000 + "x", "."]
+HOSTILE = ["../x", "/etc/x", "a/../../x", "a//x", "a\\x", "c:/../x", "a\0x", "a/" * 3000 + "x", "."]
 
 
 @pytest.mark.parametrize("path", HOSTILE)
@@ -650,6 +613,28 @@ def test_names_that_differ_in_the_size_of_letters_are_two_files_where_they_can_b
 ) -> None:
     get(Server({"A": b"1", "a": b"2"}))
     assert found("output") == {"A": b"1", "a": b"2"}
+
+
+@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize(("one", "other"), [("A", "a"), ("caf\u00e9", "cafe\u0301")])
+def test_names_that_are_one_file_are_refused_where_they_are(
+    here: Path, monkeypatch: pytest.MonkeyPatch, resume: bool, one: str, other: str
+) -> None:
+    """As on macOS and Windows: the second name cannot be made."""
+    made: set[str] = set()
+    real = landing.claim
+
+    def claim(target: str, path: str) -> None:
+        if made:
+            raise Invalid("download_name_twice", path=path)
+        made.add(target)
+        real(target, path)
+
+    monkeypatch.setattr(downloads, "claim", claim)
+    with pytest.raises(Invalid) as caught:
+        get(Server({one: b"1", other: b"2"}), resume=resume)
+    assert caught.value.code == "download_name_twice"
+    assert list(here.iterdir()) == []
 
 
 def test_a_place_that_cannot_be_written_is_named(here: Path, server: Server) -> None:
@@ -692,6 +677,7 @@ def test_local_names(path: str, want: str) -> None:
     ("path", "want"),
     [
         ("a/time 10:16.txt", "a/time 10%3A16.txt"),
+        ("c:/b:0", "c%3A/b%3A0"),
         ("what?/a*b", "what%3F/a%2Ab"),
         ("ends./with ", "ends%2E/with%20"),
         ("nul", "%6Eul"),

@@ -11,8 +11,8 @@ import pytest
 
 from paddlecloud.client import landing
 from paddlecloud.client.landing import part_of
-from paddlecloud.model.errors import Invalid, NotFound, Retry
-from tests.unit.client.test_downloads import (
+from paddlecloud.model.errors import Conflict, Invalid, Retry
+from tests.unit.client.downloading import (
     FILES,
     JOB,
     LARGE,
@@ -21,6 +21,7 @@ from tests.unit.client.test_downloads import (
     PIECE,
     WANT,
     Server,
+    edited,
     found,
     furnished,
     get,
@@ -75,12 +76,13 @@ def test_an_edit_after_an_interrupted_addition_stays(server: Server) -> None:
     get(server, records="records")
     renew(server, LOG)
     never = {"path": f"output/{JOB}/zz", "size": 1, "time": "2020-05-17T10:15:39Z"}
-    with pytest.raises(NotFound):
+    server.broken.add(f"output/{JOB}/zz")
+    with pytest.raises(Retry):
         get(server, rows=[*server.rows(), never], **KEPT)
     assert Path(part_of("output"), "files", JOB, "log/trainer-0.log").read_bytes() == b"newer"
     edit(LOG_HERE)
     for _ in range(2):
-        assert get(server, **KEPT).edited == [f"{JOB}/log/trainer-0.log"]
+        assert get(server, **KEPT).named == edited(f"{JOB}/log/trainer-0.log")
         assert LOG_HERE.read_bytes() == b"mine"
 
 
@@ -103,7 +105,7 @@ def test_a_part_of_what_is_not_wanted_any_more_gets_no_name(
     assert [path for path in Path("output").rglob("*") if path.is_file()] == [LOG_HERE]
     edit(MODEL_HERE, LARGE)
     renew(server, MODEL)
-    assert get(server, **KEPT).edited == [f"{JOB}/rank-0/model"]
+    assert get(server, **KEPT).named == edited(f"{JOB}/rank-0/model")
     assert MODEL_HERE.read_bytes() == LARGE
 
 
@@ -114,7 +116,7 @@ def test_an_edit_while_a_newer_file_comes_stays(server: Server, name: str) -> No
     place = Path("output", JOB, name)
     once(server, lambda: edit(place, b"yours"))  # as long as the newer one
     for _ in range(2):
-        assert get(server, **KEPT).edited == [f"{JOB}/{name}"]
+        assert get(server, **KEPT).named == edited(f"{JOB}/{name}")
         assert place.read_bytes() == b"yours"
     place.unlink()
     assert get(server, **KEPT).complaints() == []
@@ -130,7 +132,7 @@ def test_an_edit_of_what_is_kept_while_something_else_comes_stays(
     once(server, lambda: edit(MODEL_HERE))
     get(server, known=known, **KEPT)
     renew(server, MODEL)
-    assert get(server, known=known, **KEPT).edited == [f"{JOB}/rank-0/model"]
+    assert get(server, known=known, **KEPT).named == edited(f"{JOB}/rank-0/model")
     assert MODEL_HERE.read_bytes() == b"mine"
 
 
@@ -140,7 +142,7 @@ def test_a_file_of_a_person_in_the_place_of_a_directory_stays(server: Server) ->
     renew(server, f"output/{JOB}/zz/new")
     taken = Path("output", JOB, "zz")
     once(server, lambda: edit(taken))
-    assert get(server, **KEPT).edited == [f"{JOB}/zz/new"]
+    assert get(server, **KEPT).named == edited(f"{JOB}/zz/new")
     assert taken.read_bytes() == b"mine"
     taken.unlink()
     renew(server, LOG, b"newest")
@@ -156,7 +158,7 @@ def test_nothing_is_made_through_a_link_of_the_same_listing(here: Path) -> None:
     for pairs in ((("l", str(victim)), ("l/.bashrc", "../f")), (("l/x", "../f"), ("l", "d"))):
         directory = f"out-{pairs[0][0][-1]}"
         result = get(server, directory, rows=furnished(server, links(*pairs)))
-        assert sorted(result.unlinked)[-1].startswith("l/")
+        assert result.named["download_links"][-1].startswith("l/")
         assert list(victim.iterdir()) == []
         assert not os.path.lexists(Path(directory, "l/.bashrc"))
         assert not os.path.lexists(Path(directory, "l/x"))
@@ -174,7 +176,7 @@ def test_a_link_that_would_lead_out_of_a_finished_download_is_not_made(target: s
     rows = furnished(server, links(("e", target)))
     for directory in ("output", "another"):
         result = get(server, directory, rows=rows, **KEPT)
-        assert result.unlinked == ["e"]
+        assert result.named == {"download_links": ["e"]}
         assert not os.path.lexists(Path(directory, "e"))
 
 
@@ -193,7 +195,8 @@ def test_nothing_is_added_through_a_link(here: Path) -> None:
     renew(server, "d/g")
     rows = furnished(server, [*links(("d/l", "f")), ["d/e", "dir", 0, "", 0, ""]])
     result = get(server, rows=rows, **KEPT)
-    assert (result.edited, result.unlinked, result.kept) == (["d/g"], ["d/l"], 1)
+    assert result.named == {"download_edited": ["d/g"], "download_links": ["d/l"]}
+    assert result.kept == 1
     assert found("elsewhere") == {"d/f": b"f"}
     assert [path.name for path in Path("elsewhere/d").iterdir()] == ["f"]
 
@@ -222,3 +225,70 @@ def test_a_directory_that_became_a_link_to_nowhere_is_not_ours(server: Server) -
     with pytest.raises(Invalid) as caught:
         get(server, **KEPT)
     assert caught.value.code == "download_dir_foreign"
+
+
+def killed(monkeypatch: pytest.MonkeyPatch, server: Server, work: str, after: int) -> None:
+    """A download that ends when `os.rename` or `os.replace` has given so many names, and does not
+    come to write anything down."""
+    given: list[str] = []
+    real = getattr(os, work)
+
+    def give(source: str, target: str) -> None:
+        if len(given) == after:
+            raise KeyboardInterrupt
+        real(source, target)
+        if Path(target).is_relative_to(Path("output").absolute()):
+            given.append(target)
+        if len(given) == after:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(os, work, give)
+        get(server, **KEPT)
+    assert len(given) == after
+
+
+def test_a_download_that_was_killed_in_its_last_moment_is_known(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed(monkeypatch, server, "rename", after=1)
+    assert found("output") == WANT
+    server.asked.clear()
+    assert get(server, **KEPT).complaints() == []
+    assert server.asked == []
+    assert not Path(part_of("output")).exists()
+
+
+@pytest.mark.parametrize("between", [True, False], ids=["later", "at once"])
+@pytest.mark.parametrize("after", [1, 2])
+def test_files_that_got_their_names_before_a_kill_are_known(
+    server: Server, monkeypatch: pytest.MonkeyPatch, after: int, between: bool
+) -> None:
+    get(server, records="records")
+    for path in FILES:
+        renew(server, path)
+    killed(monkeypatch, server, "replace", after)
+    if between:  # with another prefix
+        assert get(server, rows=[row for row in server.rows() if row["path"] == LOG], **KEPT).files
+    for path in FILES:
+        renew(server, path, b"newest")
+    assert get(server, **KEPT).complaints() == []
+    assert set(found("output").values()) == {b"newest"}
+
+
+def test_a_file_system_that_numbers_its_files_anew_loses_none(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.faults = ["", *["cut 0"] * 100]
+    with pytest.raises(Retry):
+        get(server)
+    server.faults = []
+    numbers = iter(range(1000))
+    with monkeypatch.context() as patched:
+        patched.setattr(landing, "_inode", lambda status: (0, next(numbers)))
+        with pytest.raises(Conflict) as caught:
+            get(server, resume=True)
+    assert caught.value.code == "download_failed"
+    assert not Path("output").exists()
+    assert get(server, resume=True).complaints() == []
+    assert found("output") == WANT

@@ -33,7 +33,13 @@ def test_keys_go_to_this_machine_or_by_tls(tmp_path: Path, url: str) -> None:
     assert keys_for(a_client(tmp_path, url), URL) == want
 
 
-@pytest.mark.parametrize("url", ["http://cloud.test", "http://10.0.0.7:8080", "http://localhost.x"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("http://cloud.test", "http://10.0.0.7:8080", "http://localhost.x"),
+        *("http://127.example.com", "http://127.0.0.1.test", "http://127.0.0.x", "http://127.1"),
+    ],
+)
 def test_keys_never_travel_in_the_open(tmp_path: Path, url: str) -> None:
     with pytest.raises(Refused, match="never travel over plain HTTP") as caught:
         keys_for(a_client(tmp_path, url), URL)

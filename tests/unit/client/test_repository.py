@@ -60,6 +60,28 @@ def test_a_clean_tree(repo: Path) -> None:
     assert (words, diff) == (want, "")
 
 
+def test_a_link_to_a_directory_in_a_repository(repo: Path, tmp_path: Path) -> None:
+    (tmp_path / "way").symlink_to(repo / "job")
+    (repo / "job" / "train.py").write_text("two\n")
+    words, diff = looked(tmp_path / "way")
+    assert words["commit"] == git(repo, "rev-parse", "HEAD")
+    assert "+two" in diff
+
+
+@pytest.mark.parametrize("name", ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR"])
+def test_another_repository_in_the_environment_is_none_of_ours(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """As in a hook: git tells what it runs where the repository is that it runs for."""
+    other = tmp_path / "other"
+    other.mkdir()
+    git(other, "init", "-q", "-b", "elsewhere")
+    places = {"GIT_WORK_TREE": other, "GIT_INDEX_FILE": other / ".git" / "index"}
+    want = looked(repo / "job")
+    monkeypatch.setitem(ENVIRON, name, str(places.get(name, other / ".git")))
+    assert looked(repo / "job") == want
+
+
 def test_what_differs_below_the_directory_is_kept(repo: Path) -> None:
     (repo / "job" / "train.py").write_text("two\n")
     (repo / "elsewhere").write_text("x")

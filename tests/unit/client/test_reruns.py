@@ -89,6 +89,21 @@ def test_a_variable_can_be_left_out() -> None:
         assert "GONE" in caught.value.text(lang) and "A, B" in caught.value.text(lang)
 
 
+def test_a_flag_can_be_taken_back() -> None:
+    found = parameters(asked(), {"unset": ["wall_time", "A", "cpu"]})
+    assert not {"wall_time", "cpu"} & found.keys()
+    assert found["env"] == {"B": "2"}
+    assert parameters(asked(), {"unset": "memory", "memory": "1G"})["memory"] == "1G"
+    assert "memory" in parameters(asked(env={"memory": "x"}), {"unset": "memory"})
+    assert "env" not in parameters(asked(), {"unset": ["env"]})
+
+
+def test_what_follows_from_a_flag_that_is_taken_back_follows_again() -> None:
+    wire = asked(JobType.GPU, gpu=2)
+    assert not {"gpu", "job_type"} & parameters(wire, {"unset": "gpu"}).keys()
+    parse_parameters({**parameters(wire, {"unset": "gpu"}), "files": "."})
+
+
 @pytest.mark.parametrize("public", ["1", 1, True])
 def test_a_job_that_leaves_its_own_bucket_keeps_no_address_of_it(public: object) -> None:
     private = asked(public_bos=0, bos_url="b.bj.bcebos.com/x")
@@ -111,6 +126,42 @@ def test_a_directory_may_be_given_by_either_name(
     server.routes["GET /api/v1/jobs/job-1/spec"] = [ok({"spec": asked(requirements="")})]
     rerun(client, "job-1", {name: "other"})
     assert found == ["other"]
+
+
+DIRTY = {"commit": "c", "branch": "main", "dirty": "1"}
+
+
+@pytest.mark.parametrize(
+    ("git", "told", "diff", "noted"),
+    [
+        (DIRTY, {"diff": "-a\n+b\n"}, "-a\n+b\n", []),
+        (DIRTY, {}, None, []),
+        (DIRTY, {"diff_missing": "the store is away"}, None, ["the store is away"]),
+        (DIRTY | {"dirty": "0"}, None, None, []),
+        ({}, None, None, []),
+    ],
+    ids=["kept", "none was kept", "the store is away", "of a clean commit", "no repository"],
+)
+def test_what_the_files_differed_in_goes_along(
+    server: FakeServer,
+    client: Client,
+    git: dict[str, str],
+    told: dict[str, str] | None,
+    diff: str | None,
+    noted: list[str],
+) -> None:
+    """Of a repository that was clean nobody asks."""
+    first = "job-" + "0" * 32
+    spec = asked(requirements="", git=git)
+    server.routes[f"GET /api/v1/jobs/{first}/spec"] = [ok({"spec": spec})]
+    if told is not None:
+        server.routes[f"GET /api/v1/jobs/{first}"] = [ok({"job_id": first, "git": git | told})]
+    server.routes["POST /api/v1/jobs"] = [ok({"job": {}, "notes": []})]
+    heard: list[object] = []
+    rerun(client, first, {}, note=lambda code, **params: heard.append(params["reason"]))
+    assert server.seen[-1].json.get("diff") == diff
+    assert server.seen[-1].json["spec"].get("git", {}) == git
+    assert heard == noted
 
 
 def test_requirements_are_in_a_file_that_nobody_holds_open(

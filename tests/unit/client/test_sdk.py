@@ -304,6 +304,17 @@ def test_a_server_that_never_has_enough_ends_the_upload(
     assert caught.value.code == "upload_unfinished"
 
 
+def test_to_go_on_with_a_download_is_to_download(
+    client: Client, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `get_files --resume` is."""
+    rows = [{"path": f"output/{ID}/", "size": 0, "time": "2020-05-17T10:15:39Z"}]
+    server.routes[f"GET {JOB}/files"] = [ok({"files": rows})]
+    monkeypatch.chdir(tmp_path)
+    assert client.get_files(ID, resume=True) == rows
+    assert (tmp_path / "output" / ID).is_dir()
+
+
 def test_files_are_listed_and_downloaded(
     server: FakeServer, client: Client, tmp_path: Path
 ) -> None:

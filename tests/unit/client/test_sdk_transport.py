@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -185,13 +186,11 @@ def test_a_stream_gives_its_connection_back(server: FakeServer, transport: Trans
     assert server.connections == 2
 
 
-def test_a_long_body_is_produced_for_each_try(server: FakeServer, transport: Transport) -> None:
-    pieces = [b"a" * 1000, b"b" * 1000]
-    sha256 = hashlib.sha256(b"".join(pieces)).hexdigest()
+def test_a_long_body_is_sent_in_each_try(server: FakeServer, transport: Transport) -> None:
+    data = b"a" * 2000
     server.routes["POST /api/v1/blobs"] = [Answer(drop=0), ok({"stored": 2})]
-    answer = transport.send("/blobs", lambda: iter(pieces), 2000, sha256, again=True)
-    assert answer == {"stored": 2}
-    assert [seen.body for seen in server.seen] == [b"".join(pieces)] * 2
+    assert transport.send("/blobs", data, hashlib.sha256(data).hexdigest()) == {"stored": 2}
+    assert [seen.body for seen in server.seen] == [data] * 2
 
 
 def test_another_program_on_the_port_is_not_believed(server: FakeServer) -> None:
@@ -261,3 +260,45 @@ def test_the_secret_never_travels(server: FakeServer, transport: Transport) -> N
     server.routes["POST /api/v1/jobs"] = check
     transport.post("/jobs", {"x": 1})
     assert server.count("POST", "/api/v1/jobs") == 1
+
+
+def damaged() -> Answer:
+    return error(401, "Unauthenticated", "auth_body_hash")
+
+
+def test_a_body_that_was_damaged_on_the_way_is_sent_again(
+    server: FakeServer, transport: Transport
+) -> None:
+    """The server has done nothing with it, so even what may be done once only is repeated."""
+    server.routes["POST /api/v1/jobs"] = [damaged(), damaged(), ok({"job": {}})]
+    assert transport.post("/jobs", {"spec": {}}) == {"job": {}}
+    assert [seen.json for seen in server.seen] == [{"spec": {}}] * 3
+    assert len(server.nonces) == 3
+
+
+def test_a_line_that_damages_everything_is_told(server: FakeServer, transport: Transport) -> None:
+    server.routes["POST /api/v1/jobs"] = [damaged()] * 9
+    with pytest.raises(PaddleCloudError) as caught:
+        transport.post("/jobs", {})
+    assert caught.value.code == "auth_body_hash"
+    assert len(server.seen) == 3
+
+
+class Snatched(list[Any]):
+    """Another thread takes the last connection between the look at it and the taking."""
+
+    def __bool__(self) -> bool:
+        found = len(self) > 0
+        self.clear()
+        return found
+
+
+def test_two_threads_that_want_the_last_connection_both_get_one(
+    server: FakeServer, transport: Transport
+) -> None:
+    server.routes["GET /api/v1/whoami"] = [ok({})]
+    assert transport.get("/whoami") == {}
+    transport._idle = Snatched(transport._idle)
+    assert transport.get("/whoami") == {}
+    transport._idle = Snatched(transport._idle)
+    transport.close()

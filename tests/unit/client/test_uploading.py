@@ -1,4 +1,4 @@
-"""The upload stream of small files; the server is the receiver itself."""
+"""The upload of small files; the server is the receiver itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from paddlecloud.client import uploading
 from paddlecloud.client.scanning import BLOCK, scan
-from paddlecloud.client.uploading import Pack, batches
+from paddlecloud.client.uploading import batches, pack
 from paddlecloud.model.errors import (
     Conflict,
     PaddleCloudError,
@@ -37,13 +37,8 @@ def test_a_pack_carries_what_is_missing(tmp_path: Path) -> None:
     big = os.urandom(3_000_001)
     found = scan(str(tree(tmp_path, {"a": b"1", "b": b"22", "c": b"", "big": big})), now=NOW)
     missing = [sha256(b"22"), sha256(b""), sha256(big)]
-    stream = Pack(found.sources, missing)
-    chunks = list(stream)
-    assert max(map(len, chunks)) == BLOCK
-    assert min(map(len, chunks)) > 0
-    whole = b"".join(chunks)
-    assert len(whole) == stream.length == 3 * 40 + 2 + 0 + 3_000_001
-    assert b"".join(stream) == whole
+    whole = pack(found.sources, missing)
+    assert len(whole) == 3 * 40 + 2 + 0 + 3_000_001
     store, count = received(whole)
     assert count == 3
     assert {s.path for s in store.list()} == set(missing)
@@ -90,6 +85,14 @@ def test_an_upload_over_a_broken_line_goes_on(breaks: int) -> None:
     assert (sum(count for count, _ in heard), {whole for _, whole in heard}) == (100, {100})
 
 
+def test_several_threads_tell_their_progress_one_at_a_time() -> None:
+    """Whoever draws it adds up what it hears."""
+    held: list[bool] = []
+    counted = uploading._Counted(lambda count, total: held.append(counted._lock.locked()))
+    counted.add(1, 2)
+    assert held == [True]
+
+
 @pytest.mark.usefixtures("at_once")
 def test_a_line_that_stays_broken_is_given_up_and_what_arrived_is_told(tmp_path: Path) -> None:
     line = Line([Unreachable("server_closed", address="x") for _ in range(9)])
@@ -134,18 +137,16 @@ def test_what_a_pause_does_not_mend_is_told_at_once(error: PaddleCloudError) -> 
     assert (line.tries, told) == (1, [])
 
 
-def test_an_empty_pack(tmp_path: Path) -> None:
-    stream = Pack({}, [])
-    assert (list(stream), stream.length) == ([], 0)
+def test_an_empty_pack() -> None:
+    assert pack({}, []) == b""
 
 
 @pytest.mark.parametrize("new", [b"longer than before", b"2", b"", b"22222"])
 def test_a_file_that_changed_since_is_named(tmp_path: Path, new: bytes) -> None:
     found = scan(str(tree(tmp_path, {"changing": b"11111", "other": b"x"})), now=NOW)
     (tmp_path / "changing").write_bytes(new)
-    stream = Pack(found.sources, list(found.sources))
     with pytest.raises(Conflict) as caught:
-        list(stream)
+        pack(found.sources, found.sources)
     assert caught.value.code == "files_changed"
     assert str(caught.value.params["path"]).endswith("/changing")
 
@@ -154,13 +155,13 @@ def test_a_file_that_vanished_is_named(tmp_path: Path) -> None:
     found = scan(str(tree(tmp_path, {"f": b"1"})), now=NOW)
     (tmp_path / "f").unlink()
     with pytest.raises(Conflict, match='/f" was changed'):
-        list(Pack(found.sources, list(found.sources)))
+        pack(found.sources, found.sources)
 
 
 def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path) -> None:
     found = scan(str(tree(tmp_path, {"f": b"1" * (3 * BLOCK)})), now=NOW)
-    stream = iter(Pack(found.sources, list(found.sources)))
-    next(stream)
+    stream = uploading._packed(found.sources, found.sources)
+    next(stream), next(stream)
     with (tmp_path / "f").open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"2")
@@ -171,7 +172,7 @@ def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path) -> None:
 def test_a_touch_is_no_change(tmp_path: Path) -> None:
     found = scan(str(tree(tmp_path, {"f": b"1"})), now=NOW)
     os.utime(tmp_path / "f", (1, 1))
-    assert b"".join(Pack(found.sources, list(found.sources))).endswith(b"1")
+    assert pack(found.sources, found.sources).endswith(b"1")
 
 
 @given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 200))

@@ -16,6 +16,7 @@ import pytest
 
 from paddlecloud.data import recordio
 from paddlecloud.data.damage import REASONS, Damage
+from paddlecloud.data.safefile import SafeFile
 from tests.unit.data.vectors import HELLO, V4, V5, chunk, fluid_chunk, framed
 
 SNAPPY = b"\xff\x06\x00\x00sNaPpY"
@@ -282,6 +283,23 @@ def test_verify_and_repair(tmp_path: Path) -> None:
     assert recordio.verify(str(fixed)).sound
     recordio.repair(path, path)
     assert path.read_bytes() == FIRST + V5
+
+
+def test_a_file_is_replaced_when_nobody_reads_it_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows replaces no file that is open."""
+    path = tmp_path / "a"
+    path.write_bytes(b"junk" + FIRST)
+    commit = SafeFile.commit
+
+    def alone(file: SafeFile) -> None:
+        assert path.resolve() not in {link.resolve() for link in Path("/proc/self/fd").iterdir()}
+        commit(file)
+
+    monkeypatch.setattr(SafeFile, "commit", alone)
+    recordio.repair(path, path)
+    assert path.read_bytes() == FIRST
 
 
 def test_repair_turns_fluid_into_ours(tmp_path: Path) -> None:

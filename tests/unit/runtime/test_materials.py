@@ -115,7 +115,7 @@ def test_a_damaged_list_in_the_cache_is_asked_for_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        *("", "/etc/x", "../x", "a/../../x", "a/..", "./a", "a/.", "a//b", "a/", "c:x", "a\\b"),
+        *("", "/etc/x", "../x", "a/../../x", "a/..", "./a", "a/.", "a//b", "a/", "a\\b"),
         *("a\0b", "x\n/../y/..", "x/" * 200 + "x", "y" * 256),
     ],
 )

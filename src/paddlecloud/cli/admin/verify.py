@@ -6,9 +6,11 @@ import time
 
 from paddlecloud.cli.options import TEXT, Command, Option
 from paddlecloud.cli.render import size, visible
+from paddlecloud.model.errors import PaddleCloudError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from paddlecloud.cli.context import Context
@@ -25,22 +27,43 @@ def run(args: Args, context: Context) -> int:
     """1 when something is damaged, for scripts that run it at night."""
     out = context.out
     found: dict[str, Any] = {"files": 0, "bytes": 0, "damaged_files": 0, "damaged": []}
+    try:
+        _read(out, found, context.client.admin.verify(args["user"]))
+    except (PaddleCloudError, KeyboardInterrupt):
+        if found["files"]:
+            _tell_part(out, found)
+        raise
+    if out.json:
+        out.value({**found, "complete": True})
+    else:
+        out.line(_said(out, "verified", found))
+    return 1 if found["damaged_files"] else 0
+
+
+def _read(out: Output, found: dict[str, Any], pages: Iterator[dict[str, Any]]) -> None:
     told_at = time.monotonic()
-    for page in context.client.admin.verify(args["user"]):
+    for page in pages:
         found["files"] += page["files"]
         found["bytes"] += page["bytes"]
         found["damaged_files"] += len(page["damaged"])
         _take(out, found, page["damaged"])
         if page["next"] is not None and time.monotonic() - told_at >= _OFTEN:
             told_at = time.monotonic()
-            out.say("verified_so_far", files=found["files"], size=size(found["bytes"]))
+            out.tell(_said(out, "verified_so_far", found))
+
+
+def _tell_part(out: Output, found: dict[str, Any]) -> None:
+    """What was found is told, however it ended: much of it is not found a second time."""
     if out.json:
-        out.value(found)
+        out.value({**found, "complete": False})
     else:
-        damaged = found["damaged_files"]
-        files, read = found["files"], size(found["bytes"])
-        out.line(out.text("verified", files=files, size=read, damaged=damaged))
-    return 1 if found["damaged_files"] else 0
+        out.tell(_said(out, "verified_part", found))
+
+
+def _said(out: Output, code: str, found: dict[str, Any]) -> str:
+    files, read = found["files"], size(found["bytes"])
+    code = f"{code}_one" if files == 1 else code
+    return out.text(code, files=files, size=read, damaged=found["damaged_files"])
 
 
 def _take(out: Output, found: dict[str, Any], rows: list[dict[str, Any]]) -> None:

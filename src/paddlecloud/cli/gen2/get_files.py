@@ -27,15 +27,16 @@ def run(args: Args, context: Context) -> int:
     if args["download"]:
         _check_directory(args, context, job_id)
     direct = bool(args["download"])
-    rows, ways = context.client.listing(job_id, args["prefix"], direct=direct)
+    found = context.client.listing(job_id, args["prefix"], direct=direct)
+    rows = found[0]
     if not rows:
-        context.out.say("no_files", prefix=args["prefix"] or f"output/{job_id}")
+        _tell_none(context, job_id, args["prefix"] or f"output/{job_id}")
     # A script that goes on with the download directory would miss something.
     complete = bool(rows) or not args["download"]
     if args["download"] and rows and _has_not_begun(context, job_id, rows):
         complete = False
     elif args["download"] and rows:
-        complete = _download(args, context, job_id, rows, ways)
+        complete = _download(args, context, job_id, found)
     if context.out.json:
         context.out.value({"job_id": job_id, "files": rows})
     elif not args["download"]:
@@ -44,12 +45,20 @@ def run(args: Args, context: Context) -> int:
     return 0 if complete else 1
 
 
+def _tell_none(context: Context, job_id: str, prefix: str) -> None:
+    """Paths are those of the list: whoever asks for `log` means another one."""
+    is_whole = prefix == "/" or prefix.startswith(f"output/{job_id}")
+    code = "no_files" if is_whole else "no_files_there"
+    context.out.say(code, prefix=visible(prefix), job_id=job_id)
+
+
 def _check_directory(args: Args, context: Context, job_id: str) -> None:
     """Before anything is asked of the server."""
-    from paddlecloud.client import landing  # noqa: PLC0415 - downloads only
+    from paddlecloud.client.landing import check_download_dir  # noqa: PLC0415 - downloads only
+    from paddlecloud.client.records import records_in  # noqa: PLC0415 - as above
 
-    records = landing.records_in(context.config.home) if args["resume"] else ""
-    landing.check_download_dir(args["download_dir"], f"/jobs/{job_id}/files", records)
+    records = records_in(context.config.home) if args["resume"] else ""
+    check_download_dir(args["download_dir"], f"/jobs/{job_id}/files", records)
 
 
 def _has_not_begun(context: Context, job_id: str, rows: list[dict[str, Any]]) -> bool:
@@ -60,31 +69,20 @@ def _has_not_begun(context: Context, job_id: str, rows: list[dict[str, Any]]) ->
 
 
 def _download(
-    args: Args,
-    context: Context,
-    job_id: str,
-    rows: list[dict[str, Any]],
-    ways: dict[str, str],
+    args: Args, context: Context, job_id: str, found: tuple[list[dict[str, Any]], dict[str, str]]
 ) -> bool:
     """Whether everything came."""
-    from paddlecloud.client import downloads, furnishing, landing  # noqa: PLC0415 - as above
+    from paddlecloud.client import downloads, landing  # noqa: PLC0415 - as above
 
     out = context.out
     directory = args["download_dir"]
     try:
-        with out.progress("downloading", sum(row["size"] for row in rows)) as bar:
-            done = downloads.download(
-                context.client.transport,
-                f"/jobs/{job_id}/files",
-                furnishing.furnished(context.client.transport, job_id, args["prefix"], rows),
-                directory,
-                ways=ways,
-                resume=args["resume"],
-                progress=bar.add,
-                records=landing.records_in(context.config.home),
-            )
+        with out.progress("downloading", sum(row["size"] for row in found[0])) as bar:
+            how = {"resume": args["resume"], "progress": bar.add}
+            done = downloads.of_job(context.client, job_id, args["prefix"], found, directory, **how)
     except (Retry, Conflict, KeyboardInterrupt):
-        out.say("download_kept", directory=directory)
+        if landing.is_begun(directory):
+            out.say("download_kept")
         raise
     code, total = "downloaded_one" if done.files == 1 else "downloaded", done.bytes + done.kept
     out.say(code, count=done.files, size=size(total), directory=directory)

@@ -33,7 +33,11 @@ def _options() -> tuple[Option, ...]:
 _UNSET = Option(
     "unset",
     LIST,
-    ("a variable that the new job does not get; may be repeated", "新任务不再设置的变量，可重复"),
+    (
+        "a variable that the new job does not get, or a flag that it is not given (wall_time); may "
+        "be repeated",
+        "新任务不再设置的变量或参数（如 wall_time），可重复",
+    ),
     metavar="NAME",
 )
 
@@ -43,9 +47,9 @@ COMMANDS = (
         run,
         (
             "Submit a job again with the same files and parameters, but for the flags that are "
-            "given; --env adds to its environment, --unset takes away from it.",
+            "given; --env adds to its environment, --unset takes from it, or takes back a flag.",
             "以相同的文件和参数再次提交任务，给出的参数除外；--env 在原有环境变量上增加或替换，"
-            "--unset 取消其中的变量。",
+            "--unset 取消其中的变量或某个参数。",
         ),
         operand="job_id",
         options=(JOB_ID, *_options(), _UNSET),

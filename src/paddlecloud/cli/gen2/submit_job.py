@@ -74,7 +74,6 @@ class _Meanwhile:
 
     def __enter__(self) -> _Meanwhile:
         if self._line is not None:
-            self._out.fleeting = self._line
             self._line.start()
         return self
 
@@ -86,7 +85,6 @@ class _Meanwhile:
     def _stop_reading(self) -> None:
         if self._line is not None:
             self._line.stop()
-            self._out.fleeting = None
 
 
 def _option(parameter: Parameter) -> Option:

@@ -25,6 +25,7 @@ from paddlecloud.server.services import private, snapshots
 from paddlecloud.server.services.views import iso
 from paddlecloud.server.shapes import FileRow
 from paddlecloud.stores.base import Reader, Stat, Store
+from paddlecloud.stores.tree import shown
 
 Listing = tuple[str, int, float, str]
 """Path, size, time of change (seconds since 1970) and sha256 of an output file."""
@@ -126,14 +127,33 @@ class Opened:
     def __init__(self, reader: Reader, version: str, sha256: str | None = None) -> None:
         self.reader = reader
         self.version = version
-        """Another content, another version. `append`: what was read of it stays as it is."""
+        """Another content, another version. `append…`: what was read of it stays as it is."""
         self.sha256 = sha256
         """Of all of it, where that is known without looking for it."""
 
 
 def opened(deps: Deps, job: Job, path: str, offset: int, length: int | None = None) -> Opened:
     """The bytes of one listed file from `offset` on, `length` at most."""
-    check_path(path)
+    check_path(path, below=True)
+    try:
+        return _opened(deps, job, path, offset, length)
+    except NotFound as error:
+        if error.code != "file_missing":
+            raise
+        # By the name that its owner knows, and not by the one that it has in the store.
+        raise NotFound("file_missing", path=shown(path)) from None
+
+
+def with_digest(reader: Reader) -> Iterator[bytes]:
+    """The bytes, and their sha256 behind them: nobody knows that before they were read."""
+    digest = hashlib.sha256()
+    for piece in reader:
+        digest.update(piece)
+        yield piece
+    yield digest.digest()
+
+
+def _opened(deps: Deps, job: Job, path: str, offset: int, length: int | None) -> Opened:
     root = output_root(job.id) + "/"
     if path.startswith(root):
         try:
@@ -143,7 +163,7 @@ def opened(deps: Deps, job: Job, path: str, offset: int, length: int | None = No
                 raise
             stat = Stat(path=path, size=0, modified=silent[path])
             reader = Reader(stat, 0, lambda _: b"", lambda: None)
-        return Opened(reader, _APPEND if _is_log(path[len(root) :]) else _version(reader.stat))
+        return Opened(reader, _version(job, path[len(root) :], reader.stat))
     if not job.spec.public_bos:
         return _open_private(deps, job, path, offset, length)
     if job.spec.snapshot is not None:
@@ -155,15 +175,6 @@ def opened(deps: Deps, job: Job, path: str, offset: int, length: int | None = No
                 version = f"{entry.size}-{iso(job.created_at)}-{entry.sha256}"
                 return Opened(reader, version, entry.sha256)
     raise NotFound("file_unknown", path=path[:200], job_id=job.id)
-
-
-def with_digest(reader: Reader) -> Iterator[bytes]:
-    """The bytes, and their sha256 behind them: nobody knows that before they were read."""
-    digest = hashlib.sha256()
-    for piece in reader:
-        digest.update(piece)
-        yield piece
-    yield digest.digest()
 
 
 def log_path(deps: Deps, job: Job, worker: str, number: int) -> str:
@@ -280,8 +291,11 @@ def listings(deps: Deps, job: Job) -> dict[str, Listed]:
     return found
 
 
-def _version(stat: Stat) -> str:
-    return f"{stat.size}-{iso(stat.modified)}-{stat.modified.timestamp():.6f}"
+def _version(job: Job, path: str, stat: Stat) -> str:
+    """Of an output; a log of the next attempt is another one under the same name."""
+    if not _is_log(path):
+        return f"{stat.size}-{iso(stat.modified)}-{stat.modified.timestamp():.6f}"
+    return _APPEND if path.count("/") > 1 else f"{_APPEND}-{job.attempt}"
 
 
 def _is_log(path: str) -> bool:

@@ -2,15 +2,17 @@
 
 Nobody else does: replicas see submitted files through further names of the stored ones. A search
 is many short requests, each of which says where the next goes on, so it ends with its client and
-goes on after a restart. A damaged content of a snapshot is moved aside, and no new job may refer to
-a snapshot that names it: the next submit sends it again. It is kept for as long as unused files
-are. An output cannot be sent again and stays where it is. What lies in the buckets of users is
-theirs, and is not read.
+goes on after a restart. The first says no more than when the search began: a request that is made
+again, because its answer was lost, tells again what was set aside since. A damaged content of a
+snapshot is moved aside, and no new job may refer to a snapshot that names it: the next submit sends
+it again. It is kept for as long as unused files are. An output cannot be sent again and stays where
+it is. What lies in the buckets of users is theirs, and is not read.
 """
 
 from __future__ import annotations
 
 import errno
+import heapq
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +23,7 @@ from itertools import islice
 
 from paddlecloud.db import jobs, snapshots, tokens
 from paddlecloud.db.base import Tx
+from paddlecloud.db.columns import to_micros
 from paddlecloud.model.errors import NotFound, TooMany
 from paddlecloud.model.job import Job
 from paddlecloud.server.auth import Caller
@@ -55,7 +58,7 @@ _BAD = frozenset(
 )
 """What a disk or a file system says of bytes that it cannot give, by their kinds and their checks.
 Anything else speaks of this server, and not of the file."""
-_WHEN = "%Y%m%dT%H%M%SZ"
+_WHEN = "%Y%m%dT%H%M%S%fZ"
 """Names of what was set aside end with it: when that was. Moving keeps a file's own times."""
 
 
@@ -63,6 +66,8 @@ def page(deps: Deps, caller: Caller, request: VerifyRequest) -> VerifyAnswer:
     """Read on for a few seconds from where the last page ended."""
     if request.user is not None:
         users.get(deps, request.user)
+    if request.at is None:
+        return _begun(deps, request.user)
     if not deps.halves.turn.acquire(timeout=2 * PAGE):
         raise TooMany("verify_busy")
     try:
@@ -100,6 +105,14 @@ class _Item:
     path: str = ""
     sha256: str = ""
     listed: files.Listed | None = None
+    aside: Stat | None = None
+    """Where it lies, if this search has found it damaged before."""
+
+
+def _begun(deps: Deps, user: str | None) -> VerifyAnswer:
+    owner = user or min(deps.db.read(tokens.user_ids))
+    place = VerifyPlace(owner=owner, began=to_micros(deps.clock()))
+    return VerifyAnswer(files=0, bytes=0, damaged=[], next=place)
 
 
 class _Page:
@@ -109,12 +122,14 @@ class _Page:
         self._until = time.monotonic() + PAGE
         self._worked_since = time.monotonic()
         self._since_rest = 0
-        self._files = self._bytes = 0
+        self._files = self._bytes = self._began = 0
         self._damaged: list[DamagedRow] = []
 
-    def read(self, user: str | None, at: VerifyPlace | None) -> VerifyAnswer:
-        begun = at is not None and at.offset > 0
+    def read(self, user: str | None, at: VerifyPlace) -> VerifyAnswer:
+        self._began, begun = at.began, at.offset > 0
         for item in _items(self._deps, user, at):
+            if item.aside is not None:
+                self._tell_again(item, item.aside)
             half = self._read(item, begun=begun) if item.path else None
             begun = False
             if half is not None:
@@ -122,6 +137,11 @@ class _Page:
             if self._over() or len(self._damaged) >= MOST_DAMAGED:
                 return self._answer(item, 0)
         return self._answer(None, 0)
+
+    def _tell_again(self, item: _Item, aside: Stat) -> None:
+        self._files += 1
+        self._bytes += aside.size
+        self._damaged.append(_submitted_row(self._deps, item, aside, aside.path))
 
     def _read(self, item: _Item, *, begun: bool) -> Half | None:
         """None when that file is dealt with, else how far it was read."""
@@ -188,14 +208,16 @@ class _Page:
         place = None
         if item is not None:
             job = item.job.number if item.job else None
-            place = VerifyPlace(owner=item.owner, job=job, after=item.name, offset=offset)
+            place = VerifyPlace(
+                owner=item.owner, job=job, after=item.name, offset=offset, began=self._began
+            )
         return VerifyAnswer(files=self._files, bytes=self._bytes, damaged=self._damaged, next=place)
 
 
-def _items(deps: Deps, user: str | None, at: VerifyPlace | None) -> Iterator[_Item]:
+def _items(deps: Deps, user: str | None, at: VerifyPlace) -> Iterator[_Item]:
     for owner in [user] if user else sorted(deps.db.read(tokens.user_ids)):
-        if at is None or owner > at.owner:
-            at = VerifyPlace(owner=owner)
+        if owner > at.owner:
+            at = VerifyPlace(owner=owner, began=at.began)
         if owner == at.owner:
             if at.job is None:
                 yield from _contents(deps, owner, at)
@@ -205,11 +227,29 @@ def _items(deps: Deps, user: str | None, at: VerifyPlace | None) -> Iterator[_It
 def _contents(deps: Deps, owner: str, at: VerifyPlace) -> Iterator[_Item]:
     if at.after == _END:
         return
-    for stat in _stored(deps, owner, at.after[:2]):
-        sha256 = stat.path.rpartition("/")[2]
-        if _is_due(sha256, at):
-            yield _Item(owner=owner, name=sha256, path=stat.path, sha256=sha256)
+    there = (
+        _Item(owner=owner, name=_name(stat), path=stat.path, sha256=_name(stat))
+        for stat in _stored(deps, owner, at.after[:2])
+    )
+    # Before anything more is set aside.
+    told = list(_told(deps, owner, at.began))
+    for item in heapq.merge(told, there, key=lambda item: item.name):
+        if _is_due(item.name, at):
+            yield item
     yield _Item(owner=owner)
+
+
+def _told(deps: Deps, owner: str, began: int) -> Iterator[_Item]:
+    """What was set aside since; whoever comes to its place in the order was not told of it."""
+    for stat in deps.store.list(files.aside_root(owner) + "/"):
+        when = _set_aside_at(stat.path)
+        if when is not None and to_micros(when) > began:
+            sha256 = _name(stat).partition(".")[0]
+            yield _Item(owner=owner, name=sha256, sha256=sha256, aside=stat)
+
+
+def _name(stat: Stat) -> str:
+    return stat.path.rpartition("/")[2]
 
 
 def _stored(deps: Deps, owner: str, first: str) -> Iterator[Stat]:

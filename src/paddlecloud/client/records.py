@@ -1,0 +1,111 @@
+"""What is remembered of a finished download: which of its files are still as they came.
+
+All others are a person's own. A file whose size and time of change stayed the same was not changed;
+the directory itself is known by its inode, because anybody can give its name to another one.
+"""
+
+# pathlib costs 8 ms:
+# ruff: noqa: PTH116, PTH118
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from json import dumps
+
+from paddlecloud.client.caching import write_cache
+from paddlecloud.client.journal import Known, learned, read
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    Stamp = list[int]
+
+_STAMPS, _COMING = "stamps", "coming"
+
+
+def records_in(home: str) -> str:
+    """Where finished downloads are remembered, below PADDLECLOUD_HOME."""
+    return os.path.join(home, "cache", "downloads")
+
+
+def stamp_of(path: str) -> Stamp | None:
+    """While this stays the same, so does the file; None where there is none."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return [status.st_size, status.st_mtime_ns]
+
+
+class Record:
+    """Of a download of `what` into the directory `final`; it is kept in the directory `records`,
+    or, if none is named, nowhere."""
+
+    def __init__(self, final: str, what: str, records: str) -> None:
+        name = hashlib.sha256(os.fsencode(final)).hexdigest()[:32]
+        self._path = os.path.join(records, name) if records else ""
+        self._final = final
+        self._what = what
+        self._had: dict[str, Known] = {}
+        self._stamps: dict[str, Stamp] = {}
+        self._coming: dict[str, list[Any]] = {}
+        """Size, time and stamp of files that were about to get their names, and may have them."""
+
+    def is_of_this(self) -> bool:
+        """Whether the directory is the one that was downloaded."""
+        facts = read(self._path, self._what) if self._path else []
+        try:
+            return len(facts) > 1 and bool(facts[1] == _identity(self._final))
+        except OSError:  # a link to nowhere
+            return False
+
+    def recall(self) -> None:
+        """Take up what was remembered."""
+        facts = read(self._path, self._what)
+        self._had = learned(facts)
+        for fact in facts:
+            if isinstance(fact, dict):
+                self._stamps |= fact.get(_STAMPS) or {}
+                self._coming |= fact.get(_COMING) or {}
+
+    def found(self, path: str, now: Stamp) -> Known | None:
+        """Which state of a file lies there with this stamp; None: one that a person put there."""
+        size, time, stamp = self._coming.get(path) or (0, "", None)
+        if stamp == now:
+            self.add(path, Known(size, time), now)
+        return self._had.get(path) if self._stamps.get(path) == now else None
+
+    def confirm(self, path: str, now: Stamp) -> None:
+        """A file with this stamp is as it came, whatever its time was before."""
+        self._stamps[path] = now
+
+    def add(self, path: str, state: Known, stamp: Stamp) -> None:
+        self._had[path], self._stamps[path] = state, stamp
+        self._coming.pop(path, None)
+
+    def expect(self, coming: Mapping[str, list[Any]]) -> None:
+        """Write down which files are about to get their names: whoever is killed meanwhile leaves
+        some that did and some that did not, and all are known."""
+        self._coming |= coming
+        if coming:
+            self.write()
+
+    def write(self, directory: str = "") -> None:
+        """Remember it all; `directory` is going to be the final one, unless that is there. What
+        cannot be kept is missed only by whoever adds to the directory later."""
+        if not self._path:
+            return
+        ours = [[path, had.size, had.time, had.version, 0] for path, had in self._had.items()]
+        more = {_STAMPS: self._stamps, _COMING: self._coming}
+        with suppress(OSError):
+            facts = [self._what, _identity(directory or self._final), *ours, more]
+            write_cache(self._path, "\n".join(map(dumps, facts)))
+
+
+def _identity(directory: str) -> dict[str, int]:
+    found = os.stat(directory)
+    return {"device": found.st_dev, "inode": found.st_ino}
