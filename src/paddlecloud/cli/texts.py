@@ -109,6 +109,11 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "more_jobs": ("there are more; --all shows every job", "还有更多任务，--all 显示全部"),
     "no_files": ("no files under {prefix}", "{prefix} 下没有文件"),
+    "no_files_there": (
+        "no files under {prefix}; outputs and logs lie under output/{job_id}/, submitted files "
+        "under their own names",
+        "{prefix} 下没有文件；输出和日志的路径以 output/{job_id}/ 开头，提交的文件使用原来的路径",
+    ),
     "downloaded": (
         "{count} files, {size}, in {directory}",
         "{count} 个文件，共 {size}，已保存到 {directory}",
@@ -123,8 +128,9 @@ TEXTS: dict[str, tuple[str, str]] = {
     "diff_executable": ("mode: not executable -> executable", "权限：不可执行 -> 可执行"),
     "diff_link": ("link to {target}", "链接到 {target}"),
     "diff_not_executable": ("mode: executable -> not executable", "权限：可执行 -> 不可执行"),
+    "diff_unset": ("(not set)", "（未设置）"),
     "diff_same": (
-        "{first} and {second} were asked for alike: files, command, environment, resources",
+        "{first} and {second} are the same in files, command, environment and resources",
         "{first} 与 {second} 的文件、命令、环境和资源完全相同",
     ),
     "download_kept": (
@@ -149,6 +155,7 @@ TEXTS: dict[str, tuple[str, str]] = {
         "{user} 提交的文件：{paths}，涉及 {jobs}；已移至 {aside}，下次提交时会重新上传",
     ),
     "collected": ("deleted {jobs} jobs, {size}", "已清理 {jobs} 个任务，共 {size}"),
+    "collected_one": ("deleted 1 job, {size}", "已清理 1 个任务，共 {size}"),
     # -- keys and users ----------------------------------------------------------------------
     "gen_token_mailed": (
         "a mail with the keys is on its way to {email}; paste them here when it has come",

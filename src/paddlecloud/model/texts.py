@@ -471,7 +471,8 @@ TEXTS: dict[str, tuple[str, str]] = {
         "任务 {job_id} 已结束，但所在机器仍在收尾，请稍后重试",
     ),
     "job_not_over": (
-        "job {job_id} is {state}: only a job that has ended can be deleted; end it with kill_job",
+        "job {job_id} has not ended (its state is {state}), and only a job that has can be "
+        "deleted; end it with kill_job",
         "任务 {job_id} 的状态为 {state}：只能删除已结束的任务，请先用 kill_job 结束任务",
     ),
     "job_unknown": (

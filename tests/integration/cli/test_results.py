@@ -148,7 +148,7 @@ def test_a_job_that_is_like_another(person: Person, first: str) -> None:
     second = person.types("rerun", first).out.removeprefix("job_id: ").strip()
     done = person.types("diff", first, second)
     assert (done.code, done.out) == (0, "")
-    assert "alike" in done.err
+    assert "are the same in files" in done.err
     person.waits_for(second)
 
 

@@ -28,9 +28,9 @@ def test_no_value_of_a_job_reaches_the_terminal_as_an_order(
     assert main(["diff", FIRST, SECOND]) == 0
     assert capsys.readouterr().out.splitlines() == [
         r"start_cmd: a\nb -> \033[2Jclear",
-        r"env A\033]0;: - -> \23331m",
-        rf"env LONG: - -> {(chr(92) + '007') * 50}...",
-        r"git branch: - -> x\u202ey\r",
+        r"env A\033]0;: (not set) -> \23331m",
+        rf"env LONG: (not set) -> {(chr(92) + '007') * 50}...",
+        r"git branch: (not set) -> x\u202ey\r",
     ]
     assert main(["diff", FIRST, SECOND, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["git"][0]["second"] == "x\u202ey\r"
@@ -45,9 +45,9 @@ def test_sizes_and_times_are_told_as_submit_job_takes_them(
         server.routes[f"GET /api/v1/jobs/{job}/spec"] = [ok({"spec": spec})]
     assert main(["diff", FIRST, SECOND]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "cpu: 1 -> -",
+        "cpu: 1 -> (not set)",
         "memory: 100M -> 512Mi",
-        "pserver_memory: - -> 1001",
+        "pserver_memory: (not set) -> 1001",
         "wall_time: 00:10:00 -> 01:02:03",
     ]
 

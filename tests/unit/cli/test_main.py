@@ -225,6 +225,21 @@ def test_delete(server: FakeServer, capsys: Captured) -> None:
     assert main(["delete_job"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("prefix", "says"),
+    [("", False), ("/", False), (f"output/{ID}/rank-1", False), ("log", True), ("rank-0/", True)],
+)
+def test_who_asks_for_files_by_another_path_hears_how_paths_begin(
+    server: FakeServer, capsys: Captured, prefix: str, says: bool
+) -> None:
+    server.routes[f"GET {JOB}/files"] = [ok({"files": [], "next": None})]
+    server.routes[f"GET {JOB}"] = [ok({**VIEW, "job_status": "success"})]
+    assert main(["get_files", ID, *([f"--prefix={prefix}"] if prefix else [])]) == 0
+    told = capsys.readouterr().err
+    assert told.startswith("no files under")
+    assert (f"lie under output/{ID}/" in told) is says
+
+
 def test_kill_and_gc(server: FakeServer, capsys: Captured) -> None:
     server.routes[f"POST {JOB}/kill"] = [ok({**VIEW, "job_status": "killing"})]
     server.routes["POST /api/v1/admin/gc"] = [ok({"jobs": 2, "bytes": 2048})]
@@ -232,6 +247,9 @@ def test_kill_and_gc(server: FakeServer, capsys: Captured) -> None:
     assert capsys.readouterr().err.startswith(f"{ID}: killing;")
     assert main(["admin", "gc"]) == 0
     assert capsys.readouterr().out == "deleted 2 jobs, 2.0 KiB\n"
+    server.routes["POST /api/v1/admin/gc"] = [ok({"jobs": 1, "bytes": 0})]
+    assert main(["admin", "gc"]) == 0
+    assert capsys.readouterr().out == "deleted 1 job, 0 B\n"
     ended = error(409, "Conflict", "job_is_final", "it has ended")
     server.routes[f"POST {JOB}/kill"] = [ended]
     assert main(["kill_job", ID]) == 1

@@ -17,9 +17,8 @@ def collect(args: Args, context: Context) -> int:
     if context.out.json:
         context.out.value(answer)
     else:
-        context.out.line(
-            context.out.text("collected", jobs=answer["jobs"], size=size(answer["bytes"]))
-        )
+        code = "collected_one" if answer["jobs"] == 1 else "collected"
+        context.out.line(context.out.text(code, jobs=answer["jobs"], size=size(answer["bytes"])))
     return 0
 
 

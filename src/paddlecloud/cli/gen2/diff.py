@@ -36,7 +36,7 @@ def run(args: Args, context: Context) -> int:
     for part, word in _PARTS.items():
         for row in found[part]:
             kind = _kind(row["name"]) if part == "parameters" else ""
-            one, two = (_shown(row[side], kind) for side in ("first", "second"))
+            one, two = (_shown(row[side], out, kind) for side in ("first", "second"))
             out.line(f"{word}{visible(row['name'])}: {one} -> {two}")
     for row in found["files"]:
         _file(row, out)
@@ -85,9 +85,9 @@ def _kind(name: str) -> str:
     return next((each.kind for each in PARAMETERS if each.name == name), "")
 
 
-def _shown(value: object, kind: str = "") -> str:
+def _shown(value: object, out: Output, kind: str = "") -> str:
     if value is None:
-        return "-"
+        return out.text("diff_unset")
     if kind == "duration" and isinstance(value, int | float):
         return format_duration(value)
     if kind == "size" and isinstance(value, int):

@@ -29,7 +29,7 @@ def run(args: Args, context: Context) -> int:
     direct = bool(args["download"])
     rows, ways = context.client.listing(job_id, args["prefix"], direct=direct)
     if not rows:
-        context.out.say("no_files", prefix=args["prefix"] or f"output/{job_id}")
+        _tell_none(context, job_id, args["prefix"] or f"output/{job_id}")
     # A script that goes on with the download directory would miss something.
     complete = bool(rows) or not args["download"]
     if args["download"] and rows and _has_not_begun(context, job_id, rows):
@@ -42,6 +42,13 @@ def run(args: Args, context: Context) -> int:
         for row in rows:
             context.out.line(f"{visible(row['path'])}\t{row['size']}\t{row['time']}")
     return 0 if complete else 1
+
+
+def _tell_none(context: Context, job_id: str, prefix: str) -> None:
+    """Paths are those of the list: whoever asks for `log` means another one."""
+    is_whole = prefix == "/" or prefix.startswith(f"output/{job_id}")
+    code = "no_files" if is_whole else "no_files_there"
+    context.out.say(code, prefix=visible(prefix), job_id=job_id)
 
 
 def _check_directory(args: Args, context: Context, job_id: str) -> None:
