@@ -20,17 +20,14 @@ no more for that.
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import IO, TYPE_CHECKING
 
 from paddlecloud.model.errors import (
-    Conflict,
-    NotFound,
     PaddleCloudError,
     Retry,
     StaleFence,
@@ -38,10 +35,10 @@ from paddlecloud.model.errors import (
     Unauthenticated,
 )
 from paddlecloud.model.signing import quote
-from paddlecloud.runtime import lastwords, outputs, parts, unsent, waiting, workspace
+from paddlecloud.runtime import lastwords, outputs, parts, sending, unsent, waiting, workspace
 from paddlecloud.runtime.book import Stage
 from paddlecloud.runtime.direct import Buckets
-from paddlecloud.runtime.link import FileBody, is_stumble
+from paddlecloud.runtime.link import is_stumble
 from paddlecloud.runtime.shipment import Shipment
 from paddlecloud.runtime.site import Turns
 
@@ -56,8 +53,6 @@ if TYPE_CHECKING:
 
 #: Shipping a running job may take this part of one thread's time.
 _LOAD = 0.05
-#: A file larger than this may take longer to store than a small request.
-_BYTES_PER_SECOND = 1024 * 1024
 _TIMEOUT = 60.0
 #: A server that was not heard of for this many seconds is away: it is asked for orders more often.
 _SERVER_AWAY = 60.0
@@ -77,9 +72,6 @@ _LARGE_THREADS = 8
 _LARGE_PARTS = 2
 """Of large files, in memory at a time."""
 _LISTING = ""
-_BLOCK = 1024 * 1024
-#: What a file grew by is sent in pieces of this size.
-_PIECE = 8 * 1024 * 1024
 
 
 class Shippers:
@@ -436,7 +428,9 @@ class Shippers:
     ) -> tuple[Found, str] | None:
         """Send one file, or what it grew by; what was sent and its digest, or None when it changed
         meanwhile."""
-        file = outputs.open_inside(found, shipment.tracked.root)
+        tracked = shipment.tracked
+        room = self._room_for(tracked)
+        file = outputs.open_inside(found, tracked.root)
         if file is None:
             return found, ""
         with file:
@@ -445,48 +439,27 @@ class Shippers:
             shorter = shipment.shipped.shorter(sent)
             digest = None
             if shorter is not None:
-                digest = self._put_growth(shipment.tracked, sent, file, shorter, channel)
-            if digest is None and sent.size >= parts.least(shipment.tracked):
-                digest = self._put_parts(shipment, sent, file, channel)
+                digest = sending.put_growth(tracked, sent, file, shorter, channel, room)
+            if digest is None and sent.size >= parts.least(tracked):
+                digest = self._put_parts(shipment, sent, file, channel, room)
                 if digest is None and outputs.found_again(sent, file).mark != sent.mark:
                     return None
             if digest is None:
-                digest = self._put_whole(shipment.tracked, sent, file, channel)
+                digest = sending.put_whole(tracked, sent, file, channel)
         return None if digest is None else (sent, digest)
 
-    def _put_growth(
+    def _put_parts(
         self,
-        tracked: Tracked,
+        shipment: Shipment,
         sent: Found,
         file: IO[bytes],
-        shorter: tuple[int, str],
         channel: Channel,
-    ) -> str | None:
-        """The digest of the whole file if it only grew, and the server could put the rest behind
-        what it has. Digested is what is sent, so that nothing comes in between."""
-        offset, before = shorter
-        digest = _digest(file, offset)
-        if digest is None or digest.hexdigest() != before:
-            return None
-        room = self._room_for(tracked)
-        while offset < sent.size:
-            with nullcontext() if room is None else room.place():
-                piece = file.read(min(_PIECE, sent.size - offset))
-                if not piece or not _add(tracked, sent, piece, offset, channel):
-                    return None
-                digest.update(piece)
-                offset += len(piece)
-                del piece
-        return digest.hexdigest()
-
-    def _put_parts(
-        self, shipment: Shipment, sent: Found, file: IO[bytes], channel: Channel
+        room: parts.Room | None,
     ) -> str | None:
         """The digest of the file if it went in parts; None when it has to go another way."""
         file.seek(0)
         tracked, known = shipment.tracked, shipment.file(sent.name)
         known.patience = patience = known.patience or parts.Patience()
-        room = self._room_for(tracked)
         digest = parts.put(tracked, sent, file, channel, self._buckets, room, patience)
         known.patience = None
         return digest
@@ -494,31 +467,6 @@ class Shippers:
     def _room_for(self, tracked: Tracked) -> parts.Room | None:
         """Where many send at once, what each has in memory waits for a place."""
         return self._room if self._lane(tracked) is self._large else None
-
-    def _put_whole(
-        self, tracked: Tracked, sent: Found, file: IO[bytes], channel: Channel
-    ) -> str | None:
-        """The digest of the file; None when it changed meanwhile.
-
-        It is read twice, because the signature covers its digest: a job that rewrites it in
-        between makes the server refuse the body, and then the next pass sends it.
-        """
-        file.seek(0)
-        found = _digest(file, sent.size)
-        if found is None:
-            return None
-        digest = found.hexdigest()
-        file.seek(0)
-        body = FileBody(file=file, size=sent.size, sha256=digest)
-        query = {"fence": tracked.fence, "mtime": f"{sent.mtime:.6f}"}
-        timeout = _TIMEOUT + sent.size / _BYTES_PER_SECOND
-        try:
-            channel.call("PUT", _path(tracked, sent), body, query, timeout=timeout)
-        except PaddleCloudError as error:
-            if error.code in ("auth_body_hash", "body_shrank"):
-                return None
-            raise
-        return digest
 
     def _give_up(self, shipment: Shipment, found: Found, reason: str) -> None:
         shipment.file(found.name).given_up = found.mark
@@ -537,32 +485,3 @@ def _left_alone_until(began: float) -> float:
     """The longer it took, the longer; of a job that is over it does not count."""
     now = time.monotonic()
     return now + (now - began) / _LOAD
-
-
-def _path(tracked: Tracked, found: Found) -> str:
-    return f"/agent/replicas/{quote(tracked.id)}/files/{quote(found.name, '/')}"
-
-
-def _add(tracked: Tracked, sent: Found, piece: bytes, offset: int, channel: Channel) -> bool:
-    """Put a piece behind what the server has of the file; False when it has to be sent whole."""
-    query = {"fence": tracked.fence, "mtime": f"{sent.mtime:.6f}", "offset": offset}
-    try:
-        channel.call("POST", _path(tracked, sent), piece, query, timeout=_TIMEOUT)
-    except (NotFound, Conflict) as error:
-        if error.code not in ("output_gap", "route_unknown"):
-            raise
-        return False
-    return True
-
-
-def _digest(file: IO[bytes], size: int) -> hashlib._Hash | None:
-    """Of the next `size` bytes; None when there are no longer so many."""
-    digest = hashlib.sha256()
-    left = size
-    while left:
-        piece = file.read(min(left, _BLOCK))
-        if not piece:
-            return None
-        digest.update(piece)
-        left -= len(piece)
-    return digest
