@@ -1,21 +1,21 @@
 """Brings output files to the server, while the job runs and at its end.
 
-While it runs, what changed is sent every `ship_interval` seconds, and less often when that is much
-work; of a file that only grew, what it grew by. At the end everything is sent before the end is
-reported, however long the server is away. A store that takes nothing, the server's or its owner's
-own bucket, is waited for as long as the server says (hours, and seconds for a job that was killed);
-what it did not take by then is kept here (`runtime.unsent`), and so is a file about which the
-server makes a mistake again and again. One that finds no room holds up no other. What waits is
+While it runs, what changed is sent every `ship_interval` seconds, and once a minute when that is
+much work; of a file that only grew, what it grew by. At the end everything is sent before the end
+is reported, however long the server is away. A store that takes nothing, the server's or its
+owner's own bucket, is waited for as long as the server says (hours, and seconds for a job that was
+killed); what it did not take by then is kept here (`runtime.unsent`), and so is a file about which
+the server makes a mistake again and again. One that finds no room holds up no other. What waits is
 told. Last comes a list of all files with their digests, and what the server does not have as it
 says is sent once more. A larger file goes in parts (`runtime.parts`), of a job whose outputs lie
 in a bucket past the server.
 
-There are three lanes with threads of their own, so that a job with one small file does not wait for
-those with hours to send: replicas that run; those that are over, with what is soon sent; and the
-rest of these. In each a replica makes room for the next one after some seconds, between two files.
-One large file may take hours, and it cannot be put aside: so the last lane has more threads, and
-the large files of several replicas are on their way at once. Of what they have in memory there is
-no more for that.
+There are four lanes with threads of their own, so that a job with one small file does not wait for
+those with hours to send: replicas that run; their large files (`runtime.aside`); replicas that are
+over, with what is soon sent; and the rest of these. In each a replica makes room for the next one
+after some seconds, between two files. One large file may take hours, and it cannot be put aside: so
+the last lane has more threads, and the large files of several replicas are on their way at once. Of
+what they have in memory there is no more for that.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from paddlecloud.model.errors import (
 )
 from paddlecloud.model.signing import quote
 from paddlecloud.runtime import lastwords, outputs, parts, sending, unsent, waiting, workspace
+from paddlecloud.runtime.aside import LOAD, tried
 from paddlecloud.runtime.book import Stage
 from paddlecloud.runtime.direct import Buckets
 from paddlecloud.runtime.link import is_stumble
@@ -45,14 +46,13 @@ from paddlecloud.runtime.site import Turns
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from paddlecloud.runtime.aside import Outcome, Sent
     from paddlecloud.runtime.book import Tracked
     from paddlecloud.runtime.link import Channel
     from paddlecloud.runtime.outputs import Found
     from paddlecloud.runtime.shipment import File
     from paddlecloud.runtime.site import Site
 
-#: Shipping a running job may take this part of one thread's time.
-_LOAD = 0.05
 _TIMEOUT = 60.0
 #: A server that was not heard of for this many seconds is away: it is asked for orders more often.
 _SERVER_AWAY = 60.0
@@ -62,12 +62,17 @@ _MOST_STUMBLES = 30
 _UNREAD = 120.0
 #: For so many seconds a replica has a thread for itself.
 _TURN = 5.0
-#: After so many in all a running job has sent enough for now, whatever is left.
-_ROUND = 60.0
+#: After so many seconds of work a running job has sent enough for now, whatever is left.
+_ROUND = 3.0
+#: However much work it was, so many seconds later the files of a running job are looked at again.
+_LONGEST_PAUSE = 60.0
+#: A larger file of a running job does not hold up its small ones.
+_ASIDE = 8 * 1024 * 1024
 #: A larger file of a replica that is over is left to the lane in which they may take long.
 _LARGE = 64 * 1024 * 1024
 _THREADS = 2
-"""In each lane but the one for large files."""
+"""In each lane but those for large files."""
+_ASIDE_THREADS = 4
 _LARGE_THREADS = 8
 _LARGE_PARTS = 2
 """Of large files, in memory at a time."""
@@ -77,7 +82,8 @@ _LISTING = ""
 class Shippers:
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._running, self._ended, self._large = Turns(), Turns(), Turns()
+        self._running, self._aside = Turns(), Turns()
+        self._ended, self._large = Turns(), Turns()
         self._lock = threading.Lock()
         """Guards who is at a replica."""
         self._shipments: dict[str, Shipment] = {}
@@ -102,8 +108,11 @@ class Shippers:
 
     def hurry(self, tracked: Tracked | None = None) -> None:
         """Try at once what waits: the server is back, or this one is asked to end."""
-        for lane in self._lanes():
-            lane.hurry(tracked)
+        with self._lock:
+            if tracked is not None and tracked.shipping:
+                tracked.ship_again = True
+            for lane in self._lanes():
+                lane.hurry(tracked)
 
     def close(self) -> None:
         """Let the threads end."""
@@ -118,13 +127,14 @@ class Shippers:
 
     def _work(self, lane: Turns) -> None:
         channel = self._site.link.channel()
-        self._site.guarded("a shipper", lambda: self._turn(lane, channel))
+        turn = self._turn_aside if lane is self._aside else self._turn
+        self._site.guarded("a shipper", lambda: turn(lane, channel))
 
     def _most(self, lane: Turns) -> int:
-        return _LARGE_THREADS if lane is self._large else _THREADS
+        return {self._large: _LARGE_THREADS, self._aside: _ASIDE_THREADS}.get(lane, _THREADS)
 
     def _lanes(self) -> tuple[Turns, ...]:
-        return self._ended, self._large, self._running
+        return self._ended, self._large, self._running, self._aside
 
     def _lane(self, tracked: Tracked) -> Turns:
         if tracked.stage is not Stage.OVER:
@@ -156,9 +166,22 @@ class Shippers:
             with self._lock:
                 tracked.shipping = False
                 again, tracked.ship_again = tracked.ship_again, False
-            if pause is not None:
-                due = time.monotonic() + (0.0 if again else pause)
-                self._lane(tracked).put(tracked, due)
+                if pause is not None:
+                    due = time.monotonic() + (0.0 if again else pause)
+                    self._lane(tracked).put(tracked, due)
+
+    def _turn_aside(self, lane: Turns, channel: Channel) -> None:
+        """One large file of a replica that runs; its next one is behind those of others."""
+        tracked = lane.take()
+        shipment = None if tracked is None else self._shipments.get(tracked.id)
+        found = None if shipment is None else shipment.aside.next()
+        if tracked is None or shipment is None or found is None:
+            return
+        put = partial(self._put_file, shipment, found, channel, self._room)
+        shipment.aside.end(tried(found, put))
+        lane.put(tracked)
+        if tracked.stage is Stage.OVER:
+            self.hurry(tracked)
 
     def _begin(self, tracked: Tracked) -> bool:
         """Whether it is wanted, and no other thread is at it."""
@@ -174,20 +197,23 @@ class Shippers:
     def _ship(self, tracked: Tracked, channel: Channel) -> float | None:
         """One pass; seconds until the next, None when there is none."""
         over = tracked.stage is Stage.OVER
-        began = time.monotonic()
+        began, worked = time.monotonic(), time.thread_time()
         shipment = self._shipments.get(tracked.id)
         if shipment is None:
             shipment = self._shipments.setdefault(tracked.id, Shipment(tracked, now=began))
         if over and not shipment.last_round:
+            if not shipment.aside.close():
+                return _LONGEST_PAUSE  # whoever is at a large file of it says when that is sent
             shipment.begin_last_round(began)
         try:
+            self._take_up(shipment)
             settled = self._pass(shipment, channel, over=over)
             settled = settled and (not over or self._list(shipment, channel))
         except (Retry, Unauthenticated) as error:
             return self._pause_after(shipment, error)
         finally:
             self._save(shipment)
-        shipment.spent += time.monotonic() - began
+        shipment.spent += time.thread_time() - worked
         if shipment.cut and (over or shipment.spent < _ROUND):
             return 0.0
         if over and not settled:
@@ -198,7 +224,13 @@ class Shippers:
             return None
         self._tell_of_refused(shipment)
         spent, shipment.spent = shipment.spent, 0.0
-        return max(self._site.ship_interval, spent / _LOAD)
+        return max(self._site.ship_interval, min(spent / LOAD, _LONGEST_PAUSE))
+
+    def _take_up(self, shipment: Shipment) -> None:
+        """What came of large files meanwhile; in the last round what failed is tried anyway."""
+        while (outcome := shipment.aside.take_up()) is not None:
+            if outcome.error is None or not shipment.last_round:
+                self._settle(shipment, outcome)
 
     def _end(self, shipment: Shipment) -> None:
         tracked = shipment.tracked
@@ -296,12 +328,13 @@ class Shippers:
     def _is_due(self, shipment: Shipment, found: Found) -> bool:
         """Whether it is to be sent in this turn."""
         if shipment.shipped.has(found):
+            shipment.rests(found.name)
             return False
         file = shipment.file(found.name)
-        if file.given_up == found.mark or file.put_off:
+        if file.given_up == found.mark or file.put_off or shipment.aside.has(found.name):
             return False
         if not shipment.last_round:
-            return self._may_send(file, found)
+            return self._may_send(file, found) and not self._is_put_aside(shipment, found)
         if found.size >= _LARGE and not shipment.large:
             shipment.cut = True
             return False
@@ -309,9 +342,18 @@ class Shippers:
 
     def _may_send(self, file: File, found: Found) -> bool:
         """Whether to send it although its job runs, and may be at it."""
-        rests = outputs.rests(found, now=time.time(), seen_before=file.waited)
-        file.waited = not rests or time.monotonic() < file.not_before
-        return not file.waited
+        now = time.time()
+        rests = outputs.rests(found, now=now, seen_before=file.changed)
+        file.changed = not outputs.rests(found, now=now, seen_before=False)
+        return rests and time.monotonic() >= file.not_before
+
+    def _is_put_aside(self, shipment: Shipment, found: Found) -> bool:
+        """Whether another thread sends it."""
+        if found.size < _ASIDE:
+            return False
+        if shipment.aside.add(found):
+            self._aside.put(shipment.tracked)
+        return True
 
     def _tell_of_names(self, tracked: Tracked, outside: list[str], renamed: list[str]) -> None:
         """In the job's own log, before its end is told: whoever misses a file looks there."""
@@ -347,9 +389,15 @@ class Shippers:
 
     def _send(self, shipment: Shipment, found: Found, channel: Channel) -> bool:
         """Whether nothing more has to be done about this file in its present state."""
-        began = time.monotonic()
+        room = self._room if self._lane(shipment.tracked) is self._large else None
+        put = partial(self._put_file, shipment, found, channel, room)
+        return self._settle(shipment, tried(found, put))
+
+    def _settle(self, shipment: Shipment, outcome: Outcome) -> bool:
+        """The same, once it was tried."""
+        found = outcome.found
         try:
-            sent = self._put_file(shipment, found, channel)
+            sent = outcome.result()
         except OSError as error:
             file = shipment.file(found.name)
             file.put_off = not self._is_unread(shipment, found.name, error)
@@ -361,7 +409,7 @@ class Shippers:
             # Of the store nothing else is known: a smaller file may find room.
             file = shipment.file(found.name)
             file.refusal, file.put_off = error, True
-            file.not_before = _left_alone_until(began)
+            file.not_before = outcome.not_before
             return False
         except (Retry, Unauthenticated) as error:
             if not is_stumble(error):
@@ -377,7 +425,7 @@ class Shippers:
             self._note_refused(shipment, found.name, error)
         else:
             shipment.moved_at = time.monotonic()
-            shipment.sent(found.name, not_before=_left_alone_until(began))
+            shipment.sent(found.name, not_before=outcome.not_before)
             if sent is None:
                 return False
             shipment.shipped.add(*sent)
@@ -424,12 +472,11 @@ class Shippers:
         return tries < _MOST_STUMBLES
 
     def _put_file(
-        self, shipment: Shipment, found: Found, channel: Channel
-    ) -> tuple[Found, str] | None:
-        """Send one file, or what it grew by; what was sent and its digest, or None when it changed
-        meanwhile."""
+        self, shipment: Shipment, found: Found, channel: Channel, room: parts.Room | None
+    ) -> Sent:
+        """Send one file, or what it grew by. Where many send at once, what each has in memory waits
+        for a place in `room`."""
         tracked = shipment.tracked
-        room = self._room_for(tracked)
         file = outputs.open_inside(found, tracked.root)
         if file is None:
             return found, ""
@@ -464,10 +511,6 @@ class Shippers:
         known.patience = None
         return digest
 
-    def _room_for(self, tracked: Tracked) -> parts.Room | None:
-        """Where many send at once, what each has in memory waits for a place."""
-        return self._room if self._lane(tracked) is self._large else None
-
     def _give_up(self, shipment: Shipment, found: Found, reason: str) -> None:
         shipment.file(found.name).given_up = found.mark
         self._site.journal.warning(f"{found.name} is not sent: {reason}", shipment.tracked.id)
@@ -479,9 +522,3 @@ class Shippers:
             except OSError as error:
                 text = f"what was sent cannot be noted, it may be sent again: {error}"
                 self._site.journal.warning(text, shipment.tracked.id)
-
-
-def _left_alone_until(began: float) -> float:
-    """The longer it took, the longer; of a job that is over it does not count."""
-    now = time.monotonic()
-    return now + (now - began) / _LOAD
