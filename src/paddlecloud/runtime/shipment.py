@@ -77,6 +77,7 @@ class Shipment:
     def begin_last_round(self, now: float) -> None:
         """Its job is over: what was given up is tried once more, and told if that is in vain."""
         self.last_round, self.moved_at = True, now
+        self.backoff.reset()
         self.files.clear()
 
     def file(self, name: str) -> File:
@@ -113,6 +114,11 @@ class Shipment:
         """Why each file was not taken that was not."""
         found = ((name, file.refusal) for name, file in self.files.items())
         return {name: error for name, error in found if error is not None}
+
+    def waits_since(self) -> float:
+        """The oldest moment since which something is waited for: the store, or a disk."""
+        unread = (file.unread_since for file in self.files.values())
+        return min([self.moved_last(), *(since for since in unread if since is not None)])
 
     def moved_last(self) -> float:
         """When a file, or a part of one, was taken last."""

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from paddlecloud.runtime.site import Site
 
 _TIMEOUT = 60.0
+#: A last try may be a little late, but not again and again.
+_SOON = 0.1
 #: A server that was not heard of for this many seconds is away: it is asked for orders more often.
 _SERVER_AWAY = 60.0
 #: So many times a file is sent about which the server makes a mistake: that is ten minutes.
@@ -217,7 +219,7 @@ class Shippers:
         if shipment.cut and (over or shipment.spent < _ROUND):
             return 0.0
         if over and not settled:
-            return shipment.backoff.next()
+            return self._next_pause(shipment)
         shipment.backoff.reset()
         if over:
             self._end(shipment)
@@ -267,6 +269,14 @@ class Shippers:
             shipment.moved_at = now
         return now - shipment.moved_last() > patience
 
+    def _next_pause(self, shipment: Shipment) -> float:
+        """Before the next try; when nobody waits any longer is the last one."""
+        pause, patience = shipment.backoff.next(), shipment.tracked.patience
+        if not shipment.last_round or patience is None:
+            return pause
+        left = shipment.waits_since() + patience - time.monotonic()
+        return min(pause, max(left, _SOON))
+
     def _give_up_rest(self, shipment: Shipment, error: PaddleCloudError) -> None:
         shipment.lost = True
         for found in outputs.scan(shipment.tracked.root, []):
@@ -276,7 +286,7 @@ class Shippers:
         self._end(shipment)
 
     def _pause_after(self, shipment: Shipment, error: PaddleCloudError) -> float | None:
-        pause = shipment.backoff.next()
+        pause = self._next_pause(shipment)
         if shipment.tracked.stage is Stage.OVER and self._is_out_of_patience(shipment):
             self._give_up_rest(shipment, error)
             return None
@@ -469,7 +479,8 @@ class Shippers:
         tries = file.stumbles
         text = f"{name or 'the list of its files'} waits, after {tries} tries: {error}"
         self._site.journal.warning(text, shipment.tracked.id)
-        return tries < _MOST_STUMBLES
+        killed = shipment.last_round and self._is_out_of_patience(shipment)
+        return tries < _MOST_STUMBLES and not killed
 
     def _put_file(
         self, shipment: Shipment, found: Found, channel: Channel, room: parts.Room | None

@@ -398,6 +398,38 @@ def test_who_kills_a_job_does_not_wait_for_a_file_that_cannot_be_read(
     assert is_over_after(scene, tracked, 41.0)
 
 
+def test_who_kills_a_job_waits_for_its_grace_and_for_no_pause(
+    scene: Scene, unreadable: Unreadable
+) -> None:
+    """Not for the one that grew while the job ran, nor for that between the last two tries."""
+    scene.server.refused["model"] = StorageFull("store_full", path="model")
+    tracked = scene.replica("a", {"model": b"1"}, over=False)
+    tracked.patience, scene.site.link._up = 3600.0, True
+    scene.shippers._ship(tracked, scene.line)
+    while scene.shippers._shipments["a"].backoff.next() < 30.0:
+        pass
+    tracked.patience = 5.0
+    tracked.end(not_run("stopped", now=1.0))
+    pauses = [scene.shippers._ship(tracked, scene.line) or 0.0 for _ in range(12)]
+    assert pauses[0] < 1.0
+    assert 4.0 < pauses[-1] <= 5.0
+    scene.server.refused.clear()
+    (tracked.root / "output" / "bad").write_bytes(b"2")
+    pauses = [scene.shippers._ship(tracked, scene.line) or 0.0 for _ in range(2)]
+    assert unreadable.error is not None
+    assert all(4.0 < pause <= 5.0 for pause in pauses)
+
+
+def test_nor_for_a_server_that_makes_mistakes(scene: Scene) -> None:
+    scene.server.bad = {"one": 1000}
+    tracked = scene.replica("a", {"one": b"1"}, over=True)
+    tracked.patience, scene.site.link._up = 40.0, True
+    assert scene.shippers._ship(tracked, scene.line) is not None
+    scene.shippers._shipments["a"].moved_at -= 41
+    assert scene.shippers._ship(tracked, scene.line) is None
+    assert kept_in(scene) == ["a/output/one"]
+
+
 @pytest.mark.parametrize("own_bucket", [True, False])
 def test_a_file_that_may_not_be_read_fails_no_job_and_nobody_else_is_blamed(
     scene: Scene, unreadable: Unreadable, own_bucket: bool
