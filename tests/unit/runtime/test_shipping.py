@@ -13,6 +13,7 @@ import pytest
 
 from paddlecloud.model.errors import Forbidden, PaddleCloudError, Retry, StaleFence, StorageFull
 from paddlecloud.model.signing import quote
+from paddlecloud.model.texts import render
 from paddlecloud.runtime import outputs, parts, shipping, unsent
 from paddlecloud.runtime.book import Tracked, not_run
 from paddlecloud.runtime.shipping import Shippers
@@ -449,17 +450,62 @@ def test_the_end_blames_a_bucket_for_what_it_refused_alone(
     scene: Scene, unreadable: Unreadable
 ) -> None:
     unreadable.error = PermissionError(errno.EACCES, "Permission denied")
-    scene.server.refused["model"] = Forbidden("path_unsafe", path="model")
+    scene.server.refused["model"] = denied("no such key")
     tracked = over_well(scene, {"bad": b"1", "model": b"2"})
     tracked.own_bucket = True
     assert scene.shippers._ship(tracked, scene.line) is None
     assert tracked.exit is not None
     assert tracked.exit["cause"] == "outputs_lost"
     assert tracked.exit["said"]["params"]["files"] == "output/model"
-    assert tracked.exit["message"].startswith("output/model (model is not a safe relative path")
+    assert tracked.exit["message"].startswith("output/model (the store b refuses these keys")
     log = (tracked.root / "stdout.log").read_text().splitlines()
     assert "these outputs were not sent: output/bad" in log[0]
     assert "not in the bucket are these outputs: output/model" in log[2]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Forbidden("path_unsafe", path="a\\b"),
+        Forbidden("path_deep", path="d", depth=201, limit=200),
+        Forbidden("store_path_long", path="long", limit=1024),
+    ],
+)
+def test_nor_for_a_name_that_no_bucket_was_asked_to_take(
+    scene: Scene, error: PaddleCloudError
+) -> None:
+    scene.server.refused["model"] = error
+    tracked = over_well(scene, {"model": b"1", "good": b"2"})
+    tracked.own_bucket = True
+    assert scene.shippers._ship(tracked, scene.line) is None
+    assert tracked.exit is not None
+    assert (tracked.exit["cause"], tracked.exit["said"]["code"]) == ("exit", "unsent_kept")
+    english, _ = (tracked.root / "stdout.log").read_text().splitlines()
+    assert english.startswith("[paddlecloud] these outputs were not sent: output/model (")
+
+
+def test_each_reason_is_told_beside_its_own_files(scene: Scene) -> None:
+    scene.server.refused = {
+        "one": denied("no such key"),
+        "two": Forbidden("store_failed", place="b", detail="broken"),
+        "three": denied("no such key"),
+    }
+    tracked = over_well(scene, {name: b"x" for name in ("one", "two", "three", "four")})
+    tracked.own_bucket = True
+    assert scene.shippers._ship(tracked, scene.line) is None
+    assert tracked.exit is not None
+    said = tracked.exit["said"]
+    for lang, apart in (("en", "("), ("zh", "（")):
+        text = render(said["code"], said["params"], lang)
+        assert text.startswith(f"output/two{apart}") or text.startswith(f"output/two {apart}")
+        before, _, after = text.partition("output/one, output/three")
+        assert ("broken" in before, "no such key" in before) == (True, False)
+        assert ("broken" in after, "no such key" in after) == (False, True)
+    assert tracked.exit["message"] == render(said["code"], said["params"], "en")
+
+
+def denied(detail: str) -> PaddleCloudError:
+    return Forbidden("store_denied", place="b", detail=detail)
 
 
 def test_a_directory_that_cannot_be_listed_is_told_and_so_is_what_was_kept(
