@@ -28,6 +28,11 @@ def of_links(paths: list[str]) -> str:
     return lines("output_links_outside", {"paths": names(_as_written(paths))})
 
 
+def of_odd(paths: list[str]) -> str:
+    """That these are neither files nor lead to one."""
+    return lines("output_no_files", {"paths": names(_as_written(paths))})
+
+
 def of_names(paths: list[str]) -> str:
     """That these outputs have other names at the server, for theirs are no text."""
     return lines("output_names_bytes", {"paths": names(_as_written(paths))})

@@ -279,7 +279,7 @@ class Shippers:
 
     def _give_up_rest(self, shipment: Shipment, error: PaddleCloudError) -> None:
         shipment.lost = True
-        for found in outputs.scan(shipment.tracked.root, []):
+        for found in outputs.scan(shipment.tracked.root):
             if not shipment.shipped.has(found):
                 file = shipment.file(found.name)
                 file.refusal = file.refusal or error
@@ -311,10 +311,9 @@ class Shippers:
         seen: set[str] = set()
         began = time.monotonic()
         settled, shipment.cut = True, False
-        outside: list[str] = []
         renamed: list[str] = []
-        unread: outputs.Unread = {}
-        for found in outputs.scan(shipment.tracked.root, outside, unread):
+        passed = outputs.Passed()
+        for found in outputs.scan(shipment.tracked.root, passed):
             if shipment.tracked.forget or self._site.stopping.is_set():
                 return False
             seen.add(found.name)
@@ -330,8 +329,8 @@ class Shippers:
         settled = shipment.end_turn(seen, since=began) and settled
         if shipment.cut or not settled:
             return False
-        if over and all([self._is_unread(shipment, *each) for each in unread.items()]):
-            self._tell_of_names(shipment.tracked, outside, renamed)
+        if over and all([self._is_unread(shipment, *each) for each in passed.unread.items()]):
+            self._tell_of_names(shipment.tracked, passed, renamed)
             return True
         return not over
 
@@ -365,9 +364,10 @@ class Shippers:
             self._aside.put(shipment.tracked)
         return True
 
-    def _tell_of_names(self, tracked: Tracked, outside: list[str], renamed: list[str]) -> None:
+    def _tell_of_names(self, tracked: Tracked, passed: outputs.Passed, renamed: list[str]) -> None:
         """In the job's own log, before its end is told: whoever misses a file looks there."""
-        said = lastwords.of_links(outside) if outside else ""
+        said = lastwords.of_links(passed.outside) if passed.outside else ""
+        said += lastwords.of_odd(passed.odd) if passed.odd else ""
         said += lastwords.of_names(renamed) if renamed else ""
         try:
             if said:
