@@ -212,7 +212,7 @@ class Shippers:
             settled = self._pass(shipment, channel, over=over)
             settled = settled and (not over or self._list(shipment, channel))
         except (Retry, Unauthenticated) as error:
-            return self._pause_after(shipment, error)
+            return self._pause_after(shipment, error, channel)
         finally:
             self._save(shipment)
         shipment.spent += time.thread_time() - worked
@@ -277,18 +277,27 @@ class Shippers:
         left = shipment.waits_since() + patience - time.monotonic()
         return min(pause, max(left, _SOON))
 
-    def _give_up_rest(self, shipment: Shipment, error: PaddleCloudError) -> None:
+    def _give_up_rest(self, shipment: Shipment, error: PaddleCloudError, channel: Channel) -> None:
+        """What was not taken is kept; of what was the digests are told all the same."""
         shipment.lost = True
+        try:
+            # What the server misses cannot be sent any more: the second list is without it.
+            _ = self._list(shipment, channel) or self._list(shipment, channel)
+        except (Retry, Unauthenticated) as trouble:
+            text = f"its files cannot be listed: {trouble}"
+            self._site.journal.warning(text, shipment.tracked.id)
         for found in outputs.scan(shipment.tracked.root):
             if not shipment.shipped.has(found):
                 file = shipment.file(found.name)
                 file.refusal = file.refusal or error
         self._end(shipment)
 
-    def _pause_after(self, shipment: Shipment, error: PaddleCloudError) -> float | None:
+    def _pause_after(
+        self, shipment: Shipment, error: PaddleCloudError, channel: Channel
+    ) -> float | None:
         pause = self._next_pause(shipment)
         if shipment.tracked.stage is Stage.OVER and self._is_out_of_patience(shipment):
-            self._give_up_rest(shipment, error)
+            self._give_up_rest(shipment, error, channel)
             return None
         self._hold(shipment, error)
         if isinstance(error, Unauthenticated):

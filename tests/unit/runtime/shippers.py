@@ -29,6 +29,7 @@ class Server:
         self.go = threading.Event()
         self.sent: list[str] = []
         self.listed: list[str] = []
+        self.missed: set[str] = set()
         self.entered: list[str] = []
         self.on_call: Callable[[], object] = lambda: None
 
@@ -58,8 +59,10 @@ class Server:
         if self.bad.get("listing", 0):
             self.bad["listing"] -= 1
             raise Retry("internal", request_id="r-2")
-        self.listed += [row[0] for row in body["files"]]
-        return {"missing": []}
+        names = [row[0] for row in body["files"]]
+        missing = [name for name in names if name in self.missed]
+        self.listed += [] if missing else names
+        return {"missing": missing}
 
 
 class Scene:

@@ -202,9 +202,31 @@ def test_an_output_that_finds_no_room_holds_up_no_other_and_is_given_up_alone(
     assert tracked.held["code"] == "store_full"
     scene.shippers._shipments["a"].moved_at -= 3601
     assert scene.shippers._ship(tracked, scene.line) is None
+    assert scene.server.listed == ["output/model", "output/report"], "their digests are known"
     assert tracked.exit is not None
     assert tracked.exit["cause"] == "outputs_lost"
     assert tracked.exit["said"]["params"]["files"] == "output/big"
+    assert kept_in(scene) == ["a/output/big"]
+
+
+def test_what_is_missed_when_the_rest_is_given_up_is_kept_too(scene: Scene) -> None:
+    scene.server.refused["big"] = StorageFull("store_full", path="big")
+    scene.server.missed = {"output/model"}
+    tracked = over_well(scene, {"big": b"1" * 100, "model": b"2", "report": b"3"})
+    tracked.patience, scene.site.link._up = 0.0, True
+    while scene.shippers._ship(tracked, scene.line) is not None:
+        pass
+    assert scene.server.listed == ["output/report"]
+    assert kept_in(scene) == ["a/output/big", "a/output/model"]
+
+
+def test_a_server_that_takes_no_list_holds_up_nobody(scene: Scene) -> None:
+    scene.server.refused["big"] = StorageFull("store_full", path="big")
+    scene.server.bad["listing"] = 1000
+    tracked = over_well(scene, {"big": b"1" * 100, "model": b"2"})
+    tracked.patience, scene.site.link._up = 0.0, True
+    while scene.shippers._ship(tracked, scene.line) is not None:
+        pass
     assert kept_in(scene) == ["a/output/big"]
 
 
