@@ -25,6 +25,10 @@ MOST_PARTS = 10_000
 AT_ONCE = 4
 TWICE = 20
 """Whoever is killed has at most this share (one twentieth) on its way, to be sent once more."""
+_MIB = 1024 * 1024
+_USUAL = (5, 6, 8, 10, 12, 15, 16, 20, 24, 25, 32, 50, 64, 100, 128, 256, 512, 1024)
+"""Parts of the usual tools, in MiB."""
+_FEW = 4
 _OURS = re.compile(r"output/job-[0-9a-f]{32}/")
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 _JOINED = re.compile(r'"?[0-9a-f]{32}-([0-9]{1,5})"?')
@@ -73,6 +77,20 @@ def count_in(tag: str) -> int:
     """How many parts a file of this tag came in; 0 for a tag of another kind."""
     found = _JOINED.fullmatch(tag.lower())
     return int(found[1]) if found else 0
+
+
+def part_sizes(size: int, tag: str) -> tuple[int, ...]:
+    """How large the parts may be that a file of this size and tag came in: as we cut it, all alike,
+    or in those of the usual tools. Few sizes make that many parts. None for a tag of another kind.
+    """
+    count = count_in(tag)
+    if not count or not size:
+        return ()
+    least, most = -(-size // count), (size - 1) // (count - 1) if count > 1 else size
+    whole = range(-(-least // _MIB), most // _MIB + 1)
+    likely = whole if len(whole) <= _FEW else _USUAL
+    guesses = (*cuts(size), least, *(each * _MIB for each in likely))
+    return tuple(dict.fromkeys(each for each in guesses if -(-size // each) == count))
 
 
 def joined_tag(tags: Iterable[str]) -> str | None:

@@ -11,11 +11,13 @@ import json
 from collections.abc import Mapping
 
 from paddlecloud.model.job import Reason
-from paddlecloud.model.texts import CAUSE, GIVEN
+from paddlecloud.model.texts import CAUSE, GIVEN, MORE
 
 _LONGEST = 4_000
 _CUT = 150
-_UNREAD = frozenset({"output_hollow", "output_unreadable", "path_deep"})
+_MOST_MORE = 4
+_UNREAD = frozenset({"output_hollow", "output_unreadable"})
+_NAMES = frozenset({"path_deep", "path_encoding", "path_unsafe", "store_path_long"})
 
 
 def caused(code: str, cause: str, given: Mapping[str, object], **told: str | int) -> Reason:
@@ -28,15 +30,29 @@ def caused(code: str, cause: str, given: Mapping[str, object], **told: str | int
     return Reason(code=code, params={**told, CAUSE: cause, GIVEN: text})
 
 
-def is_unread(code: str) -> bool:
-    """Whether an output was not even read for this reason: no store was asked to take it."""
-    return code in _UNREAD
+def together(reasons: list[Reason]) -> Reason:
+    """One sentence about files of several reasons, each of them beside its own files: that of the
+    first, which an older server tells alone."""
+    first, *others = reasons
+    if not others:
+        return first
+    keys = ("files", "reason", CAUSE, GIVEN)
+    rows = [{key: one.params[key] for key in keys if key in one.params} for one in others]
+    while len(json.dumps(rows)) > _LONGEST or len(rows) > _MOST_MORE:
+        rows.pop()
+    return Reason(code=first.code, params={**first.params, MORE: json.dumps(rows)})
+
+
+def blames_no_store(code: str) -> bool:
+    """Whether no store was asked to take an output, for this reason: it was not even read, or its
+    name is none that any store is given."""
+    return code in _UNREAD or code in _NAMES
 
 
 def of_unsent(told: Mapping[str, object], *, own_bucket: bool) -> str:
     """The sentence that begins with who did not take some outputs; `told` are the values of the one
     about what became of them."""
-    if is_unread(str(told.get(CAUSE))):
+    if blames_no_store(str(told.get(CAUSE))):
         return "outputs_not_sent"
     return "outputs_unsent" if own_bucket else "outputs_untaken"
 
@@ -44,4 +60,4 @@ def of_unsent(told: Mapping[str, object], *, own_bucket: bool) -> str:
 def _cut(key: str, value: object) -> str:
     """Half of the values of a third sentence within it would be none at all."""
     text = str(value)
-    return text if key == GIVEN and len(text) <= _LONGEST else text[:_CUT]
+    return text if key in (GIVEN, MORE) and len(text) <= _LONGEST else text[:_CUT]

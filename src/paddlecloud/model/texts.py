@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 LANGUAGES = ("en", "zh")
-CAUSE, GIVEN = "cause", "given"
-"""Two values of a sentence that are another one within it: its code, its values (`reasons.py`)."""
+CAUSE, GIVEN, MORE = "cause", "given", "more"
+"""Two values of a sentence that are another one within it: its code, its values (`reasons.py`); and
+a list of further ones, each of files of its own."""
 
 
 _REASONS = frozenset(("detail", "reason", "why"))
@@ -74,6 +75,8 @@ def render(code: str, params: Mapping[str, object], lang: str) -> str:
     if GIVEN in params and CAUSE in params:
         inner = _inner(str(params[CAUSE]), str(params[GIVEN]), lang)
         params = {**params, "reason": inner, "message": inner}
+    if MORE in params:
+        params = {**params, "files": _more(str(params[MORE]), str(params.get("files")), lang)}
     if texts is None:
         return f"{code}: " + ", ".join(f"{key}={value}" for key, value in params.items())
     sentence = texts[1] if lang == "zh" else texts[0]
@@ -90,13 +93,26 @@ def _made(english: str, chinese: str) -> Words:
 
 
 def _inner(code: str, given: str, lang: str) -> str:
+    values = _loaded(given)
+    return render(code, values if isinstance(values, dict) else {}, lang)
+
+
+def _more(rows: str, files: str, lang: str) -> str:
+    """These files with those of further reasons, and each of the reasons, before them."""
+    found = _loaded(rows)
+    for row in found if isinstance(found, list) else []:
+        if isinstance(row, dict):
+            files = render("unsent_each", {**row, "rest": files}, lang)
+    return files
+
+
+def _loaded(text: str) -> object:
     import json  # noqa: PLC0415 - the command line starts with this file
 
     try:
-        values = json.loads(given)
+        return json.loads(text)
     except ValueError:
-        values = None
-    return render(code, values if isinstance(values, dict) else {}, lang)
+        return None
 
 
 TEXTS: dict[str, tuple[str, str]] = {

@@ -111,6 +111,11 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "以下文件的原名不是 UTF-8 编码，取回后使用这些名称（%B0 表示一个字节）：{paths}；"
         "请使用 UTF-8 文件名（LANG=C.UTF-8）",
     ),
+    "output_no_files": (
+        "not brought back, because these are no files: {paths}; links that lead nowhere or in "
+        "circles, pipes, sockets and devices stay behind",
+        "以下内容不是文件，未取回：{paths}；失效或循环的链接、管道、套接字和设备不会取回",
+    ),
     "output_unreadable": (
         "{path} cannot be read on the machine of the job: {reason}; see to its rights, or to the "
         "disk",

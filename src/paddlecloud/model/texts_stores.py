@@ -90,6 +90,7 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "the server could not store these outputs, ask an admin for them: {message}",
         "服务器无法保存以下输出，请联系管理员取回：{message}",
     ),
+    "unsent_each": ("{files} ({reason}) and {rest}", "{files}（{reason}）以及 {rest}"),
     "unsent_given_up": (
         "{files} ({reason}); they could not be kept",
         "{files}（{reason}）；未能保留",

@@ -1,8 +1,10 @@
 """The agent's way past the server: bytes from and to a bucket, by addresses that the server signs.
 
-An address is all the agent has: no key, and one file each. Nothing here decides what right bytes
-are, and no failure is told: whoever asked goes the way through the server instead, which tells what
-is wrong. A bucket that cannot be reached from here is left alone for a while.
+An address is all the agent has: no key, and one file each. No failure is told here: whoever asked
+goes the way through the server instead, which tells what is wrong. A bucket that cannot be reached
+from here is left alone for a while. What came is measured by its sha256, or by its tag; the tag of
+a file that came in parts does not say how large they were, so the sizes that they may have had are
+tried.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from paddlecloud.client.http import Connection
 from paddlecloud.client.transport import split_url
 from paddlecloud.model.errors import PaddleCloudError
-from paddlecloud.model.private import is_whole
+from paddlecloud.model.private import is_whole, joined_tag, md5_of, part_sizes
 from paddlecloud.model.signing import quote
 
 if TYPE_CHECKING:
@@ -50,10 +52,13 @@ class Check:
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
         self._digest = hashlib.md5(usedforsecurity=False) if wanted.tag else hashlib.sha256()
+        self._cut = [_Parts(each) for each in part_sizes(wanted.size, wanted.tag)]
         self.size = 0
 
     def take(self, piece: bytes) -> None:
         self._digest.update(piece)
+        for parts in self._cut:
+            parts.take(piece)
         self.size += len(piece)
 
     @property
@@ -61,9 +66,39 @@ class Check:
         return self._digest.hexdigest()
 
     def is_good(self) -> bool:
+        """Whether nothing speaks against it."""
         if self._wanted.tag:
             return is_whole(self.size, self._wanted.size, self.received, self._wanted.tag)
         return self.received == self._wanted.sha256
+
+    def is_proven(self) -> bool:
+        """Whether it can be nothing else; if not, and it is good, its parts may have any size."""
+        tag = self._wanted.tag.strip('"').lower()
+        known = not tag or md5_of(tag) is not None
+        return self.is_good() and (known or tag in [parts.tag for parts in self._cut])
+
+
+class _Parts:
+    """The tag that bytes have which came in parts of one size."""
+
+    def __init__(self, each: int) -> None:
+        self._each = self._left = each
+        self._part = hashlib.md5(usedforsecurity=False)
+        self._md5s: list[str] = []
+
+    def take(self, piece: bytes) -> None:
+        rest = memoryview(piece)
+        while rest:
+            if not self._left:
+                self._md5s.append(self._part.hexdigest())
+                self._part, self._left = hashlib.md5(usedforsecurity=False), self._each
+            self._part.update(rest[: self._left])
+            taken = min(len(rest), self._left)
+            rest, self._left = rest[taken:], self._left - taken
+
+    @property
+    def tag(self) -> str:
+        return (joined_tag([*self._md5s, self._part.hexdigest()]) or "").strip('"')
 
 
 class Addresses:

@@ -15,6 +15,7 @@ from paddlecloud.model.texts import LANGUAGES, render
 from paddlecloud.runtime import record, workspace
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 _SHOWN = 5
@@ -27,6 +28,11 @@ def of_links(paths: list[str]) -> str:
     return lines("output_links_outside", {"paths": names(_as_written(paths))})
 
 
+def of_odd(paths: list[str]) -> str:
+    """That these are neither files nor lead to one."""
+    return lines("output_no_files", {"paths": names(_as_written(paths))})
+
+
 def of_names(paths: list[str]) -> str:
     """That these outputs have other names at the server, for theirs are no text."""
     return lines("output_names_bytes", {"paths": names(_as_written(paths))})
@@ -37,7 +43,7 @@ def lines(code: str, params: dict[str, object]) -> str:
     return "".join(f"[paddlecloud] {render(code, params, lang)}\n" for lang in LANGUAGES)
 
 
-def of_unsent(code: str, told: dict[str, object], *, bucket: bool) -> str:
+def of_unsent(code: str, told: Mapping[str, object], *, bucket: bool) -> str:
     """That its bucket, or else the server, did not take some outputs, or that they could not be
     read; `code` is the sentence about what became of them."""
     whole = reasons.of_unsent(told, own_bucket=bucket)

@@ -2,10 +2,11 @@
 
 On the server's own machine contents are read from the server's store (`blobs_dir`). Elsewhere they
 are fetched into the agent's cache, checked, and kept for the next job: from the bucket where they
-lie in one, and through the server where that cannot be reached. A file appears
-under its final name only when it is whole, so a cache is never half right. `prune` keeps the whole
-cache within its limit, also what others keep in it; as long as it is `crowded`, it has to be called
-again.
+lie in one, and through the server where that cannot be reached. What no digest and no tag proves is
+fetched a second time, through the server, and kept if the same came: a damage is not the same
+twice. A file appears under its final name only when it is whole, so a cache is never half right.
+`prune` keeps the whole cache within its limit, also what others keep in it; as long as it is
+`crowded`, it has to be called again.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ class Materials:
         self._limit = limit
         self._lock = threading.Lock()
         self._known: dict[str, Snapshot] = {}
+        self._once: dict[str, str] = {}
+        """Digests of what came once and is not proven, by the content that was wanted."""
         self._buckets = Buckets()
         self._grown = limit + 1
         """Bytes fetched since the last `prune`; at the start nobody knows what is there."""
@@ -286,11 +289,21 @@ class Materials:
                 whole = fetch(take)
             if not whole or not check.is_good():
                 return check.received
+            if not check.is_proven() and not self._came_before(wanted, check.received):
+                return check.received
             self._grown += check.size
             aside.replace(target)
         finally:
             aside.unlink(missing_ok=True)
         return None
+
+    def _came_before(self, wanted: Wanted, received: str) -> bool:
+        """Whether the last one that was fetched for it was the same."""
+        with self._lock:
+            before = self._once.pop(wanted.sha256, None)
+            if before != received:
+                self._once[wanted.sha256] = received
+            return before == received
 
 
 def check_id(snapshot_id: str) -> None:

@@ -2,9 +2,10 @@
 
 The job owns these directories and may do anything in them at any moment. So a file counts only
 when, once open, it really lies inside: a link that leads out, a pipe or a device is passed over,
-and nothing is decided by a name that could mean something else a moment later. A name that is no
-UTF-8 cannot be told to a server as it is: the file goes there under a readable one. What cannot be
-read, or would be hours of zeros, is named with the reason, so that nobody misses it in vain.
+and nothing is decided by a name that could mean something else a moment later. An area that became
+a link itself has nothing inside. A name that is no UTF-8 cannot be told to a server as it is: the
+file goes there under a readable one. What is passed over, cannot be read or would be hours of zeros
+is named, so that nobody misses it in vain; empty directories are not.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused
+from paddlecloud.model.snapshot import MAX_DEPTH
 from paddlecloud.runtime import record
 from paddlecloud.runtime.workspace import LOG, OUTPUT
 
@@ -33,9 +35,10 @@ SETTLE_SECONDS = 1.0
 _LARGE = 64 * 1024 * 1024
 #: The whole of a smaller file is sent again as fast as it is looked at whether it only grew.
 _LEAST_KEPT = 64 * 1024
-_DEEPEST = 64
-_TOO_DEEP = {"depth": _DEEPEST + 2, "limit": _DEEPEST + 1}
-_MOST_OUTSIDE = 1000
+#: As deep as what is submitted may be, so that it can be copied here.
+_DEEPEST = MAX_DEPTH - 1
+_TOO_DEEP = {"depth": MAX_DEPTH + 1, "limit": MAX_DEPTH}
+_MOST_PASSED = 1000
 #: A larger file that is mostly hole is not sent: on the wire a hole is zeros. Up to here they take
 #: some minutes, and no room on the server's disk.
 _HOLLOW = 64 * 1024**3
@@ -75,6 +78,17 @@ class Found:
     @property
     def mtime(self) -> float:
         return self.mark[1] / 1e9
+
+
+class Passed:
+    """What is not sent, by name, so that its owner can be told."""
+
+    def __init__(self) -> None:
+        self.outside: list[str] = []
+        """Links that lead out of their area, or the name of one that is a link itself."""
+        self.odd: list[str] = []
+        """Links that lead nowhere or in circles, pipes, sockets, devices."""
+        self.unread: Unread = {}
 
 
 class Shipped:
@@ -128,13 +142,14 @@ def anything(root: Path) -> bool:
     return any([_has_something(f"{root}/{area}") for area in AREAS])
 
 
-def scan(
-    root: Path, outside: list[str] | None = None, unread: Unread | None = None
-) -> Iterator[Found]:
-    """Every file of both areas, in order of name; links that lead out go to `outside`, directories
-    that cannot be listed to `unread`."""
+def scan(root: Path, passed: Passed | None = None) -> Iterator[Found]:
+    """Every file of both areas, in order of name; what else there is goes to `passed`."""
+    passed = Passed() if passed is None else passed
     for area in AREAS:
-        walk = _Walk(area, (root / area).resolve(), outside, unread)
+        walk = _Walk(area, _top(root, area), passed)
+        if walk.top.is_symlink():
+            passed.outside.append(area)
+            continue
         for found in walk.files("", 0, linked=False):
             yield found if _is_text(found.path) else _readable(found, walk.top)
 
@@ -162,7 +177,7 @@ def open_inside(found: Found, root: Path) -> IO[bytes] | None:
         return None
     try:
         plain = stat.S_ISREG(os.fstat(fd).st_mode)
-        if not plain or not _is_inside(fd, str((root / found.area).resolve())):
+        if not plain or not _is_inside(fd, str(_top(root, found.area))):
             return None
         again = os.open(f"/proc/self/fd/{fd}", _READ) if hold else os.dup(fd)
     finally:
@@ -202,6 +217,11 @@ def is_lack(error: OSError | PaddleCloudError) -> bool:
 def found_again(found: Found, file: IO[bytes]) -> Found:
     """`found` with the mark that the open file has now."""
     return replace(found, mark=_mark(os.fstat(file.fileno())))
+
+
+def _top(root: Path, area: str) -> Path:
+    """Where an area is, if it is no link: whatever one leads to was not put there."""
+    return root.resolve() / area
 
 
 def _bytes_there(fd: int, size: int) -> int:
@@ -252,13 +272,10 @@ def _has_something(directory: str) -> bool:
 class _Walk:
     """The way through one area."""
 
-    def __init__(
-        self, area: str, top: Path, outside: list[str] | None, unread: Unread | None
-    ) -> None:
+    def __init__(self, area: str, top: Path, passed: Passed) -> None:
         self.top = top
         self._area = area
-        self._outside = [] if outside is None else outside
-        self._unread = {} if unread is None else unread
+        self._passed = passed
 
     def files(self, below: str, depth: int, *, linked: bool) -> Iterator[Found]:
         for name, status in self._entries(below):
@@ -273,6 +290,8 @@ class _Walk:
                         self._pass_over(path, Invalid("path_deep", path=path, **_TOO_DEEP))
                 elif stat.S_ISREG(status.st_mode):
                     yield self._found(path, self.top / path, status)
+                else:
+                    self._note(self._passed.odd, path)
 
     def _entries(self, below: str) -> list[tuple[str, os.stat_result]]:
         """What lies in a directory; nothing if, once open, it does not lie below the top."""
@@ -295,40 +314,47 @@ class _Walk:
         return sorted(found, key=lambda each: each[0])
 
     def _follow(self, path: str, depth: int, *, linked: bool) -> Iterator[Found]:
-        """What a link inside the area leads to; links met on that way are not followed again, so
-        that a circle of links ends."""
+        """What a link inside the area leads to; links to directories met on that way are not
+        followed again, so that a circle of links ends."""
         place = self.top / path
-        if linked:
-            return
         try:
-            target = Path(os.path.realpath(place, strict=True))  # a circle is another error
-        except FileNotFoundError:
-            self._is_inside(path, Path(os.path.realpath(place)))
+            target = Path(os.path.realpath(place, strict=True))
+        except OSError:  # it leads nowhere, or in a circle
+            if self._is_inside(path, Path(os.path.realpath(place))):
+                self._note(self._passed.odd, path)
             return
         if not self._is_inside(path, target):
             return
         if target.is_file():
             yield self._found(path, target, target.stat())
-        elif target.is_dir() and not place.is_relative_to(target):
+        elif not target.is_dir() or place.is_relative_to(target):
+            self._note(self._passed.odd, path)
+        elif not linked:
             inside = str(target.relative_to(self.top))
             for found in self.files(inside, depth, linked=True):
-                inner = found.where.relative_to(target).as_posix()
-                yield replace(found, path=f"{path}/{inner}")
+                yield replace(found, path=path + found.path.removeprefix(inside))
 
     def _is_inside(self, path: str, target: Path) -> bool:
         """Whether a link leads to a place in this area; if not, it is noted."""
         inside = target.is_relative_to(self.top)
-        if not inside and len(self._outside) < _MOST_OUTSIDE:
-            self._outside.append(path)
+        if not inside:
+            self._note(self._passed.outside, path)
         return inside
 
     def _found(self, path: str, where: Path, status: os.stat_result) -> Found:
         return Found(area=self._area, path=path, where=where, mark=_mark(status))
 
     def _pass_over(self, path: str, error: OSError | PaddleCloudError) -> None:
-        if len(self._unread) < _MOST_OUTSIDE:
-            name = f"{self._area}/{path}" if path else self._area
-            self._unread[name.encode("utf-8", "backslashreplace").decode()] = error
+        if len(self._passed.unread) < _MOST_PASSED:
+            self._passed.unread[self._name(path)] = error
+
+    def _note(self, names: list[str], path: str) -> None:
+        if len(names) < _MOST_PASSED:
+            names.append(self._name(path))
+
+    def _name(self, path: str) -> str:
+        name = f"{self._area}/{path}" if path else self._area
+        return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _mark(status: os.stat_result) -> Mark:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from paddlecloud.model.errors import StorageFull
 from paddlecloud.runtime import outputs
+from paddlecloud.runtime.aside import Aside
 from paddlecloud.runtime.link import Backoff
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class File:
     """One file, or a directory that cannot be listed."""
 
     __slots__ = (
+        "changed",
         "given_up",
         "not_before",
         "patience",
@@ -31,12 +33,11 @@ class File:
         "refusal",
         "stumbles",
         "unread_since",
-        "waited",
     )
 
-    def __init__(self, *, not_before: float = 0.0) -> None:
-        self.waited = False
-        """The last pass left it alone, while the job runs."""
+    def __init__(self, *, not_before: float = 0.0, changed: bool = False) -> None:
+        self.changed = changed
+        """The last pass found it being changed, while the job runs."""
         self.not_before = not_before
         """One that took long to send is left alone for longer, while the job runs."""
         self.given_up: outputs.Mark | None = None
@@ -70,11 +71,13 @@ class Shipment:
         self.cut = False
         """The last turn left something to the next, for the sake of others."""
         self.spent = 0.0
-        """Seconds that sending took since everything was sent, while the job runs."""
+        """Seconds of work since everything was sent, while the job runs."""
+        self.aside = Aside()
 
     def begin_last_round(self, now: float) -> None:
         """Its job is over: what was given up is tried once more, and told if that is in vain."""
         self.last_round, self.moved_at = True, now
+        self.backoff.reset()
         self.files.clear()
 
     def file(self, name: str) -> File:
@@ -82,7 +85,12 @@ class Shipment:
 
     def sent(self, name: str, *, not_before: float) -> None:
         """Nothing is known against it any more."""
-        self.files[name] = File(not_before=not_before)
+        self.files[name] = File(not_before=not_before, changed=self.file(name).changed)
+
+    def rests(self, name: str) -> None:
+        """It is as it was sent."""
+        if name in self.files:
+            self.files[name].changed = False
 
     def end_turn(self, seen: set[str], *, since: float) -> bool:
         """Whether no file is put off; `seen` are all that there are, unless it was `cut`.
@@ -92,7 +100,8 @@ class Shipment:
         pause.
         """
         if not self.cut and not self.last_round:
-            self.files = {name: file for name, file in self.files.items() if name in seen}
+            known = list(self.files.items())  # another thread may add one at any moment
+            self.files = {name: file for name, file in known if name in seen}
         put_off = [file for file in self.files.values() if file.put_off]
         for file in put_off:
             file.put_off = self.cut
@@ -105,6 +114,11 @@ class Shipment:
         """Why each file was not taken that was not."""
         found = ((name, file.refusal) for name, file in self.files.items())
         return {name: error for name, error in found if error is not None}
+
+    def waits_since(self) -> float:
+        """The oldest moment since which something is waited for: the store, or a disk."""
+        unread = (file.unread_since for file in self.files.values())
+        return min([self.moved_last(), *(since for since in unread if since is not None)])
 
     def moved_last(self) -> float:
         """When a file, or a part of one, was taken last."""

@@ -1,36 +1,33 @@
 """Brings output files to the server, while the job runs and at its end.
 
-While it runs, what changed is sent every `ship_interval` seconds, and less often when that is much
-work; of a file that only grew, what it grew by. At the end everything is sent before the end is
-reported, however long the server is away. A store that takes nothing, the server's or its owner's
-own bucket, is waited for as long as the server says (hours, and seconds for a job that was killed);
-what it did not take by then is kept here (`runtime.unsent`), and so is a file about which the
-server makes a mistake again and again. One that finds no room holds up no other. What waits is
+While it runs, what changed is sent every `ship_interval` seconds, and once a minute when that is
+much work; of a file that only grew, what it grew by. At the end everything is sent before the end
+is reported, however long the server is away. A store that takes nothing, the server's or its
+owner's own bucket, is waited for as long as the server says (hours, and seconds for a job that was
+killed); what it did not take by then is kept here (`runtime.unsent`), and so is a file about which
+the server makes a mistake again and again. One that finds no room holds up no other. What waits is
 told. Last comes a list of all files with their digests, and what the server does not have as it
 says is sent once more. A larger file goes in parts (`runtime.parts`), of a job whose outputs lie
 in a bucket past the server.
 
-There are three lanes with threads of their own, so that a job with one small file does not wait for
-those with hours to send: replicas that run; those that are over, with what is soon sent; and the
-rest of these. In each a replica makes room for the next one after some seconds, between two files.
-One large file may take hours, and it cannot be put aside: so the last lane has more threads, and
-the large files of several replicas are on their way at once. Of what they have in memory there is
-no more for that.
+There are four lanes with threads of their own, so that a job with one small file does not wait for
+those with hours to send: replicas that run; their large files (`runtime.aside`); replicas that are
+over, with what is soon sent; and the rest of these. In each a replica makes room for the next one
+after some seconds, between two files. One large file may take hours, and it cannot be put aside: so
+the last lane has more threads, and the large files of several replicas are on their way at once. Of
+what they have in memory there is no more for that.
 """
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import IO, TYPE_CHECKING
 
 from paddlecloud.model.errors import (
-    Conflict,
-    NotFound,
     PaddleCloudError,
     Retry,
     StaleFence,
@@ -39,28 +36,37 @@ from paddlecloud.model.errors import (
     Unreachable,
 )
 from paddlecloud.model.signing import quote
-from paddlecloud.runtime import bundles, lastwords, outputs, parts, unsent, waiting, workspace
+from paddlecloud.runtime import (
+    bundles,
+    lastwords,
+    outputs,
+    parts,
+    sending,
+    unsent,
+    waiting,
+    workspace,
+)
+from paddlecloud.runtime.aside import LOAD, Outcome, tried
 from paddlecloud.runtime.book import Stage
 from paddlecloud.runtime.bundles import Bundle
 from paddlecloud.runtime.direct import Buckets
-from paddlecloud.runtime.link import FileBody, is_stumble
+from paddlecloud.runtime.link import is_stumble
 from paddlecloud.runtime.shipment import Shipment
 from paddlecloud.runtime.site import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from paddlecloud.runtime.aside import Outcome, Sent
     from paddlecloud.runtime.book import Tracked
     from paddlecloud.runtime.link import Channel
     from paddlecloud.runtime.outputs import Found
     from paddlecloud.runtime.shipment import File
     from paddlecloud.runtime.site import Site
 
-#: Shipping a running job may take this part of one thread's time.
-_LOAD = 0.05
-#: A file larger than this may take longer to store than a small request.
-_BYTES_PER_SECOND = 1024 * 1024
 _TIMEOUT = 60.0
+#: A last try may be a little late, but not again and again.
+_SOON = 0.1
 #: A server that was not heard of for this many seconds is away: it is asked for orders more often.
 _SERVER_AWAY = 60.0
 #: So many times a file is sent about which the server makes a mistake: that is ten minutes.
@@ -69,25 +75,28 @@ _MOST_STUMBLES = 30
 _UNREAD = 120.0
 #: For so many seconds a replica has a thread for itself.
 _TURN = 5.0
-#: After so many in all a running job has sent enough for now, whatever is left.
-_ROUND = 60.0
+#: After so many seconds of work a running job has sent enough for now, whatever is left.
+_ROUND = 3.0
+#: However much work it was, so many seconds later the files of a running job are looked at again.
+_LONGEST_PAUSE = 60.0
+#: A larger file of a running job does not hold up its small ones.
+_ASIDE = 8 * 1024 * 1024
 #: A larger file of a replica that is over is left to the lane in which they may take long.
 _LARGE = 64 * 1024 * 1024
 _THREADS = 2
-"""In each lane but the one for large files."""
+"""In each lane but those for large files."""
+_ASIDE_THREADS = 4
 _LARGE_THREADS = 8
 _LARGE_PARTS = 2
 """Of large files, in memory at a time."""
 _LISTING = ""
-_BLOCK = 1024 * 1024
-#: What a file grew by is sent in pieces of this size.
-_PIECE = 8 * 1024 * 1024
 
 
 class Shippers:
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._running, self._ended, self._large = Turns(), Turns(), Turns()
+        self._running, self._aside = Turns(), Turns()
+        self._ended, self._large = Turns(), Turns()
         self._lock = threading.Lock()
         """Guards who is at a replica."""
         self._shipments: dict[str, Shipment] = {}
@@ -112,8 +121,11 @@ class Shippers:
 
     def hurry(self, tracked: Tracked | None = None) -> None:
         """Try at once what waits: the server is back, or this one is asked to end."""
-        for lane in self._lanes():
-            lane.hurry(tracked)
+        with self._lock:
+            if tracked is not None and tracked.shipping:
+                tracked.ship_again = True
+            for lane in self._lanes():
+                lane.hurry(tracked)
 
     def close(self) -> None:
         """Let the threads end."""
@@ -128,13 +140,14 @@ class Shippers:
 
     def _work(self, lane: Turns) -> None:
         channel = self._site.link.channel()
-        self._site.guarded("a shipper", lambda: self._turn(lane, channel))
+        turn = self._turn_aside if lane is self._aside else self._turn
+        self._site.guarded("a shipper", lambda: turn(lane, channel))
 
     def _most(self, lane: Turns) -> int:
-        return _LARGE_THREADS if lane is self._large else _THREADS
+        return {self._large: _LARGE_THREADS, self._aside: _ASIDE_THREADS}.get(lane, _THREADS)
 
     def _lanes(self) -> tuple[Turns, ...]:
-        return self._ended, self._large, self._running
+        return self._ended, self._large, self._running, self._aside
 
     def _lane(self, tracked: Tracked) -> Turns:
         if tracked.stage is not Stage.OVER:
@@ -166,9 +179,22 @@ class Shippers:
             with self._lock:
                 tracked.shipping = False
                 again, tracked.ship_again = tracked.ship_again, False
-            if pause is not None:
-                due = time.monotonic() + (0.0 if again else pause)
-                self._lane(tracked).put(tracked, due)
+                if pause is not None:
+                    due = time.monotonic() + (0.0 if again else pause)
+                    self._lane(tracked).put(tracked, due)
+
+    def _turn_aside(self, lane: Turns, channel: Channel) -> None:
+        """One large file of a replica that runs; its next one is behind those of others."""
+        tracked = lane.take()
+        shipment = None if tracked is None else self._shipments.get(tracked.id)
+        found = None if shipment is None else shipment.aside.next()
+        if tracked is None or shipment is None or found is None:
+            return
+        put = partial(self._put_file, shipment, found, channel, self._room)
+        shipment.aside.end(tried(found, put))
+        lane.put(tracked)
+        if tracked.stage is Stage.OVER:
+            self.hurry(tracked)
 
     def _begin(self, tracked: Tracked) -> bool:
         """Whether it is wanted, and no other thread is at it."""
@@ -184,31 +210,40 @@ class Shippers:
     def _ship(self, tracked: Tracked, channel: Channel) -> float | None:
         """One pass; seconds until the next, None when there is none."""
         over = tracked.stage is Stage.OVER
-        began = time.monotonic()
+        began, worked = time.monotonic(), time.thread_time()
         shipment = self._shipments.get(tracked.id)
         if shipment is None:
             shipment = self._shipments.setdefault(tracked.id, Shipment(tracked, now=began))
         if over and not shipment.last_round:
+            if not shipment.aside.close():
+                return _LONGEST_PAUSE  # whoever is at a large file of it says when that is sent
             shipment.begin_last_round(began)
         try:
+            self._take_up(shipment)
             settled = self._pass(shipment, channel, over=over)
             settled = settled and (not over or self._list(shipment, channel))
         except (Retry, Unauthenticated) as error:
-            return self._pause_after(shipment, error)
+            return self._pause_after(shipment, error, channel)
         finally:
             self._save(shipment)
-        shipment.spent += time.monotonic() - began
+        shipment.spent += time.thread_time() - worked
         if shipment.cut and (over or shipment.spent < _ROUND):
             return 0.0
         if over and not settled:
-            return shipment.backoff.next()
+            return self._next_pause(shipment)
         shipment.backoff.reset()
         if over:
             self._end(shipment)
             return None
         self._tell_of_refused(shipment)
         spent, shipment.spent = shipment.spent, 0.0
-        return max(self._site.ship_interval, spent / _LOAD)
+        return max(self._site.ship_interval, min(spent / LOAD, _LONGEST_PAUSE))
+
+    def _take_up(self, shipment: Shipment) -> None:
+        """What came of large files meanwhile; in the last round what failed is tried anyway."""
+        while (outcome := shipment.aside.take_up()) is not None:
+            if outcome.error is None or not shipment.last_round:
+                self._settle(shipment, outcome)
 
     def _end(self, shipment: Shipment) -> None:
         tracked = shipment.tracked
@@ -245,18 +280,35 @@ class Shippers:
             shipment.moved_at = now
         return now - shipment.moved_last() > patience
 
-    def _give_up_rest(self, shipment: Shipment, error: PaddleCloudError) -> None:
+    def _next_pause(self, shipment: Shipment) -> float:
+        """Before the next try; when nobody waits any longer is the last one."""
+        pause, patience = shipment.backoff.next(), shipment.tracked.patience
+        if not shipment.last_round or patience is None:
+            return pause
+        left = shipment.waits_since() + patience - time.monotonic()
+        return min(pause, max(left, _SOON))
+
+    def _give_up_rest(self, shipment: Shipment, error: PaddleCloudError, channel: Channel) -> None:
+        """What was not taken is kept; of what was the digests are told all the same."""
         shipment.lost = True
-        for found in outputs.scan(shipment.tracked.root, []):
+        try:
+            # What the server misses cannot be sent any more: the second list is without it.
+            _ = self._list(shipment, channel) or self._list(shipment, channel)
+        except (Retry, Unauthenticated) as trouble:
+            text = f"its files cannot be listed: {trouble}"
+            self._site.journal.warning(text, shipment.tracked.id)
+        for found in outputs.scan(shipment.tracked.root):
             if not shipment.shipped.has(found):
                 file = shipment.file(found.name)
                 file.refusal = file.refusal or error
         self._end(shipment)
 
-    def _pause_after(self, shipment: Shipment, error: PaddleCloudError) -> float | None:
-        pause = shipment.backoff.next()
+    def _pause_after(
+        self, shipment: Shipment, error: PaddleCloudError, channel: Channel
+    ) -> float | None:
+        pause = self._next_pause(shipment)
         if shipment.tracked.stage is Stage.OVER and self._is_out_of_patience(shipment):
-            self._give_up_rest(shipment, error)
+            self._give_up_rest(shipment, error, channel)
             return None
         self._hold(shipment, error)
         if isinstance(error, Unauthenticated):
@@ -279,11 +331,10 @@ class Shippers:
         seen: set[str] = set()
         began = time.monotonic()
         settled, shipment.cut = True, False
-        outside: list[str] = []
         renamed: list[str] = []
-        unread: outputs.Unread = {}
+        passed = outputs.Passed()
         bundle = Bundle()
-        for found in outputs.scan(shipment.tracked.root, outside, unread):
+        for found in outputs.scan(shipment.tracked.root, passed):
             if shipment.tracked.forget or self._site.stopping.is_set():
                 return False
             seen.add(found.name)
@@ -300,20 +351,21 @@ class Shippers:
         settled = shipment.end_turn(seen, since=began) and settled
         if shipment.cut or not settled:
             return False
-        if over and all([self._is_unread(shipment, *each) for each in unread.items()]):
-            self._tell_of_names(shipment.tracked, outside, renamed)
+        if over and all([self._is_unread(shipment, *each) for each in passed.unread.items()]):
+            self._tell_of_names(shipment.tracked, passed, renamed)
             return True
         return not over
 
     def _is_due(self, shipment: Shipment, found: Found) -> bool:
         """Whether it is to be sent in this turn."""
         if shipment.shipped.has(found):
+            shipment.rests(found.name)
             return False
         file = shipment.file(found.name)
-        if file.given_up == found.mark or file.put_off:
+        if file.given_up == found.mark or file.put_off or shipment.aside.has(found.name):
             return False
         if not shipment.last_round:
-            return self._may_send(file, found)
+            return self._may_send(file, found) and not self._is_put_aside(shipment, found)
         if found.size >= _LARGE and not shipment.large:
             shipment.cut = True
             return False
@@ -321,13 +373,23 @@ class Shippers:
 
     def _may_send(self, file: File, found: Found) -> bool:
         """Whether to send it although its job runs, and may be at it."""
-        rests = outputs.rests(found, now=time.time(), seen_before=file.waited)
-        file.waited = not rests or time.monotonic() < file.not_before
-        return not file.waited
+        now = time.time()
+        rests = outputs.rests(found, now=now, seen_before=file.changed)
+        file.changed = not outputs.rests(found, now=now, seen_before=False)
+        return rests and time.monotonic() >= file.not_before
 
-    def _tell_of_names(self, tracked: Tracked, outside: list[str], renamed: list[str]) -> None:
+    def _is_put_aside(self, shipment: Shipment, found: Found) -> bool:
+        """Whether another thread sends it."""
+        if found.size < _ASIDE:
+            return False
+        if shipment.aside.add(found):
+            self._aside.put(shipment.tracked)
+        return True
+
+    def _tell_of_names(self, tracked: Tracked, passed: outputs.Passed, renamed: list[str]) -> None:
         """In the job's own log, before its end is told: whoever misses a file looks there."""
-        said = lastwords.of_links(outside) if outside else ""
+        said = lastwords.of_links(passed.outside) if passed.outside else ""
+        said += lastwords.of_odd(passed.odd) if passed.odd else ""
         said += lastwords.of_names(renamed) if renamed else ""
         try:
             if said:
@@ -365,8 +427,8 @@ class Shippers:
 
     def _send_bundle(self, shipment: Shipment, bundle: Bundle, channel: Channel) -> bool:
         """Send small files in one request, and those by themselves that it did not bring."""
-        began, files = time.monotonic(), bundle.take()
-        sent = {}
+        files = bundle.take()
+        sent: dict[str, tuple[Found, str]] = {}
         try:
             if len(files) > 1:
                 sent = bundles.send(shipment.tracked, files, channel)
@@ -374,17 +436,23 @@ class Shippers:
             # What is wrong may be one of them; but who is not there is there for none.
             if isinstance(error, Unreachable) and not is_stumble(error):
                 raise
-        for found, digest in sent.values():
-            _note_sent(shipment, found, digest, began)
+        for each in sent.values():
+            self._settle(shipment, Outcome(found=each[0], sent=each, error=None, not_before=0.0))
         return all(
             [self._send(shipment, found, channel) for found in files if found.name not in sent]
         )
 
     def _send(self, shipment: Shipment, found: Found, channel: Channel) -> bool:
         """Whether nothing more has to be done about this file in its present state."""
-        began = time.monotonic()
+        room = self._room if self._lane(shipment.tracked) is self._large else None
+        put = partial(self._put_file, shipment, found, channel, room)
+        return self._settle(shipment, tried(found, put))
+
+    def _settle(self, shipment: Shipment, outcome: Outcome) -> bool:
+        """The same, once it was tried."""
+        found = outcome.found
         try:
-            sent = self._put_file(shipment, found, channel)
+            sent = outcome.result()
         except OSError as error:
             file = shipment.file(found.name)
             file.put_off = not self._is_unread(shipment, found.name, error)
@@ -396,7 +464,7 @@ class Shippers:
             # Of the store nothing else is known: a smaller file may find room.
             file = shipment.file(found.name)
             file.refusal, file.put_off = error, True
-            file.not_before = _left_alone_until(began)
+            file.not_before = outcome.not_before
             return False
         except (Retry, Unauthenticated) as error:
             if not is_stumble(error):
@@ -411,11 +479,11 @@ class Shippers:
             self._give_up(shipment, found, str(error))
             self._note_refused(shipment, found.name, error)
         else:
+            shipment.moved_at = time.monotonic()
+            shipment.sent(found.name, not_before=outcome.not_before)
             if sent is None:
-                shipment.moved_at = time.monotonic()
-                shipment.sent(found.name, not_before=_left_alone_until(began))
                 return False
-            _note_sent(shipment, *sent, began)
+            shipment.shipped.add(*sent)
         return True
 
     def _is_unread(self, shipment: Shipment, name: str, error: OSError | PaddleCloudError) -> bool:
@@ -456,14 +524,16 @@ class Shippers:
         tries = file.stumbles
         text = f"{name or 'the list of its files'} waits, after {tries} tries: {error}"
         self._site.journal.warning(text, shipment.tracked.id)
-        return tries < _MOST_STUMBLES
+        killed = shipment.last_round and self._is_out_of_patience(shipment)
+        return tries < _MOST_STUMBLES and not killed
 
     def _put_file(
-        self, shipment: Shipment, found: Found, channel: Channel
-    ) -> tuple[Found, str] | None:
-        """Send one file, or what it grew by; what was sent and its digest, or None when it changed
-        meanwhile."""
-        file = outputs.open_inside(found, shipment.tracked.root)
+        self, shipment: Shipment, found: Found, channel: Channel, room: parts.Room | None
+    ) -> Sent:
+        """Send one file, or what it grew by. Where many send at once, what each has in memory waits
+        for a place in `room`."""
+        tracked = shipment.tracked
+        file = outputs.open_inside(found, tracked.root)
         if file is None:
             return found, ""
         with file:
@@ -472,79 +542,29 @@ class Shippers:
             shorter = shipment.shipped.shorter(sent)
             digest = None
             if shorter is not None:
-                digest = self._put_growth(shipment.tracked, sent, file, shorter, channel)
-            if digest is None and sent.size >= parts.least(shipment.tracked):
-                digest = self._put_parts(shipment, sent, file, channel)
+                digest = sending.put_growth(tracked, sent, file, shorter, channel, room)
+            if digest is None and sent.size >= parts.least(tracked):
+                digest = self._put_parts(shipment, sent, file, channel, room)
                 if digest is None and outputs.found_again(sent, file).mark != sent.mark:
                     return None
             if digest is None:
-                digest = self._put_whole(shipment.tracked, sent, file, channel)
+                digest = sending.put_whole(tracked, sent, file, channel)
         return None if digest is None else (sent, digest)
 
-    def _put_growth(
+    def _put_parts(
         self,
-        tracked: Tracked,
+        shipment: Shipment,
         sent: Found,
         file: IO[bytes],
-        shorter: tuple[int, str],
         channel: Channel,
-    ) -> str | None:
-        """The digest of the whole file if it only grew, and the server could put the rest behind
-        what it has. Digested is what is sent, so that nothing comes in between."""
-        offset, before = shorter
-        digest = _digest(file, offset)
-        if digest is None or digest.hexdigest() != before:
-            return None
-        room = self._room_for(tracked)
-        while offset < sent.size:
-            with nullcontext() if room is None else room.place():
-                piece = file.read(min(_PIECE, sent.size - offset))
-                if not piece or not _add(tracked, sent, piece, offset, channel):
-                    return None
-                digest.update(piece)
-                offset += len(piece)
-                del piece
-        return digest.hexdigest()
-
-    def _put_parts(
-        self, shipment: Shipment, sent: Found, file: IO[bytes], channel: Channel
+        room: parts.Room | None,
     ) -> str | None:
         """The digest of the file if it went in parts; None when it has to go another way."""
         file.seek(0)
         tracked, known = shipment.tracked, shipment.file(sent.name)
         known.patience = patience = known.patience or parts.Patience()
-        room = self._room_for(tracked)
         digest = parts.put(tracked, sent, file, channel, self._buckets, room, patience)
         known.patience = None
-        return digest
-
-    def _room_for(self, tracked: Tracked) -> parts.Room | None:
-        """Where many send at once, what each has in memory waits for a place."""
-        return self._room if self._lane(tracked) is self._large else None
-
-    def _put_whole(
-        self, tracked: Tracked, sent: Found, file: IO[bytes], channel: Channel
-    ) -> str | None:
-        """The digest of the file; None when it changed meanwhile.
-
-        It is read twice, because the signature covers its digest: a job that rewrites it in
-        between makes the server refuse the body, and then the next pass sends it.
-        """
-        file.seek(0)
-        found = _digest(file, sent.size)
-        if found is None:
-            return None
-        digest = found.hexdigest()
-        file.seek(0)
-        body = FileBody(file=file, size=sent.size, sha256=digest)
-        query = {"fence": tracked.fence, "mtime": f"{sent.mtime:.6f}"}
-        timeout = _TIMEOUT + sent.size / _BYTES_PER_SECOND
-        try:
-            channel.call("PUT", _path(tracked, sent), body, query, timeout=timeout)
-        except PaddleCloudError as error:
-            if error.code in ("auth_body_hash", "body_shrank"):
-                return None
-            raise
         return digest
 
     def _give_up(self, shipment: Shipment, found: Found, reason: str) -> None:
@@ -558,44 +578,3 @@ class Shippers:
             except OSError as error:
                 text = f"what was sent cannot be noted, it may be sent again: {error}"
                 self._site.journal.warning(text, shipment.tracked.id)
-
-
-def _note_sent(shipment: Shipment, found: Found, digest: str, began: float) -> None:
-    shipment.moved_at = time.monotonic()
-    shipment.sent(found.name, not_before=_left_alone_until(began))
-    shipment.shipped.add(found, digest)
-
-
-def _left_alone_until(began: float) -> float:
-    """The longer it took, the longer; of a job that is over it does not count."""
-    now = time.monotonic()
-    return now + (now - began) / _LOAD
-
-
-def _path(tracked: Tracked, found: Found) -> str:
-    return f"/agent/replicas/{quote(tracked.id)}/files/{quote(found.name, '/')}"
-
-
-def _add(tracked: Tracked, sent: Found, piece: bytes, offset: int, channel: Channel) -> bool:
-    """Put a piece behind what the server has of the file; False when it has to be sent whole."""
-    query = {"fence": tracked.fence, "mtime": f"{sent.mtime:.6f}", "offset": offset}
-    try:
-        channel.call("POST", _path(tracked, sent), piece, query, timeout=_TIMEOUT)
-    except (NotFound, Conflict) as error:
-        if error.code not in ("output_gap", "route_unknown"):
-            raise
-        return False
-    return True
-
-
-def _digest(file: IO[bytes], size: int) -> hashlib._Hash | None:
-    """Of the next `size` bytes; None when there are no longer so many."""
-    digest = hashlib.sha256()
-    left = size
-    while left:
-        piece = file.read(min(left, _BLOCK))
-        if not piece:
-            return None
-        digest.update(piece)
-        left -= len(piece)
-    return digest

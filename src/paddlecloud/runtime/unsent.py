@@ -17,14 +17,14 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from paddlecloud.model.reasons import caused, is_unread
+from paddlecloud.model.job import Reason
+from paddlecloud.model.reasons import blames_no_store, caused, together
 from paddlecloud.model.texts import TEXTS, render
 from paddlecloud.runtime import lastwords, outputs, record, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
-    from typing import Any
 
     from paddlecloud.model.errors import PaddleCloudError
     from paddlecloud.runtime.book import Tracked
@@ -47,22 +47,24 @@ def leave(
 ) -> None:
     """Keep these files, by name with the reason of each, and let the end of the replica say so.
 
-    With `lost` no good end is left, unless none was refused: what could not be read is no fault of
-    a store. On a disk that is full each of it is tried on its own. The log has a line for each
-    reason, the end has one: of those that could not be kept, if there are any.
+    With `lost` no good end is left, unless no store was asked for any: what could not be read, or
+    has a name that none takes, is no fault of a store. On a disk that is full each of it is tried
+    on its own. The log has a line for each reason, the end has one: of those that could not be
+    kept, if there are any.
     """
     place = site.directory / DIRECTORY / tracked.id
     bound(site, now=time.time())
     kept = _keep_all(tracked, unsent, place, site)
-    refused = {name: error for name, error in unsent.items() if not is_unread(error.code)}
+    refused = {name: error for name, error in unsent.items() if not blames_no_store(error.code)}
     lost = lost and bool(refused)
-    (is_kept, first), *_ = _grouped(refused if lost else unsent, kept, by=is_unread)
-    end = _told(first, place, site, is_kept=is_kept)
-    site.journal.warning(render(end["code"], end["params"], "en"), tracked.id)
+    (is_kept, first), *_ = _grouped(refused if lost else unsent, kept, by=blames_no_store)
+    alike = _grouped(first, kept, by=str)
+    end = together([_told(group, place, site, is_kept=is_kept) for _, group in alike])
+    site.journal.warning(render(end.code, end.params, "en"), tracked.id)
     said = ""
     for is_kept, group in _grouped(unsent, kept, by=str):
         one = _told(group, place, site, is_kept=is_kept)
-        said += lastwords.of_unsent(one["code"], one["params"], bucket=tracked.own_bucket)
+        said += lastwords.of_unsent(one.code, one.params, bucket=tracked.own_bucket)
     steps: list[Callable[[], None]] = [
         partial(_note_end, tracked, end, lost=lost),
         partial(lastwords.say_once, tracked.root, said),
@@ -168,26 +170,24 @@ def _grouped(
 
 def _told(
     unsent: Mapping[str, PaddleCloudError], place: Path, site: Site, *, is_kept: bool
-) -> dict[str, Any]:
-    code = "unsent_kept" if is_kept else "unsent_given_up"
-    told = _with_reason(
+) -> Reason:
+    return _with_reason(
         next(iter(unsent.values())),
-        code,
+        "unsent_kept" if is_kept else "unsent_given_up",
         files=lastwords.names(list(unsent)),
         host=site.config.host,
         place=str(place),
         days=DAYS,
     )
-    return {"code": code, "params": told}
 
 
-def _with_reason(error: PaddleCloudError, code: str, **told: str | int) -> dict[str, Any]:
-    """The values of the sentence `code`, with the reason as a sentence for its owner; as the
-    server's own words where it is of a newer one."""
+def _with_reason(error: PaddleCloudError, code: str, **told: str | int) -> Reason:
+    """The sentence `code`, with the reason as a sentence for its owner; as the server's own words
+    where it is of a newer one."""
     if error.code not in TEXTS:
-        return {**told, "reason": str(error)[:_LONGEST]}
+        return Reason(code=code, params={**told, "reason": str(error)[:_LONGEST]})
     why = waiting.of_error(error)
-    return dict(caused(code, why["code"], why["params"], **told).params)
+    return caused(code, why["code"], why["params"], **told)
 
 
 def _can_be_kept(place: Path) -> bool:
@@ -204,14 +204,15 @@ def _keep(source: Path, target: Path) -> None:
         os.link(source, target, follow_symlinks=False)
 
 
-def _note_end(tracked: Tracked, said: dict[str, Any], *, lost: bool) -> None:
+def _note_end(tracked: Tracked, end: Reason, *, lost: bool) -> None:
     """An end that was bad in itself, or asked for, stays what it is, and says it as well."""
     ended = tracked.exit
     if ended is None:
         return
+    said = {"code": end.code, "params": dict(end.params)}
     changed: record.ExitRecord = {"said": said, **ended}  # what was told first stands
     if lost and ended["cause"] == record.CAUSE_EXIT and ended["exit_code"] == 0:
         changed["cause"] = record.CAUSE_OUTPUTS_LOST
-        changed["message"] = render(said["code"], said["params"], "en")
+        changed["message"] = render(end.code, end.params, "en")
     tracked.exit = changed
     record.write(tracked.root / record.EXIT, changed)

@@ -88,7 +88,7 @@ class Agent:
         os.utime(self.file, (when, when))
 
     def puts(self) -> str | None:
-        (found,) = outputs.scan(self.tracked.root, [])
+        (found,) = outputs.scan(self.tracked.root)
         with self.file.open("rb") as file:
             sent = outputs.found_again(found, file)
             return parts.put(self.tracked, sent, file, self.line, Buckets())

@@ -17,6 +17,7 @@ from paddlecloud.model.private import (
     mark,
     md5_of,
     part_size,
+    part_sizes,
 )
 from paddlecloud.model.snapshot import Entry, is_digest, snapshot_of
 
@@ -115,3 +116,27 @@ def test_the_parts_that_a_tag_tells() -> None:
     assert count_in(f'"{MD5}-12"') == 12
     assert count_in(f"{MD5}-1") == 1
     assert [count_in(tag) for tag in (f'"{MD5}"', "", "other", f'"{MD5}-"')] == [0, 0, 0, 0]
+
+
+@given(st.integers(1, 2**44), st.sampled_from([5, 8, 15, 16, 32, 64, 128, 512]))
+def test_the_parts_of_the_usual_tools_are_among_the_likely_ones(size: int, mib: int) -> None:
+    count = -(-size // (mib << 20))
+    if count > 10_000:
+        return
+    likely = part_sizes(size, f'"{MD5}-{count}"')
+    assert count == 1 or (mib << 20) in likely
+    assert likely
+    assert {-(-size // each) for each in likely} == {count}
+    assert len(likely) <= 9
+
+
+@given(st.integers(1, 2**44))
+def test_and_so_are_ours(size: int) -> None:
+    for each in cuts(size):
+        assert -(-size // each) == 1 or each in part_sizes(size, f"{MD5}-{-(-size // each)}")
+
+
+def test_other_tags_have_none() -> None:
+    assert (
+        part_sizes(10, f'"{MD5}"') == part_sizes(0, f'"{MD5}-1"') == part_sizes(10, "other") == ()
+    )

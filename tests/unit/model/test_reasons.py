@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddlecloud.model.reasons import caused
-from paddlecloud.model.texts import CAUSE, GIVEN, render
+from paddlecloud.model.reasons import caused, together
+from paddlecloud.model.texts import CAUSE, GIVEN, MORE, render
 
 VALUES = st.dictionaries(st.text(max_size=9), st.one_of(st.text(), st.integers(), st.none()))
 
@@ -54,3 +54,34 @@ def test_a_third_sentence_within_it_is_said_in_that_language_too() -> None:
     assert "for 7 days they are kept on h" in english
     assert "在任务提交后被修改或删除" in chinese
     assert "was changed" not in chinese
+
+
+def test_files_of_several_reasons_are_told_apart_in_one_sentence() -> None:
+    why = {"place": "b", "detail": "d"}
+    reasons = [
+        caused("unsent_given_up", "store_denied", why, files="a"),
+        caused("unsent_given_up", "held_no_answer", {}, files="b, c"),
+    ]
+    one = together(reasons)
+    assert render(one.code, one.params, "en") == (
+        "b, c (no answer in time) and a (the store b refuses these keys (d); check the access key, "
+        "the secret key and what they are allowed to do); they could not be kept"
+    )
+    assert render(one.code, one.params, "zh").startswith("b, c（没有及时应答）以及 a（存储 b 拒绝")
+    assert together(reasons[:1]) == reasons[0]
+
+
+@given(st.lists(st.text(max_size=3000), min_size=2, max_size=9))
+def test_however_many_they_are_it_stays_short(files: list[str]) -> None:
+    why = {"detail": "d" * 3000}
+    one = together([caused("unsent_given_up", "store_denied", why, files=each) for each in files])
+    assert sum(len(str(value)) for value in one.params.values()) < 16_000
+    assert files[0] in render(one.code, one.params, "zh")
+    outer = caused("fail_outputs_lost", one.code, one.params, worker="w")
+    assert "拒绝了这对密钥" in render(outer.code, outer.params, "zh")
+
+
+def test_what_is_no_list_of_reasons_is_left_out() -> None:
+    for rows in ("", "{}", "[7]", "[[]]"):
+        told = render("unsent_given_up", {"files": "f", "reason": "r", MORE: rows}, "en")
+        assert told == "f (r); they could not be kept"

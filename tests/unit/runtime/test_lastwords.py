@@ -18,9 +18,11 @@ def test_links_that_lead_out_are_named_and_nothing_else_is(tmp_path: Path) -> No
     (place / "model").symlink_to(tmp_path / "big.bin")
     (place / "sub" / "all").symlink_to(tmp_path)
     (place / "nowhere").symlink_to(place / "missing")
-    outside: list[str] = []
-    found = [each.path for each in outputs.scan(tmp_path / "root", outside)]
-    assert (found, outside) == (["again", "good"], ["model", "sub/all"])
+    passed = outputs.Passed()
+    found = [each.path for each in outputs.scan(tmp_path / "root", passed)]
+    assert found == ["again", "good"]
+    assert passed.outside == ["output/model", "output/sub/all"]
+    assert passed.odd == ["output/nowhere"]
 
 
 def test_few_of_many_links_are_shown_and_none_can_break_the_line() -> None:

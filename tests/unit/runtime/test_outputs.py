@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from paddlecloud.model.errors import PaddleCloudError, Refused
+from paddlecloud.model.snapshot import MAX_DEPTH, check_path
 from paddlecloud.runtime import lastwords, outputs
 from paddlecloud.runtime.outputs import Found
 
@@ -119,7 +121,7 @@ def test_holes_are_counted_and_few_blocks_are_not_enough(tmp_path: Path) -> None
 def test_what_cannot_be_listed_is_named_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(tmp_path / "output", b"good", b"bad/lost", b"d\xd0/lost", b"/".join([b"d"] * 70))
+    put(tmp_path / "output", b"good", b"bad/lost", b"d\xd0/lost", b"/".join([b"d"] * 205))
     real = os.scandir
 
     def scandir(fd: int) -> object:
@@ -128,9 +130,10 @@ def test_what_cannot_be_listed_is_named_with_the_reason(
         return real(fd)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    unread: outputs.Unread = {}
-    assert [found.path for found in outputs.scan(tmp_path, [], unread)] == ["good"]
-    deep = "output/" + "/".join(["d"] * 65)
+    passed = outputs.Passed()
+    assert [found.path for found in outputs.scan(tmp_path, passed)] == ["good"]
+    unread = passed.unread
+    deep = "output/" + "/".join(["d"] * 200)
     assert sorted(unread) == ["output/bad", deep, "output/d\\udcd0"]
     told = {name: outputs.unreadable(name, error) for name, error in unread.items()}
     assert {name: error.code for name, error in told.items()} == {
@@ -141,16 +144,58 @@ def test_what_cannot_be_listed_is_named_with_the_reason(
     assert "Input/output error" in str(told["output/bad"])
 
 
-def test_a_dead_link_that_leads_out_is_named_and_one_inside_is_not(tmp_path: Path) -> None:
+def test_what_was_submitted_can_be_copied_however_deep_it_is(tmp_path: Path) -> None:
+    put(tmp_path / "output", b"/".join([b"d"] * MAX_DEPTH))
+    passed = outputs.Passed()
+    (found,) = outputs.scan(tmp_path, passed)
+    assert (found.path.count("/") + 1, passed.unread) == (MAX_DEPTH, {})
+    check_path(found.path)
+
+
+def test_what_is_neither_a_file_nor_leads_to_one_is_named(tmp_path: Path) -> None:
     place = tmp_path / "output"
-    place.mkdir()
+    (place / "empty" / "still").mkdir(parents=True)
     (place / "best").symlink_to("/no/such/place")
     (place / "up").symlink_to("../nothing")
     (place / "inside").symlink_to("later")
     (place / "loop").symlink_to("loop")
-    outside: list[str] = []
-    assert list(outputs.scan(tmp_path, outside)) == []
-    assert outside == ["best", "up"]
+    (place / "empty" / "top").symlink_to("..")
+    os.mkfifo(place / "pipe")
+    (place / "to pipe").symlink_to("pipe")
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "dead").symlink_to("later")
+    passed = outputs.Passed()
+    assert list(outputs.scan(tmp_path, passed)) == []
+    assert passed.outside == ["output/best", "output/up"]
+    odd = ["empty/top", "inside", "loop", "pipe", "to pipe"]
+    assert passed.odd == [*(f"output/{name}" for name in odd), "log/dead"]
+    assert passed.unread == {}
+
+
+def test_a_directory_that_a_link_leads_to_comes_with_the_links_in_it(tmp_path: Path) -> None:
+    put(tmp_path / "output", b"1/model", b"1/sub/more")
+    (tmp_path / "output" / "1" / "best").symlink_to("model")
+    (tmp_path / "output" / "1" / "all").symlink_to("../1")
+    (tmp_path / "output" / "last").symlink_to("1")
+    found = {each.path: each.where.name for each in outputs.scan(tmp_path)}
+    assert found == {
+        **{f"{top}/best": "model" for top in ("1", "last")},
+        **{f"{top}/model": "model" for top in ("1", "last")},
+        **{f"{top}/sub/more": "more" for top in ("1", "last")},
+    }
+
+
+def test_nothing_comes_back_through_an_area_that_is_a_link(tmp_path: Path) -> None:
+    put(tmp_path / "elsewhere", b"secret", b"dir/other")
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "output").symlink_to(tmp_path / "elsewhere")
+    put(root / "log", b"events")
+    passed = outputs.Passed()
+    (found,) = outputs.scan(root, passed)
+    assert (found.name, passed.outside) == ("log/events", ["output"])
+    inside = replace(found, area="output", where=tmp_path / "elsewhere" / "secret")
+    assert outputs.open_inside(inside, root) is None
 
 
 @pytest.mark.parametrize(

@@ -3,129 +3,22 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from paddlecloud.model.errors import Forbidden, PaddleCloudError, Retry, StaleFence, StorageFull
 from paddlecloud.model.signing import quote
+from paddlecloud.model.texts import render
 from paddlecloud.runtime import outputs, parts, shipping, unsent
-from paddlecloud.runtime.book import Stage, Tracked, not_run
-from paddlecloud.runtime.config import AgentConfig
-from paddlecloud.runtime.journal import Journal
-from paddlecloud.runtime.link import FileBody
+from paddlecloud.runtime.book import Tracked, not_run
 from paddlecloud.runtime.shipping import Shippers
-from paddlecloud.runtime.site import Site
-from paddlecloud.runtime.spawn import Spawner
 from tests.integration.runtime.replicas import eventually
-
-
-class Server:
-    """Takes files; those with a name in `slow` when it is told to, of `bad` it says a mistake, and
-    those in `refused` never."""
-
-    def __init__(self) -> None:
-        self.slow: set[str] = set()
-        self.bad: dict[str, int] = {}
-        self.refused: dict[str, PaddleCloudError] = {}
-        self.go = threading.Event()
-        self.sent: list[str] = []
-        self.bundles: list[list[str]] = []
-        self.listed: list[str] = []
-        self.entered: list[str] = []
-
-    def call(
-        self, method: str, path: str, body: FileBody | bytes, _query: object, *, timeout: float
-    ) -> bytes:
-        assert timeout > 0
-        name = path.rpartition("/")[2]
-        if name == "bundle":
-            assert isinstance(body, bytes)
-            return self._bundle(body)
-        self.entered.append(name)
-        if name in self.slow:
-            assert self.go.wait(60)
-        if self.bad.get(name, 0):
-            self.bad[name] -= 1
-            raise Retry("internal", request_id="r-1")
-        if name in self.refused:
-            raise self.refused[name]
-        assert (method == "POST") == isinstance(body, bytes)
-        if isinstance(body, FileBody):
-            assert len(body.file.read()) == body.size
-        self.sent.append(name)
-        return b"{}"
-
-    def _bundle(self, body: bytes) -> bytes:
-        """Those of which nothing is to be said otherwise."""
-        rows = json.loads(body.partition(b"\n")[0])["files"]
-        names = [quote(row[0].rpartition("/")[2]) for row in rows]
-        troubled = {*self.slow, *self.bad, *self.refused}
-        taken = [name for name in names if name not in troubled]
-        self.bundles.append(taken)
-        self.entered += taken
-        self.sent += taken
-        left = [row[0] for row, name in zip(rows, names, strict=True) if name in troubled]
-        return json.dumps({"missing": left}).encode()
-
-    def parsed(self, answer: bytes) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(answer)
-        return found
-
-    def json(
-        self, _method: str, _path: str, body: Mapping[str, Any], *_rest: object
-    ) -> dict[str, Any]:
-        if self.bad.get("listing", 0):
-            self.bad["listing"] -= 1
-            raise Retry("internal", request_id="r-2")
-        self.listed += [row[0] for row in body["files"]]
-        return {"missing": []}
-
-
-class Scene:
-    def __init__(self, folder: Path) -> None:
-        config = AgentConfig(
-            path=folder / "agent.json", agent_id="a", ak="a", sk="s", url="http://127.0.0.1:9"
-        )
-        self.site = Site(config, Journal(folder / "agent.log"), cast("Spawner", None))
-        self.site.ship_interval = 0.0
-        self.server = Server()
-        self.site.link.channel = lambda: cast("Any", self.server)  # type: ignore[method-assign]
-        self.line = cast("Any", self.server)
-        """To call a shipper by hand, without its threads."""
-        self.shippers = Shippers(self.site)
-        self._threads: list[threading.Thread] = []
-
-    def replica(self, name: str, files: Mapping[str, bytes], *, over: bool) -> Tracked:
-        root = self.site.book.root(name)
-        (root / "output").mkdir(parents=True)
-        for path, content in files.items():
-            (root / "output" / path).write_bytes(content)
-            os.utime(root / "output" / path, (1.0, 1.0))
-        tracked = self.site.book.add(Tracked(id=name, fence=1, root=root, run={}, acked=0))
-        tracked.stage = Stage.LAUNCHED
-        if over:
-            tracked.end(not_run("exit", now=1.0))
-        return tracked
-
-    def begin(self) -> None:
-        self._threads = [threading.Thread(target=body) for body in self.shippers.bodies()]
-        for thread in self._threads:
-            thread.start()
-
-    def close(self) -> None:
-        self.server.go.set()
-        self.site.stop()
-        self.shippers.close()
-        for thread in self._threads:
-            thread.join(20)
-            assert not thread.is_alive()
+from tests.unit.runtime.shippers import Scene, Server
 
 
 @pytest.fixture
@@ -173,7 +66,7 @@ def test_the_large_file_of_a_job_does_not_wait_for_the_huge_ones_of_others(
     assert scene.server.sent == ["model"]
     scene.server.go.set()
     eventually(lambda: all(each.shipped for each in huge))
-    assert len(scene.shippers.bodies()) == 12, "threads are few, however many jobs there are"
+    assert len(scene.shippers.bodies()) == 16, "threads are few, however many jobs there are"
 
 
 class Parted(Server):
@@ -309,9 +202,31 @@ def test_an_output_that_finds_no_room_holds_up_no_other_and_is_given_up_alone(
     assert tracked.held["code"] == "store_full"
     scene.shippers._shipments["a"].moved_at -= 3601
     assert scene.shippers._ship(tracked, scene.line) is None
+    assert scene.server.listed == ["output/model", "output/report"], "their digests are known"
     assert tracked.exit is not None
     assert tracked.exit["cause"] == "outputs_lost"
     assert tracked.exit["said"]["params"]["files"] == "output/big"
+    assert kept_in(scene) == ["a/output/big"]
+
+
+def test_what_is_missed_when_the_rest_is_given_up_is_kept_too(scene: Scene) -> None:
+    scene.server.refused["big"] = StorageFull("store_full", path="big")
+    scene.server.missed = {"output/model"}
+    tracked = over_well(scene, {"big": b"1" * 100, "model": b"2", "report": b"3"})
+    tracked.patience, scene.site.link._up = 0.0, True
+    while scene.shippers._ship(tracked, scene.line) is not None:
+        pass
+    assert scene.server.listed == ["output/report"]
+    assert kept_in(scene) == ["a/output/big", "a/output/model"]
+
+
+def test_a_server_that_takes_no_list_holds_up_nobody(scene: Scene) -> None:
+    scene.server.refused["big"] = StorageFull("store_full", path="big")
+    scene.server.bad["listing"] = 1000
+    tracked = over_well(scene, {"big": b"1" * 100, "model": b"2"})
+    tracked.patience, scene.site.link._up = 0.0, True
+    while scene.shippers._ship(tracked, scene.line) is not None:
+        pass
     assert kept_in(scene) == ["a/output/big"]
 
 
@@ -506,6 +421,38 @@ def test_who_kills_a_job_does_not_wait_for_a_file_that_cannot_be_read(
     assert is_over_after(scene, tracked, 41.0)
 
 
+def test_who_kills_a_job_waits_for_its_grace_and_for_no_pause(
+    scene: Scene, unreadable: Unreadable
+) -> None:
+    """Not for the one that grew while the job ran, nor for that between the last two tries."""
+    scene.server.refused["model"] = StorageFull("store_full", path="model")
+    tracked = scene.replica("a", {"model": b"1"}, over=False)
+    tracked.patience, scene.site.link._up = 3600.0, True
+    scene.shippers._ship(tracked, scene.line)
+    while scene.shippers._shipments["a"].backoff.next() < 30.0:
+        pass
+    tracked.patience = 5.0
+    tracked.end(not_run("stopped", now=1.0))
+    pauses = [scene.shippers._ship(tracked, scene.line) or 0.0 for _ in range(12)]
+    assert pauses[0] < 1.0
+    assert 4.0 < pauses[-1] <= 5.0
+    scene.server.refused.clear()
+    (tracked.root / "output" / "bad").write_bytes(b"2")
+    pauses = [scene.shippers._ship(tracked, scene.line) or 0.0 for _ in range(2)]
+    assert unreadable.error is not None
+    assert all(4.0 < pause <= 5.0 for pause in pauses)
+
+
+def test_nor_for_a_server_that_makes_mistakes(scene: Scene) -> None:
+    scene.server.bad = {"one": 1000}
+    tracked = scene.replica("a", {"one": b"1"}, over=True)
+    tracked.patience, scene.site.link._up = 40.0, True
+    assert scene.shippers._ship(tracked, scene.line) is not None
+    scene.shippers._shipments["a"].moved_at -= 41
+    assert scene.shippers._ship(tracked, scene.line) is None
+    assert kept_in(scene) == ["a/output/one"]
+
+
 @pytest.mark.parametrize("own_bucket", [True, False])
 def test_a_file_that_may_not_be_read_fails_no_job_and_nobody_else_is_blamed(
     scene: Scene, unreadable: Unreadable, own_bucket: bool
@@ -525,17 +472,62 @@ def test_the_end_blames_a_bucket_for_what_it_refused_alone(
     scene: Scene, unreadable: Unreadable
 ) -> None:
     unreadable.error = PermissionError(errno.EACCES, "Permission denied")
-    scene.server.refused["model"] = Forbidden("path_unsafe", path="model")
+    scene.server.refused["model"] = denied("no such key")
     tracked = over_well(scene, {"bad": b"1", "model": b"2"})
     tracked.own_bucket = True
     assert scene.shippers._ship(tracked, scene.line) is None
     assert tracked.exit is not None
     assert tracked.exit["cause"] == "outputs_lost"
     assert tracked.exit["said"]["params"]["files"] == "output/model"
-    assert tracked.exit["message"].startswith("output/model (model is not a safe relative path")
+    assert tracked.exit["message"].startswith("output/model (the store b refuses these keys")
     log = (tracked.root / "stdout.log").read_text().splitlines()
     assert "these outputs were not sent: output/bad" in log[0]
     assert "not in the bucket are these outputs: output/model" in log[2]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Forbidden("path_unsafe", path="a\\b"),
+        Forbidden("path_deep", path="d", depth=201, limit=200),
+        Forbidden("store_path_long", path="long", limit=1024),
+    ],
+)
+def test_nor_for_a_name_that_no_bucket_was_asked_to_take(
+    scene: Scene, error: PaddleCloudError
+) -> None:
+    scene.server.refused["model"] = error
+    tracked = over_well(scene, {"model": b"1", "good": b"2"})
+    tracked.own_bucket = True
+    assert scene.shippers._ship(tracked, scene.line) is None
+    assert tracked.exit is not None
+    assert (tracked.exit["cause"], tracked.exit["said"]["code"]) == ("exit", "unsent_kept")
+    english, _ = (tracked.root / "stdout.log").read_text().splitlines()
+    assert english.startswith("[paddlecloud] these outputs were not sent: output/model (")
+
+
+def test_each_reason_is_told_beside_its_own_files(scene: Scene) -> None:
+    scene.server.refused = {
+        "one": denied("no such key"),
+        "two": Forbidden("store_failed", place="b", detail="broken"),
+        "three": denied("no such key"),
+    }
+    tracked = over_well(scene, {name: b"x" for name in ("one", "two", "three", "four")})
+    tracked.own_bucket = True
+    assert scene.shippers._ship(tracked, scene.line) is None
+    assert tracked.exit is not None
+    said = tracked.exit["said"]
+    for lang, apart in (("en", "("), ("zh", "（")):
+        text = render(said["code"], said["params"], lang)
+        assert text.startswith(f"output/two{apart}") or text.startswith(f"output/two {apart}")
+        before, _, after = text.partition("output/one, output/three")
+        assert ("broken" in before, "no such key" in before) == (True, False)
+        assert ("broken" in after, "no such key" in after) == (False, True)
+    assert tracked.exit["message"] == render(said["code"], said["params"], "en")
+
+
+def denied(detail: str) -> PaddleCloudError:
+    return Forbidden("store_denied", place="b", detail=detail)
 
 
 def test_a_directory_that_cannot_be_listed_is_told_and_so_is_what_was_kept(
