@@ -15,7 +15,8 @@ import pytest
 
 from paddlecloud.client import private, private_parts
 from paddlecloud.client.scanning import Scan, scan
-from paddlecloud.model.errors import Conflict, Invalid, NotFound, PaddleCloudError
+from paddlecloud.model.errors import Conflict, Invalid, NotFound, PaddleCloudError, TooMany
+from paddlecloud.model.quota import Plan
 from paddlecloud.server.services import private_uploads
 from paddlecloud.server.settings import Settings
 from paddlecloud.server.shapes_addresses import PrivateUploadRequest
@@ -89,13 +90,14 @@ class Person:
         return sum(sent)
 
 
+def with_door(settings: Settings, endpoint: str) -> Settings:
+    return replace(settings, private_store=replace(settings.private_store, door=endpoint))
+
+
 @pytest.fixture
 def person(make_world: MakeWorld, s3_settings: dict[str, str], tmp_path: Path) -> Person:
-    def change(settings: Settings) -> Settings:
-        door = replace(settings.private_store, door=s3_settings["endpoint"])
-        return replace(settings, private_store=door)
-
-    return Person(make_world(change=change), s3_settings, tmp_path / "code")
+    world = make_world(change=partial(with_door, endpoint=s3_settings["endpoint"]))
+    return Person(world, s3_settings, tmp_path / "code")
 
 
 def content(seed: int, size: int = SIZE) -> bytes:
@@ -222,6 +224,21 @@ def test_what_a_bucket_does_not_keep_is_said(person: Person, bucket: S3Store) ->
     noted: list[tuple[str, object]] = []
     person.brings(note=lambda code, **params: noted.append((code, params)))
     assert noted == [("private_files_bare", {"paths": "logs/of/today/, run.sh"})]
+
+
+def test_whom_the_plan_refuses_sends_nothing_into_the_bucket(
+    make_world: MakeWorld, s3_settings: dict[str, str], bucket: S3Store, tmp_path: Path
+) -> None:
+    def change(settings: Settings) -> Settings:
+        settings = with_door(settings, s3_settings["endpoint"])
+        return replace(settings, plans={**settings.plans, settings.default_plan: full})
+
+    full = Plan(waiting_jobs=0)
+    person = Person(make_world(change=change), s3_settings, tmp_path / "code")
+    (person.top / "run.sh").write_bytes(b"true\n")
+    with pytest.raises(TooMany, match="your plan allows 0"):
+        person.brings()
+    assert [stat.path for stat in bucket.list()] == []
 
 
 def test_an_upload_that_somebody_else_ends_is_found_done(person: Person, bucket: S3Store) -> None:

@@ -28,6 +28,7 @@ from paddlecloud.model.snapshot import Entry, Snapshot, snapshot_of
 from paddlecloud.server import vault
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services import jobs as job_service
+from paddlecloud.server.services import quota
 from paddlecloud.server.shapes import SubmitRequest
 from paddlecloud.server.shapes_addresses import PrivateAddressesRequest, WithKeys
 
@@ -76,6 +77,14 @@ def submission(
         return job
 
     return keep, notes
+
+
+def promised(deps: Deps, owner: str, request: SubmitRequest) -> Listed:
+    """The files that lie there for a job whose own are to follow: whatever it would be refused for
+    now is told before one is sent."""
+    spec, _ = job_service.admit(deps, owner, request)
+    deps.db.read(lambda tx: quota.check_submit(tx, deps, owner, spec))
+    return listed(deps, owner, spec, request)
 
 
 def listed(deps: Deps, owner: str, spec: JobSpec, request: SubmitRequest) -> Listed:
