@@ -161,6 +161,13 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "存储桶不保留空目录和可执行权限，而 --files 中有：{paths}；"
         "请在启动命令中创建这些目录，并用 sh run.sh 代替 ./run.sh",
     ),
+    "private_job_keys": (
+        "bos_url={bos_url}: the keys that this job was submitted with are refused there "
+        "({detail}); submit or rerun any job in this bucket with keys that are good, then those "
+        "are used for this one as well",
+        "bos_url={bos_url}：提交该任务时所用的密钥被拒绝（{detail}）；"
+        "请用有效的密钥在该存储桶中提交或重新运行任意任务，之后该任务也会使用那对密钥",
+    ),
     "private_keys_plain": (
         "the keys of [bos] are not sent to {url}: cloud keys never travel over plain HTTP; use an "
         "https address of the server",

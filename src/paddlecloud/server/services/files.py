@@ -204,8 +204,7 @@ def _open_output(deps: Deps, job: Job, path: str, offset: int, length: int | Non
     here = f"{user_root(job.owner)}/{path}"
     if job.spec.public_bos or deps.store.stat(here) is not None:
         return deps.store.read(here, offset, length)
-    with private.in_its_terms(deps, job):
-        return private.bucket_of(deps, job).read(path, offset, length)
+    return private.ask_bucket(deps, job, lambda bucket: bucket.read(path, offset, length))
 
 
 def _open_private(deps: Deps, job: Job, path: str, offset: int, length: int | None) -> Opened:
@@ -223,9 +222,8 @@ def _stored(deps: Deps, job: Job) -> Iterator[tuple[str, Stat]]:
     here = ((stat.path[len(root) :], stat) for stat in deps.store.list(root + below))
     if job.spec.public_bos:
         return here
-    with private.in_its_terms(deps, job):
-        bucket = private.bucket_of(deps, job)
-        there = {stat.path: stat for stat in bucket.list(below)}
+    found = private.ask_bucket(deps, job, lambda bucket: list(bucket.list(below)))
+    there = {stat.path: stat for stat in found}
     return iter(sorted({**there, **dict(here)}.items()))
 
 
