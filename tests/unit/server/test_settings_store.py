@@ -45,6 +45,9 @@ def test_a_bucket_with_keys_from_elsewhere(tmp_path: Path) -> None:
     ("changes", "key", "hint"),
     [
         ({"kind": '"floppy"'}, "store.kind", "directory, s3"),
+        ({"kind": ""}, "store.kind", "s3, because store.endpoint is set"),
+        ({"kind": '"directory"'}, "store.kind", "s3, because store.endpoint is set"),
+        ({"kind": "", "endpoint": "", "bucket": ""}, "store.kind", "store.access_key is set"),
         ({"endpoint": ""}, "store.endpoint", "https://s3.bj.bcebos.com"),
         ({"endpoint": '"s3.bj.bcebos.com"'}, "store.endpoint", "https://s3.bj.bcebos.com"),
         ({"bucket": ""}, "store.bucket", "needs it"),
