@@ -8,8 +8,8 @@ from __future__ import annotations
 STORE_TEXTS: dict[str, tuple[str, str]] = {
     # -- the store of a server ----------------------------------------------------------------
     "check_bucket": (
-        "the bucket {place} answers and takes these keys",
-        "存储桶 {place} 可以访问，密钥有效",
+        "the bucket {place} answers, and these keys may write and delete there",
+        "存储桶 {place} 可以访问，密钥有效，可以写入和删除",
     ),
     "check_store_failed": (
         "the store failed: {reason}; check the section [store]",

@@ -1,7 +1,8 @@
 """`server check`: every setting in effect and where it came from, and whether what it names works.
 
 It starts nothing and changes nothing: the database is asked, not migrated, and a directory that is
-missing is not made. Secrets are shown as set or not set.
+missing is not made. Only a bucket cannot be asked whether it takes files: it is given an empty one,
+which is deleted again. Secrets are shown as set or not set.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
 def _ask_bucket(settings: Settings) -> Finding:
     store = open_bucket(settings.store)
     try:
-        store.probe()
+        store.try_keys()
     finally:
         store.close()
     return _ok("store", "check_bucket", place=store.place)

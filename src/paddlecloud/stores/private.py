@@ -21,8 +21,6 @@ from paddlecloud.stores.sigv4 import Keys
 from paddlecloud.stores.tree import shown
 
 DOOR = "https://s3.{region}.bcebos.com"
-PROBE = ".paddlecloud-probe"
-"""The name of the empty file that is written and deleted to try the keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,9 +71,7 @@ def check_private(place: BosPlace, keys: Keys, *, door: str = DOOR) -> None:
     with in_terms_of(place, door):
         store = open_private(place, keys, door=door)
         try:
-            store.probe()
-            store.write(PROBE, [])
-            store.delete(PROBE)
+            store.try_keys()
         finally:
             store.close()
 
@@ -88,7 +84,7 @@ def list_private(place: BosPlace, keys: Keys, *, most: int, door: str = DOOR) ->
         store = open_private(place, keys, door=door)
         try:
             for stat in store.list():
-                if stat.path != PROBE and not is_ours(stat.path):
+                if stat.path != s3.PROBE and not is_ours(stat.path):
                     found.append(stat)
                 if len(found) > most:
                     raise Invalid("private_files_many", bos_url=place.bos_url, limit=most)

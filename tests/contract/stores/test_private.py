@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused, Unreachable
 from paddlecloud.model.private import md5_of
 from paddlecloud.stores.private import (
-    PROBE,
     BosPlace,
     check_private,
     list_private,
     open_private,
     parse_bos_url,
 )
+from paddlecloud.stores.s3 import PROBE
 from paddlecloud.stores.sigv4 import Keys
 from paddlecloud.stores.tree import split
 from tests.contract.stores.looks import content, paths

@@ -33,6 +33,7 @@ from paddlecloud.stores.sigv4 import Keys
 from scripts import s3 as server
 from tests.contract.stores.looks import content, paths, sha256
 from tests.faulty import Way, as_it_is, faulty_way
+from tests.s3 import reader_settings
 
 HOUR = timedelta(hours=1)
 MIB = 1024 * 1024
@@ -226,6 +227,15 @@ def test_a_write_with_wrong_keys_is_refused_at_once(s3_settings: dict[str, str])
             store.write("x", [b"1"])
         with pytest.raises(Refused):
             list(store.list())
+
+
+def test_keys_are_tried_by_writing(s3: S3Store, s3_settings: dict[str, str]) -> None:
+    s3.try_keys()
+    assert paths(s3) == []
+    with opened({**s3_settings, **reader_settings()}) as store:
+        store.probe()
+        with pytest.raises(Refused, match="what they are allowed to do"):
+            store.try_keys()
 
 
 def test_the_clock_of_the_server_is_followed(s3_settings: dict[str, str]) -> None:
