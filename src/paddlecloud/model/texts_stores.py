@@ -186,11 +186,22 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "shows them meanwhile",
         "日志尚未写入 bos_url={bos_url}（{reason}）；系统会重试，在此期间可用 logs 查看",
     ),
+    "private_object_name": (
+        "bos_url={bos_url} holds an object of which no file can be made ({reason}); rename or "
+        "delete it, or name a directory without it",
+        "bos_url={bos_url} 中有无法作为文件使用的对象（{reason}）；"
+        "请重命名或删除它，或指定不含它的目录",
+    ),
     "private_outputs_wait": (
         "the command of {worker} has ended, but its outputs are not in its bucket yet ({reason}); "
         "this is tried again, and its place stays taken until they are there",
         "{worker} 的命令已结束，但输出尚未写入存储桶（{reason}）；"
         "系统会重试，写入完成前任务仍占用资源",
+    ),
+    "private_place_file": (
+        "bos_url={bos_url} is a file, and a job needs a directory; name the one in which it lies: "
+        "{above}",
+        "bos_url={bos_url} 是文件，而任务需要目录；请指定它所在的目录：{above}",
     ),
     "private_put_failed": (
         "{path} could not be put into bos_url={bos_url} ({reason}); check that this machine "

@@ -66,11 +66,16 @@ def open_private(place: BosPlace, keys: Keys, *, door: str = DOOR) -> s3.S3Store
 def check_private(place: BosPlace, keys: Keys, *, door: str = DOOR) -> None:
     """Try the keys: list one name, write an empty file and delete it again.
 
-    Refused (wrong keys, no right to write, no such bucket) or Unreachable, in the user's terms.
+    Refused (wrong keys, no right to write, no such bucket) or Unreachable, in the user's terms;
+    Invalid when it is no directory.
     """
     with in_terms_of(place, door):
         store = open_private(place, keys, door=door)
         try:
+            if store.is_file():
+                # Outputs below it would make a file of the directory above one that no job takes.
+                above = place.bos_url.strip("/").rpartition("/")[0]
+                raise Invalid("private_place_file", bos_url=place.bos_url, above=above)
             store.try_keys()
         finally:
             store.close()

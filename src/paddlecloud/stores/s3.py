@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from urllib.parse import unquote_plus
 
-from paddlecloud.model.errors import ConfigError, Conflict, NotFound, Retry
+from paddlecloud.model.errors import ConfigError, Conflict, NotFound, Refused, Retry
 from paddlecloud.stores import s3parts
 from paddlecloud.stores.base import Part, Reader, Stat, check_whole, pour
 from paddlecloud.stores.crew import Crew
@@ -93,6 +93,18 @@ class S3Store:
         self.probe()
         self.write(PROBE, [])
         self.delete(PROBE)
+
+    def is_file(self) -> bool:
+        """Whether a file has the very name of the directory in which this store is; what keys may
+        not look at is none."""
+        if not self._prefix:
+            return False
+        try:
+            name = name_of(self._prefix.rstrip("/"))
+            self.wire.ask(Request(method="HEAD", key=name, tries=2))
+        except (NotFound, Refused):
+            return False
+        return True
 
     def list(self, prefix: str = "") -> Iterator[Stat]:
         above = prefix.rpartition("/")[0]

@@ -6,6 +6,7 @@ The S3 server of the tests stands in for Baidu's S3 door; only the address diffe
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -130,6 +131,18 @@ def test_keys_that_may_only_read_are_refused(place: BosPlace, s3_settings: dict[
     with pytest.raises(Refused, match="may read and write") as caught:
         check_private(place, keys_of(reader_settings()), door=s3_settings["endpoint"])
     assert caught.value.code == "private_store_denied"
+
+
+def test_a_file_is_no_directory(place: BosPlace, s3_settings: dict[str, str]) -> None:
+    keys, door = keys_of(s3_settings), s3_settings["endpoint"]
+    store = open_private(place, keys, door=door)
+    store.write("run.sh", [b"true"])
+    store.close()
+    wrong = replace(place, prefix=f"{place.prefix}/run.sh", bos_url=f"{BOS_URL}/run.sh")
+    with pytest.raises(Invalid, match=f"the one in which it lies: {BOS_URL}$") as caught:
+        check_private(wrong, keys, door=door)
+    assert caught.value.code == "private_place_file"
+    check_private(place, keys, door=door)
 
 
 @pytest.mark.parametrize(
