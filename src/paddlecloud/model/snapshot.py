@@ -74,10 +74,11 @@ def check_path(path: str, *, below: bool = False) -> None:
         or "\0" in path
         or not _NOT_NAMES.isdisjoint(parts)
         or (parts[0][1:2] == ":" and not below)
-        or _too_long(path, parts)
     )
     if bad:
         raise Invalid("path_unsafe", path=_shown(path))
+    if len(path) > MAX_NAME_BYTES or not path.isascii():
+        _check_length(path, parts)
     if len(parts) > MAX_DEPTH:
         raise Invalid("path_deep", path=_shown(path), depth=len(parts), limit=MAX_DEPTH)
 
@@ -111,14 +112,14 @@ def _check_text(path: str, text: str) -> None:
         raise Invalid("path_encoding", path=_shown(path)) from None
 
 
-def _too_long(path: str, parts: list[str]) -> bool:
-    if path.isascii() and len(path) <= MAX_NAME_BYTES:
-        return False
+def _check_length(path: str, parts: list[str]) -> None:
     try:
         sizes = [len(part.encode("utf-8", "surrogateescape")) for part in parts]
     except UnicodeEncodeError:  # half of a surrogate pair, which no file name can hold
-        return True
-    return max(sizes) > MAX_NAME_BYTES or sum(sizes) + len(parts) - 1 > MAX_PATH_BYTES
+        raise Invalid("path_unsafe", path=_shown(path)) from None
+    if max(sizes) > MAX_NAME_BYTES or sum(sizes) + len(parts) - 1 > MAX_PATH_BYTES:
+        told = {"size": max(sizes), "most": MAX_NAME_BYTES, "limit": MAX_PATH_BYTES}
+        raise Invalid("path_long", path=_shown(path), **told)
 
 
 def _shown(path: str) -> str:

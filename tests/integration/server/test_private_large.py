@@ -6,7 +6,7 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from paddlecloud.model.quota import Plan
 from paddlecloud.server.services import private_uploads
 from paddlecloud.server.settings import Settings
 from paddlecloud.server.shapes_addresses import PrivateUploadRequest
+from paddlecloud.stores import private as buckets
+from paddlecloud.stores.base import Stat
 from paddlecloud.stores.s3 import S3Store
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, a_submit
@@ -224,6 +226,24 @@ def test_what_a_bucket_does_not_keep_is_said(person: Person, bucket: S3Store) ->
     noted: list[tuple[str, object]] = []
     person.brings(note=lambda code, **params: noted.append((code, params)))
     assert noted == [("private_files_bare", {"paths": "logs/of/today/, run.sh"})]
+
+
+@pytest.mark.parametrize(
+    ("names", "hint"),
+    [
+        (["a\\b"], r"a\\b is not a safe relative path"),
+        (["x" * 256], "a name may have 255 bytes"),
+        (["run.sh", "run.sh/output/log"], "run.sh/output/log lies below run.sh"),
+    ],
+)
+def test_an_object_that_is_no_file_is_named_with_its_bucket(
+    monkeypatch: pytest.MonkeyPatch, person: Person, bucket: S3Store, names: list[str], hint: str
+) -> None:
+    now = datetime.now(UTC)
+    found = [Stat(path=name, size=1, modified=now, tag='"x"') for name in names]
+    monkeypatch.setattr(buckets, "list_private", lambda *_, **__: found)
+    with pytest.raises(Invalid, match=f"bos_url={person.bos_url} holds .*{hint}.*rename or delete"):
+        person.brings()
 
 
 def test_whom_the_plan_refuses_sends_nothing_into_the_bucket(

@@ -20,10 +20,18 @@ from paddlecloud.db import jobs, snapshots
 from paddlecloud.db import private as rows
 from paddlecloud.db.base import Tx
 from paddlecloud.model.bosurl import split_bos_url
-from paddlecloud.model.errors import Conflict, NotFound, Refused, SnapshotMissing, Unreachable
+from paddlecloud.model.errors import (
+    Conflict,
+    Invalid,
+    NotFound,
+    Refused,
+    SnapshotMissing,
+    Unreachable,
+)
 from paddlecloud.model.job import Job, JobSpec, Reason
 from paddlecloud.model.private import mark
 from paddlecloud.model.quantities import format_size
+from paddlecloud.model.reasons import caused
 from paddlecloud.model.snapshot import Entry, Snapshot, snapshot_of
 from paddlecloud.server import vault
 from paddlecloud.server.deps import Deps
@@ -226,7 +234,11 @@ def _listed(place: BosPlace, stats: list[Stat]) -> Listed:
         name = mark(where, above + stat.path, stat.size, stat.tag)
         tags[name] = (stat.path, stat.tag)
         entries.append(Entry(path=stat.path, size=stat.size, sha256=name))
-    return Listed(snapshot=snapshot_of(entries), tags=tags)
+    try:
+        return Listed(snapshot=snapshot_of(entries), tags=tags)
+    except Invalid as error:
+        told = caused("private_object_name", error.code, error.params, bos_url=place.bos_url)
+        raise Invalid(told.code, **told.params) from error
 
 
 def _found(spec: JobSpec, files: Listed) -> Reason:
