@@ -71,7 +71,8 @@ def persistently(work: Callable[[Progress], None], progress: Progress | None, no
                 or counted.is_unbegun(error)
             ):
                 raise
-            if pause is None:
+            # A store that failed each of the server's own tries got the bytes as often: once more.
+            if pause is None or (number and error.code == "store_failed"):
                 note("upload_kept")
                 raise
             if number == 0:

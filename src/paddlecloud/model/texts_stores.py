@@ -204,10 +204,10 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "bos_url={bos_url} 是文件，而任务需要目录；请指定它所在的目录：{above}",
     ),
     "private_put_failed": (
-        "{path} could not be put into bos_url={bos_url} ({reason}); check that this machine "
-        "reaches the bucket, then submit again",
+        "{path} could not be put into bos_url={bos_url} ({reason}); check that the bucket has room "
+        "and that this machine reaches it, then submit again",
         "无法将 {path} 写入 bos_url={bos_url}（{reason}）；"
-        "请检查本机能否访问该存储桶，然后重新提交",
+        "请检查该存储桶是否有空间、本机能否访问它，然后重新提交",
     ),
     "private_start_waits": (
         "{worker} waits for its files before it starts ({reason}); this is tried again, and its "

@@ -55,6 +55,8 @@ _FORGOTTEN = 60.0
 """Seconds after which a silence says nothing any more."""
 _LONGEST_PAUSE = 4.0
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
+_MISTAKE = 500
+"""A server that starts again says something else, so this is not waited out: a full one says it."""
 _BUSY = ("RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "RequestThrottled")
 """What some servers say with a status of 400 that is no refusal."""
 _DAMAGED = ("BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody", "InvalidDigest")
@@ -182,7 +184,7 @@ class Wire:
                 return connection, response
             failure, again = self._refusal(connection, request, response)
             again = again or good or self._guard.is_at_fault(checks, response.status)
-            if not again:
+            if not again or (response.status == _MISTAKE and number + 1 >= TRIES):
                 break
         assert failure is not None
         raise failure

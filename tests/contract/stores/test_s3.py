@@ -37,6 +37,8 @@ from tests.s3 import reader_settings
 
 HOUR = timedelta(hours=1)
 MIB = 1024 * 1024
+FAULT = b"<Error><Code>InternalError</Code><Message>no room</Message></Error>"
+FAILED = b"HTTP/1.1 500 Oh\r\ncontent-length: %d\r\n\r\n%s" % (len(FAULT), FAULT)
 BUSY = b"HTTP/1.1 503 Slow Down\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -306,6 +308,27 @@ def test_a_large_file_outlives_an_outage_that_a_small_one_does_not(
         way.back = first(TRIES, lambda piece: BUSY, b"HTTP/1.1 200")
         with pytest.raises(Retry, match="503"):
             store.write("small", [b"1"])
+
+
+def test_a_server_that_fails_is_not_waited_for_as_one_that_is_away(
+    s3_settings: dict[str, str],
+) -> None:
+    """A full one says so by a failure, to every part and for ever."""
+    failed: list[bytes] = []
+
+    def fail(piece: bytes) -> bytes:
+        failed.append(piece)
+        return FAILED
+
+    with through(s3_settings) as (store, way):
+        key = store.key("x")
+        upload = s3parts.begin(store.wire, key, {})
+        way.back = first(PATIENT, fail, b"HTTP/1.1 200")
+        with pytest.raises(Retry, match="500 InternalError no room"):
+            s3parts.put_patiently(store.wire, key, upload, 1, b"data", wanted=lambda: True)
+        assert len(failed) == TRIES
+        way.back = as_it_is
+        s3parts.drop(store.wire, key, upload)
 
 
 def test_whoever_gives_up_does_not_wait_for_the_end_of_an_outage(
