@@ -41,9 +41,11 @@ STOP_DEADLINE = 10.0
 HEALTH_TIMEOUT = 2.0
 #: Bytes that fit on a disk with any room at all, and those that a start needs about.
 _PAGE, _ROOM = 4096, 1 << 20
-#: Settings of the client; the server and the jobs below it must not see them.
+#: Settings of the client; the server and the jobs below it must not see them: what a process was
+#: started with can be read for as long as it lives.
+_KEYS = ("AK", "SK", "BOS_AK", "BOS_SK", "BOS_SESSION_TOKEN")
 _CLIENT_ONLY = frozenset(
-    f"PADDLECLOUD_{name}" for name in ("CONFIG", "HOST", "PORT", "CA_FILE", "AK", "SK", "DEBUG")
+    f"PADDLECLOUD_{name}" for name in (*_KEYS, "CONFIG", "HOST", "PORT", "CA_FILE", "DEBUG")
 )
 
 #: Servers that this process started, so that one that ended does not stay as a zombie.
