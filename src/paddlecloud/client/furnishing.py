@@ -6,6 +6,7 @@ The snapshot of a job has it all, so a download that asks for submitted files as
 from __future__ import annotations
 
 from paddlecloud.model.errors import NotFound
+from paddlecloud.model.prefixes import means
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ def furnished(
         entries = transport.get(f"/jobs/{job_id}/snapshot")["entries"]
     except NotFound:  # it is not kept any more; nor are its files
         return [*rows]
-    return with_entries(rows, [entry for entry in entries if entry[0].startswith(wanted)])
+    paths = [row["path"] for row in rows] + [entry[0] for entry in entries]
+    is_meant = means(wanted, paths)
+    return with_entries(rows, [entry for entry in entries if is_meant(entry[0])])
 
 
 def with_entries(rows: Sequence[Row], entries: Sequence[Sequence[Any]]) -> list[Row]:
