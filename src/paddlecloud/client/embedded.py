@@ -106,8 +106,8 @@ def ensure(
         if old is not None:
             _tell(note, "server_replaced", old=old, new=__version__)
             stop(home)
-        if settings:  # a server of a team, mostly
-            _tell(note, "server_starting_with", path=settings)
+        if told := settings or _own_settings(home):  # a server of a team, mostly
+            _tell(note, "server_starting_with", path=told)
         else:
             _tell(note, "server_starting")
         words = command(home, settings, "--lang", lang)
@@ -293,6 +293,12 @@ def command(home: str, settings: str = "", *more: str) -> list[str]:
     # -P: a json.py in some directory must not become part of the server.
     words = [sys.executable, "-P", "-m", "paddlecloud.server", "--home", home, *more]
     return [*words, "--settings", settings] if settings else words
+
+
+def _own_settings(home: str) -> str:
+    """The file in its home that a server reads when it is told no other; empty: there is none."""
+    path = os.path.join(home, "server.toml")
+    return path if os.path.exists(path) else ""
 
 
 def server_environ(environ: Mapping[str, str]) -> dict[str, str]:
