@@ -119,10 +119,10 @@ class Wire:
     ) -> None:
         parts = urlsplit(endpoint)
         host = parts.netloc.rpartition("@")[2]
-        self.place = f"{bucket} ({host})"
-        """What a sentence calls it."""
         self._scheme = parts.scheme
         self._host = host if path_style else f"{bucket}.{host}"
+        self.place = f"{bucket} ({self._host})"
+        """What a sentence calls it: with the host that is asked."""
         self._name = parts.hostname or "" if path_style else f"{bucket}.{parts.hostname}"
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._top = parts.path.rstrip("/") + (f"/{bucket}" if path_style else "")

@@ -231,6 +231,12 @@ def test_a_write_with_wrong_keys_is_refused_at_once(s3_settings: dict[str, str])
             list(store.list())
 
 
+def test_the_host_that_was_asked_is_named(s3_settings: dict[str, str]) -> None:
+    nowhere = {"endpoint": "http://127.0.0.1:9", "bucket": "team", "path_style": False}
+    with opened(s3_settings, **nowhere) as store:
+        assert store.place == "team (team.127.0.0.1:9)"
+
+
 def test_keys_are_tried_by_writing(s3: S3Store, s3_settings: dict[str, str]) -> None:
     s3.try_keys()
     assert paths(s3) == []
