@@ -299,13 +299,19 @@ TEXTS: dict[str, tuple[str, str]] = {
         "上传数据在第 {count} 个文件之后损坏：{detail}，请重新上传",
     ),
     "store_full": (
-        "no space is left on the server for {path}; free space there, then try again",
-        "服务器没有空间写入 {path}，请清理服务器磁盘后重试",
+        "no space is left on the server; delete jobs that nobody needs any more (delete_job) or "
+        "free space there otherwise, then try again",
+        "服务器没有空间了；请删除不再需要的任务（delete_job）或清理服务器磁盘，然后重试",
     ),
     "store_room": (
         "a file of {size} does not fit: the server has room for {room}; "
         "free space there, then try again",
         "文件大小为 {size}，而服务器只剩 {room} 可用，请清理服务器磁盘后重试",
+    ),
+    "store_room_files": (
+        "{files} files of {size} together do not fit: the server has room for {room}; "
+        "free space there, then try again",
+        "{files} 个文件共 {size}，而服务器只剩 {room} 可用，请清理服务器磁盘后重试",
     ),
     "store_kind_unknown": (
         "there is no kind of store called {kind}; known are {known}",

@@ -223,9 +223,13 @@ def test_what_a_bucket_does_not_keep_is_said(person: Person, bucket: S3Store) ->
     (person.top / "logs" / "of" / "today").mkdir(parents=True)
     (person.top / "data").mkdir()
     (person.top / "data" / "x").write_bytes(b"x")
+    (person.top / "data" / "link").symlink_to("x")
     noted: list[tuple[str, object]] = []
     person.brings(note=lambda code, **params: noted.append((code, params)))
-    assert noted == [("private_files_bare", {"paths": "logs/of/today/, run.sh"})]
+    assert noted == [
+        ("private_links_skipped", {"paths": "data/link"}),
+        ("private_files_bare", {"paths": "logs/of/today/, run.sh"}),
+    ]
 
 
 @pytest.mark.parametrize(
