@@ -174,12 +174,9 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "不会将 [bos] 的密钥发送到 {url}：云密钥不得以明文 HTTP 传输，请使用服务器的 https 地址",
     ),
     "private_links_skipped": (
-        "{count} links of --files are left out: a bucket holds no links",
-        "--files 中的 {count} 个链接未上传：存储桶中不能有链接",
-    ),
-    "private_links_skipped_one": (
-        "1 link of --files is left out: a bucket holds no links",
-        "--files 中的 1 个链接未上传：存储桶中不能有链接",
+        "a bucket holds no links, so these of --files are left out: {paths}; copy what they point "
+        "to if the job needs it",
+        "存储桶中不能有链接，--files 中的以下链接未上传：{paths}；如任务需要，请复制其指向的文件",
     ),
     "private_logs_wait": (
         "the logs are not in bos_url={bos_url} yet ({reason}); this is tried again, and `logs` "

@@ -112,6 +112,14 @@ def test_a_store_that_fails_gets_the_bytes_once_more() -> None:
 
 
 @pytest.mark.usefixtures("at_once")
+def test_damage_on_the_way_is_not_told_as_silence() -> None:
+    line = Line([Retry("upload_damaged", reason="another digest")])
+    told: list[str] = []
+    uploading.persistently(line.work, None, lambda code, **_: told.append(code))
+    assert told == ["upload_again_damaged"]
+
+
+@pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("begun", [True, False])
 def test_a_bucket_that_never_answered_may_be_a_wrong_address(begun: bool) -> None:
     tries: list[int] = []
@@ -132,7 +140,7 @@ def test_a_bucket_that_never_answered_may_be_a_wrong_address(begun: bool) -> Non
     "error",
     [
         StorageFull("store_full", path="x"),
-        Retry("upload_unfinished", files=1),
+        Retry("upload_unfinished", files=1, path="x"),
         Conflict("files_changed", path="x"),
     ],
 )
