@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from paddlecloud.model.errors import Invalid
 from paddlecloud.model.job import Reason
 from paddlecloud.model.texts import CAUSE, GIVEN
 
@@ -39,6 +40,12 @@ def of_unsent(told: Mapping[str, object], *, own_bucket: bool) -> str:
     if is_unread(str(told.get(CAUSE))):
         return "outputs_not_sent"
     return "outputs_unsent" if own_bucket else "outputs_untaken"
+
+
+def wrong_bos_url(value: str, fault: str, given: Mapping[str, object]) -> Invalid:
+    """That a bos_url is none, and why (`bosurl.fault_of`)."""
+    whole = caused("bos_url_format", fault, given, value=value)
+    return Invalid(whole.code, **whole.params)
 
 
 def _cut(key: str, value: object) -> str:

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from paddlecloud.model.bosurl import split_bos_url
+from paddlecloud.model.bosurl import fault_of, split_bos_url
 from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused, Unreachable
 from paddlecloud.model.private import is_ours
+from paddlecloud.model.reasons import wrong_bos_url
 from paddlecloud.stores import s3
 from paddlecloud.stores.base import Stat
 from paddlecloud.stores.sigv4 import Keys
@@ -36,9 +37,10 @@ class BosPlace:
 
 def parse_bos_url(bos_url: str) -> BosPlace:
     """{bucket}.{region}.bcebos.com/your/dir; Invalid when it is anything else."""
-    found = split_bos_url(bos_url)
-    if found is None:
-        raise Invalid("bos_url_format", value=shown(bos_url))
+    found, fault = split_bos_url(bos_url), fault_of(bos_url)
+    if fault is not None:
+        raise wrong_bos_url(shown(bos_url), *fault)
+    assert found is not None
     bucket, region, prefix = found
     return BosPlace(bos_url=bos_url, bucket=bucket, region=region, prefix=prefix)
 
