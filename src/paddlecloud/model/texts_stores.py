@@ -11,6 +11,10 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "the bucket {place} answers, and these keys may write and delete there",
         "存储桶 {place} 可以访问，密钥有效，可以写入和删除",
     ),
+    "check_door": (
+        "an object store answers at {door}",
+        "{door} 上有对象存储应答",
+    ),
     "check_store_failed": (
         "the store failed: {reason}; check the section [store]",
         "存储出错：{reason}，请检查 [store] 一节的配置",

@@ -71,7 +71,9 @@ def test_private_storage_is_open_unless_said_otherwise(tmp_path: Path) -> None:
     assert (settings.enabled, settings.door) == (True, "https://s3.{region}.bcebos.com")
 
 
-@pytest.mark.parametrize("door", ["s3.bj.bcebos.com", "ftp://x", "https://s3.{area}.example/a b"])
+@pytest.mark.parametrize(
+    "door", ["s3.bj.bcebos.com", "ftp://x", "https://s3.{area}.example", "http://{region}.x{y}"]
+)
 def test_a_door_is_an_address(tmp_path: Path, door: str) -> None:
     file = tmp_path / "server.toml"
     file.write_text(f'[private_store]\ndoor = "{door}"\n')

@@ -154,7 +154,8 @@ def _store(settings: Settings) -> Iterator[Problem]:
 
 def _private_store(settings: Settings) -> Iterator[Problem]:
     door = settings.private_store.door
-    if not _is_url(door.replace("{region}", "bj")):
+    address = door.replace("{region}", "bj")
+    if not _is_url(address) or set(address) & set("{}"):
         yield "private_store.door", door, _address("https://s3.{region}.bcebos.com")
 
 
