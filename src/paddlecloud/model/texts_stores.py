@@ -67,6 +67,11 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "network checked if it goes on",
         "存储 {place} 没有应答（{reason}）；请重试，若仍无应答，请检查其地址和网络",
     ),
+    "reason_ended": (
+        "the connection ended without an answer",
+        "连接已结束，没有应答",
+    ),
+    "reason_timed_out": ("timed out", "超时"),
     # -- uploads in parts ---------------------------------------------------------------------
     "upload_incomplete": (
         "the upload has {got} of {want} bytes; send part {missing}, then finish it",

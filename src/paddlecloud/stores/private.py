@@ -16,6 +16,7 @@ from paddlecloud.model.bosurl import fault_of, split_bos_url
 from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused, Unreachable
 from paddlecloud.model.private import is_ours
 from paddlecloud.model.reasons import wrong_bos_url
+from paddlecloud.model.texts import CAUSE, GIVEN
 from paddlecloud.stores import s3
 from paddlecloud.stores.base import Stat
 from paddlecloud.stores.sigv4 import Keys
@@ -126,6 +127,8 @@ def _explained(place: BosPlace, error: PaddleCloudError, door: str) -> PaddleClo
         came = str(error.params.get("came", ""))
         return Unreachable("private_store_stranger", bos_url=bos_url, host=host, came=came)
     if error.code == "store_unreachable":
-        reason = str(error.params.get("reason", ""))
-        return Unreachable("private_store_unreachable", bos_url=bos_url, host=host, reason=reason)
+        why = {
+            name: error.params[name] for name in ("reason", CAUSE, GIVEN) if name in error.params
+        }
+        return Unreachable("private_store_unreachable", bos_url=bos_url, host=host, **why)
     return error

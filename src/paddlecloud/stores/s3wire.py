@@ -28,7 +28,14 @@ from paddlecloud.model.errors import (
     StorageFull,
     Unreachable,
 )
-from paddlecloud.stores.http11 import CONNECT_SECONDS, SILENT_SECONDS, Connection, Response
+from paddlecloud.model.texts import CAUSE, GIVEN
+from paddlecloud.stores.http11 import (
+    CONNECT_SECONDS,
+    SILENT_SECONDS,
+    Connection,
+    Ended,
+    Response,
+)
 from paddlecloud.stores.patience import is_prompt
 from paddlecloud.stores.s3guard import Guard
 from paddlecloud.stores.s3strangers import document, is_no_refusal, lacks_tag, stranger
@@ -62,6 +69,7 @@ _BUSY = ("RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "Req
 _DAMAGED = ("BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody", "InvalidDigest")
 _KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken")
 _CLOCK = ("RequestTimeTooSkewed", "RequestExpired")
+_REASONS = {TimeoutError: "reason_timed_out", Ended: "reason_ended"}
 _FULL = ("QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "InsufficientCapacity")
 
 
@@ -148,7 +156,7 @@ class Wire:
                 data = response.read_all()
             except OSError as error:
                 connection.close()
-                failure = self._unreachable(error)
+                failure = self.unreachable(error)
                 if self._has_to_end(error, TRIES):
                     break
                 continue
@@ -171,7 +179,7 @@ class Wire:
             try:
                 connection, response = self._once(request, digest, checks)
             except OSError as error:
-                failure = self._unreachable(error)
+                failure = self.unreachable(error)
                 if self._has_to_end(error, TRIES - 1 - number):
                     break
                 continue
@@ -294,7 +302,7 @@ class Wire:
             self.give_back(connection, response)
         except OSError as error:
             connection.close()
-            return self._unreachable(error), True
+            return self.unreachable(error), True
         code, detail = _said(data)
         if is_no_refusal(request.method, response.status, code, response.headers):
             return stranger(self.place, response.status, response.headers, data), False
@@ -323,9 +331,13 @@ class Wire:
         again = status in _AGAIN or code in _BUSY
         return Retry("store_failed", place=self.place, detail=said), again
 
-    def _unreachable(self, error: Exception) -> PaddleCloudError:
+    def unreachable(self, error: Exception) -> PaddleCloudError:
+        """What is in words of ours is told in the reader's language."""
         reason = " ".join((getattr(error, "strerror", None) or str(error) or "no answer").split())
-        return Unreachable("store_unreachable", place=self.place, reason=reason[:200])
+        told = {"place": self.place, "reason": reason[:200]}
+        ours = [code for kind, code in _REASONS.items() if isinstance(error, kind)]
+        why = {CAUSE: ours[0], GIVEN: "{}"} if ours else {}
+        return Unreachable("store_unreachable", **told, **why)
 
     def _learn_skew(self, response: Response) -> bool:
         """Sign by the server's clock from now on; False when that was not the reason."""

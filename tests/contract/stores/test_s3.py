@@ -231,6 +231,15 @@ def test_a_write_with_wrong_keys_is_refused_at_once(s3_settings: dict[str, str])
             list(store.list())
 
 
+def test_why_nobody_answers_is_told_in_one_language() -> None:
+    told = "the connection ended without an answer"
+    with answering(b"", b"") as store, pytest.raises(Unreachable, match=told) as caught:
+        store.probe()
+    assert "（连接已结束，没有应答）" in caught.value.text("zh")
+    late = store.wire.unreachable(TimeoutError("timed out"))
+    assert ("(timed out)" in str(late), "（超时）" in late.text("zh")) == (True, True)
+
+
 def test_the_host_that_was_asked_is_named(s3_settings: dict[str, str]) -> None:
     nowhere = {"endpoint": "http://127.0.0.1:9", "bucket": "team", "path_style": False}
     with opened(s3_settings, **nowhere) as store:
