@@ -31,7 +31,9 @@ from paddlecloud.testing import Reply
 from tests.hostile.site import Site, a_site, send
 from tests.postgres import fresh_database
 
-OUTSIDE = frozenset({"webhook_unreachable", "mail_unreachable", "database_failed", "store_room"})
+OUTSIDE = frozenset(
+    {"webhook_unreachable", "mail_unreachable", "database_failed", "store_room", "store_room_files"}
+)
 """Errors above 500 that tell of others: a line, or a disk too small for what is announced."""
 NOBODY = "nobody"
 FAST, LONG = 1, 15

@@ -68,7 +68,8 @@ def test_a_team_s_database_is_not_opened_by_a_private_server(home: Home, team: P
     home.path.mkdir()
     own = home.path / "server.toml"
     shutil.copy(team, own)
-    assert home.run("server", "start").returncode == 0
+    started = home.run("server", "start")
+    assert (started.returncode, started.stderr) == (0, f"starting the server with {own} ...\n")
     home.run("server", "stop")
     own.unlink()
     refused = home.run("list_jobs")

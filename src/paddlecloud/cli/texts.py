@@ -162,6 +162,11 @@ TEXTS: dict[str, tuple[str, str]] = {
         "目前已读取 {files} 个文件，共 {size}",
     ),
     "verified_so_far_one": ("read 1 file, {size} so far", "目前已读取 1 个文件，共 {size}"),
+    "verify_changed": (
+        "output of {user}: {paths} was written anew since {jobs} listed it, and is another file "
+        "now; it stays where it is",
+        "{user} 的输出：{paths} 在 {jobs} 记录之后被重新写入，内容已不同，已保留在原处",
+    ),
     "verify_output": (
         "output of {user}: {paths} is not what {jobs} wrote; it stays where it is",
         "{user} 的输出：{paths} 与 {jobs} 写入的内容不一致，已保留在原处",

@@ -41,9 +41,11 @@ STOP_DEADLINE = 10.0
 HEALTH_TIMEOUT = 2.0
 #: Bytes that fit on a disk with any room at all, and those that a start needs about.
 _PAGE, _ROOM = 4096, 1 << 20
-#: Settings of the client; the server and the jobs below it must not see them.
+#: Settings of the client; the server and the jobs below it must not see them: what a process was
+#: started with can be read for as long as it lives.
+_KEYS = ("AK", "SK", "BOS_AK", "BOS_SK", "BOS_SESSION_TOKEN")
 _CLIENT_ONLY = frozenset(
-    f"PADDLECLOUD_{name}" for name in ("CONFIG", "HOST", "PORT", "CA_FILE", "AK", "SK", "DEBUG")
+    f"PADDLECLOUD_{name}" for name in (*_KEYS, "CONFIG", "HOST", "PORT", "CA_FILE", "DEBUG")
 )
 
 #: Servers that this process started, so that one that ended does not stay as a zombie.
@@ -104,8 +106,8 @@ def ensure(
         if old is not None:
             _tell(note, "server_replaced", old=old, new=__version__)
             stop(home)
-        if settings:  # a server of a team, mostly
-            _tell(note, "server_starting_with", path=settings)
+        if told := settings or _own_settings(home):  # a server of a team, mostly
+            _tell(note, "server_starting_with", path=told)
         else:
             _tell(note, "server_starting")
         words = command(home, settings, "--lang", lang)
@@ -291,6 +293,12 @@ def command(home: str, settings: str = "", *more: str) -> list[str]:
     # -P: a json.py in some directory must not become part of the server.
     words = [sys.executable, "-P", "-m", "paddlecloud.server", "--home", home, *more]
     return [*words, "--settings", settings] if settings else words
+
+
+def _own_settings(home: str) -> str:
+    """The file in its home that a server reads when it is told no other; empty: there is none."""
+    path = os.path.join(home, "server.toml")
+    return path if os.path.exists(path) else ""
 
 
 def server_environ(environ: Mapping[str, str]) -> dict[str, str]:

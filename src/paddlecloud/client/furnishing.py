@@ -7,6 +7,7 @@ has it all, so a download that asks for submitted files asks for that, too.
 from __future__ import annotations
 
 from paddlecloud.model.errors import NotFound
+from paddlecloud.model.prefixes import means
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ def furnished(
         entries = transport.get(f"/jobs/{job_id}/snapshot")["entries"]
     except NotFound:  # it is not kept any more; nor are its files
         return [*rows]
-    return with_entries(rows, [entry for entry in entries if entry[0].startswith(wanted)])
+    paths = [row["path"] for row in rows] + [entry[0] for entry in entries]
+    is_meant = means(wanted, paths)
+    return with_entries(rows, [entry for entry in entries if is_meant(entry[0])])
 
 
 def with_entries(rows: Sequence[Row], entries: Sequence[Sequence[Any]]) -> list[Row]:

@@ -49,7 +49,7 @@ def send(transport: Transport, sha256: str, source: Source, add: Callable[[int],
         except PaddleCloudError as error:
             if error.code not in _ASK_AGAIN:
                 raise
-    raise Retry("upload_unfinished", files=1)
+    raise Retry("upload_unfinished", files=1, path=shown(source[0]))
 
 
 class _Upload:

@@ -90,9 +90,9 @@ def bring(
 
 def _tell_losses(scan: Scan, note: Note) -> None:
     """What a bucket has no notion of."""
-    links = sum(row[1] == "link" for row in scan.entries)
+    links = [row[0] for row in scan.entries if row[1] == "link"]
     if links:
-        note("private_links_skipped_one" if links == 1 else "private_links_skipped", count=links)
+        note("private_links_skipped", paths=few(links))
     bare = [f"{path}/" for path in _empty_directories(scan.entries)]
     bare += [row[0] for row in scan.entries if row[1] == "file" and row[4]]
     if bare:

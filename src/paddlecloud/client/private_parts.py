@@ -50,7 +50,7 @@ def send(
             if error.code not in _ASK_AGAIN:
                 raise
             if not tries_left:
-                raise Retry("upload_unfinished", files=1) from None
+                raise Retry("upload_unfinished", files=1, path=shown(sending[0])) from None
         else:
             return
 

@@ -19,6 +19,7 @@ from paddlecloud.client.retries import patiently
 from paddlecloud.client.scanning import BLOCK, stamp, unreadable
 from paddlecloud.client.transport import connection_to, split_url, target_in
 from paddlecloud.model.errors import Conflict, NotFound, Retry
+from paddlecloud.model.private import said_by
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -145,6 +146,5 @@ def _put_once(piece: Piece, connections: Connections, sending: _Sending) -> tupl
     tag = answer.headers.get("etag", "")
     # Whoever keeps an object has a tag for it: a page that is shown for any address has none.
     if answer.status >= 300 or not tag:
-        words = said[:200].decode(errors="replace").split()
-        return "", " ".join((str(answer.status), *words))
+        return "", said_by(answer.status, said)
     return tag, ""

@@ -21,7 +21,7 @@ TRIES = 5
 #: The first pause between two tries, in seconds; each one is twice as long.
 PAUSE = 0.2
 #: What a server says after it has tried for some seconds itself: the next try is no better soon.
-TRIED = "store_unreachable"
+TRIED = ("store_failed", "store_unreachable")
 
 
 def patiently(call: Callable[[], T]) -> T:
@@ -30,7 +30,7 @@ def patiently(call: Callable[[], T]) -> T:
         try:
             return call()
         except Retry as error:
-            if not tries_left or not may_pass(error) or error.code == TRIED:
+            if not tries_left or not may_pass(error) or error.code in TRIED:
                 raise
             sleep(PAUSE * 2 ** (TRIES - 1 - tries_left))
     raise AssertionError("the last try returns or raises")

@@ -38,6 +38,7 @@ PAUSES = (2.0, 4.0, 8.0)
 #: A list of files from this length on is compressed.
 LONG = 64 * 1024
 #: What bytes that were damaged on the way are refused with.
+_HARMED = ("store_damaged", "upload_damaged")
 _DAMAGED = frozenset(("auth_body_hash", "blob_digest", "pack_malformed"))
 
 
@@ -54,7 +55,8 @@ def upload(
         if not missing:
             return
         _bring(transport, scan.sources, missing, progress, handing)
-    raise Retry("upload_unfinished", files=len(missing))
+    path = shown(scan.sources[missing[0]][0])
+    raise Retry("upload_unfinished", files=len(missing), path=path)
 
 
 def persistently(work: Callable[[Progress], None], progress: Progress | None, note: Note) -> None:
@@ -71,11 +73,12 @@ def persistently(work: Callable[[Progress], None], progress: Progress | None, no
                 or counted.is_unbegun(error)
             ):
                 raise
-            if pause is None:
+            # A store that failed each of the server's own tries got the bytes as often: once more.
+            if pause is None or (number and error.code == "store_failed"):
                 note("upload_kept")
                 raise
             if number == 0:
-                note("upload_again")
+                note("upload_again_damaged" if error.code in _HARMED else "upload_again")
         except KeyboardInterrupt:
             if counted.has_begun:
                 note("upload_kept")

@@ -35,6 +35,7 @@ _WITHOUT_ADVICE = frozenset(
     {"agent_workspace_failed", "replica_never_started", "replica_not_started"}
 )
 """Sentences about a failed start that do not say what to do."""
+NOT_EXECUTABLE = "advice_not_executable"
 _LOG = "advice_log"
 _LOG_OF = "advice_log_of"
 _SHOWN_FIRST = "trainer-0"
@@ -178,7 +179,7 @@ def _exit(job_id: str, worker: str, code: int | None, lines: tuple[str, ...]) ->
     if code == 126:
         denied = _typed(_found((_DENIED,), lines)) or "?"
         reason = _reason("fail_not_executable", worker, exit_code=code, command=denied)
-        return Words(reason, _advice("advice_not_executable", command=denied))
+        return Words(reason, _advice(NOT_EXECUTABLE, command=denied))
     reason = _reason("fail_exit", worker, exit_code=code)
     module = _found((_MODULE,), lines)
     if module == "paddle":

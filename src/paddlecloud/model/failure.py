@@ -19,7 +19,7 @@ from enum import StrEnum
 
 from paddlecloud.model.blame import ASKED, NEVER_RAN, exit_code, first_failure, trainers_ok
 from paddlecloud.model.copies import with_changes
-from paddlecloud.model.exitwords import Words, with_message, words_for
+from paddlecloud.model.exitwords import NOT_EXECUTABLE, Words, with_message, words_for
 from paddlecloud.model.job import (
     PORT_TAKEN,
     PREEMPTED,
@@ -282,7 +282,12 @@ def _words(job: Job, replica: Replica, tail: bytes) -> Words:
     if replica.exit.cause is ExitCause.OUTPUTS_LOST:
         return _outputs_lost(job, replica.worker, replica.exit)
     logged = bool(replica.log_bytes or tail)
-    return words_for(job.id, replica.worker, replica.exit, replica.resources, tail, logged=logged)
+    words = words_for(job.id, replica.worker, replica.exit, replica.resources, tail, logged=logged)
+    advice = words.advice
+    if not job.spec.public_bos and advice is not None and advice.code == NOT_EXECUTABLE:
+        # A bucket keeps no right to execute, whatever was done to the file before.
+        return words._replace(advice=Reason(code="advice_no_rights", params=advice.params))
+    return words
 
 
 def _lost(job: Job, replica: Replica) -> Words:

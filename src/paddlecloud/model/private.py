@@ -31,6 +31,9 @@ _USUAL = (5, 6, 8, 10, 12, 15, 16, 20, 24, 25, 32, 50, 64, 100, 128, 256, 512, 1
 _FEW = 4
 _OURS = re.compile(r"output/job-[0-9a-f]{32}/")
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
+_SAID = re.compile(rb"<(Code|Message)>([^<]*)<")
+_TAG = re.compile(r"<[^>]*>?")
+_LONGEST = 200
 _JOINED = re.compile(r'"?[0-9a-f]{32}-([0-9]{1,5})"?')
 
 
@@ -54,6 +57,13 @@ def md5_of(tag: str) -> str | None:
 def is_whole(size: int, want_size: int, md5: str, tag: str) -> bool:
     """Whether what came is the file of this tag, as far as the tag can tell."""
     return size == want_size and md5_of(tag) in (None, md5)
+
+
+def said_by(status: int, body: bytes) -> str:
+    """What a bucket, or whatever is in its place, answered, in a few words."""
+    found = {name.decode(): text.decode(errors="replace") for name, text in _SAID.findall(body)}
+    words = f"{found.get('Code', '')} {found.get('Message', '')}".strip()
+    return " ".join((str(status), *(words or _plain(body)).split()))[:_LONGEST]
 
 
 def part_size(size: int) -> int:
@@ -101,3 +111,8 @@ def joined_tag(tags: Iterable[str]) -> str | None:
         return None
     joined = hashlib.md5(b"".join(digests), usedforsecurity=False)
     return f'"{joined.hexdigest()}-{len(known)}"'
+
+
+def _plain(body: bytes) -> str:
+    """The words of a page."""
+    return _TAG.sub(" ", body[: 2 * _LONGEST].decode(errors="replace"))

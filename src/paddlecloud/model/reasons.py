@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from paddlecloud.model.errors import Invalid
 from paddlecloud.model.job import Reason
 from paddlecloud.model.texts import CAUSE, GIVEN, MORE
 
@@ -17,7 +18,7 @@ _LONGEST = 4_000
 _CUT = 150
 _MOST_MORE = 4
 _UNREAD = frozenset({"output_hollow", "output_unreadable"})
-_NAMES = frozenset({"path_deep", "path_encoding", "path_unsafe", "store_path_long"})
+_NAMES = frozenset({"path_deep", "path_encoding", "path_long", "path_unsafe", "store_path_long"})
 
 
 def caused(code: str, cause: str, given: Mapping[str, object], **told: str | int) -> Reason:
@@ -55,6 +56,12 @@ def of_unsent(told: Mapping[str, object], *, own_bucket: bool) -> str:
     if blames_no_store(str(told.get(CAUSE))):
         return "outputs_not_sent"
     return "outputs_unsent" if own_bucket else "outputs_untaken"
+
+
+def wrong_bos_url(value: str, fault: str, given: Mapping[str, object]) -> Invalid:
+    """That a bos_url is none, and why (`bosurl.fault_of`)."""
+    whole = caused("bos_url_format", fault, given, value=value)
+    return Invalid(whole.code, **whole.params)
 
 
 def _cut(key: str, value: object) -> str:

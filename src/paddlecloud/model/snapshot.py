@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from paddlecloud.model.errors import Invalid
-from paddlecloud.model.names import fault_of, link_meaning
+from paddlecloud.model.names import MAX_NAME_BYTES, MAX_PATH_BYTES, fault_of, link_meaning
 
 MAX_DEPTH = 200
 """Names in a path: whoever walks a tree has a descriptor open, and a call waiting, for each."""
@@ -64,8 +64,9 @@ def snapshot_of(entries: Iterable[Entry]) -> Snapshot:
 
 def check_path(path: str, *, below: bool = False) -> None:
     """Refuse a path that not every system can hold (`model.names`), or that is too deep."""
-    if fault_of(path, below=below):
-        raise Invalid("path_unsafe", path=_shown(path))
+    fault = fault_of(path, below=below)
+    if fault:
+        raise _too_long(path) if fault == "name_long" else Invalid("path_unsafe", path=_shown(path))
     depth = path.count("/") + 1
     if depth > MAX_DEPTH:
         raise Invalid("path_deep", path=_shown(path), depth=depth, limit=MAX_DEPTH)
@@ -98,6 +99,15 @@ def _check_text(path: str, text: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise Invalid("path_encoding", path=_shown(path)) from None
+
+
+def _too_long(path: str) -> Invalid:
+    try:
+        size = max(len(part.encode("utf-8", "surrogateescape")) for part in path.split("/"))
+    except UnicodeEncodeError:  # half of a surrogate pair, which no file name can hold
+        return Invalid("path_unsafe", path=_shown(path))
+    told = {"size": size, "most": MAX_NAME_BYTES, "limit": MAX_PATH_BYTES}
+    return Invalid("path_long", path=_shown(path), **told)
 
 
 def _shown(path: str) -> str:

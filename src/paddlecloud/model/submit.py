@@ -9,7 +9,7 @@ server are in `admission.py`. No dataclasses or typing here: submit_job starts w
 
 from __future__ import annotations
 
-from paddlecloud.model.bosurl import plain_bos_url
+from paddlecloud.model.bosurl import fault_of, plain_bos_url
 from paddlecloud.model.errors import Invalid
 from paddlecloud.model.instances import check_instances, start_with_most
 from paddlecloud.model.priority import CLASSES, HIGHEST, LOWEST
@@ -462,10 +462,12 @@ def _check_bos_url(parameter: Parameter, value: object) -> str:
     if not text:
         return ""
     _encoded(parameter.name, text)
-    plain = plain_bos_url(text)
-    if plain is None:
-        raise Invalid("bos_url_format", value=_shown(value))
-    return plain
+    fault = fault_of(text)
+    if fault is not None:
+        from paddlecloud.model.reasons import wrong_bos_url  # noqa: PLC0415 - only for a wrong one
+
+        raise wrong_bos_url(_shown(value), *fault)
+    return plain_bos_url(text) or ""
 
 
 def _check_path(parameter: Parameter, value: object) -> str:

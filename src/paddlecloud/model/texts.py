@@ -316,13 +316,19 @@ TEXTS: dict[str, tuple[str, str]] = {
         "上传数据在第 {count} 个文件之后损坏：{detail}，请重新上传",
     ),
     "store_full": (
-        "no space is left on the server for {path}; free space there, then try again",
-        "服务器没有空间写入 {path}，请清理服务器磁盘后重试",
+        "no space is left on the server; delete jobs that nobody needs any more (delete_job) or "
+        "free space there otherwise, then try again",
+        "服务器没有空间了；请删除不再需要的任务（delete_job）或清理服务器磁盘，然后重试",
     ),
     "store_room": (
         "a file of {size} does not fit: the server has room for {room}; "
         "free space there, then try again",
         "文件大小为 {size}，而服务器只剩 {room} 可用，请清理服务器磁盘后重试",
+    ),
+    "store_room_files": (
+        "{files} files of {size} together do not fit: the server has room for {room}; "
+        "free space there, then try again",
+        "{files} 个文件共 {size}，而服务器只剩 {room} 可用，请清理服务器磁盘后重试",
     ),
     "store_kind_unknown": (
         "there is no kind of store called {kind}; known are {known}",
@@ -514,6 +520,11 @@ TEXTS: dict[str, tuple[str, str]] = {
     "path_encoding": (
         "the name {path} is not valid UTF-8; rename the file or leave it out",
         "文件名 {path} 不是有效的 UTF-8，请重命名或不要提交该文件",
+    ),
+    "path_long": (
+        "{path} is too long: a name may have {most} bytes (here {size}), a whole path {limit}; "
+        "shorten it",
+        "{path} 过长：单个名称最多 {most} 字节（此处为 {size}），整个路径最多 {limit} 字节，请缩短",
     ),
     "path_unsafe": (
         "{path} is not a safe relative path; use names without .., \\, a leading / or a drive (C:)",

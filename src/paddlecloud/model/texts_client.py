@@ -110,8 +110,10 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
         "可用 paddlecloud query_job {job_id} 查看",
     ),
     "upload_unfinished": (
-        "{files} files are still missing on the server after the upload; submit again",
-        "上传后服务器仍缺少 {files} 个文件，请重新提交",
+        "{path} was sent several times and is still not whole on the server (files like that: "
+        "{files}); submit again, and have the store of the server looked at if it goes on",
+        "{path} 已多次上传，但在服务器上仍不完整（此类文件共 {files} 个）；"
+        "请重新提交，若仍然如此，请检查服务器的存储",
     ),
     "wait_timeout": (
         "{job_id} is still {state} after {seconds} s; wait longer, or look at it with query_job",

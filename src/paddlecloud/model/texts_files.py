@@ -130,6 +130,10 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
         "trying again for half a minute, what arrived is kept",
         "上传中断：服务器、其存储或网络没有应答；将在半分钟内重试，已上传的内容会保留",
     ),
+    "upload_again_damaged": (
+        "what arrived is not what was sent, so it is sent again; check the network if it goes on",
+        "收到的内容与发送的不一致，正在重新发送；若仍然如此，请检查网络",
+    ),
     "upload_checksum": (
         "the header {header} has to be the CRC-32 of the part in 8 hexadecimal digits, not {value}",
         "请求头 {header} 应为该部分的 CRC-32（8 位十六进制），而不是 {value}",

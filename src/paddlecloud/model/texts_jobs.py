@@ -236,6 +236,10 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "请加 --distribute_job_type=NCCL2 提交，"
         "或在任务环境中安装含参数服务器的 PaddlePaddle（2.6.2）",
     ),
+    "advice_no_rights": (
+        'a bucket keeps no right to execute: start it through its interpreter, e.g. "sh {command}"',
+        '存储桶不保留可执行权限：请通过解释器启动，例 "sh {command}"',
+    ),
     "advice_not_executable": (
         'make it executable (chmod +x {command}) or start it through its interpreter, e.g. "sh '
         '{command}"',

@@ -13,9 +13,13 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
     "download_damaged": (
         "not all files came: the store of the server does not have the bytes any more that were "
         "put there, so these are left out: {paths}; ask an admin to restore them and add them with "
-        "--resume, or run the job again; everything else is here",
+        "--resume; else run the job again for outputs, and for submitted files have an admin run "
+        "`paddlecloud admin verify`, then submit the directory again (before that, jobs get the "
+        "damaged bytes); everything else is here",
         "部分文件未下载：服务器存储中的内容已不是当初写入的内容，已跳过：{paths}；"
-        "请联系管理员恢复后用 --resume 补充下载，或重新运行任务；其余文件均已下载",
+        "请联系管理员恢复后用 --resume 补充下载；否则，输出请重新运行任务，提交的文件请管理员运行 "
+        "paddlecloud admin verify 之后重新提交该目录（在此之前任务得到的仍是损坏的内容）；"
+        "其余文件均已下载",
     ),
     "download_digest": (
         '"{path}" came with sha256 {got} instead of {want}; it was damaged on the way or on this '

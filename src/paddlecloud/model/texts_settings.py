@@ -57,6 +57,10 @@ SETTING_TEXTS: dict[str, tuple[str, str]] = {
         "a secret of {length} characters or more, such as `openssl rand -hex 32` gives",
         "至少 {length} 个字符的密钥，可用 `openssl rand -hex 32` 生成",
     ),
+    "want_kind_s3": (
+        "s3, because {given} is set, for which a directory has no use",
+        "s3（因为设置了 {given}，而目录用不到它）",
+    ),
     "want_listening": (
         "an address to listen on, such as 127.0.0.1, 0.0.0.0 or ::",
         "监听地址，例 127.0.0.1、0.0.0.0 或 ::",

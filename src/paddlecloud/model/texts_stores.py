@@ -8,8 +8,12 @@ from __future__ import annotations
 STORE_TEXTS: dict[str, tuple[str, str]] = {
     # -- the store of a server ----------------------------------------------------------------
     "check_bucket": (
-        "the bucket {place} answers and takes these keys",
-        "存储桶 {place} 可以访问，密钥有效",
+        "the bucket {place} answers, and these keys may write and delete there",
+        "存储桶 {place} 可以访问，密钥有效，可以写入和删除",
+    ),
+    "check_door": (
+        "an object store answers at {door}",
+        "{door} 上有对象存储应答",
     ),
     "check_store_failed": (
         "the store failed: {reason}; check the section [store]",
@@ -63,6 +67,11 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "network checked if it goes on",
         "存储 {place} 没有应答（{reason}）；请重试，若仍无应答，请检查其地址和网络",
     ),
+    "reason_ended": (
+        "the connection ended without an answer",
+        "连接已结束，没有应答",
+    ),
+    "reason_timed_out": ("timed out", "超时"),
     # -- uploads in parts ---------------------------------------------------------------------
     "upload_incomplete": (
         "the upload has {got} of {want} bytes; send part {missing}, then finish it",
@@ -162,23 +171,33 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "存储桶不保留空目录和可执行权限，而 --files 中有：{paths}；"
         "请在启动命令中创建这些目录，并用 sh run.sh 代替 ./run.sh",
     ),
+    "private_job_keys": (
+        "bos_url={bos_url}: the keys that this job was submitted with are refused there "
+        "({detail}); submit or rerun any job in this bucket with keys that are good, then those "
+        "are used for this one as well",
+        "bos_url={bos_url}：提交该任务时所用的密钥被拒绝（{detail}）；"
+        "请用有效的密钥在该存储桶中提交或重新运行任意任务，之后该任务也会使用那对密钥",
+    ),
     "private_keys_plain": (
         "the keys of [bos] are not sent to {url}: cloud keys never travel over plain HTTP; use an "
         "https address of the server",
         "不会将 [bos] 的密钥发送到 {url}：云密钥不得以明文 HTTP 传输，请使用服务器的 https 地址",
     ),
     "private_links_skipped": (
-        "{count} links of --files are left out: a bucket holds no links",
-        "--files 中的 {count} 个链接未上传：存储桶中不能有链接",
-    ),
-    "private_links_skipped_one": (
-        "1 link of --files is left out: a bucket holds no links",
-        "--files 中的 1 个链接未上传：存储桶中不能有链接",
+        "a bucket holds no links, so these of --files are left out: {paths}; copy what they point "
+        "to if the job needs it",
+        "存储桶中不能有链接，--files 中的以下链接未上传：{paths}；如任务需要，请复制其指向的文件",
     ),
     "private_logs_wait": (
         "the logs are not in bos_url={bos_url} yet ({reason}); this is tried again, and `logs` "
         "shows them meanwhile",
         "日志尚未写入 bos_url={bos_url}（{reason}）；系统会重试，在此期间可用 logs 查看",
+    ),
+    "private_object_name": (
+        "bos_url={bos_url} holds an object of which no file can be made ({reason}); rename or "
+        "delete it, or name a directory without it",
+        "bos_url={bos_url} 中有无法作为文件使用的对象（{reason}）；"
+        "请重命名或删除它，或指定不含它的目录",
     ),
     "private_outputs_wait": (
         "the command of {worker} has ended, but its outputs are not in its bucket yet ({reason}); "
@@ -186,11 +205,16 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "{worker} 的命令已结束，但输出尚未写入存储桶（{reason}）；"
         "系统会重试，写入完成前任务仍占用资源",
     ),
+    "private_place_file": (
+        "bos_url={bos_url} is a file, and a job needs a directory; name the one in which it lies: "
+        "{above}",
+        "bos_url={bos_url} 是文件，而任务需要目录；请指定它所在的目录：{above}",
+    ),
     "private_put_failed": (
-        "{path} could not be put into bos_url={bos_url} ({reason}); check that this machine "
-        "reaches the bucket, then submit again",
+        "{path} could not be put into bos_url={bos_url} ({reason}); check that the bucket has room "
+        "and that this machine reaches it, then submit again",
         "无法将 {path} 写入 bos_url={bos_url}（{reason}）；"
-        "请检查本机能否访问该存储桶，然后重新提交",
+        "请检查该存储桶是否有空间、本机能否访问它，然后重新提交",
     ),
     "private_start_waits": (
         "{worker} waits for its files before it starts ({reason}); this is tried again, and its "

@@ -8,15 +8,47 @@ from __future__ import annotations
 SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
     # -- parameters of submit_job ------------------------------------------------------------
     "bos_url_format": (
-        "bos_url {value} is not of the form {{bucket}}.{{region}}.bcebos.com/your/dir, with small "
-        "letters, digits and hyphens in the first two, and no .. and no empty name in the last",
-        "bos_url {value} 的格式应为 {{bucket}}.{{region}}.bcebos.com/your/dir："
-        "前两部分为小写字母、数字和连字符，目录中不能有 .. 或空名称",
+        "bos_url {value} is not of the form {{bucket}}.{{region}}.bcebos.com/your/dir: {reason}",
+        "bos_url {value} 的格式应为 {{bucket}}.{{region}}.bcebos.com/your/dir：{reason}",
+    ),
+    "bos_url_control": (
+        "it holds a line break or another control character",
+        "其中有换行或其他控制字符",
+    ),
+    "bos_url_host": (
+        '"{host}" is no bucket of bcebos.com',
+        "“{host}”不是 bcebos.com 的存储桶",
+    ),
+    "bos_url_label": (
+        '"{label}" has to be 1 to {most} small letters, digits and hyphens, without a hyphen at an '
+        "end",
+        "“{label}”应为 1 到 {most} 个小写字母、数字或连字符，且不以连字符开头或结尾",
+    ),
+    "bos_url_long": (
+        "a name in it may have {most} bytes, the whole directory {limit}, and {depth} names",
+        "目录中单个名称最多 {most} 字节，整个目录最多 {limit} 字节、{depth} 层",
+    ),
+    "bos_url_name": (
+        '"{name}" is no name of a directory here',
+        "“{name}”不能用作目录名",
     ),
     "bos_url_needed": (
         "public_bos=0 means private storage: give its directory with --bos_url, or leave "
         "public_bos out and give --files",
         "public_bos=0 表示使用私有存储，请用 --bos_url 指定目录；或去掉 public_bos 并指定 --files",
+    ),
+    "bos_url_port": ("leave out the port {port}", "请去掉端口 {port}"),
+    "bos_url_scheme": (
+        "leave out {scheme}, or write https://",
+        "请去掉 {scheme}，或改为 https://",
+    ),
+    "bos_url_sign": (
+        "leave out {sign} and what follows: it is a directory, no address of a page",
+        "请去掉 {sign} 及其后的内容：这里是目录，不是网页地址",
+    ),
+    "bos_url_slashes": (
+        "it has two slashes in a row, or too many at its end",
+        "其中有连续的斜杠，或末尾的斜杠过多",
     ),
     "bos_url_unused": (
         "bos_url {bos_url} is for private storage; add --public_bos=0, or leave bos_url out",

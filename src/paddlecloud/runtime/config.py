@@ -36,8 +36,8 @@ class AgentConfig:
     """The name under which other nodes reach this one."""
     linger: float = 60.0
     """Seconds; with nothing left to do and an embedded server gone for so long, the agent ends."""
-    cache_bytes: int = 10 * 1024**3
-    """Fetched files are kept for the next job up to this size."""
+    cache_bytes: int | None = None
+    """Fetched files are kept for the next job up to this size; None: up to what the server says."""
 
     capacity: Mapping[str, float] = field(default_factory=dict)
     """What to say that this machine has, by cpu, memory, gpu; what is absent is looked up."""
@@ -67,7 +67,7 @@ def read_config(path: Path) -> AgentConfig:
         ca_file=str(raw.get("ca_file") or ""),
         host=str(raw.get("host") or "127.0.0.1"),
         linger=float(raw.get("linger", 60.0)),
-        cache_bytes=int(raw.get("cache_bytes", 10 * 1024**3)),
+        cache_bytes=int(raw["cache_bytes"]) if "cache_bytes" in raw else None,
         capacity=dict(raw.get("capacity") or {}),
     )
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from paddlecloud.client.http import Connection
 from paddlecloud.client.transport import split_url
 from paddlecloud.model.errors import PaddleCloudError
-from paddlecloud.model.private import is_whole, joined_tag, md5_of, part_sizes
+from paddlecloud.model.private import is_whole, joined_tag, md5_of, part_sizes, said_by
 from paddlecloud.model.signing import quote
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ _AWAY = 60.0
 #: Addresses are good for an hour; a transfer that begins late must still be let in.
 _FRESH = 1800.0
 _AT_ONCE = 8
+#: Bytes of a refusal that are looked at.
+_HEARD = 4096
 
 
 class Wanted(NamedTuple):
@@ -144,6 +146,10 @@ class Buckets:
         headers = {"content-md5": b64encode(md5).decode("ascii")}
         return self._ask("PUT", address, headers, data, len)
 
+    def said(self) -> str:
+        """What the last answer to the calling thread was if it was no good one; empty: none."""
+        return str(getattr(self._own, "said", ""))
+
     def leave(self) -> None:
         """Close the connections of the calling thread."""
         for connection in self._connections().values():
@@ -168,11 +174,16 @@ class Buckets:
             # Whoever keeps an object has a tag for it: a page shown for any address has none.
             kept = method != "PUT" or bool(answer.headers.get("etag"))
             good = 200 <= answer.status < 300 and kept
+            said = b""
             for piece in answer.iter_chunks():
                 if good:
                     take(piece)
+                elif len(said) < _HEARD:
+                    said += piece
+            self._own.said = "" if good else said_by(answer.status, said)
             return good
         except PaddleCloudError:
+            self._own.said = ""
             connection.close()
             self._away[origin] = time.monotonic() + _AWAY
             return False

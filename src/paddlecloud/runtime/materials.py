@@ -160,6 +160,11 @@ class Materials:
                 with suppress(OSError):
                     os.utime(self._cached_content(sha256), (0, 0))
 
+    def hold_to(self, limit: int) -> None:
+        """From now on this is the limit; another one than before makes `prune` due."""
+        if limit != self._limit:
+            self._limit, self._grown = limit, limit + 1
+
     def is_due(self, now: float) -> bool:
         """Whether `prune` has something to do: much was fetched, or there was too much."""
         waited = abs(now - self._looked_at) >= self._pause

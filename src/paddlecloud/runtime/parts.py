@@ -206,6 +206,8 @@ class _Sender:
             return True
         if is_known and self._patience.is_left(time.monotonic()):
             place = address.partition("://")[2].partition("/")[0]
+            if said := self._buckets.said():
+                raise Retry("store_failed", place=place, detail=said)
             raise Unreachable("store_unreachable", place=place, reason="it took no further part")
         return False
 

@@ -105,6 +105,8 @@ class Poller:
         settings = answer.get("settings") or {}
         self._site.ship_interval = float(settings.get("ship_interval", self._site.ship_interval))
         self._site.grace = float(settings.get("grace", self._site.grace))
+        if self._site.config.cache_bytes is None:
+            self._site.cache_limit = int(settings.get("cache_limit", self._site.cache_limit))
         if isinstance(answer.get("peers"), list):
             self._site.link.learn(answer["peers"])
         if answer.get("restart"):

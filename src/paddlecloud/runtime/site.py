@@ -39,6 +39,8 @@ class Site:
         """Seconds; the server says it in each answer to a poll."""
         self.grace = 40.0
         """Seconds between SIGTERM and SIGKILL where no stop says another; said there, too."""
+        self.cache_limit = 10 * 1024**3 if config.cache_bytes is None else config.cache_bytes
+        """Bytes of fetched files; said there, too, unless it is fixed for this machine."""
         self.separates: bool | None = None
         """Whether each user's replicas can have a uid of their own; None until a server asks."""
         self.stopping = threading.Event()

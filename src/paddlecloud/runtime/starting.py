@@ -66,7 +66,7 @@ class Starters:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._layer = workspace.Layer()
-        self._materials = Materials(site.directory / "cache", limit=site.config.cache_bytes)
+        self._materials = Materials(site.directory / "cache", limit=site.cache_limit)
         self._trees = Trees(
             site.directory / "cache", self._layer, site.spawner.layers, self._materials.grew
         )
@@ -158,6 +158,7 @@ class Starters:
             return self._give_up(tracked)
         self._spawn(tracked, launch or record.read(tracked.root / ORDER))
         self._launched(tracked, wish)
+        self._materials.hold_to(self._site.cache_limit)
         if self._materials.is_due(time.time()):
             self._grown.set()
         return False

@@ -29,8 +29,8 @@ def of(
 
 def of_error(error: PaddleCloudError) -> dict[str, Any]:
     """Of an error worth repeating. Where the server itself was silent, it waited for the bucket:
-    once this can be reported, it answers."""
-    if isinstance(error, Unreachable):
+    once this can be reported, it answers. What it or we know of the bucket is told as it is."""
+    if isinstance(error, Unreachable) and not error.code.startswith("store_"):
         return of("held_no_answer")
     return of(error.code, error.params)
 

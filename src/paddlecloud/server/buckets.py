@@ -49,6 +49,14 @@ class Buckets:
                 self._open.pop(next(iter(self._open))).wire.close()
         return store
 
+    def put(self, job_id: str, store: S3Store) -> None:
+        """From now on this one is the bucket of the job."""
+        with self._lock:
+            former = self._open.pop(job_id, None)
+            self._open[job_id] = store
+        if former is not None:
+            former.wire.close()
+
     def close(self) -> None:
         """Give back all threads and connections; whoever comes later opens buckets anew."""
         with self._lock:

@@ -1,7 +1,8 @@
 """`server check`: every setting in effect and where it came from, and whether what it names works.
 
 It starts nothing and changes nothing: the database is asked, not migrated, and a directory that is
-missing is not made. Secrets are shown as set or not set.
+missing is not made. Only a bucket cannot be asked whether it takes files: it is given an empty one,
+which is deleted again. Secrets are shown as set or not set.
 """
 
 from __future__ import annotations
@@ -11,18 +12,20 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from paddlecloud.model.errors import ConfigError, PaddleCloudError
+from paddlecloud.model.errors import ConfigError, PaddleCloudError, Refused, Retry
 from paddlecloud.model.texts import render
 from paddlecloud.server import tls
 from paddlecloud.server.door import is_any_address
 from paddlecloud.server.keeping import open_bucket
 from paddlecloud.server.services import mail
 from paddlecloud.server.settings import Origins, Settings, read_with_origins
+from paddlecloud.stores.patience import prompt_if
 
 CONNECT_SECONDS = 5
 SET, NOT_SET, DEFAULT, FILE = "set", "not set", "default", "file"
@@ -89,6 +92,7 @@ def check(settings: Settings, origins: Origins, now: datetime) -> Iterator[Findi
     yield from _exposed(settings, origins)
     yield from _database(settings)
     yield from _store(settings)
+    yield from _door(settings)
     yield from _mail(settings)
 
 
@@ -173,10 +177,34 @@ def _store(settings: Settings) -> Iterator[Finding]:
 def _ask_bucket(settings: Settings) -> Finding:
     store = open_bucket(settings.store)
     try:
-        store.probe()
+        store.try_keys()
     finally:
         store.close()
     return _ok("store", "check_bucket", place=store.place)
+
+
+def _door(settings: Settings) -> Iterator[Finding]:
+    """Where private storage is, if that is one address: which regions people have nobody knows.
+    Without keys of theirs it can only be told whether an object store answers there; a warning,
+    because all other jobs run without it."""
+    door = settings.private_store.door
+    if not settings.private_store.enabled or "{region}" in door:
+        return
+    from paddlecloud.stores import private  # noqa: PLC0415 - 20 ms of http and xml
+    from paddlecloud.stores.sigv4 import Keys  # noqa: PLC0415 - as above
+
+    place = private.parse_bos_url("paddlecloud-check.bj.bcebos.com")
+    store = private.open_private(place, Keys(access_key="none", secret_key="none"), door=door)
+    try:
+        # A bucket and keys that nobody has are refused where all is well.
+        with prompt_if(True), suppress(Refused):
+            store.probe()
+    except Retry as error:
+        yield _warning("private_store", error.code, **error.params)
+    else:
+        yield _ok("private_store", "check_door", door=door)
+    finally:
+        store.close()
 
 
 def _directory(subject: str, path: Path) -> Finding:

@@ -30,7 +30,7 @@ def open_store(settings: Settings, *, shared: bool) -> Store:
 
     bucket = open_bucket(settings.store)
     try:
-        bucket.probe()
+        bucket.try_keys()
     except Retry as error:
         log.warning("the server starts without its bucket: %s", error)
     except PaddleCloudError:

@@ -427,6 +427,8 @@ class AgentSettings(Answer, frozen=True, kw_only=True):
     grace: float
     separate: bool = False
     """The agent is asked to say whether it can keep users apart."""
+    cache_limit: int
+    """Bytes of its cache."""
 
 
 class CommandOrder(Answer, frozen=True, kw_only=True):

@@ -50,5 +50,7 @@ class VerifyAnswer(Answer, frozen=True, kw_only=True):
     files: int
     bytes: int
     damaged: list[DamagedRow]
+    changed: list[DamagedRow]
+    """Outputs that were written anew since their job listed them."""
     next: VerifyPlace | None
     """Where to go on; null: everything was read."""

@@ -25,6 +25,10 @@ _PIECE = 256 * 1024
 slow way is told from a silent server."""
 
 
+class Ended(ConnectionError):
+    """The server closed the connection in the place of an answer."""
+
+
 class Response:
     def __init__(self, connection: Connection, status: int, headers: Mapping[str, str]) -> None:
         self.status = status
@@ -170,7 +174,7 @@ class Connection:
     def _more(self, end: bytes) -> None:
         data = self._socket.recv(_RECEIVE)
         if not data:
-            raise ConnectionError("the connection ended without an answer")
+            raise Ended("the connection ended without an answer")
         self._ahead += data
         if len(self._ahead) > _HEAD_BYTES + _RECEIVE and end not in self._ahead:
             raise ConnectionError("the head of an answer has no end")

@@ -12,17 +12,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from paddlecloud.model.bosurl import split_bos_url
+from paddlecloud.model.bosurl import fault_of, split_bos_url
 from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused, Unreachable
 from paddlecloud.model.private import is_ours
+from paddlecloud.model.reasons import wrong_bos_url
+from paddlecloud.model.texts import CAUSE, GIVEN
 from paddlecloud.stores import s3
 from paddlecloud.stores.base import Stat
 from paddlecloud.stores.sigv4 import Keys
 from paddlecloud.stores.tree import shown
 
 DOOR = "https://s3.{region}.bcebos.com"
-PROBE = ".paddlecloud-probe"
-"""The name of the empty file that is written and deleted to try the keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +38,10 @@ class BosPlace:
 
 def parse_bos_url(bos_url: str) -> BosPlace:
     """{bucket}.{region}.bcebos.com/your/dir; Invalid when it is anything else."""
-    found = split_bos_url(bos_url)
-    if found is None:
-        raise Invalid("bos_url_format", value=shown(bos_url))
+    found, fault = split_bos_url(bos_url), fault_of(bos_url)
+    if fault is not None:
+        raise wrong_bos_url(shown(bos_url), *fault)
+    assert found is not None
     bucket, region, prefix = found
     return BosPlace(bos_url=bos_url, bucket=bucket, region=region, prefix=prefix)
 
@@ -68,14 +69,17 @@ def open_private(place: BosPlace, keys: Keys, *, door: str = DOOR) -> s3.S3Store
 def check_private(place: BosPlace, keys: Keys, *, door: str = DOOR) -> None:
     """Try the keys: list one name, write an empty file and delete it again.
 
-    Refused (wrong keys, no right to write, no such bucket) or Unreachable, in the user's terms.
+    Refused (wrong keys, no right to write, no such bucket) or Unreachable, in the user's terms;
+    Invalid when it is no directory.
     """
     with in_terms_of(place, door):
         store = open_private(place, keys, door=door)
         try:
-            store.probe()
-            store.write(PROBE, [])
-            store.delete(PROBE)
+            if store.is_file():
+                # Outputs below it would make a file of the directory above one that no job takes.
+                above = place.bos_url.strip("/").rpartition("/")[0]
+                raise Invalid("private_place_file", bos_url=place.bos_url, above=above)
+            store.try_keys()
         finally:
             store.close()
 
@@ -88,7 +92,7 @@ def list_private(place: BosPlace, keys: Keys, *, most: int, door: str = DOOR) ->
         store = open_private(place, keys, door=door)
         try:
             for stat in store.list():
-                if stat.path != PROBE and not is_ours(stat.path):
+                if stat.path != s3.PROBE and not is_ours(stat.path):
                     found.append(stat)
                 if len(found) > most:
                     raise Invalid("private_files_many", bos_url=place.bos_url, limit=most)
@@ -123,6 +127,8 @@ def _explained(place: BosPlace, error: PaddleCloudError, door: str) -> PaddleClo
         came = str(error.params.get("came", ""))
         return Unreachable("private_store_stranger", bos_url=bos_url, host=host, came=came)
     if error.code == "store_unreachable":
-        reason = str(error.params.get("reason", ""))
-        return Unreachable("private_store_unreachable", bos_url=bos_url, host=host, reason=reason)
+        why = {
+            name: error.params[name] for name in ("reason", CAUSE, GIVEN) if name in error.params
+        }
+        return Unreachable("private_store_unreachable", bos_url=bos_url, host=host, **why)
     return error

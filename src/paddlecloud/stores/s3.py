@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from urllib.parse import unquote_plus
 
-from paddlecloud.model.errors import ConfigError, Conflict, NotFound, Retry
+from paddlecloud.model.errors import ConfigError, Conflict, NotFound, Refused, Retry
 from paddlecloud.stores import s3parts
 from paddlecloud.stores.base import Part, Reader, Stat, check_whole, pour
 from paddlecloud.stores.crew import Crew
@@ -33,6 +33,8 @@ ROOM = 64 * 1024 * 1024
 """Bytes that may wait to be sent: eight parts, of which some are still being digested."""
 MTIME = "x-amz-meta-mtime"
 """Seconds since 1970, as rclone writes it too."""
+PROBE = ".paddlecloud-probe"
+"""The name of the empty file that is written and deleted to try the keys."""
 _FEW = 3
 """So many files of one directory are asked for one by one; of more, the directory is listed."""
 _KNOWN = 10_000
@@ -85,6 +87,24 @@ class S3Store:
     def probe(self) -> None:
         """Ask for one name: raises what is wrong with the keys, the bucket or the way there."""
         self._page(self._prefix, 1, None, tries=2)
+
+    def try_keys(self) -> None:
+        """The same, and whether these keys may write and delete: an empty file comes and goes."""
+        self.probe()
+        self.write(PROBE, [])
+        self.delete(PROBE)
+
+    def is_file(self) -> bool:
+        """Whether a file has the very name of the directory in which this store is; what keys may
+        not look at is none."""
+        if not self._prefix:
+            return False
+        try:
+            name = name_of(self._prefix.rstrip("/"))
+            self.wire.ask(Request(method="HEAD", key=name, tries=2))
+        except (NotFound, Refused):
+            return False
+        return True
 
     def list(self, prefix: str = "") -> Iterator[Stat]:
         above = prefix.rpartition("/")[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from paddlecloud.model.errors import Conflict, NotFound, PaddleCloudError, Retry, Unreachable
+from paddlecloud.model.errors import Conflict, NotFound, PaddleCloudError, Retry
 from paddlecloud.stores.http11 import Connection, Response
 from paddlecloud.stores.patience import is_prompt, prompt_if
 from paddlecloud.stores.s3wire import Request, Wire
@@ -62,8 +62,7 @@ class Stream:
             try:
                 data = self._source().read(most)
             except OSError as error:
-                reason = str(error)[:200]
-                failure = Unreachable("store_unreachable", place=self._wire.place, reason=reason)
+                failure = self._wire.unreachable(error)
                 before, silent = silent, isinstance(error, TimeoutError)
                 if self._prompt and silent and before:
                     # A line may stand still; a new one that does so too is a silent server.

@@ -28,7 +28,14 @@ from paddlecloud.model.errors import (
     StorageFull,
     Unreachable,
 )
-from paddlecloud.stores.http11 import CONNECT_SECONDS, SILENT_SECONDS, Connection, Response
+from paddlecloud.model.texts import CAUSE, GIVEN
+from paddlecloud.stores.http11 import (
+    CONNECT_SECONDS,
+    SILENT_SECONDS,
+    Connection,
+    Ended,
+    Response,
+)
 from paddlecloud.stores.patience import is_prompt
 from paddlecloud.stores.s3guard import Guard
 from paddlecloud.stores.s3strangers import document, is_no_refusal, lacks_tag, stranger
@@ -55,11 +62,14 @@ _FORGOTTEN = 60.0
 """Seconds after which a silence says nothing any more."""
 _LONGEST_PAUSE = 4.0
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
+_MISTAKE = 500
+"""A server that starts again says something else, so this is not waited out: a full one says it."""
 _BUSY = ("RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "RequestThrottled")
 """What some servers say with a status of 400 that is no refusal."""
 _DAMAGED = ("BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody", "InvalidDigest")
 _KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken")
 _CLOCK = ("RequestTimeTooSkewed", "RequestExpired")
+_REASONS = {TimeoutError: "reason_timed_out", Ended: "reason_ended"}
 _FULL = ("QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "InsufficientCapacity")
 
 
@@ -117,10 +127,10 @@ class Wire:
     ) -> None:
         parts = urlsplit(endpoint)
         host = parts.netloc.rpartition("@")[2]
-        self.place = f"{bucket} ({host})"
-        """What a sentence calls it."""
         self._scheme = parts.scheme
         self._host = host if path_style else f"{bucket}.{host}"
+        self.place = f"{bucket} ({self._host})"
+        """What a sentence calls it: with the host that is asked."""
         self._name = parts.hostname or "" if path_style else f"{bucket}.{parts.hostname}"
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._top = parts.path.rstrip("/") + (f"/{bucket}" if path_style else "")
@@ -146,7 +156,7 @@ class Wire:
                 data = response.read_all()
             except OSError as error:
                 connection.close()
-                failure = self._unreachable(error)
+                failure = self.unreachable(error)
                 if self._has_to_end(error, TRIES):
                     break
                 continue
@@ -169,7 +179,7 @@ class Wire:
             try:
                 connection, response = self._once(request, digest, checks)
             except OSError as error:
-                failure = self._unreachable(error)
+                failure = self.unreachable(error)
                 if self._has_to_end(error, TRIES - 1 - number):
                     break
                 continue
@@ -182,7 +192,7 @@ class Wire:
                 return connection, response
             failure, again = self._refusal(connection, request, response)
             again = again or good or self._guard.is_at_fault(checks, response.status)
-            if not again:
+            if not again or (response.status == _MISTAKE and number + 1 >= TRIES):
                 break
         assert failure is not None
         raise failure
@@ -292,7 +302,7 @@ class Wire:
             self.give_back(connection, response)
         except OSError as error:
             connection.close()
-            return self._unreachable(error), True
+            return self.unreachable(error), True
         code, detail = _said(data)
         if is_no_refusal(request.method, response.status, code, response.headers):
             return stranger(self.place, response.status, response.headers, data), False
@@ -321,9 +331,13 @@ class Wire:
         again = status in _AGAIN or code in _BUSY
         return Retry("store_failed", place=self.place, detail=said), again
 
-    def _unreachable(self, error: Exception) -> PaddleCloudError:
+    def unreachable(self, error: Exception) -> PaddleCloudError:
+        """What is in words of ours is told in the reader's language."""
         reason = " ".join((getattr(error, "strerror", None) or str(error) or "no answer").split())
-        return Unreachable("store_unreachable", place=self.place, reason=reason[:200])
+        told = {"place": self.place, "reason": reason[:200]}
+        ours = [code for kind, code in _REASONS.items() if isinstance(error, kind)]
+        why = {CAUSE: ours[0], GIVEN: "{}"} if ours else {}
+        return Unreachable("store_unreachable", **told, **why)
 
     def _learn_skew(self, response: Response) -> bool:
         """Sign by the server's clock from now on; False when that was not the reason."""

@@ -144,7 +144,7 @@ def _sync_file_system(fd: int) -> None:
 
 
 def split(path: str) -> list[str]:
-    """The names in a checked path; Invalid("path_unsafe") when it could lead out."""
+    """The names in a checked path; Invalid when it could lead out, or is too long."""
     check_path(path)
     names = path.split("/")
     if names[0] in RESERVED:

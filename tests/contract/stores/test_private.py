@@ -6,6 +6,7 @@ The S3 server of the tests stands in for Baidu's S3 door; only the address diffe
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,13 +15,13 @@ from hypothesis import strategies as st
 from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused, Unreachable
 from paddlecloud.model.private import md5_of
 from paddlecloud.stores.private import (
-    PROBE,
     BosPlace,
     check_private,
     list_private,
     open_private,
     parse_bos_url,
 )
+from paddlecloud.stores.s3 import PROBE
 from paddlecloud.stores.sigv4 import Keys
 from paddlecloud.stores.tree import split
 from tests.contract.stores.looks import content, paths
@@ -57,7 +58,9 @@ def test_what_a_bos_url_names(bos_url: str, bucket: str, region: str, prefix: st
         "bucket.bj.bcebos.com:9000/dir",
         "bucket.bj.bcebos.com/../other",
         "bucket.bj.bcebos.com/a//b",
-        "bucket.bj.bcebos.com/a?b=c\0",
+        "bucket.bj.bcebos.com/a?b=c",
+        "bucket.bj.bcebos.com/a\0",
+        "bucket.bj.bcebos.com//a",
         "Bucket.bj.bcebos.com/dir",
         "bucket.b j.bcebos.com/dir",
         "bucket.-bj.bcebos.com/dir",
@@ -130,6 +133,18 @@ def test_keys_that_may_only_read_are_refused(place: BosPlace, s3_settings: dict[
     with pytest.raises(Refused, match="may read and write") as caught:
         check_private(place, keys_of(reader_settings()), door=s3_settings["endpoint"])
     assert caught.value.code == "private_store_denied"
+
+
+def test_a_file_is_no_directory(place: BosPlace, s3_settings: dict[str, str]) -> None:
+    keys, door = keys_of(s3_settings), s3_settings["endpoint"]
+    store = open_private(place, keys, door=door)
+    store.write("run.sh", [b"true"])
+    store.close()
+    wrong = replace(place, prefix=f"{place.prefix}/run.sh", bos_url=f"{BOS_URL}/run.sh")
+    with pytest.raises(Invalid, match=f"the one in which it lies: {BOS_URL}$") as caught:
+        check_private(wrong, keys, door=door)
+    assert caught.value.code == "private_place_file"
+    check_private(place, keys, door=door)
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,7 @@ def test_a_hostile_path_is_refused(store: Store, path: str) -> None:
     for call in calls:
         with pytest.raises(Invalid) as caught:
             call()
-        assert caught.value.code == "path_unsafe"
+        assert caught.value.code in ("path_unsafe", "path_long")
         str(caught.value.params["path"]).encode()
     assert paths(store) == []
 

@@ -33,9 +33,12 @@ from paddlecloud.stores.sigv4 import Keys
 from scripts import s3 as server
 from tests.contract.stores.looks import content, paths, sha256
 from tests.faulty import Way, as_it_is, faulty_way
+from tests.s3 import reader_settings
 
 HOUR = timedelta(hours=1)
 MIB = 1024 * 1024
+FAULT = b"<Error><Code>InternalError</Code><Message>no room</Message></Error>"
+FAILED = b"HTTP/1.1 500 Oh\r\ncontent-length: %d\r\n\r\n%s" % (len(FAULT), FAULT)
 BUSY = b"HTTP/1.1 503 Slow Down\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -228,6 +231,30 @@ def test_a_write_with_wrong_keys_is_refused_at_once(s3_settings: dict[str, str])
             list(store.list())
 
 
+def test_why_nobody_answers_is_told_in_one_language() -> None:
+    told = "the connection ended without an answer"
+    with answering(b"", b"") as store, pytest.raises(Unreachable, match=told) as caught:
+        store.probe()
+    assert "（连接已结束，没有应答）" in caught.value.text("zh")
+    late = store.wire.unreachable(TimeoutError("timed out"))
+    assert ("(timed out)" in str(late), "（超时）" in late.text("zh")) == (True, True)
+
+
+def test_the_host_that_was_asked_is_named(s3_settings: dict[str, str]) -> None:
+    nowhere = {"endpoint": "http://127.0.0.1:9", "bucket": "team", "path_style": False}
+    with opened(s3_settings, **nowhere) as store:
+        assert store.place == "team (team.127.0.0.1:9)"
+
+
+def test_keys_are_tried_by_writing(s3: S3Store, s3_settings: dict[str, str]) -> None:
+    s3.try_keys()
+    assert paths(s3) == []
+    with opened({**s3_settings, **reader_settings()}) as store:
+        store.probe()
+        with pytest.raises(Refused, match="what they are allowed to do"):
+            store.try_keys()
+
+
 def test_the_clock_of_the_server_is_followed(s3_settings: dict[str, str]) -> None:
     """A machine whose clock is wrong by hours: its requests are signed by the server's."""
     keys = Keys(access_key=s3_settings["access_key"], secret_key=s3_settings["secret_key"])
@@ -296,6 +323,27 @@ def test_a_large_file_outlives_an_outage_that_a_small_one_does_not(
         way.back = first(TRIES, lambda piece: BUSY, b"HTTP/1.1 200")
         with pytest.raises(Retry, match="503"):
             store.write("small", [b"1"])
+
+
+def test_a_server_that_fails_is_not_waited_for_as_one_that_is_away(
+    s3_settings: dict[str, str],
+) -> None:
+    """A full one says so by a failure, to every part and for ever."""
+    failed: list[bytes] = []
+
+    def fail(piece: bytes) -> bytes:
+        failed.append(piece)
+        return FAILED
+
+    with through(s3_settings) as (store, way):
+        key = store.key("x")
+        upload = s3parts.begin(store.wire, key, {})
+        way.back = first(PATIENT, fail, b"HTTP/1.1 200")
+        with pytest.raises(Retry, match="500 InternalError no room"):
+            s3parts.put_patiently(store.wire, key, upload, 1, b"data", wanted=lambda: True)
+        assert len(failed) == TRIES
+        way.back = as_it_is
+        s3parts.drop(store.wire, key, upload)
 
 
 def test_whoever_gives_up_does_not_wait_for_the_end_of_an_outage(

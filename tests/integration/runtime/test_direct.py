@@ -132,9 +132,13 @@ def test_what_is_put_is_what_arrives(bucket: S3Store) -> None:
         got = bytearray()
         assert buckets.fetch(address(bucket, "out"), got.extend)
         assert bytes(got) == data
+        assert buckets.said() == ""
         assert not buckets.fetch(address(bucket, "none"), got.extend)
+        assert buckets.said().startswith("404 NoSuchKey")
         assert not buckets.put(where.replace("X-Amz-Signature=", "X-Amz-Signature=0"), data)
+        assert buckets.said().startswith("403 SignatureDoesNotMatch")
         assert not buckets.put(NOWHERE, data)
+        assert buckets.said() == ""
         assert not buckets.put("", data)
     finally:
         buckets.leave()

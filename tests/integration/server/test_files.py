@@ -56,6 +56,13 @@ def test_the_forms_of_a_prefix(world: World) -> None:
     assert listed(world, job_id, f"{root}../../") == []
 
 
+def test_a_directory_is_not_the_one_beside_it(world: World) -> None:
+    files = {"data-1/a": b"a", "data-10/a": b"a"}
+    job_id = world.submit(snapshot=world.snapshot(files))
+    assert listed(world, job_id, "data-1") == ["data-1/a"]
+    assert listed(world, job_id, "data-") == ["data-1/a", "data-10/a"]
+
+
 def test_a_job_without_outputs_has_its_directory(world: World) -> None:
     job_id = world.submit()
     assert listed(world, job_id) == [f"output/{job_id}/"]
@@ -157,8 +164,8 @@ HOSTILE: list[tuple[str, dict[str, object], str]] = [
     (".", {}, "path_unsafe"),
     ("a\\b", {}, "path_unsafe"),
     ("C:\\x", {}, "path_unsafe"),
-    ("x" * 256, {}, "path_unsafe"),
-    ("d/" * 2048 + "x", {}, "path_unsafe"),
+    ("x" * 256, {}, "path_long"),
+    ("d/" * 2048 + "x", {}, "path_long"),
     ("a\0b", {}, "path_unsafe"),
     ("ok", {"fence": 0}, "fence_stale"),
     ("ok", {"fence": "x"}, "query_invalid"),

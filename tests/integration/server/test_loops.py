@@ -12,7 +12,7 @@ import pytest
 
 from paddlecloud.db import coordination, jobs
 from paddlecloud.db.tokens import UserRole
-from paddlecloud.model.errors import Conflict, Retry
+from paddlecloud.model.errors import Conflict, Retry, StorageFull
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops import clean, schedule
 from paddlecloud.server.loops.runner import Leased, Loop, Runner
@@ -420,14 +420,21 @@ def test_the_runner_is_woken_by_a_submit(world: World) -> None:
         runner.stop()
 
 
-def test_a_tick_that_fails_does_not_end_its_loop(world: World) -> None:
+@pytest.mark.parametrize(
+    ("error", "traced"),
+    [(RuntimeError("once"), True), (StorageFull("database_full", path="db"), False)],
+)
+def test_a_tick_that_fails_does_not_end_its_loop(
+    world: World, caplog: pytest.LogCaptureFixture, error: Exception, traced: bool
+) -> None:
+    """What was foreseen is one line in the log."""
     calls: list[datetime] = []
     done = threading.Event()
 
     def tick(_deps: Deps, now: datetime) -> None:
         calls.append(now)
         if len(calls) == 1:
-            raise RuntimeError("once")
+            raise error
         done.set()
 
     runner = Runner(world.deps, (Loop(name="test", tick=tick, every=timedelta(milliseconds=1)),))
@@ -436,6 +443,9 @@ def test_a_tick_that_fails_does_not_end_its_loop(world: World) -> None:
         assert done.wait(20)
     finally:
         runner.stop()
+    (told,) = [record for record in caplog.records if "loop test failed" in record.getMessage()]
+    assert bool(told.exc_info) is traced
+    assert traced or "no space is left for the database db" in told.getMessage()
 
 
 def test_a_loop_that_another_server_runs_is_left_alone(world: World) -> None:

@@ -14,6 +14,7 @@ from paddlecloud.model.errors import Retry
 from paddlecloud.server.app import App
 from paddlecloud.server.loops.watch import Watch
 from paddlecloud.server.services import agents
+from paddlecloud.server.settings import Settings
 from paddlecloud.testing import item
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World
@@ -288,3 +289,14 @@ def test_no_limit_is_none(make_world: MakeWorld) -> None:
         change=lambda settings: replace(settings, running=replace(settings.running, log_limit=0))
     )
     assert world.placed()[1]["run"]["log_limit"] is None
+
+
+def test_agents_are_told_how_much_to_keep(make_world: MakeWorld) -> None:
+    def change(settings: Settings) -> Settings:
+        return replace(settings, running=replace(settings.running, cache_limit=2**20))
+
+    agent = make_world(change=change).agent
+    question = {"agent": agent.name, "boot": agent.boot, "version": agent.version}
+    more = {"cursor": 0, "wait": 0, "capacity": {"cpu": 1.0, "memory": 1}, "enforces": {}}
+    answer = agent.caller.post("/api/v1/agent/poll", question | more)
+    assert answer["settings"]["cache_limit"] == 2**20

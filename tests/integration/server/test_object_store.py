@@ -21,6 +21,7 @@ from scripts import s3
 from tests.integration.server.process import ServerProcess, ended
 from tests.integration.server.replicas import free_port
 from tests.integration.server.world import eventually
+from tests.s3 import reader_settings
 
 pytestmark = pytest.mark.slow
 
@@ -181,6 +182,7 @@ def test_check_tells_what_is_wrong(team: Team) -> None:
     good = file.read_text()
     for wrong, want in (
         (good.replace('secret_key = "', 'secret_key = "x'), "store_denied"),
+        (with_keys_of_a_reader(good), "store_denied"),
         (good.replace('bucket = "', 'bucket = "no-'), "store_bucket_missing"),
         (re.sub(r"http://127.0.0.1:\d+", "http://127.0.0.1:9", good), "store_unreachable"),
     ):
@@ -189,12 +191,22 @@ def test_check_tells_what_is_wrong(team: Team) -> None:
         assert (code, said["code"], said["level"]) == (1, want, "failed")
 
 
+def with_keys_of_a_reader(settings: str) -> str:
+    """Keys with which a job could be looked at, and none submitted."""
+    reader = reader_settings()
+    for key in ("access_key", "secret_key"):
+        settings = re.sub(f'{key} = ".*"', f'{key} = "{reader[key]}"', settings)
+    return settings
+
+
 def test_a_server_with_wrong_keys_does_not_start(team: Team) -> None:
     file = team.home / "server.toml"
-    file.write_text(file.read_text().replace('secret_key = "', 'secret_key = "x'))
-    code, said = ended(team.spawn())
-    assert code != 0
-    assert "refuses these keys" in said
+    good = file.read_text()
+    for wrong in (good.replace('secret_key = "', 'secret_key = "x'), with_keys_of_a_reader(good)):
+        file.write_text(wrong)
+        code, said = ended(team.spawn())
+        assert code != 0
+        assert "refuses these keys" in said
 
 
 def test_a_store_that_goes_and_comes_back(tmp_path: Path, s3_place: Path) -> None:

@@ -6,7 +6,7 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,13 @@ import pytest
 
 from paddlecloud.client import private, private_parts
 from paddlecloud.client.scanning import Scan, scan
-from paddlecloud.model.errors import Conflict, NotFound, PaddleCloudError
+from paddlecloud.model.errors import Conflict, Invalid, NotFound, PaddleCloudError, TooMany
+from paddlecloud.model.quota import Plan
 from paddlecloud.server.services import private_uploads
 from paddlecloud.server.settings import Settings
 from paddlecloud.server.shapes_addresses import PrivateUploadRequest
+from paddlecloud.stores import private as buckets
+from paddlecloud.stores.base import Stat
 from paddlecloud.stores.s3 import S3Store
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, a_submit
@@ -89,13 +92,14 @@ class Person:
         return sum(sent)
 
 
+def with_door(settings: Settings, endpoint: str) -> Settings:
+    return replace(settings, private_store=replace(settings.private_store, door=endpoint))
+
+
 @pytest.fixture
 def person(make_world: MakeWorld, s3_settings: dict[str, str], tmp_path: Path) -> Person:
-    def change(settings: Settings) -> Settings:
-        door = replace(settings.private_store, door=s3_settings["endpoint"])
-        return replace(settings, private_store=door)
-
-    return Person(make_world(change=change), s3_settings, tmp_path / "code")
+    world = make_world(change=partial(with_door, endpoint=s3_settings["endpoint"]))
+    return Person(world, s3_settings, tmp_path / "code")
 
 
 def content(seed: int, size: int = SIZE) -> bytes:
@@ -199,9 +203,46 @@ def test_what_a_bucket_does_not_keep_is_said(person: Person, bucket: S3Store) ->
     (person.top / "logs" / "of" / "today").mkdir(parents=True)
     (person.top / "data").mkdir()
     (person.top / "data" / "x").write_bytes(b"x")
+    (person.top / "data" / "link").symlink_to("x")
     noted: list[tuple[str, object]] = []
     person.brings(note=lambda code, **params: noted.append((code, params)))
-    assert noted == [("private_files_bare", {"paths": "logs/of/today/, run.sh"})]
+    assert noted == [
+        ("private_links_skipped", {"paths": "data/link"}),
+        ("private_files_bare", {"paths": "logs/of/today/, run.sh"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "hint"),
+    [
+        (["a\\b"], r"a\\b is not a safe relative path"),
+        (["x" * 256], "a name may have 255 bytes"),
+        (["run.sh", "run.sh/output/log"], "run.sh/output/log lies below run.sh"),
+    ],
+)
+def test_an_object_that_is_no_file_is_named_with_its_bucket(
+    monkeypatch: pytest.MonkeyPatch, person: Person, bucket: S3Store, names: list[str], hint: str
+) -> None:
+    now = datetime.now(UTC)
+    found = [Stat(path=name, size=1, modified=now, tag='"x"') for name in names]
+    monkeypatch.setattr(buckets, "list_private", lambda *_, **__: found)
+    with pytest.raises(Invalid, match=f"bos_url={person.bos_url} holds .*{hint}.*rename or delete"):
+        person.brings()
+
+
+def test_whom_the_plan_refuses_sends_nothing_into_the_bucket(
+    make_world: MakeWorld, s3_settings: dict[str, str], bucket: S3Store, tmp_path: Path
+) -> None:
+    def change(settings: Settings) -> Settings:
+        settings = with_door(settings, s3_settings["endpoint"])
+        return replace(settings, plans={**settings.plans, settings.default_plan: full})
+
+    full = Plan(waiting_jobs=0)
+    person = Person(make_world(change=change), s3_settings, tmp_path / "code")
+    (person.top / "run.sh").write_bytes(b"true\n")
+    with pytest.raises(TooMany, match="your plan allows 0"):
+        person.brings()
+    assert [stat.path for stat in bucket.list()] == []
 
 
 def test_an_upload_that_somebody_else_ends_is_found_done(person: Person, bucket: S3Store) -> None:

@@ -126,7 +126,7 @@ def test_one_that_another_goes_on_with_stays(somebody: Somebody, bucket: S3Store
     ours = somebody.begins()
     somebody.submits()
     somebody.ages(days=2)
-    assert somebody.begins(owner="another", below="//") == ours
+    assert somebody.begins(owner="another", below="/") == ours
     assert somebody.after(hours=1) == 0
     assert uploads(bucket) == {ours}
     assert somebody.after(hours=25) == 1

@@ -202,7 +202,7 @@ def test_files_given_as_well_are_put_into_the_bucket_first(
     (code / "data" / "large").write_bytes(large)
     done = laptop.tries(f"--files={code}")
     assert done.returncode == 0, done.stderr
-    assert "1 link of --files is left out" in done.stderr
+    assert "these of --files are left out: link;" in done.stderr
     assert "is given the 4 files" in done.stderr
     job_id = str(json.loads(done.stdout)["job_id"])
     assert laptop.types("logs", job_id, "-f").stdout.endswith("from my laptop\ntrained\n")

@@ -38,12 +38,16 @@ def world(make_world: MakeWorld, valve: Valve, s3_settings: dict[str, str]) -> I
     assert isinstance(behind, S3Store)
 
     def change(settings: Settings) -> Settings:
-        return replace(settings, team=True, store=replace(settings.store, kind="s3"))
+        door = replace(settings.private_store, door=s3_settings["endpoint"])
+        store = replace(settings.store, kind="s3")
+        return replace(settings, team=True, store=store, private_store=door)
 
     def opened(place: Path) -> LayeredStore:
         return LayeredStore(DirectoryStore(place), behind)
 
-    yield make_world(change=change, store=opened)
+    made = make_world(change=change, store=opened)
+    yield made
+    made.deps.buckets.close()
     behind.close()
 
 
@@ -176,6 +180,23 @@ def test_the_silence_of_the_store_is_told(world: World, valve: Valve) -> None:
     told = {(reply.status, reply.code) for reply in answered.replies}
     assert told == {(503, "store_unreachable")}
     assert world.raw(file).body == MODEL
+
+
+def test_the_silence_of_the_store_is_told_of_a_job_with_a_bucket_of_its_own(
+    world: World, valve: Valve, s3_settings: dict[str, str]
+) -> None:
+    """Its files lie elsewhere, but the lists and logs of its workers here."""
+    keys = {
+        "bos_access_key": s3_settings["access_key"],
+        "bos_secret_key": s3_settings["secret_key"],
+    }
+    bos_url = f"{s3_settings['bucket']}.bj.bcebos.com/{s3_settings['prefix']}/private"
+    spec = {"start_cmd": "true", "public_bos": 0, "bos_url": bos_url}
+    job_id = world.user.post("/api/v1/jobs", a_submit(spec) | keys)["job"]["job_id"]
+    with silence(valve):
+        reply = world.user.call("GET", f"/api/v1/jobs/{job_id}/files")
+    assert (reply.status, reply.code) == (503, "store_unreachable")
+    assert world.user.get(f"/api/v1/jobs/{job_id}/files")["files"]
 
 
 def test_a_job_whose_difference_cannot_be_kept_is_a_job(world: World, valve: Valve) -> None:

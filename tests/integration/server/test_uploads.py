@@ -488,3 +488,14 @@ def test_to_an_object_store(
     )
     assert list(world.deps.store.list("users/someone/uploads/")) == []
     behind.close()
+
+
+def test_small_files_that_do_not_fit_together_are_refused_before_one_is_sent(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world.deps.store, "room", lambda: 1000)
+    world.snapshot({"a": b"a" * 600})
+    with pytest.raises(StorageFull, match=r"2 files of 1\.2 KiB together do not fit") as caught:
+        world.snapshot({"b": b"b" * 600, "c": b"c" * 600})
+    assert caught.value.code == "store_room_files"
+    assert not world.blob(b"b" * 600).exists()

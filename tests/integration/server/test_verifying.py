@@ -55,12 +55,12 @@ def admin(world: World) -> SignedCaller:
 
 def verified(admin: SignedCaller, **body: Any) -> dict[str, Any]:
     """All pages together; `pages` says how many there were."""
-    found: dict[str, Any] = {"files": 0, "bytes": 0, "damaged": [], "pages": 0}
+    found: dict[str, Any] = {"files": 0, "bytes": 0, "damaged": [], "changed": [], "pages": 0}
     at = None
     while True:
         page = admin.post(VERIFY, {**body, "at": at})
         found["pages"] += 1
-        for key in ("files", "bytes", "damaged"):
+        for key in ("files", "bytes", "damaged", "changed"):
             found[key] += page[key]
         at = page["next"]
         if at is None:
@@ -235,7 +235,11 @@ def test_an_output_that_was_written_anew_is_not_damaged(world: World, admin: Sig
     (path,) = world.deps.settings.store_dir.rglob(f"{job_id}/rank-0/model")
     path.write_bytes(LARGE[::-1])  # as by a later attempt whose machine was lost
     os.utime(path, (1_800_000_000, 1_800_000_000))
-    assert verified(admin)["damaged"] == []
+    found = verified(admin)
+    assert found["damaged"] == []
+    (row,) = found["changed"]
+    assert (row["paths"], row["jobs"]) == ([f"output/{job_id}/rank-0/model"], [job_id])
+    assert admin.get("/api/v1/admin/audit")["events"] == []
 
 
 def test_what_is_set_aside_is_written_down_before_it_goes(

@@ -72,6 +72,7 @@ def test_json_names_only_so_many_and_counts_all(
     assert main(["admin", "verify", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert [row["paths"] for row in found.pop("damaged")] == [["0"], ["0x"], ["1"]]
+    assert (found.pop("changed"), found.pop("changed_files")) == ([], 0)
     assert found == {"files": 8, "bytes": 4096, "damaged_files": 6, "complete": True}
 
 
@@ -117,3 +118,13 @@ def test_who_may_not_is_told_no_more(server: FakeServer, capsys: Captured) -> No
     server.routes[ROUTE] = [error(403, "Forbidden", "admin_only", "you are no admin")]
     assert main(["admin", "verify", "--json"]) == 1
     assert capsys.readouterr().out == ""
+
+
+def test_what_was_written_anew_is_named_and_no_failure(
+    server: FakeServer, capsys: Captured
+) -> None:
+    server.routes[ROUTE] = [ok(page([]) | {"changed": [damaged("model", "output")]})]
+    assert main(["admin", "verify"]) == 0
+    told, last = capsys.readouterr().out.splitlines()
+    assert "model was written anew since" in told
+    assert last == "read 2 files, 1.0 KiB: 0 damaged"

@@ -299,9 +299,10 @@ def test_a_server_that_never_has_enough_ends_the_upload(
     accepts_uploads(server)
     server.routes["POST /api/v1/jobs"] = [MISSING]
     server.routes["POST /api/v1/blobs"] = [ok({"stored": 0})]
-    with pytest.raises(Retry) as caught:
+    with pytest.raises(Retry, match="is still not whole on the server") as caught:
         client.submit_job(files=directory, start_cmd="true")
     assert caught.value.code == "upload_unfinished"
+    assert str(caught.value.params["path"]).startswith(str(directory))
 
 
 def test_to_go_on_with_a_download_is_to_download(

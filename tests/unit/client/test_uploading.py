@@ -105,6 +105,24 @@ def test_a_line_that_stays_broken_is_given_up_and_what_arrived_is_told(tmp_path:
 
 
 @pytest.mark.usefixtures("at_once")
+def test_a_store_that_fails_gets_the_bytes_once_more() -> None:
+    """The server has tried several times before it says so."""
+    line = Line([Retry("store_failed", place="p", detail="500") for _ in range(9)])
+    told: list[str] = []
+    with pytest.raises(Retry, match="500"):
+        uploading.persistently(line.work, None, lambda code, **_: told.append(code))
+    assert (line.tries, told) == (2, ["upload_again", "upload_kept"])
+
+
+@pytest.mark.usefixtures("at_once")
+def test_damage_on_the_way_is_not_told_as_silence() -> None:
+    line = Line([Retry("upload_damaged", reason="another digest")])
+    told: list[str] = []
+    uploading.persistently(line.work, None, lambda code, **_: told.append(code))
+    assert told == ["upload_again_damaged"]
+
+
+@pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("begun", [True, False])
 def test_a_bucket_that_never_answered_may_be_a_wrong_address(begun: bool) -> None:
     tries: list[int] = []
@@ -125,7 +143,7 @@ def test_a_bucket_that_never_answered_may_be_a_wrong_address(begun: bool) -> Non
     "error",
     [
         StorageFull("store_full", path="x"),
-        Retry("upload_unfinished", files=1),
+        Retry("upload_unfinished", files=1, path="x"),
         Conflict("files_changed", path="x"),
     ],
 )

@@ -116,6 +116,19 @@ def test_a_job_that_failed_otherwise_names_them_beside_it() -> None:
     assert unsent(a_job(), [lost]) is None, "its end says it"
 
 
+@pytest.mark.parametrize(
+    ("public_bos", "want"), [(True, "advice_not_executable"), (False, "advice_no_rights")]
+)
+def test_a_file_of_a_bucket_cannot_be_made_executable(public_bos: bool, want: str) -> None:
+    job = a_job(state=JobState.RUNNING, spec=a_spec(public_bos=public_bos))
+    replica = a_replica(ended=ended(126))
+    tails = {replica.worker: b"sh: 1: ./run.sh: Permission denied\n"}
+    answer = settle(job, an_attempt(replica), tails)
+    assert answer is not None
+    assert answer[1] is not None
+    assert answer[1].advice == Reason(code=want, params={"command": "./run.sh"})
+
+
 @pytest.mark.parametrize("public_bos", [True, False])
 def test_no_store_is_blamed_for_an_output_that_could_not_be_read(public_bos: bool) -> None:
     why = {"path": "f", "reason": "r"}

@@ -18,11 +18,31 @@ from paddlecloud.model.private import (
     md5_of,
     part_size,
     part_sizes,
+    said_by,
 )
 from paddlecloud.model.snapshot import Entry, is_digest, snapshot_of
 
 MD5 = "9e107d9d372bb6826bd81d3542a419d6"
 JOB = "job-" + "a" * 32
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "want"),
+    [
+        (
+            500,
+            b'<?xml version="1.0"?>\n<Error><Code>InternalError</Code>'
+            b"<Message>We had a\n problem</Message><RequestId>18E8",
+            "500 InternalError We had a problem",
+        ),
+        (403, b"<Error><Code>AccessDenied</Code></Error>", "403 AccessDenied"),
+        (200, b"<html><title>Sign in</title><body", "200 Sign in"),
+        (502, b"", "502"),
+        (500, b"\xff" * 999, "500 " + "\ufffd" * 196),
+    ],
+)
+def test_what_a_bucket_answered_in_a_few_words(status: int, body: bytes, want: str) -> None:
+    assert said_by(status, body) == want
 
 
 def test_a_mark_stands_for_one_content_at_one_place() -> None:

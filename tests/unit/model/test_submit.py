@@ -223,23 +223,37 @@ def test_a_wrong_call_is_told_in_one_sentence(change: dict[str, object], want: s
 
 
 @pytest.mark.parametrize(
-    "bos_url",
+    ("bos_url", "hint"),
     [
-        "http://b.bj.bcebos.com/d",
-        "b.bcebos.com/d",
-        "b.bj.amazonaws.com/d",
-        "-b.bj.bcebos.com/d",
-        "B.bj.bcebos.com/d",
-        ".bj.bcebos.com/d",
-        "b.bj.bcebos.com/../d",
-        "b.bj.bcebos.com/a\nb",
-        "just/a/dir",
+        ("http://b.bj.bcebos.com/d", "leave out http://"),
+        ("ftp://b.bj.bcebos.com/d", "leave out ftp://"),
+        ("b.bj.bcebos.com:8443/d", "leave out the port :8443"),
+        ("b.bcebos.com/d", '"b.bcebos.com" is no bucket'),
+        ("b.bj.amazonaws.com/d", '"b.bj.amazonaws.com" is no bucket'),
+        ("user@b.bj.bcebos.com/d", '"user@b" has to be 1 to 63 small letters'),
+        ("-b.bj.bcebos.com/d", '"-b" has to be 1 to 63 small letters'),
+        ("B.bj.bcebos.com/d", '"B" has to be 1 to 63 small letters'),
+        (".bj.bcebos.com/d", '"" has to be 1 to 63 small letters'),
+        ("b.bj.bcebos.com/../d", '".." is no name of a directory'),
+        ("b.bj.bcebos.com/a/./d", '"." is no name of a directory'),
+        ("b.bj.bcebos.com/.tmp/d", '".tmp" is no name of a directory'),
+        ("b.bj.bcebos.com//d", "two slashes in a row"),
+        ("b.bj.bcebos.com/a//d", "two slashes in a row"),
+        ("b.bj.bcebos.com/a//", "two slashes in a row"),
+        ("b.bj.bcebos.com/d?x=1", "leave out ? and what follows"),
+        ("b.bj.bcebos.com?x=1", "leave out ? and what follows"),
+        ("b.bj.bcebos.com/d#frag", "leave out # and what follows"),
+        ("b.bj.bcebos.com/a\nb", "a line break"),
+        ("b.bj.bcebos.com/" + "x" * 256, "a name in it may have 255 bytes"),
+        ("just/a/dir", '"just" is no bucket'),
     ],
 )
-def test_a_malformed_bos_url_is_refused(bos_url: str) -> None:
-    with pytest.raises(Invalid) as caught:
+def test_what_is_wrong_with_a_bos_url_is_said(bos_url: str, hint: str) -> None:
+    with pytest.raises(Invalid, match=r"{bucket}\.{region}\.bcebos\.com") as caught:
         parse_parameters({**PRIVATE, "bos_url": bos_url})
     assert caught.value.code == "bos_url_format"
+    assert hint in str(caught.value)
+    assert "{" not in caught.value.text("zh").replace("{bucket}.{region}", "")
 
 
 def test_file_is_another_word_for_files() -> None:

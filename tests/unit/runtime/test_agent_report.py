@@ -129,6 +129,9 @@ def test_one_that_waits_for_its_files_says_so_before_it_is_launched(tmp_path: Pa
     tracked.hold(waiting.of_error(Unreachable("server_malformed", address="a")), now=100.0)
     (item,) = compose([tracked], now=103.0).items
     assert item["held"] == {"code": "held_no_answer", "params": {}}
+    known = {"place": "bucket (host)", "reason": "timed out"}
+    told = waiting.of_error(Unreachable("store_unreachable", **known))
+    assert told == {"code": "store_unreachable", "params": known}
 
 
 def test_that_nothing_holds_one_up_any_more_is_told_once(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from paddlecloud.model.errors import NotFound, PaddleCloudError, StorageFull, Unreachable
+from paddlecloud.model.errors import NotFound, PaddleCloudError, Retry, StorageFull, Unreachable
 from paddlecloud.model.private import joined_tag
 from paddlecloud.runtime import outputs, parts
 from paddlecloud.runtime.book import Tracked
@@ -155,9 +155,13 @@ TAGS = [
 class Failing:
     """Takes only the first parts that it is asked to take."""
 
-    def __init__(self, takes: int) -> None:
+    def __init__(self, takes: int, says: str = "") -> None:
         self.left = takes
         self.asked: list[tuple[str, bool]] = []
+        self._says = says
+
+    def said(self) -> str:
+        return self._says
 
     def put(self, address: str, _data: bytes, *, anyway: bool = False) -> bool:
         self.asked.append((address, anyway))
@@ -216,6 +220,13 @@ def test_a_bucket_that_took_parts_and_takes_no_more_is_waited_for(tmp_path: Path
     # Asked although it was away, but not again and again.
     assert bucket.asked[-3:] == [("big2", True), ("big2", False), ("big2", False)]
     assert patience.moved_at > 0
+
+
+def test_what_a_bucket_says_that_takes_no_more_is_told(tmp_path: Path) -> None:
+    bucket = Failing(2, "500 InternalError")
+    with pytest.raises(Retry, match="500 InternalError") as told:
+        put(tmp_path, bucket, Channel(), Patience())
+    assert told.value.code == "store_failed"
 
 
 def test_a_bucket_that_took_nothing_is_not_waited_for(tmp_path: Path) -> None:

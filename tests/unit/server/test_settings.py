@@ -350,10 +350,11 @@ def test_what_the_example_shows_in_comments_is_right_too(tmp_path: Path) -> None
     assert len(tomllib.loads(shown)["http"]) > len(tomllib.loads(text)["http"])
     path = tmp_path / "server.toml"
     path.write_text(shown)
-    names = ("PADDLECLOUD_KEY", "PADDLECLOUD_OLD_KEY", "PADDLECLOUD_SMTP_PASSWORD")
-    environ = dict.fromkeys(names, SECRET) | {"PADDLECLOUD_DATABASE": "postgresql:///x"}
+    names = ("KEY", "OLD_KEY", "SMTP_PASSWORD", "STORE_AK", "STORE_SK")
+    environ = {f"PADDLECLOUD_{name}": SECRET for name in names}
+    environ["PADDLECLOUD_DATABASE"] = "postgresql:///x"
     settings = read_settings(tmp_path, path, environ)
-    assert settings.old_keys == (SECRET,)
+    assert (settings.old_keys, settings.store.kind) == ((SECRET,), "s3")
     assert settings.pools[0].users == ("ann", "bob")
 
 

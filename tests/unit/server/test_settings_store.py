@@ -45,6 +45,9 @@ def test_a_bucket_with_keys_from_elsewhere(tmp_path: Path) -> None:
     ("changes", "key", "hint"),
     [
         ({"kind": '"floppy"'}, "store.kind", "directory, s3"),
+        ({"kind": ""}, "store.kind", "s3, because store.endpoint is set"),
+        ({"kind": '"directory"'}, "store.kind", "s3, because store.endpoint is set"),
+        ({"kind": "", "endpoint": "", "bucket": ""}, "store.kind", "store.access_key is set"),
         ({"endpoint": ""}, "store.endpoint", "https://s3.bj.bcebos.com"),
         ({"endpoint": '"s3.bj.bcebos.com"'}, "store.endpoint", "https://s3.bj.bcebos.com"),
         ({"bucket": ""}, "store.bucket", "needs it"),
@@ -68,7 +71,9 @@ def test_private_storage_is_open_unless_said_otherwise(tmp_path: Path) -> None:
     assert (settings.enabled, settings.door) == (True, "https://s3.{region}.bcebos.com")
 
 
-@pytest.mark.parametrize("door", ["s3.bj.bcebos.com", "ftp://x", "https://s3.{area}.example/a b"])
+@pytest.mark.parametrize(
+    "door", ["s3.bj.bcebos.com", "ftp://x", "https://s3.{area}.example", "http://{region}.x{y}"]
+)
 def test_a_door_is_an_address(tmp_path: Path, door: str) -> None:
     file = tmp_path / "server.toml"
     file.write_text(f'[private_store]\ndoor = "{door}"\n')

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Seconds between two words about how far it is.
 _OFTEN = 10.0
-#: Damaged files that --json names; it counts all.
+#: Damaged files, and changed ones, that --json names; it counts all.
 _MOST = 1000
 
 
@@ -27,6 +27,7 @@ def run(args: Args, context: Context) -> int:
     """1 when something is damaged, for scripts that run it at night."""
     out = context.out
     found: dict[str, Any] = {"files": 0, "bytes": 0, "damaged_files": 0, "damaged": []}
+    found |= {"changed_files": 0, "changed": []}
     try:
         _read(out, found, context.client.admin.verify(args["user"]))
     except (PaddleCloudError, KeyboardInterrupt):
@@ -45,8 +46,10 @@ def _read(out: Output, found: dict[str, Any], pages: Iterator[dict[str, Any]]) -
     for page in pages:
         found["files"] += page["files"]
         found["bytes"] += page["bytes"]
-        found["damaged_files"] += len(page["damaged"])
-        _take(out, found, page["damaged"])
+        for what in ("damaged", "changed"):
+            rows = page.get(what, [])
+            found[f"{what}_files"] += len(rows)
+            _take(out, found[what], rows, what)
         if page["next"] is not None and time.monotonic() - told_at >= _OFTEN:
             told_at = time.monotonic()
             out.tell(_said(out, "verified_so_far", found))
@@ -66,14 +69,14 @@ def _said(out: Output, code: str, found: dict[str, Any]) -> str:
     return out.text(code, files=files, size=read, damaged=found["damaged_files"])
 
 
-def _take(out: Output, found: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+def _take(out: Output, found: list[Any], rows: list[dict[str, Any]], what: str) -> None:
     if out.json:
-        found["damaged"] += rows[: _MOST - len(found["damaged"])]
+        found += rows[: _MOST - len(found)]
         return
     for row in rows:
         out.line(
             out.text(
-                f"verify_{row['kind']}",
+                f"verify_{row['kind'] if what == 'damaged' else what}",
                 user=row["user_id"],
                 paths=", ".join(map(visible, row["paths"])) or row["sha256"],
                 jobs=", ".join(row["jobs"]) or "-",

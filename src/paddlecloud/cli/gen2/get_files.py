@@ -101,9 +101,10 @@ _OPTIONS = (
     Option(
         "prefix", TEXT,
         (
-            "only files below this path; / means all, the submitted ones too "
-            "(default: output/<job_id>)",
-            "只包含该前缀下的文件；/ 表示全部文件，包括提交的文件（默认 output/<job_id>）",
+            "only this file, or what is below this directory; where none is called so, all whose "
+            "paths begin so; / means all, the submitted ones too (default: output/<job_id>)",
+            "只包含该文件，或该目录下的文件；没有这个名称时，包含路径以它开头的文件；"
+            "/ 表示全部文件，包括提交的文件（默认 output/<job_id>）",
         ),
         metavar="PATH",
     ),

@@ -23,7 +23,7 @@ from typing import TypeVar
 from paddlecloud.db import coordination
 from paddlecloud.db.base import Listener, Tx
 from paddlecloud.db.coordination import Held
-from paddlecloud.model.errors import Conflict, PaddleCloudError
+from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry
 from paddlecloud.server.deps import Deps
 
 log = logging.getLogger(__name__)
@@ -86,6 +86,9 @@ class Runner:
                     pause = pause if soon is None else min(pause, max(0.0, soon))
                 else:
                     pause = min(pause, ASK_AGAIN)
+            except Retry as error:  # a full disk, or a database that is away: no mistake of ours
+                log.warning("loop %s failed; it goes on: %s", loop.name, error)
+                self._stop.wait(0.2)
             except Exception:
                 log.exception("loop %s failed; it goes on", loop.name)
                 self._stop.wait(0.2)

@@ -16,7 +16,6 @@ from paddlecloud.server.services import (
     addresses,
     agents,
     files,
-    jobs,
     private,
     private_uploads,
     through,
@@ -78,9 +77,7 @@ async def private_files(deps: Deps, call: Call, _request: Request) -> PrivateFil
 
 
 def _private_files(deps: Deps, call: Call) -> PrivateFilesAnswer:
-    owner = call.caller.user_id
-    spec, _ = jobs.admit(deps, owner, call.body)
-    found = private.listed(deps, owner, spec, call.body)
+    found = private.promised(deps, call.caller.user_id, call.body)
     sizes = {entry.sha256: entry.size for entry in found.snapshot.entries}
     return PrivateFilesAnswer(
         files=[(path, sizes[name], tag) for name, (path, tag) in found.tags.items()]

@@ -124,6 +124,7 @@ def orders(deps: Deps, node: str, poll: PollRequest) -> PollAnswer:
             ship_interval=deps.settings.running.ship_interval.total_seconds(),
             grace=deps.settings.running.grace.total_seconds(),
             separate=isolation.is_wanted(deps),
+            cache_limit=deps.settings.running.cache_limit,
         ),
         restart=_is_to_restart(deps, node, poll.version),
         peers=list(_peers(deps)),

@@ -19,6 +19,7 @@ from paddlecloud.db import attempts
 from paddlecloud.model.errors import Conflict, NotFound
 from paddlecloud.model.job import Job, Replica
 from paddlecloud.model.paths import log_directory, log_file, output_root
+from paddlecloud.model.prefixes import means
 from paddlecloud.model.snapshot import EntryKind, check_path
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services import private, snapshots
@@ -91,14 +92,13 @@ def listed(deps: Deps, job: Job, prefix: str | None) -> list[FileRow]:
     """
     root = output_root(job.id) + "/"
     wanted = root if prefix is None else prefix.lstrip("/")
-    rows = _with_silent(deps, job, list(_outputs(deps, job)))
-    rows = [row for row in rows if _matches(row.path, wanted)]
-    if _matches(root, wanted) or wanted.rstrip("/") == root.rstrip("/"):
-        rows.insert(0, FileRow(path=root, size=0, time=iso(job.created_at)))
+    top = FileRow(path=root, size=0, time=iso(job.created_at))
+    rows = [top, *_with_silent(deps, job, list(_outputs(deps, job)))]
     if not f"{wanted}/".startswith(root) and job.spec.snapshot is not None:
-        rows += [row for row in _submitted(deps, job) if _matches(row.path, wanted)]
+        rows += _submitted(deps, job)
         rows.sort(key=lambda row: row.path)
-    return rows
+    is_meant = means(wanted, [row.path for row in rows])
+    return [row for row in rows if is_meant(row.path)]
 
 
 def listings_root(owner: str, job_id: str) -> str:
@@ -215,8 +215,7 @@ def _open_output(deps: Deps, job: Job, path: str, offset: int, length: int | Non
     here = f"{user_root(job.owner)}/{path}"
     if job.spec.public_bos or deps.store.stat(here) is not None:
         return deps.store.read(here, offset, length)
-    with private.in_its_terms(deps, job):
-        return private.bucket_of(deps, job).read(path, offset, length)
+    return private.ask_bucket(deps, job, lambda bucket: bucket.read(path, offset, length))
 
 
 def _open_private(deps: Deps, job: Job, path: str, offset: int, length: int | None) -> Opened:
@@ -234,9 +233,8 @@ def _stored(deps: Deps, job: Job) -> Iterator[tuple[str, Stat]]:
     here = ((stat.path[len(root) :], stat) for stat in deps.store.list(root + below))
     if job.spec.public_bos:
         return here
-    with private.in_its_terms(deps, job):
-        bucket = private.bucket_of(deps, job)
-        there = {stat.path: stat for stat in bucket.list(below)}
+    found = private.ask_bucket(deps, job, lambda bucket: list(bucket.list(below)))
+    there = {stat.path: stat for stat in found}
     return iter(sorted({**there, **dict(here)}.items()))
 
 
@@ -315,8 +313,3 @@ def _submitted(deps: Deps, job: Job) -> Iterator[FileRow]:
             sha256 = entry.sha256 if job.spec.public_bos else None
             when = iso(job.created_at)
             yield FileRow(path=entry.path, size=entry.size, time=when, sha256=sha256)
-
-
-def _matches(path: str, prefix: str) -> bool:
-    """A prefix means a directory or a file of that name, or the beginning of names in one."""
-    return path.startswith(prefix)

@@ -22,7 +22,7 @@ from paddlecloud.model.reasons import caused
 from paddlecloud.server.buckets import Quiet
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services.files import log_path, user_root
-from paddlecloud.server.services.private import bucket_of, in_its_terms
+from paddlecloud.server.services.private import ask_bucket, bucket_of, in_its_terms
 from paddlecloud.stores.patience import prompt_if
 
 if TYPE_CHECKING:
@@ -82,9 +82,9 @@ def _try_to_copy(deps: Deps, row: rows.ToCopy, now: datetime) -> bool:
         _note_trouble(deps, job, quiet.error, quiet.until)
         return False
     try:
+        with prompt_if(True):
+            ask_bucket(deps, job, lambda store: store.probe())
         with in_its_terms(deps, job):
-            with prompt_if(True):
-                bucket_of(deps, job).probe()
             _copy_job(deps, job, row.copied, now)
         deps.quiet.pop(name, None)
     except PaddleCloudError as error:

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from paddlecloud.db import snapshots, usage
-from paddlecloud.model.errors import Invalid, NotFound
+from paddlecloud.model.errors import Invalid, NotFound, StorageFull
+from paddlecloud.model.quantities import format_size
 from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, snapshot_of
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services import quota
 from paddlecloud.server.shapes import EntryRow
-from paddlecloud.stores.base import CanLocalPath, CanReadParts, Reader, Sink
+from paddlecloud.stores.base import CanLocalPath, CanReadParts, CanTellRoom, Reader, Sink
 from paddlecloud.stores.pack import PackReceiver
 
 SMALL = 64 * 1024
+BIG = 16 * 1024 * 1024
+"""What is larger comes in parts (`uploads`)."""
 
 
 def blob_path(owner: str, sha256: str) -> str:
@@ -54,6 +57,7 @@ def offer(deps: Deps, owner: str, rows: list[EntryRow]) -> tuple[Snapshot, list[
         ]
         if missing:
             quota.check_storage(deps, owner, sum(digests[sha] for sha in missing))
+            _check_room(deps, [digests[sha] for sha in missing if digests[sha] < BIG])
         else:
             deps.store.flush()
             deps.db.write(lambda tx: snapshots.put_snapshot(tx, owner, snapshot, now))
@@ -142,6 +146,15 @@ def unchecked(deps: Deps, owner: str) -> set[str]:
     if isinstance(deps.store, CanReadParts):
         return set()
     return {stat.path.rpartition("/")[2] for stat in deps.store.list(f"{uploads_root(owner)}/")}
+
+
+def _check_room(deps: Deps, sizes: list[int]) -> None:
+    """Refuse small files that cannot fit together before one is sent. Big ones are asked for one by
+    one, because they may have holes."""
+    size = sum(sizes)
+    if isinstance(deps.store, CanTellRoom) and (room := deps.store.room()) < size:
+        told = {"size": format_size(size), "room": format_size(max(0, room))}
+        raise StorageFull("store_room_files", files=len(sizes), **told)
 
 
 def _stored(deps: Deps, owner: str, sha256: str, size: int) -> bool:

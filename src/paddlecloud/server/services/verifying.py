@@ -112,7 +112,7 @@ class _Item:
 def _begun(deps: Deps, user: str | None) -> VerifyAnswer:
     owner = user or min(deps.db.read(tokens.user_ids))
     place = VerifyPlace(owner=owner, began=to_micros(deps.clock()))
-    return VerifyAnswer(files=0, bytes=0, damaged=[], next=place)
+    return VerifyAnswer(files=0, bytes=0, damaged=[], changed=[], next=place)
 
 
 class _Page:
@@ -124,6 +124,7 @@ class _Page:
         self._since_rest = 0
         self._files = self._bytes = self._began = 0
         self._damaged: list[DamagedRow] = []
+        self._changed: list[DamagedRow] = []
 
     def read(self, user: str | None, at: VerifyPlace) -> VerifyAnswer:
         self._began, begun = at.began, at.offset > 0
@@ -134,7 +135,7 @@ class _Page:
             begun = False
             if half is not None:
                 return self._answer(item, half.offset)
-            if self._over() or len(self._damaged) >= MOST_DAMAGED:
+            if self._over() or len(self._damaged) + len(self._changed) >= MOST_DAMAGED:
                 return self._answer(item, 0)
         return self._answer(None, 0)
 
@@ -183,8 +184,12 @@ class _Page:
             row = _set_aside(self._deps, item, stat, self._note)
         else:
             row = _output_row(item, stat)
-            if row is not None:
-                self._deps.db.write(partial(self._note, row=row))
+            if stat is not None and item.listed is not None and item.listed.is_another(stat):
+                # Written anew since it was listed, as by a later attempt that was lost: no damage,
+                # but not what its job told of it either.
+                self._changed.append(row)
+                return
+            self._deps.db.write(partial(self._note, row=row))
         if row is not None:
             log.warning("damaged: %s of %s, sha256 %s", row.paths, item.owner, item.sha256)
             self._damaged.append(row)
@@ -211,7 +216,13 @@ class _Page:
             place = VerifyPlace(
                 owner=item.owner, job=job, after=item.name, offset=offset, began=self._began
             )
-        return VerifyAnswer(files=self._files, bytes=self._bytes, damaged=self._damaged, next=place)
+        return VerifyAnswer(
+            files=self._files,
+            bytes=self._bytes,
+            damaged=self._damaged,
+            changed=self._changed,
+            next=place,
+        )
 
 
 def _items(deps: Deps, user: str | None, at: VerifyPlace) -> Iterator[_Item]:
@@ -297,11 +308,8 @@ def _is_due(name: str, at: VerifyPlace) -> bool:
     return name >= at.after if at.offset else name > at.after
 
 
-def _output_row(item: _Item, stat: Stat | None) -> DamagedRow | None:
-    """None for one that a later attempt wrote, and did not come to list."""
+def _output_row(item: _Item, stat: Stat | None) -> DamagedRow:
     assert item.job is not None
-    if stat is not None and item.listed is not None and item.listed.is_another(stat):
-        return None
     return DamagedRow(
         kind="output",
         user_id=item.owner,

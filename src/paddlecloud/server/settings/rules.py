@@ -26,6 +26,8 @@ PRIORITIES = ("low", "normal", "high", "urgent")
 MIN_KEY = 32
 STORES = ("directory", "s3")
 SECURITY = ("starttls", "tls", "none")
+_OF_BUCKETS = ("endpoint", "bucket", "access_key", "secret_key", "prefix")
+"""Of the section [store]: what a directory has no use for."""
 _DATABASES = ("postgresql", "postgres")
 
 HIDDEN, MISSING = object(), object()
@@ -131,6 +133,10 @@ def _store(settings: Settings) -> Iterator[Problem]:
     if store.kind not in STORES:
         yield "store.kind", store.kind, _one_of(STORES)
     if store.kind != "s3":
+        # Whoever names a bucket means one, and would look for the files there.
+        for name in _OF_BUCKETS:
+            if getattr(store, name):
+                yield "store.kind", store.kind, wanted("want_kind_s3", given=f"store.{name}")
         return
     if not _is_url(store.endpoint):
         yield (
@@ -148,7 +154,8 @@ def _store(settings: Settings) -> Iterator[Problem]:
 
 def _private_store(settings: Settings) -> Iterator[Problem]:
     door = settings.private_store.door
-    if not _is_url(door.replace("{region}", "bj")):
+    address = door.replace("{region}", "bj")
+    if not _is_url(address) or set(address) & set("{}"):
         yield "private_store.door", door, _address("https://s3.{region}.bcebos.com")
 
 

@@ -227,6 +227,9 @@ class Running:
     """Processes and threads of one replica, where the machine can enforce it."""
     log_limit: Size = 1024 * MIB
     """Bytes of one replica's log; of a longer one the head and the tail are kept. 0: no limit."""
+    cache_limit: Size = 10 * 1024 * MIB
+    """Bytes that the agent of a machine keeps for its next jobs: fetched files, installed
+    environments. What is in use stays, also above it."""
 
 
 @dataclass(frozen=True, kw_only=True)

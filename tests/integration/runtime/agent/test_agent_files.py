@@ -264,12 +264,17 @@ def test_a_disk_without_a_single_byte_left(small_disk: Path, tmp_path: Path) -> 
         world.close()
 
 
-def test_the_cache_of_fetched_files_is_bounded(idle_world: World) -> None:
+@pytest.mark.parametrize("told", ["by its server", "by its own file"])
+def test_the_cache_of_fetched_files_is_bounded(idle_world: World, told: str) -> None:
     old = idle_world.directory / "cache" / "blobs" / "00" / ("0" * 64)
     old.parent.mkdir(parents=True)
     old.write_bytes(b"x" * 5000)
     os.utime(old, (1, 1))
-    idle_world.configure(cache_bytes=2000)
+    if told == "by its server":
+        idle_world.server.settings["cache_limit"] = 2000
+    else:
+        idle_world.server.settings["cache_limit"] = 1 << 30
+        idle_world.configure(cache_bytes=2000)
     idle_world.start_agent()
     snapshot = idle_world.server.files({"new": b"y" * 1500})
     idle_world.ended(idle_world.run("true", snapshot=snapshot))

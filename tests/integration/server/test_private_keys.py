@@ -1,0 +1,106 @@
+"""Keys of a user's own bucket that are good no more: what older jobs left is reached anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from paddlecloud.db import private as rows
+from paddlecloud.db.base import Tx
+from paddlecloud.model.errors import Refused
+from paddlecloud.server import vault
+from paddlecloud.server.services import private_logs
+from paddlecloud.server.settings import Settings
+from paddlecloud.stores.s3 import S3Store
+from paddlecloud.testing import SignedCaller
+from tests.integration.server.conftest import MakeWorld
+from tests.integration.server.world import World, a_submit
+
+Submit = Callable[..., str]
+
+
+@pytest.fixture
+def world(make_world: MakeWorld, s3_settings: dict[str, str]) -> Iterator[World]:
+    def change(settings: Settings) -> Settings:
+        door = replace(settings.private_store, door=s3_settings["endpoint"])
+        return replace(settings, private_store=door)
+
+    made = make_world(change=change)
+    yield made
+    made.deps.buckets.close()
+
+
+@pytest.fixture
+def submit(world: World, s3_settings: dict[str, str]) -> Submit:
+    """Submits a job with its files in a directory of the bucket."""
+
+    def make(below: str = "", caller: SignedCaller | None = None) -> str:
+        keys = {
+            "bos_access_key": s3_settings["access_key"],
+            "bos_secret_key": s3_settings["secret_key"],
+        }
+        bos_url = f"{s3_settings['bucket']}.bj.bcebos.com/{s3_settings['prefix']}{below}"
+        body = a_submit({"start_cmd": "true", "public_bos": 0, "bos_url": bos_url})
+        answer = (caller or world.user).post("/api/v1/jobs", body | keys)
+        return str(answer["job"]["job_id"])
+
+    return make
+
+
+def replace_keys(world: World, job_id: str) -> None:
+    """As when the pair with which it was submitted is deleted at the cloud."""
+    job = world.job(job_id)
+    context = f"bos {job.owner} {job.spec.bos_url}".encode()
+    sealed = vault.seal(world.deps.server_key, b'["gone", "gone", ""]', context)
+
+    def write(tx: Tx) -> None:
+        tx.execute("update private_stores set sealed = ? where job_id = ?", (sealed, job_id))
+
+    world.deps.db.write(write)
+    world.deps.buckets.close()
+
+
+def paths(world: World, job_id: str) -> list[str]:
+    found = world.user.get(f"/api/v1/jobs/{job_id}/files")["files"]
+    return [row["path"] for row in found]
+
+
+def test_results_are_reached_with_the_keys_of_a_newer_job(
+    world: World, submit: Submit, bucket: S3Store
+) -> None:
+    old = submit()
+    model = f"output/{old}/rank-0/model"
+    bucket.write(model, [b"weights"])
+    replace_keys(world, old)
+    with pytest.raises(Refused, match="keys that this job was submitted with") as refused:
+        paths(world, old)
+    assert refused.value.code == "private_job_keys"
+    submit("/another/directory")
+    assert model in paths(world, old)
+    assert world.raw(f"/api/v1/jobs/{old}/files/{model}").body == b"weights"
+
+
+def test_the_keys_of_others_open_nothing(world: World, submit: Submit, bucket: S3Store) -> None:
+    old = submit()
+    replace_keys(world, old)
+    submit(caller=world.caller("another"))
+    with pytest.raises(Refused, match="keys that this job was submitted with"):
+        paths(world, old)
+
+
+def test_logs_are_copied_with_the_keys_of_a_newer_job(
+    world: World, submit: Submit, bucket: S3Store
+) -> None:
+    old = submit()
+    world.plan()
+    order = world.agent.order(old)
+    world.agent.start(order)
+    world.agent.exit(order)
+    world.release()
+    replace_keys(world, old)
+    submit()
+    private_logs.copy_logs(world.deps, world.clock())
+    assert world.deps.db.read(lambda tx: rows.to_copy(tx, world.clock(), 9)) == []
+    assert world.deps.db.read(lambda tx: rows.trouble(tx, old)) is None
