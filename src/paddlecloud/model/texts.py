@@ -35,11 +35,16 @@ CAUSE, GIVEN, MORE = "cause", "given", "more"
 a list of further ones, each of files of its own."""
 
 
+_OF_FILES = ("unsent_each", "unsent_given_up", "unsent_kept")
+"""Sentences that name files before their reason."""
+
+
 def render(code: str, params: Mapping[str, object], lang: str) -> str:
     """The sentence for `code`; an unknown code or a missing value never raises."""
     texts = TEXTS.get(code)
     if GIVEN in params and CAUSE in params:
-        inner = _inner(str(params[CAUSE]), str(params[GIVEN]), lang)
+        it = _it(params, lang) if code in _OF_FILES else None
+        inner = _inner(str(params[CAUSE]), str(params[GIVEN]), lang, it)
         params = {**params, "reason": inner, "message": inner}
     if MORE in params:
         params = {**params, "files": _more(str(params[MORE]), str(params.get("files")), lang)}
@@ -52,9 +57,17 @@ def render(code: str, params: Mapping[str, object], lang: str) -> str:
         return f"{sentence} ({dict(params)})"
 
 
-def _inner(code: str, given: str, lang: str) -> str:
-    values = _loaded(given)
-    return render(code, values if isinstance(values, dict) else {}, lang)
+def _it(params: Mapping[str, object], lang: str) -> str:
+    """In the place of a path that was named a moment ago."""
+    return render("unsent_first" if str(params.get("count", 1)) != "1" else "unsent_it", {}, lang)
+
+
+def _inner(code: str, given: str, lang: str, it: str | None = None) -> str:
+    found = _loaded(given)
+    values = found if isinstance(found, dict) else {}
+    if it is not None and "path" in values:
+        values = {**values, "path": it}
+    return render(code, values, lang)
 
 
 def _more(rows: str, files: str, lang: str) -> str:
