@@ -33,8 +33,8 @@ LANGUAGES = ("en", "zh")
 CAUSE, GIVEN, MORE = "cause", "given", "more"
 """Two values of a sentence that are another one within it: its code, its values (`reasons.py`); and
 a list of further ones, each of files of its own."""
-
-
+_OF_FILES = ("unsent_each", "unsent_given_up", "unsent_kept")
+"""Sentences that name files before their reason."""
 _REASONS = frozenset(("detail", "reason", "why"))
 """Values that may be what the operating system says."""
 
@@ -73,7 +73,8 @@ def render(code: str, params: Mapping[str, object], lang: str) -> str:
     """The sentence for `code`; an unknown code or a missing value never raises."""
     texts = TEXTS.get(code)
     if GIVEN in params and CAUSE in params:
-        inner = _inner(str(params[CAUSE]), str(params[GIVEN]), lang)
+        it = _it(params, lang) if code in _OF_FILES else None
+        inner = _inner(str(params[CAUSE]), str(params[GIVEN]), lang, it)
         params = {**params, "reason": inner, "message": inner}
     if MORE in params:
         params = {**params, "files": _more(str(params[MORE]), str(params.get("files")), lang)}
@@ -92,9 +93,17 @@ def _made(english: str, chinese: str) -> Words:
     return found
 
 
-def _inner(code: str, given: str, lang: str) -> str:
-    values = _loaded(given)
-    return render(code, values if isinstance(values, dict) else {}, lang)
+def _it(params: Mapping[str, object], lang: str) -> str:
+    """In the place of a path that was named a moment ago."""
+    return render("unsent_first" if str(params.get("count", 1)) != "1" else "unsent_it", {}, lang)
+
+
+def _inner(code: str, given: str, lang: str, it: str | None = None) -> str:
+    found = _loaded(given)
+    values = found if isinstance(found, dict) else {}
+    if it is not None and "path" in values:
+        values = {**values, "path": it}
+    return render(code, values, lang)
 
 
 def _more(rows: str, files: str, lang: str) -> str:
@@ -300,52 +309,6 @@ TEXTS: dict[str, tuple[str, str]] = {
     "replica_not_started": (
         "replica {replica} could not be started on this machine: {reason}; it is tried again",
         "节点 {replica} 无法在本机启动：{reason}，稍后会重试",
-    ),
-    # -- stores and files --------------------------------------------------------------------
-    "blob_digest": (
-        "the bytes have sha256 {got} instead of {want}; the file changed or was damaged on the "
-        "way, send it again",
-        "内容的 sha256 是 {got}，应为 {want}：文件被修改或在传输中损坏，请重新上传",
-    ),
-    "file_missing": (
-        "there is no file {path}; list what there is with get_files",
-        "文件 {path} 不存在，请用 get_files 查看文件列表",
-    ),
-    "pack_malformed": (
-        "the upload is broken after {count} files: {detail}; send it again",
-        "上传数据在第 {count} 个文件之后损坏：{detail}，请重新上传",
-    ),
-    "store_full": (
-        "no space is left on the server; delete jobs that nobody needs any more (delete_job) or "
-        "free space there otherwise, then try again",
-        "服务器没有空间了；请删除不再需要的任务（delete_job）或清理服务器磁盘，然后重试",
-    ),
-    "store_room": (
-        "a file of {size} does not fit: the server has room for {room}; "
-        "free space there, then try again",
-        "文件大小为 {size}，而服务器只剩 {room} 可用，请清理服务器磁盘后重试",
-    ),
-    "store_room_files": (
-        "{files} files of {size} together do not fit: the server has room for {room}; "
-        "free space there, then try again",
-        "{files} 个文件共 {size}，而服务器只剩 {room} 可用，请清理服务器磁盘后重试",
-    ),
-    "store_kind_unknown": (
-        "there is no kind of store called {kind}; known are {known}",
-        "不存在名为 {kind} 的存储类型，可用的有 {known}",
-    ),
-    "store_lock_busy": (
-        "another server holds the lock {path} for over {seconds} s; try again",
-        "另一台服务器持有锁 {path} 已超过 {seconds} 秒，请重试",
-    ),
-    "store_path_taken": (
-        "{path} cannot be stored: a directory has that name, or a file has the name of one of its "
-        "directories; use another name",
-        "无法保存 {path}：同名目录已存在，或其上级目录名已被文件占用，请换一个名字",
-    ),
-    "store_setting_missing": (
-        "a store of kind {kind} needs the setting {setting}; add it to the server's configuration",
-        "{kind} 类型的存储缺少设置 {setting}，请在服务器配置中补上",
     ),
     # -- configuration of the client -----------------------------------------------------------
     "config_debug": (

@@ -1,4 +1,4 @@
-"""Sentences about object stores: the server's own, and a user's private one.
+"""Sentences about stores: the server's own, and a user's private one.
 
 Part of the one table in `texts.py`, kept apart by area so that each file stays readable.
 """
@@ -6,6 +6,52 @@ Part of the one table in `texts.py`, kept apart by area so that each file stays 
 from __future__ import annotations
 
 STORE_TEXTS: dict[str, tuple[str, str]] = {
+    # -- files in any store --------------------------------------------------------------------
+    "blob_digest": (
+        "the bytes have sha256 {got} instead of {want}; the file changed or was damaged on the "
+        "way, send it again",
+        "内容的 sha256 是 {got}，应为 {want}：文件被修改或在传输中损坏，请重新上传",
+    ),
+    "file_missing": (
+        "there is no file {path}; list what there is with get_files",
+        "文件 {path} 不存在，请用 get_files 查看文件列表",
+    ),
+    "pack_malformed": (
+        "the upload is broken after {count} files: {detail}; send it again",
+        "上传数据在第 {count} 个文件之后损坏：{detail}，请重新上传",
+    ),
+    "store_full": (
+        "no space is left on the server; delete jobs that nobody needs any more (delete_job) or "
+        "free space there otherwise, then try again",
+        "服务器没有空间了；请删除不再需要的任务（delete_job）或清理服务器磁盘，然后重试",
+    ),
+    "store_room": (
+        "a file of {size} does not fit: the server has room for {room}; "
+        "free space there, then try again",
+        "文件大小为 {size}，而服务器只剩 {room} 可用，请清理服务器磁盘后重试",
+    ),
+    "store_room_files": (
+        "{files} files of {size} together do not fit: the server has room for {room}; "
+        "free space there, then try again",
+        "{files} 个文件共 {size}，而服务器只剩 {room} 可用，请清理服务器磁盘后重试",
+    ),
+    "store_kind_unknown": (
+        "there is no kind of store called {kind}; known are {known}",
+        "不存在名为 {kind} 的存储类型，可用的有 {known}",
+    ),
+    "store_lock_busy": (
+        "another server holds the lock {path} for over {seconds} s; try again",
+        "另一台服务器持有锁 {path} 已超过 {seconds} 秒，请重试",
+    ),
+    "store_path_taken": (
+        "{path} cannot be stored: a directory has that name, or a file has the name of one of its "
+        "directories; use another name",
+        "无法保存 {path}：同名目录已存在，或其上级目录名已被文件占用，请换一个名字",
+    ),
+    "store_setting_missing": (
+        "a store of kind {kind} needs the setting {setting}; add it to the server's configuration",
+        "{kind} 类型的存储缺少设置 {setting}，请在服务器配置中补上",
+    ),
     # -- the store of a server ----------------------------------------------------------------
     "check_bucket": (
         "the bucket {place} answers, and these keys may write and delete there",
@@ -96,18 +142,21 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "以下输出未写入存储桶：{message}",
     ),
     "outputs_untaken": (
-        "the server could not store these outputs, ask an admin for them: {message}",
-        "服务器无法保存以下输出，请联系管理员取回：{message}",
+        "the server could not store these outputs: {message}",
+        "服务器无法保存以下输出：{message}",
     ),
     "unsent_each": ("{files} ({reason}) and {rest}", "{files}（{reason}）以及 {rest}"),
+    "unsent_first": ("the first of them", "其中第一个文件"),
     "unsent_given_up": (
         "{files} ({reason}); they could not be kept",
         "{files}（{reason}）；未能保留",
     ),
+    "unsent_it": ("it", "该文件"),
     "unsent_kept": (
         "{files} ({reason}); for {days} days they are kept on {host} in {place}, unless its disk "
-        "is full",
-        "{files}（{reason}）；在 {host} 的 {place} 中保留 {days} 天，磁盘将满时可能提前删除",
+        "is full; if that machine is not yours, ask an admin for them",
+        "{files}（{reason}）；在 {host} 的 {place} 中保留 {days} 天，磁盘将满时可能提前删除；"
+        "如果该机器不是您的，请联系管理员取回",
     ),
     # -- what a worker waits for ---------------------------------------------------------------
     "outputs_late": (
