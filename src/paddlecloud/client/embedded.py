@@ -106,7 +106,7 @@ def ensure(
         if old is not None:
             _tell(note, "server_replaced", old=old, new=__version__)
             stop(home)
-        if told := settings or _own_settings(home):  # a server of a team, mostly
+        if told := settings or _team_settings(home):  # a server of a team, mostly
             _tell(note, "server_starting_with", path=told)
         else:
             _tell(note, "server_starting")
@@ -295,10 +295,16 @@ def command(home: str, settings: str = "", *more: str) -> list[str]:
     return [*words, "--settings", settings] if settings else words
 
 
-def _own_settings(home: str) -> str:
-    """The file in its home that a server reads when it is told no other; empty: there is none."""
+def _team_settings(home: str) -> str:
+    """The file in its home that a server reads when it is told no other, if that makes it one of a
+    team; else empty. Whether the file is right is told by the server."""
     path = os.path.join(home, "server.toml")
-    return path if os.path.exists(path) else ""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = ["".join(line.split()) for line in file]
+    except (OSError, ValueError):
+        return ""
+    return path if "team=true" in lines else ""
 
 
 def server_environ(environ: Mapping[str, str]) -> dict[str, str]:

@@ -231,7 +231,7 @@ def test_an_upload_larger_than_the_store(home: Home, source: Path, store: Disk) 
     (source / "zz-large").write_bytes(b"\xff" * (12 * MIB))
     refused = try_to_submit(home, source, "echo never")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "no space is left on the server" in refused.stderr
+    assert "5 files of 12.4 MiB together do not fit" in refused.stderr
     assert "Traceback" not in refused.stderr
     assert json.loads(home.run("list_jobs", "--json").stdout) == []
     check_blobs(store.place)
