@@ -93,9 +93,9 @@ def test_whatever_lies_in_its_outputs_the_job_ends_and_nothing_leaks(team: Team)
     assert b"canary" not in b"".join(found.values())
     assert "output/huge is not sent: output/huge says 4398046511104 bytes" in team.journal()
     log = team.log(job)
-    assert ": output/huge (output/huge says 4398046511104 bytes" in log
+    assert ": rank-0/huge (it says 4398046511104 bytes" in log
     assert "lies 201 names deep" in log
-    assert "are no files: dangling, loop, pipe, round; links" in log
+    assert "are no files: rank-0/dangling, rank-0/loop, rank-0/pipe, rank-0/round; links" in log
     assert " error " not in team.journal()
     eventually(lambda: team.world.release() >= 0 and not team.place(job).exists(), 20)
 

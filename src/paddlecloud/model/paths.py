@@ -52,6 +52,17 @@ def replica_id(job_id: str, attempt: int, worker: str) -> str:
     return f"{job_id}.{attempt}.{worker}"
 
 
+def shown(replica: str, name: str) -> str:
+    """How users know an output that the agent of this replica calls `output/d` or `log/d`: below
+    the directory of its job, `rank-0/d` or `log/rank-0/d`."""
+    role, _, rank = replica.rpartition(".")[2].rpartition("-")
+    area, slash, path = name.partition("/")
+    above = {"output": "", "log": "log/"}.get(area)
+    if above is None or not slash or role.upper() not in list(Role):
+        return name
+    return f"{above}{_DIRECTORIES[Role(role.upper())]}-{rank}/{path}"
+
+
 def public_bos_url(server_name: str, user_id: str, directory: str) -> str:
     """What query_job shows as bos_url for files in the platform's own storage."""
     return f"paddlecloud-public.{server_name}/{user_id}/{directory}".rstrip("/")

@@ -37,7 +37,7 @@ def together(reasons: list[Reason]) -> Reason:
     first, *others = reasons
     if not others:
         return first
-    keys = ("files", "reason", CAUSE, GIVEN)
+    keys = ("files", "count", "reason", CAUSE, GIVEN)
     rows = [{key: one.params[key] for key in keys if key in one.params} for one in others]
     while len(json.dumps(rows)) > _LONGEST or len(rows) > _MOST_MORE:
         rows.pop()

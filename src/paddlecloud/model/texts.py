@@ -33,8 +33,8 @@ LANGUAGES = ("en", "zh")
 CAUSE, GIVEN, MORE = "cause", "given", "more"
 """Two values of a sentence that are another one within it: its code, its values (`reasons.py`); and
 a list of further ones, each of files of its own."""
-
-
+_OF_FILES = ("unsent_each", "unsent_given_up", "unsent_kept")
+"""Sentences that name files before their reason."""
 _REASONS = frozenset(("detail", "reason", "why"))
 """Values that may be what the operating system says."""
 
@@ -73,7 +73,8 @@ def render(code: str, params: Mapping[str, object], lang: str) -> str:
     """The sentence for `code`; an unknown code or a missing value never raises."""
     texts = TEXTS.get(code)
     if GIVEN in params and CAUSE in params:
-        inner = _inner(str(params[CAUSE]), str(params[GIVEN]), lang)
+        it = _it(params, lang) if code in _OF_FILES else None
+        inner = _inner(str(params[CAUSE]), str(params[GIVEN]), lang, it)
         params = {**params, "reason": inner, "message": inner}
     if MORE in params:
         params = {**params, "files": _more(str(params[MORE]), str(params.get("files")), lang)}
@@ -92,9 +93,17 @@ def _made(english: str, chinese: str) -> Words:
     return found
 
 
-def _inner(code: str, given: str, lang: str) -> str:
-    values = _loaded(given)
-    return render(code, values if isinstance(values, dict) else {}, lang)
+def _it(params: Mapping[str, object], lang: str) -> str:
+    """In the place of a path that was named a moment ago."""
+    return render("unsent_first" if str(params.get("count", 1)) != "1" else "unsent_it", {}, lang)
+
+
+def _inner(code: str, given: str, lang: str, it: str | None = None) -> str:
+    found = _loaded(given)
+    values = found if isinstance(found, dict) else {}
+    if it is not None and "path" in values:
+        values = {**values, "path": it}
+    return render(code, values, lang)
 
 
 def _more(rows: str, files: str, lang: str) -> str:

@@ -253,9 +253,9 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "任务始终使用提交时的密钥，请使用有效期长于任务运行时间的密钥",
     ),
     "advice_outputs_untaken": (
-        "ask an admin of the server for the files, or run it again once its store answers and has "
-        "room (`doctor` looks at it)",
-        "请向服务器管理员索取这些文件，或在其存储恢复且有空间后重新运行（可用 doctor 检查）",
+        "get the files from where they are kept, or run it again once the store of the server "
+        "answers and has room (`doctor` looks at it)",
+        "请从保留处取回这些文件，或在服务器的存储恢复且有空间后重新运行（可用 doctor 检查）",
     ),
     "advice_port_in_use": (
         "let the program use the port in PADDLE_PORT, which is its own, or end what holds the "

@@ -104,10 +104,10 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "文件不会发送，请写成不含空洞的文件，或先打包（tar -S）",
     ),
     "output_links_outside": (
-        "not brought back, because these links lead out of OUTPUT_PATH: {paths}; copy the files "
-        "there instead of linking to them",
-        "以下链接指向 OUTPUT_PATH 之外，未取回：{paths}；"
-        "请把文件复制到 OUTPUT_PATH 中，不要使用链接",
+        "not brought back, because these links lead out of OUTPUT_PATH or LOCAL_LOG_PATH: {paths}; "
+        "copy the files there instead of linking to them",
+        "以下链接指向 OUTPUT_PATH 或 LOCAL_LOG_PATH 之外，未取回：{paths}；"
+        "请把文件复制到其中，不要使用链接",
     ),
     "output_names_bytes": (
         "brought back under these names, because their own are no UTF-8 (%B0 stands for a byte): "

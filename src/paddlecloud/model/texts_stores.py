@@ -96,18 +96,21 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "以下输出未写入存储桶：{message}",
     ),
     "outputs_untaken": (
-        "the server could not store these outputs, ask an admin for them: {message}",
-        "服务器无法保存以下输出，请联系管理员取回：{message}",
+        "the server could not store these outputs: {message}",
+        "服务器无法保存以下输出：{message}",
     ),
     "unsent_each": ("{files} ({reason}) and {rest}", "{files}（{reason}）以及 {rest}"),
+    "unsent_first": ("the first of them", "其中第一个文件"),
     "unsent_given_up": (
         "{files} ({reason}); they could not be kept",
         "{files}（{reason}）；未能保留",
     ),
+    "unsent_it": ("it", "该文件"),
     "unsent_kept": (
         "{files} ({reason}); for {days} days they are kept on {host} in {place}, unless its disk "
-        "is full",
-        "{files}（{reason}）；在 {host} 的 {place} 中保留 {days} 天，磁盘将满时可能提前删除",
+        "is full; if that machine is not yours, ask an admin for them",
+        "{files}（{reason}）；在 {host} 的 {place} 中保留 {days} 天，磁盘将满时可能提前删除；"
+        "如果该机器不是您的，请联系管理员取回",
     ),
     # -- what a worker waits for ---------------------------------------------------------------
     "outputs_late": (

@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from paddlecloud.model import reasons
+from paddlecloud.model.paths import shown
 from paddlecloud.model.texts import LANGUAGES, render
 from paddlecloud.runtime import record, workspace
 
@@ -20,22 +21,13 @@ if TYPE_CHECKING:
 
 _SHOWN = 5
 _LONGEST = 200
+_AREAS = {workspace.OUTPUT: "OUTPUT_PATH", workspace.LOG: "LOCAL_LOG_PATH"}
 
 
-def of_links(paths: list[str]) -> str:
-    """That these links lead out of the output directory, so nothing came back for them; in both
-    languages, because nobody knows whose log this is."""
-    return lines("output_links_outside", {"paths": names(_as_written(paths))})
-
-
-def of_odd(paths: list[str]) -> str:
-    """That these are neither files nor lead to one."""
-    return lines("output_no_files", {"paths": names(_as_written(paths))})
-
-
-def of_names(paths: list[str]) -> str:
-    """That these outputs have other names at the server, for theirs are no text."""
-    return lines("output_names_bytes", {"paths": names(_as_written(paths))})
+def of_outputs(code: str, replica: str, paths: list[str]) -> str:
+    """What became of these outputs, none of which came back as it is; in both languages, because
+    nobody knows whose log this is."""
+    return lines(code, {"paths": names(replica, paths)}) if paths else ""
 
 
 def lines(code: str, params: dict[str, object]) -> str:
@@ -51,10 +43,11 @@ def of_unsent(code: str, told: Mapping[str, object], *, bucket: bool) -> str:
     return "".join(f"[paddlecloud] {line}\n" for line in said)
 
 
-def names(paths: list[str]) -> str:
-    """The first few of them."""
-    shown = ", ".join(_printable(path) for path in paths[:_SHOWN])
-    return shown + (f" (+{len(paths) - _SHOWN})" if len(paths) > _SHOWN else "")
+def names(replica: str, paths: list[str]) -> str:
+    """The first few of them, as their owner knows them."""
+    known = (_AREAS.get(path) or shown(replica, path) for path in paths[:_SHOWN])
+    few = ", ".join(_printable(path) for path in known)
+    return few + (f" (+{len(paths) - _SHOWN})" if len(paths) > _SHOWN else "")
 
 
 def say_once(root: Path, text: str) -> None:
@@ -69,11 +62,6 @@ def say_once(root: Path, text: str) -> None:
             os.write(fd, added if end.endswith(b"\n") or not size else b"\n" + added)
     finally:
         os.close(fd)
-
-
-def _as_written(paths: list[str]) -> list[str]:
-    """Below OUTPUT_PATH, which has one name here and another at the server."""
-    return [path.removeprefix(f"{workspace.OUTPUT}/") for path in paths]
 
 
 def _printable(path: str) -> str:

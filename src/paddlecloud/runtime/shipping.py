@@ -388,9 +388,12 @@ class Shippers:
 
     def _tell_of_names(self, tracked: Tracked, passed: outputs.Passed, renamed: list[str]) -> None:
         """In the job's own log, before its end is told: whoever misses a file looks there."""
-        said = lastwords.of_links(passed.outside) if passed.outside else ""
-        said += lastwords.of_odd(passed.odd) if passed.odd else ""
-        said += lastwords.of_names(renamed) if renamed else ""
+        told = {
+            "output_links_outside": passed.outside,
+            "output_no_files": passed.odd,
+            "output_names_bytes": renamed,
+        }
+        said = "".join(lastwords.of_outputs(code, tracked.id, told[code]) for code in told)
         try:
             if said:
                 lastwords.say_once(tracked.root, said)

@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from paddlecloud.model.job import Reason
+from paddlecloud.model.paths import shown
 from paddlecloud.model.reasons import blames_no_store, caused, together
 from paddlecloud.model.texts import TEXTS, render
 from paddlecloud.runtime import lastwords, outputs, record, waiting
@@ -59,11 +60,11 @@ def leave(
     lost = lost and bool(refused)
     (is_kept, first), *_ = _grouped(refused if lost else unsent, kept, by=blames_no_store)
     alike = _grouped(first, kept, by=str)
-    end = together([_told(group, place, site, is_kept=is_kept) for _, group in alike])
+    end = together([_told(tracked, group, place, site, is_kept=is_kept) for _, group in alike])
     site.journal.warning(render(end.code, end.params, "en"), tracked.id)
     said = ""
     for is_kept, group in _grouped(unsent, kept, by=str):
-        one = _told(group, place, site, is_kept=is_kept)
+        one = _told(tracked, group, place, site, is_kept=is_kept)
         said += lastwords.of_unsent(one.code, one.params, bucket=tracked.own_bucket)
     steps: list[Callable[[], None]] = [
         partial(_note_end, tracked, end, lost=lost),
@@ -139,8 +140,8 @@ def _note(path: Path, now: float) -> None:
 def _keep_all(
     tracked: Tracked, unsent: Mapping[str, PaddleCloudError], place: Path, site: Site
 ) -> set[str]:
-    """Give each of these files a name there, beside what has one already; those that have one. A
-    directory that could not be listed has none."""
+    """Give each of these files the name there that its owner knows, beside what has one already;
+    those that have one. A directory that could not be listed has none."""
     kept: set[str] = set()
     if not _can_be_kept(place):
         return kept
@@ -148,7 +149,7 @@ def _keep_all(
     where[record.STDOUT] = tracked.root / record.STDOUT
     for name in unsent.keys() & where.keys():
         try:
-            _keep(where[name], place / name)
+            _keep(where[name], place / shown(tracked.id, name))
             kept.add(name)
         except OSError as error:
             site.journal.warning(f"{name} was not sent and cannot be kept: {error}", tracked.id)
@@ -169,12 +170,18 @@ def _grouped(
 
 
 def _told(
-    unsent: Mapping[str, PaddleCloudError], place: Path, site: Site, *, is_kept: bool
+    tracked: Tracked,
+    unsent: Mapping[str, PaddleCloudError],
+    place: Path,
+    site: Site,
+    *,
+    is_kept: bool,
 ) -> Reason:
     return _with_reason(
         next(iter(unsent.values())),
         "unsent_kept" if is_kept else "unsent_given_up",
-        files=lastwords.names(list(unsent)),
+        files=lastwords.names(tracked.id, list(unsent)),
+        count=len(unsent),
         host=site.config.host,
         place=str(place),
         days=DAYS,

@@ -177,7 +177,7 @@ def test_a_link_that_leads_out_is_told_of_in_the_log(person: Person, tmp_path: P
     assert person.waits_for(job_id)["job_status"] == "success"
     lines = person.types("logs", job_id).out.splitlines()
     assert lines[0] == "begun"
-    assert "lead out of OUTPUT_PATH: model; copy" in lines[1]
+    assert "lead out of OUTPUT_PATH or LOCAL_LOG_PATH: rank-0/model; copy" in lines[1]
     assert len(lines) == 3
     assert model(job_id) not in person.types("get_files", job_id).out
 

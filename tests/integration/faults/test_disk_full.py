@@ -316,7 +316,7 @@ def test_outputs_that_fill_the_only_disk_are_told_and_can_be_killed(
     assert home.run("kill_job", job_id).returncode == 0
     ended = await_end(home, job_id)
     assert ended["job_status"] == "killed"
-    assert "these outputs were not stored: output/big (no space is left" in ended["error_msg"]
+    assert "these outputs were not stored: rank-0/big (no space is left" in ended["error_msg"]
     (kept,) = (home.path / "agent" / "unsent").rglob("big")
     assert kept.stat().st_size > 8 * MIB
     assert str(kept.parents[1]) in ended["error_msg"]
@@ -334,7 +334,7 @@ def test_outputs_that_never_fit_do_not_hold_their_place_for_ever(
     ended = await_end(home, job_id)
     assert ended["job_status"] == "failed"
     assert (
-        "ended well, but the server could not store these outputs: output/big (no space is"
+        "ended well, but the server could not store these outputs: rank-0/big (no space is"
         in (ended["error_msg"])
     )
     assert store.place.is_dir()

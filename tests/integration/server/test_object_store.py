@@ -291,5 +291,5 @@ def outputs_of_a_killed_job_are_named(team: Team, code: Path, place: Path) -> No
     assert job()["advice"][0].startswith("the command of trainer-0 has ended, but not all that it")
     assert team.types("kill_job", job_id).returncode == 0
     eventually(lambda: job()["job_status"] == "killed", 90)
-    assert "these outputs were not stored: output/model (the store" in job()["error_msg"]
+    assert "these outputs were not stored: rank-0/model (the store" in job()["error_msg"]
     s3.start(place)

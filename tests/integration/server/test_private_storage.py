@@ -481,7 +481,7 @@ def kill_waits_for_nobody(laptop: Laptop, place: Path, wait: str) -> None:
     assert laptop.types("kill_job", loud).returncode == 0
     job = laptop.ends(loud)
     assert job["job_status"] == "killed"
-    assert "these outputs were not stored: output/small (" in job["error_msg"]
+    assert "these outputs were not stored: rank-0/small (" in job["error_msg"]
     (kept,) = (laptop.home / "agent" / "unsent").rglob("small")
     assert str(kept.parents[1]) in job["error_msg"]
     s3.start(place)

@@ -102,7 +102,8 @@ def test_a_killed_job_names_what_was_not_stored(cause: ExitCause) -> None:
     said = render(job.failure.reason.code, job.failure.reason.params, "en")
     assert said == (
         "killed on request while it ran; these outputs were not stored: "
-        "f (r); for 7 days they are kept on h in p, unless its disk is full"
+        "f (r); for 7 days they are kept on h in p, unless its disk is full; if that machine is "
+        "not yours, ask an admin for them"
     )
     assert unsent(job, [replica]) is None, "it is said already"
 
@@ -111,7 +112,7 @@ def test_a_job_that_failed_otherwise_names_them_beside_it() -> None:
     replica = a_replica(ended=replace(ended(3), said=KEPT))
     told = unsent(a_job(), [replica])
     assert told is not None
-    assert "ask an admin for them: f (r); for 7 days" in render(told.code, told.params, "en")
+    assert "not store these outputs: f (r); for 7 days" in render(told.code, told.params, "en")
     lost = a_replica(ended=replace(ended(0, cause=ExitCause.OUTPUTS_LOST), said=KEPT))
     assert unsent(a_job(), [lost]) is None, "its end says it"
 
@@ -136,7 +137,7 @@ def test_no_store_is_blamed_for_an_output_that_could_not_be_read(public_bos: boo
     job = a_job(spec=a_spec(public_bos=public_bos))
     told = unsent(job, [a_replica(ended=replace(ended(0), said=kept))])
     assert told is not None
-    assert render(told.code, told.params, "en").startswith("these outputs were not sent: f (f can")
+    assert render(told.code, told.params, "en").startswith("these outputs were not sent: f (it can")
 
 
 NOT_BEGUN = a_replica(ended=ended(cause=ExitCause.STOPPED, ran=False))

@@ -46,3 +46,18 @@ def test_public_storage_is_shown_as_an_address() -> None:
     want = "paddlecloud-public.bj.bcebos.com/5a87a46f/plsc"
     assert paths.public_bos_url("bj.bcebos.com", "5a87a46f", "plsc") == want
     assert paths.public_bos_url("here", "u", "") == "paddlecloud-public.here/u"
+
+
+@pytest.mark.parametrize(
+    ("replica", "name", "want"),
+    [
+        (paths.replica_id(JOB_ID, 1, "trainer-12"), "output/a/b", "rank-12/a/b"),
+        (paths.replica_id(JOB_ID, 1, "trainer-0"), "log/a", "log/rank-0/a"),
+        (paths.replica_id(JOB_ID, 3, "pserver-1"), "output/a", "pserver-1/a"),
+        (paths.replica_id(JOB_ID, 1, "trainer-0"), "stdout.log", "stdout.log"),
+        (paths.replica_id(JOB_ID, 1, "trainer-0"), "output", "output"),
+        ("r-1", "output/a", "output/a"),
+    ],
+)
+def test_outputs_are_called_as_their_owner_knows_them(replica: str, name: str, want: str) -> None:
+    assert paths.shown(replica, name) == want

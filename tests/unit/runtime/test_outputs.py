@@ -46,10 +46,11 @@ def test_each_name_has_its_own_and_only_what_is_no_text_is_changed(tmp_path: Pat
 
 
 def test_what_was_renamed_is_told_in_both_languages() -> None:
-    english, chinese = lastwords.of_names(["output/%B0%A3"]).splitlines()
-    assert ": %B0%A3; " in english
+    said = lastwords.of_outputs("output_names_bytes", "job-1.2.pserver-0", ["output/%B0%A3"])
+    english, chinese = said.splitlines()
+    assert ": pserver-0/%B0%A3; " in english
     assert "no UTF-8" in english
-    assert "：%B0%A3；" in chinese
+    assert "：pserver-0/%B0%A3；" in chinese
     assert "不是 UTF-8" in chinese
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from paddlecloud.model.errors import Forbidden, PaddleCloudError, Retry, StaleFence, StorageFull
+from paddlecloud.model.paths import replica_id
 from paddlecloud.model.signing import quote
 from paddlecloud.model.texts import render
 from paddlecloud.runtime import outputs, parts, shipping, unsent
@@ -336,8 +337,8 @@ def test_a_sparse_file_is_sent_and_one_that_would_take_hours_is_kept_and_told(
     assert tracked.exit is not None
     assert tracked.exit["said"]["code"] == "unsent_kept"
     english, chinese = (tracked.root / "stdout.log").read_text().splitlines()
-    assert "output/map says 1099511627776 bytes" in english
-    assert "output/map 大小为 1099511627776 字节" in chinese
+    assert "output/map (it says 1099511627776 bytes" in english
+    assert "output/map（该文件 大小为 1099511627776 字节" in chinese
 
 
 class Unreadable:
@@ -464,7 +465,7 @@ def test_a_file_that_may_not_be_read_fails_no_job_and_nobody_else_is_blamed(
     assert tracked.exit is not None
     assert (tracked.exit["cause"], tracked.exit["said"]["code"]) == ("exit", "unsent_kept")
     english, chinese = (tracked.root / "stdout.log").read_text().splitlines()
-    assert english.startswith("[paddlecloud] these outputs were not sent: output/bad (output/bad c")
+    assert english.startswith("[paddlecloud] these outputs were not sent: output/bad (it c")
     assert chinese.startswith("[paddlecloud] 以下输出未发送：output/bad")
 
 
@@ -554,8 +555,25 @@ def test_a_directory_that_cannot_be_listed_is_told_and_so_is_what_was_kept(
     assert (said["code"], said["params"]["files"]) == ("unsent_given_up", "output/shut")
     log = (tracked.root / "stdout.log").read_text().splitlines()
     assert len(log) == 4
-    assert "output/shut (output/shut cannot be read" in log[0]
-    assert "output/one (one is not a safe relative path" in log[2]
+    assert "output/shut (it cannot be read" in log[0]
+    assert "output/one (it is not a safe relative path" in log[2]
+
+
+def test_it_is_told_and_kept_under_the_name_that_its_owner_knows(scene: Scene) -> None:
+    scene.server.refused["one"] = Forbidden("path_unsafe", path="one")
+    scene.server.refused["two"] = Forbidden("path_unsafe", path="two")
+    name = replica_id("job-1", 1, "trainer-3")
+    tracked = scene.replica(name, {"one": b"1"}, over=True)
+    (tracked.root / "log").mkdir()
+    (tracked.root / "log" / "two").write_bytes(b"2")
+    for area in ("output", "log"):
+        (tracked.root / area / "out").symlink_to("/elsewhere")
+    assert scene.shippers._ship(tracked, scene.line) is None
+    log = (tracked.root / "stdout.log").read_text().splitlines()
+    assert ": rank-3/out, log/rank-3/out; copy the files" in log[0]
+    assert ": rank-3/one, log/rank-3/two (the first of them is not a safe" in log[2]
+    assert "：rank-3/one, log/rank-3/two（其中第一个文件 不是安全的" in log[3]
+    assert kept_in(scene) == [f"{name}/log/rank-3/two", f"{name}/rank-3/one"]
 
 
 def test_what_is_kept_is_the_file_and_not_a_link_to_it(scene: Scene) -> None:

@@ -25,9 +25,9 @@ def test_a_bucket_that_takes_nothing_is_waited_for_so_long_and_no_longer(world: 
     replica = world.run("echo weights > $OUTPUT_PATH/model", patience=0.5)
     end = world.ended(replica)
     assert (end["cause"], end["exit_code"]) == ("outputs_lost", 0)
-    assert end["message"].startswith("output/model (scripted); for 7 days they are kept on ")
-    assert world.text(replica).startswith(f"{SAID}output/model (scripted); ")
-    assert kept(world, replica) == {"output/model": "weights\n"}
+    assert end["message"].startswith("rank-0/model (scripted); for 7 days they are kept on ")
+    assert world.text(replica).startswith(f"{SAID}rank-0/model (scripted); ")
+    assert kept(world, replica) == {"rank-0/model": "weights\n"}
     assert str(world.directory / unsent.DIRECTORY / replica) in end["message"]
 
 
@@ -38,7 +38,7 @@ def test_the_server_s_own_store_is_waited_for_so_long_and_no_longer(world: World
     assert (end["cause"], end["exit_code"]) == ("outputs_lost", 0)
     assert end["said"]["code"] == "unsent_kept"
     assert "the server could not store these outputs" in world.text(replica)
-    assert kept(world, replica) == {"output/model": "weights\n"}
+    assert kept(world, replica) == {"rank-0/model": "weights\n"}
 
 
 @pytest.mark.slow
@@ -50,8 +50,8 @@ def test_what_a_killed_one_left_is_kept_and_named_at_once(world: World) -> None:
     assert not world.stored(replica).over
     world.server.order(replica, "stop", run={"store_patience": 0.5})
     end = world.ended(replica)
-    assert end["said"]["params"]["files"] == "output/model"
-    assert kept(world, replica) == {"output/model": "half\n"}
+    assert end["said"]["params"]["files"] == "rank-0/model"
+    assert kept(world, replica) == {"rank-0/model": "half\n"}
 
 
 @pytest.mark.slow
@@ -92,11 +92,11 @@ def test_what_is_refused_is_named_and_what_is_taken_is_not(world: World) -> None
     replica = world.run(command, patience=3600.0)
     end = world.ended(replica)
     assert end["cause"] == "outputs_lost"
-    assert end["message"].startswith("output/model (scripted); ")
+    assert end["message"].startswith("rank-0/model (scripted); ")
     assert end["said"]["code"] == "unsent_kept"
-    assert end["said"]["params"]["files"] == "output/model"
+    assert end["said"]["params"]["files"] == "rank-0/model"
     assert world.stored(replica).files == {"output/report": b"good\n"}
-    assert kept(world, replica) == {"output/model": "weights\n"}
+    assert kept(world, replica) == {"rank-0/model": "weights\n"}
 
 
 def test_what_the_server_itself_refuses_of_other_jobs_is_kept_and_fails_none(world: World) -> None:
@@ -106,7 +106,7 @@ def test_what_the_server_itself_refuses_of_other_jobs_is_kept_and_fails_none(wor
     assert (end["cause"], end["said"]["code"]) == ("exit", "unsent_kept")
     assert SAID not in world.text(replica)
     assert "the server could not store these outputs" in world.text(replica)
-    assert kept(world, replica) == {"output/model": "weights\n"}
+    assert kept(world, replica) == {"rank-0/model": "weights\n"}
 
 
 def test_a_bad_end_stays_what_it_is_and_the_log_tells_the_rest(world: World) -> None:
@@ -114,8 +114,8 @@ def test_a_bad_end_stays_what_it_is_and_the_log_tells_the_rest(world: World) -> 
     replica = world.run("echo half > $OUTPUT_PATH/model; exit 3", patience=3600.0)
     end = world.ended(replica)
     assert (end["cause"], end["exit_code"]) == ("exit", 3)
-    assert f"{SAID}output/model (scripted); " in world.text(replica)
-    assert kept(world, replica) == {"output/model": "half\n"}
+    assert f"{SAID}rank-0/model (scripted); " in world.text(replica)
+    assert kept(world, replica) == {"rank-0/model": "half\n"}
     assert (world.root(replica) / "output" / "model").exists(), "for the next attempt"
 
 
