@@ -8,21 +8,33 @@ from __future__ import annotations
 
 import re
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 TAIL_BYTES = 16 * 1024
 """As much of a log as is worth fetching for its last lines."""
 MAX_LINES = 20
 MAX_LETTERS = 400
+_OURS = "[paddlecloud] "
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 
 def last_lines(tail: bytes, count: int = MAX_LINES) -> tuple[str, ...]:
-    """The last `count` lines, trailing empty ones left out."""
+    """The last `count` lines, trailing empty ones left out, and those that the platform added
+    behind what the program said, unless there are no others."""
     text = _without_broken_start(tail[-TAIL_BYTES:]).decode("utf-8", "replace")
-    lines = [_clean(line) for line in text.split("\n")]
-    while lines and not lines[-1]:
-        lines.pop()
-    return tuple(lines[-count:])
+    lines = _without_end([_clean(line) for line in text.split("\n")], lambda line: not line)
+    theirs = _without_end(lines, lambda line: not line or line.startswith(_OURS))
+    return tuple((theirs or lines)[-count:])
+
+
+def _without_end(lines: list[str], is_left_out: Callable[[str], bool]) -> list[str]:
+    end = len(lines)
+    while end and is_left_out(lines[end - 1]):
+        end -= 1
+    return lines[:end]
 
 
 def _without_broken_start(tail: bytes) -> bytes:

@@ -28,6 +28,23 @@ def test_lines_are_made_readable(tail: bytes, want: tuple[str, ...]) -> None:
     assert last_lines(tail) == want
 
 
+@pytest.mark.parametrize(
+    ("tail", "want"),
+    [
+        (
+            b"[paddlecloud] a\nboom\n\n[paddlecloud] b\n[paddlecloud] c\n",
+            ("[paddlecloud] a", "boom"),
+        ),
+        (b"[paddlecloud] a\n\n[paddlecloud] b\n", ("[paddlecloud] a", "", "[paddlecloud] b")),
+        (b"[paddlecloud]x\n", ("[paddlecloud]x",)),
+    ],
+)
+def test_what_the_platform_adds_hides_no_line_of_the_program(
+    tail: bytes, want: tuple[str, ...]
+) -> None:
+    assert last_lines(tail) == want
+
+
 def test_only_the_last_lines_are_kept_and_none_is_endless() -> None:
     tail = b"".join(b"line %d\n" % number for number in range(100))
     assert last_lines(tail) == tuple(f"line {number}" for number in range(80, 100))
