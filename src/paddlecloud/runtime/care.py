@@ -111,7 +111,8 @@ class Care:
     def finished(self, tracked: Tracked) -> None:
         """The server has everything of it."""
         self._site.book.lay_to_rest(tracked)
-        self._site.journal.info("the server has all of it", tracked.id)
+        but = " but what was not sent" if unsent.was_left(tracked) else ""
+        self._site.journal.info(f"the server has all of it{but}", tracked.id)
         self._let_go(tracked)
 
     def make_room(self) -> None:

@@ -77,6 +77,12 @@ def leave(
             site.journal.warning(f"what was not sent cannot be noted: {error}", tracked.id)
 
 
+def was_left(tracked: Tracked) -> bool:
+    """Whether its end tells of files that the server does not have."""
+    said = None if tracked.exit is None else tracked.exit.get("said")
+    return said is not None and said["code"] in ("unsent_given_up", "unsent_kept")
+
+
 def bound(site: Site, *, now: float) -> bool:
     """Delete what was kept for as long as promised and, while the disk is nearly full, what was
     left first; whether some is left. `now` is the time of day."""

@@ -11,7 +11,7 @@ import pytest
 
 from paddlecloud.model.errors import StorageFull
 from paddlecloud.runtime import record, unsent
-from paddlecloud.runtime.book import Tracked
+from paddlecloud.runtime.book import Tracked, not_run
 from paddlecloud.runtime.journal import Journal
 from paddlecloud.runtime.site import Site
 
@@ -58,6 +58,18 @@ def test_what_is_kept_later_joins_what_was_kept_first(tmp_path: Path) -> None:
     place = tmp_path / unsent.DIRECTORY / "r"
     kept = sorted(str(path.relative_to(place)) for path in place.rglob("*") if path.is_file())
     assert kept == ["output/model", record.STDOUT]
+
+
+def test_its_end_says_that_something_was_left(tmp_path: Path) -> None:
+    journal, config = Journal(tmp_path / "agent.log"), SimpleNamespace(host="here")
+    site = cast(Site, SimpleNamespace(directory=tmp_path, journal=journal, config=config))
+    (tmp_path / "r").mkdir()
+    tracked = Tracked(id="r", fence=1, root=tmp_path / "r", run={}, acked=None)
+    assert not unsent.was_left(tracked)
+    tracked.exit = not_run("exit", now=NOW)
+    assert not unsent.was_left(tracked)
+    unsent.leave(tracked, {"output/x": StorageFull("store_full", path="x")}, site, lost=True)
+    assert unsent.was_left(tracked)
 
 
 def test_nothing_kept_leaves_no_directory(tmp_path: Path) -> None:

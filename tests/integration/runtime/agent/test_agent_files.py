@@ -306,5 +306,5 @@ def test_a_name_that_is_no_text_comes_back_under_one_that_is(world: World) -> No
     assert stored.files["output/%B0%A1"] != stored.files["output/%B0%A2"]
     assert sorted(stored.listing) == sorted(stored.files)
     english, chinese = world.text(replica).splitlines()
-    assert ": %B0%A1, %B0%A2;" in english
+    assert ": rank-0/%B0%A1, rank-0/%B0%A2;" in english
     assert "不是 UTF-8" in chinese

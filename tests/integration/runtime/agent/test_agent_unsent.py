@@ -9,6 +9,7 @@ import pytest
 
 from paddlecloud.runtime import unsent
 from tests.integration.runtime.agent.world import World
+from tests.integration.runtime.replicas import eventually
 
 ALWAYS = 100_000
 SAID = "[paddlecloud] not in the bucket are these outputs: "
@@ -96,6 +97,7 @@ def test_what_is_refused_is_named_and_what_is_taken_is_not(world: World) -> None
     assert end["said"]["code"] == "unsent_kept"
     assert end["said"]["params"]["files"] == "rank-0/model"
     assert world.stored(replica).files == {"output/report": b"good\n"}
+    eventually(lambda: "the server has all of it but what was not sent" in world.journal())
     assert kept(world, replica) == {"rank-0/model": "weights\n"}
 
 
