@@ -476,23 +476,6 @@ TEXTS: dict[str, tuple[str, str]] = {
         "another server has taken over {name}; this one writes nothing more for it",
         "另一台服务器已接管 {name}，本服务器不再为其写入",
     ),
-    "path_deep": (
-        "{path} lies {depth} names deep, above the limit of {limit}; use fewer directories",
-        "{path} 的目录层数为 {depth}，超过上限 {limit}，请减少目录层数",
-    ),
-    "path_encoding": (
-        "the name {path} is not valid UTF-8; rename the file or leave it out",
-        "文件名 {path} 不是有效的 UTF-8，请重命名或不要提交该文件",
-    ),
-    "path_long": (
-        "{path} is too long: a name may have {most} bytes (here {size}), a whole path {limit}; "
-        "shorten it",
-        "{path} 过长：单个名称最多 {most} 字节（此处为 {size}），整个路径最多 {limit} 字节，请缩短",
-    ),
-    "path_unsafe": (
-        "{path} is not a safe relative path; use names without .., \\, a leading / or a drive (C:)",
-        "{path} 不是安全的相对路径，请勿使用 ..、\\，或以 /、盘符（C:）开头",
-    ),
     "query_invalid": (
         "this cannot be asked for as it was given: {detail}",
         "无法接受所给的查询参数：{detail}",
