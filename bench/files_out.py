@@ -16,11 +16,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from bench.home import fresh_home
 from bench.row import Row
 from paddlecloud import Client
+from paddlecloud.client import embedded
 from paddlecloud.model.snapshot import Entry, Snapshot, snapshot_of
 from paddlecloud.runtime import cgroups, child, layers, naming, trees, workspace
 from paddlecloud.runtime.record import Launch
@@ -39,6 +41,7 @@ def files_out() -> Iterator[Row]:
         client.list_jobs(limit=1)
         yield from _into_replicas(home, client, Path(directory))
         yield from _back(client, Path(directory))
+        yield from _many_back(home, client, Path(directory))
 
 
 def _into_replicas(home: Path, client: Client, directory: Path) -> Iterator[Row]:
@@ -89,6 +92,29 @@ def _back(client: Client, directory: Path) -> Iterator[Row]:
         goal="<= 3 x",
         reached=took <= 3 * plain,
     )
+
+
+def _many_back(home: Path, client: Client, directory: Path) -> Iterator[Row]:
+    """The 10,000 files once more, as outputs; no goal was set for them."""
+    many, result = directory / "many", directory / "result"
+    plain = _best(lambda: subprocess.run(["cp", "-r", many, result], check=True), result)
+    job = client.submit_job(files=str(many), start_cmd="cp -r . $OUTPUT_PATH && date +%s.%N")
+    assert client.wait(job.id, timeout=300).state == "success"
+    since = time.time() - float(b"".join(client.logs(job.id)))
+    yield _told_beside_cp(f"{MANY:,} outputs of 4 KiB: from their last to the end", since, plain)
+    private = embedded.find(str(home))
+    assert private is not None
+    with Client(host=private.url, ak=private.ak, sk=private.sk) as far:
+        for who, where in ((client, "here"), (far, "by the network")):
+            get = partial(who.get_files, job.id, download_dir=str(result))
+            took = _best(get, result)
+            assert len(list((result / job.id).rglob("*/[0-9]*"))) >= MANY
+            yield _told_beside_cp(f"download of these, {where}", took, plain)
+
+
+def _told_beside_cp(what: str, took: float, plain: float) -> Row:
+    measured = f"{took:.1f} s (cp -r {plain:.1f})"
+    return Row(what=what, measured=measured, goal="-", reached=True)
 
 
 def _best(act: Callable[[], object], made: Path) -> float:

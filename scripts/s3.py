@@ -27,6 +27,10 @@ PATIENCE = 30.0
 REGION = "us-east-1"
 BUCKET = "paddlecloud"
 SMALL = ("-master.volumeSizeLimitMB=256", "-volume.max=100", "-volume.index=memory")
+QUICK = ("-master.electionTimeout=1s",)
+"""One that starts again waits for so long, and more, for others that it could follow."""
+LESSER = {"reader": ["Read", "List"], "writer": ["Write", "List"]}
+"""Who else has keys, and what they may do."""
 LOW_PORTS = range(12000, 30000)
 QUIET = ("-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false")
 
@@ -99,10 +103,10 @@ def show(place: Path) -> dict[str, str]:
     }
 
 
-def show_reader(place: Path) -> dict[str, str]:
-    """The same, with keys that may list and read and nothing else."""
+def show_lesser(place: Path, who: str) -> dict[str, str]:
+    """The same, with keys of one of `LESSER`."""
     known = _known(place)
-    keys = {"access_key": str(known["reader_key"]), "secret_key": str(known["reader_secret"])}
+    keys = {"access_key": str(known[f"{who}_key"]), "secret_key": str(known[f"{who}_secret"])}
     return {**show(place), **keys}
 
 
@@ -136,7 +140,8 @@ def _known(place: Path) -> dict[str, str | int]:
             zip([*names, "master_grpc"], _free_ports(len(names) + 1), strict=True)
         )
         known |= {"access_key": secrets.token_hex(10), "secret_key": secrets.token_hex(20)}
-        known |= {"reader_key": secrets.token_hex(10), "reader_secret": secrets.token_hex(20)}
+        for who in LESSER:
+            known |= {f"{who}_key": secrets.token_hex(10), f"{who}_secret": secrets.token_hex(20)}
         file.touch(mode=0o600)
         file.write_text(json.dumps(known), "utf-8")
     loaded: dict[str, str | int] = json.loads(file.read_text("utf-8"))
@@ -149,14 +154,19 @@ def _options(place: Path, known: dict[str, str | int]) -> list[str]:
         "credentials": [{"accessKey": known["access_key"], "secretKey": known["secret_key"]}],
         "actions": ["Admin", "Read", "Write", "List", "Tagging"],
     }
-    reader = {
-        "name": "reader",
-        "credentials": [{"accessKey": known["reader_key"], "secretKey": known["reader_secret"]}],
-        "actions": ["Read", "List"],
-    }
+    lesser = [
+        {
+            "name": who,
+            "credentials": [
+                {"accessKey": known[f"{who}_key"], "secretKey": known[f"{who}_secret"]}
+            ],
+            "actions": actions,
+        }
+        for who, actions in LESSER.items()
+    ]
     identities = place / "identities.json"
     identities.touch(mode=0o600)
-    identities.write_text(json.dumps({"identities": [identity, reader]}), "utf-8")
+    identities.write_text(json.dumps({"identities": [identity, *lesser]}), "utf-8")
     (place / "data").mkdir(exist_ok=True)
     ports = [
         f"-{part}.port{kind}={known[part + ending]}"
@@ -164,7 +174,7 @@ def _options(place: Path, known: dict[str, str | int]) -> list[str]:
         for kind, ending in (("", ""), (".grpc", "_grpc"))
     ]
     here = ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={place / 'data'}"]
-    return [*here, "-s3", f"-s3.config={identities}", *ports, *SMALL, *QUIET]
+    return [*here, "-s3", f"-s3.config={identities}", *ports, *SMALL, *QUICK, *QUIET]
 
 
 def _free_ports(count: int) -> list[int]:

@@ -6,6 +6,7 @@ of the run is gone, however that went: the script that keeps it waits for their 
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import subprocess
@@ -13,7 +14,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import IO
 
 import pytest
 
@@ -29,16 +29,14 @@ def shared_server(script: str, what: str, *, mode: int) -> Path:
     name = f"paddlecloud-{Path(script).stem}-{os.getuid()}-{run[:16]}"
     place = Path(tempfile.gettempdir()) / name
     place.mkdir(mode=mode, exist_ok=True)
-    _held.append((place / "users").open("a"))
-    fcntl.flock(_held[-1], fcntl.LOCK_SH)
+    held = (place / "users").open("a")
+    fcntl.flock(held, fcntl.LOCK_SH)
+    atexit.register(held.close)
     with (place / "starting").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         if not (place / "ready").exists():
             _start(place, script, what)
     return place
-
-
-_held: list[IO[str]] = []
 
 
 def _start(place: Path, script: str, what: str) -> None:

@@ -56,7 +56,12 @@ def fresh_settings() -> dict[str, str]:
 
 def reader_settings() -> dict[str, str]:
     """The same server with keys that may not write."""
-    return s3.show_reader(_server())
+    return s3.show_lesser(_server(), "reader")
+
+
+def writer_settings() -> dict[str, str]:
+    """The same server with keys that may not read."""
+    return s3.show_lesser(_server(), "writer")
 
 
 @cache

@@ -12,6 +12,7 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -25,6 +26,7 @@ from paddlecloud.db import (
     open_database,
     snapshots,
     tokens,
+    usage,
 )
 from paddlecloud.db.base import Tx
 from paddlecloud.db.migrate import FOLDER, Migration, migrate, migrations
@@ -41,6 +43,8 @@ RELEASED = {
     "0003_gangs": "3305e263e27af86bb9e8696d092a5155b7d6e25b66b59b5243eee0f21e30e4c1",
     "0004_tasks": "be56e46613124670eaa73afa239dc7bc0772495a1de083f2d3d958853866176a",
     "0005_private": "f39d8521f47e936fd55f3e26c577c03c143e9407e369e0b8a957ed038b32e3fb",
+    "0006_outputs": "a955f4fe238ba41ddd63d19b463117adec8a0f54a6448160e6b28fcaae10ef73",
+    "0007_counting": "da5b415db1b950cd94e81cb936331279c6afe4819a6bc6f7558b2a6b117f7230",
 }
 """Checksums of migrations that people's databases were made with: never change one."""
 
@@ -138,6 +142,7 @@ def test_rows_of_the_first_release_are_read_today(engine: str, tmp_path: Path) -
         attempt = db.read(lambda tx: attempts.get_attempt(tx, "job-1", 1))
         assert attempt is not None
         assert (attempt.handle, attempt.outcome) == ({"agent": "a"}, "broke")
+        assert db.read(usage.to_count) == [], "it was counted when it was let go"
         assert attempt.replicas[0].state is ReplicaState.EXITED
         assert attempt.replicas[0].exit is not None
         assert attempt.replicas[0].exit.exit_code == 1
@@ -155,6 +160,24 @@ def test_rows_of_the_first_release_are_read_today(engine: str, tmp_path: Path) -
         assert not db.write(lambda tx: coordination.spend_nonce(tx, "ak1", "n1", NOW))
         assert db.write(lambda tx: coordination.take_lease(tx, "loop", "x", NOW, timedelta(1))) == 5
         assert db.write(lambda tx: coordination.next_number(tx, "job")) == 3
+
+
+def test_outputs_of_before_their_sum_count(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    an_old_database(engine, tmp_path)
+    folder = tmp_path / "before"
+    shutil.copytree(FOLDER, folder)
+    for file in sorted(folder.glob("*.sql"))[5:]:
+        file.unlink()
+    with monkeypatch.context() as patch:
+        for module in ("sqlite", "postgres"):
+            patch.setattr(f"paddlecloud.db.{module}.migrate", partial(migrate, folder=folder))
+        with opened(engine, tmp_path) as db:
+            db.write(lambda tx: tx.execute("update jobs set output_bytes = number * 10"))
+            db.write(lambda tx: usage.add_files(tx, "ann", 5))
+    with opened(engine, tmp_path) as db:
+        assert db.read(lambda tx: usage.stored_bytes(tx, "ann")) == 35
 
 
 def test_a_later_migration_keeps_the_rows_and_is_applied_once(engine: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.db.base import Database, Tx
-from paddlecloud.db.reserve import ROOM, Reserve
+from paddlecloud.db.reserve import ROOM, STEPS, Reserve
 from paddlecloud.db.sqlite import open_sqlite
 from paddlecloud.model.errors import StorageFull
 from tests.contract.disk import small_disk
@@ -37,11 +37,36 @@ def test_without_it_a_full_disk_takes_nothing(tmp_path: Path) -> None:
         small_disk(tmp_path / "disk", size="8m") as disk,
         closing(open_sqlite(disk / "x.db", now=NOW)) as db,
     ):
-        grow(db, 20)
+        grow(db, 600)
         fill(disk / "ballast")
         with pytest.raises(StorageFull):
             db.write(lambda tx: put(tx, "urgent", 10))
         assert [path.name for path in disk.glob("*reserve")] == []
+
+
+def test_who_fills_the_disk_gets_only_a_step_of_it(tmp_path: Path) -> None:
+    with (
+        small_disk(tmp_path / "disk", size="8m") as disk,
+        closing(open_sqlite(disk / "x.db", now=NOW, reserve=SIZE)) as db,
+    ):
+        grow(db, 400)
+        for number in range(5):
+            fill(disk / "ballast")
+            db.write(lambda tx, n=number: put(tx, f"urgent-{n}", 10))  # type: ignore[misc]
+        assert 0 < (disk / "x.db-reserve").stat().st_size < SIZE
+
+
+def test_what_was_there_before_can_be_changed_without_it(tmp_path: Path) -> None:
+    """The job that fills the disk may take what was kept back, too."""
+    with (
+        small_disk(tmp_path / "disk", size="8m") as disk,
+        closing(open_sqlite(disk / "x.db", now=NOW)) as db,
+    ):
+        db.write(lambda tx: put(tx, "job", 10))
+        fill(disk / "ballast")
+        for _ in range(2000):
+            db.write(lambda tx: tx.execute("update counters set value = value + 1"))
+        assert db.read(lambda tx: tx.one("select value from counters")) == (2000,)
 
 
 @pytest.mark.parametrize("pages", [5, 300])
@@ -57,7 +82,7 @@ def test_a_full_disk_takes_what_is_urgent(tmp_path: Path, pages: int) -> None:
         fill(disk / "ballast")
         for number in range(40):
             db.write(lambda tx, n=number: put(tx, f"urgent-{n}", 10))  # type: ignore[misc]
-        assert not kept.exists()
+        assert kept.stat().st_size < SIZE
         fill(disk / "ballast")
         with pytest.raises(StorageFull):
             grow(db, 2000, "more")
@@ -78,5 +103,8 @@ def test_it_is_made_only_where_there_is_plenty(tmp_path: Path) -> None:
         little.keep()
         assert (disk / "reserve").stat().st_blocks * 512 >= SIZE // ROOM
         again = Reserve(disk / "reserve", SIZE // ROOM)
-        assert again.release() == SIZE // ROOM
+        for step in range(STEPS):
+            assert (disk / "reserve").stat().st_size == SIZE // ROOM * (STEPS - step) // STEPS
+            assert again.release() == SIZE // ROOM // STEPS
         assert not (disk / "reserve").exists()
+        assert again.release() == 0

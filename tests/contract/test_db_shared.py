@@ -318,7 +318,8 @@ def test_only_snapshots_that_nobody_needs_are_deleted(db: Database) -> None:
     before = NOW + SECOND
     unused = db.read(lambda tx: snapshots.unused_snapshots(tx, before))
     assert sorted(unused) == [("ann", old.id), ("bob", used.id)]
-    assert db.read(lambda tx: snapshots.kept_digests(tx, "ann")) == {f"{i:064x}" for i in (0, 1)}
+    by_use = db.read(lambda tx: snapshots.ids_by_use(tx, "ann"))
+    assert by_use == [*sorted((used.id, old.id)), fresh.id]
 
     def delete(snapshot: Snapshot) -> bool:
         return db.write(lambda tx: snapshots.delete_snapshot(tx, "ann", snapshot.id, before))
@@ -326,6 +327,15 @@ def test_only_snapshots_that_nobody_needs_are_deleted(db: Database) -> None:
     assert [delete(used), delete(old), delete(fresh), delete(old)] == [False, True, False, False]
     db.write(lambda tx: jobs.delete_job(tx, job.id))
     assert delete(used)
+
+
+def test_the_contents_of_a_snapshot(db: Database) -> None:
+    link = Entry(path="way", kind=EntryKind.LINK, target="a")
+    found = snapshot_of([*a_snapshot("a", "b").entries, link])
+    db.write(lambda tx: snapshots.put_snapshot(tx, "ann", found, NOW))
+    digests = db.read(lambda tx: snapshots.get_digests(tx, "ann", found.id))
+    assert digests == {f"{i:064x}" for i in (0, 1)}
+    assert db.read(lambda tx: snapshots.get_digests(tx, "bob", found.id)) is None
 
 
 def test_a_job_cannot_refer_to_files_that_are_not_there(db: Database) -> None:

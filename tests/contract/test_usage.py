@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -224,8 +225,67 @@ def test_a_submit_learns_all_about_its_user_at_once(db: Database) -> None:
     assert db.read(lambda tx: usage.submitter(tx, "ann", 3)).waiting == 3
     nobody = db.read(lambda tx: usage.submitter(tx, "eve", 3))
     assert (nobody.plan, nobody.waiting, nobody.stored) == (None, 0, 0)
-    db.write(lambda tx: usage.set_files(tx, "ann", 5))
+    db.write(lambda tx: usage.recount_files(tx, "ann", 5, instead_of=111))
     assert db.read(lambda tx: usage.stored_bytes(tx, "ann")) == 1005
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_sum_of_outputs_is_that_of_the_jobs_that_are_there(db: Database, seed: int) -> None:
+    chance = random.Random(seed)
+    sizes = {"ann": dict[str, int](), "bob": dict[str, int]()}
+    for owner in chance.choices(sorted(sizes), k=60):
+        there = sizes[owner]
+        known = chance.choice(sorted(there)) if there else ""
+        match chance.choice(("submit", "measure", "measure", "delete", "files")):
+            case "submit":
+                there[db.write(partial(waiting, owner=owner)).id] = 0
+            case "measure" if known:
+                there[known] = chance.randrange(3) * 2**40
+                change = partial(usage.set_output_bytes, job_id=known, size=there[known])
+                db.write(change)
+            case "delete" if known:
+                del there[known]
+                assert db.write(partial(jobs.delete_job, job_id=known))
+            case "files":
+                db.write(partial(usage.recount_files, owner=owner, size=7, instead_of=0))
+        for each, of_jobs in sizes.items():
+            files = db.read(partial(usage.files_bytes, owner=each))
+            stored = db.read(partial(usage.stored_bytes, owner=each))
+            assert stored - files == sum(of_jobs.values())
+            assert not db.read(partial(usage.outputs_differ, owner=each))
+
+
+def execute(tx: Tx, text: str) -> None:
+    tx.execute(text)
+
+
+@pytest.mark.parametrize("sizes", [(50, 0), (2**40, 50)])
+def test_outputs_are_counted_anew(db: Database, sizes: tuple[int, int]) -> None:
+    db.write(partial(waiting, owner="ann"))
+    for size in sizes:
+        change = f"update jobs set output_bytes = {size}"
+        db.write(partial(execute, text=change))
+        assert db.read(partial(usage.outputs_differ, owner="ann"))
+        db.write(partial(usage.recount_outputs, owner="ann"))
+        assert not db.read(partial(usage.outputs_differ, owner="ann"))
+        assert db.read(partial(usage.stored_bytes, owner="ann")) == size
+    assert not db.read(partial(usage.outputs_differ, owner="bob"))
+
+
+@pytest.mark.parametrize(
+    ("since", "want"),
+    [(0, 40), (7, 47), (-60, 40)],
+    ids=["nothing came", "files came", "another count ended"],
+)
+def test_files_that_come_while_others_are_counted_are_not_lost(
+    db: Database, since: int, want: int
+) -> None:
+    db.write(lambda tx: usage.add_files(tx, "ann", 100))
+    db.write(lambda tx: usage.add_files(tx, "ann", since))
+    db.write(lambda tx: usage.recount_files(tx, "ann", 40, instead_of=100))
+    assert db.read(lambda tx: usage.files_bytes(tx, "ann")) == want
+    db.write(lambda tx: usage.recount_files(tx, "new", 40, instead_of=0))
+    assert db.read(lambda tx: usage.files_bytes(tx, "new")) == 40
 
 
 def test_old_runs_are_forgotten_and_live_ones_never(db: Database) -> None:

@@ -74,6 +74,7 @@ def secret(tmp_path: Path) -> Path:
 # -- what it leaves in its outputs ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 @able
 def test_whatever_lies_in_its_outputs_the_job_ends_and_nothing_leaks(team: Team) -> None:
     key = team.home / "server" / "server.key"

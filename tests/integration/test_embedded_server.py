@@ -165,6 +165,7 @@ class _Foreign(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.slow
 def test_another_program_on_the_old_port_is_not_taken_for_the_server(home: Path) -> None:
     assert command("server", "start").returncode == 0
     info = embedded.read_info(str(home))
@@ -200,6 +201,7 @@ def test_a_pid_that_belongs_to_another_is_never_signalled(home: Path) -> None:
         bystander.wait()
 
 
+@pytest.mark.slow
 def test_an_older_server_is_replaced_and_a_newer_one_kept(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +223,7 @@ def test_an_older_server_is_replaced_and_a_newer_one_kept(
     assert len(servers(home)) == 1
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_start_says_why_in_the_person_s_language(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +346,7 @@ def test_doctor_finds_everything_well(home: Path) -> None:
     assert {"database", "store", "agent"} <= set(names)
 
 
+@pytest.mark.slow
 def test_watching_survives_the_death_of_the_server(home: Path, tmp_path: Path) -> None:
     """kill -9 in the middle: the job goes on, and the watcher loses no byte of its log."""
     (tmp_path / "job").mkdir()
@@ -391,6 +395,7 @@ def test_the_first_job_needs_no_set_up(home: Path, tmp_path: Path) -> None:
     shutil.rmtree(result)
 
 
+@pytest.mark.slow
 def test_a_busy_port_of_last_time_is_no_obstacle(home: Path) -> None:
     assert command("server", "start").returncode == 0
     port = int(embedded.read_info(str(home))["url"].rpartition(":")[2])
@@ -403,6 +408,7 @@ def test_a_busy_port_of_last_time_is_no_obstacle(home: Path) -> None:
         assert not embedded.read_info(str(home))["url"].endswith(f":{port}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -440,6 +446,7 @@ def test_a_server_that_was_stopped_stays_so_while_somebody_watches(
     assert "waiting" not in err and "starting" not in err
 
 
+@pytest.mark.slow
 def test_a_job_asks_the_server_that_runs_it_and_starts_none(home: Path, tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     ours = f"{sys.executable} -m paddlecloud"

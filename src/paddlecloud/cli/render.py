@@ -130,9 +130,10 @@ class Output:
     def _told(self, text: str) -> None:
         try:
             print(text, file=sys.stderr, flush=True)
-        except BrokenPipeError:
-            raise
-        except OSError:
+        except OSError as error:
+            # Who reads both has read enough; otherwise somebody may still wait for the answer.
+            if isinstance(error, BrokenPipeError) and self.in_one_place:
+                raise
             forget(sys.stderr)
 
     def _put(self, text: str) -> None:

@@ -61,6 +61,10 @@ TEXTS: dict[str, tuple[str, str]] = {
     # -- submit_job and watching -------------------------------------------------------------
     "reading_files": ("reading: {count} files, {size}", "读取中：{count} 个文件，共 {size}"),
     "reading_one": ("reading: 1 file, {size}", "读取中：1 个文件，共 {size}"),
+    "submit_left": (
+        "no job was submitted; run the same command again, what was sent is kept",
+        "任务尚未提交；请再次执行同一命令，已上传的内容会保留",
+    ),
     "uploading": ("uploading", "上传中"),
     "downloading": ("downloading", "下载中"),
     "watch_state": ("{time} {state}", "{time} {state}"),
@@ -132,6 +136,12 @@ TEXTS: dict[str, tuple[str, str]] = {
     "diff_same": (
         "{first} and {second} are the same in files, command, environment and resources",
         "{first} 与 {second} 的文件、命令、环境和资源完全相同",
+    ),
+    "download_early": (
+        "{job_id} has not ended ({state}), so there may be more later; when it has, the same "
+        "command with --resume brings the rest",
+        "{job_id} 尚未结束（{state}），之后可能还有内容；任务结束后，在同一命令后加 --resume "
+        "可取回其余部分",
     ),
     "download_kept": (
         "what came is kept; the same command with --resume goes on from there",

@@ -1,12 +1,17 @@
 """Keeps what is only ever a help: a text that cannot be written is as good as none."""
 
 # pathlib costs 8 ms:
-# ruff: noqa: PTH103, PTH105, PTH108, PTH120, PTH123
+# ruff: noqa: PTH103, PTH105, PTH108, PTH116, PTH120, PTH123
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
+from itertools import islice
+
+_DAY = 24 * 60 * 60
+_MOST_LOOKED_AT = 1000
+"""In one sweep, so that none takes long; the next goes on."""
 
 
 def write_cache(path: str, text: str) -> None:
@@ -24,3 +29,24 @@ def write_cache(path: str, text: str) -> None:
     except OSError:
         with suppress(OSError):
             os.unlink(part)
+
+
+def touch_cache(path: str, now: float) -> None:
+    """A kept text was of use. Once a day is enough: a busy disk lets whoever writes wait."""
+    with suppress(OSError):
+        if os.stat(path).st_mtime < now - _DAY:
+            os.utime(path, (now, now))
+
+
+def sweep_cache(directory: str, most: int) -> None:
+    """Keep only those texts of a directory that were written or of use last."""
+    try:
+        with os.scandir(directory) as entries:
+            found = [
+                (each.stat().st_mtime_ns, each.path) for each in islice(entries, _MOST_LOOKED_AT)
+            ]
+    except OSError:
+        return
+    for _, path in sorted(found)[:-most]:
+        with suppress(OSError):
+            os.unlink(path)

@@ -50,7 +50,7 @@ def copy_and_hash(
     if size <= ROOM:
         copy(source, target, size, tell)
         return hashlib.sha256(os.pread(target, size, 0)).hexdigest()
-    if _clone(source, target):
+    if _clone(source, target, size):
         return _hash(target, size, None, tell)
     return _beside_each_other(source, target, size, flush, tell)
 
@@ -60,7 +60,7 @@ def copy(source: int, target: int, size: int, tell: Tell | None = None) -> None:
     tell = tell or _nobody
     os.ftruncate(target, size)
     at = 0
-    if size <= ROOM or not _clone(source, target):
+    if size <= ROOM or not _clone(source, target, size):
         for upto in _copied(source, target, size):
             tell(upto - at)
             at = upto
@@ -140,14 +140,20 @@ def _hash(file: int, size: int, steps: SimpleQueue[int | BaseException] | None, 
     return digest.hexdigest()
 
 
-def _clone(source: int, target: int) -> bool:
-    """Share the blocks of the source, where the file system can."""
+def _clone(source: int, target: int, size: int) -> bool:
+    """Share the blocks of the source, where the file system can. It shares those of the whole file,
+    however long that is by now, and makes no file shorter."""
     try:
         from fcntl import ioctl  # noqa: PLC0415 - there is none on Windows
 
+        os.ftruncate(target, 0)
         ioctl(target, _CLONE, source)
     except (ImportError, OSError):
+        os.ftruncate(target, size)
         return False
+    if os.fstat(target).st_size < size:
+        raise Shorter(EIO, "the file became shorter")
+    os.ftruncate(target, size)
     return True
 
 

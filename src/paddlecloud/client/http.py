@@ -42,6 +42,10 @@ class Connection:
         #: What the Host header says; a signature covers it.
         self.authority = authority(host, port, default=443 if tls else 80)
 
+    def open(self) -> None:
+        """Connect, if need be: whatever fails here, no request went out."""
+        self._ready(self.timeout)
+
     def request(
         self,
         method: str,

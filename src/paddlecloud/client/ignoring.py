@@ -10,7 +10,7 @@ stay away wants it to stay away.
 """
 
 # pathlib costs 8 ms at every submit:
-# ruff: noqa: PTH116, PTH118, PTH123
+# ruff: noqa: PTH114, PTH116, PTH118, PTH123
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ import re
 import stat
 
 from paddlecloud.client.naming import shown
-from paddlecloud.client.scanning import OUR_IGNORE_FILE, unreadable
-from paddlecloud.model.errors import Invalid
+from paddlecloud.client.scanning import GITS_IGNORE_FILE, OUR_IGNORE_FILE, unreadable
+from paddlecloud.model.errors import Invalid, PaddleCloudError
 
 MAX_BYTES = 1024 * 1024
 
@@ -69,7 +69,8 @@ class Rules:
     """The lines of one ignore file, and those of the directories above."""
 
     def __init__(self, where: str, above: str, lines: Sequence[Line], upper: Rules | None) -> None:
-        self._where = where
+        self.where = where
+        """The file itself, from the root on."""
         self._start = len(above)
         """Which part of a path is above the directory of the file."""
         self._upper = upper
@@ -86,15 +87,34 @@ class Rules:
         below = _as_bytes(path[self._start :])
         found = _later(self._of_name.last(_as_bytes(name) + end), self._of_path.last(below + end))
         if found is not None:
-            return f"{self._where}:{found.number}" if found.leaves_out else ""
+            return f"{self.where}:{found.number}" if found.leaves_out else ""
         return self._upper.verdict(path, name, directory) if self._upper is not None else None
 
 
 def load(root: str, above: str, name: str, upper: Rules | None) -> Rules | None:
     """The rules of the ignore file `name` in the directory `above` (with its slash, or empty); None
-    where that is no file: a pipe of that name would be waited for."""
+    where that is no file: a pipe of that name would be waited for.
+
+    A link of that name that leads nowhere is refused, and so is a directory with our own name: who
+    made one wants something to stay away. A directory with git's name holds no rules for git.
+    """
     text = _read(os.path.join(root, above, name), above + name)
     return Rules(above + name, above, lines_of(text), upper) if text is not None else None
+
+
+def undone(root: str, above: str, upper: Rules | None) -> Rules | None:
+    """The rules of git's file in a directory, and of those above, where a file of ours makes them
+    void: only what a person is told depends on them, so that one that cannot be read is none."""
+    try:
+        return load(root, above, GITS_IGNORE_FILE, upper) or upper
+    except PaddleCloudError:
+        return upper
+
+
+def is_brought(rules: Rules, void: Rules, path: str, name: str, directory: bool) -> bool:
+    """Whether an entry is submitted only because git's rules are void: ours do not name it."""
+    unnamed = rules.verdict(path, name, directory) is None
+    return unnamed and bool(void.verdict(path, name, directory))
 
 
 def lines_of(text: str) -> list[Line]:
@@ -131,16 +151,17 @@ def _as_bytes(text: str) -> str:
 
 def _read(absolute: str, path: str) -> str | None:
     try:
-        if not stat.S_ISREG(os.stat(absolute).st_mode):
+        mode = os.stat(absolute).st_mode
+        if not stat.S_ISREG(mode) and not (stat.S_ISDIR(mode) and path.endswith(OUR_IGNORE_FILE)):
             return None
         with open(absolute, encoding=_BYTES, newline="") as file:
             text = file.read(MAX_BYTES + 1)
-    except FileNotFoundError as error:
-        if os.path.islink(absolute):  # noqa: PTH114 - see the top
-            return None
-        raise unreadable(path, error) from None
     except OSError as error:
-        raise unreadable(path, error) from None
+        vanished = isinstance(error, FileNotFoundError) and not os.path.islink(absolute)
+        if vanished:
+            raise unreadable(path, error) from None
+        reason = error.strerror or str(error)
+        raise Invalid("ignore_unreadable", path=shown(path), reason=reason) from None
     if len(text) > MAX_BYTES:
         raise Invalid("ignore_too_large", path=shown(path), limit=MAX_BYTES)
     return text

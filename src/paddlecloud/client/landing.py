@@ -1,4 +1,4 @@
-"""Where a download lands: local names, the hidden directory beside the final one, its journal.
+"""Where a download lands: the hidden directory beside the final one, its journal.
 
 What is here so far lies in that directory, which gets its name when everything is whole; nothing
 partial is ever seen under a final name. A line in the journal says that a piece of a file is here
@@ -9,8 +9,8 @@ Nothing here talks to a server.
 """
 
 # pathlib costs 8 ms:
-# ruff: noqa: PTH100, PTH101, PTH103, PTH104, PTH105, PTH106, PTH108, PTH112
-# ruff: noqa: PTH116, PTH118, PTH120, PTH123
+# ruff: noqa: PTH102, PTH103, PTH104, PTH105, PTH106, PTH108, PTH112
+# ruff: noqa: PTH114, PTH116, PTH118, PTH120
 
 from __future__ import annotations
 
@@ -18,57 +18,56 @@ import errno
 import hashlib
 import os
 from contextlib import suppress
-from stat import S_ISDIR, S_ISLNK
-from threading import Lock
+from stat import S_ISDIR
 
-from paddlecloud.client.journal import Journal, Known, learned, read
+from paddlecloud.client.journal import Journal, Known, learned, other_than, read
 from paddlecloud.client.linking import is_barred, make_links
-from paddlecloud.client.naming import check_name, shown
+from paddlecloud.client.naming import CUT_DOWNLOAD, shown
+from paddlecloud.client.pieces import File
 from paddlecloud.client.records import Record, stamp_of
-from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
+from paddlecloud.client.writing import cannot_make, cannot_write, make_directory, remove, right_ones
+from paddlecloud.model.errors import Conflict, Invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterable, Sequence
 
-    Row = Mapping[str, Any]
-
-#: A piece: so much is asked for again at most, for each thread, when a download is taken up.
-PIECE = 8 * 1024 * 1024
-_BLOCK = 1024 * 1024
 #: How the version of a file begins whose bytes stay what they are while it grows.
 APPEND = "append"
 #: What a finished download has in the place of a file: nothing, the file that is wanted, an older
-#: state of it as it came, or something that a person put there.
-NOTHING, OURS, OLDER, THEIRS = "nothing", "ours", "older", "theirs"
-NAME_TWICE = "download_name_twice"
+#: state of it as it came, one of these two (only its version tells which), or something that a
+#: person put there.
+NOTHING, OURS, OLDER, UNSURE, THEIRS = "nothing", "ours", "older", "unsure", "theirs"
 #: Downloads that end between two looks of somebody who wants the same directory.
 _MOST_ENDINGS = 20
-_JOURNAL, _FILES = "journal", "files"
-_BINARY: int = getattr(os, "O_BINARY", 0)  # Windows would change the line ends
-_WINDOWS_DEVICES = frozenset(
-    ("CON", "PRN", "AUX", "NUL", *(f"{kind}{n}" for kind in ("COM", "LPT") for n in range(1, 10)))
-)
+_EXISTS, _IN_WAY = "download_dir_exists", "download_dir_in_way"
+_JOURNAL, _FILES, _READY = "journal", "files", "ready"
+#: Bytes of a name that can be hidden: file systems take 255.
+_LONGEST_NAME = 255 - len(f".{CUT_DOWNLOAD}")
 
 
 def check_download_dir(download_dir: str, path: str = "", records: str = "") -> None:
     """Refuse a download directory that exists: it is never mixed with what was there.
 
-    Except one that `records` knows to hold an earlier download from `path`.
+    Except one that `records` knows to hold an earlier download from `path`, by whatever name.
     """
-    record = Record(os.path.abspath(download_dir), path, records)
-    if os.path.lexists(download_dir) and not record.is_of_this():
-        foreign = bool(records)
-        raise Invalid(
-            "download_dir_foreign" if foreign else "download_dir_exists", path=download_dir
-        )
+    fault = _fault_of(download_dir)
+    part = part_of(download_dir)
+    if fault == _EXISTS and records:
+        record = Record(os.path.realpath(download_dir), path, records)
+        fault = "" if record.is_of_this() else "download_dir_foreign"
+    if fault and records and read(os.path.join(part, _JOURNAL), path):
+        fault = _IN_WAY
+    if fault:
+        raise Invalid(fault, path=shown(download_dir), part=shown(part))
 
 
 def part_of(final: str) -> str:
     """Where the files of an unfinished download into `final` lie."""
-    above, name = os.path.split(os.path.abspath(final))
-    return os.path.join(above, f".{name}.paddlecloud-part")
+    above, name = os.path.split(os.path.realpath(final))
+    if len(os.fsencode(name)) > _LONGEST_NAME:
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()
+    return os.path.join(above, f".{name}{CUT_DOWNLOAD}")
 
 
 def is_begun(final: str) -> bool:
@@ -76,80 +75,33 @@ def is_begun(final: str) -> bool:
     return os.path.isdir(part_of(final))
 
 
-def local_name(path: str, *, windows: bool = os.name == "nt") -> str:
-    """Where a file of a job goes below the download directory; Invalid if it would lead out."""
-    check_name(path.rstrip("/"))
-    names = path.rstrip("/").split("/")
-    if names[0] == "output" and len(names) > 1 and names[1].startswith("job-"):
-        del names[0]
-    if windows:
-        names = [_windows_name(name) for name in names]
-    return "/".join(names)
-
-
-class File:
-    """One row of the listing, and how far we are with it."""
-
-    __slots__ = (
-        *("aside", "done", "executable", "link", "lock", "name", "noted", "path", "sha256"),
-        *("size", "time", "version", "versions", "way", "written"),
-    )
-
-    def __init__(self, row: Row, name: str, settled: str) -> None:
-        """`settled`: what was changed before that time is another file with every later time."""
-        self.path = str(row["path"])
-        self.name = name
-        self.size = int(row["size"])
-        self.time = str(row["time"])
-        self.sha256 = str(row.get("sha256") or "")
-        self.written = str(row.get("written_sha256") or "")
-        """What the job wrote there, if the stored file may be another one by now."""
-        is_told = self.sha256 or self.written or self.size > PIECE or self.time < settled
-        self.noted = self.time if is_told else ""
-        """The time that is written down: none if it may not tell this file from the next one, and
-        nothing else does. Versions of pieces do, which are exact to the microsecond."""
-        self.executable = bool(row.get("executable"))
-        self.link = str(row.get("link") or "")
-        """Where it points, if it is a link."""
-        self.way = str(row.get("way") or "")
-        """Where it can be had past the server: a path of this machine or an address, if any."""
-        self.version = ""
-        """Which state of the file its pieces are of; empty until the server has said."""
-        self.versions = 0
-        self.done: set[int] = set()
-        """Where the pieces begin that are here."""
-        self.aside = ""
-        """Where it is written while others still hold the file that it was before."""
-        self.lock = Lock()
-
-    @property
-    def is_directory(self) -> bool:
-        return self.path.endswith("/")
-
-    def pieces(self) -> list[int]:
-        return list(range(0, max(self.size, 1), PIECE))
-
-    def length(self, start: int) -> int:
-        """Of the piece that begins there."""
-        return min(PIECE, self.size - start)
-
-
 class Place:
     """The hidden directory: files as far as they are here, and the journal of what is right."""
 
-    def __init__(self, final: str, what: str, records: str, *, resume: bool) -> None:
-        self.final = final
+    def __init__(
+        self,
+        final: str,
+        what: str,
+        records: str,
+        *,
+        resume: bool,
+        is_meant: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """For `what`, of which those paths are wanted that are meant."""
+        self.final = os.path.realpath(final)
         self.part = part_of(final)
         self.files = os.path.join(self.part, _FILES)
-        self.resumed = resume
+        self._ready = os.path.join(self.part, _READY)
+        self._is_meant = is_meant
+        self._resume = resume
         self._what = what
-        self._record = Record(final, what, records)
+        self._record = Record(self.final, what, records)
         records = records if resume else ""
         check_download_dir(final, what, records)
         self._held = _hold(self.part, final)
         try:
             # Whoever held it until now may have finished.
-            check_download_dir(final, what, records)
+            check_download_dir(self.final, what, records)
             self._open()
         except BaseException:
             with suppress(OSError):
@@ -159,7 +111,8 @@ class Place:
 
     def _open(self) -> None:
         journal = os.path.join(self.part, _JOURNAL)
-        begun = read(journal, self._what) if self.resumed else []
+        self._check_other(other_than(journal, self._what))
+        begun = read(journal, self._what) if self._resume else []
         self._begun = learned(begun)
         self.goes_on = bool(begun)
         """Whether an unfinished download left something here that may be of use."""
@@ -171,20 +124,28 @@ class Place:
             self._record.recall()
         try:
             if begun:
-                # Of one that ended just before its links got their final names.
-                _sweep(self.files, lambda status: not S_ISLNK(status.st_mode))
+                # Of one that ended just before all of it got its final name.
+                _unlink_links(self.files)
+                _move_back(self._ready, self.files)
             else:
                 _empty(self.part)
             os.makedirs(self.files, exist_ok=True)
             self.journal = Journal(journal)
         except OSError as error:
-            raise _cannot_write(self.part, error) from None
+            raise cannot_write(self.part, error) from None
         self.journal.note(self._what)
 
+    def _check_other(self, other: str) -> None:
+        """Refuse to take the place of a download of something else that somebody may go on with."""
+        if other:
+            job_id = other.split("/")[2:3] or [other]
+            told = {"job_id": shown(job_id[0]), "path": shown(self.final), "part": shown(self.part)}
+            raise Invalid("download_dir_other", **told)
+
     def finished(self, file: File) -> str:
-        """What a finished download has in the place of a file: NOTHING, OURS, OLDER or THEIRS."""
+        """What a finished download has in the place of a file, from NOTHING to THEIRS."""
         have = self._have(file) if self._adds else NOTHING
-        if self._adds and have in (NOTHING, OLDER) and is_barred(self.final, file.name):
+        if self._adds and have in (NOTHING, OLDER, UNSURE) and is_barred(self.final, file.name):
             return THEIRS
         return have
 
@@ -196,34 +157,49 @@ class Place:
         had = self._record.found(file.path, now)
         if had is None:
             return THEIRS
+        if had.size == file.size and had.version and not had.time:
+            return UNSURE
         return OURS if (had.size, had.time) == (file.size, file.time) else OLDER
+
+    def version(self, file: File) -> str:
+        """Of the state that a finished download has of a file."""
+        return self._record.version(file.path)
 
     def keep(self, file: File) -> None:
         """A file of a finished download is right as `finished` saw it; it may change any time."""
         self._kept.add(file.path)
         if file.path in self._seen:
-            self._record.confirm(file.path, self._seen[file.path])
+            self._record.confirm(file.path, self._seen[file.path], file.lasting)
 
     def knows(self, file: File) -> None:
         """Fill in what is here of an unfinished file, if it is of the state that is wanted; bytes
         of another state go, or they would be its end."""
         found = self._begun.get(file.path)
         if found is not None and _is_wanted(found, file):
-            stamp = stamp_of(self.target(file)) or [-1]
-            end = min(stamp[0], found.size)
             file.version = found.version
-            file.done = {start for start in found.starts if start + file.length(start) <= end}
+            file.done = self._still_here(found, file)
         if self.goes_on and not file.done:
             self.clear(file)
+
+    def _still_here(self, found: Known, file: File) -> dict[int, int]:
+        """The pieces that are as they came, as `File.done`. A file whose own digest is known is
+        compared as a whole in the end; of all others each piece is read and compared now."""
+        stamp = stamp_of(self.target(file)) or [-1]
+        end = min(stamp[0], found.size)
+        here = {at: piece for at, piece in found.pieces.items() if at + piece[0] <= end}
+        if not file.sha256:
+            here = right_ones(self.target(file), here)
+        return {at: length for at, (length, _) in here.items()}
 
     def target(self, file: File) -> str:
         """Where what comes of a file is written."""
         return file.aside or os.path.join(self.files, file.name)
 
-    def came(self, file: File, start: int) -> None:
+    def came(self, file: File, start: int, length: int, sha256: str) -> None:
         """A piece is here; whoever takes the download up looks for it under the file's own name."""
         if not file.aside:
-            self.journal.note([file.path, file.size, file.noted, file.version, start])
+            state = [file.path, file.size, file.noted, file.version]
+            self.journal.note([*state, start, length, sha256])
 
     def clear(self, file: File) -> None:
         """Have a file begin with nothing; whoever still writes to it does so without a name, or,
@@ -232,8 +208,24 @@ class Place:
             os.unlink(self.target(file))
         except FileNotFoundError:
             return
+        except IsADirectoryError:  # it was one when the download was begun
+            remove(self.target(file))
         except PermissionError:
             file.aside = os.path.join(self.part, os.urandom(8).hex())
+        except OSError as error:
+            raise cannot_write(file.path, error) from None
+
+    def make_room(self, file: File) -> None:
+        """Make the directory of a file, or the one that it is. What had the name of a directory
+        when the download was begun is not wanted any more."""
+        directory = self.target(file) if file.is_directory else os.path.dirname(self.target(file))
+        above = directory if self.goes_on else self.files
+        while len(above) > len(self.files):
+            if os.path.lexists(above) and not _is_directory(above):
+                with suppress(OSError):
+                    os.unlink(above)
+            above = os.path.dirname(above)
+        make_directory(directory, file.path)
 
     def settle(self, file: File) -> None:
         """Nobody writes to a file any more: it has its own name."""
@@ -242,13 +234,16 @@ class Place:
             try:
                 os.replace(aside, self.target(file))
             except OSError as error:
-                raise _cannot_make(file.path, error) from None
+                raise cannot_make(file.path, error) from None
 
     def forget(self, file: File) -> None:
         """Nothing that came of a file is of use: the next try must begin it anew."""
-        self.journal.note([file.path, -1, "", "", 0])
+        self._has_none_of(file)
         file.aside = ""
         self.clear(file)
+
+    def _has_none_of(self, file: File) -> None:
+        self.journal.note([file.path, -1, "", "", 0])
 
     def drop(self) -> None:
         """Nothing that is here is of use to anybody."""
@@ -270,29 +265,47 @@ class Place:
         try:
             result = (self._add if self._adds else self._appear)(came, missing)
         except OSError as error:
-            raise _cannot_write(self.final, error) from None
-        self.drop()
+            raise cannot_write(self.final, error) from None
+        if self.has_rest():
+            for file in came:
+                self._has_none_of(file)
+        else:
+            self.drop()
         return result
+
+    def has_rest(self) -> bool:
+        """Whether pieces are here that came for a download of more than is wanted now: whoever
+        wants that again goes on with them."""
+        begun = self._begun.items()
+        return any(known.pieces and not self._is_meant(path) for path, known in begun)
 
     def _appear(self, came: Sequence[File], links: Sequence[File]) -> tuple[list[File], list[str]]:
         """All at once; a part of something else that was begun here is not among it."""
-        if self.goes_on:
-            wanted = {_inode(os.lstat(self.target(file))) for file in came}
-            _sweep(self.files, lambda status: _inode(status) in wanted)
-        unlinked = make_links(self.files, {link.name: link.link for link in links})
         for file in came:
             self._is_ours_now(file, self._stamp(file))
+        ready = self._gathered(came) if self.goes_on else self.files
+        unlinked = make_links(ready, {link.name: link.link for link in links})
         if os.path.lexists(self.final):  # since it was begun
-            raise Conflict("download_dir_exists", path=shown(self.final))
+            raise Conflict(_IN_WAY, path=shown(self.final), part=shown(self.part))
         # The record first: whoever is killed in between leaves a directory that is known.
-        self._record.write(self.files)
-        os.rename(self.files, self.final)
+        self._record.write(ready)
+        os.rename(ready, self.final)
         return [], unlinked
+
+    def _gathered(self, came: Sequence[File]) -> str:
+        """The directory to which these were moved."""
+        os.makedirs(self._ready)
+        for file in came:
+            place = os.path.join(self._ready, file.name)
+            os.makedirs(place if file.is_directory else os.path.dirname(place), exist_ok=True)
+            if not file.is_directory:
+                os.replace(self.target(file), place)
+        return self._ready
 
     def _add(self, came: Sequence[File], links: Sequence[File]) -> tuple[list[File], list[str]]:
         """One after the other; the record tells of each before, and of all in the end."""
         news = [file for file in came if not file.is_directory]
-        self._record.expect({f.path: [f.size, f.noted, self._stamp(f)] for f in news})
+        self._record.expect({f.path: [f.size, f.lasting, self._stamp(f)] for f in news})
         try:
             edited = [file for file in came if not self._put(file)]
             return edited, make_links(self.final, {link.name: link.link for link in links})
@@ -300,7 +313,7 @@ class Place:
             self._record.write()
 
     def _stamp(self, file: File) -> list[int]:
-        """Of what came. It cannot be gone, unless a file system gave it another inode meanwhile."""
+        """Of what came, unless somebody took it away."""
         stamp = stamp_of(self.target(file))
         if stamp is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
@@ -308,6 +321,12 @@ class Place:
 
     def _put(self, file: File) -> bool:
         """Give a file its name; False: a person has put something there."""
+        try:
+            return self._is_put(file)
+        except OSError as error:
+            raise cannot_write(self.place(file), error) from None
+
+    def _is_put(self, file: File) -> bool:
         place, target = self.place(file), self.target(file)
         barred = is_barred(self.final, file.name)
         if file.is_directory:
@@ -316,15 +335,15 @@ class Place:
             return True
         if barred or self.finished(file) == THEIRS:
             return False
-        os.makedirs(os.path.dirname(place), exist_ok=True)
         stamp = self._stamp(file)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
         os.replace(target, place)
         self._is_ours_now(file, stamp)
         return True
 
     def _is_ours_now(self, file: File, stamp: list[int]) -> None:
         if not file.is_directory:
-            self._record.add(file.path, Known(file.size, file.noted, file.version), stamp)
+            self._record.add(file.path, Known(file.size, file.lasting, file.version), stamp)
 
     def close(self) -> None:
         """Nothing is written there any more: somebody else may."""
@@ -333,124 +352,34 @@ class Place:
         self._held = -1
 
 
-class Writer:
-    """A place in a local file; what the system says about it becomes an error with the path in it.
-
-    The network's errors come through the same loop and must stay apart from these.
-    """
-
-    def __init__(self, target: str, path: str, offset: int) -> None:
-        self._path = path
-        try:
-            self._fd = os.open(target, os.O_WRONLY | os.O_CREAT | _BINARY, 0o666)
-            os.lseek(self._fd, offset, os.SEEK_SET)
-        except OSError as error:
-            raise _cannot_make(path, error) from None
-
-    def write(self, chunk: bytes) -> None:
-        try:
-            written = os.write(self._fd, chunk)
-            while written < len(chunk):
-                written += os.write(self._fd, memoryview(chunk)[written:])
-        except OSError as error:
-            raise _cannot_write(self._path, error) from None
-
-    def cut(self, size: int) -> None:
-        """Nothing is behind `size` bytes."""
-        os.ftruncate(self._fd, size)
-
-    def close(self) -> None:
-        os.close(self._fd)
-
-
-def copy_of(source: int, target: str, file: File, tell: Callable[[int], None]) -> bool:
-    """Copy an open file of this machine; whether it is as it was listed."""
-    from paddlecloud.client import copying  # noqa: PLC0415 - only from a private server
-
+def _fault_of(download_dir: str) -> str:
+    """What is in the place of a download directory, as the code of a refusal."""
     try:
-        fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, 0o666)
-        try:
-            if file.sha256:
-                return copying.copy_and_hash(source, fd, file.size, tell=tell) == file.sha256
-            copying.copy(source, fd, file.size, tell)
-        finally:
-            os.close(fd)
-    except copying.Shorter:
-        return False
+        status = os.stat(download_dir)
+    except FileNotFoundError:
+        return "download_dir_nowhere" if os.path.islink(download_dir) else ""
     except OSError as error:
-        raise _cannot_make(file.path, error) from None
-    return True
+        raise cannot_write(download_dir, error) from None
+    return _EXISTS if S_ISDIR(status.st_mode) else "download_dir_file"
 
 
-def make_directory(target: str, path: str) -> None:
-    try:
-        os.makedirs(target, exist_ok=True)
-    except OSError as error:
-        raise _cannot_make(path, error) from None
-
-
-def claim(target: str, path: str) -> None:
-    try:
-        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-    except OSError as error:
-        raise _cannot_make(path, error) from None
-
-
-def _cannot_make(path: str, error: OSError) -> PaddleCloudError:
-    """What is in its way is another file of this download: two names that are one here."""
-    if isinstance(error, FileExistsError | IsADirectoryError):
-        return Invalid(NAME_TWICE, path=shown(path))
-    return _cannot_write(path, error)
-
-
-def _cannot_write(path: str, error: OSError) -> Conflict:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Conflict("download_full", path=shown(path))
-    return Conflict("download_failed", path=shown(path), reason=error.strerror or str(error))
-
-
-def sha256_of(target: str, path: str) -> str:
-    digest = hashlib.sha256()
-    try:
-        with open(target, "rb", buffering=0) as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-    except OSError as error:
-        raise _cannot_write(path, error) from None
-    return digest.hexdigest()
-
-
-def remove(part: str) -> None:
-    from shutil import rmtree  # noqa: PLC0415 - not every download needs it
-
-    rmtree(part, ignore_errors=True)
-
-
-def make_executable(target: str) -> None:
-    """For everybody who may read it; where that means nothing it is no harm."""
-    with suppress(OSError):
-        mode = os.stat(target).st_mode
-        os.chmod(target, mode | (mode & 0o444) >> 2)
-
-
-def _sweep(root: str, is_wanted: Callable[[os.stat_result], bool]) -> None:
-    """Take away what is not wanted; a directory stays while something is in it."""
-    for above, directories, names in os.walk(root, topdown=False):
+def _unlink_links(root: str) -> None:
+    for above, directories, names in os.walk(root):
         for name in (*names, *directories):
             path = os.path.join(above, name)
-            status = os.lstat(path)
-            if is_wanted(status):
-                continue
-            if S_ISDIR(status.st_mode):
-                with suppress(OSError):
-                    os.rmdir(path)
-            else:
+            if os.path.islink(path):
                 os.unlink(path)
 
 
-def _inode(status: os.stat_result) -> tuple[int, int]:
-    """Rather than its name, which some systems spell in another way."""
-    return status.st_dev, status.st_ino
+def _move_back(ready: str, files: str) -> None:
+    """Have all files where they were before they were gathered; links are made anew."""
+    for above, _, names in os.walk(ready):
+        back = os.path.join(files, os.path.relpath(above, ready))
+        os.makedirs(back, exist_ok=True)
+        for name in names:
+            if not os.path.islink(os.path.join(above, name)):
+                os.replace(os.path.join(above, name), os.path.join(back, name))
+    remove(ready)
 
 
 def _hold(part: str, final: str) -> int:
@@ -475,17 +404,46 @@ def _hold(part: str, final: str) -> int:
 
 
 def _opened(part: str) -> int:
-    """The directory, made if need be; somebody who is done may take it away meanwhile."""
+    """The directory, made if need be; somebody who is done may take it away meanwhile. What others
+    put in its place, as they can in /tmp, is refused: it may lead anywhere, or change."""
     reason: OSError = FileNotFoundError()
     for _ in range(_MOST_ENDINGS):
         try:
-            os.makedirs(part, exist_ok=True)
-            return os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except (FileNotFoundError, FileExistsError) as error:
+            made = _is_made(part)
+            held = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError as error:
             reason = error
         except OSError as error:
-            raise _cannot_write(part, error) from None
-    raise _cannot_write(part, reason)
+            if os.path.lexists(part) and not _is_directory(part):
+                raise Invalid("download_part_foreign", path=shown(part)) from None
+            raise cannot_write(part, error) from None
+        else:
+            if made or _is_of_friend(held, part):
+                return held
+            os.close(held)
+            raise Invalid("download_part_foreign", path=shown(part))
+    raise cannot_write(part, reason)
+
+
+def _is_made(part: str) -> bool:
+    """Make a directory; False: it was there, or something else is."""
+    os.makedirs(os.path.dirname(part), exist_ok=True)
+    try:
+        os.mkdir(part)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _is_directory(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
+
+
+def _is_of_friend(held: int, part: str) -> bool:
+    """Whether a directory is ours, or of whom the one is in which it lies: there is no help against
+    that one, and some file systems tell one owner for all that they hold."""
+    owners = (os.geteuid(), os.stat(os.path.dirname(part)).st_uid)
+    return os.fstat(held).st_uid in owners
 
 
 def _is_same(held: int, part: str) -> bool:
@@ -505,22 +463,12 @@ def _is_wanted(found: Known, file: File) -> bool:
     server is asked for more of that one, and tells if it is another log by now."""
     if found.version.startswith(APPEND) and found.size < file.size:
         return True
-    is_sure = not found.unsure or bool(file.sha256) or file.size <= PIECE
-    return is_sure and found.is_of(file.size, file.time, "")
+    return found.is_of(file.size, file.time, "")
 
 
 def _empty(part: str) -> None:
     """Without what an earlier download left there."""
-    remove(os.path.join(part, _FILES))
+    for name in (_FILES, _READY):
+        remove(os.path.join(part, name))
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(part, _JOURNAL))
-
-
-def _windows_name(name: str) -> str:
-    """A name that Windows takes: what it refuses is written as %XX, as in a URL."""
-    safe = "".join(f"%{ord(c):02X}" if c in '<>:"|?*%' or ord(c) < 32 else c for c in name)
-    if safe[-1] in ". ":
-        safe = f"{safe[:-1]}%{ord(safe[-1]):02X}"
-    if safe.partition(".")[0].upper() in _WINDOWS_DEVICES:
-        safe = f"%{ord(safe[0]):02X}{safe[1:]}"
-    return safe

@@ -9,8 +9,10 @@ from paddlecloud.model.texts import words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+#: How the hidden directory ends in which a download lies until it is whole.
+CUT_DOWNLOAD = ".paddlecloud-part"
 _LONGEST = 200
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _TURNS = "\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -42,6 +44,25 @@ def few(paths: Sequence[str], most: int = 3) -> str:
     named = ", ".join(map(shown, paths[:most]))
     more = len(paths) - most
     return words("paths_more", paths=named, count=more) if more > 0 else named
+
+
+def alike(paths: Iterable[str]) -> frozenset[str]:
+    """Names that differ only in how they are written, `folded`: on some systems they are one."""
+    seen: set[str] = set()
+    twice: set[str] = set()
+    for path in paths:
+        name = folded(path)
+        (twice if name in seen else seen).add(name)
+    return frozenset(twice)
+
+
+def folded(name: str) -> str:
+    """Without the size of letters, and with one of the ways to write an accent."""
+    if name.isascii():
+        return name.lower()
+    from unicodedata import normalize  # noqa: PLC0415 - few names need it
+
+    return normalize("NFC", name.casefold())
 
 
 def is_plain(path: str) -> bool:

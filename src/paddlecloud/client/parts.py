@@ -19,6 +19,7 @@ from paddlecloud.client.retries import patiently
 from paddlecloud.client.scanning import stamp, unreadable
 from paddlecloud.client.transport import connection_to, target_in
 from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry, Unreachable
+from paddlecloud.model.private import at_once
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
     from paddlecloud.client.scanning import Source
     from paddlecloud.client.transport import Transport
 
-#: Parts that are under way at once: enough that neither side waits for the other, and few enough
-#: that a broken upload loses little.
+#: Parts that are under way at once, at most: enough that neither side waits for the other.
 AT_ONCE = 3
 #: How often an upload is begun again before it is given up.
 ROUNDS = 4
@@ -38,10 +38,13 @@ ROUNDS = 4
 _ASK_AGAIN = frozenset(("blob_digest", "upload_incomplete", "upload_missing"))
 
 
-def send(transport: Transport, sha256: str, source: Source, add: Callable[[int], None]) -> None:
-    """Bring a file to the server; done when it has verified all of it. `add` hears of bytes that
-    arrived."""
-    upload = _Upload(transport, sha256, source, add)
+def send(
+    transport: Transport, sha256: str, source: Source, total: int, add: Callable[[int], None]
+) -> None:
+    """Bring a file to the server; done when it has verified all of it. `total` is what all files
+    have that are sent together: little of that is under way at once, for it is lost when the line
+    breaks. `add` hears of bytes that arrived."""
+    upload = _Upload(transport, sha256, source, total, add)
     for _ in range(ROUNDS):
         try:
             if upload.go_on():
@@ -54,9 +57,15 @@ def send(transport: Transport, sha256: str, source: Source, add: Callable[[int],
 
 class _Upload:
     def __init__(
-        self, transport: Transport, sha256: str, source: Source, add: Callable[[int], None]
+        self,
+        transport: Transport,
+        sha256: str,
+        source: Source,
+        total: int,
+        add: Callable[[int], None],
     ) -> None:
         self._source = source
+        self._total = total
         self._part_size = 0
         self._transport = transport
         self._sha256 = sha256
@@ -100,9 +109,9 @@ class _Upload:
 
     def _send(self, numbers: list[int], urls: Mapping[int, str]) -> None:
         waiting = iter(numbers)
-        at_once = min(AT_ONCE, len(numbers))
+        together = min(AT_ONCE, len(numbers), at_once(self._total, self._part_size))
         try:
-            work_off(at_once, lambda: next(waiting, None), partial(self._send_some, urls))
+            work_off(together, lambda: next(waiting, None), partial(self._send_some, urls))
         except _Elsewhere:
             self._direct = False
 

@@ -8,22 +8,22 @@ large one goes in parts (`client.private_parts`).
 
 from __future__ import annotations
 
-import os
-
 from paddlecloud.client import private_parts
 from paddlecloud.client.naming import few
-from paddlecloud.client.putting import md5_of_piece, put_all
+from paddlecloud.client.putting import check_unchanged, md5_of_piece, put_all
 from paddlecloud.client.retries import patiently
+from paddlecloud.client.uploading import batches
 from paddlecloud.model.errors import Refused
 from paddlecloud.model.private import LEAST_PART, at_once, md5_of, part_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any, TypeVar
 
-    from paddlecloud.client.private_parts import Sending
-    from paddlecloud.client.scanning import Row, Scan
+    from paddlecloud.client.findings import Row
+    from paddlecloud.client.putting import Sending
+    from paddlecloud.client.scanning import Scan
     from paddlecloud.client.sdk import Client
     from paddlecloud.client.transport import Transport
     from paddlecloud.client.uploading import Progress
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     Note = Callable[..., None]
     T = TypeVar("T")
 
-#: Addresses that are asked for at a time.
-BATCH = 500
+#: Addresses that are asked for at a time, and for how many bytes: each is good for an hour, and
+#: these need no more with 300 kbit/s.
+BATCH, BATCH_BYTES = 500, 128 * 1024 * 1024
 
 
 def keys_for(client: Client, bos_url: object) -> dict[str, str]:
@@ -74,18 +75,23 @@ def bring(
     """Put the files of a scan under bos_url, as far as they are not there.
 
     `request` is the submit to be: what it would be refused for is told before a byte is sent.
+    Conflict("files_changed") names a file that is not any more what was scanned.
     """
     there = patiently(lambda: transport.post("/private/files", request, again=True))["files"]
     known = {path: (size, tag) for path, size, tag in there}
     _tell_losses(scan, note)
     wanted = [
-        (row[0], os.path.join(scan.root, row[0]), row[2])  # noqa: PTH118 - pathlib costs 8 ms
-        for row in scan.entries
-        if row[1] == "file" and not _is_there(scan.root, row, known.get(row[0]))
+        sending for sending in _sendings(scan) if not _is_there(sending, known.get(sending[0]))
     ]
-    total = sum(size for _, _, size in wanted)
+    total = sum(size for _, _, size, _ in wanted)
     counter = _Counter(lambda size: progress and progress(size, total))
     _Bucket(transport, request, total, counter.add).put(wanted)
+
+
+def _sendings(scan: Scan) -> Iterator[Sending]:
+    for path, kind, size, *_ in scan.entries:
+        if kind == "file":
+            yield path, f"{scan.root}/{path}", size, scan.stamp_of(path)
 
 
 def _tell_losses(scan: Scan, note: Note) -> None:
@@ -119,11 +125,16 @@ def _is_here(host: str) -> bool:
     return host in ("localhost", "::1") or (is_address and numbers[0] == "127")
 
 
-def _is_there(root: str, row: Row, known: tuple[int, str] | None) -> bool:
-    """A tag that is neither an MD5 nor that of our parts tells nothing: then it is sent again."""
-    if known is None or known[0] != row[2]:
+def _is_there(sending: Sending, known: tuple[int, str] | None) -> bool:
+    if known is None or known[0] != sending[2] or not _has_tag(sending, known[1]):
         return False
-    source, (size, tag) = f"{root}/{row[0]}", known
+    check_unchanged(sending)
+    return True
+
+
+def _has_tag(sending: Sending, tag: str) -> bool:
+    """A tag that is neither an MD5 nor that of our parts tells nothing: then it is sent again."""
+    _, source, size, _ = sending
     md5 = md5_of(tag)
     if md5 is None:
         return size > LEAST_PART and private_parts.is_of_parts(source, size, tag)
@@ -169,19 +180,19 @@ class _Bucket:
     def put(self, wanted: list[Sending]) -> None:
         most = part_size(self._total)
         small = [sending for sending in wanted if sending[2] <= most]
-        for first in range(0, len(small), BATCH):
-            self._put_whole(small[first : first + BATCH])
+        for batch in batches(small, lambda sending: sending[2], BATCH_BYTES, BATCH):
+            self._put_whole(batch)
         for sending in wanted:
             if sending[2] > most:
                 private_parts.send(sending, self._ask, self._bos_url, self._total, self._add)
 
     def _put_whole(self, batch: list[Sending]) -> None:
-        given = self._ask("/addresses", paths=[path for path, _, _ in batch])["addresses"]
+        given = self._ask("/addresses", paths=[path for path, *_ in batch])["addresses"]
         pieces = [
-            (path, source, 0, size, address, "")
-            for (path, source, size), address in zip(batch, given, strict=True)
+            (path, source, 0, size, address, seen)
+            for (path, source, size, seen), address in zip(batch, given, strict=True)
         ]
-        together = at_once(self._total, max(size for _, _, size in batch))
+        together = at_once(self._total, max(size for _, _, size, _ in batch))
         put_all(pieces, self._bos_url, lambda *_: None, self._add, at_once=together)
 
     def _ask(self, where: str, **more: object) -> Any:

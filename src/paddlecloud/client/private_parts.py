@@ -7,12 +7,9 @@ compares their MD5s with the file, and sends the others. No note of it is kept o
 
 from __future__ import annotations
 
-import os
-
 from paddlecloud.client.naming import shown
-from paddlecloud.client.putting import md5_of_piece, put_all
-from paddlecloud.client.scanning import stamp, unreadable
-from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry
+from paddlecloud.client.putting import check_unchanged, md5_of_piece, put_all
+from paddlecloud.model.errors import PaddleCloudError, Retry
 from paddlecloud.model.private import at_once, count_in, cuts, joined_tag, md5_of
 
 TYPE_CHECKING = False
@@ -20,10 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from paddlecloud.client.putting import Piece
+    from paddlecloud.client.putting import Piece, Sending
 
-    Sending = tuple[str, str, int]
-    """Path in the directory, the file's own path, size."""
     Ask = Callable[..., Any]
     """The answer of the server to a request below /private, by its path and further fields."""
 
@@ -74,13 +69,12 @@ class _Upload:
         total: int,
         add: Callable[[int], object],
     ) -> None:
-        self._path, self._source, _ = sending
+        self._sending = sending
+        self._path, self._source, self._size, self._seen = sending
         self._ask = ask
         self._bos_url = bos_url
         self._total = total
         self._add = add
-        self._seen = self._stamp()
-        self._size = int(self._seen.partition(" ")[0])
         self._each = 0
         self._tags: dict[int, str] = {}
         """Of the parts that are in the bucket, by number."""
@@ -92,6 +86,7 @@ class _Upload:
         state = self._ask("/uploads", path=self._path, size=self._size)
         self._rounds += 1
         if self._rounds > 1 and is_of_parts(self._source, self._size, state["tag"]):
+            check_unchanged(self._sending)
             return
         self._tags.clear()
         self._went(-self._told)
@@ -100,8 +95,7 @@ class _Upload:
         pieces = self._pieces(upload, dict(state["parts"]))
         together = at_once(self._total, self._each)
         put_all(pieces, self._bos_url, self._took, self._went, at_once=together)
-        if self._stamp() != self._seen:
-            raise Conflict("files_changed", path=shown(self._path))
+        check_unchanged(self._sending)
         tags = [self._tags[number] for number in sorted(self._tags)]
         self._ask("/uploads/join", path=self._path, upload=upload, size=self._size, tags=tags)
 
@@ -138,9 +132,3 @@ class _Upload:
     def _went(self, size: int) -> None:
         self._told += size
         self._add(size)
-
-    def _stamp(self) -> str:
-        try:
-            return stamp(os.stat(self._source))  # noqa: PTH116 - a Path costs start-up time
-        except OSError as error:
-            raise unreadable(self._source, error) from None

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     Went = Callable[[int], object]
     Piece = tuple[str, str, int, int, str, str]
     """Path in the directory, the file's own path, where it begins, its size, its address, and the
-    stamp that the file must have (empty: any)."""
+    stamp that the file must have."""
+    Sending = tuple[str, str, int, str]
+    """Path in the directory, the file's own path, and its size and stamp when it was scanned."""
 
 #: Bytes that are counted at a time while they go out.
 _COUNTED = 256 * 1024
@@ -62,6 +64,17 @@ def md5_of_piece(source: str, begin: int, size: int) -> bytes:
     except OSError as error:
         raise unreadable(source, error) from None
     return digest.digest()
+
+
+def check_unchanged(sending: Sending) -> None:
+    """Conflict("files_changed") if a file is not any more what was scanned."""
+    path, source, _, seen = sending
+    try:
+        now = stamp(os.stat(source))  # noqa: PTH116 - a Path costs start-up time
+    except OSError as error:
+        raise unreadable(source, error) from None
+    if now != seen:
+        raise Conflict("files_changed", path=shown(path))
 
 
 class _Putting:
@@ -134,8 +147,8 @@ def _put_once(piece: Piece, connections: Connections, sending: _Sending) -> tupl
     if place not in connections:
         connections[place] = connection_to(address)
     with open(source, "rb") as file:  # noqa: PTH123 - a Path costs start-up time
-        status = os.fstat(file.fileno())
-        if stamp(status) != seen if seen else status.st_size != size:
+        # What was hashed is what was scanned if it is that still.
+        if stamp(os.fstat(file.fileno())) != seen:
             raise Conflict("files_changed", path=shown(path))
         file.seek(begin)
         blocks = sending.blocks(file, size)

@@ -6,14 +6,8 @@ again wants to know what the change does, and not what else changed in between.
 
 from __future__ import annotations
 
-from paddlecloud.client.submission import (
-    ask,
-    private_keys,
-    request_for,
-    requirements_of,
-    submit,
-    unheard,
-)
+from paddlecloud.client.submission import Submit, requirements_of, submit
+from paddlecloud.model.bosurl import plain_bos_url
 from paddlecloud.model.errors import Conflict, Invalid, SnapshotMissing
 from paddlecloud.model.submit import ALIASES, LOCAL, PARAMETERS, check_env, parse_parameters
 
@@ -48,6 +42,8 @@ def rerun(
     how it goes.
     """
     changes = {ALIASES.get(name, name): value for name, value in changes.items()}
+    if changes.get("files") == "":
+        raise Invalid("rerun_files_empty", job_id=job_id)
     asked = client.transport.get(f"/jobs/{job_id}/spec")["spec"]
     wanted = parameters(asked, changes)
     if changes.get("files"):
@@ -55,10 +51,13 @@ def rerun(
     if changes.get("requirements"):
         wanted["requirements"] = requirements_of(changes["requirements"])
     spec = parse_parameters({**wanted, "files": "."})
+    if asked.get("snapshot") and _storage(spec) != _storage(asked):
+        raise Conflict("rerun_files_elsewhere", job_id=job_id)
     spec |= {name: asked[name] for name in _KEPT if asked.get(name)}
     diff = _diff_of(client, job_id, asked, **hearing)
     try:
-        return _asked(client, spec, diff, hearing.get("note", unheard))
+        # Of private storage with the keys of whoever runs it again.
+        return Submit(client, spec, **hearing).of_what_is_there(diff)
     except SnapshotMissing:
         raise Conflict("rerun_files_gone", job_id=job_id) from None
 
@@ -67,6 +66,7 @@ def parameters(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
     """The parameters of the new job, from the first one's spec and what is changed."""
     given = {name: value for name, value in changes.items() if value is not None}
     taken_back, unset = _sorted_out(given.pop("unset", ()), asked)
+    _check_agreement(given, taken_back, unset)
     dropped = {name for change in (*given, *taken_back) for name in _FOLLOWS.get(change, ())}
     dropped |= taken_back
     if str(given.get("public_bos", "")) in ("1", "True"):
@@ -88,13 +88,31 @@ def _sorted_out(unset: str | Iterable[str], asked: Mapping[str, Any]) -> tuple[s
     """Flags that are taken back, and variables. A name of both is the variable's: it is the one
     that the first job was given."""
     names = {unset} if isinstance(unset, str) else {*unset}
+    if not all(name.strip() for name in names):
+        raise Invalid("rerun_unset_empty")
     env = asked.get("env") or {}
     flags = {name: ALIASES.get(name, name) for name in names if name not in env}
     for name, flag in flags.items():
+        if flag in LOCAL:
+            raise Invalid("rerun_unset_local", name=name)
         if flag not in _NAMES:
             known = ", ".join(sorted(env)) or "-"
             raise Invalid("rerun_unset", name=name, known=known)
     return {*flags.values()}, names - flags.keys()
+
+
+def _check_agreement(given: Mapping[str, Any], taken_back: set[str], unset: set[str]) -> None:
+    """Who gives what they take back means one of the two, and nobody knows which. Only `env` may be
+    both: the variables of before go, and those that are given come."""
+    variables = check_env(given["env"]) if unset and "env" in given else {}
+    both = (taken_back & given.keys()) - {"env"} | unset & variables.keys()
+    if both:
+        raise Invalid("rerun_unset_given", names=", ".join(sorted(both)))
+
+
+def _storage(spec: Mapping[str, Any]) -> str | None:
+    """Where the files of such a job lie; empty: with the server."""
+    return "" if spec["public_bos"] else plain_bos_url(spec["bos_url"])
 
 
 def _diff_of(
@@ -108,17 +126,6 @@ def _diff_of(
     if "diff_missing" in git and note is not None:
         note("diff_unkept", reason=git["diff_missing"])
     return str(git.get("diff") or "")
-
-
-def _asked(client: Client, spec: Mapping[str, object], diff: str, note: Note) -> dict[str, Any]:
-    """Of private storage with the keys of whoever runs it again."""
-    keys = private_keys(client, spec)
-    request = request_for(spec) | keys | ({"diff": diff} if diff else {})
-    if not keys:
-        return ask(client.transport, request, note)
-    from paddlecloud.client import private  # noqa: PLC0415 - seldom needed
-
-    return private.with_keys(client, lambda: ask(client.transport, request, note))
 
 
 def _with_files(

@@ -6,36 +6,37 @@ nothing imports dataclasses, typing or pathlib: every submit pays for what this 
 """
 
 # pathlib costs 8 ms at every submit:
-# ruff: noqa: PTH100, PTH110, PTH112, PTH115, PTH117, PTH118, PTH119, PTH120, PTH123
+# ruff: noqa: PTH100, PTH110, PTH112, PTH113, PTH115, PTH118, PTH119, PTH120, PTH123
 
 from __future__ import annotations
 
 import hashlib
 import os
 import stat
-from heapq import nlargest
+from errno import EACCES
 from json import dumps
 
-from paddlecloud.client.caching import write_cache
-from paddlecloud.client.naming import check_name, few, is_plain, shown, why_not
+from paddlecloud.client import findings
+from paddlecloud.client.caching import sweep_cache, touch_cache, write_cache
+from paddlecloud.client.findings import DEFAULT, KEYS
+from paddlecloud.client.leading import Leads
+from paddlecloud.client.naming import CUT_DOWNLOAD, check_name, is_plain, shown, why_not
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
 from paddlecloud.model.names import link_meaning
-from paddlecloud.model.quantities import format_size
-from paddlecloud.model.texts import joined, words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from io import FileIO
 
+    from paddlecloud.client.findings import Note, Row
     from paddlecloud.client.handing import Handing
     from paddlecloud.client.ignoring import Rules
 
-    Row = tuple[str, str, int, str, int, str]
-    """path, kind, size, sha256, executable, target: one entry of a snapshot on the wire."""
+    Known = tuple[str, str]
+    """Of a file when it was read: its sha256 and its stamp."""
     Source = tuple[str, int, str]
     """The file that holds some content: absolute path, size, and its stamp when it was read."""
-    Note = tuple[str, dict[str, object]]
 
 BLOCK = 1024 * 1024
 #: From this size on a file goes by itself, in parts or as a whole.
@@ -54,12 +55,7 @@ SECRETS = frozenset(("agent.json", "credentials.json", "lock", "server.key"))
 """A directory with two of these in it may be a server's or an agent's of ours. What is in them
 tells: others have files with such names, too."""
 CLIENT_CONF = "client.conf"
-DEFAULT = "default"
-"""The rule behind what is left out without being asked for."""
-KEYS = "default: keys"
-"""The same for what holds secret keys of ours, told apart because nobody should miss it."""
 
-_RULE_WORDS = {DEFAULT: "rule_default", KEYS: "rule_keys"}
 _LOOKED_AT = NEVER | {CLIENT_CONF}
 _HOME_PARTS = ("agent", "server")
 _HOME_SIGNS = frozenset(("cache", "server.toml"))
@@ -73,9 +69,16 @@ _RACY_SECONDS = 2
 """A file changed so shortly before may change again without a new time stamp: do not cache it."""
 _WORTH_FILES, _WORTH_BYTES = 200, 8 * BLOCK
 """Below both, hashing everything again is as fast as reading a cache."""
-_CACHE_HEADER = "paddlecloud-files\t1"
-_SHOWN_RULES, _SHOWN_LARGEST, _SHOWN_REFUSALS = 10, 5, 5
-_REFUSALS = frozenset(("files_link_name", "files_link_outside", "files_link_whole", "files_name"))
+_CACHE_HEADER = "paddlecloud-files\t2"
+_MOST_CACHES = 100
+"""Directories of which the digests are kept: those that were submitted last."""
+_UNKNOWN = ("", "")
+_REFUSALS = frozenset(
+    (
+        *("files_link_name", "files_link_outside", "files_link_whole", "files_name"),
+        "files_unreadable",
+    )
+)
 
 
 class Scan:
@@ -88,8 +91,9 @@ class Scan:
 
     def __init__(self, root: str, walk: _Walk) -> None:
         self.root = root
-        self.directory = os.path.basename(root) or "root"
-        """Its own name, without what is above it."""
+        name = os.path.basename(root) or "root"
+        self.directory = name.encode("utf-8", "replace").decode()
+        """Its own name, without what is above it; bytes that are no text as question marks."""
         self.entries: list[Row] = sorted(walk.rows)
         self.canonical = dumps(self.entries, ensure_ascii=True, separators=(",", ":"))
         """The rows as JSON, as they go to the server."""
@@ -98,17 +102,23 @@ class Scan:
         self.sources = walk.sources
         """By sha256, a file with that content."""
         self.read = walk.read
-        """By path the digest and the stamp of each file when it was read."""
+        """By path what is known of each file."""
         self.notes: list[Note] = [
-            _found(self.entries, self.bytes),
-            *_left_out(walk.skipped),
-            *_bare(walk.links, self.entries, root),
+            findings.files(self.entries, self.bytes, walk.skipped),
+            *findings.left_out(walk.skipped),
+            *findings.brought(walk.brought, self.entries),
+            *findings.bare_links(walk.bare_links(), walk.is_barred),
         ]
         """What a person should be told: codes of `model.texts` with their values."""
 
+    def stamp_of(self, path: str) -> str:
+        """Of a file when it was read."""
+        return self.read[path][1]
+
     def changed(self) -> list[str]:
         """The files that are no longer as they were when they were read."""
-        return [path for path, was in self.read.items() if _stamp_now(self.root, path) != was[65:]]
+        read = self.read.items()
+        return [path for path, (_, then) in read if _stamp_now(self.root, path) != then]
 
 
 class Reading:
@@ -146,7 +156,7 @@ def scan(
     walk.run()
     found = Scan(root, walk)
     if len(walk.read) >= _WORTH_FILES or found.bytes > _WORTH_BYTES:
-        cache.save(walk.cacheable)
+        cache.save(walk.cacheable, now)
     return found
 
 
@@ -175,21 +185,27 @@ def _check_directory(given: str, root: str) -> None:
 class _Walk:
     """One pass over a directory."""
 
-    def __init__(self, root: str, known: Mapping[str, str], settled: int, home: str) -> None:
+    def __init__(self, root: str, known: Mapping[str, Known], settled: int, home: str) -> None:
         self.root = root
         self.handing: Handing | None = None
         self.reading = Reading()
         self.rows: list[Row] = []
         self.sources: dict[str, Source] = {}
-        self.read: dict[str, str] = {}
-        self.cacheable: dict[str, str] = {}
+        self.read: dict[str, Known] = {}
+        self.cacheable: dict[str, Known] = {}
         """Of those, what will not change unnoticed."""
         self.skipped: dict[str, list[str]] = {}
         """By rule what it left out."""
         self.refused: list[Invalid] = []
-        """Names and links that cannot be submitted."""
-        self.links: dict[str, str] = {}
+        """Names and links that cannot be submitted, and what cannot be read."""
+        self._links: dict[str, str] = {}
         """By path what a link leads to, both from the root on."""
+        self._leads = Leads(root)
+        self._barred: dict[str, bool] = {}
+        self.brought: list[str] = []
+        """What git's rules would have left out, had not a file of ours made them void."""
+        self._advised = OUR_IGNORE_FILE
+        """Where a rule against an entry belongs: a new file of ours would make git's void."""
         self._known = known
         self._settled = settled
         """Files changed after this (nanoseconds of the epoch) may still be changing."""
@@ -198,9 +214,9 @@ class _Walk:
 
     def run(self) -> None:
         """Top down, as git does: below a directory that is left out no rule brings back a file."""
-        waiting: list[tuple[str, Rules | None]] = [("", None)]
+        waiting: list[tuple[str, Rules | None, Rules | None]] = [("", None, None)]
         while waiting:
-            above, rules = waiting.pop()
+            above, rules, void = waiting.pop()
             entries = self._entries(above)
             names = {entry.name for entry in entries}
             if not above and self._holds_keys(names):
@@ -211,11 +227,62 @@ class _Walk:
                 self._skip(above, rule)
                 continue
             rules = self._rules(above, names, rules)
+            void = self._void(above, names, rules, void)
+            self._advised = rules.where if rules is not None else OUR_IGNORE_FILE
+            if rules is not None and void is not None:
+                self._compare(above, entries, rules, void)
             for entry in entries:
                 if self._take(above + entry.name, entry, rules):
-                    waiting.append((f"{above}{entry.name}/", rules))
+                    waiting.append((f"{above}{entry.name}/", rules, void))
         if self.refused:
-            raise _refusal(self.refused)
+            raise findings.refusal(self.refused)
+        self._mend_links()
+
+    def bare_links(self) -> dict[str, str]:
+        """Those that lead to what was left out."""
+        kept = {row[0] for row in self.rows} if self._links else ()
+        return {
+            path: meant
+            for path, meant in self._links.items()
+            if meant not in kept and os.path.lexists(self._absolute(meant))
+        }
+
+    def _mend_links(self) -> None:
+        """A link by way of another one that is left out leads straight to its end instead."""
+        kept = {row[0] for row in self.rows} if self._links else ()
+        for index, row in enumerate(self.rows if self._links else ()):
+            path, *_, target = row
+            end = self._links.get(path, "")
+            if end in kept and end != self._by_kept_links(link_meaning(path, target)):
+                self.rows[index] = (*row[:5], self._leads.way(path, end))
+
+    def _by_kept_links(self, path: str) -> str:
+        """Where a path leads in the job."""
+        names = path.split("/")
+        for count in range(1, len(names) + 1):
+            step = "/".join(names[:count])
+            if step in self._links:
+                end, rest = self._links[step], names[count:]  # no link, nor behind one
+                return self._by_kept_links("/".join((end, *rest))) if rest else end
+        return path
+
+    def is_barred(self, path: str) -> bool:
+        """Whether something is left out, or lies in what is, whatever the rules say."""
+        names = path.split("/")
+        parts = ["/".join(names[:end]) for end in range(1, len(names) + 1)]
+        for part in parts:
+            if part not in self._barred:
+                self._barred[part] = self._is_barred_itself(part)
+        return any(self._barred[part] for part in parts)
+
+    def _is_barred_itself(self, path: str) -> bool:
+        absolute, name = self._absolute(path), os.path.basename(path)
+        directory = os.path.isdir(absolute)
+        if self._fixed_rule(name, absolute, _inode(absolute), directory):
+            return True
+        if directory:
+            return bool(self._rule_for_holder(f"{path}/", _names_in(absolute)))
+        return not os.path.isfile(absolute)
 
     def _rule_for_holder(self, above: str, names: set[str]) -> str:
         """Why a directory is left out for what it has in it, whatever other rules say: `!*/` means
@@ -247,7 +314,14 @@ class _Walk:
             if not above:
                 reason = error.strerror or str(error)
                 raise Invalid("files_closed", path=shown(self.root), reason=reason) from None
-            raise unreadable(above, error) from None
+            self._refuse(unreadable(above, error))
+            return []
+
+    def _refuse(self, error: PaddleCloudError) -> None:
+        """Go on, so that all that has to be mended is told at once; not if it would not help."""
+        if not isinstance(error, Invalid) or error.code not in _REFUSALS:
+            raise error
+        self.refused.append(error)
 
     def _rules(self, above: str, names: set[str], rules: Rules | None) -> Rules | None:
         """The rules that hold in a directory: those from above, and its own before them."""
@@ -263,6 +337,26 @@ class _Walk:
                     return found
         return rules
 
+    def _void(
+        self, above: str, names: set[str], rules: Rules | None, void: Rules | None
+    ) -> Rules | None:
+        """Git's rules that would hold in a directory if no file of ours did."""
+        if rules is None or not rules.is_ours or GITS_IGNORE_FILE not in names:
+            return void
+        from paddlecloud.client import ignoring  # noqa: PLC0415 - only where there is one
+
+        return ignoring.undone(self.root, above, void)
+
+    def _compare(
+        self, above: str, entries: Iterable[os.DirEntry[str]], rules: Rules, void: Rules
+    ) -> None:
+        from paddlecloud.client.ignoring import is_brought  # noqa: PLC0415 - as above
+
+        for entry in entries:
+            path, directory = above + entry.name, entry.is_dir(follow_symlinks=False)
+            if is_brought(rules, void, path, entry.name, directory):
+                self.brought.append(path)
+
     def _take(self, path: str, entry: os.DirEntry[str], rules: Rules | None) -> bool:
         """Keep one entry, or not; whether to go on below it."""
         directory = entry.is_dir(follow_symlinks=False)
@@ -274,17 +368,17 @@ class _Walk:
         try:
             self._keep(path, entry, directory)
         except Invalid as error:
-            if error.code not in _REFUSALS:
-                raise
-            self.refused.append(error)
+            self._refuse(error)
         return directory
 
     def _keep(self, path: str, entry: os.DirEntry[str], directory: bool) -> None:
         if not is_plain(path):
             check_name(path)
         if entry.is_file(follow_symlinks=False):
-            if not self.refused:  # then nobody needs its digest
+            if not self.refused:
                 self._file(path, entry)
+            elif not os.access(entry.path, os.R_OK):  # nobody needs its digest any more
+                raise unreadable(path, PermissionError(EACCES, os.strerror(EACCES)))
         elif directory:
             self.rows.append((path, "dir", 0, "", 0, ""))
         elif entry.is_symlink():
@@ -297,14 +391,19 @@ class _Walk:
     ) -> str:
         """Why an entry is left out; empty when it is not."""
         name = entry.name
-        if name in NEVER or (directory and self._is_home(entry.inode(), entry.path)):
-            return DEFAULT
-        if name == CLIENT_CONF and not directory and _has_keys(entry.path):
-            return KEYS
+        fixed = self._fixed_rule(name, entry.path, entry.inode(), directory)
+        if fixed:
+            return fixed
         verdict = rules.verdict(path, name, directory) if rules is not None else None
         if verdict is not None:
             return verdict
-        return DEFAULT if directory and name in SKIPPED_NAMES else ""
+        return DEFAULT if directory and _is_skipped(name) else ""
+
+    def _fixed_rule(self, name: str, absolute: str, inode: int | None, directory: bool) -> str:
+        """Why an entry is left out for its name or its keys, whatever other rules say."""
+        if name in NEVER or (directory and self._is_home(inode, absolute)):
+            return DEFAULT
+        return KEYS if name == CLIENT_CONF and not directory and _has_keys(absolute) else ""
 
     def _is_home(self, inode: int | None, path: str) -> bool:
         """By whichever name it was given; a look at the number of its inode costs nothing."""
@@ -317,40 +416,43 @@ class _Walk:
     def _file(self, path: str, entry: os.DirEntry[str]) -> None:
         try:
             status = _status(entry)
-            known = self._known.get(path, "")
+            known = self._known.get(path, _UNKNOWN)
             self.reading.files += 1
             self.reading.bytes += status.st_size
-            if known[65:] != stamp(status):
+            if known[1] != stamp(status):
                 status, known = _digest(entry.path, path, self.handing)
         except OSError as error:
             raise unreadable(path, error) from None
-        sha256, size = known[:64], status.st_size
+        sha256, read_at = known
+        size = status.st_size
         executable = 1 if status.st_mode & stat.S_IXUSR else 0
         self.rows.append((path, "file", size, sha256, executable, ""))
-        self.sources.setdefault(sha256, (entry.path, size, known[65:]))
+        self.sources.setdefault(sha256, (entry.path, size, read_at))
         self.read[path] = known
         if status.st_mtime_ns < self._settled and status.st_ctime_ns < self._settled:
             self.cacheable[path] = known
 
     def _link(self, path: str) -> None:
-        absolute = self._absolute(path)
         try:
-            target = os.readlink(absolute)
+            target = os.readlink(self._absolute(path))
         except OSError as error:
             raise unreadable(path, error) from None
-        relative = _relative_target(self.root, path, target)
-        meant = link_meaning(path, relative)
-        real, root = os.path.realpath(absolute), os.path.realpath(self.root)
-        if real == root:
-            raise Invalid("files_link_whole", path=shown(path))
-        if not meant or not _is_below(real, self.root):
-            raise Invalid("files_link_outside", path=shown(path), target=shown(target))
-        reason = why_not(meant)
+        end = self._leads.end(path, target)
+        if end == "":
+            raise Invalid("files_link_whole", **self._named(path))
+        if end is None:
+            raise Invalid("files_link_outside", **self._named(path), target=shown(target))
+        relative = self._leads.relative(path, target, end)
+        reason = why_not(link_meaning(path, relative))
         if reason:
-            named = {"path": shown(path), "target": shown(target)}
+            named = {**self._named(path), "target": shown(target)}
             raise Invalid("files_link_name", **named, reason=reason)
         self.rows.append((path, "link", 0, "", 0, relative))
-        self.links[path] = os.path.relpath(real, root).replace(os.sep, "/")
+        self._links[path] = end
+
+    def _named(self, path: str) -> dict[str, str]:
+        """A link that is refused, and where a rule against it belongs."""
+        return {"path": shown(path), "rules": shown(self._advised)}
 
     def _absolute(self, path: str) -> str:
         return os.path.join(self.root, path) if path else self.root
@@ -366,6 +468,10 @@ def _inode(path: str) -> int | None:
 def _status(entry: os.DirEntry[str], *, windows: bool = os.name == "nt") -> os.stat_result:
     """What a listing tells of a file. On Windows it tells no inode, which is part of a stamp."""
     return os.lstat(entry.path) if windows else entry.stat(follow_symlinks=False)
+
+
+def _is_skipped(name: str) -> bool:
+    return name in SKIPPED_NAMES or (name[0] == "." and name.endswith(CUT_DOWNLOAD))
 
 
 def _is_secret(directory: str, names: set[str]) -> bool:
@@ -407,8 +513,8 @@ def _beginning(path: str) -> bytes:
         return b""
 
 
-def _digest(absolute: str, path: str, handing: Handing | None) -> tuple[os.stat_result, str]:
-    """Read a file that holds still meanwhile: its status, and its sha256 and stamp as one text."""
+def _digest(absolute: str, path: str, handing: Handing | None) -> tuple[os.stat_result, Known]:
+    """Read a file that holds still meanwhile."""
     with open(absolute, "rb", buffering=0) as file:
         status = os.fstat(file.fileno())
         sha256 = ""
@@ -420,7 +526,7 @@ def _digest(absolute: str, path: str, handing: Handing | None) -> tuple[os.stat_
         after = stamp(os.fstat(file.fileno()))
     if after != stamp(status):
         raise Conflict("files_changed", path=shown(path))
-    return status, f"{sha256} {after}"
+    return status, (sha256, after)
 
 
 def _sha256_of(file: FileIO) -> str:
@@ -439,82 +545,8 @@ def _stamp_now(root: str, path: str) -> str:
         return ""
 
 
-def _relative_target(root: str, path: str, target: str) -> str:
-    """The target of a link, relative to its own directory when it lies in the tree."""
-    above = os.path.join(root, os.path.dirname(path))
-    if os.path.isabs(target) and _is_below(target, root):
-        target = os.path.relpath(target, above)
-    elif not os.path.isabs(target) and not link_meaning(path, target):
-        # It goes out and may come in again by the name of the directory, which the copy has not.
-        real = os.path.realpath(os.path.join(root, path))
-        inside = os.path.relpath(real, os.path.realpath(above))
-        target = inside if _is_below(real, root) else target
-    return target.replace(os.sep, "/")
-
-
-def _is_below(path: str, root: str) -> bool:
-    real = os.path.realpath(root)
-    return path.startswith((os.path.join(real, ""), os.path.join(root, "")))
-
-
-def _found(entries: Iterable[Row], total: int) -> Note:
-    files = [row for row in entries if row[1] == "file"]
-    if not files:
-        return "files_none", {}
-    largest = nlargest(_SHOWN_LARGEST, files, key=lambda row: row[2])
-    named = ", ".join(f"{shown(row[0])} ({format_size(row[2])})" for row in largest)
-    return (
-        "files_found",
-        {"count": len(files), "size": format_size(total), "largest": named},
-    )
-
-
-def _refusal(refused: Sequence[Invalid]) -> Invalid:
-    """One sentence for each of the first, so that they are mended at once."""
-    if len(refused) == 1:
-        return refused[0]
-    told = [words(error.code, **error.params) for error in refused[:_SHOWN_REFUSALS]]
-    return Invalid("files_refused", count=len(refused), sentences=joined(("", *told), between="\n"))
-
-
-def _bare(links: Mapping[str, str], entries: Iterable[Row], root: str) -> list[Note]:
-    """Links to what a rule left out: where the job runs they lead nowhere."""
-    kept = {row[0] for row in entries}
-    bare = [
-        f"{path} -> {meant}"
-        for path, meant in sorted(links.items())
-        if meant not in kept and os.path.lexists(os.path.join(root, meant))
-    ]
-    return [("files_link_bare", {"links": few(bare)})] if bare else []
-
-
-def _left_out(skipped: Mapping[str, list[str]]) -> list[Note]:
-    if not skipped:
-        return []
-    named = [
-        joined((few(sorted(skipped[rule])), " [", _rule_told(rule), "]"), between="")
-        for rule in sorted(skipped, key=_in_order)[:_SHOWN_RULES]
-    ]
-    more = len(skipped) - _SHOWN_RULES
-    told = joined(named)
-    if more > 0:
-        told = words("rules_more", paths=told, count=more)
-    return [("files_skipped", {"paths": told})]
-
-
-def _in_order(rule: str) -> tuple[str, int]:
-    """Line 2 of a file comes before line 10."""
-    file, _, number = rule.rpartition(":")
-    return (file, int(number)) if number.isdigit() else (rule, 0)
-
-
-def _rule_told(rule: str) -> str:
-    code = _RULE_WORDS.get(rule)
-    return words(code) if code else shown(rule)
-
-
 class _Cache:
-    """By path the sha256 and the stamp of each file of a directory, kept from scan to scan.
+    """By path what is known of each file of a directory, kept from scan to scan.
 
     Lines of text, because splitting 10,000 of them is faster than anything that parses. The cache
     is only ever a help: one that cannot be read or written is as good as none.
@@ -525,18 +557,24 @@ class _Cache:
         self._path = os.path.join(home, "cache", "files", name) if home else ""
         self.known = self._load()
 
-    def save(self, cacheable: Mapping[str, str]) -> None:
-        if not self._path or cacheable == self.known:
+    def save(self, cacheable: Mapping[str, Known], now: float) -> None:
+        if not self._path:
             return
-        lines = [f"{path}\t{known}" for path, known in cacheable.items() if path.isprintable()]
+        if cacheable == self.known:
+            touch_cache(self._path, now)
+            return
+        known = cacheable.items()
+        lines = [f"{path}\t{sha256}\t{at}" for path, (sha256, at) in known if path.isprintable()]
         write_cache(self._path, "\n".join((_CACHE_HEADER, *lines)))
+        sweep_cache(os.path.dirname(self._path), _MOST_CACHES)
 
-    def _load(self) -> dict[str, str]:
+    def _load(self) -> dict[str, Known]:
         try:
             with open(self._path, encoding="utf-8") as file:
                 header, *lines = file.read().split("\n")
             if header != _CACHE_HEADER:
                 return {}
-            return dict([line.split("\t") for line in lines])
+            parts = [line.split("\t") for line in lines]
+            return {path: (sha256, read_at) for path, sha256, read_at in parts}
         except (OSError, ValueError):
             return {}

@@ -65,6 +65,35 @@ class Job:
         return f"Job(id={self.id!r}, state={self.state!r})"
 
 
+class Listing:
+    """The files of a job, and by path where else they can be had than from the server: a path of
+    this machine, or an address."""
+
+    __slots__ = ("files", "left_behind", "prefix", "state", "ways")
+
+    def __init__(
+        self,
+        prefix: str,
+        files: list[dict[str, Any]],
+        ways: Mapping[str, str],
+        state: str,
+        left_behind: str,
+    ) -> None:
+        self.prefix = prefix
+        """What was asked for."""
+        self.files = files
+        self.ways = ways
+        self.state = state
+        """Of the job, before it was listed; empty from a server that does not say."""
+        self.left_behind = left_behind
+        """Which outputs did not come to the server, and where they are, in a sentence."""
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the job may have left more since, or may yet."""
+        return bool(self.state) and self.state not in FINAL
+
+
 class Client:
     """A connection to the server that the configuration names, or to the private one.
 
@@ -89,7 +118,7 @@ class Client:
             given = {"config": config, "host": host, "port": port, "ak": ak, "sk": sk}
             config = _resolve(given, self.environ)
         self.config = config
-        #: Hears what takes long, as `note(code, **params)`.
+        #: Hears what takes long and what a submit found, as `note(code, **params)`.
         self.note = note
         #: Whether the person knows that the server is being waited for.
         self.waiting_told = False
@@ -99,12 +128,13 @@ class Client:
         """Submit a job; the parameters are those of `paddlecloud submit_job`.
 
         `files` is a directory; `snapshot` may name one that was submitted before. A submit that
-        was repeated because the network failed is still one job. `notes` of the result says what
-        the server decided by itself.
+        was repeated because the network failed is still one job; an error with the code
+        "submit_unanswered" says that there may be one. `notes` of the result says what the server
+        decided by itself.
         """
         from paddlecloud.client import submission  # noqa: PLC0415 - only submitting needs it
 
-        answer = submission.submit(self, parameters)
+        answer = submission.submit(self, parameters, **self._hearing())
         return Job({**answer["job"], "notes": answer["notes"]})
 
     def rerun(self, job_id: str, **changes: Any) -> Job:
@@ -115,7 +145,7 @@ class Client:
         """
         from paddlecloud.client import reruns  # noqa: PLC0415 - only submitting needs it
 
-        answer = reruns.rerun(self, check_id(job_id), changes)
+        answer = reruns.rerun(self, check_id(job_id), changes, **self._hearing())
         return Job({**answer["job"], "notes": answer["notes"]})
 
     def diff(self, first: str, second: str) -> dict[str, Any]:
@@ -220,42 +250,50 @@ class Client:
         self,
         job_id: str,
         prefix: str | None = None,
-        download_dir: str | None = None,
+        download_dir: str | os.PathLike[str] | None = None,
         download: bool = False,
         resume: bool = False,
     ) -> list[dict[str, Any]]:
         """The job's files (path, size, time); they are downloaded if `download_dir` is given.
 
         `prefix` defaults to the job's outputs; "/" means everything, the submitted files too.
-        `sha256` of a row is None where it is not known. With `resume` an earlier download into
-        the same directory is continued, or gets what is new. Conflict when all came but
-        some files: "download_lost" were changed in the job's bucket since, "download_gone" are not
-        there any more, "download_damaged" are damaged in the store; "download_not_its_own" came,
-        but are not what the job wrote; "download_edited" were changed here since an earlier
-        download, and are left as they are; "download_links" cannot be made here.
+        `sha256` of a row is None where it is not known. Of what was submitted there are links, too
+        (`link` is where they lead), and empty directories (their path ends with "/").
+        With `resume` an earlier download into the same directory is continued, or gets what is new.
+        Of a job without files nothing is made.
+        Conflict when all came but some files: "download_lost" were changed in the job's bucket
+        since, "download_gone" are not there any more, "download_changing" change all the time,
+        "download_damaged" are damaged in the store; "download_not_its_own" came, but are not what
+        the job wrote; "download_edited" were changed here since an earlier download, and are left
+        as they are; "download_links" cannot be made here. If several of these are true, it is the
+        first, and `params["complaints"]` of the error has the paths of all by their codes.
         """
         wanted = download or resume or download_dir is not None
         found = self.listing(job_id, prefix, direct=wanted)
-        if wanted:
+        if wanted and found.files:
             from paddlecloud.client import downloads  # noqa: PLC0415 - seldom needed
 
-            directory = download_dir or "output"
-            done = downloads.of_job(self, job_id, prefix, found, directory, resume=resume)
+            directory = os.fspath(download_dir or "output")
+            done = downloads.of_job(self, job_id, found, directory, resume=resume)
             for complaint in done.complaints():
+                complaint.params["complaints"] = done.named
                 raise complaint
-        return found[0]
+        return found.files
 
-    def listing(
-        self, job_id: str, prefix: str | None = None, *, direct: bool = False
-    ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-        """The job's files, and with `direct` by path where else they can be had than from the
-        server: a path of this machine, or an address."""
+    def listing(self, job_id: str, prefix: str | None = None, *, direct: bool = False) -> Listing:
+        """The job's files, and with `direct` where else they can be had."""
         query = {"prefix": prefix, "direct": 1 if direct else None}
         answer = self.transport.get(f"/jobs/{check_id(job_id)}/files", query)
         ways: dict[str, str] = answer.get("ways") or {}
         if not self.config.embedded:  # somebody else's machine
             ways = {path: way for path, way in ways.items() if not way.startswith("/")}
-        return answer["files"], ways
+        files = answer["files"]
+        if prefix is not None:
+            from paddlecloud.client.furnishing import furnished  # noqa: PLC0415 - seldom needed
+
+            files = furnished(self.transport, job_id, prefix, files)
+        said = answer.get("job_status") or "", answer.get("left_behind") or ""
+        return Listing(f"output/{job_id}" if prefix is None else prefix, files, ways, *said)
 
     def whoami(self) -> dict[str, Any]:
         return self.transport.get("/whoami")
@@ -337,6 +375,9 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _hearing(self) -> dict[str, Any]:
+        return {} if self.note is None else {"note": self.note}
 
     def _find(self, failed: Endpoint | None, wake: bool) -> Endpoint:
         config = self.config

@@ -11,11 +11,18 @@ from time import time
 
 from paddlecloud.client import repository
 from paddlecloud.client.handing import Handing
-from paddlecloud.client.naming import few
+from paddlecloud.client.naming import few, shown
 from paddlecloud.client.retries import patiently
 from paddlecloud.client.scanning import scan as scanned
 from paddlecloud.client.uploading import persistently, upload
-from paddlecloud.model.errors import Conflict, Invalid, SnapshotMissing
+from paddlecloud.model.errors import (
+    Conflict,
+    Internal,
+    Invalid,
+    PaddleCloudError,
+    Retry,
+    SnapshotMissing,
+)
 from paddlecloud.model.submit import (
     INHERITED_NAMES,
     MAX_REQUIREMENTS_BYTES,
@@ -30,15 +37,18 @@ if TYPE_CHECKING:
 
     from paddlecloud.client.scanning import Reading, Scan
     from paddlecloud.client.sdk import Client
-    from paddlecloud.client.transport import Transport
     from paddlecloud.client.uploading import Progress
 
     Note = Callable[..., None]
+    Accepted = Callable[[Mapping[str, Any]], None]
+    """Hears what the server tells of the new job."""
 
 #: Where the private server is: known here even when no variable says it.
 HOME = "PADDLECLOUD_HOME"
 #: A directory that changes while it is submitted settles within a few tries, or never.
 TRIES = 3
+#: What a server says that does not know itself whether there is a job.
+_UNSURE = "database_unsure"
 #: Bytes of a requirements file that are looked at: in any encoding this is more than it may hold.
 _MOST_READ = 16 * MAX_REQUIREMENTS_BYTES
 #: The longer ones first: UTF-32 begins as UTF-16 does.
@@ -61,33 +71,172 @@ def submit(
     progress: Progress | None = None,
     note: Note = unheard,
     reading: Reading | None = None,
+    accepted: Accepted | None = None,
 ) -> dict[str, Any]:
     """The server's answer: `job` and `notes`. Invalid before anything is sent if a rule is broken.
 
     `note(code, **params)` hears what was found, what was left out, and what changed meanwhile;
-    `reading` tells how much of the directory was looked at so far.
+    `reading` tells how much of the directory was looked at so far; `accepted` hears of the job
+    before anything else is told.
     """
     spec, directory = _spec(client, parameters)
-    keys = private_keys(client, spec)
-    if keys:
-        return _submit_private(client, spec, directory, keys, progress, note, reading)
-    if directory is None:
-        return ask(client.transport, request_for(spec), note)
-    looking = repository.look(directory, client.environ)
-    for tries_left in range(TRIES - 1, -1, -1):
+    one = Submit(client, spec, progress, note, reading, accepted)
+    return one.of_what_is_there() if directory is None else one.of_directory(directory)
+
+
+class Submit:
+    """One job on its way to the server. Whoever asks for it and gets no answer hears that there may
+    be a job: the same call once more would make a second one."""
+
+    def __init__(
+        self,
+        client: Client,
+        spec: Mapping[str, object],
+        progress: Progress | None = None,
+        note: Note = unheard,
+        reading: Reading | None = None,
+        accepted: Accepted | None = None,
+    ) -> None:
+        self._client = client
+        self._spec = spec
+        self._progress = progress
+        self._note = note
+        self._reading = reading
+        self._accepted = accepted
+        self._keys = _private_keys(client, spec)
+        self._looking: repository.Looking | None = None
+        self._unanswered = 0
+        """How often the request went out to a server that may have taken it and did not say so."""
+
+    def of_what_is_there(self, diff: str = "") -> dict[str, Any]:
+        """The answer for files that need not be sent; `diff` is what they differ in from their
+        commit."""
+        request = _request(self._spec, diff)
+        return self._with_keys(lambda: self._ask(request))
+
+    def of_directory(self, directory: str) -> dict[str, Any]:
+        """The answer for the files of a directory, which is read again if it changes meanwhile."""
+        self._looking = repository.look(directory, self._client.environ)
+        for tries_left in range(TRIES - 1, -1, -1):
+            try:
+                if self._keys:
+                    return self._with_keys(lambda: self._to_bucket(directory))
+                return self._to_store(directory)
+            except Conflict as error:
+                if error.code != "files_changed":
+                    raise
+                path = _from(directory, str(error.params["path"]))
+                if not tries_left:
+                    raise Conflict("files_changed", path=path) from None
+                self._note("files_read_again", path=path)
+        raise AssertionError("the last try returns or raises")
+
+    def _to_bucket(self, directory: str) -> dict[str, Any]:
+        """The directory goes into the bucket, and the job is given all that lies there then."""
+        from paddlecloud.client import private  # noqa: PLC0415 - few jobs need it
+
+        found = self._scanned(directory)
+        request = self._request_for(found)
+        for code, params in found.notes:
+            self._note(code, **params)
+        told: set[str] = set()
+
+        def note_once(code: str, **params: object) -> None:
+            if code not in told:
+                told.add(code)
+                self._note(code, **params)
+
+        def bring(tell: Progress) -> None:
+            private.bring(self._client.transport, found, request | self._keys, tell, note_once)
+
+        persistently(bring, self._progress, self._note)
+        _tell_changes(found, self._note)
+        return self._ask(request)
+
+    def _to_store(self, directory: str) -> dict[str, Any]:
+        """The server is asked first: it may have all that is in the directory."""
+        transport = self._client.transport
+        with Handing(transport, near=self._client.config.embedded) as handing:
+            found = self._scanned(directory, handing)
+            request = self._request_for(found, snapshot=found.id)
+            try:
+                answer = self._ask(request)
+            except SnapshotMissing:
+                answer = None
+            tell_found = _once(found, self._note)
+
+            def went(count: int, total: int) -> None:
+                tell_found()
+                if self._progress is not None:
+                    self._progress(count, total)
+
+            if answer is None:
+                persistently(lambda tell: upload(transport, found, tell, handing), went, self._note)
+            tell_found()
+            if answer is not None:
+                return answer
+            _tell_changes(found, self._note)
+            return self._ask(request)
+
+    def _scanned(self, directory: str, handing: Handing | None = None) -> Scan:
+        home = self._client.config.home
+        return scanned(directory, now=time(), home=home, handing=handing, reading=self._reading)
+
+    def _request_for(self, found: Scan, **more: object) -> dict[str, object]:
+        """With what git says of the files that were found."""
+        spec = {**self._spec, **more, "directory": found.directory}
+        if self._looking is None:
+            return _request(spec)
+        git, diff = self._looking.result({row[0] for row in found.entries})
+        return _request({**spec, "git": git} if git else spec, diff)
+
+    def _with_keys(self, call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        if not self._keys:
+            return call()
+        from paddlecloud.client import private  # noqa: PLC0415 - few jobs need it
+
+        return private.with_keys(self._client, call)
+
+    def _ask(self, request: Mapping[str, object]) -> dict[str, Any]:
+        """The server's answer to a request; however often it is sent, it is one job."""
+        whole = {**request, **self._keys}
         try:
-            with Handing(client.transport, near=client.config.embedded) as handing:
-                return _submit_directory(
-                    client, spec, directory, looking, handing, progress, note, reading
-                )
-        except Conflict as error:
-            if error.code != "files_changed" or not tries_left:
+            answer = patiently(lambda: self._ask_once(whole))
+            if self._accepted is not None:
+                self._accepted(answer["job"])
+        except KeyboardInterrupt:
+            if self._unanswered:
+                self._note("submit_unsure")
+            raise
+        except PaddleCloudError as error:
+            if not self._unanswered:
                 raise
-            note("files_read_again", path=error.params["path"])
-    raise AssertionError("the last try returns or raises")
+            raise PaddleCloudError("submit_unanswered", cause=error.code) from error
+        return answer
+
+    def _ask_once(self, whole: Mapping[str, object]) -> dict[str, Any]:
+        post = self._client.transport.post
+        try:
+            return post("/jobs", whole, again=True, sent=self._went_out)
+        except PaddleCloudError as error:
+            if _is_refusal(error):
+                self._unanswered = 0
+            elif error.said is not None and isinstance(error, Retry) and error.code != _UNSURE:
+                self._unanswered -= 1
+            raise
+
+    def _went_out(self) -> None:
+        self._unanswered += 1
 
 
-def private_keys(client: Client, spec: Mapping[str, object]) -> dict[str, str]:
+def _is_refusal(error: PaddleCloudError) -> bool:
+    """Whether it is true of every try; a proxy that waited in vain has refused nothing."""
+    if error.said is not None:
+        return not isinstance(error, Retry | Internal)
+    return error.code == "unknown_answer" and int(str(error.params["status"])) < 500
+
+
+def _private_keys(client: Client, spec: Mapping[str, object]) -> dict[str, str]:
     """What a request has to bring along for a job with storage of its own; nothing for others."""
     if spec["public_bos"]:
         return {}
@@ -96,95 +245,29 @@ def private_keys(client: Client, spec: Mapping[str, object]) -> dict[str, str]:
     return private.keys_for(client, spec["bos_url"])
 
 
-def request_for(
-    spec: Mapping[str, object],
-    looking: repository.Looking | None = None,
-    found: Scan | None = None,
-) -> dict[str, object]:
-    """The request for a new job, with what git says of the files that were found; however often it
-    is sent, it is one job."""
-    paths = {row[0] for row in found.entries} if found is not None else ()
-    git, diff = looking.result(paths) if looking is not None else ({}, "")
-    told = {**spec, "git": git} if git else spec
-    request: dict[str, object] = {"spec": told, "idempotency_key": os.urandom(16).hex()}
+def _request(spec: Mapping[str, object], diff: str = "") -> dict[str, object]:
+    """The request for a new job."""
+    request: dict[str, object] = {"spec": spec, "idempotency_key": os.urandom(16).hex()}
     return {**request, "diff": diff} if diff else request
 
 
-def ask(transport: Transport, request: Mapping[str, object], note: Note) -> dict[str, Any]:
-    """The server's answer to such a request. Whoever does not wait for it hears that there may be a
-    job: the same command once more would make a second one."""
-    try:
-        return patiently(lambda: transport.post("/jobs", request, again=True))
-    except KeyboardInterrupt:
-        if transport.is_found:
-            note("submit_unsure")
-        raise
+def _once(found: Scan, note: Note) -> Callable[[], None]:
+    """Tells what was found, when it is first called. Before that the directory may have to be read
+    again, and a line for each reading would tell of files that no job gets."""
+    left = [*found.notes]
 
-
-def _submit_private(
-    client: Client,
-    spec: dict[str, object],
-    directory: str | None,
-    keys: dict[str, str],
-    progress: Progress | None,
-    note: Note,
-    reading: Reading | None,
-) -> dict[str, Any]:
-    """The directory goes into the bucket, and the job is given all that lies there then."""
-    from paddlecloud.client import private  # noqa: PLC0415 - few jobs need it
-
-    if directory is None:
-        request = request_for(spec) | keys
-        return private.with_keys(client, lambda: ask(client.transport, request, note))
-    looking = repository.look(directory, client.environ)
-    found = scanned(directory, now=time(), home=client.config.home, reading=reading)
-    request = request_for({**spec, "directory": found.directory}, looking, found) | keys
-    for code, params in found.notes:
-        note(code, **params)
-
-    told: set[str] = set()
-
-    def note_once(code: str, **params: object) -> None:
-        if code not in told:
-            told.add(code)
+    def tell() -> None:
+        while left:
+            code, params = left.pop(0)
             note(code, **params)
 
-    def bring(tell: Progress) -> None:
-        private.bring(client.transport, found, request, tell, note_once)
-
-    def send() -> dict[str, Any]:
-        persistently(bring, progress, note)
-        _tell_changes(found, note)
-        return ask(client.transport, request, note)
-
-    return private.with_keys(client, send)
+    return tell
 
 
-def _submit_directory(
-    client: Client,
-    spec: dict[str, object],
-    directory: str,
-    looking: repository.Looking | None,
-    handing: Handing,
-    progress: Progress | None,
-    note: Note,
-    reading: Reading | None,
-) -> dict[str, Any]:
-    home = client.config.home
-    found = scanned(directory, now=time(), home=home, handing=handing, reading=reading)
-    spec = {**spec, "snapshot": found.id, "directory": found.directory}
-    request = request_for(spec, looking, found)
-    try:
-        answer = ask(client.transport, request, note)
-    except SnapshotMissing:
-        answer = None
-    for code, params in found.notes:
-        note(code, **params)
-    if answer is not None:
-        return answer
-    persistently(lambda tell: upload(client.transport, found, tell, handing), progress, note)
-    _tell_changes(found, note)
-    return ask(client.transport, request, note)
+def _from(directory: str, path: str) -> str:
+    """The path as seen from the submitted directory, as it is in all that is told of files."""
+    above = os.path.abspath(directory).rstrip("/")  # noqa: PTH100 - pathlib costs 8 ms
+    return path.removeprefix(f"{shown(above)}/")
 
 
 def _tell_changes(found: Scan, note: Note) -> None:

@@ -48,8 +48,10 @@ PREFIX = "/api/v1"
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 #: An error answer has at most this many bytes; more than that is not from our server.
 MAX_ERROR = 1024 * 1024
-#: What a body is refused with that does not have the signed digest.
-DAMAGED = "auth_body_hash"
+#: What a request is refused with whose body does not have the signed digest.
+_BODY_CHANGED = "auth_body_hash"
+#: What an answer is that did not come as it was sent.
+_CUT_OR_DAMAGED = ("answer_damaged", "server_closed")
 #: Rows of one page when all are wanted.
 PAGE = 1000
 
@@ -96,18 +98,13 @@ class Transport:
             self._endpoint = self._find(None, True)
         return self._endpoint
 
-    @property
-    def is_found(self) -> bool:
-        """Whether it is known where the server is; nothing was sent before that."""
-        return self._endpoint is not None
-
     def get(self, path: str, query: Mapping[str, object] | None = None, **how: Any) -> Answer:
         """The JSON object that the server gives for `path`."""
         return self._json("GET", path, query, **how)
 
     def post(self, path: str, value: object, **how: Any) -> Answer:
         """The JSON answer to the JSON `value`, which may be bytes already; `again=True` if doing
-        it twice is doing it once."""
+        it twice is doing it once. `sent` is called whenever it is about to go out."""
         if not isinstance(value, bytes):
             from json import dumps  # noqa: PLC0415 - reading commands never write JSON
 
@@ -158,15 +155,18 @@ class Transport:
     def _json(
         self, method: str, path: str, query: Mapping[str, object] | None, **how: Any
     ) -> Answer:
-        with self._ask(method, target_of(path, query), **how) as stream:
-            body = stream.read()
-        try:
-            answer = loads(body)
-        except ValueError:
-            answer = None
-        if not isinstance(answer, dict):
-            raise _not_ours(stream.status)
-        return answer
+        """One that was damaged or cut on its way is asked for again, if nothing is done twice by
+        that."""
+        repeatable = method == "GET" or how.get("again")
+        for tries_left in (2, 1, 0):
+            stream = self._ask(method, target_of(path, query), **how)
+            try:
+                with stream:
+                    return _object(stream.read(), stream)
+            except Retry as error:
+                if not tries_left or not repeatable or error.code not in _CUT_OR_DAMAGED:
+                    raise
+        raise AssertionError("the last try returns or raises")
 
     def _ask(self, method: str, target: str, **how: Any) -> Stream:
         """What the server answers. Nothing was done with a body that was changed on the way: it is
@@ -175,7 +175,7 @@ class Transport:
             try:
                 return _checked(self._answer(method, target, **how))
             except Unauthenticated as error:
-                if not tries_left or error.code != DAMAGED:
+                if not tries_left or error.code != _BODY_CHANGED:
                     raise
         raise AssertionError("the last try returns or raises")
 
@@ -214,7 +214,14 @@ class Transport:
         return self._endpoint is not endpoint
 
     def _send(
-        self, endpoint: Endpoint, method: str, target: str, *, timeout: float = TIMEOUT, **how: Any
+        self,
+        endpoint: Endpoint,
+        method: str,
+        target: str,
+        *,
+        timeout: float = TIMEOUT,
+        sent: Callable[[], None] | None = None,
+        **how: Any,
     ) -> Stream:
         connection = self._connection(endpoint)
         body, headers = _content(**how)
@@ -222,6 +229,9 @@ class Transport:
         sign_request(endpoint, connection.authority, method, target, headers)
         began = perf_counter()
         try:
+            if sent is not None:
+                connection.open()
+                sent()
             response = connection.request(method, target, headers, body, timeout=timeout)
         except PaddleCloudError as error:
             self._say(method, target, error.code, began)
@@ -348,6 +358,19 @@ def _content(
     kind = "application/octet-stream"
     headers = {CONTENT_SHA256: sha256, "content-type": kind, "content-length": str(len(body))}
     return body, headers | ({CONTENT_CRC32: crc32} if crc32 else {})
+
+
+def _object(body: bytes, stream: Stream) -> Answer:
+    """A whole answer, read; Retry: it was meant to be JSON and is none."""
+    try:
+        answer = loads(body)
+    except ValueError:
+        if stream.headers.get("content-type", "").startswith("application/json"):
+            raise Retry("answer_damaged", size=len(body)) from None
+        answer = None
+    if not isinstance(answer, dict):
+        raise _not_ours(stream.status)
+    return answer
 
 
 def _checked(stream: Stream) -> Stream:

@@ -12,14 +12,14 @@ import os
 from time import sleep
 
 from paddlecloud.client.naming import shown
-from paddlecloud.client.retries import may_pass, patiently
+from paddlecloud.client.retries import PAUSES, Patience, may_pass, patiently
 from paddlecloud.client.scanning import BIG, BLOCK, stamp, unreadable
 from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import Any
+    from typing import Any, TypeVar
 
     from paddlecloud.client.handing import Handing
     from paddlecloud.client.scanning import Scan, Source
@@ -28,18 +28,21 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
     """Hears of uploaded bytes: how many now, how many there will be in all."""
     Note = Callable[..., None]
+    T = TypeVar("T")
 
-#: One upload request of small files; it is held in memory so that each file is read once.
+#: One upload request of small files; it is held in memory so that each file is read once, and can
+#: be repeated after a broken connection without much loss.
 BATCH = 8 * BLOCK
-#: A directory that changes while it is uploaded settles within a few rounds, or never.
+#: How often contents are brought: a server may have lost some again when it is asked what it lacks
+#: (a clean-up, a damaged store), but not for ever.
 ROUNDS = 3
-#: Seconds between tries of a whole upload whose line is cut; each one takes some seconds by itself.
-PAUSES = (2.0, 4.0, 8.0)
 #: A list of files from this length on is compressed.
 LONG = 64 * 1024
-#: What bytes that were damaged on the way are refused with.
-_HARMED = ("store_damaged", "upload_damaged")
-_DAMAGED = frozenset(("auth_body_hash", "blob_digest", "pack_malformed"))
+#: What a pack is refused with whose bytes are not those that were sent.
+_PACK_REFUSALS = frozenset(("auth_body_hash", "blob_digest", "pack_malformed"))
+#: Why an upload is begun again of which a person is told that bytes were damaged, and not that
+#: nobody answers.
+_TOLD_AS_DAMAGE = ("store_damaged", "upload_damaged")
 
 
 def upload(
@@ -50,11 +53,12 @@ def upload(
 ) -> None:
     """Bring the contents that the server lacks, until it has the whole snapshot."""
     body, how = _manifest(scan)
-    for _ in range(ROUNDS):
+    for rounds_left in range(ROUNDS, -1, -1):
         missing = patiently(lambda: transport.post("/snapshots", body, **how))["missing"]
         if not missing:
             return
-        _bring(transport, scan.sources, missing, progress, handing)
+        if rounds_left:
+            _bring(transport, scan.sources, missing, progress, handing)
     path = shown(scan.sources[missing[0]][0])
     raise Retry("upload_unfinished", files=len(missing), path=path)
 
@@ -63,7 +67,9 @@ def persistently(work: Callable[[Progress], None], progress: Progress | None, no
     """Do the work of an upload, again if the line is cut for longer than a moment; what arrived
     before stays, so that only the rest is sent. `work` gets what it tells its progress to."""
     counted = _Counted(progress)
-    for number, pause in enumerate((*PAUSES, None)):
+    # A store that failed each of the server's own tries got the bytes as often: once more.
+    patience = Patience(PAUSES, once=("store_failed",))
+    while True:
         try:
             return work(counted.add)
         except Retry as error:
@@ -73,19 +79,21 @@ def persistently(work: Callable[[Progress], None], progress: Progress | None, no
                 or counted.is_unbegun(error)
             ):
                 raise
-            # A store that failed each of the server's own tries got the bytes as often: once more.
-            if pause is None or (number and error.code == "store_failed"):
+            if counted.has_grown():
+                patience.progressed()
+            is_first = patience.is_fresh
+            pause = patience.next_pause(error)
+            if pause is None:
                 note("upload_kept")
                 raise
-            if number == 0:
-                note("upload_again_damaged" if error.code in _HARMED else "upload_again")
+            if is_first:
+                note("upload_again_damaged" if error.code in _TOLD_AS_DAMAGE else "upload_again")
         except KeyboardInterrupt:
             if counted.has_begun:
                 note("upload_kept")
             raise
         sleep(pause)
         counted.is_new = True
-    raise AssertionError("the last try returns or raises")
 
 
 class _Counted:
@@ -98,11 +106,17 @@ class _Counted:
         self._progress = progress
         self._sent = 0
         self._whole = 0
+        self._most = 0
         self.is_new = True
 
     @property
     def has_begun(self) -> bool:
         return self._whole > 0
+
+    def has_grown(self) -> bool:
+        """Whether more of it went than at any time before this was last asked."""
+        before, self._most = self._most, max(self._most, self._sent)
+        return self._most > before
 
     def is_unbegun(self, error: Retry) -> bool:
         """Whether a bucket did not even say what it has: then its address may be a wrong one."""
@@ -128,21 +142,18 @@ def pack(sources: Mapping[str, Source], wanted: Iterable[str]) -> bytes:
 
 
 def batches(
-    sources: Mapping[str, Source], missing: Iterable[str], limit: int = BATCH
-) -> Iterator[list[str]]:
-    """The missing contents in groups of at most `limit` bytes, or of one larger file.
-
-    A request of that size can be repeated after a broken connection without much loss.
-    """
-    group: list[str] = []
+    wanted: Iterable[T], size_of: Callable[[T], int], limit: int, most: int | None = None
+) -> Iterator[list[T]]:
+    """What is to be sent in groups of at most `limit` bytes, or of one that is larger; and of at
+    most so many."""
+    group: list[T] = []
     size = 0
-    for sha256 in missing:
-        length = 40 + sources[sha256][1]
-        if group and size + length > limit:
+    for each in wanted:
+        if group and (size + size_of(each) > limit or len(group) == most):
             yield group
             group, size = [], 0
-        group.append(sha256)
-        size += length
+        group.append(each)
+        size += size_of(each)
     if group:
         yield group
 
@@ -172,7 +183,7 @@ def _bring(
             progress(count, total)
 
     small = [sha256 for sha256 in by_size if sources[sha256][1] < BIG]
-    for group in batches(sources, small):
+    for group in batches(small, lambda sha256: 40 + sources[sha256][1], BATCH):
         _send_pack(transport, sources, group, add)
     for sha256 in by_size[len(small) :]:
         if handing is not None and handing.give(sha256, sources[sha256]):
@@ -180,7 +191,8 @@ def _bring(
         else:
             from paddlecloud.client import parts  # noqa: PLC0415 - only big files need it
 
-            parts.send(transport, sha256, sources[sha256], add)
+            add(0)
+            parts.send(transport, sha256, sources[sha256], total, add)
 
 
 def _send_pack(
@@ -190,13 +202,14 @@ def _send_pack(
     add: Callable[[int], None],
 ) -> None:
     body = pack(sources, group)
+    add(0)  # it begins: what is sent now was found unchanged
     sha256 = hashlib.sha256(body).hexdigest()
 
     def send() -> None:
         try:
             transport.send("/blobs", body, sha256)
         except PaddleCloudError as error:
-            if error.code not in _DAMAGED:
+            if error.code not in _PACK_REFUSALS:
                 raise
             raise Retry("upload_damaged", reason=str(error)) from error
 

@@ -15,19 +15,21 @@ from datetime import datetime
 from paddlecloud.db import jobs
 from paddlecloud.db.base import Answer, Tx, Value
 from paddlecloud.db.columns import to_micros
+from paddlecloud.db.private import IN_BUCKET
 from paddlecloud.db.snapshots import USE_STEP
+from paddlecloud.db.usage import STORED
 from paddlecloud.model.job import Job, Reason
 
 _NO_KEY = "not exists (select 1 from idempotency where owner = ? and key = ?)"
-_FILES = "exists (select 1 from snapshots where owner = ? and id = ? and used_at > ?)"
+_FILES = (
+    "exists (select 1 from snapshots where owner = ? and id = ? and used_at > ?)"
+    f" and not exists ({IN_BUCKET})"
+)
 _PLAN = (
     "exists (select 1 from users where id = ?"
     " and coalesce(plan, '') = ? and coalesce(limits, '') = ?)"
 )
-_STORED = (
-    "coalesce((select files from storage where owner = ?), 0)"
-    " + coalesce((select sum(output_bytes) from jobs where owner = ? and output_bytes > 0), 0) <= ?"
-)
+_STORED = f"{STORED} <= ?"
 _NUMBER = "next.number <= ?"
 
 
@@ -92,12 +94,13 @@ def _conditions(job: Job, grounds: Grounds, now: datetime) -> tuple[list[str], l
     if job.spec.snapshot is not None:
         conditions.append(_FILES)
         found += (job.owner, job.spec.snapshot, to_micros(now - USE_STEP))
+        found += (job.owner, job.spec.snapshot)
     if grounds.standing is not None:
         conditions.append(_PLAN)
         found += (job.owner, grounds.standing.plan, grounds.standing.limits)
     if grounds.storage is not None:
         conditions.append(_STORED)
-        found += (job.owner, job.owner, grounds.storage)
+        found += (job.owner, grounds.storage)
     if grounds.last_number is not None:
         conditions.append(_NUMBER)
         found.append(grounds.last_number)

@@ -212,10 +212,11 @@ def ended_so(tx: Tx, job_id: str, pool: str, outcome: str) -> int:
     return int(row[0]) if row else 0
 
 
-def release(tx: Tx, ended: Collection[Attempt]) -> None:
+def release(tx: Tx, ended: Collection[Attempt], *, to_count: bool = False) -> None:
     """These attempts are done with: their agents may forget every replica that has exited.
 
     A lost replica is another matter: nobody knows what became of it until its agent says so.
+    `to_count`: what their jobs have stored is counted later (`usage.to_count`).
     """
     exited = [
         replica.id
@@ -232,8 +233,8 @@ def release(tx: Tx, ended: Collection[Attempt]) -> None:
         )
     for attempt in ended:
         tx.run(
-            "update attempts set released = 1 where job_id = ? and number = ?",
-            (attempt.job_id, attempt.number),
+            "update attempts set released = 1, to_count = ? where job_id = ? and number = ?",
+            (int(to_count), attempt.job_id, attempt.number),
         )
 
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Unpack
 
+from paddlecloud.db import usage
 from paddlecloud.db.base import Answer, Row, Tx, Value
 from paddlecloud.db.columns import (
     MICROSECOND,
@@ -31,6 +33,9 @@ from paddlecloud.model.copies import with_changes
 from paddlecloud.model.errors import StaleVersion
 from paddlecloud.model.job import Failure, HistoryRow, Job, JobSpec, Reason
 from paddlecloud.model.states import Event, JobState
+
+if TYPE_CHECKING:
+    from paddlecloud.model.job import Changes
 
 NOT_PLANNED_YET = "not_planned_yet"
 """The code of the reason a job has until the scheduler looked at it for the first time."""
@@ -165,7 +170,7 @@ def advance(
     at: datetime | None = None,
     reason: Reason | None = None,
     sure: bool = False,
-    **changes: object,
+    **changes: Unpack[Changes],
 ) -> Job:
     """`job` after `event`: saved if nobody was faster, recorded, and told to who waits for it.
 
@@ -388,6 +393,7 @@ def history(tx: Tx, job_id: str) -> list[HistoryRow]:
 
 def delete_job(tx: Tx, job_id: str) -> bool:
     """Forget a job with its history, attempts, replicas and idempotency keys."""
+    usage.set_output_bytes(tx, job_id, 0)
     return tx.execute("delete from jobs where id = ?", (job_id,)) > 0
 
 

@@ -18,6 +18,9 @@ from paddlecloud.model.job import Reason
 Tags = Mapping[str, tuple[str, str]]
 """By mark the path and the tag of a file."""
 
+IN_BUCKET = "select 1 from private_files where owner = ? and snapshot = ? and tags <> '{}'"
+"""Of a snapshot that names files in a bucket. An empty one is the same anywhere."""
+
 _read_reason = maybe_json_reader(Reason)
 
 
@@ -61,6 +64,11 @@ def keep_tags(tx: Tx, owner: str, snapshot_id: str, tags: Tags) -> None:
         " on conflict (owner, snapshot) do nothing",
         (owner, snapshot_id, json.dumps(tags, ensure_ascii=True, separators=(",", ":"))),
     )
+
+
+def is_in_bucket(tx: Tx, owner: str, snapshot_id: str) -> bool:
+    """Whether the files of a snapshot are not in the store, but in their owner's bucket."""
+    return tx.one(IN_BUCKET, (owner, snapshot_id)) is not None
 
 
 def get_tags(tx: Tx, owner: str, snapshot_id: str) -> Tags | None:

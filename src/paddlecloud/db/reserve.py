@@ -3,7 +3,8 @@
 Whoever ends the job that filled the disk needs a few pages of the database for that. They are found
 by giving this file up: the database's log is moved to its place and begins again at its start, in
 blocks that nobody else gets; or, where that would take too much, the log grows by what is free now.
-The file is made again when there is room for several.
+It is given up step by step: while the job still writes, it takes what is free at that moment. The
+file is made again when there is room for several.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 from pathlib import Path
 
 SIZE = 4 << 20
+STEPS = 16
 ROOM = 4
 """So many times its size has to be free before it is made: it must not be what fills the disk."""
 
@@ -22,29 +24,33 @@ class Reserve:
     def __init__(self, path: Path, size: int = SIZE) -> None:
         self._path = path
         self._size = size
-        self._kept = _size_of(path) == size
+        self._left = _size_of(path)
 
     def keep(self) -> None:
-        """Make the file if it is missing and fits easily; costs nothing while it is there."""
-        if self._kept or not self._size or self._free() < ROOM * self._size:
+        """Make the file if it is not whole and fits easily; costs nothing while it is there."""
+        if self._left == self._size or self._free() < ROOM * self._size:
             return
         try:
             _make(self._path, self._size)
         except OSError:
             self._path.unlink(missing_ok=True)
+            self._left = 0
         else:
-            self._kept = True
+            self._left = self._size
 
     def release(self) -> int:
-        """Give it up, and say how many bytes it had; 0 if there was none."""
-        if not self._kept:
-            return 0
-        self._kept = False
+        """Give up a step of it, and say how many bytes that are; 0 if nothing is left."""
+        step = min(self._left, self._size // STEPS)
+        self._left -= step
         try:
-            self._path.unlink()
+            if self._left:
+                os.truncate(self._path, self._left)
+            elif step:
+                self._path.unlink()
         except OSError:
+            self._left = 0
             return 0
-        return self._size
+        return step
 
     def _free(self) -> int:
         try:

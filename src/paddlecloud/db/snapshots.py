@@ -109,17 +109,18 @@ def jobs_of(tx: Tx, owner: str, snapshot_id: str, limit: int) -> list[str]:
     return [str(row[0]) for row in rows]
 
 
-def kept_digests(tx: Tx, owner: str, kept: dict[str, set[str]] | None = None) -> set[str]:
-    """Every content that some snapshot of this owner needs: what the store must keep.
+def ids_by_use(tx: Tx, owner: str) -> list[str]:
+    """Every snapshot of this owner; those that were in use longest ago are first."""
+    rows = tx.all("select id from snapshots where owner = ? order by used_at, id", (owner,))
+    return [str(row[0]) for row in rows]
 
-    `kept` has what was read of each snapshot before, and gets what is new: one never changes.
-    """
-    known = {} if kept is None else kept
-    for (snapshot_id,) in tx.all("select id from snapshots where owner = ?", (owner,)):
-        if snapshot_id not in known:
-            snapshot = get_snapshot(tx, owner, snapshot_id)
-            known[snapshot_id] = set() if snapshot is None else set(snapshot.digests)
-    return set().union(*known.values())
+
+def get_digests(tx: Tx, owner: str, snapshot_id: str) -> set[str] | None:
+    """The contents that this snapshot names, without making an entry of each row."""
+    text = get_entries(tx, owner, snapshot_id)
+    if text is None:
+        return None
+    return {sha256 for _, kind, _, sha256, *_ in json.loads(text) if kind == EntryKind.FILE}
 
 
 def _with(sha256: str) -> str:

@@ -13,6 +13,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -146,6 +147,10 @@ class _SqliteWriter:
             raise _translated(error, self._path) from error
         self._hopeful = False  # there is nobody yet who would try again
         self.commit(())
+        # All tables of a new database are in its log only. On a full disk they could not move to
+        # their place any more, and the log could not begin again at its start.
+        with suppress(sqlite3.Error):
+            self._connection.execute("pragma wal_checkpoint(passive)")
 
     def begin(self, *, durable: bool) -> None:
         try:

@@ -8,7 +8,7 @@ moment it is placed until nothing of it runs any more, begun or not.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -27,6 +27,8 @@ from paddlecloud.model.quota import Override, Used
 
 AT_ONCE = 500
 """Owners asked about in one statement."""
+STORED = "coalesce((select files + outputs from storage where owner = ?), 0)"
+"""What submitted files and outputs of an owner take up, as far as it was counted."""
 _NEVER_BEFORE = "(case when started_at > ? then started_at else cast(? as bigint) end)"
 """A time, or that of the start where that is later."""
 
@@ -207,28 +209,23 @@ def submitter(tx: Tx, owner: str, count_to: int) -> Submitter:
         "select plan, limits, (select count(*) from (select 1 from jobs"
         " where pool is null and state in ('schedule', 'queue') and owner = ?"
         " order by priority desc, number limit ?) as waiting),"
-        " coalesce((select files from storage where owner = ?), 0),"
-        " cast(coalesce((select sum(output_bytes) from jobs where owner = ? and output_bytes > 0),"
-        " 0) as bigint) from users where id = ?",
-        (owner, count_to, owner, owner, owner),
+        f" {STORED} from users where id = ?",
+        (owner, count_to, owner, owner),
     )
-    plan, limits, waiting, files, outputs = row or (None, None, 0, 0, 0)
+    plan, limits, waiting, stored = row or (None, None, 0, 0)
     return Submitter(
         plan=plan,
         limits=read_limits(limits) if limits else {},
         waiting=int(waiting),
         counted_to=count_to,
-        stored=int(files) + int(outputs),
+        stored=int(stored),
     )
 
 
 def stored_bytes(tx: Tx, owner: str) -> int:
-    """What submitted files and outputs of this owner take up, as far as it was counted."""
-    outputs = tx.one(
-        "select cast(sum(output_bytes) as bigint) from jobs where owner = ? and output_bytes > 0",
-        (owner,),
-    )
-    return files_bytes(tx, owner) + int((outputs and outputs[0]) or 0)
+    """What submitted files and outputs of this owner take up."""
+    row = tx.one(f"select {STORED}", (owner,))
+    return int(row[0]) if row else 0
 
 
 def files_bytes(tx: Tx, owner: str) -> int:
@@ -246,19 +243,59 @@ def add_files(tx: Tx, owner: str, size: int) -> None:
     )
 
 
-def set_files(tx: Tx, owner: str, size: int) -> None:
-    """So many there are, counted one by one."""
+def recount_files(tx: Tx, owner: str, size: int, *, instead_of: int) -> None:
+    """There are so many bytes and not `instead_of`, as was known when counting them one by one
+    began; what was taken in since then counts on top."""
     tx.execute(
         "insert into storage (owner, files) values (?, ?)"
-        " on conflict (owner) do update set files = excluded.files",
-        (owner, size),
+        " on conflict (owner) do update set files = excluded.files"
+        # Fewer than then: another count has ended meanwhile.
+        " + case when storage.files > ? then storage.files - ? else 0 end",
+        (owner, size, instead_of, instead_of),
     )
 
 
-def set_output_bytes(tx: Tx, job_id: str, size: int) -> None:
-    """What the outputs and logs of a job take up."""
-    tx.execute(
+def to_count(tx: Tx) -> list[tuple[str, int]]:
+    """Attempts, by job and number, since whose end nobody counted what their job has stored."""
+    rows = tx.all("select job_id, number from attempts where to_count = 1 order by ended_at")
+    return [(job_id, number) for job_id, number in rows]
+
+
+def set_output_bytes(tx: Tx, job_id: str, size: int, ended: Iterable[int] = ()) -> None:
+    """What the outputs and logs of a job take up, counted after these of its attempts ended; none
+    when it is about to be deleted."""
+    tx.run(
+        "insert into storage (owner, files, outputs)"
+        " select owner, 0, cast(? as bigint) - output_bytes from jobs"
+        " where id = ? and output_bytes <> ? on conflict (owner)"
+        " do update set outputs = storage.outputs + excluded.outputs",
+        (size, job_id, size),
+    )
+    tx.run(
         "update jobs set output_bytes = ? where id = ? and output_bytes <> ?", (size, job_id, size)
+    )
+    for number in ended:
+        tx.run("update attempts set to_count = 0 where job_id = ? and number = ?", (job_id, number))
+
+
+def outputs_differ(tx: Tx, owner: str) -> bool:
+    """Whether the sum is not that of the jobs: an older server on the database does not keep it."""
+    row = tx.one(
+        "select coalesce((select outputs from storage where owner = ?), 0) <> coalesce("
+        "(select sum(output_bytes) from jobs where owner = ? and output_bytes > 0), 0)",
+        (owner, owner),
+    )
+    return row is not None and bool(row[0])
+
+
+def recount_outputs(tx: Tx, owner: str) -> None:
+    """Add up the outputs of all jobs of this owner."""
+    tx.run(
+        "insert into storage (owner, files, outputs)"
+        " select cast(? as text), 0, cast(coalesce(sum(output_bytes), 0) as bigint) from jobs"
+        " where owner = ? and output_bytes > 0 on conflict (owner)"
+        " do update set outputs = excluded.outputs",
+        (owner, owner),
     )
 
 

@@ -38,8 +38,9 @@ class PaddleCloudError(Exception):
 
     status = 500
     exit_code = 1
-    said = ""
-    """The sentence as a server said it: a newer one may know codes that this client does not."""
+    said: str | None = None
+    """The sentence as a server said it: a newer one may know codes that this client does not. None
+    for an error that no server answered with."""
 
     def __init__(self, code: str, /, **params: object) -> None:
         super().__init__(code)

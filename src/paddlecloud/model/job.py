@@ -15,6 +15,19 @@ from enum import StrEnum
 from paddlecloud.model.copies import with_changes
 from paddlecloud.model.states import FINAL, Event, JobState, next_state
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypedDict, Unpack
+
+    class Changes(TypedDict, total=False):
+        """What may change of a job with an event, beside what the event itself changes."""
+
+        pool: str | None
+        attempt: int
+        failure: Failure | None
+        not_before: datetime | None
+
+
 PREEMPTED = "preempted"
 """Code of the reason of an attempt that made room for a job of a higher class."""
 PORT_TAKEN = "fail_port_taken"
@@ -355,7 +368,7 @@ class Job:
         now: datetime,
         at: datetime | None = None,
         reason: Reason | None = None,
-        **changes: object,
+        **changes: Unpack[Changes],
     ) -> Job:
         """This job after `event`: the only writer of `state`.
 
@@ -376,7 +389,7 @@ class Job:
             stamps["kill_asked"] = True
         if state in FINAL:
             stamps["finished_at"] = at
-        return with_changes(self, **(stamps | changes))
+        return with_changes(self, **{**stamps, **changes})
 
 
 @dataclass(frozen=True, kw_only=True)

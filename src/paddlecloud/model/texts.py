@@ -101,9 +101,11 @@ def _it(params: Mapping[str, object], lang: str) -> str:
 def _inner(code: str, given: str, lang: str, it: str | None = None) -> str:
     found = _loaded(given)
     values = found if isinstance(found, dict) else {}
-    if it is not None and "path" in values:
-        values = {**values, "path": it}
-    return render(code, values, lang)
+    if it is None or "path" not in values:
+        return render(code, values, lang)
+    told = render(code, {**values, "path": it}, lang)
+    # The blanks beside a path are not for a word of the sentence.
+    return told.replace(f" {it}", it).replace(f"{it} ", it) if lang == "zh" else told
 
 
 def _more(rows: str, files: str, lang: str) -> str:
@@ -511,6 +513,11 @@ TEXTS: dict[str, tuple[str, str]] = {
     "snapshot_digest": (
         "the file {path} has no valid size and sha256",
         "文件 {path} 缺少有效的大小和 sha256",
+    ),
+    "snapshot_elsewhere": (
+        "the files {snapshot} lie in other storage than this job is to use; give the files "
+        "themselves, or run it where they are",
+        "文件 {snapshot} 不在该任务所用的存储中，请直接提交文件，或使用文件所在的存储",
     ),
     "snapshot_kind": (
         "{path} is a {kind}; a snapshot holds files, directories and links",

@@ -43,6 +43,11 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
         "{flag} needs a value: {flag}={metavar}",
         "{flag} 需要一个值：{flag}={metavar}",
     ),
+    "answer_damaged": (
+        "an answer of the server ({size} bytes) was damaged on its way here; try again, and if it "
+        "stays so see to the network, or use https",
+        "服务器的应答（{size} 字节）在传输中损坏，请重试；如果仍然如此，请检查网络，或使用 https",
+    ),
     "flag_needs_flag": (
         "{flag} counts only together with {other}; add {other}, or leave {flag} out",
         "{flag} 只能与 {other} 一起使用，请加上 {other}，或去掉 {flag}",

@@ -21,8 +21,10 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
     ),
     # -- the directory ------------------------------------------------------------------------
     "files_changed": (
-        '"{path}" was changed while it was being submitted; submit again when it is at rest',
-        "“{path}”在提交过程中被修改，请等它不再变化后重新提交",
+        '"{path}" was changed while it was being submitted; leave it out with an ignore rule, '
+        "submit a copy of the directory, or submit again when it is at rest",
+        "“{path}”在提交过程中被修改，请用忽略规则排除它，提交目录的一份副本，"
+        "或等它不再变化后重新提交",
     ),
     "files_changed_since": (
         "changed after they were read: {paths}; the job gets them as they were",
@@ -36,6 +38,12 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
         "files: {count} ({size}); the largest: {largest}",
         "共 {count} 个文件，{size}；最大的文件：{largest}",
     ),
+    "files_git_void": (
+        "submitted although .gitignore leaves it out: {paths}; beside and below a "
+        ".paddlecloudignore no .gitignore counts, so name there what the job must not get",
+        "以下内容虽被 .gitignore 排除，仍会提交：{paths}；有 .paddlecloudignore 的目录及其"
+        "子目录中，.gitignore 不起作用，不应提交的内容请写入 .paddlecloudignore",
+    ),
     "files_hold_keys": (
         "{path} holds the secret keys of PaddleCloud and is not submitted; give the directory of "
         "your training code",
@@ -48,9 +56,15 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
     ),
     "files_link_name": (
         'the link "{path}" points to "{target}", a name that cannot be submitted ({reason}); '
-        "rename what it points to, or name the link in .paddlecloudignore",
+        "rename what it points to, or name the link in {rules}",
         "链接“{path}”指向“{target}”，该名称无法提交（{reason}），请重命名它所指的内容，"
-        "或将该链接写入 .paddlecloudignore",
+        "或将该链接写入 {rules}",
+    ),
+    "files_link_never": (
+        "links to what is never submitted (environments, caches, .git, keys), which lead nowhere "
+        "in the job: {links}; no rule brings that back, so remove them or point them elsewhere",
+        "以下链接指向从不提交的内容（虚拟环境、缓存、.git、密钥），在任务中无效：{links}；"
+        "规则无法重新包含这些内容，请删除链接或改指他处",
     ),
     "files_link_nowhere": (
         "--files: {path} is a link to {target}, which is not there; give the directory that holds "
@@ -59,14 +73,14 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
     ),
     "files_link_outside": (
         'the link "{path}" points to "{target}", not to something inside the submitted directory; '
-        "copy the file into the directory, remove the link, or name it in .paddlecloudignore",
+        "copy the file into the directory, remove the link, or name it in {rules}",
         "链接“{path}”指向“{target}”，不在提交目录之内，请把文件复制进目录、删除该链接，"
-        "或将它写入 .paddlecloudignore",
+        "或将它写入 {rules}",
     ),
     "files_link_whole": (
         'the link "{path}" points to the submitted directory itself, which would hold itself '
-        "without end; remove the link, or name it in .paddlecloudignore",
-        "链接“{path}”指向提交目录本身，目录会无限包含自身，请删除该链接，或写入 .paddlecloudignore",
+        "without end; remove the link, or name it in {rules}",
+        "链接“{path}”指向提交目录本身，目录会无限包含自身，请删除该链接，或写入 {rules}",
     ),
     "files_missing": (
         "--files: there is no directory {path}; give the directory that holds your code",
@@ -80,6 +94,12 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
         "the directory of --files holds no file, so the job is given none; check the path if it "
         "needs some",
         "--files 指定的目录中没有文件，任务将不带任何文件运行；如需文件，请检查路径",
+    ),
+    "files_none_left": (
+        "rules leave out every file of the directory of --files, so the job is given none; check "
+        "{rules} if it needs some",
+        "--files 指定的目录中的文件全部被规则排除，任务将不带任何文件运行；"
+        "如需文件，请检查 {rules}",
     ),
     "files_not_directory": (
         "--files: {path} is not a directory; give the directory that holds it",
@@ -98,8 +118,9 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
         "以下内容不会提交：{paths}",
     ),
     "files_unreadable": (
-        '"{path}" cannot be read ({reason}); make it readable or move it out of the directory',
-        "无法读取“{path}”（{reason}），请修改权限或把它移出目录",
+        '"{path}" cannot be read ({reason}); make it readable, leave it out with an ignore rule, '
+        "or move it out of the directory",
+        "无法读取“{path}”（{reason}），请修改权限、用忽略规则排除它，或把它移出目录",
     ),
     "git_invalid": (
         "git: {value} is no short word about a repository; known are {known}",
@@ -108,6 +129,17 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
     "ignore_too_large": (
         "{path} is larger than {limit} bytes; an ignore file holds patterns, shorten it",
         "{path} 超过 {limit} 字节，忽略文件只应包含规则，请缩短",
+    ),
+    "ignore_unreadable": (
+        "{path} says what is to be left out, and cannot be read ({reason}); make it a file that "
+        "you can read, or remove it",
+        "{path} 规定了哪些内容不提交，但无法读取（{reason}），请换成可以读取的文件，或将其删除",
+    ),
+    "submit_unanswered": (
+        "the server's answer did not come whole ({cause}), so the job may have been accepted; look "
+        "for it with paddlecloud list_jobs before you submit it again",
+        "没有收到服务器的完整应答（{cause}），任务可能已被接受；再次提交前请用 "
+        "paddlecloud list_jobs 查看",
     ),
     "submit_unsure": (
         "the job may have been accepted all the same; look for it with paddlecloud list_jobs "
@@ -157,6 +189,10 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
     "upload_size": (
         "the upload of this content was begun with {want} bytes, not {got}; send the right size",
         "该内容的上传开始时为 {want} 字节，而不是 {got}，请使用正确的大小",
+    ),
+    "upload_too_large": (
+        "the file has {size}, and this server takes files of at most {limit}; split it",
+        "文件大小为 {size}，该服务器最多接收 {limit} 的文件，请拆分文件",
     ),
     # -- paths --------------------------------------------------------------------------------
     "path_deep": (

@@ -42,6 +42,13 @@ QUOTA_TEXTS: dict[str, tuple[str, str]] = {
         "or ask the administrator for more",
         "无法再存 {size}：套餐的 {limit} 已使用 {used}；请减少提交的文件，或向管理员申请更多空间",
     ),
+    "quota_storage_open": (
+        "{size} more do not fit: {used} of the {limit} of your plan are used, and {held} are kept "
+        "for uploads that were not finished; submit those files again to finish them, or wait: "
+        "what nobody goes on with for a day is dropped",
+        "无法再存 {size}：套餐的 {limit} 已使用 {used}，另有 {held} 留给未完成的上传；"
+        "请重新提交那些文件以完成上传，或等待：一天内无人继续的上传会被清除",
+    ),
     "quota_storage_over": (
         "your files and outputs take up {used}, more than the {limit} of your plan; delete "
         "jobs that you no longer need (delete_job), or ask the administrator for more",
@@ -76,9 +83,9 @@ QUOTA_TEXTS: dict[str, tuple[str, str]] = {
     ),
     # -- why a job ended ----------------------------------------------------------------------
     "advice_minutes_a_day": (
-        "submit it again: it waits until {renews}; checkpoints in OUTPUT_PATH let it go on from "
-        "there",
-        "可重新提交，任务将等到 {renews} 后运行；把检查点保存到 OUTPUT_PATH 便可续训",
+        "submit it again: it waits until {renews}; to go on from a checkpoint, download it into "
+        "the directory that you submit",
+        "可重新提交，任务将等到 {renews} 后运行；要从检查点继续，请先把它下载到提交的目录中",
     ),
     "advice_minutes_a_job": (
         "save checkpoints into OUTPUT_PATH and go on from them, or ask the administrator for "

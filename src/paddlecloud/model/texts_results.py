@@ -6,9 +6,16 @@ Part of the one table in `texts.py`, kept apart by area so that each file stays 
 from __future__ import annotations
 
 RESULT_TEXTS: dict[str, tuple[str, str]] = {
+    "download_again": (
+        "the download was interrupted, the server, its store or the line there does not answer; "
+        "trying again for half a minute, what came is kept",
+        "下载中断：服务器、其存储或网络没有应答；将在半分钟内重试，已下载的内容会保留",
+    ),
     "download_changing": (
-        '"{path}" changes all the time while it is downloaded; download it when the job has ended',
-        "“{path}”在下载过程中不断变化，请在任务结束后再下载",
+        "not all files came: these change all the time while they are downloaded, so they are left "
+        "out: {paths}; add them with --resume when the job has ended; everything else is here",
+        "部分文件未下载：以下文件在下载过程中不断变化，已跳过：{paths}；"
+        "请在任务结束后用 --resume 补充下载；其余均已下载",
     ),
     "download_damaged": (
         "not all files came: the store of the server does not have the bytes any more that were "
@@ -37,11 +44,35 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "下载目录 {path} 已存在，请用 --download_dir 指定一个不存在的目录，"
         "或用 --resume 继续该任务此前的下载",
     ),
+    "download_dir_file": (
+        "{path} is there already and is no directory, so nothing can be downloaded into it; name a "
+        "new directory with --download_dir",
+        "{path} 已存在但不是目录，无法下载到其中，请用 --download_dir 指定一个不存在的目录",
+    ),
     "download_dir_foreign": (
-        "the download directory {path} exists already, and no download of this job made it, so "
-        "--resume cannot add to it; name a new one with --download_dir",
-        "下载目录 {path} 已存在，且不是该任务此前下载的目录，--resume 无法继续，"
+        "the download directory {path} exists already, and there is no record that a download of "
+        "this job made it, so --resume cannot add to it; name a new one with --download_dir",
+        "下载目录 {path} 已存在，且没有该任务下载到此目录的记录，--resume 无法继续，"
         "请用 --download_dir 指定一个不存在的目录",
+    ),
+    "download_dir_in_way": (
+        "{path} exists by now, and what came of its download is kept in {part}; move {path} away "
+        "first, then --resume goes on from there",
+        "{path} 现已存在，此前下载的内容保存在 {part}；请先移走 {path}，再用 --resume 继续",
+    ),
+    "download_dir_nowhere": (
+        "{path} is a link to what does not exist, so nothing can be downloaded into it; name a new "
+        "directory with --download_dir, or what it links to",
+        "{path} 是一个链接，其指向不存在，无法下载到其中，"
+        "请用 --download_dir 指定一个不存在的目录，或链接所指的路径",
+    ),
+    "download_dir_other": (
+        "an unfinished download of {job_id} into {path} is kept in {part}; go on with that one "
+        "(get_files {job_id} with --resume and the same --download_dir), choose another place for "
+        "this one with --download_dir, or delete {part}",
+        "{part} 中保存着 {job_id} 到 {path} 的未完成下载；请先继续那个下载"
+        "（get_files {job_id}，加 --resume 和同样的 --download_dir），"
+        "或用 --download_dir 为本次下载换一个位置，或删除 {part}",
     ),
     "download_edited": (
         "these files were changed on this machine since they were downloaded, so they are left as "
@@ -74,16 +105,36 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "部分文件未下载：以下输入文件在任务提交后于存储桶中被修改或删除，已跳过：{paths}；"
         "其余文件均已下载",
     ),
+    "download_name_letters": (
+        'no file can be called "{path}" where names are written as {encoding}; set LC_ALL=C.UTF-8 '
+        "(and not PYTHONUTF8=0), or download other files with --prefix",
+        "本机文件名编码为 {encoding}，无法使用名称“{path}”，"
+        "请设置 LC_ALL=C.UTF-8（且不要设置 PYTHONUTF8=0），或用 --prefix 下载其他文件",
+    ),
     "download_name_twice": (
-        '"{path}" cannot be kept beside a file of the same name in other letters; download a '
-        "smaller --prefix",
-        "“{path}”与另一个仅大小写不同的文件重名，请用 --prefix 缩小下载范围",
+        'two of these files, or a file and a directory, would both be called "{path}" on this '
+        "machine, where capital and small letters may count as the same; download fewer at a time "
+        "with --prefix",
+        "其中有两个文件（或一个文件与一个目录）在本机都会名为“{path}”（本机可能不区分大小写），"
+        "请用 --prefix 缩小下载范围",
     ),
     "download_not_its_own": (
         "these files are here, but they are not what the job wrote: they were replaced in the "
         "store of the server since: {paths}; ask an admin, or run the job again",
         "以下文件已下载，但不是任务写入的内容，在服务器存储中已被替换：{paths}；"
         "请联系管理员，或重新运行任务",
+    ),
+    "download_part_foreign": (
+        "what came so far of a download is kept in {path}, and there is something there that is no "
+        "directory of yours; delete it, or choose another place with --download_dir",
+        "未完成的下载保存在 {path}，但那里已有内容，且不是您的目录，"
+        "请将其删除，或用 --download_dir 换一个位置",
+    ),
+    "download_rest": (
+        "an earlier download into this directory was for more: what came of the rest is kept in "
+        "{part}, and --resume with the --prefix of then goes on with it",
+        "此前到该目录的下载包含更多内容，其余已下载的部分保存在 {part}，"
+        "用当时的 --prefix 加 --resume 可继续",
     ),
     "bundle_length": (
         "{size} bytes came for files of {want}; send them again",
@@ -125,6 +176,16 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "disk",
         "无法在任务所在机器上读取 {path}：{reason}；请检查其权限或磁盘",
     ),
+    "rerun_files_elsewhere": (
+        "the files of {job_id} lie in other storage than the new job is to use; give the directory "
+        "with --files",
+        "{job_id} 的文件不在新任务所用的存储中，请用 --files 指定目录",
+    ),
+    "rerun_files_empty": (
+        "--files names no directory; give one, or leave it out to run {job_id} again with its own "
+        "files",
+        "--files 没有指定目录，请给出目录；如要使用 {job_id} 原来的文件，请去掉该参数",
+    ),
     "rerun_files_gone": (
         "the files of {job_id} are not kept any more; give the directory with --files",
         "{job_id} 的文件已不再保留，请用 --files 指定目录",
@@ -133,5 +194,18 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "{name} is neither a flag of submit_job nor a variable that the job was given; variables: "
         "{known}",
         "{name} 既不是 submit_job 的参数，也不是该任务设置的变量；已有变量：{known}",
+    ),
+    "rerun_unset_empty": (
+        "--unset names nothing; give it a variable of the job or a flag, as in --unset=wall_time",
+        "--unset 没有指定名称，请给出该任务的变量或参数，例如 --unset=wall_time",
+    ),
+    "rerun_unset_local": (
+        "--unset={name} has nothing to take back, because {name} counts for one call and is not "
+        "kept with a job; leave it out",
+        "--unset={name} 没有可取消的内容：{name} 只对一次命令有效，不随任务保存，请去掉",
+    ),
+    "rerun_unset_given": (
+        "{names}: given, and taken back by --unset in the same call; leave out one of the two",
+        "{names}：同一命令中既给出了值，又用 --unset 取消，请只保留其中一项",
     ),
 }

@@ -103,6 +103,10 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "{path} has a longer name than the {limit} bytes that an object store allows; shorten it",
         "{path} 的名称超过对象存储允许的 {limit} 字节，请缩短",
     ),
+    "store_refused": (
+        "the store {place} refuses {path} ({detail}); see whether it takes such a name and size",
+        "存储 {place} 拒绝了 {path}（{detail}），请确认它是否接受这样的名称和大小",
+    ),
     "store_stranger": (
         "at the address of the store {place} answers no object store ({came}); check the address, "
         "and that no sign-in page and no proxy stands in between",

@@ -12,10 +12,13 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from paddlecloud.model.errors import Retry
 from paddlecloud.runtime import record
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from paddlecloud.runtime.orders import Run
 
 
 class Stage(enum.Enum):
@@ -43,7 +46,7 @@ class Tracked:
     """
 
     def __init__(
-        self, *, id: str, fence: int, root: Path, run: dict[str, Any], acked: int | None
+        self, *, id: str, fence: int, root: Path, run: Run | None, acked: int | None
     ) -> None:
         self.id = id
         self.fence = fence
@@ -52,7 +55,7 @@ class Tracked:
         self.root = root
         self._place = str(root)
         self.run = run
-        """What the order says of the run; empty once it is written down."""
+        """What the order says of the run; None once it is written down."""
         self.lock = threading.Lock()
         self.stage = Stage.ORDERED
         self.queued = False
@@ -75,6 +78,8 @@ class Tracked:
         """Seconds before the next try to start it."""
         self.trouble: dict[str, Any] | None = None
         """Why the last try failed, as code and values of a sentence."""
+        self.made_room = False
+        """It found no space, and what was cached went for it."""
         self.stumbles = 0
         """How often the server made a mistake about its files."""
         self.environment: str | None = None
@@ -119,6 +124,13 @@ class Tracked:
         self.shipping = False
         self.ship_again = False
         """Asked for while a thread was at it."""
+
+    @property
+    def ordered(self) -> Run:
+        """What it is to run. Retry where no order says it: it comes again."""
+        if self.run is None:
+            raise Retry("replica_not_started", replica=self.id, reason="its order is gone")
+        return self.run
 
     @property
     def alive(self) -> bool:
@@ -228,7 +240,7 @@ def read_order(root: Path) -> Tracked | None:
         fence = -1
     else:
         return None
-    tracked = Tracked(id=root.name, fence=fence, root=root, run={}, acked=None)
+    tracked = Tracked(id=root.name, fence=fence, root=root, run=None, acked=None)
     # What is left of it is sent before the server says anything.
     tracked.direct = bool(ours.get("direct"))
     tracked.own_bucket = bool(ours.get("own_bucket"))

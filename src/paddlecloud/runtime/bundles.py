@@ -53,7 +53,7 @@ def send(
 ) -> dict[str, tuple[Found, str]]:
     """By name what was sent, and its sha256; the others have to be sent by themselves."""
     taken = {found.name: read for found in files if (read := _read(found, tracked.root))}
-    rows = [(found.name, len(data), round(found.mtime, 6)) for found, data in taken.values()]
+    rows = [(found.name, len(data), found.mtime) for found, data in taken.values()]
     head = json.dumps({"files": rows}).encode()
     body = b"\n".join((head, b"".join(data for _, data in taken.values())))
     path = f"/agent/replicas/{quote(tracked.id)}/bundle"

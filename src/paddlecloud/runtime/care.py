@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from paddlecloud.runtime import control, record, shortnames, unsent, workspace
+from paddlecloud.runtime import control, orders, record, shortnames, unsent, workspace
 from paddlecloud.runtime.book import Stage, StopWish, Tracked, read_order
 from paddlecloud.runtime.control import Phase
 from paddlecloud.runtime.spreading import spread
@@ -139,8 +139,9 @@ class Care:
 
     def _new(self, order: dict[str, Any]) -> Tracked:
         root = self._site.book.root(str(order["replica"]))
-        tracked = Tracked(id=root.name, fence=int(order["fence"]), root=root, run={}, acked=0)
-        if (order.get("run") or {}).get("began"):
+        tracked = Tracked(id=root.name, fence=int(order["fence"]), root=root, run=None, acked=0)
+        run = orders.run_of(order, self._site.grace)
+        if run is not None and run["began"]:
             # It ran here, and its records are gone. It must not run a second time.
             tracked.acked = None
             self._lose(tracked, "it ran before, but nothing is left of it here")
@@ -151,16 +152,16 @@ class Care:
         if before < 0:
             # Its own order is lost: until now nothing could be told of it, whatever there was.
             self._site.wake_reporter()
-        run = order.get("run")
-        if not run:
+        # The grace of an order is a stop's; of its wall time the monitor thinks alone.
+        run = orders.run_of(order, self._site.grace)
+        if run is None:
             return
-        tracked.direct = tracked.direct or bool(run.get("direct"))
-        with_bucket = run.get("patience")
+        tracked.direct = tracked.direct or run["direct"]
+        with_bucket = run["patience"]
         tracked.own_bucket = with_bucket is not None
-        tracked.patience = run.get("store_patience") if with_bucket is None else with_bucket
-        if tracked.stage is Stage.ORDERED and not tracked.run:
-            # That of an order is a stop's; of its wall time the monitor thinks alone.
-            tracked.run = {**run, "grace": self._site.grace}
+        tracked.patience = run["store_patience"] if with_bucket is None else with_bucket
+        if tracked.stage is Stage.ORDERED and tracked.run is None:
+            tracked.run = run
 
     def _adopt(self, root: Path) -> None:
         now = time.monotonic()

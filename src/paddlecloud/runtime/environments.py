@@ -32,10 +32,10 @@ from paddlecloud.runtime.book import Stage
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterator, Mapping
-    from typing import Any
 
     from paddlecloud.runtime.book import Tracked
     from paddlecloud.runtime.materials import Kept
+    from paddlecloud.runtime.orders import Run
     from paddlecloud.runtime.site import Site
 
 _FORMAT = 1
@@ -102,10 +102,10 @@ class Environments:
     def ready(self, tracked: Tracked) -> str:
         """Where the environment of this replica is. Retry while it is made, Refused when it cannot
         be; the log of the replica says what goes on."""
-        run = tracked.run
+        run = tracked.ordered
         python = find_python(run["env"])
-        key = key_of(run["requirements"], identity(python, uid=run.get("uid")), run["env"])
-        folder = self._directory / str(_OWN if run.get("uid") is None else run["uid"])
+        key = key_of(run["requirements"], identity(python, uid=run["uid"]), run["env"])
+        folder = self._directory / str(_OWN if run["uid"] is None else run["uid"])
         target = folder / key
         if _say_first(tracked, key):
             self._site.wake_reporter()
@@ -163,7 +163,7 @@ class Environments:
 
     def _make(self, target: Path, python: str, tracked: Tracked) -> Retry:
         """See to it that it is made, and that this replica is told when it is over."""
-        run = tracked.run
+        run = tracked.ordered
         with self._lock:
             making = self._makings.get(target)
             if making is None or making.over:
@@ -342,7 +342,7 @@ def _asked(python: str) -> str:
     return ""
 
 
-def _plan(target: Path, python: str, run: Mapping[str, Any]) -> installing.Plan:
+def _plan(target: Path, python: str, run: Run) -> installing.Plan:
     return {
         "directory": str(target.parent),
         "key": target.name,
@@ -350,8 +350,8 @@ def _plan(target: Path, python: str, run: Mapping[str, Any]) -> installing.Plan:
         "python": python,
         "requirements": run["requirements"],
         "env": {"PATH": FALLBACK_PATH, **run["env"]},
-        "uid": run.get("uid"),
-        "hide": list(run.get("hide") or ()),
+        "uid": run["uid"],
+        "hide": list(run["hide"]),
         "seconds": _LONGEST_SECONDS,
     }
 

@@ -5,8 +5,8 @@ are fetched into the agent's cache, checked, and kept for the next job: from the
 lie in one, and through the server where that cannot be reached. What no digest and no tag proves is
 fetched a second time, through the server, and kept if the same came: a damage is not the same
 twice. A file appears under its final name only when it is whole, so a cache is never half right.
-`prune` keeps the whole cache within its limit, also what others keep in it; as long as it is
-`crowded`, it has to be called again.
+`prune` keeps the whole cache within its limit, also what others keep in it, and gives it up for a
+disk that is full; as long as it is `crowded`, it has to be called again.
 """
 
 from __future__ import annotations
@@ -81,6 +81,8 @@ class Materials:
         self._looked_at = 0.0
         self._pause = LOOK_AGAIN
         self.crowded = False
+        self.spares = False
+        """Something was left the last time only because it was used a moment before."""
         """The last `prune` found more than the limit."""
         self._begun: dict[object, float] = {}
         """Since when each of those is at work who use what lies here."""
@@ -170,33 +172,45 @@ class Materials:
         waited = abs(now - self._looked_at) >= self._pause
         return self._grown > self._limit // 10 or (self.crowded and waited)
 
-    def prune(self, now: float, others: Callable[[], Iterable[Kept]] = tuple) -> int:
-        """Delete what was used longest ago until the rest fits the limit; bytes freed.
+    def prune(
+        self,
+        now: float,
+        others: Callable[[], Iterable[Kept]] = tuple,
+        is_short: Callable[[], bool] = lambda: False,
+    ) -> int:
+        """Delete what was used longest ago until the rest fits the limit, and for as long as the
+        disk `is_short` of space; bytes freed.
 
         Spares what was used a moment ago: another thread may be about to copy it. `others` lists
         what else lies in the cache and counts; what is in use there does not let itself be deleted.
         `now` is the time of day.
         """
-        if not self.is_due(now) or not self._pruning.acquire(blocking=False):
-            return 0
-        try:
+        with self._pruning:
+            if not self.is_due(now) and not is_short():
+                return 0
             began = time.monotonic()
             self._grown, self._looked_at = 0, now
             found = [*self._files(now), *others()]
             self._pause = max(LOOK_AGAIN, (time.monotonic() - began) / _LOAD)
             surplus = sum(size for _, size, _ in found) - self._limit
             self.crowded = surplus > 0
-            return self._delete(found, surplus, now)
-        finally:
-            self._pruning.release()
+            return self._delete(found, surplus, now, is_short)
 
-    def _delete(self, found: list[Kept], surplus: int, now: float) -> int:
+    def size(self, now: float, others: Callable[[], Iterable[Kept]]) -> int:
+        """Bytes of all that could be deleted, in use or not."""
+        return sum(size for _, size, _ in (*self._files(now), *others()))
+
+    def _delete(
+        self, found: list[Kept], surplus: int, now: float, is_short: Callable[[], bool]
+    ) -> int:
         since = min([now - _SPARED_SECONDS, *(at - _CLOCK for at in [*self._begun.values()])])
         freed = 0
+        self.spares = False
         for used_at, size, delete in sorted(found, key=lambda kept: kept[:2]):
-            if freed >= surplus:
+            if freed >= surplus and not is_short():
                 break
             if since < used_at / 1e9 < now + _SPARED_SECONDS:
+                self.spares = self.spares or size > 0
                 continue
             with suppress(OSError):
                 delete()

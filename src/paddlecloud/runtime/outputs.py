@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import stat
 from contextlib import suppress
@@ -46,6 +47,10 @@ _HOLLOW_TIMES = 2
 #: So little of a file is no compression, even where the system does not tell its holes.
 _EMPTY_TIMES = 64
 _MOST_HOLES = 100_000
+#: Seconds since 1970 that can be told as a date: those of the year 9999 are the last.
+_LATEST = 253_402_300_799.0
+#: Bytes of a name, and one for the `~` of a name that another has.
+_LONGEST_NAME = 254
 _LACKS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -77,7 +82,7 @@ class Found:
 
     @property
     def mtime(self) -> float:
-        return self.mark[1] / 1e9
+        return _told_time(self.mark[1])
 
 
 class Passed:
@@ -125,13 +130,19 @@ class Shipped:
 
     def rows(self) -> list[tuple[str, int, float, str]]:
         """All that the server has: name, size, time of change, sha256."""
-        return [(name, m[0], round(m[1] / 1e9, 6), m[3]) for name, m in self._marks.items()]
+        return [(name, m[0], _told_time(m[1]), m[3]) for name, m in self._marks.items()]
 
     def save(self) -> None:
         """Raises OSError on a full disk; nothing is lost then but the work of sending again."""
         if self._changed:
             record.write(self._path, self._marks)
             self._changed = False
+
+
+def _told_time(changed_at: int) -> float:
+    """Nanoseconds as seconds, to the microsecond; the nearest that can be told of what an archive
+    or a job dated earlier or later than that."""
+    return min(max(0.0, round(changed_at / 1e9, 6)), _LATEST)
 
 
 def anything(root: Path) -> bool:
@@ -248,11 +259,20 @@ def _is_text(path: str) -> bool:
 def _readable(found: Found, top: Path) -> Found:
     """With `%B0` in its path for such a byte, and `%25` for a percent sign: no two of these paths
     become the same, and none that of a file beside it."""
-    letters = (f"%{ord(each) & 0xFF:02X}" if _is_byte(each) else each for each in found.path)
-    path = "".join("%25" if each == "%" else each for each in letters)
+    path = "/".join(_spelled(name) for name in found.path.split("/"))
     while os.path.lexists(top / path):
         path += "~"
     return replace(found, path=path, renamed=True)
+
+
+def _spelled(name: str) -> str:
+    """One too long for any disk that way has a digest in the place of its end."""
+    letters = (f"%{ord(each) & 0xFF:02X}" if _is_byte(each) else each for each in name)
+    spelled = "".join("%25" if each == "%" else each for each in letters).encode()
+    if len(spelled) <= _LONGEST_NAME:
+        return spelled.decode()
+    digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+    return f"{spelled[: _LONGEST_NAME - 18].decode(errors='ignore')}~{digest}"
 
 
 def _is_byte(letter: str) -> bool:

@@ -17,9 +17,9 @@ from paddlecloud.runtime.record import TOKEN
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
 
     from paddlecloud.runtime.link import Link
+    from paddlecloud.runtime.orders import Run
 
 DIRECTORY = TOKEN
 FILE = "token.json"
@@ -27,7 +27,7 @@ VARIABLE = "PADDLECLOUD_TOKEN_FILE"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-def write(root: Path, run: dict[str, Any], replica: str, link: Link) -> str:
+def write(root: Path, run: Run, replica: str, link: Link) -> str:
     """Write the file of this replica; its path. The directory is there."""
     path = f"{root}/{DIRECTORY}/{FILE}"
     config = link.config
@@ -39,12 +39,12 @@ def write(root: Path, run: dict[str, Any], replica: str, link: Link) -> str:
         "ak": replica,
         "sk": run["secret"],
         "job_id": run["env"].get("JOB_ID", ""),
-        "worker": run.get("worker", ""),
+        "worker": run["worker"],
     }
     fd = os.open(path, _NEW, 0o600)
     try:
         os.write(fd, json.dumps(value).encode())
-        if run.get("uid") is not None:
+        if run["uid"] is not None:
             os.fchown(fd, run["uid"], run["uid"])
     finally:
         os.close(fd)

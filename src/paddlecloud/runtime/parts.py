@@ -218,7 +218,7 @@ def _path(tracked: Tracked, what: str, sent: Found) -> str:
 
 def _described(sent: Found, file: IO[bytes]) -> dict[str, Any]:
     """What the server has to know of a file before it comes: a hole needs no room there."""
-    described: dict[str, Any] = {"size": sent.size, "mtime": round(sent.mtime, 6)}
+    described: dict[str, Any] = {"size": sent.size, "mtime": sent.mtime}
     allocated = os.fstat(file.fileno()).st_blocks * 512
     if allocated < sent.size:
         described["allocated"] = allocated

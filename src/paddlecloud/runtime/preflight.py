@@ -23,8 +23,8 @@ from paddlecloud.runtime import stacks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from typing import Any
 
+    from paddlecloud.runtime.orders import Run
     from paddlecloud.runtime.record import Launch
 
 _NEEDED = b"DistFleetWrapper"
@@ -41,12 +41,12 @@ _known: dict[tuple[str, int, int], bool] = {}
 _looking = threading.Lock()
 
 
-def complete(launch: Launch, run: Mapping[str, Any]) -> Launch:
+def complete(launch: Launch, run: Run) -> Launch:
     """The order of a replica with what has to be ready before it begins. May raise OSError."""
-    if run.get("stacks"):
-        env = stacks.prepare(Path(launch["root"]), launch["env"], owner=run.get("uid"))
+    if run["stacks"]:
+        env = stacks.prepare(Path(launch["root"]), launch["env"], owner=run["uid"])
         launch = {**launch, "env": env}
-    if run.get("pserver_mode"):
+    if run["pserver_mode"]:
         found = without_pserver(launch["env"])
         if found is not None:
             launch = {**launch, "preamble": preamble(*found), "hint": NO_PSERVER}

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _FETCHES = 3
 _ASIDE = "output.part"
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -46,12 +47,13 @@ def give_back(
         return "moved from the attempt before"
     path = f"/agent/replicas/{quote(tracked.id)}/outputs"
     rows: list[Any] = channel.json("GET", path).get("files", [])
+    digests: dict[str, str] = {}
     for name, size, mtime in rows:
         if tracked.stop is not None or tracked.forget:
             raise Retry("replica_not_started", replica=tracked.id, reason="it is to stop")
         check_path(name, below=True)
-        _bring(tracked, name, int(size), float(mtime), channel, owner)
-    _note_all(tracked.root)
+        digests[f"{OUTPUT}/{name}"] = _bring(tracked, name, int(size), float(mtime), channel, owner)
+    _note_all(tracked.root, digests)
     return f"{len(rows)} files fetched"
 
 
@@ -81,15 +83,17 @@ def _take_over(tracked: Tracked, earlier: Tracked, owner: int | None) -> bool:
 
 def _bring(
     tracked: Tracked, name: str, size: int, mtime: float, channel: Channel, owner: int | None
-) -> None:
+) -> str:
+    """Put one file in its place, unless it is there; its sha256."""
     when = round(mtime * 1e6) * 1000
     folder, last = _open_folder(tracked.place(OUTPUT), name, owner)
     try:
         if _is_there(folder, last, size, when):
-            return
+            return _digest(folder, last)
         aside = tracked.root / _ASIDE
         for _ in range(_FETCHES):
-            if _fetch(tracked, name, size, aside, channel):
+            sha256 = _fetch(tracked, name, size, aside, channel)
+            if sha256 is not None:
                 break
         else:
             raise Invalid("agent_output_damaged", path=name)
@@ -97,12 +101,13 @@ def _bring(
         if owner is not None:
             os.chown(aside, owner, owner)
         os.rename(aside, last, dst_dir_fd=folder)
+        return sha256
     finally:
         os.close(folder)
 
 
-def _fetch(tracked: Tracked, name: str, size: int, aside: Path, channel: Channel) -> bool:
-    """Whether it arrived as it was sent: behind the content comes its sha256."""
+def _fetch(tracked: Tracked, name: str, size: int, aside: Path, channel: Channel) -> str | None:
+    """The sha256 of the file if it arrived as it was sent: it comes behind the content."""
     digest = hashlib.sha256()
     tail = bytearray()
     taken = 0
@@ -118,7 +123,7 @@ def _fetch(tracked: Tracked, name: str, size: int, aside: Path, channel: Channel
 
         path = f"/agent/replicas/{quote(tracked.id)}/outputs/{quote(name, '/')}"
         channel.call("GET", path, sink=take)
-    return taken == size and bytes(tail) == digest.digest()
+    return digest.hexdigest() if taken == size and bytes(tail) == digest.digest() else None
 
 
 def _open_folder(top: str, name: str, owner: int | None) -> tuple[int, str]:
@@ -149,9 +154,15 @@ def _is_there(folder: int, name: str, size: int, when: int) -> bool:
     return stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == (size, when)
 
 
-def _note_all(root: Path) -> None:
+def _digest(folder: int, name: str) -> str:
+    """Of a file that an earlier try brought; nobody has written to it since."""
+    with open(os.open(name, _FILE, dir_fd=folder), "rb") as file:  # noqa: PTH123 - a descriptor
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _note_all(root: Path, digests: dict[str, str]) -> None:
     """The server has all that lies there: it sent it."""
     shipped = outputs.Shipped(root)
     for found in outputs.scan(root):
-        shipped.add(found)
+        shipped.add(found, digests.get(found.name, ""))
     shipped.save()

@@ -41,6 +41,8 @@ class Site:
         """Seconds between SIGTERM and SIGKILL where no stop says another; said there, too."""
         self.cache_limit = 10 * 1024**3 if config.cache_bytes is None else config.cache_bytes
         """Bytes of fetched files; said there, too, unless it is fixed for this machine."""
+        self.cache_spent = False
+        """The disk is nearly full, and nothing that is cached here can make room any more."""
         self.separates: bool | None = None
         """Whether each user's replicas can have a uid of their own; None until a server asks."""
         self.stopping = threading.Event()

@@ -22,6 +22,7 @@ from paddlecloud.model.exitwords import NO_ENVIRONMENT
 from paddlecloud.model.texts import render
 from paddlecloud.runtime import (
     control,
+    disk,
     ownkey,
     ports,
     preflight,
@@ -41,13 +42,14 @@ from paddlecloud.runtime.site import Turns
 from paddlecloud.runtime.trees import Held, Trees, hold, is_worth
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from paddlecloud.model.snapshot import Snapshot
     from paddlecloud.runtime.book import StopWish, Tracked
     from paddlecloud.runtime.link import Channel
     from paddlecloud.runtime.materials import Kept, Source
+    from paddlecloud.runtime.orders import Run
     from paddlecloud.runtime.record import Launch
     from paddlecloud.runtime.site import Site
 
@@ -58,6 +60,8 @@ _MOST_STUMBLES = 300
 _OWN = {workspace.TEMPORARY: "TMPDIR", workspace.HOME: "HOME"}
 #: So many trees are held before anybody looks who holds them too by now: each is an open file.
 _MOST_HOLDS = 64
+#: Seconds between two looks whether the disk is full, or the store let go of what a tree has.
+_LOOK_AT_DISK = 60.0
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 
@@ -99,16 +103,28 @@ class Starters:
         self._site.guarded("a starter", lambda: self._turn(channel))
 
     def tidy(self) -> None:
-        """The body of one thread more. It keeps the cache within its limit, which may take minutes:
-        nobody waits for it."""
+        """The body of one thread more. It keeps the cache within its limit, and from filling the
+        disk, which may take minutes: nobody waits for it."""
         self._site.guarded("the tidier", self._tidy)
 
     def _tidy(self) -> None:
-        freed = self._materials.prune(time.time(), self._kept)
+        self._prune(self._is_short)
+        self._site.cache_spent = self._is_short() and not self._materials.spares
+        self._grown.wait(LOOK_AGAIN if self._materials.crowded else _LOOK_AT_DISK)
+        self._grown.clear()
+
+    def _is_short(self, needed: int = 0) -> bool:
+        """Whether the disk has less room than that."""
+        return disk.room(self._site.directory) < needed
+
+    def _prune(self, is_short: Callable[[], bool]) -> int:
+        """Delete what is of no use, too much, or in the way; bytes freed."""
+        self._let_go()
+        freed = self._trees.drop_useless(self._ordered())
+        freed += self._materials.prune(time.time(), self._kept, is_short)
         if freed:
             self._site.journal.info(f"removed {freed} bytes of cached files")
-        self._grown.wait(LOOK_AGAIN if self._materials.crowded else None)
-        self._grown.clear()
+        return freed
 
     def _turn(self, channel: Channel) -> None:
         tracked = self._turns.take()
@@ -139,13 +155,13 @@ class Starters:
         if not tracked.asked:
             if tracked.stop is not None:
                 return self._end_before_it_runs(tracked, tracked.stop)
-            if tracked.held is None and tracked.run.get("direct"):
+            if tracked.held is None and tracked.ordered["direct"]:
                 # From a disk they come at once, or the error says why not.
                 self._hold(tracked, waiting.of("held_fetching"))
             launch = self._make_ready(tracked, channel)
             # Who is kept apart from other users does not learn what theirs are doing.
-            alone = tracked.run.get("uid") is None
-            held = ports.taken(tracked.run.get("ports") or (), named=alone)
+            alone = tracked.ordered["uid"] is None
+            held = ports.taken(tracked.ordered["ports"], named=alone)
             if held:
                 self._end(tracked, CAUSE_PORT_TAKEN, held)
                 return False
@@ -170,20 +186,20 @@ class Starters:
 
     def _make_ready(self, tracked: Tracked, channel: Channel) -> Launch:
         """Lay its files out and write its order down."""
-        run = tracked.run
-        uid = run.get("uid")
+        run = tracked.ordered
+        uid = run["uid"]
         if uid is not None and os.geteuid() != 0:
             raise Refused("agent_cannot_separate", host=self._site.config.host)
-        python = self._environments.ready(tracked) if run.get("requirements") else None
+        python = self._environments.ready(tracked) if run["requirements"] else None
         with self._materials.using(time.time()):
             tree = self._lay_out(tracked, channel)
-        if run.get("resumes"):
+        if run["resumes"]:
             earlier = self._site.book.get(run["resumes"])
             how = resuming.give_back(tracked, earlier, channel, owner=uid)
             self._site.journal.info(f"outputs given back: {how}", tracked.id)
-        if run.get("private_root"):
+        if run["private_root"]:
             workspace.write_in_root(tracked.root, _root_files(run["env"]), owner=uid)
-        if run.get("secret"):
+        if run["secret"]:
             ownkey.write(tracked.root, run, tracked.id, self._site.link)
         launch = preflight.complete(self._launch(tracked, python, tree), run)
         write_order(tracked, launch)
@@ -191,10 +207,9 @@ class Starters:
 
     def _lay_out(self, tracked: Tracked, channel: Channel) -> str | None:
         """Its directories and files; the tree that is to lie below them, if there is one."""
-        run = tracked.run
-        uid, wanted, shelf = run.get("uid"), run.get("snapshot"), run.get("blobs_dir")
-        direct = bool(run.get("direct"))
-        blobs = self._materials.source(tracked.id, shelf, channel, direct=direct)
+        run = tracked.ordered
+        uid, wanted, shelf = run["uid"], run["snapshot"], run["blobs_dir"]
+        blobs = self._materials.source(tracked.id, shelf, channel, direct=run["direct"])
         snapshot = self._materials.remembered(wanted) if wanted else None
         tree = None
         if wanted and (snapshot is None or is_worth(snapshot)):
@@ -216,7 +231,7 @@ class Starters:
 
     def _make_tree(self, tracked: Tracked, snapshot: Snapshot, blobs: Source) -> Held | None:
         try:
-            shelf, uid = tracked.run.get("blobs_dir"), tracked.run.get("uid")
+            shelf, uid = tracked.ordered["blobs_dir"], tracked.ordered["uid"]
             place, near = self._materials.place(shelf), shelf is not None
             made = self._trees.make(snapshot, blobs, uid, place, checked=near)
             if made is not None and uid is not None and not near:
@@ -247,7 +262,6 @@ class Starters:
                     tree.let_go()
 
     def _kept(self) -> Iterator[Kept]:
-        self._let_go()
         yield from self._environments.kept()
         yield from self._trees.kept(self._ordered())
 
@@ -258,24 +272,24 @@ class Starters:
         return {order["tree"] for order in orders if order.get("tree")}
 
     def _launch(self, tracked: Tracked, python: str | None, tree: str | None) -> Launch:
-        run = tracked.run
+        run = tracked.ordered
         env = _environment(run, tracked)
         return {
             "replica_id": tracked.id,
             "root": str(tracked.root),
             "command": run["command"],
             "env": env if python is None else with_environment(env, python),
-            "grace": float(run.get("grace", 40.0)),
-            "max_seconds": run.get("max_seconds"),
-            "cpu_request": run.get("cpu_request"),
-            "cpu_limit": run.get("cpu_limit"),
-            "memory_limit": run.get("memory_limit"),
-            "pids_limit": run.get("pids_limit"),
-            "log_limit": run.get("log_limit") or None,
-            "uid": run.get("uid"),
-            "hide": list(run.get("hide") or ()),
+            "grace": run["grace"],
+            "max_seconds": run["max_seconds"],
+            "cpu_request": run["cpu_request"],
+            "cpu_limit": run["cpu_limit"],
+            "memory_limit": run["memory_limit"],
+            "pids_limit": run["pids_limit"],
+            "log_limit": run["log_limit"] or None,
+            "uid": run["uid"],
+            "hide": list(run["hide"]),
             "show": [] if python is None else [python],
-            "private_root": bool(run.get("private_root")),
+            "private_root": run["private_root"],
             "tree": tree,
             "notify": self._site.notices,
         }
@@ -292,7 +306,7 @@ class Starters:
 
     def _launched(self, tracked: Tracked, known: StopWish | None) -> None:
         self._count_as_launched(tracked)
-        tracked.run = {}
+        tracked.run = None
         tracked.pause = 0.0
         took = (tracked.launched_at - tracked.ordered_at) * 1000
         self._site.journal.info(f"launched {took:.1f} ms after its order", tracked.id)
@@ -330,8 +344,28 @@ class Starters:
         if isinstance(error, OSError):
             error = workspace.in_words(error, tracked.root)
         workspace.clear(tracked.root)
+        if self._makes_room(tracked, error):
+            return True
         self._end(tracked, CAUSE_START_FAILED, hint=_hint(error), said=waiting.of_end(error))
         return False
+
+    def _makes_room(self, tracked: Tracked, error: Exception) -> bool:
+        """Give up what is cached for a replica that found no space; whether that is worth a further
+        try. The next time it would be what was fetched for the replica itself. How much room is
+        needed for the outputs of its last attempt is not known: then all goes that can."""
+        if not isinstance(error, PaddleCloudError) or error.code != "agent_workspace_full":
+            return False
+        needed = error.params["needed"]
+        if tracked.made_room or not isinstance(needed, int):
+            return False
+        tracked.made_room = True
+        _, tree = self._holds.pop(tracked.id, (None, None))
+        if tree is not None:
+            tree.let_go()
+        is_known = needed > workspace.LEAST
+        if is_known and self._is_short(needed - self._materials.size(time.time(), self._kept)):
+            return False
+        return self._prune(lambda: not is_known or self._is_short(needed)) > 0
 
     def _try_later(self, tracked: Tracked) -> None:
         """What it waits for may come at any time (`hurry`); else it is tried less and less."""
@@ -350,7 +384,8 @@ class Starters:
 
     def _end_before_it_runs(self, tracked: Tracked, wish: StopWish) -> bool:
         """As soon as nothing runs on its behalf; whether that has to be looked at again."""
-        if tracked.run.get("requirements") and not self._environments.leave(tracked):
+        asks = tracked.run is not None and tracked.run["requirements"]
+        if asks and not self._environments.leave(tracked):
             return True
         self._end(tracked, wish.cause)
         return False
@@ -406,14 +441,14 @@ def _is_begun(tracked: Tracked) -> bool:
     return seen.phase in (Phase.EXITED, Phase.LOST) or bool(seen.pid)
 
 
-def _own(run: dict[str, Any]) -> list[str]:
+def _own(run: Run) -> list[str]:
     """Which directories it gets beside the usual ones. Its tmp is also its /tmp where it has a view
     of its own."""
     wanted = [name for name, variable in _OWN.items() if variable not in run["env"]]
-    needed = run.get("uid") is not None and workspace.TEMPORARY not in wanted
-    if run.get("private_root"):
+    needed = run["uid"] is not None and workspace.TEMPORARY not in wanted
+    if run["private_root"]:
         wanted.append(ROOT)
-    if run.get("secret"):
+    if run["secret"]:
         wanted.append(ownkey.DIRECTORY)
     return [*wanted, workspace.TEMPORARY] if needed else wanted
 
@@ -426,14 +461,14 @@ def _root_files(env: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _temporary(run: dict[str, Any], tracked: Tracked) -> str:
+def _temporary(run: Run, tracked: Tracked) -> str:
     """Where a replica is kept apart from other users', /tmp is its own and this same directory."""
-    if run.get("uid") is not None:
+    if run["uid"] is not None:
         return "/tmp"
     return shortnames.short(tracked.root, tracked.place(workspace.TEMPORARY))
 
 
-def _environment(run: dict[str, Any], tracked: Tracked) -> dict[str, str]:
+def _environment(run: Run, tracked: Tracked) -> dict[str, str]:
     env = with_paths(
         run["env"],
         work=tracked.place(workspace.WORK),
@@ -442,8 +477,8 @@ def _environment(run: dict[str, Any], tracked: Tracked) -> dict[str, str]:
         mount=tracked.place(workspace.MOUNT),
         temporary=_temporary(run, tracked),
         home=tracked.place(workspace.HOME),
-        user="" if run.get("uid") is None else run["env"].get("PADDLE_CLOUD_USERNAME", ""),
+        user="" if run["uid"] is None else run["env"].get("PADDLE_CLOUD_USERNAME", ""),
     )
-    if run.get("secret"):
+    if run["secret"]:
         env[ownkey.VARIABLE] = f"{tracked.place(ownkey.DIRECTORY)}/{ownkey.FILE}"
-    return with_root(env, tracked.place(ROOT)) if run.get("private_root") else env
+    return with_root(env, tracked.place(ROOT)) if run["private_root"] else env

@@ -10,11 +10,16 @@ was made: what a loss of power does to files that nobody synced, nobody sees fro
 asks for a tree gets it held by a lock. The monitor of a replica takes the same lock, so that the
 tree stays for as long as anything of the replica runs, whatever becomes of the agent; until then
 the agent holds it.
+
+A name keeps the bytes of a file on the disk when the store has let go of it. So a tree remembers
+which of its largest files the store had, and goes when it does not have them any more.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import heapq
 import json
 import os
 import threading
@@ -23,9 +28,11 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from paddlecloud.model.snapshot import EntryKind
 from paddlecloud.runtime import layers, processes, workspace
 from paddlecloud.runtime.layers import NOTE
 from paddlecloud.runtime.materials import check_id
+from paddlecloud.runtime.naming import name_of
 from paddlecloud.runtime.spreading import spread
 
 if TYPE_CHECKING:
@@ -41,7 +48,9 @@ WORTH_ENTRIES = 64
 WORTH_BYTES = 8 * 1024 * 1024
 _ENTRY_BYTES = 4096
 """What a name takes on the disk, whatever it is the name of."""
-_NOTE_BYTES = 4096
+_NOTE_BYTES = 32 * 1024
+_WITNESSES = 16
+"""Of so many files of a tree it is looked at whether the store still has them: the largest."""
 _AT_ONCE = 16
 _DELETE_TRIES = 50
 _DELETE_PAUSE = 0.01
@@ -105,18 +114,21 @@ class Trees:
     ) -> Held | None:
         """The tree of a snapshot, made if need be; None when copies serve it better.
 
-        `find` opens a content, `shelf` says where they may lie; `checked`: see `Layer.fill`.
-        Raises OSError, and what `find` raises; nothing of it is left then.
+        `find` opens a content, `shelf` says where they may lie; `checked`: that is the server's own
+        store, see `Layer.fill`. Raises OSError, and what `find` raises; nothing of it is left then.
         """
         if not is_worth(snapshot) or self._possible is False or not self._swept_once():
             return None
         home = self._home(snapshot.id, owner, shelf)
         usable = shelf if owner is None else None
+        stored = usable if checked else None
         fill = partial(self._layer.fill, owner=owner, shelf=usable, checked=checked)
         with self._making[hash(home.name) % _AT_ONCE], self._trying():
             made = hold(str(home / _FILES))
             if made is None:
-                made = self._make(home, snapshot, lambda place: fill(place, snapshot.entries, find))
+                made = self._make(
+                    home, snapshot, lambda place: fill(place, snapshot.entries, find), stored
+                )
         if self._can():
             return made
         made.let_go()
@@ -127,15 +139,29 @@ class Trees:
     def kept(self, wanted: Container[str] = ()) -> Iterator[Kept]:
         """Every tree here: when it was used last, its size, and how to delete it. One that is being
         made, or deleted, is somebody else's; one at a `wanted` path is about to be used."""
+        for home, note in self._whole(wanted):
+            used_at = 0
+            with suppress(OSError):
+                used_at = (home / NOTE).stat().st_mtime_ns
+            yield used_at, int(note.get("size", 0)), _deletion(home)
+
+    def drop_useless(self, wanted: Container[str] = ()) -> int:
+        """Delete those that nobody can use any more, and those that keep bytes of which the store
+        has let go; bytes freed. One that somebody holds stays, and one at a `wanted` path."""
+        freed = 0
+        for home, note in self._whole(wanted):
+            if not _is_of_use(note):
+                with suppress(OSError):
+                    _deletion(home)()
+                    freed += int(note.get("size", 0))
+        return freed
+
+    def _whole(self, wanted: Container[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """The trees that may be deleted, each with its note."""
         with suppress(FileNotFoundError):
             for home in self._top.iterdir():
-                if home.name.endswith(_PART) or str(home / _FILES) in wanted:
-                    continue
-                note = _read_note(home)
-                used_at = 0
-                with suppress(OSError):
-                    used_at = (home / NOTE).stat().st_mtime_ns
-                yield used_at, int((note or {}).get("size", 0)), _deletion(home)
+                if not home.name.endswith(_PART) and str(home / _FILES) not in wanted:
+                    yield home, _read_note(home) or {}
 
     def _home(self, snapshot_id: str, owner: int | None, shelf: str | None) -> Path:
         check_id(snapshot_id)
@@ -193,14 +219,22 @@ class Trees:
             return True
         return False
 
-    def _make(self, home: Path, snapshot: Snapshot, fill: Callable[[list[str]], None]) -> Held:
+    def _make(
+        self,
+        home: Path,
+        snapshot: Snapshot,
+        fill: Callable[[list[str]], None],
+        stored: str | None,
+    ) -> Held:
         aside = home.with_name(f"{home.name}.{os.urandom(8).hex()}{_PART}")
         try:
             aside.mkdir()
             files = [str(aside / _FILES)]
             fill(files)
             size = snapshot.size + _ENTRY_BYTES * len(snapshot.entries)
-            note = {"boot": processes.boot_id(), "size": size}
+            note: dict[str, Any] = {"boot": processes.boot_id(), "size": size}
+            if stored is not None:
+                note |= {"store": stored, "linked": _linked(files[0], snapshot, stored)}
             (aside / NOTE).write_text(json.dumps(note))
             _delete_soon(home)  # one of before a loss of power
             # Before it has its name: whoever deletes what is old may be at work at any time.
@@ -249,6 +283,32 @@ def _age(shelf: str | None) -> str:
     return ""
 
 
+def _linked(files: str, snapshot: Snapshot, stored: str) -> list[tuple[str, int]]:
+    """The largest files of a tree that are further names of what lies in the store: by digest the
+    inode that both have."""
+    regular = (entry for entry in snapshot.entries if entry.kind is EntryKind.FILE)
+    largest = heapq.nlargest(_WITNESSES, regular, key=lambda entry: entry.size)
+    found = [
+        (entry.sha256, _inode(f"{files}/{entry.path}"), _inode(f"{stored}/{name_of(entry.sha256)}"))
+        for entry in largest
+    ]
+    return [(sha256, there) for sha256, here, there in found if here == there is not None]
+
+
+def _is_of_use(note: dict[str, Any]) -> bool:
+    """Whether a tree with this note may be used again, and the store still has what it has."""
+    stored = note.get("store")
+    return note.get("boot") == processes.boot_id() and all(
+        _inode(f"{stored}/{name_of(sha256)}") == inode for sha256, inode in note.get("linked", ())
+    )
+
+
+def _inode(path: str) -> int | None:
+    with suppress(OSError):
+        return os.stat(path, follow_symlinks=False).st_ino  # noqa: PTH116 - some for each tree
+    return None
+
+
 def _read_note(home: Path) -> dict[str, Any] | None:
     try:
         found = json.loads((home / NOTE).read_bytes())
@@ -278,6 +338,7 @@ def _deletion(home: Path) -> Callable[[], None]:
         try:
             if note is not None:
                 fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _check_same(note, home)
             aside = home.with_name(f"{home.name}.{os.urandom(8).hex()}{_PART}")
             with suppress(FileNotFoundError):
                 home.rename(aside)
@@ -287,3 +348,11 @@ def _deletion(home: Path) -> Callable[[], None]:
                 os.close(note)
 
     return delete
+
+
+def _check_same(note: int, home: Path) -> None:
+    """BlockingIOError if the tree was made anew since its note was opened: others hold that one."""
+    with suppress(FileNotFoundError):
+        if os.fstat(note).st_ino == (home / NOTE).stat().st_ino:
+            return
+    raise BlockingIOError(errno.EAGAIN, "made anew meanwhile", str(home))

@@ -5,7 +5,7 @@ The end of a job that would have been a good one is bad if a store is to blame f
 says it, and the log. These files get a second name outside of the replica's directory, which is
 deleted with it, and stay there for some days: an admin can still hand them over. Where they were
 they stay as well, for the next attempt on this machine takes over what it finds there. They never
-keep a disk full: those that were left first go first then.
+keep a disk full: those that were left first go first then, behind all that is cached.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from paddlecloud.model.job import Reason
 from paddlecloud.model.paths import shown
 from paddlecloud.model.reasons import blames_no_store, caused, together
 from paddlecloud.model.texts import TEXTS, render
-from paddlecloud.runtime import lastwords, outputs, record, waiting
+from paddlecloud.runtime import disk, lastwords, outputs, record, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,9 +38,6 @@ DAYS = 7
 SPARED = 3600.0
 """Seconds that they are kept however full the disk is."""
 _LONGEST = 1000
-#: So much of the disk is left free, or this part of a small one; the server's store does the same.
-_RESERVE = 256 * 1024 * 1024
-_RESERVE_PART = 32
 
 
 def leave(
@@ -84,8 +81,8 @@ def was_left(tracked: Tracked) -> bool:
 
 
 def bound(site: Site, *, now: float) -> bool:
-    """Delete what was kept for as long as promised and, while the disk is nearly full, what was
-    left first; whether some is left. `now` is the time of day."""
+    """Delete what was kept for as long as promised and, while the disk is nearly full and no cache
+    can make room, what was left first; whether some is left. `now` is the time of day."""
     top = site.directory / DIRECTORY
     left = _oldest_first(top)
     for since, place in list(left):
@@ -93,7 +90,7 @@ def bound(site: Site, *, now: float) -> bool:
             shutil.rmtree(place, ignore_errors=True)
             left.remove((since, place))
     for since, place in list(left):
-        if now - since <= SPARED or _room(top) >= 0:
+        if now - since <= SPARED or not site.cache_spent or disk.room(top) >= 0:
             break
         size = _freed_by(place)
         if size:  # elsewhere these files are still needed: to delete them here would free nothing
@@ -116,16 +113,6 @@ def _oldest_first(top: Path) -> list[tuple[float, Path]]:
             with suppress(OSError):
                 found.append((place.stat().st_mtime, place))
     return sorted(found)
-
-
-def _room(top: Path) -> int:
-    """Bytes that are free beyond the reserve; below 0 it is touched."""
-    try:
-        disk = os.statvfs(top)
-    except OSError:
-        return 0
-    reserve = min(_RESERVE, disk.f_blocks * disk.f_frsize // _RESERVE_PART)
-    return disk.f_bavail * disk.f_frsize - reserve
 
 
 def _freed_by(place: Path) -> int:

@@ -44,7 +44,7 @@ DISPOSABLE = (*VIEWS, TEMPORARY, HOME, ROOT, TOKEN, layers.DIRECTORY)
 """What nobody asks for any more when the replica is over."""
 _FICLONE = 0x4004_9409
 _SMALL = 256 * 1024
-_LEAST = 64 * 1024
+LEAST = 64 * 1024
 _BLOCK = 1024 * 1024
 _CANNOT = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM}
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -222,7 +222,7 @@ def in_words(error: OSError, root: Path, snapshot: Snapshot | None = None) -> Pa
     if error.errno not in _FULL:
         return Refused("agent_workspace_failed", path=str(error.filename or root), reason=reason)
     free = shutil.disk_usage(_existing(root)).free
-    needed = max(_LEAST, snapshot.size * len(VIEWS) if snapshot is not None else 0)
+    needed = max(LEAST, snapshot.size * len(VIEWS) if snapshot is not None else 0)
     return Refused("agent_workspace_full", path=str(root), needed=needed, free=free, reason=reason)
 
 

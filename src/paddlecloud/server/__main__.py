@@ -38,9 +38,18 @@ from paddlecloud.server.connections import (
     raise_file_limit,
 )
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http import GoingDown
+from paddlecloud.server.http import Cut
 from paddlecloud.server.listening import BACKLOG, Listeners, listen
-from paddlecloud.server.loops import clean, holding, outbox, presence, private, schedule, watch
+from paddlecloud.server.loops import (
+    clean,
+    count,
+    holding,
+    outbox,
+    presence,
+    private,
+    schedule,
+    watch,
+)
 from paddlecloud.server.loops.runner import Runner
 from paddlecloud.server.opening import open_deps
 from paddlecloud.server.services import accounts
@@ -128,8 +137,8 @@ def serve(settings: Settings, settings_file: Path | None, held: HeldLock) -> Non
     context = _tls_context(settings)
     listeners = listen(settings)
     deps = open_deps(settings, listeners.url_for_agents(settings))
-    always = (schedule.loop(), watch.LOOP, clean.LOOP, outbox.LOOP, private.LOOP, holding.loop())
-    loops = (*always, *presence.loop_for(deps))
+    fixed = (watch.LOOP, clean.LOOP, outbox.LOOP, private.LOOP, count.LOOP)
+    loops = (schedule.loop(), *fixed, holding.loop(), *presence.loop_for(deps))
     runner = Runner(deps, loops)
     try:
         server = _Server(App(deps), deps, runner, listeners, context, settings_file, held)
@@ -354,8 +363,8 @@ def _log_to(path: Path | None) -> None:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """False for what we raise ourselves to cut the answers that are open while we go down."""
-    return not (record.exc_info and isinstance(record.exc_info[1], GoingDown))
+    """False for what we raise ourselves to cut an answer."""
+    return not (record.exc_info and isinstance(record.exc_info[1], Cut))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from paddlecloud.server.door import Door
 from paddlecloud.server.http import (
     Access,
     Call,
+    Cut,
     Route,
     decode_body,
     decode_query,
@@ -67,9 +68,14 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        request = Request(scope, receive, send)
-        response = await self._answer(request, *self._find(scope["method"], scope["path"]))
-        await response(scope, receive, send)
+        request, request_id = Request(scope, receive, send), secrets.token_hex(8)
+        found = self._find(scope["method"], scope["path"])
+        response = await self._answer(request, request_id, *found)
+        try:
+            await response(scope, receive, send)
+        except PaddleCloudError as error:  # a store broke off in the middle of a file
+            log.warning("request %s was cut: %s: %s", request_id, scope["path"][:200], error)
+            raise Cut(error.code) from error
 
     def _find(self, method: str, path: str) -> tuple[Route | None, Mapping[str, str]]:
         fixed = self._fixed.get((method, path))
@@ -82,10 +88,9 @@ class App:
         return None, {}
 
     async def _answer(
-        self, request: Request, route: Route | None, path: Mapping[str, str]
+        self, request: Request, request_id: str, route: Route | None, path: Mapping[str, str]
     ) -> Response:
         began = time.perf_counter()
-        request_id = secrets.token_hex(8)
         try:
             headers = signing.header_map(request.scope["headers"])
             self._door.check(headers)

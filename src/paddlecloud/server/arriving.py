@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 
 import msgspec
 
@@ -56,6 +57,8 @@ class Upload:
         """Sizes by number."""
         self.joined = False
         """The parts are one file, which is not checked yet."""
+        self.touched: datetime | None = None
+        """When a part last kept its record from counting as abandoned."""
         self._writers = 0
         self._closed = False
         self._gate = threading.Lock()
@@ -87,6 +90,11 @@ class Upload:
     def note(self, parts: Iterable[Part]) -> None:
         """Parts that the store has, whoever sent them."""
         self.there |= {p.number: p.size for p in parts if p.size == self.size_of(p.number)}
+
+    def note_joined(self) -> None:
+        """The parts are one file already, but the check of it did not end."""
+        self.there = {number: self.size_of(number) for number in range(1, self.count + 1)}
+        self.joined = True
 
     def check_whole(self) -> None:
         """Invalid when a part is missing."""
@@ -167,10 +175,15 @@ class Upload:
         if self._chunks is None:
             self._digest = hashlib.sha256()
             self._chunks = iter(store.read(self.target.path))
-        for chunk in self._chunks:
-            self._digest.update(chunk)
-            if time.monotonic() > until:
-                return False
+        try:
+            for chunk in self._chunks:
+                self._digest.update(chunk)
+                if time.monotonic() > until:
+                    return False
+        except BaseException:
+            # Nothing more comes from these, which looks like the end: the next call begins anew.
+            self._chunks = None
+            raise
         return True
 
 
@@ -190,9 +203,11 @@ class Uploads:
             return found
 
     def put(self, upload: Upload) -> Upload:
-        """Remember it; the one that was there already if there is one."""
+        """Remember it; what is known of the same upload already if there is something."""
         with self._lock:
-            found = self._kept[upload.target] = self._kept.pop(upload.target, upload)
+            known = self._kept.pop(upload.target, upload)
+            found = known if known.record == upload.record else upload
+            self._kept[upload.target] = found
             while len(self._kept) > KEPT:
                 self._kept.pop(next(iter(self._kept)))
             return found

@@ -6,7 +6,7 @@ Opening a bucket costs an unsealing, and the list of a job's files is asked for 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -16,7 +16,11 @@ from paddlecloud.model.errors import PaddleCloudError
 if TYPE_CHECKING:
     from paddlecloud.stores.s3 import S3Store
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Sized)
+_TURNS = 64
+"""Locks that the lists share: few wait for another than their own."""
+_EACH = 100
+"""What a list counts for beside its files: there may be many without any."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +29,8 @@ class Quiet:
 
     times: int
     """In a row."""
+    since: datetime
+    """When it was asked last."""
     until: datetime
     """It is not asked before."""
     error: PaddleCloudError
@@ -66,19 +72,41 @@ class Buckets:
 
 
 class Recent(Generic[T]):
-    """The last few of some values that never change, by owner and snapshot."""
+    """Some lists of files that never change, those that were asked for last, by owner and snapshot.
 
-    def __init__(self, size: int = 4) -> None:
-        self._size = size
+    The replicas of a job ask for the same list at the same time: one finds it for all. The last one
+    is kept however long it is, for it is asked for a part at a time.
+    """
+
+    def __init__(self, most: int = 200_000) -> None:
+        """`most` files in all; an entry takes about 400 bytes."""
+        self._most = most
         self._lock = threading.Lock()
         self._kept: dict[tuple[str, str], T] = {}
+        self._size = 0
+        self._turns = [threading.Lock() for _ in range(_TURNS)]
 
     def get(self, key: tuple[str, str], find: Callable[[], T]) -> T:
+        found = self._known(key)
+        if found is not None:
+            return found
+        with self._turns[hash(key) % _TURNS]:
+            found = self._known(key)
+            if found is None:
+                found = find()
+                self._keep(key, found)
+            return found
+
+    def _known(self, key: tuple[str, str]) -> T | None:
         with self._lock:
             found = self._kept.pop(key, None)
-        found = find() if found is None else found
+            if found is not None:
+                self._kept[key] = found
+            return found
+
+    def _keep(self, key: tuple[str, str], found: T) -> None:
         with self._lock:
             self._kept[key] = found
-            while len(self._kept) > self._size:
-                self._kept.pop(next(iter(self._kept)))
-        return found
+            self._size += _EACH + len(found)
+            while self._size > self._most and len(self._kept) > 1:
+                self._size -= _EACH + len(self._kept.pop(next(iter(self._kept))))

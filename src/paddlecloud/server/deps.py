@@ -23,6 +23,7 @@ from paddlecloud.server.gathering import Gathering
 from paddlecloud.server.halves import Halves
 from paddlecloud.server.hub import Hub
 from paddlecloud.server.metrics import Metrics
+from paddlecloud.server.named import NamedByOwner
 from paddlecloud.server.searches import Searches
 from paddlecloud.server.settings import Settings
 from paddlecloud.server.speaking import Speaking
@@ -100,13 +101,19 @@ class Deps:
     old_keys: tuple[bytes, ...] = ()
     """Server keys of before: what was signed or sealed with them is still good."""
     hub: Hub = field(default_factory=Hub)
-    uploads: OwnerLocks = field(default_factory=OwnerLocks)
+    owner_locks: OwnerLocks = field(default_factory=OwnerLocks)
     """Held while an owner's contents are named by a snapshot, and while unnamed ones go."""
+    named: NamedByOwner = field(default_factory=NamedByOwner)
+    """Which contents must stay."""
     arriving: Uploads = field(default_factory=Uploads)
     """Contents that come in parts."""
     digests: Recent[Mapping[str, int]] = field(default_factory=Recent)
     """Contents of snapshots and their sizes, in order."""
+    submitted: Recent[Mapping[str, tuple[str, int]]] = field(default_factory=Recent)
+    """By path the content and the size of each file of a snapshot."""
     tags: Recent[Tags] = field(default_factory=Recent)
+    marks: Recent[Mapping[str, str]] = field(default_factory=Recent)
+    """By path the mark of each file in a user's own bucket."""
     buckets: Buckets = field(default_factory=Buckets)
     """Of jobs with storage of their own."""
     quiet: dict[str, Quiet] = field(default_factory=dict)

@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from paddlecloud.db.base import Database, Prompt, Tx
 from paddlecloud.server.threads import in_thread
 
 T = TypeVar("T")
+Given = TypeVarTuple("Given")
 SLOW = 0.010
 """Seconds: a commit that took longer is one that the loop had better not have waited for."""
 PATIENCE = 100
@@ -35,7 +36,7 @@ class Gathering:
         self._left: list[tuple[Future[Any], asyncio.Future[None]]] = []
         self._elsewhere = 0
 
-    async def call(self, work: Callable[..., T], *args: object) -> T:
+    async def call(self, work: Callable[[*Given], T], *args: *Given) -> T:
         """What `work(*args)` returns: a few reads, or a write that hardly ever happens."""
         if self._prompt is None or self._elsewhere:
             return await in_thread(work, *args)

@@ -81,8 +81,9 @@ class Route:
         return self.method != "GET"
 
 
-class GoingDown(Exception):
-    """Cuts an endless answer: an orderly end would tell the reader that this was all."""
+class Cut(Exception):
+    """Ends an answer that has begun, and its connection: an orderly end would tell the reader that
+    this was all. Nobody made a mistake."""
 
 
 async def signed_body(request: Request, headers: Mapping[str, str], limit: int) -> bytes:

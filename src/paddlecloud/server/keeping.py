@@ -7,7 +7,6 @@ moment does, and works when it answers again.
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from paddlecloud.model.errors import PaddleCloudError, Retry
@@ -43,5 +42,15 @@ def open_store(settings: Settings, *, shared: bool) -> Store:
 def open_bucket(store: StoreSettings) -> S3Store:
     """The bucket that the settings name; nothing is asked of it yet."""
     from paddlecloud.stores import s3  # noqa: PLC0415 - 20 ms that a directory does not need
+    from paddlecloud.stores.sigv4 import Keys  # noqa: PLC0415 - the same
 
-    return s3.create(asdict(store))
+    return s3.open_bucket(
+        s3.Bucket(
+            endpoint=store.endpoint,
+            bucket=store.bucket,
+            keys=Keys(access_key=store.access_key, secret_key=store.secret_key),
+            region=store.region,
+            prefix=store.prefix,
+            path_style=store.path_style,
+        )
+    )

@@ -11,10 +11,10 @@ import hmac
 import secrets
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from paddlecloud import __version__
 from paddlecloud.backends.base import Backend, KeepsAgent
@@ -32,7 +32,7 @@ from paddlecloud.server.keeping import open_store
 from paddlecloud.server.services import accounts
 from paddlecloud.server.settings import PoolSettings, Settings
 from paddlecloud.stores.filelock import FileLock
-from paddlecloud.stores.logs import LogStore
+from paddlecloud.stores.logs import MAX_OPEN, LogStore
 
 LOCKS = "locks"
 """The directory of the locks, beside those of the users."""
@@ -60,7 +60,7 @@ def open_deps(settings: Settings, url: str = "") -> Deps:
         settings=settings,
         db=db,
         store=open_store(settings, shared=db.shared),
-        logs=LogStore(settings.store_dir, **({"max_open": 0} if db.shared else {})),
+        logs=LogStore(settings.store_dir, max_open=0 if db.shared else MAX_OPEN),
         pools={
             pool.name: a_pool(pool, settings.team, backends[pool.name], shared=db.shared)
             for pool in settings.pool_list
@@ -71,8 +71,9 @@ def open_deps(settings: Settings, url: str = "") -> Deps:
         old_keys=old_keys,
         boot=boot,
         server=server,
-        **(together(db, settings.store_dir) if isinstance(db, Apart) else {}),
     )
+    if isinstance(db, Apart):
+        deps = together(deps, db)
     db.subscribe(partial(tell, deps))
     for backend in backends.values():
         if isinstance(backend, KeepsAgent):
@@ -124,19 +125,20 @@ def key_mark(key: bytes) -> str:
     return hmac.new(key, b"mark of the server key", hashlib.sha256).hexdigest()[:32]
 
 
-def together(db: Apart, store: Path) -> dict[str, Any]:
-    """What holds between all servers of one database and one store: locks, and a bell."""
+def together(deps: Deps, db: Apart) -> Deps:
+    """The same with what holds between all servers of one database and one store: locks, a bell."""
 
     def lock(name: str, patience: float) -> FileLock:
         file = hashlib.sha256(name.encode()).hexdigest()[:32]
-        return FileLock(store / LOCKS / file, patience)
+        return FileLock(deps.settings.store_dir / LOCKS / file, patience)
 
-    return {
+    return replace(
+        deps,
         # Held for as long as a sync of the store takes, by each of a user's uploads in turn.
-        "uploads": OwnerLocks(lambda owner: lock(f"owner {owner}", 60.0)),
-        "log_moves": lock("logs", 10.0),
-        "tell_of_log": Bell(db, "log").ring,
-    }
+        owner_locks=OwnerLocks(lambda owner: lock(f"owner {owner}", 60.0)),
+        log_moves=lock("logs", 10.0),
+        tell_of_log=Bell(db, "log").ring,
+    )
 
 
 def open_the_database(settings: Settings, now: datetime) -> Database:

@@ -271,9 +271,13 @@ class FileRow(Answer, frozen=True, kw_only=True):
 
 class FilesAnswer(Answer, frozen=True, kw_only=True):
     files: list[FileRow]
+    job_status: str
+    """Of the moment before they were listed: of a job that had ended then, these are all."""
     ways: dict[str, str] | UnsetType = UNSET
     """By path where else a file is: on this machine (a private server's), or at an address of the
     store. Whoever goes there compares the sha256."""
+    left_behind: str | UnsetType = UNSET
+    """Which of its outputs did not come here, and where they are; empty if all did."""
 
 
 class FileQuery(Request, frozen=True, kw_only=True):
@@ -307,6 +311,8 @@ class JobFilesAnswer(Answer, frozen=True, kw_only=True):
     id: str | None
     """Of the snapshot; None: it was given no files."""
     entries: list[EntryRow]
+    time: str = ""
+    """When the job was submitted, which is the time of all of them in a list of its files."""
     tags: dict[str, str] | None = None
     """By path the tag (ETag) of each file in the job's own bucket. The digests of such entries are
     marks of our own, not those of the contents."""

@@ -12,7 +12,7 @@ from paddlecloud.db import tokens
 from paddlecloud.model.errors import Unauthenticated
 from paddlecloud.server.auth import Caller
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http import GoingDown
+from paddlecloud.server.http import Cut
 from paddlecloud.server.hub import Heard, Topic, Waiter
 
 
@@ -56,4 +56,4 @@ class Stay(Waiter):
         except Unauthenticated:
             same = False
         if not same:
-            raise GoingDown("the key of who follows has changed")
+            raise Cut("the key of who follows has changed")

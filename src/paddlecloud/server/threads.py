@@ -2,10 +2,11 @@
 
 Starlette's own way (anyio) costs about twice as much a call, which is most of a small request.
 What takes long (files in, clean-up, checks) has threads of its own: however much of it there is,
-the short answers do not stand in line behind it. What asks a bucket has its own again, and only so
-many calls may wait for one. Each user's buckets have theirs apart from everybody else's: one that
-does not answer takes nothing from the rest, and what agents wait for nothing from their owner. That
-a store does not answer is told before those who wait give up; agents have patience with a user's.
+the short answers do not stand in line behind it. What reads large files once more has others. What
+asks a bucket has its own again, and only so many calls may wait for one. Each user's buckets have
+theirs apart from everybody else's: one that does not answer takes nothing from the rest, and what
+agents wait for nothing from their owner. That a store does not answer is told before those who wait
+give up; agents have patience with a user's.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from paddlecloud.model.errors import Retry
 from paddlecloud.model.job import Job
 from paddlecloud.stores.patience import be_prompt
 
 T = TypeVar("T")
+Given = TypeVarTuple("Given")
 _SHORT = ThreadPoolExecutor(max_workers=8, thread_name_prefix="route", initializer=be_prompt)
 _LONG = ThreadPoolExecutor(max_workers=4, thread_name_prefix="long", initializer=be_prompt)
+_CHECKING = ThreadPoolExecutor(max_workers=4, thread_name_prefix="check", initializer=be_prompt)
 _ASKING = 16
 _MOST = 2 * _ASKING
 """Of calls that ask a bucket or wait for their turn: the last one hears within a client's time."""
@@ -34,17 +37,22 @@ _AGENTS = "agents of "
 """And a user after it: no name of a user has a blank."""
 
 
-async def in_thread(work: Callable[..., T], *args: object) -> T:
+async def in_thread(work: Callable[[*Given], T], *args: *Given) -> T:
     """What `work(*args)` returns, run in a thread; for what takes milliseconds."""
     return await asyncio.get_running_loop().run_in_executor(_SHORT, work, *args)
 
 
-async def in_long_thread(work: Callable[..., T], *args: object) -> T:
+async def in_long_thread(work: Callable[[*Given], T], *args: *Given) -> T:
     """The same for what may take as long as a disk or a directory of files does."""
     return await asyncio.get_running_loop().run_in_executor(_LONG, work, *args)
 
 
-async def in_bucket_thread(work: Callable[..., T], *args: object, whose: str = _OWN) -> T:
+async def in_checking_thread(work: Callable[[*Given], T], *args: *Given) -> T:
+    """The same for what reads a large file once more: no submit stands in line behind it."""
+    return await asyncio.get_running_loop().run_in_executor(_CHECKING, work, *args)
+
+
+async def in_bucket_thread(work: Callable[[*Given], T], *args: *Given, whose: str = _OWN) -> T:
     """The same for what asks a bucket: the server's own, or that of the user `whose`; Retry when
     too many wait for theirs already."""
     # A place is not given back when the caller is gone: its work may go on without it.
@@ -52,7 +60,7 @@ async def in_bucket_thread(work: Callable[..., T], *args: object, whose: str = _
 
 
 async def for_agent(
-    job: Job, work: Callable[..., T], *args: object, threads: ThreadPoolExecutor = _LONG
+    job: Job, work: Callable[[*Given], T], *args: *Given, threads: ThreadPoolExecutor = _LONG
 ) -> T:
     """The same for what an agent wants done about the files of a job, wherever they lie; by these
     threads where that is the server's own store."""
@@ -99,7 +107,7 @@ class _Desks:
         self._desks: dict[str, _Desk] = {}
 
     def submit(
-        self, whose: str, work: Callable[..., T], *args: object, always: bool = False
+        self, whose: str, work: Callable[[*Given], T], *args: *Given, always: bool = False
     ) -> Future[T]:
         with self._lock:
             if not always:

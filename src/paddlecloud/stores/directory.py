@@ -5,7 +5,8 @@ death of the process at any byte leaves nothing under a final name. That needs n
 power does. `flush` pays for it once for all files committed before: a few are synced one by one,
 many by one sync of the file system. After a loss of power a file that was not flushed may be
 missing or shorter, never different at its full size (ext4, xfs, btrfs, apfs): whoever asks whether
-a blob is there compares its size too.
+a blob is there compares its size too. That holds for what is written from its beginning to its end;
+what came in parts, in any order, is on the disk before it has its name.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from paddlecloud.model.errors import ConfigError, Invalid, NotFound
+from paddlecloud.model.snapshot import is_digest
 from paddlecloud.stores.base import Part, Reader, Stat, check_whole, pour
 from paddlecloud.stores.directory_parts import Parts
 from paddlecloud.stores.tree import (
@@ -47,7 +49,8 @@ our own user gets through the directories above."""
 _PLACE = "place-"
 """How the names of directories begin in which other processes leave files for us."""
 _FRESH = 10
-"""So many seconds after it was made, or changed, a place may be one that is not locked yet."""
+"""So many seconds after it was made a place may be one that is not locked yet. It is empty then:
+whoever is given one locks it before writing there."""
 
 
 def create(settings: Mapping[str, object]) -> DirectoryStore:
@@ -75,11 +78,7 @@ class DirectoryStore:
 
     def list(self, prefix: str = "") -> Iterator[Stat]:
         above, _, beginning = prefix.rpartition("/")
-        names = split(above) if above else []
-        with suppress_absent():
-            fd = self._tree.directory(names)
-            return self._walk(fd, f"{above}/" if above else "", beginning)
-        return iter(())
+        return self._listed(split(above) if above else [], beginning)
 
     def stat(self, path: str) -> Stat | None:
         found = self._status(path)
@@ -203,7 +202,7 @@ class DirectoryStore:
         return name, self.root.absolute() / SCRATCH / f"{_PLACE}{name}"
 
     def adopt(self, place: str, name: str, path: str, *, size: int) -> bool:
-        if not _is_hex(place, 24) or not _is_hex(name, 64):
+        if not _is_hex(place, 24) or not is_digest(name):
             return False
         with suppress_absent():
             directory = os.open(f"{_PLACE}{place}", DIRECTORY, dir_fd=self._scratch)
@@ -220,8 +219,9 @@ class DirectoryStore:
         return False
 
     def sweep(self, before: datetime) -> int:
-        """Remove what a dead process left unfinished, last written `before`; how many."""
-        removed = 0
+        """Remove what a dead process left unfinished, last written `before`; how many. Copies that
+        nobody holds any more need not be that old."""
+        removed = self._sweep_places(before.timestamp())
         with os.scandir(self._scratch) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):  # just finished
@@ -257,25 +257,32 @@ class DirectoryStore:
         with suppress(AttributeError):  # it could not be opened
             self.close()
 
-    def _sweep_places(self, before: float | None = None) -> None:
-        """Remove places whose process is dead: whoever uses one holds a lock on it.
+    def _sweep_places(self, before: float | None = None) -> int:
+        """Remove places whose process is dead: whoever uses one holds a lock on it. How many.
 
-        Without `before` also those of just now: who loses one sends its files the usual way.
+        An empty one is left alone that was made after `before`, and not even locked for a look: its
+        process would not get its own lock meanwhile. Without `before` those go, too: who loses one
+        sends its files the usual way.
         """
         with os.scandir(self._scratch) as entries:
             places = [entry for entry in entries if entry.name.startswith(_PLACE)]
+        removed = 0
         for entry in places:
             with suppress(OSError):  # in use, gone, or on a file system without such locks
-                if before is None or entry.stat(follow_symlinks=False).st_mtime < before:
-                    self._remove_unlocked(entry.name)
+                removed += self._remove_unlocked(entry.name, before)
+        return removed
 
-    def _remove_unlocked(self, name: str) -> None:
+    def _remove_unlocked(self, name: str, before: float | None) -> bool:
         directory = os.open(name, DIRECTORY, dir_fd=self._scratch)
         try:
+            fresh = before is not None and os.fstat(directory).st_mtime >= before
+            if fresh and not os.listdir(directory):  # noqa: PTH208 - a descriptor
+                return False
             fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(name, dir_fd=self._scratch)
         finally:
             os.close(directory)
+        return True
 
     def _status(self, path: str) -> os.stat_result | None:
         with suppress_absent(), self._tree.parent(path) as (directory, name):
@@ -300,6 +307,14 @@ class DirectoryStore:
             if error.errno in ABSENT:
                 raise NotFound("file_missing", path=shown(path)) from None
             raise
+
+    def _listed(self, names: Sequence[str], beginning: str) -> Iterator[Stat]:
+        # Opened at the first look: a list that nobody begins to read is never closed either.
+        fd = -1
+        with suppress_absent():
+            fd = self._tree.directory(names)
+        if fd >= 0:
+            yield from self._walk(fd, "".join(f"{name}/" for name in names), beginning)
 
     def _walk(self, fd: int, above: str, beginning: str) -> Iterator[Stat]:
         """Files below the open directory `fd` (closed at the end), in the order of whole paths."""
@@ -364,7 +379,7 @@ class _FileSink:
         # Whoever gives up while another thread writes must not take the descriptor from under it.
         self._lock = threading.Lock()
         with explained(path):
-            kept_by_digest = _is_hex(path.rpartition("/")[2], 64)
+            kept_by_digest = is_digest(path.rpartition("/")[2])
             self._name, self._fd = store._scratch_file(CONTENT if kept_by_digest else FILE)
 
     def write(self, data: bytes | bytearray | memoryview, /) -> None:

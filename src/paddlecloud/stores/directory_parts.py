@@ -17,7 +17,7 @@ from datetime import datetime
 
 from paddlecloud.model.errors import Invalid, NotFound
 from paddlecloud.stores.base import Part
-from paddlecloud.stores.tree import DIRECTORY, check_room, explained, open_regular
+from paddlecloud.stores.tree import DIRECTORY, check_room, explained, open_regular, sync_data
 
 _NAME = re.compile(r"[0-9a-f]{24}-[0-9a-f]{16}-([1-9][0-9]{0,15})-([0-9]{1,20}|now)")
 _NOTE = re.compile(r"part-([1-9][0-9]{0,8})-([0-9]{1,16})")
@@ -75,7 +75,7 @@ class Parts:
             return sorted(_notes(directory), key=lambda part: part.number)
 
     def data(self, path: str, upload: str, size: int) -> str:
-        """The name of the filled file below the scratch directory, as it is to be.
+        """The name of the filled file below the scratch directory, as it is to be, on the disk.
 
         It may be longer than its parts: one of them was sent again, or did not fit.
         """
@@ -85,6 +85,9 @@ class Parts:
                 os.ftruncate(fd, size)
                 if when is not None:
                     os.utime(fd, ns=(when, when))
+                # The disk takes parts in any order: a loss of power could leave the full size and a
+                # hole. The flush after it finds these bytes done, so they are waited for once.
+                sync_data(fd)
             finally:
                 os.close(fd)
         return f"{upload}/{_DATA}"

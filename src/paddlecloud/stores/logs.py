@@ -35,6 +35,8 @@ from paddlecloud.stores.tree import (
 if TYPE_CHECKING:
     from paddlecloud.model.lognotes import Note
 
+MAX_OPEN = 64
+"""Idle files that stay open."""
 _FIRST_BLOCK = 64 * 1024
 _LARGEST_BLOCK = 1024 * 1024
 _FAR = 1024 * 1024
@@ -42,7 +44,7 @@ _FAR = 1024 * 1024
 
 
 class LogStore:
-    def __init__(self, root: Path, *, max_open: int = 64) -> None:
+    def __init__(self, root: Path, *, max_open: int = MAX_OPEN) -> None:
         """Logs below `root`, the root of the directory store; `max_open` idle files stay open."""
         self._tree = Tree(root)
         self._times = LogTimes(root)

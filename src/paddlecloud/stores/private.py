@@ -53,24 +53,22 @@ def open_private(place: BosPlace, keys: Keys, *, door: str = DOOR) -> s3.S3Store
     """
     if not keys.access_key or not keys.secret_key:
         raise Refused("private_store_keys", bos_url=place.bos_url)
-    return s3.create(
-        {
-            "endpoint": _address(place, door),
-            "bucket": place.bucket,
-            "region": place.region,
-            "prefix": place.prefix,
-            "access_key": keys.access_key,
-            "secret_key": keys.secret_key,
-            "session_token": keys.session_token,
-        }
+    return s3.open_bucket(
+        s3.Bucket(
+            endpoint=_address(place, door),
+            bucket=place.bucket,
+            keys=keys,
+            region=place.region,
+            prefix=place.prefix,
+        )
     )
 
 
 def check_private(place: BosPlace, keys: Keys, *, door: str = DOOR) -> None:
-    """Try the keys: list one name, write an empty file and delete it again.
+    """Try the keys: list one name, write an empty file, look at it and delete it again.
 
-    Refused (wrong keys, no right to write, no such bucket) or Unreachable, in the user's terms;
-    Invalid when it is no directory.
+    Refused (wrong keys, no right to write or read, no such bucket) or Unreachable, in the user's
+    terms; Invalid when it is no directory.
     """
     with in_terms_of(place, door):
         store = open_private(place, keys, door=door)

@@ -12,18 +12,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
+from typing import Any, cast
 from urllib.parse import unquote_plus
 
 from paddlecloud.model.errors import ConfigError, Conflict, NotFound, Refused, Retry
+from paddlecloud.model.snapshot import is_digest
 from paddlecloud.stores import s3parts
 from paddlecloud.stores.base import Part, Reader, Stat, check_whole, pour
 from paddlecloud.stores.crew import Crew
 from paddlecloud.stores.s3keys import name_of, path_of, stem
+from paddlecloud.stores.s3refusals import TRIES
 from paddlecloud.stores.s3sink import S3Sink
 from paddlecloud.stores.s3stream import Stream
-from paddlecloud.stores.s3wire import TRIES, Answer, Clock, Request, Wire, http_time
+from paddlecloud.stores.s3wire import Answer, Clock, Request, Wire, http_time
 from paddlecloud.stores.sigv4 import Keys
 from paddlecloud.stores.tree import shown, split
 
@@ -40,25 +44,53 @@ _FEW = 3
 _KNOWN = 10_000
 
 
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """Where a bucket is, and the keys to it."""
+
+    endpoint: str
+    bucket: str
+    keys: Keys
+    region: str = ""
+    """That requests are signed for; empty: the one of servers that have none."""
+    prefix: str = ""
+    """Empty: the whole bucket."""
+    path_style: bool = True
+    """Whether the bucket is in the path of an address, or in the name of the host."""
+
+
 def create(settings: Mapping[str, object]) -> S3Store:
-    """A store in `bucket` at `endpoint`, below `prefix`; nothing is asked of the server yet."""
-    for name in ("endpoint", "bucket", "access_key", "secret_key"):
-        if not settings.get(name):
-            raise ConfigError("store_setting_missing", kind="s3", setting=name)
+    """The same as `open_bucket`, from names and values."""
+    known = {name: value for name, value in settings.items() if value not in (None, "")}
     keys = Keys(
-        access_key=str(settings["access_key"]),
-        secret_key=str(settings["secret_key"]),
-        session_token=str(settings.get("session_token") or ""),
+        access_key=str(known.pop("access_key", "")),
+        secret_key=str(known.pop("secret_key", "")),
+        session_token=str(known.pop("session_token", "")),
     )
+    where = {"endpoint": "", "bucket": "", **known}
+    return open_bucket(Bucket(**cast("dict[str, Any]", where), keys=keys))
+
+
+def open_bucket(bucket: Bucket) -> S3Store:
+    """A store in this bucket, below its `prefix`; nothing is asked of the server yet."""
+    needed = {
+        "endpoint": bucket.endpoint,
+        "bucket": bucket.bucket,
+        "access_key": bucket.keys.access_key,
+        "secret_key": bucket.keys.secret_key,
+    }
+    for name, value in needed.items():
+        if not value:
+            raise ConfigError("store_setting_missing", kind="s3", setting=name)
     wire = Wire(
-        str(settings["endpoint"]),
-        str(settings["bucket"]),
-        keys,
-        region=str(settings.get("region") or "us-east-1"),
-        path_style=bool(settings.get("path_style", True)),
+        bucket.endpoint,
+        bucket.bucket,
+        bucket.keys,
+        region=bucket.region or "us-east-1",
+        path_style=bucket.path_style,
         clock=_utc_now,
     )
-    return S3Store(wire, prefix=str(settings.get("prefix") or ""))
+    return S3Store(wire, prefix=bucket.prefix)
 
 
 def _utc_now() -> datetime:
@@ -89,10 +121,14 @@ class S3Store:
         self._page(self._prefix, 1, None, tries=2)
 
     def try_keys(self) -> None:
-        """The same, and whether these keys may write and delete: an empty file comes and goes."""
+        """The same, and whether these keys may write, read and delete: an empty file comes and
+        goes."""
         self.probe()
         self.write(PROBE, [])
-        self.delete(PROBE)
+        try:
+            self.stat(PROBE)
+        finally:
+            self.delete(PROBE)
 
     def is_file(self) -> bool:
         """Whether a file has the very name of the directory in which this store is; what keys may
@@ -277,7 +313,7 @@ class S3Store:
         if any(self.stat(directory) is not None for directory in unknown):
             raise Conflict("store_path_taken", path=shown(path))
         # A file that is named by its content has nothing below it: that saves every second call.
-        if not _is_digest(names[-1]) and self._page(self._prefix + path + "/", 1, None)[0]:
+        if not is_digest(names[-1]) and self._page(self._prefix + path + "/", 1, None)[0]:
             raise Conflict("store_path_taken", path=shown(path))
         with self._lock:
             if len(self._directories) > _KNOWN:
@@ -325,10 +361,6 @@ class S3Store:
     def _stats_in(self, parent: str, siblings: Iterable[str]) -> dict[str, Stat]:
         wanted = set(siblings)
         return {row.path: row for row in self._listed(f"{parent}/") if row.path in wanted}
-
-
-def _is_digest(name: str) -> bool:
-    return len(name) == 64 and set(name) <= set("0123456789abcdef")
 
 
 def _stat(path: str, headers: Mapping[str, str], size: int) -> Stat:

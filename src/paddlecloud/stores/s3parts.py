@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from urllib.parse import unquote_plus
 from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape
 
 from paddlecloud.model.errors import Invalid, NotFound, Retry
 from paddlecloud.stores.base import Part
+from paddlecloud.stores.s3refusals import PATIENT, TRIES
 from paddlecloud.stores.s3strangers import document
-from paddlecloud.stores.s3wire import PATIENT, TRIES, Answer, Body, Request, Wire
+from paddlecloud.stores.s3wire import Answer, Body, Request, Wire
 
 Query = tuple[tuple[str, str], ...]
 _UPLOAD = re.compile(r"[\w.~+=-]{1,1024}")
@@ -93,24 +96,28 @@ def drop(wire: Wire, key: str, upload: str) -> None:
 
 def begun(wire: Wire, key: str) -> list[tuple[str, datetime]]:
     """The uploads of this very file that nobody joined or dropped, and when they began."""
-    return [(upload, began) for name, upload, began in _uploads(wire, key) if name == key]
+    return [(upload, began) for names, upload, began in _uploads(wire, key) if key in names]
 
 
 def drop_old(wire: Wire, prefix: str, before: datetime) -> int:
     """Drop every upload below `prefix` that began before and got no part since; how many."""
-    old = [(key, upload) for key, upload, began in _uploads(wire, prefix) if began < before]
-    idle = [(key, upload) for key, upload in old if not _goes_on(wire, key, upload, before)]
-    for key, upload in idle:
-        drop(wire, key, upload)
+    old = [(names, upload) for names, upload, began in _uploads(wire, prefix) if began < before]
+    idle = [each for each in old if not _goes_on(wire, *each, before)]
+    for names, upload in idle:
+        for name in names:
+            drop(wire, name, upload)
     return len(idle)
 
 
-def _goes_on(wire: Wire, key: str, upload: str, since: datetime) -> bool:
-    try:
-        times = [item.findtext("LastModified") for item in _rows(wire, key, upload)]
-    except NotFound:
-        return False
+def _goes_on(wire: Wire, names: Iterable[str], upload: str, since: datetime) -> bool:
+    times = [item.findtext("LastModified") for item in _rows_of_any(wire, names, upload)]
     return any(datetime.fromisoformat(time) >= since for time in times if time)
+
+
+def _rows_of_any(wire: Wire, names: Iterable[str], upload: str) -> Iterator[Element]:
+    for name in names:
+        with suppress(NotFound):
+            yield from _rows(wire, name, upload)
 
 
 def _rows(wire: Wire, key: str, upload: str) -> Iterator[Element]:
@@ -129,20 +136,27 @@ def _rows(wire: Wire, key: str, upload: str) -> Iterator[Element]:
         after = following
 
 
-def _uploads(wire: Wire, prefix: str) -> Iterator[tuple[str, str, datetime]]:
+def _uploads(wire: Wire, prefix: str) -> Iterator[tuple[set[str], str, datetime]]:
+    """What the name of its file may be, which it is, and when it began, of each upload."""
     marks: Query = ()
     while True:
         query: Query = (("uploads", ""), ("prefix", prefix), ("max-uploads", "1000"), *marks)
-        answer = wire.ask(Request(method="GET", query=query))
+        answer = wire.ask(Request(method="GET", query=(*query, ("encoding-type", "url"))))
         if document(answer.body, "ListBucketResult") is not None:
             # An object store that takes no notice of `uploads`: it cannot tell of any.
             return
         top = answer.xml("ListMultipartUploadsResult")
+        quoted = top.findtext("EncodingType") == "url"
         for item in top.iter("Upload"):
             began = datetime.fromisoformat(item.findtext("Initiated") or "")
-            yield item.findtext("Key") or "", item.findtext("UploadId") or "", began
+            name = item.findtext("Key") or ""
+            # SeaweedFS says that names are quoted, and quotes none. By the name that is not meant
+            # no server knows the upload.
+            names = {name, unquote_plus(name)} if quoted else {name}
+            yield names, item.findtext("UploadId") or "", began
+        mark = top.findtext("NextKeyMarker") or ""
         following = (
-            ("key-marker", top.findtext("NextKeyMarker") or ""),
+            ("key-marker", unquote_plus(mark) if quoted else mark),
             ("upload-id-marker", top.findtext("NextUploadIdMarker") or ""),
         )
         if top.findtext("IsTruncated") != "true" or following == marks:

@@ -7,6 +7,7 @@ in documents of known names, and refuses in its own form. Judges answers, asks f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from xml.etree import ElementTree
 
@@ -18,6 +19,13 @@ _WHOLE = (200, 206)
 _OURS = ("x-amz-", "x-bce-")
 _ELSEWHERE = range(300, 400)
 _REFUSALS = (400, 401, 403, 404, 405, 501)
+_UNWRITABLE = re.compile(
+    rb"[\0-\x08\x0b\x0c\x0e-\x1f]|\xef\xbf[\xbe\xbf]"
+    rb"|&#(?:x0*(?:[0-8bcef]|1[0-9a-f]|fff[ef])|0*(?:[0-8]|1[124-9]|2[0-9]|3[01]));",
+    re.IGNORECASE,
+)
+"""Characters that XML 1.0 does not have, as they are or by their number."""
+_INSTEAD = "\ufffd".encode()
 
 
 def lacks_tag(method: str, key: str, query: object, status: int, headers: Headers) -> bool:
@@ -39,13 +47,23 @@ def is_no_refusal(method: str, status: int, code: str, headers: Headers) -> bool
 
 def document(data: bytes, name: str) -> ElementTree.Element | None:
     """The document of this name, its names without their space; None when it is another."""
+    top = parsed(data)
+    return top if top is not None and top.tag == name else None
+
+
+def parsed(data: bytes) -> ElementTree.Element | None:
+    """A document of any name; None when it is no XML. The name of a file may hold what XML cannot:
+    a server that writes it all the same is understood but for that."""
     try:
         top = ElementTree.fromstring(data.strip())
     except ElementTree.ParseError:
-        return None
+        try:
+            top = ElementTree.fromstring(_UNWRITABLE.sub(_INSTEAD, data.strip()))
+        except ElementTree.ParseError:
+            return None
     for element in top.iter():
         element.tag = element.tag.rpartition("}")[2]
-    return top if top.tag == name else None
+    return top
 
 
 def stranger(place: str, status: int, headers: Headers, data: bytes = b"") -> Unreachable:

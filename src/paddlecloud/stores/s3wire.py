@@ -1,8 +1,8 @@
 """Signed requests to one S3-compatible server: kept connections, repeats, and errors in our words.
 
 Every request may be repeated: whoever makes one that must not run twice says so by what it asks
-for. A request is tried again when the server or the network failed, not when it was refused. What
-the requests mean is the work of `s3`.
+for. A request is tried again when the server or the network failed, not when it was refused
+(`s3refusals`). What the requests mean is the work of `s3`.
 """
 
 from __future__ import annotations
@@ -13,21 +13,13 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from urllib.parse import quote, urlsplit
-from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
-from paddlecloud.model.errors import (
-    Conflict,
-    NotFound,
-    PaddleCloudError,
-    Refused,
-    Retry,
-    StorageFull,
-    Unreachable,
-)
+from paddlecloud.model.errors import PaddleCloudError, Retry, Unreachable
 from paddlecloud.model.texts import CAUSE, GIVEN
 from paddlecloud.stores.http11 import (
     CONNECT_SECONDS,
@@ -38,6 +30,7 @@ from paddlecloud.stores.http11 import (
 )
 from paddlecloud.stores.patience import is_prompt
 from paddlecloud.stores.s3guard import Guard
+from paddlecloud.stores.s3refusals import CLOCK, PATIENT, TRIES, Failure, meaning, said_in
 from paddlecloud.stores.s3strangers import document, is_no_refusal, lacks_tag, stranger
 from paddlecloud.stores.sigv4 import EMPTY, Keys, Query, Signer, query_text
 
@@ -45,10 +38,6 @@ Clock = Callable[[], datetime]
 Sleep = Callable[[float], None]
 Body = bytes | bytearray
 
-TRIES = 5
-PATIENT = 12
-"""Tries for a part of a large file: half a minute, in which a server may have started again. By
-then much has been sent that a failure would throw away."""
 IDLE = 32
 """Connections that are kept open for the next request."""
 
@@ -61,16 +50,12 @@ PROMPT_SLOW = 20.0
 _FORGOTTEN = 60.0
 """Seconds after which a silence says nothing any more."""
 _LONGEST_PAUSE = 4.0
-_AGAIN = (408, 425, 429, 500, 502, 503, 504)
-_MISTAKE = 500
-"""A server that starts again says something else, so this is not waited out: a full one says it."""
-_BUSY = ("RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "RequestThrottled")
-"""What some servers say with a status of 400 that is no refusal."""
-_DAMAGED = ("BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody", "InvalidDigest")
-_KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken")
-_CLOCK = ("RequestTimeTooSkewed", "RequestExpired")
+_UNSAID = (400, 405)
+"""Statuses for anything: an odd name, or a session that is over."""
+_skews: dict[str, timedelta] = {}
+"""How far the clock of each server that refused ours is ahead of it. Whoever opens a bucket only to
+sign addresses asks nothing, and would never learn it. Values are replaced whole: no lock."""
 _REASONS = {TimeoutError: "reason_timed_out", Ended: "reason_ended"}
-_FULL = ("QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "InsufficientCapacity")
 
 
 def _always() -> bool:
@@ -103,7 +88,7 @@ class Answer:
     body: bytes
     place: str
 
-    def xml(self, name: str) -> ElementTree.Element:
+    def xml(self, name: str) -> Element:
         """The document of the answer, which has this name, its names without their space."""
         top = document(self.body, name)
         if top is None:
@@ -127,7 +112,7 @@ class Wire:
     ) -> None:
         parts = urlsplit(endpoint)
         host = parts.netloc.rpartition("@")[2]
-        self._scheme = parts.scheme
+        self._scheme, self._door = parts.scheme, host
         self._host = host if path_style else f"{bucket}.{host}"
         self.place = f"{bucket} ({self._host})"
         """What a sentence calls it: with the host that is asked."""
@@ -142,60 +127,41 @@ class Wire:
         self._idle: list[Connection] = []
         self._closed = False
         self._lock = threading.Lock()
-        self._skew = timedelta()
-        """How far the server's clock is ahead of ours."""
         self._silent_at: float | None = None
         """When it last left somebody without an answer, if it has given none since."""
 
     def ask(self, request: Request) -> Answer:
         """One request with a short answer; an answer that is not `good` is raised as an error."""
-        failure: PaddleCloudError | None = None
-        for _ in range(min(request.tries, TRIES)):
+        number = 0
+        while True:
+            number += 1
             connection, response = self.begin(request)
             try:
                 data = response.read_all()
             except OSError as error:
                 connection.close()
-                failure = self.unreachable(error)
-                if self._has_to_end(error, TRIES):
-                    break
+                failure = self._broken(error)
+                if number >= min(request.tries, failure.worth, TRIES):
+                    raise failure.error from error
                 continue
             self.give_back(connection, response)
             status, headers = response.status, response.headers
             return Answer(status=status, headers=headers, body=data, place=self.place)
-        assert failure is not None
-        raise failure
 
     def begin(self, request: Request) -> tuple[Connection, Response]:
         """The same, for whoever reads the answer and gives the connection back, or closes it."""
         digest = hashlib.sha256(request.body).hexdigest() if request.body else EMPTY
-        failure: PaddleCloudError | None = None
-        for number in range(request.tries):
-            if number:
-                self.pause(number)
-                if not request.wanted():
-                    break
-            checks = self._guard.headers(request.body, digest, part=request.part)
-            try:
-                connection, response = self._once(request, digest, checks)
-            except OSError as error:
-                failure = self.unreachable(error)
-                if self._has_to_end(error, TRIES - 1 - number):
-                    break
-                continue
-            self._silent_at = None
-            # It answers: for the rest it has the time of one that was never silent.
-            connection.wait_at_most(self._seconds(request)[1])
-            good = response.status in request.good
-            self._refuse_stranger(connection, request, response)
-            if good and self._guard.is_checked(checks, response.headers):
-                return connection, response
-            failure, again = self._refusal(connection, request, response)
-            again = again or good or self._guard.is_at_fault(checks, response.status)
-            if not again or (response.status == _MISTAKE and number + 1 >= TRIES):
-                break
-        assert failure is not None
-        raise failure
+        number = 0
+        while True:
+            number += 1
+            came = self._once(request, digest)
+            if not isinstance(came, Failure):
+                return came
+            if number >= min(request.tries, came.worth):
+                raise came.error
+            self.pause(number)
+            if not request.wanted():
+                raise came.error
 
     def pause(self, number: int) -> None:
         """Wait before the repeat of this number, longer each time and no two threads the same."""
@@ -213,7 +179,7 @@ class Wire:
     def url(self, method: str, key: str, query: Query, good_for: timedelta, now: datetime) -> str:
         """An address that lets anybody make this one request until `good_for` is over."""
         path = self._path(key)
-        signed = self._signer.query(method, path, query, good_for, now)
+        signed = self._signer.query(method, path, query, good_for, now + self._skew())
         return f"{self._scheme}://{self._host}{path}?{signed}"
 
     def close(self) -> None:
@@ -227,22 +193,43 @@ class Wire:
         for connection in idle:
             connection.close()
 
-    def _has_to_end(self, error: OSError, tries_left: int) -> bool:
-        """Whether another try after this error would take too long."""
-        if not isinstance(error, TimeoutError):
-            return False
-        self._silent_at = time.monotonic()
-        # Silence has taken minutes by then: no patience beyond that.
-        return is_prompt() or tries_left <= 0
-
-    def _once(
-        self, request: Request, digest: str, checks: Mapping[str, str]
-    ) -> tuple[Connection, Response]:
-        """One try. A kept connection may have been closed meanwhile: then a new one is used."""
-        path = self._path(request.key)
-        now = self._clock() + self._skew
+    def _once(self, request: Request, digest: str) -> tuple[Connection, Response] | Failure:
+        """One try: an answer that is as it should be, or what it failed by."""
+        checks = self._guard.headers(request.body, digest, part=request.part)
+        now = self._clock() + self._skew()
         more = {**request.headers, **checks}
+        path = self._path(request.key)
         headers = self._signer.headers(request.method, path, request.query, digest, now, more)
+        try:
+            connection, response = self._exchange(request, path, headers)
+        except OSError as error:
+            return self._broken(error)
+        self._silent_at = None
+        # It answers: for the rest it has the time of one that was never silent.
+        connection.wait_at_most(self._seconds(request)[1])
+        self._refuse_stranger(connection, request, response)
+        good = response.status in request.good
+        if good and self._guard.is_checked(checks, response.headers):
+            return connection, response
+        failure = self._refusal(connection, request, response, now)
+        if failure.worth > 1:
+            return failure
+        again = good or self._guard.is_at_fault(checks, response.status)
+        return Failure(failure.error, PATIENT) if again else failure
+
+    def _broken(self, error: OSError) -> Failure:
+        """What it means that a connection failed."""
+        worth = PATIENT
+        if isinstance(error, TimeoutError):
+            self._silent_at = time.monotonic()
+            # Silence has taken minutes by then: no patience beyond that.
+            worth = 1 if is_prompt() else TRIES
+        return Failure(self.unreachable(error), worth)
+
+    def _exchange(
+        self, request: Request, path: str, headers: Mapping[str, str]
+    ) -> tuple[Connection, Response]:
+        """A kept connection may have been closed meanwhile: then a new one is used."""
         text = query_text(request.query)
         target = f"{path}?{text}" if text else path
         connect, silent = self._seconds(request)
@@ -294,42 +281,33 @@ class Wire:
             raise stranger(self.place, status, response.headers)
 
     def _refusal(
-        self, connection: Connection, request: Request, response: Response
-    ) -> tuple[PaddleCloudError, bool]:
-        """What an answer means that was not asked for, and whether to try again."""
+        self, connection: Connection, request: Request, response: Response, signed: datetime
+    ) -> Failure:
+        """What an answer means that was not asked for, to a request that was signed then."""
         try:
             data = response.read_all(64 * 1024)
             self.give_back(connection, response)
         except OSError as error:
             connection.close()
-            return self.unreachable(error), True
-        code, detail = _said(data)
+            return Failure(self.unreachable(error), PATIENT)
+        code, detail = said_in(data)
+        if request.method == "HEAD" and response.status in _UNSAID:
+            return self._reason_of(request, response.status)
         if is_no_refusal(request.method, response.status, code, response.headers):
-            return stranger(self.place, response.status, response.headers, data), False
-        if code in _CLOCK and self._learn_skew(response):
-            return Retry("store_failed", place=self.place, detail=code), True
-        return self._meaning(response.status, code, detail, request.key)
+            return Failure(stranger(self.place, response.status, response.headers, data))
+        if code in CLOCK and self._learn_skew(response, signed):
+            return Failure(Retry("store_failed", place=self.place, detail=code), PATIENT)
+        return meaning(response.status, code, detail, request.key, self.place)
 
-    def _meaning(
-        self, status: int, code: str, detail: str, key: str
-    ) -> tuple[PaddleCloudError, bool]:
-        said = f"{status} {code} {detail}".strip()[:300]
-        if status == 507 or code in _FULL:
-            return StorageFull("store_full", path=key), False
-        if code == "NoSuchBucket":
-            return Refused("store_bucket_missing", place=self.place), False
-        if code in _CLOCK:
-            return Refused("store_clock", place=self.place, detail=said), False
-        if code in _KEYS or status in (401, 403):
-            return Refused("store_denied", place=self.place, detail=said), False
-        if status == 404:
-            return NotFound("file_missing", path=key), False
-        if status in (409, 412):
-            return Conflict("store_changed", path=key), status == 409
-        if code in _DAMAGED:
-            return Retry("store_damaged", path=key, place=self.place), True
-        again = status in _AGAIN or code in _BUSY
-        return Retry("store_failed", place=self.place, detail=said), again
+    def _reason_of(self, request: Request, status: int) -> Failure:
+        """No answer to a HEAD says why it is refused: that is asked in another way."""
+        asked = replace(request, method="GET", headers={"range": "bytes=0-0"}, tries=1)
+        try:
+            connection, _ = self.begin(replace(asked, good=(200, 206, 416)))
+            connection.close()
+        except PaddleCloudError as error:
+            return Failure(error)
+        return meaning(status, "", "", request.key, self.place)
 
     def unreachable(self, error: Exception) -> PaddleCloudError:
         """What is in words of ours is told in the reader's language."""
@@ -339,15 +317,17 @@ class Wire:
         why = {CAUSE: ours[0], GIVEN: "{}"} if ours else {}
         return Unreachable("store_unreachable", **told, **why)
 
-    def _learn_skew(self, response: Response) -> bool:
+    def _skew(self) -> timedelta:
+        """How far the server's clock is ahead of ours."""
+        return _skews.get(self._door, timedelta())
+
+    def _learn_skew(self, response: Response, signed: datetime) -> bool:
         """Sign by the server's clock from now on; False when that was not the reason."""
         there = http_time(response.headers.get("date", ""))
         if there is None:
             return False
-        skew = there - self._clock()
-        learnt = abs(skew - self._skew) > timedelta(minutes=1)
-        self._skew = skew
-        return learnt
+        _skews[self._door] = there - self._clock()
+        return abs(there - signed) > timedelta(minutes=1)
 
 
 def http_time(text: str) -> datetime | None:
@@ -356,13 +336,3 @@ def http_time(text: str) -> datetime | None:
         return parsedate_to_datetime(text).astimezone(UTC)
     except ValueError:
         return None
-
-
-def _said(data: bytes) -> tuple[str, str]:
-    """Code and words of an error; both empty when the server gave none."""
-    try:
-        top = ElementTree.fromstring(data)
-    except ElementTree.ParseError:
-        return "", ""
-    found = {element.tag.rpartition("}")[2]: (element.text or "").strip() for element in top.iter()}
-    return found.get("Code", ""), found.get("Message", "")

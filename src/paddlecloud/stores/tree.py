@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -36,7 +36,8 @@ RESERVE_SHARE = 32
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _TAKEN = (errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST)
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only the latter
+sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+"""The bytes of an open file to the disk; macOS has only the latter."""
 
 
 class Tree:
@@ -64,7 +65,7 @@ class Tree:
         finally:
             os.close(fd)
 
-    def directory(self, names: list[str], *, make: bool = False) -> int:
+    def directory(self, names: Sequence[str], *, make: bool = False) -> int:
         """A descriptor of the directory these names lead to; the caller closes it."""
         current = os.dup(self._fd)
         for name in names:
@@ -96,7 +97,7 @@ class Tree:
         above: set[str] = {""}
         for path in paths:
             with suppress(FileNotFoundError, NotADirectoryError):  # deleted since: nothing to keep
-                _sync_and_close(self.open_file(path, os.O_RDONLY), _sync_data)
+                _sync_and_close(self.open_file(path, os.O_RDONLY), sync_data)
             names = path.split("/")
             above.update("/".join(names[:depth]) for depth in range(1, len(names)))
         for directory in sorted(above, reverse=True):

@@ -95,21 +95,47 @@ def test_sweep_removes_what_a_dead_process_left(directory: DirectoryStore) -> No
     assert young.commit().size == 0
 
 
+def places(directory: DirectoryStore) -> set[Path]:
+    return set((directory.root / ".tmp").iterdir())
+
+
 def test_places_of_dead_processes_go_at_once(directory: DirectoryStore) -> None:
+    """However young: whoever submits again and again, and is killed each time, leaves one copy."""
+    (_, used), (_, left), (_, unlocked), (_, old) = (directory.make_place() for _ in range(4))
+    holder = os.open(used, os.O_RDONLY)
+    fcntl.flock(holder, fcntl.LOCK_SH)
+    for place in (used, left):
+        (place / "part-0").write_bytes(b"half")
+    for place in (used, old):
+        os.utime(place, (1_000_000, 1_000_000))
+    _, made = directory.make_place()
+    assert places(directory) == {used, unlocked, made}
+    DirectoryStore(directory.root).close()
+    assert places(directory) == {used}
+    os.close(holder)
+    DirectoryStore(directory.root).close()
+    assert places(directory) == set()
+
+
+def test_a_place_is_not_even_locked_before_its_process_could(
+    directory: DirectoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, given = directory.make_place()
+    locked: list[int] = []
+    monkeypatch.setattr(fcntl, "flock", lambda fd, how: locked.append(fd))
+    _, made = directory.make_place()
+    assert (locked, places(directory)) == ([], {given, made})
+
+
+def test_sweep_removes_copies_that_nobody_holds(directory: DirectoryStore) -> None:
     (_, used), (_, left), (_, fresh) = (directory.make_place() for _ in range(3))
     holder = os.open(used, os.O_RDONLY)
     fcntl.flock(holder, fcntl.LOCK_SH)
-    for place in (used, left, fresh):
-        (place / "part-0").write_bytes(b"half")
     for place in (used, left):
-        os.utime(place, (1_000_000, 1_000_000))
-    _, made = directory.make_place()
-    assert set((directory.root / ".tmp").iterdir()) == {used, fresh, made}
-    DirectoryStore(directory.root).close()
-    assert list((directory.root / ".tmp").iterdir()) == [used]
+        (place / "part-0").write_bytes(b"half")
+    assert directory.sweep(datetime.fromtimestamp(1_000_000, UTC)) == 1
+    assert places(directory) == {used, fresh}
     os.close(holder)
-    DirectoryStore(directory.root).close()
-    assert list((directory.root / ".tmp").iterdir()) == []
 
 
 def test_descriptors_do_not_leak(directory: DirectoryStore) -> None:
@@ -119,6 +145,7 @@ def test_descriptors_do_not_leak(directory: DirectoryStore) -> None:
         directory.write("a/b", [b"x" * 10])
         directory.read("a/b")
         next(iter(directory.list("a/")))
+        directory.list("a/")  # whoever asks for it may fail before the first look
         directory.open_write("a/c").write(b"1")
         directory.stat("a/x/y")
     directory.flush()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, StorageFull
-from paddlecloud.stores import CanMultipart, Store, create
+from paddlecloud.stores import CanMultipart, Store, create, directory_parts
 from paddlecloud.stores.directory import DirectoryStore
 from paddlecloud.stores.s3 import S3Store
 from tests.contract.disk import small_disk
@@ -157,6 +157,26 @@ def test_a_part_that_is_too_long_for_a_directory(directory: DirectoryStore) -> N
         with pytest.raises(Invalid) as caught:
             directory.put_part("x", upload, number, data)
         assert caught.value.code == "upload_part"
+
+
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+def test_a_file_from_parts_is_on_the_disk_before_it_has_its_name(
+    directory: DirectoryStore, monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...]
+) -> None:
+    """Or a loss of power could leave it with its full size and a hole where a part was."""
+    synced: list[tuple[bytes, list[str]]] = []
+
+    def sync(fd: int) -> None:
+        synced.append((Path(f"/dev/fd/{fd}").read_bytes(), paths(directory)))
+
+    monkeypatch.setattr(directory_parts, "sync_data", sync)
+    upload = directory.begin_parts("x", part_size=4)
+    for number in order:
+        directory.put_part("x", upload, number, {1: b"abcd", 2: b"ef"}[number])
+    assert synced == [], "once for all parts: each costs a wait"
+    directory.finish_parts("x", upload, size=6)
+    assert synced == [(b"abcdef", [])]
+    assert paths(directory) == ["x"]
 
 
 def test_parts_on_a_full_disk(tmp_path: Path) -> None:

@@ -23,17 +23,18 @@ from paddlecloud.model.errors import (
     Retry,
     Unreachable,
 )
-from paddlecloud.stores import CanLocalPath, CanPresign, create, s3parts
+from paddlecloud.stores import CanLocalPath, CanPresign, create, s3parts, s3wire
 from paddlecloud.stores.base import Part
 from paddlecloud.stores.pack import PackReceiver
 from paddlecloud.stores.s3 import S3Store
 from paddlecloud.stores.s3guard import Guard
-from paddlecloud.stores.s3wire import PATIENT, TRIES, Request, Wire
+from paddlecloud.stores.s3refusals import PATIENT, TRIES
+from paddlecloud.stores.s3wire import Request, Wire
 from paddlecloud.stores.sigv4 import Keys
 from scripts import s3 as server
 from tests.contract.stores.looks import content, paths, sha256
 from tests.faulty import Way, as_it_is, faulty_way
-from tests.s3 import reader_settings
+from tests.s3 import reader_settings, writer_settings
 
 HOUR = timedelta(hours=1)
 MIB = 1024 * 1024
@@ -246,17 +247,24 @@ def test_the_host_that_was_asked_is_named(s3_settings: dict[str, str]) -> None:
         assert store.place == "team (team.127.0.0.1:9)"
 
 
-def test_keys_are_tried_by_writing(s3: S3Store, s3_settings: dict[str, str]) -> None:
+@pytest.mark.parametrize("lesser", [reader_settings, writer_settings])
+def test_keys_are_tried_by_writing_and_reading(
+    s3: S3Store, s3_settings: dict[str, str], lesser: Callable[[], dict[str, str]]
+) -> None:
     s3.try_keys()
     assert paths(s3) == []
-    with opened({**s3_settings, **reader_settings()}) as store:
+    with opened({**s3_settings, **lesser()}) as store:
         store.probe()
         with pytest.raises(Refused, match="what they are allowed to do"):
             store.try_keys()
+    assert paths(s3) == []
 
 
-def test_the_clock_of_the_server_is_followed(s3_settings: dict[str, str]) -> None:
+def test_the_clock_of_the_server_is_followed(
+    s3_settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A machine whose clock is wrong by hours: its requests are signed by the server's."""
+    monkeypatch.setattr(s3wire, "_skews", {})
     keys = Keys(access_key=s3_settings["access_key"], secret_key=s3_settings["secret_key"])
     wire = Wire(
         s3_settings["endpoint"],

@@ -261,6 +261,7 @@ def test_a_worker_that_does_nothing_is_quiet(shared: Person, sleeper: str) -> No
     assert 0 < row["usage"]["memory"] < 20 * MIB
 
 
+@pytest.mark.slow
 def test_top_shows_what_a_job_uses(shared: Person) -> None:
     program = "x = bytearray(200 * 2**20)\nwhile True: pass"
     job_id = shared.submits(f'exec python3 -c "{program}"', "--memory=300MB")

@@ -20,6 +20,7 @@ def tried_twice(shared: Person, marker: Path) -> tuple[str, ...]:
 COUNT = "".join(f"{number}\n" for number in range(1, 2001))
 
 
+@pytest.mark.slow
 def test_watching_shows_every_attempt(shared: Person, tmp_path: Path) -> None:
     done = shared.types(*tried_twice(shared, tmp_path / "tried"), "--watch_mode=1")
     assert done.code == 0, done.err

@@ -10,6 +10,7 @@ import pytest
 
 from paddlecloud.client import journal
 from paddlecloud.client.landing import part_of
+from paddlecloud.client.pieces import piece_of
 from tests.integration.cli.person import Person, until
 
 MODEL = bytes(range(256)) * 80_000
@@ -62,7 +63,7 @@ def test_a_download_that_was_killed_goes_on(person: Person, first: str, tmp_path
     done = person.types(*words, "--resume", PADDLECLOUD_DEBUG="1")
     assert done.code == 0, done.err
     asked = done.err.count(model(first))
-    assert asked + kept <= 2 + len(range(0, len(MODEL), 8 * 2**20)) + 1
+    assert asked + kept <= 2 + len(range(0, len(MODEL), piece_of([{"size": len(MODEL)}]))) + 1
     assert (there / first / "rank-0" / "model").read_bytes() == MODEL
     assert not Path(part_of(str(there))).exists()
 
@@ -79,14 +80,49 @@ def test_a_download_of_a_running_job_gets_the_rest_later(person: Person, tmp_pat
     )
     until(lambda: "rank-0/a\t4" in person.types("get_files", job_id).out)
     words = ("get_files", job_id, "--download=1", f"--download_dir={tmp_path}/result")
-    assert person.types(*words).code == 0
+    early = person.types(*words)
+    assert (early.code, f"{job_id} has not ended (running)" in early.err) == (0, True)
     gate.touch()
     person.waits_for(job_id)
     again = person.types(*words)
     assert (again.code, "--resume" in again.err) == (2, True)
-    assert person.types(*words, "--resume").code == 0
+    late = person.types(*words, "--resume")
+    assert (late.code, "has not ended" in late.err) == (0, False)
     found = tmp_path / "result" / job_id / "rank-0"
     assert [(found / name).read_text() for name in "ab"] == ["one\n", "two\n"]
+
+
+def test_a_download_tells_of_outputs_that_never_came(person: Person, tmp_path: Path) -> None:
+    job_id = person.submits(r"echo 1 > $OUTPUT_PATH/fine; echo 2 > $OUTPUT_PATH/'a\b'")
+    assert person.waits_for(job_id)["job_status"] == "success"
+    words = ("get_files", job_id, "--download=1")
+    done = person.types(*words, f"--download_dir={tmp_path}/one")
+    assert (done.code, done.err.count("these outputs were not sent: rank-0/a\\b")) == (0, 1)
+    told = person.types(*words, f"--download_dir={tmp_path}/two", "--json").json
+    assert "kept on" in told["left_behind"]
+    listed = [row["path"].rpartition("/")[2] for row in told["files"]]
+    assert listed == ["", "trainer-0.log", "fine"]
+
+
+def test_an_empty_prefix_is_none_and_a_download_of_nothing_tells_the_same(
+    person: Person, first: str, tmp_path: Path
+) -> None:
+    whole = person.types("get_files", first).out
+    assert person.types("get_files", first, "--prefix=").out == whole
+    words = ("--prefix=nothing", "--download=1", f"--download_dir={tmp_path}/none", "--json")
+    done = person.types("get_files", first, *words)
+    assert done.code == 1
+    assert done.json == {
+        "job_id": first,
+        "files": [],
+        "job_status": "success",
+        "download_dir": f"{tmp_path}/none",
+        "bytes": 0,
+        "kept": 0,
+        "complaints": {},
+        "left_behind": "",
+    }
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_command_beside_a_job_with_many_bytes_finds_its_files(
@@ -171,6 +207,51 @@ def test_a_job_that_said_nothing_has_an_empty_log_to_download(
     assert (there / job_id / "log" / "trainer-0.log").read_bytes() == b""
 
 
+def test_links_and_empty_directories_are_listed(person: Person, tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    (job / "bin").mkdir(parents=True)
+    (job / "bin/run.sh").touch()
+    (job / "data/none").mkdir(parents=True)
+    (job / "latest").symlink_to("bin/run.sh")
+    done = person.types("submit_job", f"--files={job}", "--start_cmd=true")
+    job_id = done.out.removeprefix("job_id: ").strip()
+    person.waits_for(job_id)
+    rows = [
+        line.split("\t") for line in person.types("get_files", job_id, "--prefix=/").out.split("\n")
+    ]
+    paths = [row[0] for row in rows]
+    assert paths == ["bin/run.sh", "data/none/", "latest", *paths[3:]]
+    assert [row[1] for row in rows[:3]] == ["0"] * 3
+    assert {row[2] for row in rows[:3]} == {rows[0][2]}
+    assert [row[3:] for row in rows[:3]] == [[], [], ["-> bin/run.sh"]]
+    only = person.types("get_files", job_id, "--prefix=latest", "--json").json["files"]
+    assert only == [
+        {"path": "latest", "size": 0, "time": rows[0][2], "sha256": None, "link": "bin/run.sh"}
+    ]
+    words = ("--prefix=/", "--download=1", f"--download_dir={tmp_path}/there")
+    assert person.types("get_files", job_id, *words).code == 0
+    assert (tmp_path / "there/latest").readlink() == Path("bin/run.sh")
+    assert (tmp_path / "there/data/none").is_dir()
+
+
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+def test_names_that_the_system_cannot_write_are_told(person: Person, tmp_path: Path) -> None:
+    job_id = person.submits("echo one > $OUTPUT_PATH/\N{SNOWMAN}")
+    person.waits_for(job_id)
+    there = tmp_path / "result"
+    words = ("get_files", job_id, "--download=1", f"--download_dir={there}")
+    done = person.runs(*words, **ASCII)
+    assert done.code == 2
+    (told,) = done.err.splitlines()
+    assert f"output/{job_id}/rank-0/?" in told
+    assert "LC_ALL=C.UTF-8" in told
+    assert list(tmp_path.iterdir()) == []
+    assert person.runs(*words, LC_ALL="C.UTF-8").code == 0
+    assert (there / job_id / "rank-0/\N{SNOWMAN}").read_text() == "one\n"
+
+
 def test_a_link_that_leads_out_is_told_of_in_the_log(person: Person, tmp_path: Path) -> None:
     (tmp_path / "model").write_bytes(b"elsewhere")
     job_id = person.submits(f'echo begun; ln -s {tmp_path}/model "$OUTPUT_PATH/model"')
@@ -195,8 +276,17 @@ def test_what_became_of_outputs_in_the_store_is_told(person: Person, tmp_path: P
     os.utime(store / "restored", (1, 1))
     there = tmp_path / "result"
     words = ("get_files", job_id, "--download=1", f"--download_dir={there}")
-    done = person.types(*words)
+    done = person.types(*words, "--json")
     assert done.code == 1
+    told = done.json
+    assert (told["download_dir"], told["job_status"]) == (str(there), "success")
+    root = f"output/{job_id}/rank-0"
+    assert told["complaints"] == {
+        "download_damaged": [f"{root}/damaged"],
+        "download_not_its_own": [f"{root}/changed"],
+    }
+    came = sum(path.stat().st_size for path in there.rglob("*") if path.is_file())
+    assert (told["bytes"], told["kept"]) == (came, 0)
     damaged, changed = (line for line in done.err.splitlines() if "rank-0/" in line)
     assert f"left out: output/{job_id}/rank-0/damaged;" in damaged
     assert "not what the job wrote" in changed

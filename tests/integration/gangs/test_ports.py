@@ -14,6 +14,9 @@ import pytest
 from paddlecloud.model.gangs import FIRST_PORT, PORTS
 from tests.integration.gangs.site import Site, a_site
 
+#: Nothing else runs beside these: what squats here could take a port from a job of another test.
+pytestmark = pytest.mark.slow
+
 MANY = """
 import _socket, os, time
 
@@ -30,6 +33,7 @@ while os.path.getsize(env["ALL"]) < 64:
     time.sleep(0.05)
 """
 ALONE = "held = listen()\nsay(own=ports())\n"
+PAIR: dict[str, Any] = {"instance_count": 2, "distribute_job_type": "NCCL2"}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +44,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def next_port(site: Site) -> int:
-    """Where the server will look for the next free ports."""
+    """Where the server will look for the next free ports; the first of all it takes anywhere."""
+    assert site.end(site.submit(ALONE, **PAIR)).state == "success"
     with closing(sqlite3.connect(site.home.path / "server" / "paddlecloud.db")) as database:
         found = database.execute("select value from counters where name = 'port'").fetchone()
     return FIRST_PORT + int(found[0]) % PORTS
@@ -60,7 +65,6 @@ def squatters(first: int, count: int) -> Iterator[None]:
         yield
 
 
-@pytest.mark.slow
 def test_eight_jobs_of_eight_ranks_at_once_share_no_port(site: Site) -> None:
     together = site.files / "together"
     together.write_text("")
@@ -84,19 +88,16 @@ def test_eight_jobs_of_eight_ranks_at_once_share_no_port(site: Site) -> None:
 
 
 def test_a_squatter_does_not_break_a_start(site: Site) -> None:
-    asked: dict[str, Any] = {"instance_count": 2, "distribute_job_type": "NCCL2"}
-    assert site.end(site.submit(ALONE, **asked)).state == "success"
     with squatters(next_port(site), 1):
-        job = site.end(site.submit(ALONE, **asked))
+        job = site.end(site.submit(ALONE, **PAIR))
     assert job.state == "success", job.error_msg
     assert job.attempts == 2
     assert job.failure is None
 
 
 def test_ports_that_are_always_taken_are_told_with_who_has_them(site: Site) -> None:
-    asked: dict[str, Any] = {"instance_count": 2, "distribute_job_type": "NCCL2"}
     with squatters(next_port(site), 40):
-        job = site.end(site.submit(ALONE, **asked))
+        job = site.end(site.submit(ALONE, **PAIR))
     assert job.state == "failed"
     assert job.attempts == 5
     assert f"pid {os.getpid()}" in job.error_msg

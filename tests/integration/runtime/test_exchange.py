@@ -275,6 +275,7 @@ def test_a_peer_that_resets_the_connection_costs_no_report(exchange: Exchange, p
     assert not is_open(exchange)
 
 
+@pytest.mark.slow
 def test_a_narrow_line_takes_a_report_in_pieces(exchange: Exchange, peer: Peer) -> None:
     connection = opened(exchange, peer)
     assert exchange._open is not None

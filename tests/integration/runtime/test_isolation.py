@@ -17,6 +17,7 @@ from paddlecloud.runtime.control import request_stop
 from paddlecloud.runtime.link import Link
 from paddlecloud.runtime.record import ROOT, STACKS, TOKEN, ExitRecord
 from tests.integration.runtime.replicas import Bench, ended, eventually, running
+from tests.unit.runtime.runs import a_run
 
 # Of this process alone: other tests run beside it, and some look for whatever a user has left.
 ALICE = 1_000_000 + 10 * os.getpid()
@@ -105,7 +106,7 @@ def test_it_reads_its_own_key_and_nobody_elses(bench: Bench, tmp_path: Path) -> 
         (root / "work").rmdir()
         own = (workspace.TEMPORARY, workspace.HOME, TOKEN)
         workspace.Layer().lay_out(root, None, lambda *_: -1, own, owner=uid)
-        run_order = {"secret": f"of {uid}", "uid": uid, "env": {"JOB_ID": "job-1"}}
+        run_order = a_run(secret=f"of {uid}", uid=uid, env={"JOB_ID": "job-1"})
         path = Path(ownkey.write(root, run_order, root.name, link))
         assert (path.stat().st_mode & 0o777, path.stat().st_uid) == (0o600, uid)
         bench.spawner.spawn(launch)

@@ -80,7 +80,7 @@ def test_a_wide_limit_is_put_on_later_over_all_that_was_started(bench: Bench) ->
     needs(bench, "pids")
     root = bench.start("sleep 600 & setsid sleep 600 & sleep 600", pids_limit=2000)
     folder = eventually(lambda: group_with(root.name, "pids.max"))
-    assert (folder / "pids.max").read_text() == "2000\n"
+    eventually(lambda: (folder / "pids.max").read_text() == "2000\n")
     eventually(lambda: len((folder / "cgroup.procs").read_text().split()) == 4)
     request_stop(root, grace=0, now=0.0)
     assert ended(root)["enforced"]["pids"] is True

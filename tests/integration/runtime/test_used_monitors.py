@@ -95,6 +95,7 @@ def test_one_that_waits_for_work_ends_with_the_zygote(bench: Bench) -> None:
     assert ended(Path(bench.launches[-1]["root"]))["exit_code"] == 0
 
 
+@pytest.mark.slow
 def test_hundreds_one_after_the_other_are_all_run(bench: Bench) -> None:
     roots = [bench.start(f"echo {number}") for number in range(300)]
     for number, root in enumerate(roots):

@@ -59,9 +59,7 @@ class ServerProcess:
     def waiting_job(self) -> str:
         """A job that nobody will start: the agent is frozen first."""
         config = self.home / "agent" / "agent.json"
-        eventually(lambda: bool(agents_of(config)))
-        for pid in agents_of(config):
-            os.kill(pid, signal.SIGSTOP)
+        eventually(lambda: _are_frozen(config))
         caller, data = self.caller(), b"echo hi\n"
         caller.post("/api/v1/blobs", packed(data))
         entry = ["run.sh", "file", len(data), packed(data)[:32].hex(), 0, ""]
@@ -79,10 +77,25 @@ class ServerProcess:
         end_agents(self.home / "agent" / "agent.json")
 
     def _is_ready(self, process: subprocess.Popen[bytes]) -> bool:
-        assert process.poll() is None, (self.home / "server" / "server.log").read_text()
+        assert process.poll() is None, self._last_words(process)
         with contextlib.suppress(OSError, ValueError):
             return bool(self.facts()["pid"] == process.pid)
         return False
+
+    def _last_words(self, ended: subprocess.Popen[bytes]) -> str:
+        assert ended.stderr is not None
+        log = (self.home / "server" / "server.log").read_text()
+        return log + ended.stderr.read().decode(errors="replace")
+
+
+def _are_frozen(config: Path) -> bool:
+    """Stop every agent; False while there is none, or one becomes another process."""
+    found = agents_of(config)
+    with contextlib.suppress(ProcessLookupError):
+        for pid in found:
+            os.kill(pid, signal.SIGSTOP)
+        return bool(found) and agents_of(config) == found
+    return False
 
 
 def ended(process: subprocess.Popen[bytes], seconds: float = 20.0) -> tuple[int, str]:

@@ -74,9 +74,9 @@ class Site:
         )
 
     def large_output(self) -> str:
-        """The upload of an output whose 33rd part is one byte."""
+        """The upload of an output whose 65th part is one byte."""
         path = f"/api/v1/agent/replicas/{self.order['replica']}/parts/output/run.sh"
-        query, size = {"fence": self.order["fence"]}, 32 * 2 * 1024 * 1024 + 1
+        query, size = {"fence": self.order["fence"]}, 64 * 1024 * 1024 + 1
         reply = self.world.agent.caller.call("POST", path, query, {"size": size})
         return str(reply.json()["upload"])
 
@@ -102,7 +102,7 @@ _QUERIES: dict[tuple[str, str], Callable[[Site], dict[str, object]]] = {
     ("PUT", _PART): lambda site: {
         "fence": site.order["fence"],
         "upload": site.large_output(),
-        "number": 33,
+        "number": 65,
     },
     ("PUT", "/api/v1/agent/commands/{command_id}/output"): lambda _: {
         "stream": "out",

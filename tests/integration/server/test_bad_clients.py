@@ -142,6 +142,7 @@ def test_a_slow_but_steady_upload_comes_through(server: ServerProcess) -> None:
         assert sock.recv(65536).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.slow
 def test_whoever_waits_for_us_is_not_cut(server: ServerProcess) -> None:
     """A long poll and a followed log are silent because we are."""
     job = server.waiting_job()

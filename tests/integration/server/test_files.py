@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from paddlecloud.model.snapshot import Snapshot
+from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Access
 from paddlecloud.server.routes import ROUTES
+from paddlecloud.server.services import snapshots
 from tests.integration.server.world import World
 
 
@@ -63,6 +66,16 @@ def test_a_directory_is_not_the_one_beside_it(world: World) -> None:
     assert listed(world, job_id, "data-") == ["data-1/a", "data-10/a"]
 
 
+def test_a_link_or_an_empty_directory_is_not_what_begins_with_its_name(world: World) -> None:
+    files = {"bin/latest.txt": b"1", "run.sh": b"2", "runs/z": b"3"}
+    others = [["bin/latest", "link", 0, "", 0, "latest.txt"], ["run", "dir", 0, "", 0, ""]]
+    job_id = world.submit(snapshot=world.snapshot(files, others=others))
+    for prefix in ("bin/latest", "run", "run/"):
+        assert listed(world, job_id, prefix) == []
+    assert listed(world, job_id, "bin/la") == ["bin/latest.txt"]
+    assert listed(world, job_id, "ru") == ["run.sh", "runs/z"]
+
+
 def test_a_job_without_outputs_has_its_directory(world: World) -> None:
     job_id = world.submit()
     assert listed(world, job_id) == [f"output/{job_id}/"]
@@ -98,6 +111,24 @@ def test_bytes_come_back_whole_and_from_an_offset(world: World) -> None:
     assert world.raw(path, offset=3).body == b"ghts"
     assert world.raw(path, offset=99).body == b""
     assert world.raw(f"/api/v1/jobs/{job_id}/files/run.sh").body == b"echo hi\n"
+
+
+def test_a_snapshot_is_not_taken_apart_for_each_of_its_files(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = {f"data/{number}": b"%d" % number for number in range(20)}
+    job_id = world.submit(snapshot=world.snapshot(contents))
+    taken: list[str] = []
+    manifest = snapshots.manifest
+
+    def counted(deps: Deps, owner: str, snapshot_id: str) -> Snapshot:
+        taken.append(snapshot_id)
+        return manifest(deps, owner, snapshot_id)
+
+    monkeypatch.setattr(snapshots, "manifest", counted)
+    for path, content in contents.items():
+        assert world.raw(f"/api/v1/jobs/{job_id}/files/{path}").body == content
+    assert len(taken) == 1
 
 
 @pytest.mark.parametrize(

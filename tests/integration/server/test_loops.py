@@ -448,6 +448,7 @@ def test_a_tick_that_fails_does_not_end_its_loop(
     assert traced or "no space is left for the database db" in told.getMessage()
 
 
+@pytest.mark.slow
 def test_a_loop_that_another_server_runs_is_left_alone(world: World) -> None:
     calls: list[datetime] = []
     ttl = timedelta(hours=1)

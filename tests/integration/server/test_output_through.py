@@ -26,9 +26,9 @@ from paddlecloud.server.shapes_addresses import JoinRequest
 from paddlecloud.stores.tree import SCRATCH
 from tests.integration.server.world import NODE, World
 
-MIB = 1024 * 1024
+PART = 256 * 1024
 COUNT = 5
-DATA = random.Random(1).randbytes((COUNT - 1) * MIB) + b"and more\n"
+DATA = random.Random(1).randbytes((COUNT - 1) * PART) + b"and more\n"
 SHA256 = hashlib.sha256(DATA).hexdigest()
 WHEN = 1_589_710_569.123456
 
@@ -78,7 +78,7 @@ class Agent:
         )
         self.line = Line(Link(config))
         replica, fence = self.order["replica"], self.order["fence"]
-        self.tracked = Tracked(id=replica, fence=fence, root=root / "r", run={}, acked=0)
+        self.tracked = Tracked(id=replica, fence=fence, root=root / "r", run=None, acked=0)
         self.file = root / "r" / "output" / "big"
         self.file.parent.mkdir(parents=True)
         self.writes(DATA)
@@ -119,7 +119,7 @@ class Agent:
 
 @pytest.fixture
 def agent(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
-    monkeypatch.setattr(through, "LEAST", MIB)
+    monkeypatch.setattr(through, "LEAST", PART)
     made = Agent(world, tmp_path / "agent")
     yield made
     made.line.close()
@@ -182,7 +182,7 @@ def test_parts_that_a_loss_of_power_took_are_noticed(agent: Agent) -> None:
     agent.line.left = 4
     raised(agent.puts)
     (upload,) = agent.unfinished()
-    os.truncate(upload / "data", MIB)
+    os.truncate(upload / "data", PART)
     agent.restart_server()
     agent.line.left = None
     assert agent.puts() is None
@@ -217,7 +217,7 @@ def test_an_attempt_that_is_over_brings_nothing(agent: Agent) -> None:
 def test_one_that_ends_while_the_digest_is_taken_gives_no_name(agent: Agent) -> None:
     given = agent.asks()
     for number in range(1, COUNT + 1):
-        body = PartBody(data=DATA[(number - 1) * MIB : number * MIB])
+        body = PartBody(data=DATA[(number - 1) * PART : number * PART])
         query = {"fence": agent.tracked.fence, "upload": given["upload"], "number": number}
         agent.line.call("PUT", agent.path("part"), body, query)
     deps = agent.world.deps
@@ -241,7 +241,7 @@ def test_two_that_end_it_at_the_same_time_both_hear_that_it_is_there(agent: Agen
     asked = JoinRequest(upload=given["upload"], size=len(DATA), sha256=SHA256)
     for number in range(1, COUNT + 1):
         upload = through.opened(deps, assigned, "output/big", asked.upload)
-        data = DATA[(number - 1) * MIB : number * MIB]
+        data = DATA[(number - 1) * PART : number * PART]
         through.put(deps, assigned, upload, number, data)
     heard: list[bool] = []
 
@@ -298,7 +298,7 @@ def test_an_end_without_a_digest_or_all_parts_is_none(agent: Agent) -> None:
 def test_a_smaller_file_and_one_that_does_not_fit(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert agent.asks(size=MIB - 1)["upload"] == ""
+    assert agent.asks(size=PART - 1)["upload"] == ""
     monkeypatch.setattr(agent.world.deps.store, "room", lambda: len(DATA) - 1)
     told = raised(agent.puts)
     assert told.code == "store_full"
@@ -308,14 +308,14 @@ def test_a_smaller_file_and_one_that_does_not_fit(
 
 
 def test_holes_take_no_room(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = bytes((COUNT - 1) * MIB) + b"and more\n"
+    data = bytes((COUNT - 1) * PART) + b"and more\n"
     with agent.file.open("wb") as file:
-        file.seek((COUNT - 1) * MIB)
+        file.seek((COUNT - 1) * PART)
         file.write(b"and more\n")
     os.utime(agent.file, (WHEN, WHEN))
-    monkeypatch.setattr(agent.world.deps.store, "room", lambda: MIB)
+    monkeypatch.setattr(agent.world.deps.store, "room", lambda: PART)
     assert raised(agent.asks).code == "store_full", "an agent of before does not tell of them"
-    assert raised(lambda: agent.asks(allocated=MIB + 1)).code == "store_full"
+    assert raised(lambda: agent.asks(allocated=PART + 1)).code == "store_full"
     assert agent.puts() == hashlib.sha256(data).hexdigest()
     assert agent.kept() == data
 

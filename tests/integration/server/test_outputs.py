@@ -54,6 +54,17 @@ def test_what_a_file_grew_by_is_put_behind_it_once(world: World) -> None:
     assert rows[-1]["time"] == "2020-05-17T10:16:09Z"
 
 
+def test_after_a_lost_answer_only_the_rest_is_put_behind_it(world: World) -> None:
+    job_id, order = world.placed()
+    world.agent.upload(order, "events", FIRST)
+    append(world, order, MORE, len(FIRST))
+    grown = append(world, order, MORE + b"since", len(FIRST))
+    assert (grown.status, grown.json()) == (200, {"size": len(FIRST + MORE) + 5})
+    again = append(world, order, MORE, len(FIRST))
+    assert (again.status, again.json()) == (200, {"size": len(FIRST + MORE)})
+    assert content(world, job_id) == FIRST + MORE + b"since"
+
+
 @pytest.mark.parametrize("offset", [0, 5, len(FIRST) - 1, len(FIRST) + 1, 2**53])
 def test_what_does_not_fit_behind_it_is_refused(world: World, offset: int) -> None:
     job_id, order = world.placed()

@@ -1,4 +1,5 @@
-"""Keys of a user's own bucket that are good no more: what older jobs left is reached anyway."""
+"""Keys of a user's own bucket that are good no more: what older jobs left is reached anyway. And
+files that a job wants which do not lie where it runs."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ import pytest
 
 from paddlecloud.db import private as rows
 from paddlecloud.db.base import Tx
-from paddlecloud.model.errors import Refused
+from paddlecloud.model.errors import Conflict, NotFound, Refused
 from paddlecloud.server import vault
-from paddlecloud.server.services import private_logs
+from paddlecloud.server.services import private, private_logs
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores.s3 import S3Store
 from paddlecloud.testing import SignedCaller
@@ -36,13 +37,13 @@ def world(make_world: MakeWorld, s3_settings: dict[str, str]) -> Iterator[World]
 def submit(world: World, s3_settings: dict[str, str]) -> Submit:
     """Submits a job with its files in a directory of the bucket."""
 
-    def make(below: str = "", caller: SignedCaller | None = None) -> str:
+    def make(below: str = "", caller: SignedCaller | None = None, **more: str) -> str:
         keys = {
             "bos_access_key": s3_settings["access_key"],
             "bos_secret_key": s3_settings["secret_key"],
         }
         bos_url = f"{s3_settings['bucket']}.bj.bcebos.com/{s3_settings['prefix']}{below}"
-        body = a_submit({"start_cmd": "true", "public_bos": 0, "bos_url": bos_url})
+        body = a_submit({"start_cmd": "true", "public_bos": 0, "bos_url": bos_url, **more})
         answer = (caller or world.user).post("/api/v1/jobs", body | keys)
         return str(answer["job"]["job_id"])
 
@@ -82,6 +83,26 @@ def test_results_are_reached_with_the_keys_of_a_newer_job(
     assert world.raw(f"/api/v1/jobs/{old}/files/{model}").body == b"weights"
 
 
+def test_keys_that_work_stay_in_use_whatever_the_answer_is(
+    world: World, submit: Submit, bucket: S3Store
+) -> None:
+    old = submit()
+    replace_keys(world, old)
+    submit()
+    asked: list[S3Store] = []
+
+    def ask(store: S3Store) -> bytes:
+        asked.append(store)
+        return b"".join(store.read("not/there"))
+
+    for _ in range(2):
+        with pytest.raises(NotFound):
+            private.ask_bucket(world.deps, world.job(old), ask)
+    refused, first, again = asked
+    assert refused is not first
+    assert first is again
+
+
 def test_the_keys_of_others_open_nothing(world: World, submit: Submit, bucket: S3Store) -> None:
     old = submit()
     replace_keys(world, old)
@@ -104,3 +125,21 @@ def test_logs_are_copied_with_the_keys_of_a_newer_job(
     private_logs.copy_logs(world.deps, world.clock())
     assert world.deps.db.read(lambda tx: rows.to_copy(tx, world.clock(), 9)) == []
     assert world.deps.db.read(lambda tx: rows.trouble(tx, old)) is None
+
+
+def test_files_of_the_store_are_not_in_a_bucket(world: World, submit: Submit) -> None:
+    with pytest.raises(Conflict) as caught:
+        submit(snapshot=world.snapshot({"a": b"1"}))
+    assert caught.value.code == "snapshot_elsewhere"
+
+
+def test_files_are_not_in_the_directory_above(
+    world: World, submit: Submit, bucket: S3Store
+) -> None:
+    """They are the same files, but not at the same path."""
+    bucket.write("below/a", [b"1"])
+    files = str(world.job(submit("/below")).spec.snapshot)
+    assert submit("/below", snapshot=files)
+    with pytest.raises(Conflict) as caught:
+        submit(snapshot=files)
+    assert caught.value.code == "private_files_changed"

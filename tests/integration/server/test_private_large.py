@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.client import private, private_parts
-from paddlecloud.client.scanning import Scan, scan
+from paddlecloud.client import downloads, private, private_parts
+from paddlecloud.client.pieces import piece_of
+from paddlecloud.client.scanning import Scan, scan, stamp
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, PaddleCloudError, TooMany
 from paddlecloud.model.quota import Plan
 from paddlecloud.server.services import private_uploads
@@ -64,9 +65,10 @@ class Person:
 
         private_parts.send(self.sending(name), self.ask, self.bos_url, SIZE, add)
 
-    def sending(self, name: str) -> tuple[str, str, int]:
+    def sending(self, name: str) -> tuple[str, str, int, str]:
         source = self.top / name
-        return name, str(source), source.stat().st_size
+        status = source.stat()
+        return name, str(source), status.st_size, stamp(status)
 
     def numbers(self) -> list[int]:
         """The parts for which addresses were wanted."""
@@ -77,7 +79,10 @@ class Person:
         return scan(str(self.top), now=4e9)
 
     def brings(
-        self, told: Callable[[int], None] = lambda _: None, note: Callable[..., None] = tell
+        self,
+        told: Callable[[int], None] = lambda _: None,
+        note: Callable[..., None] = tell,
+        scan: Scan | None = None,
     ) -> int:
         """The bytes that had to be sent; `told` hears of them as a person would."""
         sent: list[int] = []
@@ -88,7 +93,7 @@ class Person:
 
         spec = {"start_cmd": "true", "public_bos": 0, "bos_url": self.bos_url}
         request = a_submit(spec) | self.keys
-        private.bring(self._transport, self.scan(), request, progress, note)
+        private.bring(self._transport, scan or self.scan(), request, progress, note)
         return sum(sent)
 
 
@@ -132,6 +137,30 @@ def test_a_large_file_goes_in_parts_and_only_once(person: Person, bucket: S3Stor
     (person.top / "deep" / "big é").write_bytes(content(2))
     assert person.brings() == SIZE
     assert read(bucket, "deep/big é") == content(2)
+
+
+def test_each_piece_of_a_large_input_is_asked_for_once(
+    person: Person, bucket: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.write("big", [content(1)])
+    spec = {"start_cmd": "true", "public_bos": 0, "bos_url": person.bos_url}
+    answer = person.world.user.post("/api/v1/jobs", a_submit(spec) | person.keys)
+    job_id = answer["job"]["job_id"]
+    transport = person.world.transport()
+    rows = transport.get(f"/jobs/{job_id}/files", {"prefix": "big"})["files"]
+    asked: list[int] = []
+    opened = transport.open
+
+    def counted(path: str, query: dict[str, int], **how: Any) -> Any:
+        asked.append(query["offset"])
+        return opened(path, query, **how)
+
+    monkeypatch.setattr(transport, "open", counted)
+    downloads.download(transport, job_id, rows, str(tmp_path / "got"), now=4e9)
+    transport.close()
+    person.world.deps.buckets.close()
+    assert sorted(asked) == [*range(0, SIZE, piece_of(rows))]
+    assert (tmp_path / "got" / "big").read_bytes() == content(1)
 
 
 def test_a_client_that_is_stopped_leaves_no_file_and_the_next_one_goes_on(
@@ -296,6 +325,23 @@ def test_a_file_that_changes_while_it_is_sent_gets_no_name(person: Person, bucke
     with pytest.raises(Conflict, match="big"):
         private_parts.send(sending, meanwhile, person.bos_url, SIZE, lambda size: size)
     assert bucket.stat("big") is None
+
+
+@pytest.mark.parametrize("size", [3, SIZE])
+@pytest.mark.parametrize("there", [False, True])
+def test_a_file_that_changed_since_it_was_scanned_is_not_sent(
+    person: Person, bucket: S3Store, size: int, there: bool
+) -> None:
+    """With `there` the bucket has what the file became, so that nothing would have to be sent."""
+    (person.top / "data").write_bytes(content(1, size))
+    found = person.scan()
+    (person.top / "data").write_bytes(content(2, size))
+    if there:
+        person.brings()
+    with pytest.raises(Conflict, match="data") as caught:
+        person.brings(scan=found)
+    assert caught.value.code == "files_changed"
+    assert (bucket.stat("data") is not None) == there
 
 
 def test_an_old_upload_of_a_file_that_is_another_now_is_dropped(

@@ -19,6 +19,7 @@ from paddlecloud.server.shapes_addresses import (
     PrivatePartsRequest,
     PrivateUploadRequest,
 )
+from paddlecloud.stores.directory import DirectoryStore
 from paddlecloud.stores.s3 import S3Store
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, a_submit
@@ -97,6 +98,20 @@ def test_only_ours_that_are_old_are_dropped(somebody: Somebody, bucket: S3Store)
     clean.tick(somebody.world.deps, somebody.world.clock())
     assert uploads(bucket) == {theirs}
     assert somebody.records() == 0
+
+
+def test_a_sweep_of_the_server_s_own_store_that_fails_keeps_none_of_them(
+    somebody: Somebody, bucket: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> int:
+        raise Unreachable("store_stranger", place="there", came="no list")
+
+    somebody.begins()
+    somebody.submits()
+    somebody.world.clock.move(hours=25)
+    monkeypatch.setattr(DirectoryStore, "sweep", fails)
+    clean.tick(somebody.world.deps, somebody.world.clock())
+    assert uploads(bucket) == set()
 
 
 def test_without_keys_they_stay_until_nobody_will_bring_any(

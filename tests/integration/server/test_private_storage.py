@@ -26,7 +26,7 @@ from paddlecloud.stores.s3 import S3Store
 from paddlecloud.testing import Reply
 from scripts import s3
 from tests.integration.server.process import ServerProcess
-from tests.s3 import reader_settings
+from tests.s3 import reader_settings, writer_settings
 
 pytestmark = pytest.mark.slow
 
@@ -39,6 +39,7 @@ cpu = 1
 grace = "2s"
 ship_interval = 1
 """
+WAIT = "echo on; while [ ! -e go ]; do sleep 0.05; done"
 TRAIN = """
 set -e
 env; cat data/words.txt
@@ -313,9 +314,9 @@ def test_what_is_refused(laptop: Laptop, bucket: S3Store) -> None:
     assert said(laptop) == ("private_store_denied", True)
     laptop.keys("", "")
     assert said(laptop)[0] == "private_store_no_keys"
-    reader = reader_settings()
-    laptop.keys(reader["access_key"], reader["secret_key"])
-    assert said(laptop)[0] == "private_store_denied"
+    for lesser in (reader_settings(), writer_settings()):
+        laptop.keys(lesser["access_key"], lesser["secret_key"])
+        assert said(laptop)[0] == "private_store_denied"
     laptop.keys(settings["access_key"], settings["secret_key"])
     nowhere = laptop.tries(bos_url="nothing-here.bj.bcebos.com/dir")
     assert nowhere.returncode != 0
@@ -339,40 +340,125 @@ def said(laptop: Laptop) -> tuple[str, bool]:
     return error["code"], "not-this-one" not in done.stderr
 
 
-def test_a_bucket_that_is_away_for_a_while(tmp_path: Path, s3_place: Path) -> None:
+class Away:
+    """A laptop whose bucket can go away and come back."""
+
+    def __init__(self, laptop: Laptop, store: S3Store, place: Path) -> None:
+        self.laptop = laptop
+        self.store = store
+        self._place = place
+
+    def goes(self) -> None:
+        s3.stop(self._place)
+
+    def comes_back(self) -> None:
+        s3.start(self._place)
+
+    def waiting_job(self, command: str) -> tuple[str, Path]:
+        """A job that runs, and the file that lets it go on."""
+        job_id = self.laptop.submits(command=f"{WAIT}; {command}")
+        until(lambda: self.laptop.types("logs", job_id).stdout, lambda out: out == "on\n")
+        return job_id, self.laptop.home / "agent" / "replicas" / f"{job_id}.1.trainer-0" / "work/go"
+
+
+@pytest.fixture
+def away(tmp_path: Path, s3_place: Path) -> Iterator[Away]:
     settings = {**s3.show(s3_place), "prefix": "mine"}
+    laptop = Laptop(tmp_path / "home", settings)
     store = create("s3", settings)
     assert isinstance(store, S3Store)
-    fill(store)
-    laptop = Laptop(tmp_path / "home", settings)
-    laptop.start()
+    with closing(store):
+        fill(store)
+        laptop.start()
+        try:
+            yield Away(laptop, store, s3_place)
+        finally:
+            laptop.close()
+
+
+def test_logs_wait_for_a_bucket_that_is_away(away: Away) -> None:
+    laptop = away.laptop
+    quiet, go = away.waiting_job("echo end")
+    away.goes()
+    go.touch()
+    assert laptop.ends(quiet)["job_status"] == "success"
+    told = until(lambda: laptop.job(quiet)["advice"], bool)
+    assert "the logs are not in bos_url=" in told[0]
+    chinese = laptop.types("query_job", quiet, "--json", PADDLECLOUD_LANG="zh")
+    assert "没有应答" in json.loads(chinese.stdout)["advice"][0]
+    assert "does not answer" not in chinese.stdout
+    assert laptop.types("logs", quiet).stdout == "on\nend\n"
+    refused = laptop.tries()
+    assert refused.returncode != 0
+    assert "does not answer" in refused.stderr
+    away.comes_back()
+    log = f"output/{quiet}/log/trainer-0.log"
+    until(lambda: paths(away.store), lambda found: log in found)
+    assert until(lambda: laptop.job(quiet)["advice"], lambda told: not told) == []
+
+
+def test_a_job_waits_for_files_in_a_bucket_that_is_away(away: Away) -> None:
+    laptop = away.laptop
+    first = laptop.submits("--cpu=1", command="sleep 600")
+    until(lambda: laptop.job(first), lambda job: job["job_status"] == "running")
+    away.store.write("data/late.txt", [b"late\n"])
+    late = laptop.submits("--cpu=1", command="cat data/late.txt")
+    away.goes()
+    assert laptop.types("kill_job", first).returncode == 0
+    journal = laptop.home / "agent" / "agent.log"
+    until(lambda: journal.read_text(), lambda text: "cannot be started yet" in text)
+    waits = "trainer-0 waits for its files before it starts ("
+    (told,) = until(lambda: laptop.job(late)["advice"], lambda told: waits in "".join(told))
+    assert told.startswith(waits)
+    away.comes_back()
+    assert laptop.ends(late)["job_status"] == "success"
+    assert laptop.types("logs", late).stdout == "late\n"
+    # Its log may wait a little longer for the bucket than its files did.
+    until(lambda: laptop.job(late)["advice"], lambda told: not told)
+
+
+def test_outputs_wait_for_a_bucket_that_is_away(away: Away) -> None:
+    laptop = away.laptop
+    big = "head -c 3000000 /dev/zero > $OUTPUT_PATH/big; echo small > $OUTPUT_PATH/small"
+    loud, go = away.waiting_job(big)
+    away.goes()
+    go.touch()
+    until((go.parents[1] / "exit.json").exists, bool)
+    assert laptop.job(loud)["finished_at"] is None
+    door = urlsplit(laptop.settings["endpoint"]).netloc
+    why = f"are not in its bucket yet (bos_url={laptop.bos_url}: {door} does not answer"
+    until(lambda: laptop.job(loud)["advice"], lambda told: why in "".join(told))
+    waiting = laptop.types("query_job", loud, "--json", PADDLECLOUD_LANG="zh")
+    job = json.loads(waiting.stdout)
+    assert job["job_status"] == "running"
+    assert f"尚未写入存储桶（bos_url={laptop.bos_url}：{door} 没有应答" in job["advice"][0]
+    away.comes_back()
+    job = laptop.ends(loud)
+    assert not [told for told in job["advice"] if "not in its bucket" in told]
+    sizes = {stat.path: stat.size for stat in away.store.list(f"output/{loud}/rank-0/")}
+    assert sizes == {
+        f"output/{loud}/rank-0/big": 3_000_000,
+        f"output/{loud}/rank-0/small": len("small\n"),
+    }
+
+
+def test_a_kill_does_not_wait_for_a_bucket_that_is_away(away: Away) -> None:
+    """Who kills the job is told what is not there, and where it is."""
+    laptop = away.laptop
+    loud, go = away.waiting_job("echo small > $OUTPUT_PATH/small")
+    away.goes()
     try:
-        wait = "echo on; while [ ! -e go ]; do sleep 0.05; done"
-        quiet = laptop.submits(command=f"{wait}; echo end")
-        work = laptop.home / "agent" / "replicas" / f"{quiet}.1.trainer-0" / "work"
-        until(lambda: laptop.types("logs", quiet).stdout, lambda out: out == "on\n")
-        s3.stop(s3_place)
-        (work / "go").touch()
-        assert laptop.ends(quiet)["job_status"] == "success"
-        told = until(lambda: laptop.job(quiet)["advice"], bool)
-        assert "the logs are not in bos_url=" in told[0]
-        chinese = laptop.types("query_job", quiet, "--json", PADDLECLOUD_LANG="zh")
-        assert "没有应答" in json.loads(chinese.stdout)["advice"][0]
-        assert "does not answer" not in chinese.stdout
-        assert laptop.types("logs", quiet).stdout == "on\nend\n"
-        refused = laptop.tries()
-        assert refused.returncode != 0
-        assert "does not answer" in refused.stderr
-        s3.start(s3_place)
-        log = f"output/{quiet}/log/trainer-0.log"
-        until(lambda: paths(store), lambda found: log in found)
-        assert until(lambda: laptop.job(quiet)["advice"], lambda told: not told) == []
-        start_waits(laptop, store, s3_place)
-        outputs_wait(laptop, store, s3_place, wait)
-        kill_waits_for_nobody(laptop, s3_place, wait)
+        go.touch()
+        why = "its outputs are not in its bucket yet"
+        until(lambda: laptop.job(loud)["advice"], lambda told: why in "".join(told))
+        assert laptop.types("kill_job", loud).returncode == 0
+        job = laptop.ends(loud)
+        assert job["job_status"] == "killed"
+        assert "these outputs were not stored: rank-0/small (" in job["error_msg"]
+        (kept,) = (laptop.home / "agent" / "unsent").rglob("small")
+        assert str(kept.parents[1]) in job["error_msg"]
     finally:
-        laptop.close()
-        store.close()
+        away.comes_back()
 
 
 def test_a_silent_bucket_holds_up_only_who_asks_it(tmp_path: Path, s3_place: Path) -> None:
@@ -420,68 +506,3 @@ def silent(place: Path) -> Iterator[None]:
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
-
-
-def start_waits(laptop: Laptop, store: S3Store, place: Path) -> None:
-    """A job whose files cannot be had at the moment begins when they can."""
-    first = laptop.submits("--cpu=1", command="sleep 600")
-    until(lambda: laptop.job(first), lambda job: job["job_status"] == "running")
-    store.write("data/late.txt", [b"late\n"])
-    late = laptop.submits("--cpu=1", command="cat data/late.txt")
-    s3.stop(place)
-    assert laptop.types("kill_job", first).returncode == 0
-    journal = laptop.home / "agent" / "agent.log"
-    until(lambda: journal.read_text(), lambda text: "cannot be started yet" in text)
-    waits = "trainer-0 waits for its files before it starts ("
-    (told,) = until(lambda: laptop.job(late)["advice"], lambda told: waits in "".join(told))
-    assert told.startswith(waits)
-    s3.start(place)
-    assert laptop.ends(late)["job_status"] == "success"
-    assert laptop.types("logs", late).stdout == "late\n"
-    # Its log may wait a little longer for the bucket than its files did.
-    until(lambda: laptop.job(late)["advice"], lambda told: not told)
-
-
-def outputs_wait(laptop: Laptop, store: S3Store, place: Path, wait: str) -> None:
-    """Nothing of what a job leaves behind is lost while nobody takes it."""
-    big = "head -c 3000000 /dev/zero > $OUTPUT_PATH/big; echo small > $OUTPUT_PATH/small"
-    loud = laptop.submits(command=f"{wait}; {big}")
-    work = laptop.home / "agent" / "replicas" / f"{loud}.1.trainer-0" / "work"
-    until(lambda: laptop.types("logs", loud).stdout, lambda out: out == "on\n")
-    s3.stop(place)
-    (work / "go").touch()
-    until((work.parent / "exit.json").exists, bool)
-    assert laptop.job(loud)["finished_at"] is None
-    door = urlsplit(s3.show(place)["endpoint"]).netloc
-    why = f"are not in its bucket yet (bos_url={laptop.bos_url}: {door} does not answer"
-    until(lambda: laptop.job(loud)["advice"], lambda told: why in "".join(told))
-    waiting = laptop.types("query_job", loud, "--json", PADDLECLOUD_LANG="zh")
-    job = json.loads(waiting.stdout)
-    assert job["job_status"] == "running"
-    assert f"尚未写入存储桶（bos_url={laptop.bos_url}：{door} 没有应答" in job["advice"][0]
-    s3.start(place)
-    job = laptop.ends(loud)
-    assert not [told for told in job["advice"] if "not in its bucket" in told]
-    sizes = {stat.path: stat.size for stat in store.list(f"output/{loud}/rank-0/")}
-    assert sizes == {
-        f"output/{loud}/rank-0/big": 3_000_000,
-        f"output/{loud}/rank-0/small": len("small\n"),
-    }
-
-
-def kill_waits_for_nobody(laptop: Laptop, place: Path, wait: str) -> None:
-    """Who kills a job whose bucket is away is told what is not there, and where it is."""
-    loud = laptop.submits(command=f"{wait}; echo small > $OUTPUT_PATH/small")
-    work = laptop.home / "agent" / "replicas" / f"{loud}.1.trainer-0" / "work"
-    until(lambda: laptop.types("logs", loud).stdout, lambda out: out == "on\n")
-    s3.stop(place)
-    (work / "go").touch()
-    why = "its outputs are not in its bucket yet"
-    until(lambda: laptop.job(loud)["advice"], lambda told: why in "".join(told))
-    assert laptop.types("kill_job", loud).returncode == 0
-    job = laptop.ends(loud)
-    assert job["job_status"] == "killed"
-    assert "these outputs were not stored: rank-0/small (" in job["error_msg"]
-    (kept,) = (laptop.home / "agent" / "unsent").rglob("small")
-    assert str(kept.parents[1]) in job["error_msg"]
-    s3.start(place)

@@ -82,7 +82,7 @@ def test_sigterm_lets_the_waiting_go_and_cuts_the_followers(server: ServerProces
         with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
             log.read()
     assert not server.ready_file.exists()
-    assert "GoingDown" not in (server.home / "server" / "server.log").read_text()
+    assert "Traceback" not in (server.home / "server" / "server.log").read_text()
 
 
 def test_restarts_keep_the_port_and_remember_what_was_used(server: ServerProcess) -> None:

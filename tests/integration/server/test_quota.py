@@ -15,10 +15,11 @@ from paddlecloud.model.errors import Forbidden, Invalid, NotFound, Refused, TooM
 from paddlecloud.model.quota import FREE, UNLIMITED, Plan
 from paddlecloud.server.app import App
 from paddlecloud.server.loops.watch import Watch
-from paddlecloud.server.services import quota, retention
+from paddlecloud.server.services import quota, retention, stored, uploads
 from paddlecloud.server.settings import Settings
 from paddlecloud.testing import ScriptedAgent
 from tests.integration.server.conftest import MakeWorld
+from tests.integration.server.test_uploads import MIB, begun
 from tests.integration.server.world import World, a_submit, packed
 
 NODE = "node-0"
@@ -311,6 +312,29 @@ def test_files_beyond_the_plan_are_refused_before_they_are_uploaded(team: MakeTe
     assert limit(world.user.get("/api/v1/quota"), "storage") == (1000, 1000)
 
 
+def test_unfinished_uploads_take_up_room(team: MakeTeam) -> None:
+    world = team(storage=40 * MIB)
+    started, further = b"s" * (30 * MIB), b"f" * (20 * MIB)
+    digest, _ = begun(world, started)
+    whole = "20 MiB more do not fit: 0 B of the 40 MiB .* 30 MiB are kept for uploads that"
+    with pytest.raises(Refused, match=whole):
+        begun(world, further)
+    with pytest.raises(Refused, match="kept for uploads"):
+        world.snapshot({"small": b"m" * (11 * MIB)})
+    unasked = world.user.call("POST", "/api/v1/blobs", body=packed(b"c" * (11 * MIB)))
+    assert unasked.code == "quota_storage_open"
+    # Its own room is not in its way, nor in that of what is submitted with it.
+    assert not begun(world, started)[1]["stored"]
+    entries = [["model", "file", len(started), digest, 0, ""]]
+    assert world.user.post("/api/v1/snapshots", {"entries": entries})["missing"] == [digest]
+    world.snapshot({"small": b"m" * (10 * MIB)})
+    upload = uploads.opened(world.deps, "someone", digest)
+    for number in range(1, upload.count + 1):
+        uploads.put(world.deps, upload, number, b"s" * upload.size_of(number))
+    assert world.user.post(f"/api/v1/uploads/{digest}/finish", {}) == {"stored": True}
+    assert limit(world.user.get("/api/v1/quota"), "storage") == (40 * MIB, 40 * MIB)
+
+
 def test_outputs_count_and_are_never_thrown_away(team: MakeTeam) -> None:
     world = team(storage=1000)
     job_id, order = runs(world)
@@ -318,6 +342,7 @@ def test_outputs_count_and_are_never_thrown_away(team: MakeTeam) -> None:
     world.agent.exit(order)
     assert world.state(job_id) == "success"
     world.release()
+    stored.count(world.deps, world.clock())
     used, most = limit(world.user.get("/api/v1/quota"), "storage")
     assert used == 2000 + len(b"echo hi\n")
     assert most == 1000
@@ -331,9 +356,39 @@ def test_outputs_count_and_are_never_thrown_away(team: MakeTeam) -> None:
 def test_the_clean_loop_counts_files_anew(team: MakeTeam) -> None:
     world = team()
     world.snapshot({"a": b"a" * 600})
-    world.deps.db.write(lambda tx: usage.set_files(tx, "someone", 7))
+    world.deps.db.write(lambda tx: usage.add_files(tx, "someone", -593))
     retention.collect(world.deps)
     assert world.deps.db.read(lambda tx: usage.files_bytes(tx, "someone")) == 600
+
+
+def test_the_clean_loop_counts_outputs_anew(team: MakeTeam) -> None:
+    """An older server on the same database has changed a job, and knows nothing of the sum."""
+    world = team()
+    job_id = world.submit()
+    db = world.deps.db
+    files = db.read(lambda tx: usage.stored_bytes(tx, "someone"))
+    change = "update jobs set output_bytes = 70 where id = ?"
+    db.write(lambda tx: tx.execute(change, (job_id,)))
+    assert db.read(lambda tx: usage.stored_bytes(tx, "someone")) == files
+    retention.collect(world.deps)
+    assert db.read(lambda tx: usage.stored_bytes(tx, "someone")) == files + 70
+
+
+def test_what_is_sent_while_files_are_counted_anew_counts_too(
+    team: MakeTeam, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = team()
+    world.user.post("/api/v1/blobs", packed(b"a" * 600))
+    later = world.with_clock(datetime.now(UTC) + timedelta(days=91))
+    delete = world.deps.store.delete
+
+    def send_meanwhile(path: str) -> None:
+        world.user.post("/api/v1/blobs", packed(b"b" * 50))
+        delete(path)
+
+    monkeypatch.setattr(world.deps.store, "delete", send_meanwhile)
+    retention.collect(later)
+    assert world.deps.db.read(lambda tx: usage.files_bytes(tx, "someone")) == 50
 
 
 def test_minutes_outlive_a_jump_of_the_clock(team: MakeTeam) -> None:

@@ -82,6 +82,7 @@ def test_an_old_server_goes_on_beside_a_newer_one(tmp_path: Path, postgres_url: 
         assert end_of(old.caller(), submit(old.caller(), "echo again")) == "success"
 
 
+@pytest.mark.slow
 def test_an_old_server_does_not_start_on_what_it_would_damage(
     tmp_path: Path, postgres_url: str
 ) -> None:

@@ -155,6 +155,32 @@ def test_logs_for_a_silent_bucket_are_tried_once_a_round(
     assert [world.look(job_id)["advice"] for job_id in jobs] == [[], []]
 
 
+def test_a_job_that_began_since_shows_that_its_bucket_answers_again(
+    world: World, s3_settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = private_logs._copy_job
+
+    def silence(*_: object) -> None:
+        raise Unreachable("store_unreachable", place="there", reason="timed out")
+
+    def over() -> str:
+        order = private_job(world, s3_settings)
+        world.agent.run(order, b"said\n")
+        world.release()
+        return str(order["replica"].partition(".")[0])
+
+    before = over()
+    monkeypatch.setattr(private_logs, "_copy_job", silence)
+    for seconds in (0, 3, 6, 16):
+        private_logs.copy_logs(world.deps, world.clock.move(seconds=seconds))
+    monkeypatch.setattr(private_logs, "_copy_job", copy)
+    private_logs.copy_logs(world.deps, world.clock.move(seconds=1))
+    assert world.look(before)["advice"] != [], "it was asked a second ago"
+    later = over()
+    private_logs.copy_logs(world.deps, world.clock.move(seconds=1))
+    assert world.look(later)["advice"] == []
+
+
 def test_logs_for_other_buckets_do_not_wait_for_a_silent_one(
     world: World, s3_settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -162,6 +162,7 @@ def test_a_look_at_a_job_does_not_fail_with_the_store(world: World, valve: Valve
     assert world.look(job_id)["git"] == DIRTY | {"diff": "-one\n+two\n"}
 
 
+@pytest.mark.slow
 def test_the_silence_of_the_store_is_told(world: World, valve: Valve) -> None:
     job_id, _ = ended(world)
     entries = [["new", "file", 3, sha256(b"new").hexdigest(), 0, ""]]

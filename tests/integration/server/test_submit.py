@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from paddlecloud.db import private, snapshots
+from paddlecloud.db.base import Tx
+from paddlecloud.model.snapshot import Entry, snapshot_of
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import Stage, World, a_submit, packed
 
@@ -98,6 +101,24 @@ def test_missing_files_store_nothing_and_the_key_stays_free(world: World) -> Non
     assert (reply.status, reply.code) == (409, "snapshot_missing")
     assert (world.count("jobs"), world.count("idempotency")) == (0, 0)
     assert world.user.post(JOBS, a_submit(spec, "key-of-this-submit"))["job"]["job_id"]
+
+
+def test_files_in_a_bucket_are_no_files_of_a_public_job(world: World) -> None:
+    """Nobody has their contents: what stands in their place is a mark."""
+    found = snapshot_of([Entry(path="a", size=1, sha256="1" * 64)])
+    empty = snapshot_of([])
+
+    def keep(tx: Tx) -> None:
+        for snapshot, tags in ((found, {"1" * 64: ("a", "tag")}), (empty, {})):
+            snapshots.put_snapshot(tx, "someone", snapshot, world.clock())
+            private.keep_tags(tx, "someone", snapshot.id, tags)
+
+    spec = world.spec()
+    world.deps.db.write(keep)
+    reply = world.user.call("POST", JOBS, body=a_submit(spec | {"snapshot": found.id}))
+    assert (reply.status, reply.code) == (409, "snapshot_elsewhere")
+    assert (world.count("jobs"), world.count("idempotency")) == (0, 0)
+    world.user.post(JOBS, a_submit(spec | {"snapshot": empty.id}))
 
 
 def test_files_of_another_user_are_missing_files(world: World) -> None:

@@ -18,6 +18,8 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paddlecloud.client import parts, reruns, submission, uploading
 from paddlecloud.client.scanning import scan
@@ -26,24 +28,32 @@ from paddlecloud.model.errors import (
     Invalid,
     NotFound,
     PaddleCloudError,
+    Refused,
     StorageFull,
     Unreachable,
 )
+from paddlecloud.model.private import at_once
 from paddlecloud.model.signing import CONTENT_CRC32
 from paddlecloud.server import bodies
 from paddlecloud.server.app import App
 from paddlecloud.server.services import retention, uploads
+from paddlecloud.server.shapes_uploads import PartsRequest
 from paddlecloud.stores.directory import DirectoryStore
 from paddlecloud.stores.layered import LayeredStore
+from paddlecloud.stores.memory import MemoryStore
 from paddlecloud.stores.s3 import create
 from paddlecloud.stores.tree import SCRATCH
 from tests.contract.disk import small_disk
 from tests.faulty import Way, faulty_way
 from tests.integration.server.conftest import MakeWorld
+from tests.integration.server.test_silent_buckets import Calls
 from tests.integration.server.world import World, a_directory
 
 MIB = 1024 * 1024
+GIB = 1024 * MIB
 BIG = 20 * MIB
+PART = 256 * 1024
+"""Of a small file."""
 NAMED = ("NAME", "EMAIL")
 
 
@@ -102,17 +112,23 @@ class Cutting:
             return data if self._left > 0 else None
 
 
-@pytest.mark.parametrize("restarted", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("restarted", "size"), [(True, BIG), pytest.param(False, 5 * BIG, marks=pytest.mark.slow)]
+)
 def test_a_broken_upload_goes_on(
-    make_world: MakeWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarted: bool
+    make_world: MakeWorld,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    restarted: bool,
+    size: int,
 ) -> None:
     """The line is cut for good; another client, or another server too, goes on."""
     monkeypatch.setattr("paddlecloud.client.retries.PAUSE", 0.001)
     world = make_world()
-    data = os.urandom(64 * MIB)
+    data = os.urandom(size)
     found = a_directory(tmp_path / "job", model=data)
     with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
-        first = Cutting(way, 30 * MIB)
+        first = Cutting(way, size // 2)
         with pytest.raises(Unreachable):
             uploading.upload(world.transport(way.url), found)
     assert not world.blob(data).exists()
@@ -124,8 +140,8 @@ def test_a_broken_upload_goes_on(
         uploading.upload(world.transport(way.url), found)
     assert world.blob(data).read_bytes() == data
     # What goes on the line after the cut is not the client's loss but this test's.
-    assert 30 * MIB + second.sent < 1.05 * len(data) + 300_000
-    assert first.sent > 20 * MIB
+    assert size // 2 + second.sent < 1.05 * size + 300_000
+    assert first.sent > size // 3
     assert leftovers(world) == []
 
 
@@ -202,27 +218,51 @@ def put(world: World, digest: str, number: int, data: bytes) -> None:
 
 
 def test_what_is_not_its_digest_gets_no_name(world: World) -> None:
-    good, bad = b"g" * (2 * MIB), b"b" * (2 * MIB)
+    good, bad = b"g" * (2 * PART), b"b" * (2 * PART)
     digest, state = begun(world, good)
-    assert (state["stored"], state["part_size"], state["parts"]) == (False, MIB, [])
+    assert (state["stored"], state["part_size"], state["parts"]) == (False, PART, [])
     for number in (2, 1):
-        put(world, digest, number, bad[:MIB])
+        put(world, digest, number, bad[:PART])
     reply = world.user.call("POST", f"/api/v1/uploads/{digest}/finish", body=b"{}")
     assert (reply.status, json.loads(reply.body)["error"]["code"]) == (400, "blob_digest")
     assert not world.blob(good).exists()
     assert leftovers(world) == []
     digest, state = begun(world, good)
     assert state["parts"] == []
-    put(world, digest, 2, good[:MIB])
-    put(world, digest, 1, bad[:MIB])
-    put(world, digest, 1, good[:MIB])
+    put(world, digest, 2, good[:PART])
+    put(world, digest, 1, bad[:PART])
+    put(world, digest, 1, good[:PART])
     assert world.user.post(f"/api/v1/uploads/{digest}/finish", {}) == {"stored": True}
     assert world.user.post(f"/api/v1/uploads/{digest}/finish", {}) == {"stored": True}
     assert begun(world, good)[1]["stored"] is True
 
 
+def test_no_submit_waits_for_the_check_of_large_files(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, done = threading.Semaphore(0), threading.Event()
+
+    def lasts(*_: object) -> bool:
+        begun.release()
+        return done.wait(60)
+
+    monkeypatch.setattr(uploads, "finish", lasts)
+    finish = f"/api/v1/uploads/{'0' * 64}/finish"
+    calls = Calls()
+    try:
+        for _ in range(8):
+            calls.start(lambda: world.user.call("POST", finish, body={}))
+        assert all(begun.acquire(timeout=20) for _ in range(4))
+        assert world.user.post("/api/v1/snapshots", {"entries": []})["missing"] == []
+        assert calls.replies == []
+    finally:
+        done.set()
+        calls.end()
+    assert [reply.json() for reply in calls.replies] == [{"stored": True}] * 8
+
+
 def test_parts_that_are_none(world: World) -> None:
-    data = os.urandom(3 * MIB + 5)
+    data = os.urandom(3 * PART + 5)
     digest, _ = begun(world, data)
 
     def code(number: object, body: bytes, sha256: str = digest) -> str:
@@ -232,14 +272,14 @@ def test_parts_that_are_none(world: World) -> None:
             )
         return caught.value.code
 
-    assert [code(n, b"x" * MIB) for n in (0, 5, "x", "-1", 99999999999)] == ["upload_part"] * 5
-    assert [code(1, b"x" * size) for size in (1, MIB - 1, MIB + 1)] == ["upload_part"] * 3
-    assert code(4, b"x" * MIB) == "upload_part"
-    assert code(1, b"x" * MIB, "0" * 64) == "upload_missing"
+    assert [code(n, b"x" * PART) for n in (0, 5, "x", "-1", 99999999999)] == ["upload_part"] * 5
+    assert [code(1, b"x" * size) for size in (1, PART - 1, PART + 1)] == ["upload_part"] * 3
+    assert code(4, b"x" * PART) == "upload_part"
+    assert code(1, b"x" * PART, "0" * 64) == "upload_missing"
     with pytest.raises(Invalid) as caught:
-        world.transport().put(f"/uploads/{digest}/1", memoryview(data[:MIB]), "nonsense")
+        world.transport().put(f"/uploads/{digest}/1", memoryview(data[:PART]), "nonsense")
     assert (caught.value.code, caught.value.params["header"]) == ("upload_checksum", CONTENT_CRC32)
-    put(world, digest, 4, data[3 * MIB :])
+    put(world, digest, 4, data[3 * PART :])
     reply = world.user.call("POST", f"/api/v1/uploads/{digest}/finish", body=b"{}")
     assert json.loads(reply.body)["error"]["code"] == "upload_incomplete"
 
@@ -262,28 +302,28 @@ def trickle(sock: socket.socket) -> bytes | None:
 def test_a_trickle_is_no_progress(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sender that never falls silent, and is never done either, gives its thread back."""
     monkeypatch.setattr(bodies, "SILENCE", 1.0)
-    data = b"t" * (2 * MIB)
+    data = b"t" * (2 * PART)
     digest, _ = begun(world, data)
     path, user = f"/api/v1/uploads/{digest}/1", world.user
-    headers = user.headers("PUT", path, "", data[:MIB])
+    headers = user.headers("PUT", path, "", data[:PART])
     lines = [f"PUT {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
-    head = "\r\n".join([*lines, f"content-length: {MIB}", "", ""]).encode()
+    head = "\r\n".join([*lines, f"content-length: {PART}", "", ""]).encode()
     with socket.create_connection((user.host, user.port), 10) as sock:
         sock.sendall(head)
         answer = trickle(sock)
     assert answer is not None
     assert answer == b"" or b'"body_cut"' in answer
-    put(world, digest, 1, data[:MIB])
+    put(world, digest, 1, data[:PART])
 
 
 def test_an_upload_is_its_owners_alone(world: World) -> None:
-    data = os.urandom(2 * MIB)
+    data = os.urandom(2 * PART)
     digest, _ = begun(world, data)
-    put(world, digest, 1, data[:MIB])
+    put(world, digest, 1, data[:PART])
     other = world.caller("somebody-else")
     world.user = other
     with pytest.raises(NotFound):
-        put(world, digest, 2, data[MIB:])
+        put(world, digest, 2, data[PART:])
     assert other.call("POST", f"/api/v1/uploads/{digest}/finish", body=b"{}").status == 404
     assert begun(world, data)[1]["parts"] == []
 
@@ -403,9 +443,9 @@ def test_two_who_send_the_same_do_no_harm(world: World, tmp_path: Path) -> None:
 
 
 def test_what_was_abandoned_goes_after_a_day(world: World) -> None:
-    data = os.urandom(2 * MIB)
+    data = os.urandom(2 * PART)
     digest, _ = begun(world, data)
-    put(world, digest, 1, data[:MIB])
+    put(world, digest, 1, data[:PART])
     world.clock.move(hours=20)
     retention.collect(world.deps)
     assert begun(world, data)[1]["parts"] == [1]
@@ -415,6 +455,20 @@ def test_what_was_abandoned_goes_after_a_day(world: World) -> None:
     retention.collect(world.deps)
     assert leftovers(world) == []
     assert begun(world, data)[1]["parts"] == []
+
+
+def test_an_upload_whose_parts_still_come_is_not_abandoned(world: World) -> None:
+    data = os.urandom(2 * PART)
+    digest, _ = begun(world, data)
+    put(world, digest, 1, data[:PART])
+    old = (world.clock.now - timedelta(hours=23)).timestamp()
+    for left in leftovers(world):
+        os.utime(left, (old, old))
+    world.clock.move(hours=2)
+    uploads.put(world.deps, uploads.opened(world.deps, "someone", digest), 2, data[PART:])
+    retention.collect(world.deps)
+    assert uploads.finish(world.deps, "someone", digest)
+    assert world.blob(data).read_bytes() == data
 
 
 def test_files_of_a_job_that_waits_or_runs_are_never_collected(make_world: MakeWorld) -> None:
@@ -442,17 +496,46 @@ def test_files_of_a_job_that_waits_or_runs_are_never_collected(make_world: MakeW
 @pytest.mark.parametrize(
     ("size", "local", "want"),
     [
-        (16 * MIB, True, MIB),
-        (200 * MIB, True, 4 * MIB),
+        (16 * MIB, True, MIB // 4),
+        (200 * MIB, True, 3 * MIB + MIB // 8),
         (1024 * MIB, True, 8 * MIB),
-        (16 * MIB, False, 8 * MIB),
-        (10**12, False, 120 * MIB),
+        (16 * MIB, False, 5 * MIB),
+        (1024 * MIB, False, 8 * MIB),
+        (600 * GIB, False, 62 * MIB),
+        (1024 * GIB, True, 64 * MIB),
+        (uploads.LARGEST_FILE, True, 64 * MIB),
     ],
 )
 def test_the_size_of_parts(size: int, local: bool, want: int) -> None:
     found = uploads.part_size_of(size, local=local)
     assert found == want
-    assert -(-size // found) <= uploads.MOST_PARTS
+    assert local or -(-size // found) <= uploads.MOST_PARTS
+
+
+@pytest.mark.parametrize(("local", "least"), [(True, 16 * MIB), (False, 100 * MIB)])
+@given(data=st.data())
+def test_what_is_under_way_is_little_of_a_file(
+    data: st.DataObject, local: bool, least: int
+) -> None:
+    size = data.draw(st.integers(least, 100 * GIB))
+    each = uploads.part_size_of(size, local=local)
+    assert at_once(size, each) * each <= size / 20
+
+
+def test_a_file_that_no_parts_can_hold_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world.deps.store, "room", lambda: 2**60)
+    request = PartsRequest(sha256="0" * 64, size=uploads.LARGEST_FILE)
+    assert uploads.begin(world.deps, "someone", request).part_size == uploads.LARGEST_PART
+    further = PartsRequest(sha256="1" * 64, size=uploads.LARGEST_FILE + 1)
+    with pytest.raises(Refused, match="takes files of at most 16 TiB"):
+        uploads.begin(world.deps, "someone", further)
+    far = replace(world.deps, store=MemoryStore())
+    fits = PartsRequest(sha256="2" * 64, size=625 * GIB)
+    assert uploads.begin(far, "someone", fits).part_size == uploads.LARGEST_PART
+    with pytest.raises(Refused, match="takes files of at most 625 GiB"):
+        uploads.begin(far, "someone", PartsRequest(sha256="3" * 64, size=625 * GIB + 1))
 
 
 @pytest.mark.slow
@@ -473,7 +556,8 @@ def test_to_an_object_store(
         transport = world.transport(way.url)
         if not direct:
             sha256 = hashlib.sha256(data).hexdigest()
-            upload = parts._Upload(transport, sha256, found.sources[sha256], lambda count: None)
+            source = found.sources[sha256]
+            upload = parts._Upload(transport, sha256, source, BIG, lambda count: None)
             upload._direct = False
             assert upload.go_on()
         uploading.upload(transport, found)

@@ -23,8 +23,9 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.halves import Halves
 from paddlecloud.server.services import retention, verifying
 from paddlecloud.server.shapes_verify import VerifyAnswer, VerifyPlace, VerifyRequest
-from paddlecloud.stores.base import CHUNK, Reader, Store
+from paddlecloud.stores.base import CHUNK, Reader, Stat, Store
 from paddlecloud.stores.directory import DirectoryStore
+from paddlecloud.stores.memory import MemoryStore
 from paddlecloud.testing import SignedCaller
 from tests.integration.server.world import World, a_submit, packed
 
@@ -379,6 +380,50 @@ def test_what_was_replaced_meanwhile_is_left_alone(
     page = admin.post(VERIFY, {"user": "someone", "at": first["next"]})
     assert (page["files"], page["damaged"]) == (0, [])
     assert world.blob(LARGE).exists()
+
+
+class SentAgain(MemoryStore):
+    """Cannot move a file. While one is read for the digest, or copied aside, it is sent again."""
+
+    def __init__(self, world: World, after_reads: int) -> None:
+        super().__init__(clock=world.clock)
+        self._world = world
+        self._reads = after_reads
+        self.copies = 0
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> Reader:
+        reader = super().read(path, offset, length)
+        self._reads -= 1
+        if not self._reads:
+            self._world.clock.move(seconds=1)
+            self.write(path, [WORDS])
+        return reader
+
+    def write(self, path: str, *args: Any, **more: Any) -> Stat:
+        self.copies += "/damaged/" in path
+        return super().write(path, *args, **more)
+
+
+@pytest.mark.parametrize(("after_reads", "copies"), [(1, 0), (2, 1)], ids=["read", "copied"])
+def test_what_is_replaced_before_it_goes_aside_is_not_told_as_damaged(
+    world: World, after_reads: int, copies: int
+) -> None:
+    store = SentAgain(world, after_reads)
+    path = f"users/someone/blobs/{SHA256[:2]}/{SHA256}"
+    store.write(path, [WORDS.upper()])
+    for _ in range(2):
+        world.clock.move(seconds=1)
+        assert page_of(world, store).damaged == []
+    assert [stat.path for stat in store.list()] == [path]
+    assert store.copies == copies
+
+
+def test_what_cannot_be_moved_is_copied_aside(world: World) -> None:
+    store = SentAgain(world, after_reads=0)
+    store.write(f"users/someone/blobs/{SHA256[:2]}/{SHA256}", [WORDS.upper()])
+    (row,) = page_of(world, store).damaged
+    assert [stat.path for stat in store.list()] == [row.aside]
+    assert b"".join(store.read(row.aside)) == WORDS.upper()
 
 
 def test_an_answer_names_only_so_many(

@@ -13,7 +13,7 @@ import hashlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -199,13 +199,19 @@ class World:
     def agent_of(self, node: str) -> ScriptedAgent:
         return ScriptedAgent(caller=self.caller(node, TokenKind.AGENT), name=node)
 
-    def snapshot(self, files: Mapping[str, bytes], caller: SignedCaller | None = None) -> str:
-        """Upload these files and name them."""
+    def snapshot(
+        self,
+        files: Mapping[str, bytes],
+        caller: SignedCaller | None = None,
+        others: Sequence[list[Any]] = (),
+    ) -> str:
+        """Upload these files and name them, with entries of other kinds."""
         caller = caller or self.user
         entries = [
             [path, "file", len(data), hashlib.sha256(data).hexdigest(), 0, ""]
             for path, data in files.items()
         ]
+        entries += others
         answer = caller.post("/api/v1/snapshots", {"entries": entries})
         if answer["missing"]:
             caller.post("/api/v1/blobs", b"".join(map(packed, files.values())))

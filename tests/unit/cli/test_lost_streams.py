@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,27 @@ def test_without_stderr_the_answer_is_alone_on_stdout(server: FakeServer, direct
         line = ["sh", "-c", f'exec "$@" {where}', "sh", *program]
         done = subprocess.run(line, stdout=subprocess.PIPE, timeout=60, check=False)
         assert (done.returncode, done.stdout.decode()) == (0, f"job_id: {ID}\n")
+
+
+@pytest.mark.parametrize("is_one_place", [False, True])
+def test_the_id_comes_although_nobody_reads_stderr(
+    server: FakeServer, directory: Path, is_one_place: bool
+) -> None:
+    """But whoever closed the pipe of both has read enough."""
+    submits(server)
+    program = [sys.executable, "-m", "paddlecloud", "submit_job", f"--files={directory}"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*program, "--start_cmd=sh run.sh"],
+        stdout=writer if is_one_place else subprocess.PIPE,
+        stderr=writer,
+        timeout=60,
+        check=False,
+    )
+    os.close(writer)
+    want = (141, None) if is_one_place else (0, f"job_id: {ID}\n".encode())
+    assert (done.returncode, done.stdout) == want
 
 
 @pytest.mark.parametrize(

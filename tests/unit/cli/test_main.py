@@ -8,12 +8,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from paddlecloud.cli import main as entry
 from paddlecloud.cli.main import main
+from paddlecloud.cli.render import Output
+from paddlecloud.client import submission
 from tests.unit.cli.scripted import ID, JOB, PLAIN, VIEW, Captured, run_program, submits
 from tests.unit.client.fake_server import Answer, FakeServer, Seen, error, ok
 
@@ -418,3 +421,65 @@ def test_query_job_imports_nothing_heavy(server: FakeServer) -> None:
         "paddlecloud.client.downloads", "paddlecloud.model.submit", "paddlecloud.model.states",
     }  # fmt: skip
     assert loaded & heavy == set()
+
+
+@pytest.mark.parametrize("notes", [(), ("files_found",)])
+def test_whoever_interrupts_when_the_job_is_there_is_told_its_id(
+    notes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def interrupted(
+        *_: object, note: Callable[..., None], accepted: Callable[..., None], **__: object
+    ) -> None:
+        accepted(VIEW)
+        for code in notes:
+            note(code, count=1, size="1 B", largest="a")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(submission, "submit", interrupted)
+    assert main(["submit_job", "--files=.", "--start_cmd=true"]) == 130
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == len(notes) + 1
+    assert told[-1].startswith(f"interrupted, but {ID} goes on;")
+
+
+def test_so_it_is_while_the_notes_of_the_server_are_told(
+    server: FakeServer, directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    submits(server)
+    tell = Output.tell
+
+    def interrupted(out: Output, text: str) -> None:
+        tell(out, text)
+        if text == "runs as cpu":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Output, "tell", interrupted)
+    assert main(["submit_job", f"--files={directory}", "--start_cmd=true"]) == 130
+    assert f"interrupted, but {ID} goes on;" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("notes", "want"),
+    [
+        ((), "no job was submitted; run the same command again"),
+        (("files_read_again",), "no job was submitted; run the same command again"),
+        (("upload_kept",), "run the same command again: what arrived is kept"),
+        (("submit_unsure",), "the job may have been accepted"),
+    ],
+)
+def test_whoever_interrupts_a_submit_is_told_once_what_to_do(
+    notes: tuple[str, ...],
+    want: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+) -> None:
+    def interrupted(*_: object, note: Callable[..., None], **__: object) -> None:
+        for code in notes:
+            note(code, path="x")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(submission, "submit", interrupted)
+    assert main(["submit_job", "--files=.", "--start_cmd=true"]) == 130
+    *_, advice, last = capsys.readouterr().err.splitlines()
+    assert advice.startswith(want)
+    assert last == "interrupted"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import signal
 import subprocess
@@ -66,10 +67,37 @@ def test_files_of_a_job_that_waits_are_not_downloaded(
     assert not into.exists()
 
 
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize(
+    ("state", "path", "says"),
+    [
+        ("killing", f"output/{ID}/a", True),
+        ("running", f"output/{ID}/a", True),
+        ("running", "run.sh", False),
+        ("killed", f"output/{ID}/a", False),
+        (None, f"output/{ID}/a", False),
+    ],
+)
+def test_whoever_downloads_before_the_end_hears_that_there_may_be_more(
+    server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured,
+    state: str | None, path: str, says: bool, lang: str,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("PADDLECLOUD_LANG", lang)
+    files = [{"path": path, "size": 0, "time": ""}]
+    server.routes[f"GET {JOB}/files"] = [ok({"files": files, "job_status": state})]
+    server.routes[f"GET {JOB}/files/{path}"] = [Answer(hashlib.sha256().digest())]
+    into = tmp_path / "result"
+    assert main(["get_files", ID, "--download=1", f"--download_dir={into}"]) == 0
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert (f"{ID} has not ended ({state})" in last or f"尚未结束（{state}）" in last) is says
+    assert ("--resume" in last) is says
+
+
 @pytest.mark.parametrize(
     ("words", "flag", "other"),
     [
         (["get_files", ID, "--download_dir=x"], "--download_dir", "--download=1"),
+        (["get_files", ID, "--download=0", "--resume"], "--resume", "--download=1"),
         (["quota", "--days=7"], "--days", "--history"),
         (["quota", "--days=0"], "--days", "--history"),
     ],

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from paddlecloud import Client
+from paddlecloud.client import downloads, pieces, retries
+from tests.unit.client.downloading import PIECE
 from tests.unit.client.fake_server import AK, SK, FakeServer, serving
 
 
@@ -20,3 +23,20 @@ def server() -> Iterator[FakeServer]:
 def client(server: FakeServer) -> Iterator[Client]:
     with Client(host=server.url, ak=AK, sk=SK) as made:
         yield made
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where downloads go, in small pieces and without pauses."""
+    monkeypatch.setattr(pieces, "PIECE", PIECE)
+    monkeypatch.setattr(downloads, "PAUSES", ())
+    monkeypatch.setattr(retries, "PAUSE", 0.0)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def one_by_one(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, one piece after the other."""
+    monkeypatch.setattr(pieces, "at_once", lambda _: 1)
+    return here

@@ -23,6 +23,17 @@ LOG = f"output/{JOB}/log/trainer-0.log"
 MODEL = f"output/{JOB}/rank-0/model"
 LARGE = bytes(range(256)) * 20
 FILES = {LOG: b"hello\n", MODEL: LARGE, f"output/{JOB}/rank-0/empty": b""}
+#: Of a snapshot: path, kind, size, digest, whether it is executable, and where it leads.
+ENTRIES = [
+    ["bin", "dir", 0, "", 0, ""],
+    ["empty", "dir", 0, "", 0, ""],
+    ["bin/run.sh", "file", 5, "1" * 64, 1, ""],
+    ["bin/text", "file", 5, "2" * 64, 0, ""],
+    ["empty/inner", "dir", 0, "", 0, ""],
+    ["latest", "link", 0, "", 0, "bin/run.sh"],
+    ["empty/up", "link", 0, "", 0, "../bin"],
+    ["nowhere", "link", 0, "", 0, "bin/gone"],
+]
 
 
 class Answer:
@@ -32,11 +43,13 @@ class Answer:
         self.headers = headers
         self._body = body
         self._cut = cut
+        self._step = max(300, len(body) // 8)
 
     def read(self, size: int = -1) -> bytes:
         if self._cut is not None and self._cut <= 0:
             raise Retry("unknown_answer", status=502)
-        piece = self._body[: min(size, 300, len(self._body) if self._cut is None else self._cut)]
+        most = len(self._body) if self._cut is None else self._cut
+        piece = self._body[: min(size, self._step, most)]
         self._body = self._body[len(piece) :]
         self._cut = None if self._cut is None else self._cut - len(piece)
         return piece
@@ -105,7 +118,8 @@ def get(server: Server, directory: str = "output", **how: Any) -> Result:
     rows = how.pop("rows", None) or server.rows(known=how.pop("known", False))
     rows = furnishing.with_ways(rows, how.pop("ways", {}))
     how = {"now": NOW, **how}
-    return downloads.download(cast("Transport", server), WHERE, rows, directory, **how)
+    job_id = how.pop("job_id", JOB)
+    return downloads.download(cast("Transport", server), job_id, rows, directory, **how)
 
 
 def found(directory: Path | str) -> dict[str, bytes]:

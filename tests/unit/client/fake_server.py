@@ -19,6 +19,8 @@ from typing import Any
 from paddlecloud.model import signing
 
 AK, SK = "ak-test", "sk-test"
+#: Below this path it is a bucket, to whose addresses one needs no signature.
+BUCKET = "/bucket/"
 REQUIRED = ("host", signing.CONTENT_SHA256, signing.NONCE)
 
 
@@ -120,6 +122,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._serve()
 
+    def do_PUT(self) -> None:
+        self._serve()
+
     def log_message(self, *_: object) -> None:
         pass
 
@@ -129,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         pairs = dict(piece.split("=", 1) for piece in query.split("&") if piece)
         seen = Seen(self.command, raw_path, pairs, headers, body)
-        if raw_path != "/healthz":
+        if raw_path != "/healthz" and not raw_path.startswith(BUCKET):
             self._check(headers, raw_path, query, body)
         with self.server.lock:
             self.server.seen.append(seen)

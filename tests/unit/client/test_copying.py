@@ -55,6 +55,31 @@ def test_the_copy_is_whole_and_so_is_what_was_told(
     assert sum(heard) == size
 
 
+@pytest.mark.parametrize("hashed", [True, False])
+@pytest.mark.parametrize("more", [-5, 0, 5])
+def test_a_file_that_is_shared_as_a_whole_has_the_size_that_was_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: int, hashed: bool
+) -> None:
+    """As where a file system can share blocks, which this one may not be able to."""
+
+    def clone(target: int, _request: int, source: int) -> None:
+        whole = os.pread(source, 8 * MIB, 0)
+        os.pwrite(target, whole, 0)
+
+    monkeypatch.setattr("fcntl.ioctl", clone)
+    size = copying.ROOM + 100
+    data = os.urandom(size + more)
+    (tmp_path / "source").write_bytes(data)
+    copy = copying.copy_and_hash if hashed else copying.copy
+    with two_files(tmp_path / "source", tmp_path / "target") as (source, target):
+        if more < 0:
+            with pytest.raises(copying.Shorter):
+                copy(source, target, size)
+            return
+        copy(source, target, size)
+    assert (tmp_path / "target").read_bytes() == data[:size]
+
+
 def _across_file_systems(*_: object) -> int:
     raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 

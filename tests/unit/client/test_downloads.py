@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from paddlecloud.client import downloads, furnishing, landing
-from paddlecloud.client.landing import local_name, part_of
-from paddlecloud.client.transport import Transport
+from paddlecloud.client import pieces
+from paddlecloud.client.landing import part_of
+from paddlecloud.client.local_names import local_name
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError, Retry
 from paddlecloud.model.texts import LANGUAGES
-from tests.contract.disk import small_disk
 from tests.unit.client.downloading import (
+    ENTRIES,
     FILES,
     JOB,
     LARGE,
@@ -34,19 +34,7 @@ from tests.unit.client.downloading import (
     get,
 )
 
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(landing, "PIECE", PIECE)
-    monkeypatch.setattr("paddlecloud.client.retries.PAUSE", 0.0)
-
-
-@pytest.fixture
-def here(tmp_path: Path) -> Iterator[Path]:
-    before = Path.cwd()
-    os.chdir(tmp_path)
-    yield tmp_path
-    os.chdir(before)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture
@@ -173,6 +161,15 @@ def test_a_file_that_changed_since_is_not_patched_together(here: Path, server: S
     assert found("output") == {**WANT, f"{JOB}/rank-0/model": LARGE[::-1]}
 
 
+def test_of_many_files_that_are_gone_it_is_told_how_many(here: Path) -> None:
+    server = Server({f"gone-{number:02}": b"" for number in range(25)})
+    rows = server.rows()
+    server.files.clear()
+    (complaint,) = get(server, rows=rows).complaints()
+    for lang, words in (("en", "gone-19 and 5 more"), ("zh", "gone-19，另有 5 个")):
+        assert words in complaint.text(lang)
+
+
 def test_a_file_that_is_replaced_meanwhile_is_begun_anew(here: Path, server: Server) -> None:
     rows = server.rows(known=True)
 
@@ -185,13 +182,40 @@ def test_a_file_that_is_replaced_meanwhile_is_begun_anew(here: Path, server: Ser
     assert found("output") == {**WANT, f"{JOB}/rank-0/model": LARGE[::-1] + b"more"}
 
 
-def test_a_file_that_is_never_the_same_is_named(here: Path, server: Server) -> None:
+@pytest.mark.parametrize("fault", ["cut 600", "damage", "replaced"])
+def test_what_came_in_vain_is_taken_back_from_the_progress(
+    here: Path, server: Server, fault: str
+) -> None:
+    """Or it would stand at 100 % while data still comes."""
+    told: list[int] = []
+    size = sum(map(len, FILES.values()))
+
+    def replace() -> None:
+        if fault == "replaced" and len(server.asked) == 4:
+            server.files[MODEL], server.versions[MODEL] = LARGE[::-1], "2"
+
+    server.meanwhile = replace
+    server.faults = [""] * 3 + [fault] * 2
+    get(server, progress=told.append)
+    assert sum(told) == size
+    assert min(told) < 0
+
+
+def test_a_file_that_is_never_the_same_is_named_and_the_others_come(
+    here: Path, server: Server
+) -> None:
     def replace() -> None:
         server.versions[MODEL] = str(int(server.versions[MODEL]) + 1)
 
     server.meanwhile = replace
-    with pytest.raises(Conflict, match="changes all the time"):
-        get(server)
+    result = get(server, records="records")
+    assert result.named == {"download_changing": [MODEL]}
+    assert "change all the time" in str(result.complaints()[0])
+    model = f"{JOB}/rank-0/model"
+    assert found("output") == {path: data for path, data in WANT.items() if path != model}
+    server.meanwhile = lambda: None
+    assert get(server, records="records", resume=True).named == {}
+    assert found("output") == WANT
 
 
 def test_a_log_that_grows_meanwhile_is_taken_as_it_was_listed(here: Path) -> None:
@@ -255,7 +279,9 @@ def flip(path: Path) -> None:
 def test_what_was_damaged_here_of_an_unfinished_download_is_fetched_anew_at_once(
     here: Path, near: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downloads, "THREADS", 1)  # the files before the missing one are here then
+    monkeypatch.setattr(
+        pieces, "at_once", lambda _: 1
+    )  # the files before the missing one are here then
     server = Server({**FILES, f"output/{JOB}/rank-0/other": LARGE[::-1]})
     cut_off(server)
     for name in ("log/trainer-0.log", "rank-0/model", "rank-0/other"):
@@ -369,27 +395,27 @@ def test_a_directory_that_appeared_meanwhile_is_not_touched(here: Path, server: 
         Path("output", JOB, "mine").touch()
 
     server.meanwhile = appears
-    with pytest.raises(Conflict) as caught:
-        get(server)
-    assert caught.value.code == "download_dir_exists"
+    refusals: list[PaddleCloudError] = []
+    for resume in (False, True):
+        with pytest.raises(PaddleCloudError) as caught:
+            get(server, records="records", resume=resume)
+        refusals.append(caught.value)
+    server.asked.clear()
+    assert [type(error) for error in refusals] == [Conflict, Invalid]
+    for error in refusals:
+        assert error.code == "download_dir_in_way"
+        for lang in LANGUAGES:
+            assert part_of("output") in error.text(lang)
     assert found("output") == {f"{JOB}/mine": b""}
+    Path("output").rename("mine")
+    assert get(server, records="records", resume=True).kept
+    assert (found("output"), server.asked) == (WANT, [])
 
 
 def test_a_place_where_no_directory_can_ever_be(here: Path, server: Server) -> None:
     with pytest.raises(PaddleCloudError) as caught:
         get(server, "/proc/output")
     assert caught.value.code == "download_failed"
-
-
-ENTRIES = [
-    ["bin", "dir", 0, "", 0, ""],
-    ["bin/run.sh", "file", 5, "1" * 64, 1, ""],
-    ["bin/text", "file", 5, "2" * 64, 0, ""],
-    ["empty/inner", "dir", 0, "", 0, ""],
-    ["latest", "link", 0, "", 0, "bin/run.sh"],
-    ["empty/up", "link", 0, "", 0, "../bin"],
-    ["nowhere", "link", 0, "", 0, "bin/gone"],
-]
 
 
 def test_modes_links_and_empty_directories_come_back(here: Path) -> None:
@@ -420,27 +446,10 @@ def test_a_link_that_leads_out_is_not_made(here: Path, links: dict[str, str]) ->
     server = Server({"text": b"text\n"})
     entries = [[path, "link", 0, "", 0, target] for path, target in links.items()]
     result = get(server, rows=furnished(server, entries))
-    last = local_name([*links][-1])
+    last = local_name([*links][-1], JOB)
     assert result.named == {"download_links": [last]}
     assert not os.path.lexists(Path("output", last))
     assert Path("output", "text").read_bytes() == b"text\n"
-
-
-@pytest.mark.parametrize(
-    ("prefix", "asked"), [(None, False), (f"/output/{JOB}/log", False), ("/", True), ("bin", True)]
-)
-def test_a_snapshot_is_asked_for_only_with_submitted_files(prefix: str | None, asked: bool) -> None:
-    class Snapshots:
-        def get(self, path: str) -> dict[str, Any]:
-            paths.append(path)
-            return {"entries": ENTRIES}
-
-    paths: list[str] = []
-    rows = Server({"bin/run.sh": b"true\n"}).rows()
-    got = furnishing.furnished(cast("Transport", Snapshots()), JOB, prefix, rows)
-    assert paths == ([f"/jobs/{JOB}/snapshot"] if asked else [])
-    want = {None: 1, "/": 6, "bin": 2}.get(prefix, 1)
-    assert len(got) == want
 
 
 def test_a_file_that_was_replaced_since_it_was_listed_is_not_damaged(
@@ -546,146 +555,3 @@ def test_what_the_server_has_no_better_is_damaged(
     from_bucket(monkeypatch, lambda start: LARGE[::-1][start : start + PIECE])
     result = get(server, rows=rows, ways={MODEL: "http://bucket/model"})
     assert (result.files, result.named) == (2, {"download_damaged": [MODEL]})
-
-
-def test_an_existing_directory_is_not_touched(here: Path, server: Server) -> None:
-    Path("output").mkdir()
-    Path("output", "mine").touch()
-    for resume, code in ((False, "download_dir_exists"), (True, "download_dir_foreign")):
-        with pytest.raises(Invalid) as caught:
-            get(server, resume=resume, records=str(here / "records"))
-        assert caught.value.code == code
-    assert found("output") == {"mine": b""}
-    assert server.asked == []
-
-
-def test_a_finished_download_gets_what_is_new(here: Path, server: Server) -> None:
-    records = str(here / "records")
-    get(server, records=records)
-    server.files[f"output/{JOB}/rank-0/new"] = b"new"
-    server.versions[f"output/{JOB}/rank-0/new"] = "1"
-    server.files[LOG], server.versions[LOG] = b"hello\nagain\n", "2"
-    server.asked.clear()
-    result = get(server, resume=True, records=records)
-    assert sorted(path for path, _ in server.asked) == [LOG, f"output/{JOB}/rank-0/new"]
-    assert result.bytes == len(b"new") + len(b"hello\nagain\n")
-    want = {**WANT, f"{JOB}/rank-0/new": b"new", f"{JOB}/log/trainer-0.log": b"hello\nagain\n"}
-    assert found("output") == want
-    server.asked.clear()
-    assert get(server, resume=True, records=records).bytes == 0
-    assert server.asked == []
-
-
-def test_a_directory_in_its_place_is_not_ours(here: Path, server: Server) -> None:
-    records = str(here / "records")
-    get(server, records=records)
-    Path("output").rename("moved")
-    Path("output").mkdir()
-    with pytest.raises(Invalid):
-        get(server, resume=True, records=records)
-
-
-HOSTILE = ["../x", "/etc/x", "a/../../x", "a//x", "a\\x", "c:/../x", "a\0x", "a/" * 3000 + "x", "."]
-
-
-@pytest.mark.parametrize("path", HOSTILE)
-def test_a_hostile_path_is_refused_before_anything_is_fetched(here: Path, path: str) -> None:
-    server = Server({path: b"evil"})
-    with pytest.raises(Invalid):
-        get(server)
-    assert server.asked == []
-    assert list(here.iterdir()) == []
-
-
-@pytest.mark.parametrize("other", [MODEL, f"{MODEL}/below"], ids=["the same", "below a file"])
-def test_a_name_twice_is_refused(here: Path, server: Server, other: str) -> None:
-    rows = [*server.rows(), {"path": other, "size": 1, "time": "2020-05-17T10:15:39Z"}]
-    server.files[other] = b"x"
-    server.versions[other] = "1"
-    with pytest.raises(PaddleCloudError) as caught:
-        get(server, rows=rows)
-    assert caught.value.code in ("download_name_twice", "download_failed")
-    assert not Path("output").exists()
-
-
-def test_names_that_differ_in_the_size_of_letters_are_two_files_where_they_can_be(
-    here: Path,
-) -> None:
-    get(Server({"A": b"1", "a": b"2"}))
-    assert found("output") == {"A": b"1", "a": b"2"}
-
-
-@pytest.mark.parametrize("resume", [True, False])
-@pytest.mark.parametrize(("one", "other"), [("A", "a"), ("caf\u00e9", "cafe\u0301")])
-def test_names_that_are_one_file_are_refused_where_they_are(
-    here: Path, monkeypatch: pytest.MonkeyPatch, resume: bool, one: str, other: str
-) -> None:
-    """As on macOS and Windows: the second name cannot be made."""
-    made: set[str] = set()
-    real = landing.claim
-
-    def claim(target: str, path: str) -> None:
-        if made:
-            raise Invalid("download_name_twice", path=path)
-        made.add(target)
-        real(target, path)
-
-    monkeypatch.setattr(downloads, "claim", claim)
-    with pytest.raises(Invalid) as caught:
-        get(Server({one: b"1", other: b"2"}), resume=resume)
-    assert caught.value.code == "download_name_twice"
-    assert list(here.iterdir()) == []
-
-
-def test_a_place_that_cannot_be_written_is_named(here: Path, server: Server) -> None:
-    Path("file").touch()
-    with pytest.raises(PaddleCloudError) as caught:
-        get(server, "file/output")
-    assert caught.value.code == "download_failed"
-
-
-def test_a_full_disk_is_told_and_it_goes_on_when_there_is_space(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", size="200k") as disk:
-        filler = disk / "filler"
-        filler.write_bytes(bytes(150 * 1024))
-        server = Server({f"output/{JOB}/rank-0/{n}": LARGE * 4 for n in range(4)})
-        with pytest.raises(Conflict) as caught:
-            get(server, str(disk / "output"))
-        assert caught.value.code == "download_full"
-        filler.unlink()
-        get(server, str(disk / "output"), resume=True)
-        assert found(disk / "output") == {
-            path.removeprefix("output/"): content for path, content in server.files.items()
-        }
-
-
-@pytest.mark.parametrize(
-    ("path", "want"),
-    [
-        (f"output/{JOB}/log/trainer-0.log", f"{JOB}/log/trainer-0.log"),
-        (f"output/{JOB}/", JOB),
-        ("output/mine/x", "output/mine/x"),
-        ("run.sh", "run.sh"),
-        ("output", "output"),
-    ],
-)
-def test_local_names(path: str, want: str) -> None:
-    assert local_name(path) == want
-
-
-@pytest.mark.parametrize(
-    ("path", "want"),
-    [
-        ("a/time 10:16.txt", "a/time 10%3A16.txt"),
-        ("c:/b:0", "c%3A/b%3A0"),
-        ("what?/a*b", "what%3F/a%2Ab"),
-        ("ends./with ", "ends%2E/with%20"),
-        ("nul", "%6Eul"),
-        ("COM1.txt", "%43OM1.txt"),
-        ("tab\there", "tab%09here"),
-        ("100%", "100%25"),
-        ("模型", "模型"),
-    ],
-)
-def test_local_names_on_windows(path: str, want: str) -> None:
-    assert local_name(path, windows=True) == want

@@ -30,7 +30,6 @@ BRACKETS = (
     *("[z-a]", "[a-\\c]", "[\\a-c]", "[a-]", "[-a]", "[--0]", "[a-c-z]", "[]]", "[!]]", "[]-a]"),
     *("[", "[]", "[a", "[!", "[a/b]", "[\\]]", "[\\", "[a-", "[a-\\", "[!a-z]", "[^/]", "[[-x]"),
 )
-CASES = 480
 
 
 CLASSES = (
@@ -103,17 +102,20 @@ def make_repository(root: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_git_agrees_on_generated_trees(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "seeds", [range(200), pytest.param(range(200, 800), marks=pytest.mark.slow)], ids=repr
+)
+def test_git_agrees_on_generated_trees(tmp_path: Path, seeds: range) -> None:
     """All trees lie in one repository, so that git is started once."""
     make_repository(tmp_path)
     ours = set()
-    for seed in range(CASES):
+    for seed in seeds:
         root = tmp_path / str(seed)
         root.mkdir()
         make_tree(root, random.Random(seed))
         ours |= {f"{seed}/{row[0]}" for row in scan(str(root), now=NOW).entries}
     git = {path for path in kept_by_git(tmp_path) if "/" in path}
-    assert len(git) > 10 * CASES
+    assert len(git) > 10 * len(seeds)
     assert sorted(ours ^ git) == []
 
 
@@ -162,6 +164,19 @@ def test_each_entry_is_told_with_its_rule(tmp_path: Path) -> None:
     assert told == want
 
 
+def test_rules_that_leave_nothing_are_named(tmp_path: Path) -> None:
+    write(tmp_path, _ignore="*\n!sub/\n", sub___ignore="*\n", a="", sub__a="", __pycache____a="")
+    first, *_ = scan(str(tmp_path), now=NOW).notes
+    assert first == ("files_none_left", {"rules": ".gitignore, sub/.gitignore"})
+    (tmp_path / ".gitignore").write_text("!a\n")
+    assert scan(str(tmp_path), now=NOW).notes[0][0] == "files_found"
+
+
+def test_what_only_our_own_rules_leave_out_is_no_file(tmp_path: Path) -> None:
+    write(tmp_path, **{".git__HEAD": ""})
+    assert scan(str(tmp_path), now=NOW).notes[0] == ("files_none", {})
+
+
 def test_a_rule_can_bring_back_a_cache_but_never_git(tmp_path: Path) -> None:
     write(tmp_path, _ignore="!__pycache__/\n!.git\n", **{".git__HEAD": ""})
     (tmp_path / "__pycache__").mkdir()
@@ -182,6 +197,53 @@ def test_a_link_that_leads_out_may_be_ignored(tmp_path: Path) -> None:
     write(tmp_path, _ignore="data\n")
     (tmp_path / "data").symlink_to("/etc")
     assert kept(tmp_path) == [".gitignore"]
+
+
+@pytest.mark.parametrize(
+    ("files", "want"),
+    [
+        ((), ".paddlecloudignore"),
+        ((".gitignore",), ".gitignore"),
+        ((".gitignore", "sub/.gitignore"), "sub/.gitignore"),
+        ((".gitignore", ".paddlecloudignore"), ".paddlecloudignore"),
+        ((".gitignore", "sub/.paddlecloudignore"), "sub/.paddlecloudignore"),
+    ],
+)
+@pytest.mark.parametrize("target", ["/etc", "..", "../a\\b"], ids=["outside", "whole", "name"])
+def test_a_refused_link_is_to_be_named_where_the_rules_are(
+    tmp_path: Path, files: tuple[str, ...], want: str, target: str
+) -> None:
+    """A new file of ours would make git's void, and what that keeps out would be submitted."""
+    write(tmp_path, sub__a="")
+    for file in files:
+        (tmp_path / file).write_text("x\n")
+    (tmp_path / "sub" / "data").symlink_to(target)
+    with pytest.raises(Invalid, match=r"^the link .* name (it|the link) in ") as caught:
+        kept(tmp_path)
+    assert str(caught.value).endswith(f" in {want}")
+
+
+def void_notes(root: Path) -> list[object]:
+    notes = scan(str(root), now=NOW).notes
+    return [values["paths"] for code, values in notes if code == "files_git_void"]
+
+
+def test_what_git_would_have_left_out_is_told(tmp_path: Path) -> None:
+    write(tmp_path, _ignore=".env\nbuild/\n__pycache__\n*.log\n*.tmp\n", **{".env": ""})
+    write(tmp_path, build__x="", __pycache____x="", sub__y="", **{"a.log": "", "a.tmp": ""})
+    write(tmp_path, sub___ignore="y\n")
+    assert void_notes(tmp_path) == []
+    (tmp_path / ".paddlecloudignore").write_text("*.log\n!*.tmp\n")
+    assert void_notes(tmp_path) == [".env, build, sub/y"]
+    (tmp_path / ".paddlecloudignore").write_text(".env\nbuild\nsub\n*.tmp\n*.log\n")
+    assert void_notes(tmp_path) == []
+
+
+def test_a_void_file_of_git_that_holds_no_rules_is_none(tmp_path: Path) -> None:
+    write(tmp_path, a="")
+    (tmp_path / ".paddlecloudignore").write_text("")
+    (tmp_path / ".gitignore").write_bytes(b"a\n" * (ignoring.MAX_BYTES // 2 + 1))
+    assert void_notes(tmp_path) == []
 
 
 def test_our_own_file_counts_in_any_directory_and_all_below_it(tmp_path: Path) -> None:
@@ -212,11 +274,25 @@ def test_a_pipe_of_that_name_is_left_out_like_any(tmp_path: Path, place: str, na
     assert found.notes[1][1]["paths"] == str(Path(place) / name) + " [default]"
 
 
-def test_a_directory_or_a_dangling_link_of_that_name_holds_no_rules(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [".gitignore", ".paddlecloudignore", "sub/.paddlecloudignore"])
+def test_rules_behind_a_dangling_link_are_not_taken_for_none(tmp_path: Path, name: str) -> None:
+    write(tmp_path, a="", sub__a="")
+    (tmp_path / name).symlink_to("nowhere")
+    with pytest.raises(Invalid) as caught:
+        kept(tmp_path)
+    assert (caught.value.code, caught.value.params["path"]) == ("ignore_unreadable", name)
+    assert "No such file" in str(caught.value)
+
+
+def test_a_directory_with_our_name_is_refused_and_one_with_gits_holds_no_rules(
+    tmp_path: Path,
+) -> None:
     (tmp_path / ".gitignore").mkdir()
-    (tmp_path / ".paddlecloudignore").symlink_to("nowhere")
     write(tmp_path, a="")
     assert kept(tmp_path) == ["a"]
+    (tmp_path / ".paddlecloudignore").mkdir()
+    with pytest.raises(Invalid, match=r"\.paddlecloudignore .* \(Is a directory\)"):
+        kept(tmp_path)
 
 
 def test_rules_are_read_through_a_link(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.client import downloads, landing
 from paddlecloud.client.journal import Journal, learned, read
 from paddlecloud.client.landing import Place, part_of
 from paddlecloud.model.errors import Conflict
@@ -17,7 +16,6 @@ from tests.unit.client.downloading import (
     JOB,
     LARGE,
     MODEL,
-    PIECE,
     WHERE,
     Server,
     found,
@@ -25,12 +23,7 @@ from tests.unit.client.downloading import (
     interrupted,
 )
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(landing, "PIECE", PIECE)
-    monkeypatch.setattr(downloads, "THREADS", 1)
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("one_by_one")
 
 
 @pytest.fixture
@@ -53,14 +46,14 @@ def test_a_full_disk_keeps_no_fact_and_harms_none(full: Path) -> None:
     place = Place(str(full / "output"), WHERE, "", resume=False)
     filler = fill(full)
     for number in range(100):
-        place.journal.note([f"output/{JOB}/{number}", 1, "t", "", 0])
+        place.journal.note([f"output/{JOB}/{number}", 1, "t", "", 0, 1])
     place.close()
     filler.unlink()
     again = Place(str(full / "output"), WHERE, "", resume=True)  # nobody holds it any more
-    again.journal.note([MODEL, 1, "t", "", 0])
+    again.journal.note([MODEL, 1, "t", "", 0, 1])
     again.close()
     facts = read(str(full / ".output.paddlecloud-part" / "journal"), WHERE)
-    assert learned(facts)[MODEL].starts == [0]
+    assert learned(facts)[MODEL].pieces == {0: (1, "")}
 
 
 def test_a_disk_that_is_full_in_the_end_is_told_as_such(full: Path) -> None:

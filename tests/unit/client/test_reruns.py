@@ -11,13 +11,14 @@ import pytest
 from paddlecloud.client import comparing, reruns, submission
 from paddlecloud.client.reruns import parameters, rerun
 from paddlecloud.client.sdk import Client
-from paddlecloud.model.errors import Invalid
+from paddlecloud.model.errors import Conflict, Invalid
 from paddlecloud.model.job import JobType
 from paddlecloud.model.submit import parse_parameters
 from paddlecloud.model.texts import LANGUAGES
 from paddlecloud.model.wirespec import spec_from_wire, spec_to_wire, with_job_type
 from tests.unit.client.fake_server import FakeServer, ok
 
+BUCKET = "b.bj.bcebos.com/x"
 SNAPSHOT = "sha256:" + "0" * 64
 FULL: dict[str, Any] = {
     "start_cmd": "sh run.sh",
@@ -93,9 +94,29 @@ def test_a_flag_can_be_taken_back() -> None:
     found = parameters(asked(), {"unset": ["wall_time", "A", "cpu"]})
     assert not {"wall_time", "cpu"} & found.keys()
     assert found["env"] == {"B": "2"}
-    assert parameters(asked(), {"unset": "memory", "memory": "1G"})["memory"] == "1G"
     assert "memory" in parameters(asked(env={"memory": "x"}), {"unset": "memory"})
     assert "env" not in parameters(asked(), {"unset": ["env"]})
+
+
+@pytest.mark.parametrize(
+    ("changes", "want"),
+    [
+        ({"unset": "memory", "memory": "1G"}, "memory: given"),
+        ({"unset": ["A", "B"], "env": ["B=3"]}, "B: given"),
+        ({"unset": ["B", "cpu"], "env": {"B": "3"}, "cpu": 2}, "B, cpu: given"),
+        ({"unset": [""]}, "--unset names nothing"),
+        ({"unset": ["A", " "]}, "--unset names nothing"),
+    ],
+)
+def test_what_nobody_can_mean_is_refused(changes: dict[str, Any], want: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        parameters(asked(), changes)
+    assert caught.value.text("en").startswith(want)
+    assert "--unset" in caught.value.text("zh")
+
+
+def test_all_variables_can_be_replaced() -> None:
+    assert parameters(asked(), {"unset": "env", "env": ["B=3"]})["env"] == {"B": "3"}
 
 
 def test_what_follows_from_a_flag_that_is_taken_back_follows_again() -> None:
@@ -126,6 +147,48 @@ def test_a_directory_may_be_given_by_either_name(
     server.routes["GET /api/v1/jobs/job-1/spec"] = [ok({"spec": asked(requirements="")})]
     rerun(client, "job-1", {name: "other"})
     assert found == ["other"]
+
+
+@pytest.mark.parametrize(
+    ("first", "changes"),
+    [
+        ({"public_bos": 0, "bos_url": BUCKET}, {"public_bos": "1"}),
+        ({}, {"public_bos": 0, "bos_url": BUCKET}),
+        ({"public_bos": 0, "bos_url": BUCKET}, {"bos_url": "b.bj.bcebos.com"}),
+    ],
+    ids=["from a bucket", "into a bucket", "from the directory above"],
+)
+def test_files_stay_in_the_storage_where_they_lie(
+    server: FakeServer, client: Client, first: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    server.routes["GET /api/v1/jobs/job-1/spec"] = [ok({"spec": asked(**first)})]
+    with pytest.raises(Conflict) as caught:
+        rerun(client, "job-1", changes)
+    assert caught.value.code == "rerun_files_elsewhere"
+    for lang in LANGUAGES:
+        assert "job-1" in caught.value.text(lang) and "--files" in caught.value.text(lang)
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize("first", [{}, {"public_bos": 0, "bos_url": BUCKET}])
+def test_an_empty_directory_name_is_no_leave_to_take_the_old_files(
+    server: FakeServer, client: Client, first: dict[str, Any]
+) -> None:
+    """`--files=$DIR` of a variable that is not set."""
+    server.routes["GET /api/v1/jobs/job-1/spec"] = [ok({"spec": asked(**first)})]
+    with pytest.raises(Invalid) as caught:
+        rerun(client, "job-1", {"files": ""})
+    assert caught.value.code == "rerun_files_empty"
+    assert server.seen == []
+
+
+@pytest.mark.parametrize("name", ["files", "file", "watch_mode"])
+def test_a_flag_of_one_call_cannot_be_taken_back(name: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        parameters(asked(), {"unset": [name]})
+    assert caught.value.code == "rerun_unset_local"
+    assert f"--unset={name}" in caught.value.text("en")
+    assert parameters(asked(env={name: "x", "A": "1"}), {"unset": name})["env"] == {"A": "1"}
 
 
 DIRTY = {"commit": "c", "branch": "main", "dirty": "1"}

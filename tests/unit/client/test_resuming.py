@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paddlecloud.client import downloads, landing
+from paddlecloud.client import addresses, downloads, pieces, retries, writing
 from paddlecloud.client.landing import part_of
-from paddlecloud.model.errors import Conflict, Invalid
+from paddlecloud.client.local_names import NAME_TWICE
+from paddlecloud.model.errors import Conflict, Invalid, Retry, TooMany, Unreachable
 from tests.unit.client.downloading import (
     JOB,
     LARGE,
@@ -20,6 +23,7 @@ from tests.unit.client.downloading import (
     MODEL,
     PIECE,
     WAYS,
+    WHERE,
     Server,
     found,
     from_bucket,
@@ -29,12 +33,7 @@ from tests.unit.client.downloading import (
 )
 from tests.unit.client.trees import NOW
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(landing, "PIECE", PIECE)
-    monkeypatch.setattr(downloads, "THREADS", 1)
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("one_by_one")
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["with digests", "without"])
@@ -91,6 +90,7 @@ def test_pieces_of_a_bucket_are_not_mixed_with_another_file_as_long(
     server.files[MODEL] = LARGE[::-1]
     if resumed:
         rows = server.rows()  # in the same second, and now nobody knows its digest
+        server.appended[MODEL] = f"{len(LARGE)}-2020-05-17T10:15:31Z-1"
     else:
         server.versions[MODEL] = "2"
     result = get(server, rows=rows, ways=WAYS, resume=resumed)
@@ -110,15 +110,32 @@ def test_a_small_file_that_is_replaced_in_the_same_second_is_seen(finished: bool
         get(server, **how)
     else:
         interrupted(server, 2, **how)
+    rest = [] if finished else [*range(PIECE, len(LARGE), PIECE)]
     server.files[MODEL] = b"two"
     server.asked.clear()
     later = how | {"now": NOW, "resume": True}
     assert get(server, **later).complaints() == []
     assert found("output")[f"{JOB}/rank-0/model"] == b"two"
-    assert (LOG, 0) not in server.asked
+    # Whether the large one was replaced as well, its version tells.
+    assert [start for path, start in server.asked if path == LOG] == [0] * finished + rest
     server.asked.clear()
     assert get(server, **later).complaints() == []
     assert server.asked == []
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_large_file_that_is_replaced_in_the_same_second_is_seen(gone: bool) -> None:
+    server = Server({MODEL: LARGE, LOG: b"1"})
+    get(server, now=LISTED, records="records")
+    server.files[MODEL] = LARGE[::-1]
+    server.appended[MODEL] = f"{len(LARGE)}-2020-05-17T10:15:31Z-1"
+    rows = server.rows()
+    if gone:
+        del server.files[MODEL]
+    result = get(server, rows=rows, now=NOW, records="records", resume=True)
+    assert [*result.named] == ["download_gone"] * gone
+    want = LARGE if gone else LARGE[::-1]
+    assert found("output")[f"{JOB}/rank-0/model"] == want
 
 
 def test_a_disk_that_fails_once_costs_nothing_that_came(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,6 +157,66 @@ def test_a_disk_that_fails_once_costs_nothing_that_came(monkeypatch: pytest.Monk
     assert found("output") == {f"{JOB}/rank-0/model": LARGE}
 
 
+@pytest.mark.parametrize("call", ["close", "ftruncate"])
+def test_a_file_system_that_tells_late_that_it_is_full_is_understood(
+    monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """As NFS does; only what is written is meant, and not what the test itself closes."""
+    server = Server({MODEL: LARGE[:PIECE]})
+
+    class Full(writing.Writer):
+        def write(self, chunk: bytes) -> None:
+            monkeypatch.setattr(os, call, full)
+
+    def full(*_: object) -> None:
+        monkeypatch.undo()
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    here = Path.cwd()
+    monkeypatch.setattr("paddlecloud.client.downloads.Writer", Full)
+    with pytest.raises(Conflict) as caught:
+        get(server, str(here / "output"))
+    assert caught.value.code == "download_full"
+
+
+@pytest.mark.parametrize(("before", "now"), [("a", "a/b/c"), ("a/b/c", "a"), ("a/b", "a/b/c")])
+def test_what_became_a_directory_or_a_file_since_is_no_obstacle(before: str, now: str) -> None:
+    server = Server({before: LARGE, "z": LARGE})
+    interrupted(server, 2)
+    interrupted(server, 7, resume=True)
+    server = Server({now: LARGE, "z": LARGE})
+    assert get(server, resume=True).kept
+    assert found("output") == {now: LARGE, "z": LARGE}
+
+
+def test_names_that_are_one_file_cost_nothing_that_came_before() -> None:
+    server = Server({MODEL: LARGE})
+    interrupted(server, 4)
+    rows = Server({MODEL: LARGE, f"{MODEL}/below": b"x"}).rows()
+    with pytest.raises(Invalid) as caught:
+        get(server, rows=rows, resume=True)
+    assert caught.value.code == NAME_TWICE
+    assert get(server, resume=True).kept == 4 * PIECE
+
+
+@pytest.mark.parametrize("code", ["", "path_unsafe"])
+def test_connections_to_a_bucket_are_closed_however_it_ends(
+    monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    server = Server({MODEL: LARGE})
+    from_bucket(monkeypatch, pieces_until(2 * PIECE))
+    closed: list[object] = []
+    monkeypatch.setattr(addresses.Addresses, "close", lambda of: closed.append(of))
+
+    def refuse() -> None:
+        raise Invalid(code, path=MODEL)
+
+    server.meanwhile = refuse if code else server.meanwhile
+    with pytest.raises(Invalid) if code else nullcontext():
+        get(server, ways=WAYS, known=True)
+    assert len(closed) == 1
+
+
 def test_what_a_server_refuses_costs_nothing_that_came() -> None:
     server = Server({MODEL: LARGE})
 
@@ -159,15 +236,15 @@ class Windows:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._open: dict[str, int] = {}
-        opened, closed, unlink = landing.Writer.__init__, landing.Writer.close, os.unlink
+        opened, closed, unlink = writing.Writer.__init__, writing.Writer.close, os.unlink
         targets: dict[object, str] = {}
 
-        def begin(writer: landing.Writer, target: str, path: str, offset: int) -> None:
+        def begin(writer: writing.Writer, target: str, path: str, offset: int) -> None:
             opened(writer, target, path, offset)
             targets[writer] = target
             self._open[target] = self._open.get(target, 0) + 1
 
-        def end(writer: landing.Writer) -> None:
+        def end(writer: writing.Writer) -> None:
             self._open[targets[writer]] -= 1
             closed(writer)
 
@@ -176,8 +253,8 @@ class Windows:
                 raise PermissionError(errno.EACCES, "somebody has it open", path)
             unlink(path, **how)
 
-        monkeypatch.setattr(landing.Writer, "__init__", begin)
-        monkeypatch.setattr(landing.Writer, "close", end)
+        monkeypatch.setattr(writing.Writer, "__init__", begin)
+        monkeypatch.setattr(writing.Writer, "close", end)
         monkeypatch.setattr(os, "unlink", remove)
 
 
@@ -190,11 +267,11 @@ def test_a_file_that_is_replaced_while_another_thread_writes_it_on_windows(
     server = Server({MODEL: LARGE})
     rows = server.rows()
     target = str(Path(part_of("output"), "files", JOB, "rank-0/model"))
-    other: list[landing.Writer] = []
+    other: list[writing.Writer] = []
 
     def replaced() -> None:
         if len(server.asked) == 2:
-            other.append(landing.Writer(target, MODEL, 4 * PIECE))
+            other.append(writing.Writer(target, MODEL, 4 * PIECE))
             server.files[MODEL], server.versions[MODEL] = b"n" * size, "2"
         if len(server.asked) == 5 and cut:
             raise KeyboardInterrupt
@@ -210,3 +287,177 @@ def test_a_file_that_is_replaced_while_another_thread_writes_it_on_windows(
         rows = server.rows()
     get(server, rows=rows, resume=cut)
     assert found("output") == {f"{JOB}/rank-0/model": b"n" * size}
+
+
+@pytest.mark.parametrize("size", [10_000_000, 30_000_000])
+@pytest.mark.parametrize("after", [1, 7, 70])
+def test_a_kill_costs_a_twentieth_at_most(
+    monkeypatch: pytest.MonkeyPatch, size: int, after: int
+) -> None:
+    monkeypatch.setattr(pieces, "PIECE", 8 * 2**20)
+    monkeypatch.setattr(pieces, "at_once", lambda _: 4)
+    server = Server({MODEL: (LARGE * (size // len(LARGE) + 1))[:size]})
+    interrupted(server, after)
+    get(server, resume=True)
+    assert size < server.sent <= size * 1.05
+    assert found("output") == {f"{JOB}/rank-0/model": server.files[MODEL]}
+
+
+@pytest.mark.parametrize("later", [300, 1700, 10 * PIECE])
+@pytest.mark.parametrize("known", [True, False], ids=["with digests", "without"])
+def test_what_came_in_pieces_of_another_size_is_not_fetched_again(
+    monkeypatch: pytest.MonkeyPatch, later: int, known: bool
+) -> None:
+    server = Server({MODEL: LARGE})
+    interrupted(server, 4, known=known)
+    monkeypatch.setattr(pieces, "PIECE", later)
+    assert get(server, resume=True, known=known).kept == 4 * PIECE
+    assert server.asked == [(MODEL, start) for start in range(4 * PIECE, len(LARGE), later)]
+    assert found("output") == {f"{JOB}/rank-0/model": LARGE}
+
+
+def test_a_journal_that_does_not_tell_how_long_its_pieces_are_tells_of_none() -> None:
+    server = Server({MODEL: LARGE})
+    interrupted(server, 4)
+    path = Path(part_of("output"), "journal")
+    facts = [json.loads(line) for line in path.read_text().splitlines() if line]
+    path.write_text("\n".join(json.dumps(fact[:5]) for fact in facts if fact != WHERE))
+    path.write_text(f"{json.dumps(WHERE)}\n{path.read_text()}")
+    assert get(server, resume=True).kept == 0
+    assert found("output") == {f"{JOB}/rank-0/model": LARGE}
+
+
+def test_of_an_earlier_journal_pieces_count_where_the_whole_can_be_compared() -> None:
+    for known, kept in ((True, 4 * PIECE), (False, 0)):
+        server = Server({MODEL: LARGE})
+        interrupted(server, 4, directory=f"{known}")
+        path = Path(part_of(f"{known}"), "journal")
+        facts = [json.loads(line) for line in path.read_text().splitlines() if line]
+        earlier = [fact if fact == WHERE else fact[:6] for fact in facts]
+        path.write_text("\n".join(map(json.dumps, earlier)))
+        assert get(server, f"{known}", resume=True, known=known).kept == kept
+        assert found(f"{known}") == {f"{JOB}/rank-0/model": LARGE}
+
+
+@pytest.mark.parametrize("kind", ["a byte", "all of it", "cannot be read"])
+def test_a_damaged_piece_of_a_file_without_a_digest_is_fetched_again(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    server = Server({MODEL: LARGE, LOG: LARGE})
+    interrupted(server, 10)
+    here = Path(part_of("output"), "files", JOB, "rank-0/model")
+    content = bytearray(LARGE)
+    content[PIECE + 100] ^= 1
+    here.write_bytes(content if kind != "all of it" else bytes(len(LARGE)))
+    if kind == "cannot be read":
+        real = writing._digest_at
+
+        def fail(file: Any, start: int, length: int) -> str:
+            if file.name == str(here.absolute()):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return real(file, start, length)
+
+        monkeypatch.setattr(writing, "_digest_at", fail)
+    heard: list[int] = []
+    result = get(server, resume=True, progress=heard.append)
+    assert found("output") == {f"{JOB}/rank-0/model": LARGE, f"{JOB}/log/trainer-0.log": LARGE}
+    again = [PIECE] if kind == "a byte" else [*range(0, len(LARGE), PIECE)]
+    rest = [4 * PIECE, 5 * PIECE]
+    assert server.asked == [*((MODEL, start) for start in again), *((LOG, start) for start in rest)]
+    assert result.bytes + result.kept == sum(heard) == 2 * len(LARGE)
+
+
+def test_what_is_compared_as_a_whole_is_not_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server({MODEL: LARGE})
+    interrupted(server, 4, known=True)
+    monkeypatch.delattr(writing, "_digest_at")
+    assert get(server, resume=True, known=True).kept == 4 * PIECE
+    assert found("output") == {f"{JOB}/rank-0/model": LARGE}
+
+
+def test_a_small_file_that_changes_all_the_time_comes_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pieces, "LITTLE", 0)
+    monkeypatch.setattr(pieces, "LEAST", PIECE)
+    monkeypatch.setattr(pieces, "PIECE", 10 * PIECE)
+    server = Server({MODEL: LARGE})
+
+    def replace() -> None:
+        server.files[MODEL] = server.files[MODEL][1:] + server.files[MODEL][:1]
+        server.versions[MODEL] = str(int(server.versions[MODEL]) + 1)
+
+    server.meanwhile = replace
+    get(server)
+    assert sorted(found("output")[f"{JOB}/rank-0/model"]) == sorted(LARGE)
+    assert len(server.asked) == 3
+
+
+PAUSES = (0.0, 1e-9, 2e-9)
+
+
+def away(server: Server, tries: int, error: Retry) -> None:
+    """Have so many tries fail from the fourth answer on."""
+    failed: list[int] = []
+
+    def meanwhile() -> None:
+        if len(server.asked) > 3 and len(failed) < tries:
+            failed.append(1)
+            raise error
+
+    server.meanwhile = meanwhile
+
+
+@pytest.mark.parametrize(
+    ("error", "a_round"),
+    [
+        (Unreachable("store_unreachable", place="there", reason="timed out"), 1),
+        (Retry("unknown_answer", status=502), retries.TRIES),
+    ],
+)
+def test_a_store_that_is_away_is_waited_for_as_long_as_by_an_upload(
+    monkeypatch: pytest.MonkeyPatch, error: Retry, a_round: int
+) -> None:
+    monkeypatch.setattr(downloads, "PAUSES", PAUSES)
+    monkeypatch.setattr(retries, "PAUSE", 0.0)
+    told: list[str] = []
+    rounds = len(PAUSES) + 1
+    server = Server({MODEL: LARGE})
+    away(server, rounds * a_round - 1, error)
+    assert get(server, note=told.append).bytes == len(LARGE)
+    assert found("output") == {f"{JOB}/rank-0/model": LARGE}
+    assert told == ["download_again"]
+    server.asked.clear()
+    away(server, rounds * a_round, error)
+    with pytest.raises(Retry):
+        get(server, "other")
+    assert len(server.asked) == 3 + rounds * a_round
+    server.meanwhile = lambda: None
+    assert get(server, "other", resume=True).kept == 3 * PIECE
+
+
+def test_a_line_that_breaks_again_and_again_is_patiently_borne(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(downloads, "PAUSES", PAUSES[:1])
+    server = Server({MODEL: LARGE})
+
+    def meanwhile() -> None:
+        if len(server.asked) % 2:
+            raise Unreachable("store_unreachable", place="there", reason="timed out")
+
+    server.meanwhile = meanwhile
+    assert get(server).bytes == len(LARGE)
+    assert len(server.asked) == 12
+
+
+def test_what_does_not_pass_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downloads, "PAUSES", (3600.0,))
+    server = Server({MODEL: LARGE})
+
+    def meanwhile() -> None:
+        raise TooMany("store_crowded", limit=32)
+
+    server.meanwhile = meanwhile
+    with pytest.raises(TooMany):
+        get(server)

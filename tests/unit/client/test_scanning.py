@@ -15,6 +15,7 @@ import pytest
 
 from paddlecloud.client import scanning
 from paddlecloud.client.handing import Handing
+from paddlecloud.client.landing import part_of
 from paddlecloud.client.naming import check_name, shown
 from paddlecloud.client.scanning import Scan, scan
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
@@ -117,7 +118,7 @@ def test_what_is_found_is_told(tmp_path: Path) -> None:
     [
         *(".hg/x", ".svn/x", "a/.mypy_cache/x", ".pytest_cache/x", ".ruff_cache/x", ".tox/x"),
         *("env/conda-meta/history", "target/CACHEDIR.TAG", "deep/er/venv/pyvenv.cfg", ".nox/x"),
-        *(".ipynb_checkpoints/x", ".git", "sub/.git"),
+        *(".ipynb_checkpoints/x", ".git", "sub/.git", "a/.output.paddlecloud-part/files/x"),
     ],
 )
 def test_environments_and_caches_are_left_out(tmp_path: Path, left_out: str) -> None:
@@ -126,6 +127,25 @@ def test_environments_and_caches_are_left_out(tmp_path: Path, left_out: str) -> 
     assert "kept" in rows(found)
     assert left_out not in rows(found)
     assert left_out.partition("/")[0] in str(found.notes[1][1]["paths"])
+
+
+def test_a_download_that_was_cut_is_left_out(tmp_path: Path) -> None:
+    """By the name that it has where downloads land; a rule brings it back."""
+    for final in ("output", ".hidden", "n" * 250):
+        (Path(part_of(str(tmp_path / final))) / "files").mkdir(parents=True)
+    tree(
+        tmp_path,
+        {".paddlecloud-part": b"", "x.paddlecloud-part/f": b"", ".a.paddlecloud-part": b""},
+    )
+    kept = [
+        ".a.paddlecloud-part",
+        ".paddlecloud-part",
+        "x.paddlecloud-part",
+        "x.paddlecloud-part/f",
+    ]
+    assert list(rows(scan(str(tmp_path), now=NOW))) == kept
+    (tmp_path / ".gitignore").write_text("!.output.paddlecloud-part/\n")
+    assert ".output.paddlecloud-part/files" in rows(scan(str(tmp_path), now=NOW))
 
 
 KEY = b"0123456789abcdef" * 4
@@ -354,6 +374,14 @@ def test_a_name_that_not_every_system_can_hold_is_refused(tmp_path: Path, name: 
     str(error).encode()
 
 
+def test_a_directory_with_such_a_name_itself_is_submitted(tmp_path: Path) -> None:
+    root = os.fsdecode(os.fsencode(tmp_path) + "/数据".encode("gbk"))
+    tree(Path(root), {"f": b"1"})
+    found = scan(root, now=NOW)
+    assert (list(rows(found)), found.directory) == (["f"], "????")
+    assert scan(str(tree(tmp_path / "模型", {"f": b"1"})), now=NOW).directory == "模型"
+
+
 def zh_and_en(error: PaddleCloudError) -> str:
     return error.text("en") + error.text("zh")
 
@@ -373,7 +401,7 @@ def test_all_that_is_refused_is_told_at_once(tmp_path: Path) -> None:
     assert (error.code, error.params["count"], error.exit_code) == ("files_refused", 9, 2)
     for lang in LANGUAGES:
         first, *lines = error.text(lang).split("\n")
-        assert "9" in first and len(lines) == 5
+        assert "9" in first and len(lines) == 9
     assert any("链接“l" in line or "文件名“" in line for line in error.text("zh").split("\n"))
 
 
@@ -454,7 +482,7 @@ os.setgid(65534); os.setuid(65534)
 try:
     scan(sys.argv[1], now=0.0)
 except Invalid as error:
-    print(error.code, error.params["path"])
+    print(error.code, error.params.get("path", error))
 """
 
 
@@ -469,6 +497,21 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, blocked: str) -> None:
         said = scanned_by_nobody(tmp_path)
     (tmp_path / blocked).chmod(0o700)
     assert said.rstrip("/") == f"files_unreadable {blocked}"
+
+
+def test_all_that_cannot_be_read_is_told_at_once(tmp_path: Path) -> None:
+    tree(tmp_path, {**{f"s{number:02}": b"x" for number in range(21)}, "closed/file": b"x"})
+    blocked = [*sorted(tmp_path.glob("s*")), tmp_path / "closed"]
+    (tmp_path / "out").symlink_to("/etc")
+    for path in blocked:
+        path.chmod(0)
+    said = scanned_by_nobody(tmp_path) if os.geteuid() == 0 else f"{refusal(tmp_path)}"
+    for path in blocked:
+        path.chmod(0o700)
+    first, *lines = said.splitlines()
+    assert first.endswith("23 entries cannot be submitted:")
+    assert len(lines) == 20
+    assert sum("cannot be read" in line and "ignore rule" in line for line in lines) >= 19
 
 
 def scanned_by_nobody(root: Path) -> str:
@@ -590,6 +633,40 @@ def test_the_cache_is_the_owners_alone_and_optional(many: Path, home: Path, tmp_
     assert cache.stat().st_mode & 0o777 == 0o600
     blocked = tree(tmp_path, {"blocked": b"a file where a directory should be"}) / "blocked"
     assert scan(str(many), now=NOW, home=str(blocked)).id == want
+
+
+def test_of_caches_those_are_kept_that_were_used_last(many: Path, home: Path) -> None:
+    scan(str(many), now=NOW, home=str(home))
+    [cache] = (home / "cache/files").iterdir()
+    for number in range(1500):
+        old = cache.with_name(f"{number:032x}")
+        old.write_text("")
+        os.utime(old, (number, number))
+    os.utime(cache, (0, 0))
+    scan(str(many), now=NOW, home=str(home))
+    assert len(list(cache.parent.iterdir())) == 1501
+    assert cache.stat().st_mtime > 1500
+    for number in range(3):
+        (many / "d0/f0").write_bytes(b"!" * number)
+        scan(str(many), now=NOW, home=str(home))
+    left = set(cache.parent.iterdir())
+    assert cache in left
+    assert len(left) == 100
+
+
+def test_a_cache_that_cannot_be_swept_is_no_harm(
+    many: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    want = scan(str(many), now=NOW).id
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    tree(home / "cache/files", {f"{number}": b"" for number in range(150)})
+    for name in ("unlink", "utime"):
+        monkeypatch.setattr(os, name, refuse)
+    for _ in range(2):
+        assert scan(str(many), now=NOW, home=str(home)).id == want
 
 
 def test_a_small_directory_needs_no_cache(tmp_path: Path, home: Path) -> None:

@@ -22,6 +22,7 @@ from paddlecloud.model.errors import (
     StorageFull,
     Unreachable,
 )
+from paddlecloud.model.wirespec import spec_from_wire, spec_to_wire
 from tests.unit.client.fake_server import (
     AK,
     SK,
@@ -305,6 +306,26 @@ def test_a_server_that_never_has_enough_ends_the_upload(
     assert str(caught.value.params["path"]).startswith(str(directory))
 
 
+def test_what_came_in_the_last_round_has_come(
+    server: FakeServer, client: Client, directory: Path
+) -> None:
+    """Of a server that loses something in between."""
+    accepts_uploads(server)
+    snapshots = server.routes["POST /api/v1/snapshots"]
+    assert callable(snapshots)
+    asked: list[Answer] = []
+
+    def forgetful(seen: Seen) -> Answer:
+        asked.append(snapshots(seen) if len(asked) in (0, uploading.ROUNDS) else asked[-1])
+        return asked[-1]
+
+    server.routes["POST /api/v1/snapshots"] = forgetful
+    answer = ok({"job": view("schedule", 1), "notes": []})
+    server.routes["POST /api/v1/jobs"] = [MISSING, answer]
+    assert client.submit_job(files=directory, start_cmd="true").id == ID
+    assert server.count("POST", "/api/v1/blobs") == uploading.ROUNDS
+
+
 def test_to_go_on_with_a_download_is_to_download(
     client: Client, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,6 +335,46 @@ def test_to_go_on_with_a_download_is_to_download(
     monkeypatch.chdir(tmp_path)
     assert client.get_files(ID, resume=True) == rows
     assert (tmp_path / "output" / ID).is_dir()
+
+
+def test_a_job_without_files_leaves_its_download_directory_to_the_next_call(
+    client: Client, server: FakeServer, tmp_path: Path
+) -> None:
+    server.routes[f"GET {JOB}/files"] = [ok({"files": []})]
+    assert client.get_files(ID, download_dir=str(tmp_path / "result")) == []
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_all_that_is_wrong_with_a_download_is_told_at_once(
+    client: Client, server: FakeServer, tmp_path: Path
+) -> None:
+    names = [f"output/{ID}/rank-0/{name}" for name in ("gone", "lost", "here")]
+    rows = [{"path": name, "size": 1, "time": "2020-05-17T10:16:09Z"} for name in names]
+    server.routes[f"GET {JOB}/files"] = [ok({"files": rows})]
+    lost = error(409, "Conflict", "private_file_changed", path="lost", bos_url="b")
+    server.routes[f"GET {JOB}/files/{names[0]}"] = [error(404, "NotFound", "file_unknown")]
+    server.routes[f"GET {JOB}/files/{names[1]}"] = [lost]
+    whole = b"x" + hashlib.sha256(b"x").digest()
+    server.routes[f"GET {JOB}/files/{names[2]}"] = [Answer(whole)]
+    with pytest.raises(Conflict) as caught:
+        client.get_files(ID, download_dir=str(tmp_path / "result"))
+    assert caught.value.code == "download_lost"
+    want = {"download_lost": [names[1]], "download_gone": [names[0]]}
+    assert caught.value.params["complaints"] == want
+    assert names[1] in str(caught.value)
+    assert (tmp_path / "result" / ID / "rank-0" / "here").read_bytes() == b"x"
+
+
+def test_what_a_submit_finds_is_heard(server: FakeServer, directory: Path) -> None:
+    heard: list[str] = []
+    answer = ok({"job": view("schedule", 1), "notes": []})
+    server.routes["POST /api/v1/jobs"] = [answer]
+    spec = {"start_cmd": "true", "snapshot": "sha256:" + "0" * 64, "directory": "job"}
+    server.routes[f"GET {JOB}/spec"] = [ok({"spec": spec_to_wire(spec_from_wire(spec))})]
+    with Client(host=server.url, ak=AK, sk=SK, note=lambda code, **_: heard.append(code)) as told:
+        told.submit_job(files=directory, start_cmd="true")
+        told.rerun(ID, files=str(directory))
+    assert heard == ["files_found", "files_found"]
 
 
 def test_files_are_listed_and_downloaded(
@@ -338,11 +399,12 @@ def test_files_are_listed_and_downloaded(
     server.routes[f"GET {JOB}/files/{quoted}"] = file
     assert client.get_files(ID) == rows
     assert "prefix" not in server.seen[-1].query
-    client.get_files(ID, prefix="/", download_dir=str(tmp_path / "result"))
+    client.get_files(ID, prefix="/", download_dir=tmp_path / "result")
     assert (tmp_path / "result" / ID / "rank-0" / "模型 @1.bin").read_bytes() == content
-    with pytest.raises(Invalid) as caught:
-        client.get_files(ID, download_dir=str(tmp_path / "result"))
-    assert caught.value.code == "download_dir_exists"
+    for directory in (tmp_path / "result", str(tmp_path / "result")):
+        with pytest.raises(Invalid) as caught:
+            client.get_files(ID, download_dir=directory)
+        assert caught.value.code == "download_dir_exists"
 
 
 def test_eight_threads_share_a_client(server: FakeServer, client: Client) -> None:

@@ -57,6 +57,30 @@ def test_urls_are_split(url: str, want: tuple[str, str, int]) -> None:
     assert split_url(url) == want
 
 
+DAMAGED = Answer(b'{"files": [', 200, {"content-type": "application/json"})
+
+
+def test_an_answer_that_was_damaged_is_asked_for_again(
+    server: FakeServer, transport: Transport
+) -> None:
+    server.routes["GET /api/v1/files"] = [DAMAGED, DAMAGED, ok({"files": []})]
+    assert transport.get("/files") == {"files": []}
+    server.routes["POST /api/v1/kill"] = [DAMAGED, ok({"done": 1})]
+    assert transport.post("/kill", {}, again=True) == {"done": 1}
+
+
+@pytest.mark.parametrize(("method", "asked"), [("get", 3), ("post", 1)])
+def test_that_answers_are_damaged_is_told(
+    server: FakeServer, transport: Transport, method: str, asked: int
+) -> None:
+    server.routes[f"{method.upper()} /api/v1/files"] = [DAMAGED]
+    with pytest.raises(Retry) as caught:
+        getattr(transport, method)("/files", {})
+    assert caught.value.code == "answer_damaged"
+    assert "damaged on its way" in caught.value.text("en")
+    assert server.count(method.upper(), "/api/v1/files") == asked
+
+
 def test_a_call_is_signed_and_says_its_language(server: FakeServer, transport: Transport) -> None:
     server.routes["GET /api/v1/jobs"] = [ok({"jobs": []})]
     transport.lang = "zh"
@@ -102,6 +126,21 @@ def test_a_dropped_get_is_asked_again_with_a_new_signature(
     transport.get("/whoami")
     assert transport.get("/whoami") == {"second": True}
     assert len(server.nonces) == 3
+
+
+def test_an_answer_that_is_cut_is_asked_for_again(server: FakeServer, transport: Transport) -> None:
+    whole = ok({"files": ["a", "b"]})
+    cut = Answer(whole.body, drop=10)
+    server.routes["GET /api/v1/files"] = [cut, cut, whole]
+    assert transport.get("/files") == {"files": ["a", "b"]}
+    server.routes["GET /api/v1/files"] = [cut]
+    with pytest.raises(Unreachable):
+        transport.get("/files")
+    assert server.count("GET", "/api/v1/files") == 6
+    server.routes["POST /api/v1/jobs"] = [cut, whole]
+    with pytest.raises(Unreachable):
+        transport.post("/jobs", {})
+    assert server.count("POST", "/api/v1/jobs") == 1
 
 
 def test_a_dropped_post_is_not_repeated_unless_that_is_safe(

@@ -107,7 +107,7 @@ class Scene:
         for path, content in files.items():
             (root / "output" / path).write_bytes(content)
             os.utime(root / "output" / path, (1.0, 1.0))
-        tracked = self.site.book.add(Tracked(id=name, fence=1, root=root, run={}, acked=0))
+        tracked = self.site.book.add(Tracked(id=name, fence=1, root=root, run=None, acked=0))
         tracked.stage = Stage.LAUNCHED
         if over:
             tracked.end(not_run("exit", now=1.0))

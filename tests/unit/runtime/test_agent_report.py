@@ -47,7 +47,7 @@ def a_replica(
     stage: Stage = Stage.LAUNCHED,
     name: str = "job-1.1.trainer-0",
 ) -> Tracked:
-    tracked = Tracked(id=name, fence=3, root=root / name, run={}, acked=acked)
+    tracked = Tracked(id=name, fence=3, root=root / name, run=None, acked=acked)
     tracked.stage = stage
     if log is not None:
         tracked.root.mkdir()
@@ -125,7 +125,7 @@ def test_what_holds_one_up_is_told_if_it_lasts_and_then_now_and_again(tmp_path: 
 
 
 def test_one_that_waits_for_its_files_says_so_before_it_is_launched(tmp_path: Path) -> None:
-    tracked = Tracked(id="r", fence=3, root=tmp_path, run={}, acked=0)
+    tracked = Tracked(id="r", fence=3, root=tmp_path, run=None, acked=0)
     tracked.hold(waiting.of_error(Unreachable("server_malformed", address="a")), now=100.0)
     (item,) = compose([tracked], now=103.0).items
     assert item["held"] == {"code": "held_no_answer", "params": {}}

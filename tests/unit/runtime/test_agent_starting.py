@@ -3,6 +3,7 @@ left alone because it may already run."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,9 +12,9 @@ from typing import Any, cast
 
 import pytest
 
-from paddlecloud.model.errors import Retry
+from paddlecloud.model.errors import Refused, Retry
 from paddlecloud.model.snapshot import Entry, EntryKind, snapshot_of
-from paddlecloud.runtime import starting, trees
+from paddlecloud.runtime import disk, starting, trees, workspace
 from paddlecloud.runtime.book import Stage, Tracked
 from paddlecloud.runtime.config import AgentConfig
 from paddlecloud.runtime.journal import Journal
@@ -22,8 +23,7 @@ from paddlecloud.runtime.site import Site, Turns
 from paddlecloud.runtime.spawn import Spawner
 from paddlecloud.runtime.starting import Starters
 from tests.integration.runtime.replicas import eventually
-
-RUN = {"command": "true", "env": {}, "grace": 1.0}
+from tests.unit.runtime.runs import a_run
 
 
 class ScriptedSpawner:
@@ -61,7 +61,7 @@ class Scene:
 
     def replica(self, name: str = "r") -> Tracked:
         root = self.site.book.root(name)
-        return self.site.book.add(Tracked(id=name, fence=1, root=root, run=dict(RUN), acked=0))
+        return self.site.book.add(Tracked(id=name, fence=1, root=root, run=a_run(), acked=0))
 
     def start(self, tracked: Tracked) -> Tracked:
         self.starters.put(tracked)
@@ -102,7 +102,10 @@ def test_an_error_after_a_monitor_was_asked_for_ends_and_deletes_nothing(scene: 
     assert tracked.stage is Stage.LAUNCHED
 
 
-def test_a_machine_without_processes_is_told_to_the_owner_in_the_end(scene: Scene) -> None:
+def test_a_machine_without_processes_is_told_to_the_owner_in_the_end(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "_LONGEST_PAUSE", 0.1)
     scene.spawner.error = Retry("replica_not_started", replica="r", reason="no process")
     tracked = scene.start(scene.replica())
     eventually(lambda: tracked.stage is Stage.OVER)
@@ -158,7 +161,7 @@ def test_mistakes_of_the_server_about_its_files_are_put_up_with_for_a_while(
     scene = Scene(tmp_path)
     try:
         tracked = scene.replica()
-        tracked.run["snapshot"] = f"sha256:{'0' * 64}"
+        tracked.ordered["snapshot"] = f"sha256:{'0' * 64}"
         scene.start(tracked)
         eventually(lambda: tracked.stage is Stage.OVER)
     finally:
@@ -171,7 +174,7 @@ def test_mistakes_of_the_server_about_its_files_are_put_up_with_for_a_while(
 
 def test_a_mistake_of_our_own_is_told_as_a_sentence_of_ours(scene: Scene) -> None:
     tracked = scene.replica()
-    del tracked.run["env"]
+    del cast("dict[str, Any]", tracked.run)["env"]
     scene.start(tracked)
     eventually(lambda: tracked.stage is Stage.OVER)
     assert tracked.exit is not None
@@ -182,7 +185,7 @@ def test_a_mistake_of_our_own_is_told_as_a_sentence_of_ours(scene: Scene) -> Non
 def test_turns_come_by_their_time_and_can_be_hurried() -> None:
     turns = Turns()
     first, second, third = (
-        Tracked(id=name, fence=1, root=Path(name), run={}, acked=0) for name in "abc"
+        Tracked(id=name, fence=1, root=Path(name), run=None, acked=0) for name in "abc"
     )
     far = time.monotonic() + 1000
     turns.put(first, far)
@@ -207,7 +210,7 @@ def with_tree(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Tracked:
     found = snapshot_of([Entry(path="empty", kind=EntryKind.DIRECTORY)])
     scene.starters._materials._remember(found)
     tracked = scene.replica()
-    tracked.run |= {"snapshot": found.id}
+    tracked.ordered["snapshot"] = found.id
     return tracked
 
 
@@ -215,6 +218,7 @@ def prune(scene: Scene) -> int:
     """As another starter does it, at a time when everything here counts as old."""
     materials = scene.starters._materials
     materials._limit, materials._grown = 0, 1
+    scene.starters._let_go()
     return materials.prune(time.time() + 10_000, scene.starters._kept)
 
 
@@ -307,7 +311,7 @@ def test_whoever_tidies_up_is_woken_when_the_cache_grew_and_comes_until_it_is_sm
     looks: list[bool] = []
     grown = threading.Event()
 
-    def prune(_now: float, _others: object) -> int:
+    def prune(_now: float, _others: object, _is_short: object) -> int:
         looks.append(grown.is_set() and looks.count(True) < 3)
         materials.crowded = looks[-1]
         return 0
@@ -326,3 +330,108 @@ def test_whoever_tidies_up_is_woken_when_the_cache_grew_and_comes_until_it_is_sm
         scene.starters.close()
         thread.join(20)
     assert not thread.is_alive()
+
+
+def test_a_tree_of_no_use_goes_once_its_replica_has_begun(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracked = scene.start(with_tree(scene, monkeypatch))
+    eventually(lambda: not tracked.queued)
+    tree = Path(scene.spawner.asked[0]["tree"])
+    monkeypatch.setattr(trees, "_is_of_use", lambda _note: False)
+    for ended in (False, True):
+        if ended:
+            (tracked.root / "exit.json").write_text('{"cause": "exit"}')
+        scene.starters._grown.set()
+        scene.starters._tidy()
+        assert tree.exists() is not ended
+
+
+def cached(scene: Scene) -> Path:
+    """A content that was used long ago."""
+    path = scene.site.directory / "cache" / "blobs" / "aa" / "old"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"x" * 1000)
+    os.utime(path, (1, 1))
+    return path
+
+
+def test_what_is_cached_goes_before_a_job_fails_for_lack_of_space(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, lay_out = cached(scene), scene.starters._layer.lay_out
+
+    def full(root: Path, *given: Any, **how: Any) -> None:
+        if old.exists():
+            raise workspace.in_words(OSError(28, "No space left on device"), root)
+        lay_out(root, *given, **how)
+
+    monkeypatch.setattr(scene.starters._layer, "lay_out", full)
+    monkeypatch.setattr(disk, "room", lambda _top: 0)
+    tracked = scene.start(scene.replica())
+    eventually(lambda: not tracked.queued)
+    assert (tracked.stage, old.exists()) == (Stage.LAUNCHED, False)
+
+
+def test_a_job_that_finds_no_space_even_then_fails(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = cached(scene)
+
+    def full(root: Path, *_given: Any, **_how: Any) -> None:
+        old.write_bytes(b"fetched again")
+        os.utime(old, (1, 1))
+        raise workspace.in_words(OSError(28, "No space left on device"), root)
+
+    monkeypatch.setattr(scene.starters._layer, "lay_out", full)
+    monkeypatch.setattr(disk, "room", lambda _top: 0)
+    tracked = scene.start(scene.replica())
+    eventually(lambda: not tracked.queued)
+    assert tracked.exit is not None
+    assert tracked.exit["said"]["code"] == "agent_workspace_full"
+
+
+def test_for_a_job_that_can_never_fit_nothing_is_given_up(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = cached(scene)
+
+    def full(root: Path, *_given: Any, **_how: Any) -> None:
+        params = {"path": str(root), "needed": 10**9, "free": 0, "reason": ""}
+        raise Refused("agent_workspace_full", **params)
+
+    monkeypatch.setattr(scene.starters._layer, "lay_out", full)
+    monkeypatch.setattr(disk, "room", lambda _top: 10**6)
+    tracked = scene.start(scene.replica())
+    eventually(lambda: not tracked.queued)
+    assert tracked.exit is not None
+    assert old.exists()
+
+
+def test_outputs_that_were_not_sent_stay_while_the_cache_is_only_spared(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = cached(scene)
+    os.utime(old)
+    monkeypatch.setattr(disk, "room", lambda _top: -1)
+    for spared in (True, False):
+        scene.starters._grown.set()
+        scene.starters._tidy()
+        assert (old.exists(), scene.site.cache_spent) == (spared, not spared)
+        if spared:
+            os.utime(old, (1, 1))
+
+
+def test_whoever_tidies_up_sees_that_the_disk_is_full(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = cached(scene)
+    monkeypatch.setattr(disk, "room", lambda _top: -1 if old.exists() else 0)
+    scene.starters._materials._grown = 0
+    scene.starters._grown.set()
+    scene.starters._tidy()
+    assert (old.exists(), scene.site.cache_spent) == (False, False)
+    monkeypatch.setattr(disk, "room", lambda _top: -1)
+    scene.starters._grown.set()
+    scene.starters._tidy()
+    assert scene.site.cache_spent

@@ -10,14 +10,15 @@ import pytest
 
 from paddlecloud.runtime.book import Tracked, read_order, write_order
 from paddlecloud.runtime.care import Care
+from tests.unit.runtime.runs import said
 
 
 def known(root: Path, *orders: dict[str, Any] | None) -> Tracked:
     nobody = cast("Any", None)
     care = Care(cast("Any", SimpleNamespace(grace=1.0)), nobody, nobody, nobody)
-    tracked = Tracked(id=root.name, fence=1, root=root, run={}, acked=0)
+    tracked = Tracked(id=root.name, fence=1, root=root, run=None, acked=0)
     for run in orders:
-        care._fill_in(tracked, {"fence": 1, "run": run})
+        care._fill_in(tracked, {"fence": 1, "run": said(**run) if run else run})
     return tracked
 
 

@@ -36,7 +36,7 @@ def test_a_lost_replica_is_reaped_while_a_large_cache_is_pruned(
     janitor = agent._janitor
     root = site.book.root("r")
     root.mkdir(parents=True)
-    lost = site.book.add(Tracked(id="r", fence=1, root=root, run={}, acked=0))
+    lost = site.book.add(Tracked(id="r", fence=1, root=root, run=None, acked=0))
     lost.stage = Stage.LAUNCHED
     janitor.reap(lost)
     thread = threading.Thread(target=janitor.work)

@@ -8,7 +8,7 @@ import os
 import sys
 import weakref
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -21,6 +21,7 @@ from paddlecloud.runtime.journal import Journal
 from paddlecloud.runtime.materials import Materials
 from paddlecloud.runtime.site import Site
 from paddlecloud.runtime.spawn import Spawner
+from tests.unit.runtime.runs import a_run
 
 DAY = 86_400
 
@@ -111,7 +112,7 @@ class Cache:
 
     def gives(self, replica: str, key: str) -> tuple[Tracked, str]:
         """A replica that was told to use the environment with this key, and where that is."""
-        run: dict[str, Any] = {"requirements": key, "env": {}, "uid": None}
+        run = a_run(requirements=key)
         root = self.site.book.root(replica)
         root.mkdir(parents=True)
         made = Tracked(id=replica, fence=1, root=root, run=run, acked=0)

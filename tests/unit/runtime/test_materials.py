@@ -239,6 +239,17 @@ def test_half_of_a_content_stays_while_it_may_be_fetched(cache: Cache) -> None:
     assert cache.names() == "young.part"
 
 
+def test_a_full_disk_is_worth_more_than_a_cache(cache: Cache) -> None:
+    for ago, name in enumerate("dcba"):
+        cache.has(name, 100.0 * ago, 1000)
+    materials = cache.materials
+    assert materials.prune(NOW) == 0
+    assert materials.prune(NOW, is_short=lambda: "b" in cache.names()) == 2000
+    assert cache.names() == "c d"
+    assert materials.prune(NOW, is_short=lambda: True) == 1000
+    assert cache.names() == "d", "it was used a moment ago"
+
+
 def test_a_clock_that_was_put_back_keeps_nothing_for_ever(cache: Cache) -> None:
     cache.has("future", -10_000.0, 3 * MIB)
     cache.materials.prune(NOW + 20_000.0)  # before it was put back

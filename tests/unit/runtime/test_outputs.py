@@ -13,7 +13,7 @@ import pytest
 from paddlecloud.model.errors import PaddleCloudError, Refused
 from paddlecloud.model.snapshot import MAX_DEPTH, check_path
 from paddlecloud.runtime import lastwords, outputs
-from paddlecloud.runtime.outputs import Found
+from paddlecloud.runtime.outputs import Found, Shipped
 
 
 def put(top: Path, *names: bytes) -> None:
@@ -43,6 +43,16 @@ def test_each_name_has_its_own_and_only_what_is_no_text_is_changed(tmp_path: Pat
         each.name.encode()
         with outputs.open_inside(each, tmp_path) as file:  # type: ignore[union-attr]
             assert file.read() == contents[each.path]
+
+
+def test_a_name_that_gets_too_long_has_a_digest_in_the_place_of_its_end(tmp_path: Path) -> None:
+    names = [b"\xb0\xa1" * 44 + end for end in (b".txt", b".csv")]
+    put(tmp_path / "output", *names)
+    found = {each.path: each.where.read_bytes() for each in outputs.scan(tmp_path)}
+    assert sorted(found.values()) == sorted(names)
+    for path in found:
+        assert path.startswith("%B0%A1" * 39)
+        check_path(path)
 
 
 def test_what_was_renamed_is_told_in_both_languages() -> None:
@@ -210,3 +220,15 @@ def test_nothing_comes_back_through_an_area_that_is_a_link(tmp_path: Path) -> No
 )
 def test_what_may_be_read_later_is_tried_again(error: OSError, want: bool) -> None:
     assert outputs.is_for_good(error) is want
+
+
+@pytest.mark.parametrize(("changed_at", "told"), [(-5, 0.0), (1.5, 1.5), (2**38, 253402300799.0)])
+def test_a_time_that_no_date_can_tell_is_told_as_the_nearest(
+    tmp_path: Path, changed_at: float, told: float
+) -> None:
+    mark = (1, int(changed_at * 10**9), 7)
+    found = Found(area="output", path="x", where=tmp_path / "x", mark=mark)
+    shipped = Shipped(tmp_path)
+    shipped.add(found, "digest")
+    assert found.mtime == told
+    assert shipped.rows() == [("output/x", 1, told, "digest")]

@@ -101,7 +101,7 @@ class Sender(threading.Thread):
         (root / "output").mkdir(parents=True)
         (root / "output" / name).write_bytes(b"x" * PART * count)
         (self._found,) = outputs.scan(root)
-        self._tracked = Tracked(id=name, fence=1, root=root, run={}, acked=0)
+        self._tracked = Tracked(id=name, fence=1, root=root, run=None, acked=0)
         self._bucket, self._room = bucket, room
         self.digest: str | None = None
         self.start()
@@ -174,7 +174,7 @@ def put(folder: Path, bucket: object, channel: Channel, patience: Patience) -> s
     (folder / "output").mkdir(exist_ok=True)
     (folder / "output" / "big").write_bytes(DATA)
     (found,) = outputs.scan(folder)
-    tracked = Tracked(id="r", fence=1, root=folder, run={}, acked=0)
+    tracked = Tracked(id="r", fence=1, root=folder, run=None, acked=0)
     with (folder / found.name).open("rb") as file:
         sent, line = outputs.found_again(found, file), cast("Any", channel)
         return parts.put(tracked, sent, file, line, cast("Any", bucket), None, patience)

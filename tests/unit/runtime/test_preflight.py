@@ -9,6 +9,7 @@ import pytest
 
 from paddlecloud.runtime import preflight
 from paddlecloud.runtime.record import Launch
+from tests.unit.runtime.runs import a_run
 
 WITHOUT, WITH = b"\x7fELF" + bytes(100), b"\x7fELF" + bytes(50) + b"DistFleetWrapper" + bytes(50)
 
@@ -118,12 +119,12 @@ def test_an_order_is_completed_only_where_it_asks_for_it(tmp_path: Path) -> None
         "env": env,
         "grace": 1.0,
     }
-    assert preflight.complete(launch, {}) == launch
-    told = preflight.complete(launch, {"pserver_mode": True})
+    assert preflight.complete(launch, a_run()) == launch
+    told = preflight.complete(launch, a_run(pserver_mode=True))
     assert told["hint"] == "no_pserver"
     assert told["preamble"].startswith("[paddlecloud] this job runs in PSERVER mode")
     assert "--distribute_job_type=NCCL2" in told["preamble"]
-    ready = preflight.complete(launch, {"stacks": True})
+    ready = preflight.complete(launch, a_run(stacks=True))
     hook = tmp_path / "stacks" / "hook"
     assert ready["env"]["PYTHONPATH"] == f"{hook}:{env['PYTHONPATH']}"
     assert (hook / "sitecustomize.py").is_file()

@@ -41,7 +41,16 @@ class Server:
 
 def replica(folder: Path, name: str) -> Tracked:
     (folder / name / "output").mkdir(parents=True)
-    return Tracked(id=name, fence=1, root=folder / name, run={}, acked=0)
+    return Tracked(id=name, fence=1, root=folder / name, run=None, acked=0)
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def told(tracked: Tracked) -> dict[str, str]:
+    """The digests in the list that the server gets in the end."""
+    return {name: digest for name, _, _, digest in outputs.Shipped(tracked.root).rows()}
 
 
 def fill(server: Server, tracked: Tracked, earlier: Tracked | None = None) -> str:
@@ -63,6 +72,22 @@ def test_a_second_try_fetches_only_what_is_missing(tmp_path: Path) -> None:
     (tracked.root / "output" / "b").unlink()
     fill(server, tracked)
     assert server.sent == ["a", "b", "b"]
+    assert told(tracked) == {"output/a": sha256(b"1"), "output/b": sha256(b"2")}
+
+
+def test_what_came_back_is_listed_with_its_digest(tmp_path: Path) -> None:
+    server, tracked = Server({"ckpt/w": b"weights", "empty": b""}), replica(tmp_path, "two")
+    fill(server, tracked)
+    want = {f"output/{name}": sha256(data) for name, data in server.files.items()}
+    assert told(tracked) == want
+
+
+def test_what_the_job_changes_then_is_another_file(tmp_path: Path) -> None:
+    tracked = replica(tmp_path, "two")
+    fill(Server({"w": b"weights"}), tracked)
+    (tracked.root / "output" / "w").write_bytes(b"WEIGHTS")
+    (found,) = outputs.scan(tracked.root)
+    assert not outputs.Shipped(tracked.root).has(found)
 
 
 @pytest.mark.parametrize(

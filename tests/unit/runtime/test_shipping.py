@@ -338,7 +338,7 @@ def test_a_sparse_file_is_sent_and_one_that_would_take_hours_is_kept_and_told(
     assert tracked.exit["said"]["code"] == "unsent_kept"
     english, chinese = (tracked.root / "stdout.log").read_text().splitlines()
     assert "output/map (it says 1099511627776 bytes" in english
-    assert "output/map（该文件 大小为 1099511627776 字节" in chinese
+    assert "output/map（该文件大小为 1099511627776 字节" in chinese
 
 
 class Unreadable:
@@ -572,7 +572,7 @@ def test_it_is_told_and_kept_under_the_name_that_its_owner_knows(scene: Scene) -
     log = (tracked.root / "stdout.log").read_text().splitlines()
     assert ": rank-3/out, log/rank-3/out; copy the files" in log[0]
     assert ": rank-3/one, log/rank-3/two (the first of them is not a safe" in log[2]
-    assert "：rank-3/one, log/rank-3/two（其中第一个文件 不是安全的" in log[3]
+    assert "：rank-3/one, log/rank-3/two（其中第一个文件不是安全的" in log[3]
     assert kept_in(scene) == [f"{name}/log/rank-3/two", f"{name}/rank-3/one"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -10,11 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from paddlecloud.model.snapshot import Snapshot, snapshot_of
+from paddlecloud.model.snapshot import Entry, Snapshot, snapshot_of
 from paddlecloud.runtime import trees as module
 from paddlecloud.runtime import workspace
 from paddlecloud.runtime.layers import NOTE
-from paddlecloud.runtime.trees import Trees
+from paddlecloud.runtime.naming import name_of
+from paddlecloud.runtime.trees import Held, Trees
 
 
 def test_a_tree_that_is_being_made_is_nobody_elses_to_delete(tmp_path: Path) -> None:
@@ -146,6 +148,26 @@ def test_a_tree_to_be_made_anew_is_waited_for_while_somebody_has_it(
     assert again is not None
 
 
+def test_a_tree_that_was_made_anew_is_not_deleted_for_the_one_before(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_another_boot(trees)
+    [(_, _, delete)] = trees.kept()
+    made: list[Held | None] = []
+    lock = fcntl.flock
+
+    def overtaken(fd: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        made.append(trees.make(empty(), no_content, None))
+        lock(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", overtaken)
+    with pytest.raises(BlockingIOError):
+        delete()
+    assert made[0] is not None
+    assert Path(made[0].path).is_dir()
+
+
 def test_one_that_stays_held_leaves_nothing_half_made(
     trees: Trees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,3 +199,98 @@ def test_what_was_made_before_a_damaged_content_went_is_found_no_more(
     assert trees.ready(empty().id, None, str(shelf)) is None
     old.let_go()
     assert delete_all(trees) == 1  # the one that nobody holds
+
+
+class Shelf:
+    """Where the contents of some files lie, as in a store."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def put(self, data: bytes) -> Entry:
+        sha256 = hashlib.sha256(data).hexdigest()
+        path = self.place / name_of(sha256)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return Entry(path=f"file-{sha256[:8]}", size=len(data), sha256=sha256)
+
+    def find(self, sha256: str, _size: int) -> int:
+        return os.open(self.place / name_of(sha256), os.O_RDONLY)
+
+    def drop(self, entry: Entry) -> None:
+        (self.place / name_of(entry.sha256)).unlink()
+
+    def tree(self, trees: Trees, *entries: Entry, checked: bool = True) -> Held:
+        found = snapshot_of(entries)
+        made = trees.make(found, self.find, None, str(self.place), checked=checked)
+        assert made is not None
+        return made
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    return Shelf(tmp_path / "store" / "blobs")
+
+
+def test_a_tree_of_another_boot_goes(trees: Trees) -> None:
+    note = of_another_boot(trees)
+    assert trees.drop_useless({str(note.parent / "files")}) == 0, "an order names it"
+    assert note.exists()
+    assert trees.drop_useless() == 1
+    assert not note.parent.exists()
+
+
+def test_a_tree_goes_with_what_the_store_lets_go_of(trees: Trees, shelf: Shelf) -> None:
+    data, code, other = (shelf.put(text) for text in (b"d" * 9000, b"one", b"two"))
+    first, second = shelf.tree(trees, data, code), shelf.tree(trees, data, other)
+    first.let_go()
+    second.let_go()
+    assert trees.drop_useless() == 0
+    shelf.drop(code)
+    assert trees.drop_useless() > 9000
+    assert not Path(first.path).exists()
+    assert Path(second.path).exists(), "it has the large one too, and nothing that is gone"
+    shelf.drop(data)
+    shelf.put(b"d" * 9000)
+    assert trees.drop_useless() > 9000, "the store has another copy"
+    assert not Path(second.path).exists()
+
+
+def test_a_tree_in_use_stays_whatever_the_store_has(trees: Trees, shelf: Shelf) -> None:
+    data = shelf.put(b"data")
+    made = shelf.tree(trees, data)
+    shelf.drop(data)
+    assert trees.drop_useless() == 0
+    again = trees.ready(snapshot_of([data]).id, None, str(shelf.place))
+    made.let_go()
+    assert again is not None
+    assert trees.drop_useless() == 0
+    assert [path.read_bytes() for path in Path(again.path).iterdir()] == [b"data"]
+    again.let_go()
+    assert trees.drop_useless({again.path}) == 0, "an order names it"
+    assert trees.drop_useless() > 0
+
+
+def test_of_many_files_the_largest_are_looked_at(
+    trees: Trees, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = [shelf.put(bytes(size)) for size in range(1, 100)]
+    shelf.tree(trees, *entries).let_go()
+    looked: list[str] = []
+    inode = module._inode
+
+    def noted(path: str) -> int | None:
+        looked.append(path)
+        return inode(path)
+
+    monkeypatch.setattr(module, "_inode", noted)
+    assert trees.drop_useless() == 0
+    assert sorted(looked) == sorted(f"{shelf.place}/{name_of(e.sha256)}" for e in entries[-16:])
+
+
+def test_what_only_a_cache_let_go_of_stays(trees: Trees, shelf: Shelf) -> None:
+    """It is what the cache still has of it."""
+    data = shelf.put(b"data")
+    shelf.tree(trees, data, checked=False).let_go()
+    shelf.drop(data)
+    assert trees.drop_useless() == 0

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from paddlecloud.model.errors import StorageFull
-from paddlecloud.runtime import record, unsent
+from paddlecloud.runtime import disk, record, unsent
 from paddlecloud.runtime.book import Tracked, not_run
 from paddlecloud.runtime.journal import Journal
 from paddlecloud.runtime.site import Site
@@ -23,12 +23,13 @@ PLENTY = 1 << 60
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    return cast(Site, SimpleNamespace(directory=tmp_path, journal=Journal(tmp_path / "agent.log")))
+    journal = Journal(tmp_path / "agent.log")
+    return cast(Site, SimpleNamespace(directory=tmp_path, journal=journal, cache_spent=True))
 
 
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unsent, "_room", lambda _top: -1)
+    monkeypatch.setattr(disk, "room", lambda _top: -1)
 
 
 def left(site: Site, name: str, hours: float) -> Path:
@@ -45,12 +46,13 @@ def names(site: Site) -> list[str]:
 
 def test_what_is_kept_later_joins_what_was_kept_first(tmp_path: Path) -> None:
     journal, config = Journal(tmp_path / "agent.log"), SimpleNamespace(host="here")
-    site = cast(Site, SimpleNamespace(directory=tmp_path, journal=journal, config=config))
+    known = {"directory": tmp_path, "journal": journal, "config": config, "cache_spent": True}
+    site = cast(Site, SimpleNamespace(**known))
     root = tmp_path / "replicas" / "r"
     for name in ("output/model", "log/events", record.STDOUT):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(b"weights")
-    tracked = Tracked(id="r", fence=1, root=root, run={}, acked=None)
+    tracked = Tracked(id="r", fence=1, root=root, run=None, acked=None)
     full = StorageFull("store_full", path="model")
     unsent.leave(tracked, {"output/model": full}, site, lost=True)
     unsent.leave(tracked, {record.STDOUT: full}, site, lost=False)
@@ -62,9 +64,10 @@ def test_what_is_kept_later_joins_what_was_kept_first(tmp_path: Path) -> None:
 
 def test_its_end_says_that_something_was_left(tmp_path: Path) -> None:
     journal, config = Journal(tmp_path / "agent.log"), SimpleNamespace(host="here")
-    site = cast(Site, SimpleNamespace(directory=tmp_path, journal=journal, config=config))
+    known = {"directory": tmp_path, "journal": journal, "config": config, "cache_spent": True}
+    site = cast(Site, SimpleNamespace(**known))
     (tmp_path / "r").mkdir()
-    tracked = Tracked(id="r", fence=1, root=tmp_path / "r", run={}, acked=None)
+    tracked = Tracked(id="r", fence=1, root=tmp_path / "r", run=None, acked=None)
     assert not unsent.was_left(tracked)
     tracked.exit = not_run("exit", now=NOW)
     assert not unsent.was_left(tracked)
@@ -74,10 +77,11 @@ def test_its_end_says_that_something_was_left(tmp_path: Path) -> None:
 
 def test_nothing_kept_leaves_no_directory(tmp_path: Path) -> None:
     journal, config = Journal(tmp_path / "agent.log"), SimpleNamespace(host="here")
-    site = cast(Site, SimpleNamespace(directory=tmp_path, journal=journal, config=config))
+    known = {"directory": tmp_path, "journal": journal, "config": config, "cache_spent": True}
+    site = cast(Site, SimpleNamespace(**known))
     root = tmp_path / "replicas" / "r"
     root.mkdir(parents=True)
-    tracked = Tracked(id="r", fence=1, root=root, run={}, acked=None)
+    tracked = Tracked(id="r", fence=1, root=root, run=None, acked=None)
     unsent.leave(tracked, {"output/x": StorageFull("store_full", path="x")}, site, lost=True)
     assert not (tmp_path / unsent.DIRECTORY / "r").exists()
 
@@ -113,10 +117,20 @@ def test_a_full_disk_keeps_only_those_of_the_last_hour(site: Site, full: None) -
     assert log.index(" a the disk is nearly full") < log.index(" b the disk is nearly full")
 
 
+def test_what_is_cached_goes_before_them(site: Site, full: None) -> None:
+    del full
+    left(site, "a", 30.0)
+    site.cache_spent = False
+    assert unsent.bound(site, now=NOW)
+    assert names(site) == ["a"]
+    site.cache_spent = True
+    assert not unsent.bound(site, now=NOW)
+
+
 def test_no_more_goes_than_makes_room(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, hours in (("a", 3.0), ("b", 2.0)):
         left(site, name, hours)
-    monkeypatch.setattr(unsent, "_room", lambda top: -1 if (top / "a").exists() else 0)
+    monkeypatch.setattr(disk, "room", lambda top: -1 if (top / "a").exists() else 0)
     unsent.bound(site, now=NOW)
     assert names(site) == ["b"]
 
@@ -132,9 +146,9 @@ def test_what_is_needed_elsewhere_stays_for_it_would_free_nothing(site: Site, fu
 def test_room_is_what_is_free_beyond_the_reserve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unsent, "_RESERVE", 0)
-    assert unsent._room(tmp_path) >= 0
-    monkeypatch.setattr(unsent, "_RESERVE", PLENTY)
-    monkeypatch.setattr(unsent, "_RESERVE_PART", 1)
-    assert unsent._room(tmp_path) < 0
-    assert unsent._room(tmp_path / "gone") == 0
+    monkeypatch.setattr(disk, "_RESERVE", 0)
+    assert disk.room(tmp_path) >= 0
+    monkeypatch.setattr(disk, "_RESERVE", PLENTY)
+    monkeypatch.setattr(disk, "_RESERVE_PART", 1)
+    assert disk.room(tmp_path) < 0
+    assert disk.room(tmp_path / "gone") == 0

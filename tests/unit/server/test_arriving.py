@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from paddlecloud.model.errors import Invalid, NotFound, Retry
 from paddlecloud.server import arriving
 from paddlecloud.server.arriving import Record, Target, Upload, Uploads
-from paddlecloud.stores.base import Part
+from paddlecloud.stores.base import Part, Reader
 from paddlecloud.stores.memory import MemoryStore
 
 
@@ -65,3 +66,37 @@ def test_an_upload_that_is_gone_is_forgotten() -> None:
     with pytest.raises(NotFound):
         uploads.put_part(upload, MemoryStore(), 1, b"ab")
     assert uploads.get(upload.target) is None
+
+
+class Breaking(MemoryStore):
+    """What is read from it breaks off after the first byte, so many times."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> Reader:
+        whole = super().read(path, offset, length)
+        given: list[int] = []
+
+        def read(_size: int) -> bytes:
+            if given and self.times:
+                self.times -= 1
+                raise Retry("store_failed", place="there", detail="for a moment")
+            given.append(1)
+            return whole._read(1)
+
+        return Reader(whole.stat, whole.length, read, whole.close)
+
+
+def test_a_joined_file_that_could_not_be_read_for_a_moment_is_read_again() -> None:
+    store = Breaking(times=2)
+    store.write("x", [b"abc"])
+    upload = an_upload("joined", path="x")
+    upload.joined = True
+    digest = hashlib.sha256(b"abc").hexdigest()
+    for _ in range(2):
+        with pytest.raises(Retry):
+            upload.checked(store, digest)
+    assert upload.checked(store, digest)
+    assert upload.checked(store, digest)

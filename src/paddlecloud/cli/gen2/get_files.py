@@ -14,35 +14,53 @@ if TYPE_CHECKING:
 
     from paddlecloud.cli.context import Context
     from paddlecloud.cli.options import Args
+    from paddlecloud.client.downloads import Result
+    from paddlecloud.client.sdk import Listing
 
 DIRECTORY = "output"
 
 
 def run(args: Args, context: Context) -> int:
     job_id = wanted_job(args)
-    if args["download_dir"] is not None and args["download"] is None and not args["resume"]:
-        raise Invalid("flag_needs_flag", flag="--download_dir", other="--download=1")
+    _check_flags(args)
     args["download"] = args["download"] or args["resume"]
     args["download_dir"] = args["download_dir"] or DIRECTORY
+    args["prefix"] = args["prefix"] or None  # a variable of a shell that is not set
     if args["download"]:
         _check_directory(args, context, job_id)
-    direct = bool(args["download"])
-    found = context.client.listing(job_id, args["prefix"], direct=direct)
-    rows = found[0]
-    if not rows:
+    found = context.client.listing(job_id, args["prefix"], direct=bool(args["download"]))
+    answer: dict[str, Any] = {"job_id": job_id, "files": found.files}
+    done = None
+    if not found.files:
         _tell_none(context, job_id, args["prefix"] or f"output/{job_id}")
-    # A script that goes on with the download directory would miss something.
-    complete = bool(rows) or not args["download"]
-    if args["download"] and rows and _has_not_begun(context, job_id, rows):
-        complete = False
-    elif args["download"] and rows:
-        complete = _download(args, context, job_id, found)
+    elif args["download"] and not _has_not_begun(context, job_id, found.files):
+        done = _download(args, context, job_id, found)
+    if args["download"]:
+        answer |= _told(args, found, done)
     if context.out.json:
-        context.out.value({"job_id": job_id, "files": rows})
+        context.out.value(answer)
     elif not args["download"]:
-        for row in rows:
-            context.out.line(f"{visible(row['path'])}\t{row['size']}\t{row['time']}")
+        for row in found.files:
+            context.out.line(_row(row))
+    # A script that goes on with the download directory would miss something.
+    complete = not args["download"] or (done is not None and not done.named)
     return 0 if complete else 1
+
+
+def _row(row: dict[str, Any]) -> str:
+    """Path, size, time, as in the documents of 2020; of a link where it leads behind that, so that
+    the first word of a row stays a path."""
+    target = row.get("link")
+    known = f"{visible(row['path'])}\t{row['size']}\t{row['time']}"
+    return f"{known}\t-> {visible(target)}" if target else known
+
+
+def _check_flags(args: Args) -> None:
+    """A flag that counts for nothing is a mistake."""
+    if args["download_dir"] is not None and args["download"] is None and not args["resume"]:
+        raise Invalid("flag_needs_flag", flag="--download_dir", other="--download=1")
+    if args["resume"] and args["download"] is False:
+        raise Invalid("flag_needs_flag", flag="--resume", other="--download=1")
 
 
 def _tell_none(context: Context, job_id: str, prefix: str) -> None:
@@ -68,28 +86,47 @@ def _has_not_begun(context: Context, job_id: str, rows: list[dict[str, Any]]) ->
     return tell_waiting(context.client.query_job(job_id, diff=False), context.out)
 
 
-def _download(
-    args: Args, context: Context, job_id: str, found: tuple[list[dict[str, Any]], dict[str, str]]
-) -> bool:
-    """Whether everything came."""
+def _download(args: Args, context: Context, job_id: str, found: Listing) -> Result:
     from paddlecloud.client import downloads, landing  # noqa: PLC0415 - as above
 
     out = context.out
     directory = args["download_dir"]
     try:
-        with out.progress("downloading", sum(row["size"] for row in found[0])) as bar:
+        with out.progress("downloading", sum(row["size"] for row in found.files)) as bar:
             how = {"resume": args["resume"], "progress": bar.add}
-            done = downloads.of_job(context.client, job_id, args["prefix"], found, directory, **how)
+            done = downloads.of_job(context.client, job_id, found, directory, **how)
     except (Retry, Conflict, KeyboardInterrupt):
         if landing.is_begun(directory):
             out.say("download_kept")
         raise
     code, total = "downloaded_one" if done.files == 1 else "downloaded", done.bytes + done.kept
     out.say(code, count=done.files, size=size(total), directory=directory)
-    complaints = done.complaints()
-    for complaint in complaints:
+    if found.is_early and _has_outputs(job_id, found):
+        out.say("download_early", job_id=job_id, state=out.told_state(found.state))
+    if found.left_behind:
+        out.tell(found.left_behind)
+    for complaint in done.complaints():
         out.error(complaint.text(out.lang))
-    return not complaints
+    return done
+
+
+def _told(args: Args, found: Listing, done: Result | None) -> dict[str, Any]:
+    """What a program wants to know of a download, also of one that did not come about."""
+    import os  # noqa: PLC0415 - downloads only
+
+    return {
+        "job_status": found.state,
+        "download_dir": os.path.abspath(args["download_dir"]),  # noqa: PTH100 - no pathlib
+        "bytes": done.bytes if done else 0,
+        "kept": done.kept if done else 0,
+        "complaints": done.named if done else {},
+        "left_behind": found.left_behind,
+    }
+
+
+def _has_outputs(job_id: str, found: Listing) -> bool:
+    """What was submitted does not change any more."""
+    return any(row["path"].startswith(f"output/{job_id}/") for row in found.files)
 
 
 _HELP = (
@@ -116,8 +153,9 @@ _OPTIONS = (
     Option(
         "resume", FLAG,
         (
-            "go on with an earlier download into this directory: what is there is not sent again",
-            "继续此前到该目录的下载，已有的内容不再传输",
+            "download, and go on with what an earlier download into this directory brought: it is "
+            "not sent again",
+            "下载，并继续此前到该目录的下载，已有的内容不再传输",
         ),
     ),
 )  # fmt: skip

@@ -17,7 +17,7 @@ from paddlecloud.model.texts import render
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from paddlecloud.cli.context import Context
@@ -37,19 +37,27 @@ def submitted(args: Args, context: Context, submit: Callable[..., dict[str, Any]
     is wanted."""
     out = context.out
     given = {p.name: args[p.name] for p in PARAMETERS if args[p.name] not in (None, [])}
-    with _Meanwhile(out) as meanwhile:
-        answer = submit(
-            given, progress=meanwhile.sent, note=meanwhile.note, reading=meanwhile.reading
-        )
-    for note in answer["notes"]:
+    try:
+        with _Meanwhile(out) as meanwhile:
+            answer = submit(given, **meanwhile.hearing)
+        job = Job(answer["job"])
+        _tell(out, job, answer["notes"])
+    except KeyboardInterrupt:
+        if not out.accepted:
+            raise
+        out.say("watch_left", job_id=out.accepted)
+        return watch.INTERRUPTED
+    return watch.follow(context.client, job, out) if given.get("watch_mode") == "1" else 0
+
+
+def _tell(out: Output, job: Job, notes: list[str]) -> None:
+    for note in notes:
         out.tell(note)
-    job = Job(answer["job"])
-    out.accepted = job.id
     if out.json:
-        out.value({**job.view, "notes": answer["notes"]})
+        out.value({**job.view, "notes": notes})
     else:
         out.line(f"job_id: {job.id}")
-    return watch.follow(context.client, job, out) if given.get("watch_mode") == "1" else 0
+    out.flush()
 
 
 class _Meanwhile:
@@ -58,15 +66,28 @@ class _Meanwhile:
     def __init__(self, out: Output) -> None:
         self._out = out
         self._bar: Progress | None = None
-        self.reading = Reading()
-        self._line = ReadingLine(out, self.reading) if shows(out) else None
+        self._reading = Reading()
+        self._line = ReadingLine(out, self._reading) if shows(out) else None
         """Taken away for good by the first note: those come when all is read."""
+        self._advised = False
+        """Whether was said what to do after an interruption."""
 
-    def note(self, code: str, **params: object) -> None:
+    @property
+    def hearing(self) -> dict[str, Any]:
+        """What a submit takes to tell how it goes."""
+        told = {"progress": self._sent, "note": self._heard, "accepted": self._accepted}
+        return {**told, "reading": self._reading}
+
+    def _accepted(self, job: Mapping[str, Any]) -> None:
+        """From now on an interruption leaves a job behind."""
+        self._out.accepted = str(job["job_id"])
+
+    def _heard(self, code: str, **params: object) -> None:
         self._stop_reading()
+        self._advised = code in _ADVICE
         self._out.say(code, **params)
 
-    def sent(self, count: int, total: int) -> None:
+    def _sent(self, count: int, total: int) -> None:
         if self._bar is None:
             self._stop_reading()
             self._bar = self._out.progress("uploading", total)
@@ -77,10 +98,12 @@ class _Meanwhile:
             self._line.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self._stop_reading()
         if self._bar is not None:
             self._bar.done()
+        if kind is KeyboardInterrupt and not (self._advised or self._out.accepted):
+            self._out.say("submit_left")
 
     def _stop_reading(self) -> None:
         if self._line is not None:
@@ -102,6 +125,7 @@ def _option(parameter: Parameter) -> Option:
     )
 
 
+_ADVICE = ("submit_unsure", "upload_kept")
 _COMPLETED = {"path": "directory", "requirements": "file"}
 _METAVARS = {
     "flag": "0|1",

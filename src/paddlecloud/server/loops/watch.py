@@ -63,10 +63,11 @@ class Watch:
         _end_hung(deps, now, placed)
         _end_spent(deps, now)
         self._end_overdue(deps, placed, now, passed)
-        placement.release_ended(deps)
         if self.steps.seconds >= self.reap_at:
             self.reap_at = self.steps.seconds + REAP_EVERY
             placement.reap(deps)
+        # Last: it waits for the disk, and fails where that takes nothing.
+        placement.release_ended(deps)
 
     def _lose_silent(
         self, deps: Deps, live: list[Attempt], now: datetime, passed: timedelta

@@ -179,11 +179,8 @@ async def upload(deps: Deps, call: Call, request: Request) -> UploadAnswer:
             rest = batch
         return await for_agent(job, _finish, deps, call, sink, rest)
     finally:
-        if files.are_near(deps, job):
-            sink.abort()
-        else:
-            # A bucket has to be told that nothing more comes, and may be silent: not from here.
-            later_for_agent(job, sink.abort)
+        # A bucket has to be told that nothing more comes; it may be silent, and so may a disk.
+        later_for_agent(job, sink.abort)
 
 
 def _open(deps: Deps, call: Call) -> tuple[Job, Sink]:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http import BYTES, Access, Call, GoingDown, Route, signed_body
+from paddlecloud.server.http import BYTES, Access, Call, Cut, Route, signed_body
 from paddlecloud.server.services import command_output, commands
 from paddlecloud.server.shapes_live import (
     CommandEnd,
@@ -91,7 +91,7 @@ async def _frames(deps: Deps, call: Call) -> AsyncIterator[bytes]:
             if not query.follow:
                 return
             if deps.hub.closed:
-                raise GoingDown("the command goes on; the follower comes back for it")
+                raise Cut("the command goes on; the follower comes back for it")
             if news or time.monotonic() >= until:
                 yield _frame("m", b"")
                 return
@@ -102,7 +102,7 @@ def _piece(deps: Deps, stay: Stay, command_id: str, offsets: Mapping[str, int]) 
     stay.check()
     piece = commands.piece(deps, command_id, offsets)
     if not (piece.out or piece.err) and commands.is_taken(deps, command_id, offsets):
-        raise GoingDown("somebody else has taken it; whoever comes back hears so")
+        raise Cut("somebody else has taken it; whoever comes back hears so")
     return piece
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from paddlecloud.model.job import Job
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import BYTES, Call, Route
-from paddlecloud.server.services import files, jobs, ways
+from paddlecloud.server.services import files, jobs, views, ways
 from paddlecloud.server.shapes import FileQuery, FilesAnswer, FilesQuery
 from paddlecloud.server.threads import bucket_pieces, in_bucket_thread, in_thread
 
@@ -33,8 +32,9 @@ async def fetch(deps: Deps, call: Call, _request: Request) -> Response:
 
 async def _answer(deps: Deps, call: Call, work: Work[T]) -> T:
     job, found = await in_thread(_near, deps, call, work)
-    asked = (work, deps, call, job)
-    return await in_bucket_thread(*asked, whose=_whose(job)) if found is None else found
+    if found is not None:
+        return found
+    return await in_bucket_thread(work, deps, call, job, whose=_whose(job))
 
 
 def _near(deps: Deps, call: Call, work: Work[T]) -> tuple[Job, T | None]:
@@ -52,8 +52,14 @@ def _whose(job: Job) -> str:
 def _listed(deps: Deps, call: Call, job: Job) -> FilesAnswer:
     query: FilesQuery = call.query
     rows = files.listed(deps, job, query.prefix)
-    found = ways.ways(deps, job, rows) if query.direct else UNSET
-    return FilesAnswer(files=rows, ways=found)
+    if not query.direct:
+        return FilesAnswer(files=rows, job_status=job.state.value)
+    return FilesAnswer(
+        files=rows,
+        job_status=job.state.value,
+        ways=ways.ways(deps, job, rows),
+        left_behind=views.left_behind(deps, job, call.lang),
+    )
 
 
 def _fetched(deps: Deps, call: Call, job: Job) -> Response:

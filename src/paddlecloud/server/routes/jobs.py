@@ -34,8 +34,8 @@ async def submit(deps: Deps, call: Call, _request: Request) -> SubmitAnswer:
     notes: list[Reason] = []
     try:
         if call.body.spec.public_bos == 0:
-            asked = (private.submission, deps, owner, call.body)
-            store, notes = await in_bucket_thread(*asked, whose=owner)
+            asked = deps, owner, call.body
+            store, notes = await in_bucket_thread(private.submission, *asked, whose=owner)
             accepted = deps.gathering.write(store)
         else:
             spec, notes = await deps.gathering.call(jobs.admit, deps, owner, call.body)

@@ -16,7 +16,7 @@ from paddlecloud.model.logframes import TROUBLE, Frames, Prefixes
 from paddlecloud.server import grepping
 from paddlecloud.server.connections import Connection, connection_of
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http import BYTES, Call, GoingDown, Route
+from paddlecloud.server.http import BYTES, Call, Cut, Route
 from paddlecloud.server.hub import Heard, Topic
 from paddlecloud.server.services import logs
 from paddlecloud.server.services.logs import LogPiece, Merge, News, Reading
@@ -154,7 +154,7 @@ async def _plain(frames: AsyncIterator[bytes], *, prefixed: bool) -> AsyncIterat
     async for piece in frames:
         for worker, _, data in parser.feed(piece):
             if worker == TROUBLE:
-                raise GoingDown(data.decode())
+                raise Cut(data.decode())
             told = prefixes.add(worker, data) if prefixed else data
             if told:
                 yield told
@@ -162,7 +162,7 @@ async def _plain(frames: AsyncIterator[bytes], *, prefixed: bool) -> AsyncIterat
 
 def _check_open(deps: Deps) -> None:
     if deps.hub.closed:
-        raise GoingDown("the log goes on; the follower comes back for it")
+        raise Cut("the log goes on; the follower comes back for it")
 
 
 def _idle(deps: Deps) -> float:

@@ -27,7 +27,7 @@ from paddlecloud.server.shapes_uploads import (
     PlaceAnswer,
     PlaceRequest,
 )
-from paddlecloud.server.threads import in_long_thread, in_thread
+from paddlecloud.server.threads import in_checking_thread, in_long_thread, in_thread
 
 T = TypeVar("T")
 
@@ -40,13 +40,13 @@ def offer(deps: Deps, call: Call) -> SnapshotAnswer:
 
 async def blobs(deps: Deps, call: Call, request: Request) -> BlobsAnswer:
     """A pack stream of contents; each is checked against its digest and stored."""
-    receiver = await in_long_thread(snapshots.receiver, deps, call.caller.user_id)
+    receiver = await in_long_thread(snapshots.Receiver, deps, call.caller.user_id)
     try:
         async for batch in signed_batches(request, call.headers):
             await in_long_thread(receiver.feed, batch)
         return BlobsAnswer(stored=await in_long_thread(receiver.finish))
     finally:
-        await in_long_thread(receiver.abort)
+        await in_long_thread(receiver.close)
 
 
 def place(deps: Deps, call: Call) -> PlaceAnswer:
@@ -68,9 +68,9 @@ async def part(deps: Deps, call: Call, request: Request) -> PartAnswer:
     return PartAnswer(number=number)
 
 
-def finish(deps: Deps, call: Call) -> FinishAnswer:
-    stored = uploads.finish(deps, call.caller.user_id, call.path["sha256"])
-    return FinishAnswer(stored=stored)
+async def finish(deps: Deps, call: Call, _request: Request) -> FinishAnswer:
+    asked = deps, call.caller.user_id, call.path["sha256"]
+    return FinishAnswer(stored=await in_checking_thread(uploads.finish, *asked))
 
 
 async def with_part(
@@ -153,8 +153,7 @@ ROUTES = (
         method="POST",
         path="/api/v1/uploads/{sha256}/finish",
         summary="Have the whole file checked and kept",
-        plain=finish,
-        long=True,
+        streaming=finish,
         body=FinishRequest,
         answer=FinishAnswer,
     ),

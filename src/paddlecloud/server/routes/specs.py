@@ -6,6 +6,7 @@ from paddlecloud.model.wirespec import spec_to_wire
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http import Call, Route
 from paddlecloud.server.services import jobs, private, snapshots
+from paddlecloud.server.services.views import iso
 from paddlecloud.server.shapes import JobFilesAnswer, SpecAnswer
 
 
@@ -21,7 +22,7 @@ def files(deps: Deps, call: Call) -> JobFilesAnswer:
         return JobFilesAnswer(id=None, entries=[])
     rows = snapshots.rows_of(snapshots.manifest(deps, job.owner, wanted))
     tags = None if job.spec.public_bos else dict(private.tags_of(deps, job).values())
-    return JobFilesAnswer(id=wanted, entries=rows, tags=tags)
+    return JobFilesAnswer(id=wanted, entries=rows, time=iso(job.created_at), tags=tags)
 
 
 ROUTES = (

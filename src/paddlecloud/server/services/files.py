@@ -8,7 +8,7 @@ are here for as long as its record is. Nothing outside of that directory can be 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from paddlecloud.model.errors import Conflict, NotFound
 from paddlecloud.model.job import Job, Replica
 from paddlecloud.model.paths import log_directory, log_file, output_root
 from paddlecloud.model.prefixes import means
-from paddlecloud.model.snapshot import EntryKind, check_path
+from paddlecloud.model.snapshot import Entry, EntryKind, check_path
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services import private, snapshots
 from paddlecloud.server.services.views import iso
@@ -94,10 +94,13 @@ def listed(deps: Deps, job: Job, prefix: str | None) -> list[FileRow]:
     wanted = root if prefix is None else prefix.lstrip("/")
     top = FileRow(path=root, size=0, time=iso(job.created_at))
     rows = [top, *_with_silent(deps, job, list(_outputs(deps, job)))]
+    names = [row.path for row in rows]
     if not f"{wanted}/".startswith(root) and job.spec.snapshot is not None:
-        rows += _submitted(deps, job)
-        rows.sort(key=lambda row: row.path)
-    is_meant = means(wanted, [row.path for row in rows])
+        entries = snapshots.manifest(deps, job.owner, job.spec.snapshot).entries
+        rows = sorted([*rows, *_submitted(job, entries)], key=lambda row: row.path)
+        # Links and directories have no rows, but whoever names one means that.
+        names += (f"{e.path}/" if e.kind is EntryKind.DIRECTORY else e.path for e in entries)
+    is_meant = means(wanted, names)
     return [row for row in rows if is_meant(row.path)]
 
 
@@ -111,12 +114,6 @@ def aside_root(owner: str) -> str:
     last changed: the trees that they made before may share bytes with what was moved there
     (`runtime.trees`)."""
     return f"{user_root(owner)}/damaged"
-
-
-def output_bytes(deps: Deps, job: Job) -> int:
-    """What the outputs and logs of a job take up in the store."""
-    root = f"{user_root(job.owner)}/{output_root(job.id)}/"
-    return sum(stat.size for stat in deps.store.list(root))
 
 
 class Opened:
@@ -167,13 +164,12 @@ def _opened(deps: Deps, job: Job, path: str, offset: int, length: int | None) ->
     if not job.spec.public_bos:
         return _open_private(deps, job, path, offset, length)
     if job.spec.snapshot is not None:
-        snapshot = snapshots.manifest(deps, job.owner, job.spec.snapshot)
-        for entry in snapshot.entries:
-            if entry.path == path and entry.kind is EntryKind.FILE:
-                blob = snapshots.blob_path(job.owner, entry.sha256)
-                reader = deps.store.read(blob, offset, length)
-                version = f"{entry.size}-{iso(job.created_at)}-{entry.sha256}"
-                return Opened(reader, version, entry.sha256)
+        sha256, size = snapshots.files_of(deps, job.owner, job.spec.snapshot).get(path, ("", 0))
+        if sha256:
+            blob = snapshots.blob_path(job.owner, sha256)
+            reader = deps.store.read(blob, offset, length)
+            version = f"{size}-{iso(job.created_at)}-{sha256}"
+            return Opened(reader, version, sha256)
     raise NotFound("file_unknown", path=path[:200], job_id=job.id)
 
 
@@ -189,7 +185,7 @@ def log_path(deps: Deps, job: Job, worker: str, number: int) -> str:
     if number < job.attempt:
         return aside
     between = number == job.attempt and job.pool is None
-    return aside if between and deps.store.stat(current) is None else current
+    return aside if between and deps.logs.open(current) is None else current
 
 
 def set_logs_aside(deps: Deps, job: Job) -> None:
@@ -220,11 +216,11 @@ def _open_output(deps: Deps, job: Job, path: str, offset: int, length: int | Non
 
 def _open_private(deps: Deps, job: Job, path: str, offset: int, length: int | None) -> Opened:
     """One of the files that the job was given, if it still is the one."""
-    for mark, (known, _) in private.tags_of(deps, job).items():
-        if known == path:
-            reader = private.content(deps, job, mark, offset, length)
-            return Opened(reader, mark)
-    raise NotFound("file_unknown", path=path[:200], job_id=job.id)
+    mark = private.mark_of(deps, job, path)
+    if mark is None:
+        raise NotFound("file_unknown", path=path[:200], job_id=job.id)
+    reader = private.content(deps, job, mark, offset, length)
+    return Opened(reader, f"{reader.stat.size}-{mark}")
 
 
 def _stored(deps: Deps, job: Job) -> Iterator[tuple[str, Stat]]:
@@ -306,9 +302,8 @@ def _is_ours(above: str) -> bool:
     return above == "log" or (above.count("/") == 1 and above.startswith("log/attempt-"))
 
 
-def _submitted(deps: Deps, job: Job) -> Iterator[FileRow]:
-    assert job.spec.snapshot is not None
-    for entry in snapshots.manifest(deps, job.owner, job.spec.snapshot).entries:
+def _submitted(job: Job, entries: Iterable[Entry]) -> Iterator[FileRow]:
+    for entry in entries:
         if entry.kind is EntryKind.FILE:
             sha256 = entry.sha256 if job.spec.public_bos else None
             when = iso(job.created_at)

@@ -14,7 +14,7 @@ from datetime import datetime
 
 import msgspec
 
-from paddlecloud.db import attempts, audit, coordination, jobs, snapshots, usage
+from paddlecloud.db import attempts, audit, coordination, jobs, private, snapshots, usage
 from paddlecloud.db.attempts import Want
 from paddlecloud.db.base import Tx
 from paddlecloud.model.admission import refusal, settled
@@ -55,6 +55,8 @@ def storing(deps: Deps, owner: str, request: SubmitRequest, spec: JobSpec) -> Ca
         quota.check_submit(tx, deps, owner, spec)
         if spec.snapshot is not None and not snapshots.touch(tx, owner, spec.snapshot, now):
             raise SnapshotMissing("snapshot_missing", snapshot=spec.snapshot)
+        if spec.public_bos and private.is_in_bucket(tx, owner, spec.snapshot or ""):
+            raise Conflict("snapshot_elsewhere", snapshot=spec.snapshot)
         job = jobs.insert_accepted(tx, new_job(owner, spec, now), now, NOT_PLANNED)
         key = request.idempotency_key
         coordination.remember_key(tx, owner, key, job.id, digest(request), now)
@@ -165,8 +167,17 @@ def settle(tx: Tx, deps: Deps, job: Job, *, now: datetime, tails: Tails | None =
         at = moment(event, job, attempt, now)
         before = job
         pause = _not_before(deps, job, event, failure, now)
-        told = {"failure": failure, "not_before": pause}
-        job = jobs.advance(tx, job, event, now=now, at=at, reason=reason, sure=True, **told)
+        job = jobs.advance(
+            tx,
+            job,
+            event,
+            now=now,
+            at=at,
+            reason=reason,
+            sure=True,
+            failure=failure,
+            not_before=pause,
+        )
         notify.on_change(tx, deps, before, job, now)
         if attempt is not None and event is Event.STARTED:
             usage.begin(tx, job, attempt, public=quota.is_public(deps, attempt.pool), at=at)

@@ -43,9 +43,10 @@ def append(
 ) -> int:
     """Put `data` behind the first `offset` bytes of an output file; its size afterwards.
 
-    `name` begins with its area. Twice is once. Conflict("output_gap") unless exactly so much is
-    here: then the agent has to send the whole file. Before this returns it is on the disk, for
-    nobody else will see to that.
+    `name` begins with its area. What is here of `data` already, since an answer was lost, is not
+    written again. Conflict("output_gap") if anything else is here, or too little: then the agent
+    has to send the whole file. Before this returns it is on the disk, for nobody else will see to
+    that.
     """
     target = None
     if assigned.job.spec.public_bos:
@@ -56,11 +57,12 @@ def append(
         fd = os.open(target, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             size = os.fstat(fd).st_size
-            again = size == offset + len(data) and os.pread(fd, len(data), offset) == data
-            if size != offset and not again:
+            here = os.pread(fd, len(data), offset)
+            if size < offset or not data.startswith(here):
                 raise Conflict("output_gap", path=name[:200], offset=offset, size=size)
-            check_room(fd, len(data))
-            _write(fd, data, offset)
+            rest = data[len(here) :]
+            check_room(fd, len(rest))
+            _write(fd, rest, offset + len(here))
             if mtime is not None:
                 os.utime(fd, (mtime, mtime))
             os.fsync(fd)

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from paddlecloud.backends.base import NAME, Backend, CanReap, Handle, attempt_name
-from paddlecloud.db import attempts, coordination, jobs, usage
+from paddlecloud.db import attempts, coordination, jobs
 from paddlecloud.db.attempts import Want
 from paddlecloud.db.base import Tx
 from paddlecloud.model.admission import Nodes, seating
@@ -51,7 +51,7 @@ from paddlecloud.scheduler.view import (
     has_room,
 )
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services import far_logs, files, isolation, notify, quota, shares
+from paddlecloud.server.services import far_logs, files, isolation, notify, quota, shares, stored
 from paddlecloud.server.services.members import Lacking, members
 
 log = logging.getLogger(__name__)
@@ -219,21 +219,14 @@ def release_ended(deps: Deps) -> int:
 
 def _let_go(deps: Deps, stopped: Sequence[Attempt]) -> None:
     _flush(deps, stopped)
-    sizes = _output_sizes(deps, stopped) if quota.binding(deps) else {}
-    deps.db.write(lambda tx: _release(tx, stopped, sizes))
+    to_count = quota.binding(deps)
+    deps.db.write(lambda tx: _release(tx, stopped, to_count))
 
 
-def _release(tx: Tx, stopped: Sequence[Attempt], sizes: Mapping[str, int]) -> None:
-    attempts.release(tx, stopped)
-    for job_id, size in sizes.items():
-        usage.set_output_bytes(tx, job_id, size)
-
-
-def _output_sizes(deps: Deps, ended: Sequence[Attempt]) -> dict[str, int]:
-    """What the jobs of these attempts have put into the store."""
-    ids = {attempt.job_id for attempt in ended}
-    known = deps.db.read(lambda tx: [jobs.get_job(tx, job_id) for job_id in ids])
-    return {job.id: files.output_bytes(deps, job) for job in known if job is not None}
+def _release(tx: Tx, stopped: Sequence[Attempt], to_count: bool) -> None:
+    attempts.release(tx, stopped, to_count=to_count)
+    if to_count:
+        tx.notify(stored.BELL, "")
 
 
 def _stopped(deps: Deps, attempt: Attempt) -> bool:

@@ -9,7 +9,7 @@ neither a node nor an answer ever has them. Logs are the affair of `private_logs
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
@@ -24,6 +24,7 @@ from paddlecloud.model.errors import (
     Conflict,
     Invalid,
     NotFound,
+    PaddleCloudError,
     Refused,
     SnapshotMissing,
     Unreachable,
@@ -121,9 +122,8 @@ def listed(deps: Deps, owner: str, spec: JobSpec, request: SubmitRequest) -> Lis
     if spec.snapshot is None or spec.snapshot == found.snapshot.id:
         return found
     wanted = deps.db.read(lambda tx: _kept(tx, owner, spec.snapshot or ""))
-    if wanted is None:
-        raise SnapshotMissing("snapshot_missing", snapshot=spec.snapshot)
-    changed = [path for name, (path, _) in wanted.tags.items() if name not in found.tags]
+    # A file of the same mark may be in another place of the directory, if that is another one.
+    changed = [kept[0] for name, kept in wanted.tags.items() if found.tags.get(name) != kept]
     if changed:
         raise Conflict(
             "private_files_changed", files=len(changed), bos_url=spec.bos_url, path=changed[0]
@@ -175,11 +175,16 @@ def ask_bucket(deps: Deps, job: Job, ask: Callable[[S3Store], T]) -> T:
                 raise
             for keys in _other_keys(deps, job):
                 store = _open(deps, job, keys)
-                with suppress(Refused):
+                try:
                     found = ask(store)
+                except Refused:
+                    store.close()
+                    continue
+                except PaddleCloudError:  # these keys were not refused
                     deps.buckets.put(job.id, store)
-                    return found
-                store.close()
+                    raise
+                deps.buckets.put(job.id, store)
+                return found
             raise
 
 
@@ -211,6 +216,16 @@ def tags_of(deps: Deps, job: Job) -> rows.Tags:
         return found
 
     return deps.tags.get((job.owner, snapshot), find)
+
+
+def mark_of(deps: Deps, job: Job, path: str) -> str | None:
+    """The mark of the file of the job at this path. Whoever downloads all asks for each, and not
+    every time are all of them looked through."""
+
+    def find() -> dict[str, str]:
+        return {known: mark for mark, (known, _) in tags_of(deps, job).items()}
+
+    return deps.marks.get((job.owner, job.spec.snapshot or ""), find).get(path)
 
 
 def content(deps: Deps, job: Job, name: str, offset: int = 0, length: int | None = None) -> Reader:
@@ -254,11 +269,13 @@ def _found(spec: JobSpec, files: Listed) -> Reason:
     return Reason(code=code, params=told)
 
 
-def _kept(tx: Tx, owner: str, snapshot_id: str) -> Listed | None:
+def _kept(tx: Tx, owner: str, snapshot_id: str) -> Listed:
     snapshot = snapshots.get_snapshot(tx, owner, snapshot_id)
+    if snapshot is None:
+        raise SnapshotMissing("snapshot_missing", snapshot=snapshot_id)
     tags = rows.get_tags(tx, owner, snapshot_id)
-    if snapshot is None or tags is None:
-        return None
+    if tags is None:
+        raise Conflict("snapshot_elsewhere", snapshot=snapshot_id)
     return Listed(snapshot=snapshot, tags=tags)
 
 

@@ -65,8 +65,9 @@ def fell_silent(deps: Deps, job: Job, error: PaddleCloudError) -> datetime:
     """Leave the bucket of this job alone for a while, longer each time; until when."""
     before = deps.quiet.get(bucket_name(job))
     times = 0 if before is None else before.times
-    due = deps.clock() + BACK_OFF[min(times, len(BACK_OFF) - 1)]
-    deps.quiet[bucket_name(job)] = Quiet(times=times + 1, until=due, error=error)
+    now = deps.clock()
+    due = now + BACK_OFF[min(times, len(BACK_OFF) - 1)]
+    deps.quiet[bucket_name(job)] = Quiet(times=times + 1, since=now, until=due, error=error)
     return due
 
 
@@ -78,7 +79,7 @@ def _try_to_copy(deps: Deps, row: rows.ToCopy, now: datetime) -> bool:
         return True
     name = bucket_name(job)
     quiet = deps.quiet.get(name)
-    if quiet is not None and now < quiet.until:
+    if quiet is not None and now < quiet.until and not _began_since(job, quiet):
         _note_trouble(deps, job, quiet.error, quiet.until)
         return False
     try:
@@ -94,6 +95,11 @@ def _try_to_copy(deps: Deps, row: rows.ToCopy, now: datetime) -> bool:
         log.warning("logs of %s are not in its bucket yet: %s", job.id, error)
         _note_trouble(deps, job, error, due)
     return True
+
+
+def _began_since(job: Job, quiet: Quiet) -> bool:
+    """Whether a job got its files from the bucket since that did not answer: it answers again."""
+    return job.started_at is not None and job.started_at > quiet.since
 
 
 def _note_trouble(deps: Deps, job: Job, error: PaddleCloudError, due: datetime) -> None:

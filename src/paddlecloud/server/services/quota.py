@@ -185,21 +185,12 @@ def storage_left(deps: Deps, owner: str) -> tuple[int, int] | None:
     return deps.db.read(read)
 
 
-def check_storage(deps: Deps, owner: str, size: int) -> None:
-    """Refuse files that do not fit beside what is stored, before they are uploaded."""
-    left = storage_left(deps, owner)
-    if left is not None:
-        check_fits(left[0], size, left[1])
-
-
-def check_fits(used: int, size: int, limit: int) -> None:
-    if used + size > limit:
-        raise Refused(
-            "quota_storage",
-            size=format_size(size),
-            used=format_size(used),
-            limit=format_size(limit),
-        )
+def check_fits(used: int, size: int, limit: int, held: int = 0) -> None:
+    """Refuse what does not fit beside what is used, and held for unfinished uploads."""
+    if used + held + size > limit:
+        told = {"size": size, "used": used, "limit": limit} | ({"held": held} if held else {})
+        code = "quota_storage_open" if held else "quota_storage"
+        raise Refused(code, **{name: format_size(number) for name, number in told.items()})
 
 
 def today(deps: Deps, tx: Tx, owner: str, now: datetime) -> Today:

@@ -15,11 +15,11 @@ from paddlecloud.model.job import Job
 from paddlecloud.model.paths import output_root
 from paddlecloud.server.auth import Caller
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services import command_output, placement, quota, users, verifying
+from paddlecloud.server.services import command_output, placement, quota, uploads, users, verifying
 from paddlecloud.server.services import jobs as job_service
 from paddlecloud.server.services.files import listings_root, user_root
 from paddlecloud.server.services.sending import sending_root
-from paddlecloud.server.services.snapshots import blobs_root, uploads_root
+from paddlecloud.server.services.snapshots import blobs_root
 from paddlecloud.stores.base import CanSweep, Stat
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,10 @@ def collect(deps: Deps) -> Collected:
     deps.db.write(lambda tx: agents.forget_silent(tx, now - SILENT_AGENTS), durable=False)
     _forget_audit(deps, now)
     if isinstance(deps.store, CanSweep):
-        deps.store.sweep(now - ABANDONED)
+        try:
+            deps.store.sweep(now - ABANDONED)
+        except (PaddleCloudError, OSError) as error:
+            log.warning("uploads that nobody ended are left for the next time: %s", error)
     return Collected(jobs=finished.jobs, bytes=finished.bytes + unused)
 
 
@@ -162,16 +165,18 @@ def _left_of_uploads(deps: Deps, owner: str) -> int:
 
 
 def _unnamed_contents(deps: Deps, owner: str, before: datetime) -> int:
-    for record in list(deps.store.list(uploads_root(owner) + "/")):
-        if record.modified < deps.clock() - ABANDONED:
-            deps.store.delete(record.path)
+    abandoned = uploads.drop_abandoned(deps, owner, deps.clock() - ABANDONED)
+    # Before they are listed: what comes meanwhile is counted twice until the next time, never less.
+    counted = deps.db.read(lambda tx: usage.files_bytes(tx, owner))
     stored = list(deps.store.list(blobs_root(owner) + "/"))
     freed = _delete_unnamed(deps, owner, [stat for stat in stored if stat.modified < before])
-    if quota.binding(deps):
-        left = sum(stat.size for stat in stored) - freed
-        if deps.db.read(lambda tx: usage.files_bytes(tx, owner)) != left:
-            deps.db.write(lambda tx: usage.set_files(tx, owner, left), durable=False)
-    return freed
+    left = sum(stat.size for stat in stored) - freed
+    if quota.binding(deps) and deps.db.read(lambda tx: usage.outputs_differ(tx, owner)):
+        deps.db.write(partial(usage.recount_outputs, owner=owner), durable=False)
+    if quota.binding(deps) and counted != left:
+        recount = partial(usage.recount_files, owner=owner, size=left, instead_of=counted)
+        deps.db.write(recount, durable=False)
+    return abandoned + freed
 
 
 def _delete_unnamed(deps: Deps, owner: str, old: list[Stat]) -> int:
@@ -180,23 +185,26 @@ def _delete_unnamed(deps: Deps, owner: str, old: list[Stat]) -> int:
     Nobody may name a content while it goes, so an owner's uploads wait for this. In each pause one
     gets its turn, and then it is asked anew what is named.
     """
-    named = partial(snapshots.kept_digests, owner=owner, kept={})
-    kept = deps.db.read(named) if old else set()
-    doomed = [stat for stat in reversed(old) if _digest(stat) not in kept]
+    if not old:
+        return 0
+    named = deps.named.take(owner)
+    named.look(deps.db)
+    doomed = [stat for stat in reversed(old) if _digest(stat) not in named]
     freed = 0
     while doomed:
-        with deps.uploads.of(owner):
-            kept = deps.db.read(named)
+        with deps.owner_locks.of(owner):
+            named.look(deps.db)
             until = time.monotonic() + HELD
             while doomed:
                 stat = doomed.pop()
-                if _digest(stat) not in kept:
+                if _digest(stat) not in named:
                     deps.store.delete(stat.path)
                     freed += stat.size
                 if time.monotonic() >= until:
                     break
         if doomed:
             _pause()
+    deps.named.give_back(owner, named)
     return freed
 
 

@@ -6,16 +6,16 @@ appears only when every content of it is stored and flushed: a job can rely on i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from paddlecloud.db import snapshots, usage
 from paddlecloud.model.errors import Invalid, NotFound, StorageFull
 from paddlecloud.model.quantities import format_size
 from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, snapshot_of
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services import quota
+from paddlecloud.server.services import open_uploads, quota
 from paddlecloud.server.shapes import EntryRow
-from paddlecloud.stores.base import CanLocalPath, CanReadParts, CanTellRoom, Reader, Sink
+from paddlecloud.stores.base import CanLocalPath, CanTellRoom, Reader, Sink
 from paddlecloud.stores.pack import PackReceiver
 
 SMALL = 64 * 1024
@@ -31,11 +31,6 @@ def blobs_root(owner: str) -> str:
     return f"users/{owner}/blobs"
 
 
-def uploads_root(owner: str) -> str:
-    """Where the records of uploads in parts lie."""
-    return f"users/{owner}/uploads"
-
-
 def offer(deps: Deps, owner: str, rows: list[EntryRow]) -> tuple[Snapshot, list[str]]:
     """The snapshot of these rows and the contents still missing; none missing: it is stored."""
     snapshot = snapshot_of(_entry(row) for row in rows)
@@ -48,15 +43,17 @@ def offer(deps: Deps, owner: str, rows: list[EntryRow]) -> tuple[Snapshot, list[
     ):
         return snapshot, []
     digests = snapshot.digests
-    with deps.uploads.of(owner):
+    with deps.owner_locks.of(owner):
+        # First what is in doubt: a content that is found wrong goes before its record does.
+        doubtful = open_uploads.unchecked(deps, owner)
         paths = {blob_path(owner, sha): sha for sha in digests}
         stored = {paths[path]: size for path, size in deps.store.sizes(paths).items()}
-        doubtful = unchecked(deps, owner)
         missing = [
             sha for sha, size in digests.items() if stored.get(sha) != size or sha in doubtful
         ]
         if missing:
-            quota.check_storage(deps, owner, sum(digests[sha] for sha in missing))
+            size = sum(digests[sha] for sha in missing)
+            open_uploads.check_storage(deps, owner, size, besides=missing)
             _check_room(deps, [digests[sha] for sha in missing if digests[sha] < BIG])
         else:
             deps.store.flush()
@@ -64,43 +61,32 @@ def offer(deps: Deps, owner: str, rows: list[EntryRow]) -> tuple[Snapshot, list[
     return snapshot, missing
 
 
-class CountingReceiver(PackReceiver):
-    """Notes at its end how much of the stream was new, whole or not."""
+class Receiver(PackReceiver):
+    """Takes a pack stream apart into an owner's contents, and checks each one."""
 
-    def __init__(
-        self, open_sink: Callable[[str, int], Sink | None], count: Callable[[int], None]
-    ) -> None:
-        super().__init__(open_sink)
-        self._count = count
-        self._noted = 0
+    def __init__(self, deps: Deps, owner: str) -> None:
+        super().__init__(self._sink_of)
+        self._deps, self._owner = deps, owner
+        self._near = isinstance(deps.store, CanLocalPath)
+        self._room = quota.storage_left(deps, owner)
+        self._held = 0 if self._room is None else open_uploads.held_bytes(deps, owner)
 
-    def abort(self) -> None:
-        super().abort()
-        fresh, self._noted = self.bytes - self._noted, self.bytes
-        if fresh:
-            self._count(fresh)
+    def close(self) -> None:
+        """The stream is over: what came counts, all of it or not."""
+        self.abort()
+        if self._room is not None and self.bytes:
+            self._deps.db.write(lambda tx: usage.add_files(tx, self._owner, self.bytes))
 
-
-def receiver(deps: Deps, owner: str) -> PackReceiver:
-    """What takes a pack stream apart into this user's contents, and checks each one."""
-    left = quota.storage_left(deps, owner)
-    near = isinstance(deps.store, CanLocalPath)
-
-    def sink(sha256: str, size: int) -> Sink | None:
+    def _sink_of(self, sha256: str, size: int) -> Sink | None:
         # Clients send what they were told is missing: asking for each small one once more, or for
         # any that is far away, costs more than the few that are there.
-        worth = near and (left is not None or size > SMALL)
-        if worth and _stored(deps, owner, sha256, size):
+        worth = self._near and (self._room is not None or size > SMALL)
+        if worth and _stored(self._deps, self._owner, sha256, size):
             return None
-        if left is not None:
-            quota.check_fits(left[0] + taken.bytes, size, left[1])
-        return deps.store.open_write(blob_path(owner, sha256))
-
-    def count(size: int) -> None:
-        deps.db.write(lambda tx: usage.add_files(tx, owner, size))
-
-    taken = PackReceiver(sink) if left is None else CountingReceiver(sink, count)
-    return taken
+        if self._room is not None:
+            used, limit = self._room
+            quota.check_fits(used + self.bytes, size, limit, self._held)
+        return self._deps.store.open_write(blob_path(self._owner, sha256))
 
 
 def manifest(deps: Deps, owner: str, snapshot_id: str) -> Snapshot:
@@ -124,6 +110,18 @@ def digests(deps: Deps, owner: str, snapshot_id: str) -> Mapping[str, int]:
     return deps.digests.get(key, lambda: manifest(deps, owner, snapshot_id).digests)
 
 
+def files_of(deps: Deps, owner: str, snapshot_id: str) -> Mapping[str, tuple[str, int]]:
+    """By path the content and the size of each file. Whoever downloads a snapshot asks for one
+    after the other, and it is not taken apart for each."""
+
+    def find() -> Mapping[str, tuple[str, int]]:
+        entries = manifest(deps, owner, snapshot_id).entries
+        files = (entry for entry in entries if entry.kind is EntryKind.FILE)
+        return {entry.path: (entry.sha256, entry.size) for entry in files}
+
+    return deps.submitted.get((owner, snapshot_id), find)
+
+
 def content(deps: Deps, owner: str, snapshot_id: str, sha256: str) -> Reader:
     """One content that this snapshot names; any other is as unknown as none."""
     if sha256 not in digests(deps, owner, snapshot_id):
@@ -139,13 +137,6 @@ def rows_of(snapshot: Snapshot) -> list[EntryRow]:
         (e.path, e.kind.value, e.size, e.sha256, int(e.executable), e.target)
         for e in snapshot.entries
     ]
-
-
-def unchecked(deps: Deps, owner: str) -> set[str]:
-    """Contents that may have their name before they are checked (`services.uploads`)."""
-    if isinstance(deps.store, CanReadParts):
-        return set()
-    return {stat.path.rpartition("/")[2] for stat in deps.store.list(f"{uploads_root(owner)}/")}
 
 
 def _check_room(deps: Deps, sizes: list[int]) -> None:

@@ -9,7 +9,7 @@ missing.
 from __future__ import annotations
 
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -20,7 +20,8 @@ from paddlecloud.model.snapshot import is_digest
 from paddlecloud.server.arriving import Record, Target, Upload
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services import quota
-from paddlecloud.server.services.snapshots import blob_path, uploads_root
+from paddlecloud.server.services.open_uploads import check_storage, record_at, uploads_root
+from paddlecloud.server.services.snapshots import blob_path
 from paddlecloud.server.shapes_uploads import PartsAnswer, PartsRequest, PlaceAnswer
 from paddlecloud.stores.base import (
     CanAdopt,
@@ -31,10 +32,15 @@ from paddlecloud.stores.base import (
     CanTellRoom,
 )
 
-MIB = 1024 * 1024
+KIB = 1024
+MIB = 1024 * KIB
 PART = 8 * MIB
-MOST_PARTS = 8000
-"""Object stores take 10,000."""
+LARGEST_PART = 64 * MIB
+"""One is held in memory whole, and several come at once."""
+MOST_PARTS = 10_000
+"""Object stores take no more."""
+LARGEST_FILE = 16 * 1024 * 1024 * MIB
+"""Usual file systems take no more."""
 LOSS = 64
 """A file has so many parts at least: what is under way when a line breaks is a small share."""
 GOOD_FOR = timedelta(hours=6)
@@ -59,7 +65,7 @@ def begin(deps: Deps, owner: str, request: PartsRequest) -> PartsAnswer:
     """How an upload stands, begun if it was not; `stored` when there is nothing to do."""
     store = _store(deps)
     target = _target(owner, request.sha256)
-    with deps.uploads.of(owner):
+    with deps.owner_locks.of(owner):
         upload = _found(deps, store, target)
         _touch(deps, target)
         if upload is not None and upload.record.size != request.size:
@@ -67,6 +73,7 @@ def begin(deps: Deps, owner: str, request: PartsRequest) -> PartsAnswer:
         if upload is None:
             stat = deps.store.stat(target.path)
             if stat is not None and stat.size == request.size:
+                deps.store.delete(target.record)  # of another size, and nothing came of it
                 return PartsAnswer(stored=True)
         if request.handed and _adopted(deps, store, target, upload, request):
             return PartsAnswer(stored=True)
@@ -90,6 +97,10 @@ def opened(deps: Deps, owner: str, sha256: str) -> Upload:
 def put(deps: Deps, upload: Upload, number: int, data: bytes | bytearray) -> None:
     """Keep one part, whole and checked for damage."""
     deps.arriving.put_part(upload, _store(deps), number, data)
+    now = deps.clock()
+    if upload.touched is None or now - upload.touched > _TOUCH:
+        upload.touched = now
+        _touch_its_own(deps, upload)
 
 
 def finish(deps: Deps, owner: str, sha256: str) -> bool:
@@ -110,6 +121,37 @@ def finish(deps: Deps, owner: str, sha256: str) -> bool:
             return _finished_by_another(deps, upload)
 
 
+def drop_abandoned(deps: Deps, owner: str, before: datetime) -> int:
+    """Forget uploads with which nobody went on since `before`; how many bytes that freed."""
+    records = list(deps.store.list(f"{uploads_root(owner)}/"))
+    old = [stat.path.rpartition("/")[2] for stat in records if stat.modified < before]
+    targets = [_target(owner, name) for name in old if is_digest(name)]
+    return sum(_drop_if_old(deps, target, before) for target in targets)
+
+
+def _drop_if_old(deps: Deps, target: Target, before: datetime) -> int:
+    """What lies under the name goes before the record, which alone says that it is unchecked."""
+    with deps.owner_locks.of(target.owner):
+        stat = deps.store.stat(target.record)
+        if stat is None or stat.modified >= before:  # somebody went on meanwhile
+            return 0
+        joined = _unchecked_bytes(deps, target)
+        if joined is not None:
+            deps.store.delete(target.path)
+        deps.store.delete(target.record)
+        deps.arriving.forget(target)
+    return joined or 0
+
+
+def _unchecked_bytes(deps: Deps, target: Target) -> int | None:
+    """The size of what the parts of an upload were joined to; None if they were not. A content of
+    another size was there before, and is good."""
+    stat, record = deps.store.stat(target.path), record_at(deps, target.record)
+    if isinstance(deps.store, CanReadParts) or stat is None:
+        return None
+    return stat.size if record is None or record.size == stat.size else None
+
+
 def _adopted(
     deps: Deps, store: CanMultipart, target: Target, upload: Upload | None, request: PartsRequest
 ) -> bool:
@@ -120,13 +162,13 @@ def _adopted(
     """
     if deps.settings.team or not isinstance(deps.store, CanAdopt):
         return False
-    quota.check_storage(deps, target.owner, request.size)
+    check_storage(deps, target.owner, request.size, besides=(request.sha256,))
     if not deps.store.adopt(request.handed, request.sha256, target.path, size=request.size):
         return False
     if upload is not None:
         store.drop_parts(target.path, upload.record.upload)
-        deps.store.delete(target.record)
         deps.arriving.forget(target)
+    deps.store.delete(target.record)
     _count(deps, target.owner, request.size)
     return True
 
@@ -146,7 +188,7 @@ def _count(deps: Deps, owner: str, size: int) -> None:
 def _finished_by_another(deps: Deps, upload: Upload) -> bool:
     """Two send the same, and one was a moment earlier; False while that one still checks it."""
     target = upload.target
-    if _record(deps, target) is not None:
+    if record_at(deps, target.record) is not None:
         time.sleep(_SHORT)
         return False
     stat = deps.store.stat(target.path)
@@ -156,33 +198,52 @@ def _finished_by_another(deps: Deps, upload: Upload) -> bool:
 
 
 def _finished(deps: Deps, store: CanMultipart, upload: Upload) -> bool:
-    target, record = upload.target, upload.record
-    early = isinstance(deps.store, CanReadParts)
+    target = upload.target
     try:
-        if early and not upload.checked(deps.store):
-            return False
-        if not upload.joined:
-            store.finish_parts(target.path, record.upload, size=record.size)
-            upload.joined = True
-        if not early and not upload.checked(deps.store):
-            return False
+        if isinstance(deps.store, CanReadParts):
+            done = upload.checked(deps.store)
+            if done:
+                _join(store, upload)
+        else:
+            _keep(deps, upload)
+            _join(store, upload)
+            done = upload.checked(deps.store)
     except Invalid as error:
         if error.code == "blob_digest":
             _drop(deps, store, upload)
         deps.arriving.forget(target)
         raise
-    deps.store.delete(target.record)
-    deps.arriving.forget(target)
-    _count(deps, target.owner, record.size)
-    return True
+    if done:
+        with deps.owner_locks.of(target.owner):
+            deps.store.delete(target.record)
+        deps.arriving.forget(target)
+        _count(deps, target.owner, upload.record.size)
+    return done
+
+
+def _keep(deps: Deps, upload: Upload) -> None:
+    """What is joined before it is checked has its record meanwhile; NotFound if that is gone."""
+    if not upload.joined and not _touch_its_own(deps, upload):
+        raise NotFound("upload_missing", upload=upload.target.sha256)
+
+
+def _join(store: CanMultipart, upload: Upload) -> None:
+    if not upload.joined:
+        record = upload.record
+        store.finish_parts(upload.target.path, record.upload, size=record.size)
+        upload.joined = True
 
 
 def _drop(deps: Deps, store: CanMultipart, upload: Upload) -> None:
-    """What came is not what was announced: nothing of it stays."""
-    if upload.joined:
-        deps.store.delete(upload.target.path)
-    store.drop_parts(upload.target.path, upload.record.upload)
-    deps.store.delete(upload.target.record)
+    """What came is not what was announced: nothing of it stays. What lies under the name is that
+    of another upload if the record is."""
+    target = upload.target
+    store.drop_parts(target.path, upload.record.upload)
+    with deps.owner_locks.of(target.owner):
+        if record_at(deps, target.record) == upload.record:
+            if upload.joined:
+                deps.store.delete(target.path)
+            deps.store.delete(target.record)
 
 
 def _target(owner: str, sha256: str) -> Target:
@@ -206,47 +267,49 @@ def _touch(deps: Deps, target: Target) -> None:
             deps.store.write(target.record, [b"".join(reader)])
 
 
+def _touch_its_own(deps: Deps, upload: Upload) -> bool:
+    """Whether the record is still that of this upload; only then it is touched."""
+    with deps.owner_locks.of(upload.target.owner):
+        is_its_own = record_at(deps, upload.target.record) == upload.record
+        if is_its_own:
+            _touch(deps, upload.target)
+    return is_its_own
+
+
 def _found(deps: Deps, store: CanMultipart, target: Target) -> Upload | None:
-    """The upload that was begun before, by whichever server, with the parts that are there now."""
-    known = deps.arriving.get(target)
-    if known is not None and known.joined:
+    """The upload that was begun before, by whichever server, with the parts that are there now.
+
+    Its record decides: another server may have finished or dropped the one we have in mind. Nobody
+    deletes it here: without the owner's lock it may just have become that of a new upload.
+    """
+    record, known = record_at(deps, target.record), deps.arriving.get(target)
+    if known is not None and known.record != record:
+        deps.arriving.forget(target)
+    elif known is not None and known.joined:
         return known
-    record = known.record if known is not None else _record(deps, target)
     if record is None:
         return None
+    upload = Upload(target, record)
     try:
-        parts = store.parts(target.path, record.upload)
+        upload.note(store.parts(target.path, record.upload))
     except NotFound:
         deps.arriving.forget(target)
-        return _joined(deps, target, record)
-    upload = deps.arriving.put(Upload(target, record))
-    upload.note(parts)
-    return upload
-
-
-def _record(deps: Deps, target: Target) -> Record | None:
-    try:
-        with deps.store.read(target.record) as reader:
-            return msgspec.json.decode(b"".join(reader), type=Record)
-    except (NotFound, msgspec.DecodeError):
-        return None
-
-
-def _joined(deps: Deps, target: Target, record: Record) -> Upload | None:
-    """An upload whose parts are one file already, but whose check did not end."""
-    stat = deps.store.stat(target.path)
-    if stat is None or stat.size != record.size:
-        deps.store.delete(target.record)
-        return None
-    upload = Upload(target, record)
-    upload.there = {n: upload.size_of(n) for n in range(1, upload.count + 1)}
-    upload.joined = True
-    return deps.arriving.put(upload)
+        stat = deps.store.stat(target.path)
+        if stat is None or stat.size != record.size:
+            return None
+        upload.note_joined()
+    known = deps.arriving.put(upload)
+    known.there |= upload.there
+    return known
 
 
 def _begun(deps: Deps, store: CanMultipart, target: Target, size: int) -> Upload:
-    quota.check_storage(deps, target.owner, size)
-    part_size = part_size_of(size, local=isinstance(deps.store, CanLocalPath))
+    check_storage(deps, target.owner, size, besides=(target.sha256,))
+    local = isinstance(deps.store, CanLocalPath)
+    limit = LARGEST_FILE if local else LARGEST_PART * MOST_PARTS
+    if size > limit:
+        raise Refused("upload_too_large", size=format_size(size), limit=format_size(limit))
+    part_size = part_size_of(size, local=local)
     name = store.begin_parts(target.path, part_size=part_size)
     record = Record(upload=name, size=size, part_size=part_size)
     deps.store.write(target.record, [msgspec.json.encode(record)])
@@ -254,11 +317,11 @@ def _begun(deps: Deps, store: CanMultipart, target: Target, size: int) -> Upload
 
 
 def part_size_of(size: int, *, local: bool) -> int:
-    """Bytes of a part: 8 MiB, less where a file is small and the disk is near, more where there
-    would be too many."""
-    least = MIB if local else PART
-    share = -(-size // LOSS // MIB) * MIB
-    return max(least, min(PART, share), -(-size // MOST_PARTS // MIB) * MIB)
+    """Bytes of a part: little of the file, as far as a bucket takes small ones, and more where
+    there would be too many, which a disk that is near takes in the end."""
+    least, step = (256 * KIB, 64 * KIB) if local else (5 * MIB, MIB)
+    share = size // LOSS // step * step
+    return max(least, min(PART, share), min(LARGEST_PART, -(-size // MOST_PARTS // step) * step))
 
 
 def _urls(deps: Deps, upload: Upload) -> list[tuple[int, str]]:

@@ -30,7 +30,8 @@ from paddlecloud.server.auth import Caller
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.halves import Half
 from paddlecloud.server.services import files, users
-from paddlecloud.server.services.snapshots import blob_path, blobs_root, unchecked
+from paddlecloud.server.services.open_uploads import unchecked
+from paddlecloud.server.services.snapshots import blob_path, blobs_root
 from paddlecloud.server.shapes_verify import DamagedRow, VerifyAnswer, VerifyPlace, VerifyRequest
 from paddlecloud.stores.base import CanMove, Stat
 from paddlecloud.stores.tree import shown
@@ -334,10 +335,14 @@ def _set_aside(
     path = blob_path(owner, sha256)
     aside = f"{files.aside_root(owner)}/{sha256}.{deps.clock():{_WHEN}}"
     if not isinstance(store, CanMove):
+        # A copy takes a while, for which no upload waits: it is made before, and may be in vain.
+        if _is_replaced(deps, item, seen):
+            return None
         with store.read(path) as reader:
             store.write(aside, reader)
-    with deps.uploads.of(owner):
-        if (seen and store.stat(path) != seen) or sha256 in unchecked(deps, owner):
+    with deps.owner_locks.of(owner):
+        if _is_replaced(deps, item, seen):
+            store.delete(aside)  # what lies there is told as damaged
             return None
         row = _submitted_row(deps, item, seen, aside)
 
@@ -351,6 +356,13 @@ def _set_aside(
         else:
             store.delete(path)
     return row
+
+
+def _is_replaced(deps: Deps, item: _Item, seen: Stat | None) -> bool:
+    """Whether other bytes than those that were read lie there, or are about to."""
+    owner, sha256 = item.owner, item.sha256
+    changed = seen is not None and deps.store.stat(blob_path(owner, sha256)) != seen
+    return changed or sha256 in unchecked(deps, owner)
 
 
 def _submitted_row(deps: Deps, item: _Item, seen: Stat | None, aside: str) -> DamagedRow:

@@ -74,6 +74,13 @@ def view(deps: Deps, job: Job, lang: str) -> JobView:
     return msgspec.structs.replace(whole, tasks=theirs) if theirs else whole
 
 
+def left_behind(deps: Deps, job: Job, lang: str) -> str:
+    """Which outputs of a job that is over did not come to us, in a sentence; or nothing."""
+    attempt = deps.db.read(lambda tx: attempts.get_attempt(tx, job.id, job.attempt))
+    left = unsent(job, attempt.replicas) if attempt else None
+    return say(left, lang) if left else ""
+
+
 def _view(
     deps: Deps,
     job: Job,

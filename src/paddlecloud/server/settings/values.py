@@ -237,7 +237,7 @@ class Retention:
     finished_jobs: timedelta = timedelta(days=90)
     """Finished jobs, their logs and outputs are kept this long."""
     unused_files: timedelta = timedelta(days=7)
-    """Submitted files that no job refers to are kept this long."""
+    """Submitted files are kept this long after their last submit, and while a job has them."""
     audit: Span = timedelta(days=400)
     """Who changed what (admin audit) is kept this long, by default over a year. 0: for ever."""
 

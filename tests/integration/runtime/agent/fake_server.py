@@ -22,6 +22,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from paddlecloud.model.errors import Unauthenticated
 from paddlecloud.model.signing import check_body, header_map, parse, verify
 from paddlecloud.model.snapshot import Entry, snapshot_of
+from tests.unit.runtime.runs import said
 
 AK, SK = "agent-ak", "agent-secret-key"
 PREFIX = "/api/v1/agent"
@@ -127,12 +128,7 @@ class FakeServer:
         with self.changed:
             self.seq += 1
             before = self.orders.get(replica, {})
-            run = {
-                "env": {"PATH": os.defpath}, "snapshot": None, "blobs_dir": None,
-                "role": "TRAINER", "rank": 0, "worker": "trainer-0", "max_seconds": None,
-                "cpu_request": 1.0, "cpu_limit": None, "memory_limit": None, "pids_limit": None,
-                "command": "true",
-            }  # fmt: skip
+            run = said(env={"PATH": os.defpath})
             run |= before.get("run") or {}
             run |= fields.pop("run", {})
             stored = self.replicas.get(replica)

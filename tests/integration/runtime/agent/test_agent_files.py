@@ -106,6 +106,7 @@ def test_trouble_on_the_way_to_the_files_is_overcome(world: World) -> None:
     assert world.text(replica) == "0 1 2\n"
 
 
+@pytest.mark.slow
 def test_files_that_cannot_be_had_hold_up_nobody_and_are_asked_for_with_patience(
     world: World,
 ) -> None:
@@ -245,6 +246,24 @@ def test_a_full_disk_is_told_with_numbers_and_works_again(small_disk: Path, tmp_
         world.close()
 
 
+def test_a_job_finds_the_space_that_others_left_full(small_disk: Path, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    try:
+        world.start_agent()
+        world.ended(world.run("true"))
+        old = small_disk / "cache" / "blobs" / "00" / ("0" * 64)
+        old.parent.mkdir(parents=True)
+        old.write_bytes(os.urandom(3 * 1024 * 1024))
+        os.utime(old, (1, 1))
+        snapshot = world.server.files({"big": os.urandom(1024 * 1024)})
+        replica = world.run("cat big | wc -c", snapshot=snapshot, blobs_dir=str(put_blobs(world)))
+        assert world.ended(replica)["exit_code"] == 0
+        assert world.text(replica).strip() == str(1024 * 1024)
+        assert not old.exists()
+    finally:
+        world.close()
+
+
 def test_a_disk_without_a_single_byte_left(small_disk: Path, tmp_path: Path) -> None:
     world = World(tmp_path)
     try:
@@ -285,6 +304,7 @@ def test_the_cache_of_fetched_files_is_bounded(idle_world: World, told: str) -> 
     assert [path.stat().st_size for path in kept] == [1500]
 
 
+@pytest.mark.slow
 def test_mistakes_of_the_server_cost_neither_the_job_nor_its_outputs(world: World) -> None:
     snapshot = world.server.files({"a": b"right"})
     for part in ("/snapshots/", "/blobs/", "/files/", "/listing", "/report"):

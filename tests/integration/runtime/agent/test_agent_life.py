@@ -109,6 +109,7 @@ def test_wall_time_is_enforced_on_the_machine(world: World) -> None:
     assert world.ended(replica)["cause"] == "wall_time"
 
 
+@pytest.mark.slow
 def test_the_end_of_the_wall_time_lets_it_save_its_work(idle_world: World) -> None:
     """For as long as the server's settings say; orders of an older server said 0 here."""
     world = idle_world
@@ -309,6 +310,7 @@ def test_without_server_and_work_it_ends(idle_world: World) -> None:
     assert agent.wait(30) == 0
 
 
+@pytest.mark.slow
 def test_without_server_it_stays_until_its_work_is_over(idle_world: World) -> None:
     idle_world.configure(linger=0.1)
     agent = idle_world.start_agent()

@@ -79,6 +79,7 @@ def test_what_is_refused_while_it_runs_is_told_until_it_is_taken(idle_world: Wor
     assert world.stored(replica).files == {"output/model": b"two, and longer\n"}
 
 
+@pytest.mark.slow
 def test_a_server_of_before_says_no_patience_and_all_is_waited_for(world: World) -> None:
     world.server.fault("/files/", "503", times=4)
     replica = world.run("echo weights > $OUTPUT_PATH/model")
