@@ -17,6 +17,7 @@ from paddlecloud.model.submit import INHERITED_NAMES, RESERVED_NAMES, RESERVED_P
 from paddlecloud.runtime import ownkey
 from scripts import gen_reference
 from tests.docs.pages import DOCS, Session
+from tests.living import files_below
 from tests.unit.model.builders import a_job, a_replica, a_spec, an_attempt
 
 REFERENCE = DOCS / "reference"
@@ -131,16 +132,16 @@ def test_the_layout_on_disk_is_the_one_told(tmp_path: Path) -> None:
         while not list(home.glob("agent/replicas/*/output/x")):
             assert time.monotonic() < deadline, "the job does not begin"
             time.sleep(0.05)
-        found = [path.relative_to(home).as_posix() for path in home.rglob("*") if _counts(path)]
+        found = [path.relative_to(home).as_posix() for path in files_below(home) if _stays(path)]
         assert "server/paddlecloud.db" in found
         assert [path for path in found if not layout().fullmatch(path)] == []
     finally:
         session.end()
 
 
-def _counts(path: Path) -> bool:
-    """A file that stays; records appear under a passing name first."""
-    return not path.is_dir() and not path.name.endswith((".tmp", ".new", ".part"))
+def _stays(path: Path) -> bool:
+    """Records appear under a passing name first."""
+    return not path.name.endswith((".tmp", ".new", ".part"))
 
 
 @pytest.mark.parametrize("path", ["server/other", "store/users/a/b", "agent/replicas/r/other"])

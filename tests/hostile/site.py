@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import socket
 import sqlite3
 from collections.abc import Iterator
@@ -22,8 +20,8 @@ import psycopg
 from paddlecloud.model import signing
 from paddlecloud.server.services.tasks import digest
 from paddlecloud.testing import Reply, ScriptedAgent, SignedCaller, exchange
-from tests.integration.server.process import ServerProcess, agents_of
-from tests.integration.server.world import a_submit, eventually, packed
+from tests.integration.server.process import ServerProcess, freeze_agents
+from tests.integration.server.world import a_submit, packed
 
 HOST = "127.0.0.1"
 MOVING = frozenset({"nonces", "leases", "servers"})
@@ -158,9 +156,7 @@ def _fill(site: Site) -> None:
         keys = admin.post(f"/api/v1/admin/users/{name}/tokens", {"name": "laptop"})
         site.people[name] = caller_of(site, keys)
     config = site.home / "agent" / "agent.json"
-    eventually(lambda: bool(agents_of(config)))
-    for pid in agents_of(config):
-        os.kill(pid, signal.SIGSTOP)
+    freeze_agents(config)
     keys = json.loads(config.read_text())
     site.people["agent"] = caller_of(site, keys)
     site.agent = ScriptedAgent(caller=site.people["agent"], name=keys["agent_id"])

@@ -30,6 +30,7 @@ from tests.hostile.site import HOST, Site, caller_of, prepared
 from tests.integration.cli.person import Person
 from tests.integration.server.smtp import SmtpServer, text_of
 from tests.integration.server.world import a_submit, eventually, packed
+from tests.living import contents_below
 
 VARIABLE = "THE_KEY_OF_OUR_SERVER"
 MADE_FOR_SECRETS = {
@@ -229,8 +230,9 @@ def person_looks(site: Site, birds: Canaries, top: Path, bucket: dict[str, str])
     done = person.types("submit_job", "--public_bos=0", own, "--start_cmd=x", **wrong)
     assert "refused" in done.err
     birds.see("a submit with wrong keys", done.out + done.err)
-    for path in files_of(person.home):
-        birds.see(f"file {path.name} of the person", path.read_bytes())
+    for path, data in contents_below(person.home):
+        if path.name not in MADE_FOR_SECRETS:
+            birds.see(f"file {path.name} of the person", data)
 
 
 def admin_mistypes(birds: Canaries, top: Path) -> None:
@@ -257,8 +259,9 @@ def admin_mistypes(birds: Canaries, top: Path) -> None:
         for more in ([], ["--check", "--json"]) if number < 2 else (["--check"],):
             ran = subprocess.run([*start, *more], capture_output=True, timeout=60, check=False)
             birds.see(f"wrong settings {number} {more}", ran.stdout + ran.stderr)
-        for path in files_of(home):
-            birds.see(f"file {path.name} of wrong settings {number}", path.read_bytes())
+        for path, data in contents_below(home):
+            if path.name not in MADE_FOR_SECRETS:
+                birds.see(f"file {path.name} of wrong settings {number}", data)
 
 
 def look_at_rest(site: Site, birds: Canaries) -> None:
@@ -269,19 +272,11 @@ def look_at_rest(site: Site, birds: Canaries) -> None:
                 for value in row:
                     shown = value if isinstance(value, bytes) else str(value).encode()
                     birds.see(f"table {table}", shown)
-    for path in files_of(site.home):
-        birds.see(f"file {path.relative_to(site.home)}", path.read_bytes())
-    for path in site.home.rglob("*"):
+    for path, data in contents_below(site.home):
         if path.name in MADE_FOR_SECRETS:
             assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
-
-
-def files_of(home: Path) -> list[Path]:
-    return [
-        path
-        for path in home.rglob("*")
-        if path.is_file() and not path.is_symlink() and path.name not in MADE_FOR_SECRETS
-    ]
+        else:
+            birds.see(f"file {path.relative_to(site.home)}", data)
 
 
 def look_at_answers(site: Site, birds: Canaries) -> None:

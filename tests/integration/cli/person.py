@@ -24,6 +24,7 @@ from unittest import mock
 
 from paddlecloud.cli.main import main
 from paddlecloud.client import embedded
+from tests.living import files_below
 
 WAIT = 30.0
 PROGRAM = str(Path(sys.executable).with_name("paddlecloud"))
@@ -133,9 +134,7 @@ class Person:
     def stored(self) -> tuple[int, int, frozenset[str]]:
         """How many jobs and snapshots there are, and every file of the store."""
         store = self.home / "store"
-        files = frozenset(
-            str(path.relative_to(store)) for path in store.rglob("*") if not path.is_dir()
-        )
+        files = frozenset(str(path.relative_to(store)) for path in files_below(store))
         database = f"file:{self.home}/server/paddlecloud.db?mode=ro"
         with contextlib.closing(sqlite3.connect(database, uri=True)) as connection:
             (jobs,) = connection.execute("select count(*) from jobs").fetchone()

@@ -267,7 +267,7 @@ def test_what_became_of_outputs_in_the_store_is_told(person: Person, tmp_path: P
     names = ("changed", "damaged", "restored", "sound")
     job_id = person.submits("; ".join(f"echo {name} > $OUTPUT_PATH/{name}" for name in names))
     assert person.waits_for(job_id)["job_status"] == "success"
-    (store,) = person.home.rglob(f"users/*/output/{job_id}/rank-0")
+    (store,) = person.home.glob(f"store/users/*/output/{job_id}/rank-0")
     for name, time_too in (("changed", True), ("damaged", False)):
         found = (store / name).stat()
         (store / name).write_text(f"{name[::-1]}\n")

@@ -58,8 +58,7 @@ class ServerProcess:
 
     def waiting_job(self) -> str:
         """A job that nobody will start: the agent is frozen first."""
-        config = self.home / "agent" / "agent.json"
-        eventually(lambda: _are_frozen(config))
+        freeze_agents(self.home / "agent" / "agent.json")
         caller, data = self.caller(), b"echo hi\n"
         caller.post("/api/v1/blobs", packed(data))
         entry = ["run.sh", "file", len(data), packed(data)[:32].hex(), 0, ""]
@@ -88,16 +87,6 @@ class ServerProcess:
         return log + ended.stderr.read().decode(errors="replace")
 
 
-def _are_frozen(config: Path) -> bool:
-    """Stop every agent; False while there is none, or one becomes another process."""
-    found = agents_of(config)
-    with contextlib.suppress(ProcessLookupError):
-        for pid in found:
-            os.kill(pid, signal.SIGSTOP)
-        return bool(found) and agents_of(config) == found
-    return False
-
-
 def ended(process: subprocess.Popen[bytes], seconds: float = 20.0) -> tuple[int, str]:
     """Exit code and stderr of a process that ends by itself."""
     _, text = process.communicate(timeout=seconds)
@@ -112,6 +101,24 @@ def agents_of(config: Path) -> list[int]:
             if entry.name.isdigit() and str(config).encode() in (entry / "cmdline").read_bytes():
                 found.append(int(entry.name))
     return sorted(found)
+
+
+def freeze_agents(config: Path) -> None:
+    """Come back when the agent and its zygote are stopped where they are.
+
+    An agent that is starting forks twice and the process between is gone at once, so what was found
+    counts only if it was still all there was after it had been stopped.
+    """
+
+    def are_frozen() -> bool:
+        found = agents_of(config)
+        with contextlib.suppress(ProcessLookupError):
+            for pid in found:
+                os.kill(pid, signal.SIGSTOP)
+            return bool(found) and agents_of(config) == found
+        return False
+
+    eventually(are_frozen)
 
 
 def end_agents(config: Path) -> None:

@@ -26,6 +26,7 @@ from paddlecloud.stores.s3 import S3Store
 from paddlecloud.testing import Reply
 from scripts import s3
 from tests.integration.server.process import ServerProcess
+from tests.living import contents_below, files_below
 from tests.s3 import reader_settings, writer_settings
 
 pytestmark = pytest.mark.slow
@@ -163,9 +164,9 @@ def test_a_job_from_its_files_to_its_results(
     assert counts["PUT replicas/{replica}/parts/{area}/{path:path}"] == 1
     assert counts["PUT replicas/{replica}/files/{area}/{path:path}"] == 1
     # Nothing of it lies in the server's own store but the log, and notes about its outputs.
-    own = [path for path in (laptop.home / "store").rglob("*") if path.is_file()]
+    own = map(str, files_below(laptop.home / "store"))
     notes = ("/log", "/listings/", "/sending/")
-    assert not [path for path in own if not any(note in str(path) for note in notes)]
+    assert not [path for path in own if not any(note in path for note in notes)]
     keys_are_nowhere(laptop, shown.stdout)
 
 
@@ -183,9 +184,8 @@ def keys_are_nowhere(laptop: Laptop, log: str) -> None:
     secret, access = laptop.settings["secret_key"], laptop.settings["access_key"]
     assert secret not in log
     assert access not in log
-    for path in laptop.home.rglob("*"):
-        if path.is_file() and path.name != "client.conf":
-            data = path.read_bytes()
+    for path, data in contents_below(laptop.home):
+        if path.name != "client.conf":
             assert secret.encode() not in data, path
             assert access.encode() not in data, path
 

@@ -297,7 +297,7 @@ def _pool(name: str, backend: Scripted) -> Pool:
     return Pool(name=name, backend="scripted", private=True, job_types=types)
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     """Wait for another thread or process to do its part; fail when it does not."""
     deadline = time.monotonic() + seconds
     while not condition():
