@@ -165,14 +165,6 @@ class Store(Protocol):
 
 
 @runtime_checkable
-class CanRange(Protocol):
-    """Gives a piece of a file without a stream."""
-
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """At most `length` bytes; fewer only at the end. NotFound when there is no such file."""
-
-
-@runtime_checkable
 class CanTag(Protocol):
     """Has a name of its own for each content, in lists too, where it may not know our times."""
 

@@ -107,10 +107,6 @@ class DirectoryStore:
             lambda: os.close(fd),
         )
 
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        with self.read(path, offset, length) as reader:
-            return b"".join(reader)
-
     def local_path(self, path: str) -> Path | None:
         found = self._status(path)
         kept = found and (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode))

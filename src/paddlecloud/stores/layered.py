@@ -48,9 +48,6 @@ class LayeredStore:
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Reader:
         return self._holder(path).read(path, offset, length)
 
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        return self._holder(path).read_range(path, offset, length)
-
     def write(
         self,
         path: str,

@@ -57,10 +57,6 @@ class MemoryStore:
         piece = io.BytesIO(data[offset:] if length is None else data[offset : offset + length])
         return Reader(stat, len(piece.getbuffer()), piece.read, piece.close)
 
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        with self.read(path, offset, length) as reader:
-            return b"".join(reader)
-
     def write(
         self,
         path: str,

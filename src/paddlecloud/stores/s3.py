@@ -187,10 +187,6 @@ class S3Store:
         stat = _stat(path, stream.headers, stream.size)
         return Reader(stat, stream.length, stream.read, stream.close)
 
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        with self.read(path, offset, length) as reader:
-            return b"".join(reader)
-
     def write(
         self,
         path: str,

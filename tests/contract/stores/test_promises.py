@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.model.errors import ConfigError, Conflict, Invalid, NotFound
-from paddlecloud.stores import CanRange, Store, create, kinds
+from paddlecloud.stores import Store, create, kinds
 from paddlecloud.stores.memory import MemoryStore
 from tests.contract.stores.looks import content, paths, sha256
 
@@ -91,8 +91,6 @@ def test_a_part_is_read(store: Store, offset: int, length: int | None, want: byt
         assert reader.length == len(want)
         assert reader.stat.size == 10
         assert b"".join(reader) == want
-    if isinstance(store, CanRange) and length is not None:
-        assert store.read_range("x", offset, length) == want
 
 
 def test_a_large_file_comes_in_pieces(store: Store) -> None:

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 
 from paddlecloud.client import scanning
+from paddlecloud.client.scanning import Scan
+from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, snapshot_of
 
 NOW = 4_000_000_000.0
 """Long after every file of a test was written."""
@@ -31,3 +33,14 @@ def tree(root: Path, contents: dict[str, bytes | None]) -> Path:
 
 def source_root() -> str:
     return str(Path(scanning.__file__).parents[2])
+
+
+def rows(found: Scan) -> dict[str, tuple[str, int, str, int, str]]:
+    return {row[0]: row[1:] for row in found.entries}
+
+
+def as_snapshot(found: Scan) -> Snapshot:
+    return snapshot_of(
+        Entry(path=p, kind=EntryKind(k), size=n, sha256=d, executable=bool(x), target=t)
+        for p, k, n, d, x, t in found.entries
+    )
