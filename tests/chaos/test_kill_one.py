@@ -122,6 +122,8 @@ def test_an_end_that_nobody_saw_arrives(home: Home, job: Gated, victims: tuple[s
 
 
 def test_a_killed_monitor_loses_the_end_and_says_so(home: Home, job: Gated) -> None:
+    log = home.path / "agent" / "replicas" / f"{job.id}.1.trainer-0" / "stdout.log"
+    until(lambda: log.exists() and log.read_text() == "before\n", "its first line")
     home.kill_and_await("monitor")
     until(lambda: job.state() == "failed", "the job's end")
     view = job.view()
@@ -148,6 +150,7 @@ def test_an_upload_that_was_cut_arrives_whole(home: Home, tmp_path: Path, victim
     start = f"yes {line.decode()} | tr -d '\\n' | head -c {BIG} > $OUTPUT_PATH/model.bin"
     done = home.run("submit_job", f"--files={tmp_path / 'job'}", f"--start_cmd={start}")
     job_id = job_id_of(done.stdout)
+    until(lambda: len(home.of_kind(victim)) == 1, f"the {victim}, which forks when it starts")
     (pid,) = home.of_kind(victim)
     store = home.path / "store"
     wait_for_upload(store / ".tmp")

@@ -68,7 +68,7 @@ def local(tmp: Path) -> Iterator[Callable[[], Backend]]:
         children = [backend._child for backend in made if backend._child is not None]
         for child in children:
             child.kill()
-            child.wait(10)
+            child.wait(60)
         end_agents(config)
 
 
@@ -241,7 +241,7 @@ def test_a_dead_agent_is_started_again(tmp_path: Path) -> None:
         end_agents(tmp_path / "agent" / "agent.json")
         assert isinstance(backend, Local)
         assert backend._child is not None
-        backend._child.wait(10)
+        backend._child.wait(60)
         assert backend.look(handle).presence is Presence.COMING
         backend.start(attempt)
         eventually(lambda: backend.look(handle).presence is Presence.UP)

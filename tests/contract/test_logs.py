@@ -116,7 +116,7 @@ def test_only_so_many_files_stay_open(logs: LogStore) -> None:
     assert [logs.size(f"log-{n}") for n in range(40)] == list(range(40))
     for n in range(40):
         logs.forget(f"log-{n}")
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 @pytest.mark.parametrize("path", ["../x", "/x", "a/../b", "", "a\0"])

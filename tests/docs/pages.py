@@ -27,7 +27,7 @@ PAGES = sorted([*TOP.glob("*.md"), *DOCS.rglob("*.md")])
 #: The person of the console blocks.
 PERSON = "ann"
 PERSON_HOME = "/home/ann"
-SECONDS = 60.0
+SECONDS = 180.0
 
 
 @dataclass(frozen=True, kw_only=True)

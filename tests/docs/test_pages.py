@@ -73,6 +73,7 @@ def read_first(page: Path) -> bool:
     return page.parent.name != "how-to" and not page.name.endswith(".zh.md")
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "page",
     [

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from paddlecloud.server.services.tasks import digest
 from paddlecloud.testing import Reply, ScriptedAgent, SignedCaller, exchange
 from tests.integration.server.process import ServerProcess, freeze_agents
 from tests.integration.server.world import a_submit, packed
+from tests.ports import free_port
 
 HOST = "127.0.0.1"
 MOVING = frozenset({"nonces", "leases", "servers"})
@@ -138,12 +138,6 @@ def prepared(
     return Site(home=home, server=ServerProcess(home), database=database)
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind((HOST, 0))
-        return int(one.getsockname()[1])
-
-
 def caller_of(site: Site, keys: dict[str, str]) -> SignedCaller:
     return SignedCaller(host=HOST, port=site.server.port, ak=keys["ak"], sk=keys["sk"])
 
@@ -161,7 +155,7 @@ def _fill(site: Site) -> None:
     site.people["agent"] = caller_of(site, keys)
     site.agent = ScriptedAgent(caller=site.people["agent"], name=keys["agent_id"])
     job_id = a_job(site, "alice")
-    site.order = site.agent.order(job_id, wait=10.0)
+    site.order = site.agent.order(job_id, wait=30.0)
     site.agent.start(site.order)
     site.agent.log(site.order, 0, b"hello\n")
     assert site.agent.upload(site.order, "model", b"weights").status == 200

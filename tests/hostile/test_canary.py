@@ -120,7 +120,7 @@ def test_no_secret_is_in_clear_where_it_does_not_belong(
         try:
             site.server.start()
             live(site, birds, key, smtp, port)
-            eventually(lambda: len(got) >= 2, 20)
+            eventually(lambda: len(got) >= 2, 60)
             for body in got:
                 birds.see("webhook", body)
             person_looks(site, birds, tmp_path, s3_settings)

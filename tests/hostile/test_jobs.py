@@ -98,7 +98,7 @@ def test_whatever_lies_in_its_outputs_the_job_ends_and_nothing_leaks(team: Team)
     assert "lies 201 names deep" in log
     assert "are no files: rank-0/dangling, rank-0/loop, rank-0/pipe, rank-0/round; links" in log
     assert " error " not in team.journal()
-    eventually(lambda: team.world.release() >= 0 and not team.place(job).exists(), 20)
+    eventually(lambda: team.world.release() >= 0 and not team.place(job).exists(), 60)
 
 
 @able

@@ -24,7 +24,7 @@ from paddlecloud import Client, __version__
 from paddlecloud.client import embedded
 from paddlecloud.model.errors import Refused, Unreachable
 
-WAIT = 30.0
+WAIT = 60.0
 
 
 @pytest.fixture
@@ -38,10 +38,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def _end_agent(home: Path) -> None:
-    for process in _processes("paddlecloud.runtime", str(home)):
-        with suppress(ProcessLookupError):  # it may be ending by itself
-            os.kill(process, signal.SIGTERM)
-    until(lambda: not _processes("paddlecloud.runtime", str(home)))
+    def is_gone() -> bool:
+        """Whoever was forked while the others were looked for is asked the next time."""
+        found = _processes("paddlecloud.runtime", str(home))
+        for process in found:
+            with suppress(ProcessLookupError):  # it may be ending by itself
+                os.kill(process, signal.SIGTERM)
+        return not found
+
+    until(is_gone)
 
 
 def _processes(*parts: str) -> list[int]:

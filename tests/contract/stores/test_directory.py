@@ -149,7 +149,7 @@ def test_descriptors_do_not_leak(directory: DirectoryStore) -> None:
         directory.open_write("a/c").write(b"1")
         directory.stat("a/x/y")
     directory.flush()
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
     assert list((directory.root / ".tmp").iterdir()) == []
 
 

@@ -154,10 +154,7 @@ class Person:
                     self.types("kill_job", row["job_id"])
                     self.waits_for(row["job_id"])
             embedded.stop(str(self.home))
-        for pid in processes("paddlecloud.runtime", str(self.home)):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-        until(lambda: not processes("paddlecloud.runtime", str(self.home)))
+        until(lambda: not end_all(processes("paddlecloud.runtime", str(self.home))))
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -165,6 +162,14 @@ def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)
+
+
+def end_all(pids: list[int]) -> list[int]:
+    """Ask these to end; those who were there. One that was forked meanwhile is asked next time."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    return pids
 
 
 def processes(*parts: str) -> list[int]:

@@ -84,6 +84,8 @@ def test_submit_prints_one_line_and_says_what_it_assumed(world: World) -> None:
     assert re.fullmatch(JOB_ID, chinese.json["job_id"])
     assert CHINESE.search(chinese.err)
     assert chinese.json["notes"] == chinese.err.splitlines()[1:]
+    for job_id in (done.out.removeprefix("job_id: ").strip(), chinese.json["job_id"]):
+        world.person.waits_for(job_id)  # the next test looks at what is stored
 
 
 def test_submit_with_every_parameter(world: World) -> None:

@@ -22,7 +22,7 @@ import pytest
 
 from paddlecloud import __version__
 from paddlecloud.client import embedded
-from tests.integration.cli.person import Done, Person, processes, until
+from tests.integration.cli.person import WAIT, Done, Person, processes, until
 
 pytestmark = pytest.mark.slow
 
@@ -134,7 +134,7 @@ def test_its_log_can_be_followed(shared: Person) -> None:
         began = said.index(heard[0])
         assert said[began : began + len(heard)] == heard, "each line once, from the last one on"
         follower.send_signal(signal.SIGINT)
-        assert follower.wait(10) == 130
+        assert follower.wait(WAIT) == 130
     assert shared.types("server", "logs", "-n", "0").out == ""
 
 

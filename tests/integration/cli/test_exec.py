@@ -26,6 +26,8 @@ def sleeper(shared: Person) -> Iterator[str]:
     """A job that waits, for commands beside it."""
     job_id = shared.submits("echo mine > note; exec sleep 600", "--env=COLOUR=green")
     shared.waits_for(job_id, "running")
+    note = place(shared, job_id) / "work" / "note"
+    until(lambda: note.exists() and note.read_text())
     yield job_id
     shared.types("kill_job", job_id)
 
@@ -149,7 +151,7 @@ def test_it_waits_for_who_reads_and_ends_with_him(shared: Person, sleeper: str) 
         assert (done.code, done.out) == (0, "another\n")
         process.stdout.close()
         assert process.wait(timeout=30) == 128 + signal.SIGPIPE
-    assert not processes("yes\0a-line-of-this-test")
+    until(lambda: not processes("yes\0a-line-of-this-test"))
 
 
 def test_ctrl_c_stops_it(shared: Person, sleeper: str) -> None:
@@ -158,7 +160,7 @@ def test_ctrl_c_stops_it(shared: Person, sleeper: str) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == b"bye\n"
     assert b"stopped" in err
@@ -172,7 +174,7 @@ def test_it_ends_with_its_worker_and_leaves_nothing(shared: Person) -> None:
         assert one.stdout is not None
         assert one.stdout.readline() == b"up\n"
         assert shared.types("kill_job", job_id).code == 0
-        _, err = one.communicate(timeout=20)
+        _, err = one.communicate(timeout=60)
     assert one.returncode == 128 + signal.SIGTERM
     assert b"because trainer-0 is over" in err
     assert not processes("sleep\0599")
@@ -269,12 +271,13 @@ def test_top_shows_what_a_job_uses(shared: Person) -> None:
 
     def told() -> bool:
         (row,) = shared.types("top", job_id, "--json").json["workers"]
-        return row["usage"] is not None and row["usage"]["memory"] > 190 * MIB
+        usage = row["usage"]
+        # Other programs may want the CPU as well, so only its upper bound, below, is sharp.
+        return usage is not None and usage["memory"] > 190 * MIB and usage["cpu"] > 0.05
 
     until(told)
     (row,) = shared.types("top", job_id, "--json").json["workers"]
-    # Other programs may want the CPU as well, so only the upper bound is sharp.
-    assert 0.05 < row["usage"]["cpu"] < 1.3
+    assert row["usage"]["cpu"] < 1.3
     assert 190 * MIB < row["usage"]["memory"] < 240 * MIB
     assert row["asked"]["memory"] == 300_000_000 or row["asked"]["memory"] == 300 * MIB
     line = shared.types("top", "--once").out

@@ -8,7 +8,6 @@ import pty
 import re
 import select
 import signal
-import socket
 import stat
 import subprocess
 import time
@@ -18,9 +17,11 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.client import embedded
-from tests.integration.cli.person import PROGRAM, WAIT, Person
+from tests.integration.cli.person import PROGRAM, WAIT, Person, until
+from tests.integration.server.post import mails_to
 from tests.integration.server.process import ServerProcess
 from tests.integration.server.smtp import SmtpServer, text_of
+from tests.ports import free_port
 
 CONF = """\
 // kept as it is
@@ -49,9 +50,10 @@ class Team:
         self.process = ServerProcess(home)
         self.process.start()
 
-    def newest_keys(self, count: int) -> tuple[str, str]:
-        """ak and sk of the mail that comes as number `count`."""
-        text = text_of(self.smtp.wait(count)[count - 1])
+    def keys_for(self, address: str) -> tuple[str, str]:
+        """ak and sk of the first mail to them; mails to others may come at any time."""
+        until(lambda: mails_to(self.smtp, address))
+        text = text_of(mails_to(self.smtp, address)[0][0])
         ak, sk = re.search(r"^ak: (\w+)$", text, re.M), re.search(r"^sk: (\w+)$", text, re.M)
         assert ak is not None and sk is not None, text
         return ak[1], sk[1]
@@ -81,11 +83,10 @@ def conf(person: Person) -> Path:
 
 
 def test_the_dialogue_of_the_documents(team: Team, person: Person) -> None:
-    sent = len(team.smtp.mails())
     with AtATerminal(person, "gen_token", "--email=张三@163.com") as terminal:
         terminal.sees("create_token...\r\n")
         terminal.sees("Paste your ak here:")
-        ak, sk = team.newest_keys(sent + 1)
+        ak, sk = team.keys_for("张三@163.com")
         terminal.types(ak)
         terminal.sees("Paste your sk here:")
         terminal.types(sk)
@@ -101,9 +102,8 @@ def test_the_dialogue_of_the_documents(team: Team, person: Person) -> None:
 
 
 def test_pasted_lines_may_come_from_a_pipe_and_with_their_names(team: Team, person: Person) -> None:
-    sent = len(team.smtp.mails())
     with piped(person, "gen_token", "--email=bob@example.com", "--json") as process:
-        ak, sk = team.newest_keys(sent + 1)
+        ak, sk = team.keys_for("bob@example.com")
         out, err = process.communicate(f"  ak: {ak} \nsk = {sk}\r\n".encode(), timeout=WAIT)
     assert process.returncode == 0, err
     assert json.loads(out) == {"user_id": "bob", "ak": ak, "path": str(conf(person))}
@@ -113,9 +113,8 @@ def test_pasted_lines_may_come_from_a_pipe_and_with_their_names(team: Team, pers
 
 def test_wrong_keys_are_asked_for_again_and_nothing_is_kept(team: Team, person: Person) -> None:
     before = conf(person).read_bytes()
-    sent = len(team.smtp.mails())
     with piped(person, "gen_token", "--email=carl@example.com") as process:
-        ak, sk = team.newest_keys(sent + 1)
+        ak, sk = team.keys_for("carl@example.com")
         lines = f"{ak}\nwrong\nnonsense/x\n{sk}\n{ak}\n{ak}\n"
         out, err = process.communicate(lines.encode(), timeout=WAIT)
     assert process.returncode == 1
@@ -161,9 +160,8 @@ def test_a_wrong_address_is_named(
 
 
 def test_keys_of_the_environment_win_and_that_is_told(team: Team, person: Person) -> None:
-    sent = len(team.smtp.mails())
     with piped(person, "gen_token", "--email=ed@example.com", PADDLECLOUD_AK="a") as process:
-        ak, sk = team.newest_keys(sent + 1)
+        ak, sk = team.keys_for("ed@example.com")
         _, err = process.communicate(f"{ak}\n{sk}\n".encode(), timeout=WAIT)
     assert process.returncode == 0, err
     assert "PADDLECLOUD_AK also holds keys" in err.decode()
@@ -234,12 +232,6 @@ def test_a_wrong_word_of_an_admin_is_named(
 ) -> None:
     done = Person(home=team.process.home, here=person.here).types(*words)
     assert (done.code, part in done.err) == (2, True), done.err
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def piped(person: Person, *words: str, **more: str) -> subprocess.Popen[bytes]:

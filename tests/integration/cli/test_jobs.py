@@ -87,15 +87,16 @@ def test_the_published_examples_find_their_data(person: Person, tmp_path: Path) 
 
 
 def test_wall_time_ends_as_timeout(person: Person) -> None:
-    words = ("--files=empty", "--start_cmd=echo begun; sleep 60", "--wall_time=00:00:01")
+    (person.here / "empty").mkdir(exist_ok=True)
+    words = ("--files=empty", "--start_cmd=echo begun; sleep 60", "--wall_time=00:00:05")
     done = person.runs("submit_job", *words, "--watch_mode=1")
     assert done.code == 1
     first, *log = done.out.splitlines()
     assert log == ["begun"]
     view = person.sees(first.removeprefix("job_id: "))
-    assert (view["job_status"], view["wall_time"]) == ("timeout", "00:00:01")
+    assert (view["job_status"], view["wall_time"]) == ("timeout", "00:00:05")
     assert view["error_msg"] == (
-        "the job ran longer than its wall_time of 00:00:01 and was stopped"
+        "the job ran longer than its wall_time of 00:00:05 and was stopped"
     )
     assert "--wall_time" in view["failure"]["advice"]
 
@@ -154,6 +155,7 @@ def test_kill_ends_the_whole_tree(person: Person, tmp_path: Path) -> None:
     until(lambda: all(_pid(tmp_path / name) for name in ("shell", "session", "orphan")))
     pids = [_pid(tmp_path / name) for name in ("shell", "session", "orphan")]
     pids += [int(pid) for pid in person.sees(job_id)["instance_ids_list"]]
+    until(lambda: person.types("logs", job_id).out == "ready\n")
     asked = person.runs("kill_job", job_id)
     assert (asked.code, asked.out) == (0, "")
     assert asked.err.startswith(f"{job_id}: kill")

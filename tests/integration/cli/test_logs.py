@@ -6,9 +6,11 @@ import pytest
 
 from tests.integration.cli.person import Person
 
+#: The second fails when the first has said all: nobody stops it before.
 GANG = (
     'echo "rank $PADDLE_TRAINER_ID begins"; printf "10%%\\r20%%\\r\\n"; '
-    'echo "loss 0.$PADDLE_TRAINER_ID"; [ "$PADDLE_TRAINER_ID" != 1 ] || exit 7'
+    'echo "loss 0.$PADDLE_TRAINER_ID"; [ "$PADDLE_TRAINER_ID" = 1 ] || exec touch "$SAID"; '
+    'until [ -e "$SAID" ]; do sleep 0.02; done; exit 7'
 )
 
 
@@ -19,7 +21,7 @@ def gang(shared: Person) -> str:
     source.mkdir()
     done = shared.types(
         *("submit_job", f"--files={source}", f"--start_cmd={GANG}", "--job_type=cpu"),
-        *("--instance_count=2", "--distribute_job_type=NCCL2"),
+        *("--instance_count=2", "--distribute_job_type=NCCL2", f"--env=SAID={shared.here}/said"),
     )
     assert done.code == 0, done.err
     job_id = done.out.removeprefix("job_id: ").strip()

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 
 from tests.integration.cli.person import Person
+from tests.ports import free_port
 
 
 def test_choosing_showing_and_ending(newcomer: Callable[[str], Person]) -> None:
     person = newcomer("ann")
     person.home.mkdir(parents=True, exist_ok=True)
     (person.home / "server.toml").write_text("[notifications]\nwebhook_private = true\n")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    url = f"http://127.0.0.1:{port}/hook"
+    url = f"http://127.0.0.1:{free_port()}/hook"
     done = person.types("notifications", "set", "--events=failed,ended", f"--webhook={url}")
     assert done.code == 0, done.err
     first, second, third, secret = done.out.splitlines()

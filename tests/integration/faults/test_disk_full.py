@@ -274,7 +274,7 @@ def check_blobs(store: Path) -> None:
     """What has a final name is whole, and nothing half is kept."""
     for path in store.glob("users/*/blobs/*/*"):
         assert hashlib.sha256(path.read_bytes()).hexdigest() == path.name
-    assert not any((store / ".tmp").iterdir())
+    until(lambda: not any((store / ".tmp").iterdir()), "what was begun to go")
 
 
 def test_outputs_larger_than_the_store(home: Home, source: Path, store: Disk) -> None:

@@ -89,8 +89,8 @@ class Stage:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     place = Home(tmp_path_factory.mktemp("fourteen") / "home")
     place.path.mkdir(mode=0o700)
-    # Room for every gang at once, and no long graces: what is stopped here ends at once.
-    (place.path / "server.toml").write_text("[local_pool]\ncpu = 64\n[running]\ngrace = 5\n")
+    # Room for every gang at once, and time to save on a busy machine: what is stopped ends at once.
+    (place.path / "server.toml").write_text("[local_pool]\ncpu = 64\n[running]\ngrace = 30\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PADDLECLOUD_HOME", str(place.path))
         yield place
@@ -178,6 +178,12 @@ SAVES = """
 trap 'sleep 1; echo all > "$OUTPUT_PATH/model"; exit 0' TERM
 echo begun
 sleep 60 & wait
+"""
+
+MEETS_ITS_PSERVERS = """
+if [ "$TRAINING_ROLE" = PSERVER ]; then touch "$SHARED/$PADDLECLOUD_WORKER"; sleep 60; fi
+until [ -e "$SHARED/pserver-0" ] && [ -e "$SHARED/pserver-1" ]; do sleep 0.02; done
+exit 1
 """
 
 SERVES = """
@@ -281,10 +287,10 @@ FOURTEEN = [
         name="wall time",
         script="echo begun; sleep 60",
         peer=SAVES,
-        how={**GANG, "wall_time": "00:00:02"},
+        how={**GANG, "wall_time": "00:00:06"},
         state="timeout",
         worker="",
-        says="the job ran longer than its wall_time of 00:00:02 and was stopped",
+        says="the job ran longer than its wall_time of 00:00:06 and was stopped",
         advises="--wall_time",
         last="begun",
         check=has_its_checkpoint,
@@ -312,10 +318,10 @@ FOURTEEN = [
     Staged(
         name="hang",
         files={"train.py": HANGS},
-        how={**GANG, "start_cmd": "python3 train.py", "hang_timeout": "00:00:03"},
+        how={**GANG, "start_cmd": "python3 train.py", "hang_timeout": "00:00:08"},
         worker="",
         code=143,
-        says="no worker printed anything or used the CPU for 00:00:03",
+        says="no worker printed anything or used the CPU for 00:00:08",
         advises="log/*/stacks/*",
         last="begun",
         check=has_stacks,
@@ -325,7 +331,7 @@ FOURTEEN = [
         script="",
         how={
             "instance_count": 2,
-            "start_cmd": 'if [ "$TRAINING_ROLE" = PSERVER ]; then sleep 60; fi; sleep 0.2; exit 1',
+            "start_cmd": MEETS_ITS_PSERVERS,
         },
         worker="",
         code=1,
@@ -367,8 +373,8 @@ def test_the_rest_of_a_failed_gang_is_told_and_not_waited_for(stage: Stage) -> N
     """How soon is measured by `python -m bench gangs`."""
     case = Staged(
         name="",
-        script='touch "$SHARED/dead"; exit 3',
-        peer="sleep 600",
+        script='until [ -e "$SHARED/up" ]; do sleep 0.02; done; exit 3',
+        peer='touch "$SHARED/up"; sleep 600',
         how=GANG,
         says="",
         advises="",
@@ -383,8 +389,9 @@ def test_a_gang_that_asks_for_it_goes_on_from_what_it_saved(stage: Stage) -> Non
 echo "attempt $PADDLECLOUD_ATTEMPT finds $(cat "$OUTPUT_PATH/checkpoint" 2>&1)"
 [ "$PADDLECLOUD_ATTEMPT" = 2 ] && exit 0
 echo "step 7 of rank $PADDLE_TRAINER_ID" > "$OUTPUT_PATH/checkpoint"
+touch "$SHARED/saved-$PADDLE_TRAINER_ID"
 [ "$PADDLE_TRAINER_ID" = 0 ] && sleep 60
-sleep 0.2; exit 101
+until [ -e "$SHARED/saved-0" ]; do sleep 0.02; done; exit 101
 """
     how = {**GANG, "start_cmd": "sh run.sh", "max_retries": 1}
     job_id = stage.submit(Staged(name="", script=saves, how=how, says="", advises=""))

@@ -29,7 +29,7 @@ print(json.dumps({"mode": found.st_mode, "uid": found.st_uid, "leaked": leaked, 
 records = []
 for record in task_reader(sys.argv[1], passes=2, lease=5):
     records.append(record.decode())
-    time.sleep(0.01 if os.path.exists(sys.argv[2]) else 0.1)
+    time.sleep(0.01 if os.path.exists(sys.argv[2]) else 0.3)
 print(json.dumps({"records": records}), flush=True)
 """
 

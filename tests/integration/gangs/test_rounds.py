@@ -1,6 +1,6 @@
 """Gangs that together exceed the machine never block each other: 200 rounds of real processes.
 
-On a machine that has much else to do it is fewer rounds: no more are begun after a while.
+On a machine that has much else to do it is fewer rounds: after a while only the least is begun.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROUNDS = 200
 AT_ONCE = 20
 LEAST = 40
 BEGIN_WITHIN = 70.0
-SECONDS = 110.0
+SECONDS = 350.0
 CPUS = len(os.sched_getaffinity(0))
 
 
@@ -42,7 +42,7 @@ def most_claimed(home: Path) -> float:
         return float(db.execute(live).fetchone()[0])
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(400)
 def test_two_gangs_that_exceed_the_machine_both_succeed_200_times(site: Site) -> None:
     chance = random.Random(4)
     files = site.files / "round"
@@ -51,8 +51,8 @@ def test_two_gangs_that_exceed_the_machine_both_succeed_200_times(site: Site) ->
     began = time.monotonic()
     pending: list[Job] = []
     ended = 0
-    for _ in range(ROUNDS):
-        if time.monotonic() - began > BEGIN_WITHIN:
+    for number in range(ROUNDS):
+        if number >= LEAST and time.monotonic() - began > BEGIN_WITHIN:
             break
         for _ in range(2):
             asked = a_gang(chance)

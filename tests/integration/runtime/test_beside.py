@@ -37,7 +37,7 @@ def start(bench: Bench, command: str, **changes: Any) -> Path:
 def begin(bench: Bench, place: Path, root: Path, *argv: str) -> int:
     """Run a command beside it; the process that watches over the command."""
     place.mkdir()
-    asked = {"beside": str(root), "argv": list(argv), "timeout": 20.0}
+    asked = {"beside": str(root), "argv": list(argv), "timeout": 100.0}
     record.write(place / beside.COMMAND, asked)
     return bench.spawner.spawn_beside(place, "command")
 

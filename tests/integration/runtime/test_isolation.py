@@ -199,7 +199,7 @@ def test_a_stop_for_a_preemption_keeps_its_cause(bench: Bench) -> None:
         bench, "trap 'echo saved; exit 0' TERM; touch up; while :; do sleep 0.05; done", BOB
     )
     has_file_named(root, "up")
-    request_stop(root, grace=5.0, now=1.0, cause="preempted")
+    request_stop(root, grace=60.0, now=1.0, cause="preempted")
     end = ended(root)
     assert (end["cause"], end["exit_code"], end["stop_requested_at"]) == ("preempted", 0, 1.0)
 
@@ -213,7 +213,7 @@ def test_without_rights_it_is_not_possible() -> None:
         "import os; from paddlecloud.runtime import isolation;"
         "os.setresuid(65534, 65534, 65534); print(isolation.possible())"
     )
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert ran.stdout.strip() == "False", ran.stderr
 
 

@@ -158,6 +158,7 @@ def test_only_the_owner_reads_what_a_replica_leaves(bench: Bench) -> None:
     finally:
         os.umask(before)
     ended(root)
+    bench.check_nothing_is_left()  # its monitor too has done all it does here
     assert stat.S_IMODE(root.stat().st_mode) == 0o700
     modes = {
         file.name: stat.S_IMODE(file.stat().st_mode) for file in root.iterdir() if file.is_file()

@@ -28,7 +28,7 @@ READ = (
 
 def can_mount() -> bool:
     """Whether this test itself may do what the replicas do."""
-    tried = subprocess.run(["unshare", "-m", "true"], capture_output=True, timeout=20)
+    tried = subprocess.run(["unshare", "-m", "true"], capture_output=True, timeout=60)
     return tried.returncode == 0
 
 
@@ -164,7 +164,7 @@ def test_root_without_the_right_to_mount_is_told_so_in_the_record(tmp_path: Path
         "import os, sys; os.execv(sys.executable, [sys.executable, '-m',"
         f" 'paddlecloud.runtime.monitor', {str(root)!r}])"
     )
-    subprocess.run([sys.executable, "-c", boot], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", boot], check=True, timeout=60)
     end = ended(root)
     assert (end["exit_code"], end["enforced"]["root"]) == (0, False)
     assert (root / "stdout.log").read_text() == "0\n"

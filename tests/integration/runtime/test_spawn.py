@@ -118,6 +118,5 @@ def test_the_zygote_is_nobodys_child_and_dead_monitors_are_buried(bench: Bench) 
     monitor_pid = bench.spawner.spawn(bench.order("true"))
     eventually(lambda: not Path(f"/proc/{monitor_pid}").exists())
     assert processes.alive(zygote)
-    spare = processes.descendants(zygote)
-    assert len(spare) == 1
-    assert monitor_pid not in spare
+    eventually(lambda: len(processes.descendants(zygote)) == 1)  # it makes the next one meanwhile
+    assert monitor_pid not in processes.descendants(zygote)

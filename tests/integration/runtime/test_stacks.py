@@ -46,7 +46,7 @@ def hung(bench: Bench, command: str, files: dict[str, str], **changes: Any) -> P
     return root
 
 
-def stop(root: Path, grace: float = 5.0) -> record.ExitRecord:
+def stop(root: Path, grace: float = 30.0) -> record.ExitRecord:
     request_stop(root, grace=grace, now=time.time(), cause=record.CAUSE_HUNG)
     return ended(root)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 import subprocess
 from collections.abc import Callable
@@ -68,12 +67,6 @@ def rows(world: World) -> list[Outgoing]:
 def mails_to(smtp: SmtpServer, address: str) -> list[tuple[Any, dict[str, Any]]]:
     both = zip(smtp.mails(), smtp.envelopes(), strict=False)  # another may come in between
     return [(message, facts) for message, facts in both if facts["to"] == [address]]
-
-
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def a_certificate(path: Path) -> Path:

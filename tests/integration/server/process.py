@@ -39,7 +39,7 @@ class ServerProcess:
     def start(self) -> subprocess.Popen[bytes]:
         """Start one and wait until it says that it is ready."""
         process = self.spawn()
-        eventually(lambda: self._is_ready(process), 20)
+        eventually(lambda: self._is_ready(process), 60)
         return process
 
     def spawn(self) -> subprocess.Popen[bytes]:
@@ -70,7 +70,7 @@ class ServerProcess:
         for process in self._started:
             if process.poll() is None:
                 process.kill()
-            process.wait(20)
+            process.wait(60)
             assert process.stderr is not None
             process.stderr.close()
         end_agents(self.home / "agent" / "agent.json")
@@ -87,7 +87,7 @@ class ServerProcess:
         return log + ended.stderr.read().decode(errors="replace")
 
 
-def ended(process: subprocess.Popen[bytes], seconds: float = 20.0) -> tuple[int, str]:
+def ended(process: subprocess.Popen[bytes], seconds: float = 60.0) -> tuple[int, str]:
     """Exit code and stderr of a process that ends by itself."""
     _, text = process.communicate(timeout=seconds)
     return process.returncode, text.decode()
@@ -122,17 +122,25 @@ def freeze_agents(config: Path) -> None:
 
 
 def end_agents(config: Path) -> None:
-    """Kill it with its zygote; an agent has nothing to lose by that."""
-    for pid in agents_of(config):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    eventually(lambda: not agents_of(config))
+    """Kill it with its zygote; an agent has nothing to lose by that.
+
+    Whoever was forked while the others were looked for is found the next time.
+    """
+
+    def are_gone() -> bool:
+        found = agents_of(config)
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not found
+
+    eventually(are_gone)
 
 
 @contextlib.contextmanager
 def asked(caller: SignedCaller, path: str, query: str) -> Iterator[http.client.HTTPConnection]:
     """A GET that the server has begun to work on; its answer is read by the test."""
-    connection = http.client.HTTPConnection(caller.host, caller.port, timeout=20)
+    connection = http.client.HTTPConnection(caller.host, caller.port, timeout=60)
     headers = caller.headers("GET", path, query, b"")
     with contextlib.closing(connection):
         connection.request("GET", f"{path}?{query}", headers=headers)

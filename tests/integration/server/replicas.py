@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ import psycopg
 from paddlecloud.testing import SignedCaller
 from tests.integration.server.process import ServerProcess
 from tests.integration.server.world import a_submit, packed
+from tests.ports import free_port
 
 KEY = "0123456789abcdef" * 4
 SETTINGS = """
@@ -133,9 +133,3 @@ def holders(url: str) -> Mapping[str, str]:
     """Which start of which server holds the lease of each loop."""
     with psycopg.connect(url) as connection:
         return dict(connection.execute("select name, holder from leases").fetchall())
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -39,7 +39,7 @@ class SmtpServer:
 
     def __exit__(self, *_: object) -> None:
         self._process.send_signal(signal.SIGTERM)
-        self._process.communicate(timeout=20)
+        self._process.communicate(timeout=60)
 
     def envelopes(self) -> list[dict[str, Any]]:
         """Sender, recipients, options and login of each mail, in the order of arrival."""
@@ -51,7 +51,7 @@ class SmtpServer:
         paths = sorted(self._directory.glob("*.eml"))
         return [parser.parsebytes(path.read_bytes()) for path in paths]
 
-    def wait(self, count: int, seconds: float = 20.0) -> list[EmailMessage]:
+    def wait(self, count: int, seconds: float = 60.0) -> list[EmailMessage]:
         deadline = time.monotonic() + seconds
         while len(self.mails()) < count:
             assert time.monotonic() < deadline, f"{len(self.mails())} of {count} mails came"
@@ -140,6 +140,7 @@ def main() -> None:
         hostname="127.0.0.1",
         port=free_port(),
         ssl_context=None if args.starttls else context,
+        ready_timeout=60,
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     server.start()

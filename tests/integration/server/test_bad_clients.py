@@ -1,6 +1,6 @@
 """Clients that are slow, silent, too many, too large or sent by others: none of them is in the way.
 
-Real sockets against a real server process whose patience is set to fractions of a second.
+Real sockets against a real server process whose patience is set to a second.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import resource
 import select
 import signal
 import socket
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,9 +24,9 @@ from paddlecloud.testing import exchange
 from tests.integration.server.process import ServerProcess, asked, ended
 from tests.integration.server.world import eventually, packed
 
-PATIENCE = 0.4
+PATIENCE = 1.0
 #: The sweep looks four times in that time; the rest is for a busy machine.
-SOON = 10.0
+SOON = 60.0
 MUCH = b"x" * 1_000_000
 GET = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 
@@ -40,11 +41,11 @@ def own_server(tmp_path: Path) -> Iterator[ServerProcess]:
     yield from a_server(tmp_path)
 
 
-def a_server(folder: Path) -> Iterator[ServerProcess]:
+def a_server(folder: Path, patience: float = PATIENCE) -> Iterator[ServerProcess]:
     server = ServerProcess(folder / "home")
     server.home.mkdir()
     (server.home / "server.toml").write_text(
-        f"[http]\nheader_timeout = {PATIENCE}\nbody_timeout = {PATIENCE}\nmax_json = '1Mi'\n"
+        f"[http]\nheader_timeout = {patience}\nbody_timeout = {patience}\nmax_json = '1Mi'\n"
     )
     try:
         server.start()
@@ -129,15 +130,22 @@ def test_a_body_that_goes_on_after_the_answer_is_not_read_for_ever(server: Serve
     is_well(server)
 
 
-def test_a_slow_but_steady_upload_comes_through(server: ServerProcess) -> None:
-    """Three times the patience in all, and no single piece of it missing for long."""
+@pytest.fixture
+def patient(tmp_path: Path) -> Iterator[ServerProcess]:
+    """For those who keep to its times: a pause of this machine must not look like theirs."""
+    yield from a_server(tmp_path, 5.0)
+
+
+@pytest.mark.slow
+def test_a_slow_but_steady_upload_comes_through(patient: ServerProcess) -> None:
+    """More than the patience in all, and no single piece of it missing for long."""
     body = packed(b"x" * 60_000)
     step = len(body) // 12 + 1
-    with connected(server) as sock:
-        sock.sendall(head_of(server, "/api/v1/blobs", body))
+    with connected(patient) as sock:
+        sock.sendall(head_of(patient, "/api/v1/blobs", body))
         for start in range(0, len(body), step):
             sock.sendall(body[start : start + step])
-            early = select.select([sock], [], [], PATIENCE / 4)[0]
+            early = select.select([sock], [], [], 0.5)[0]
             assert not early or start + step >= len(body)
         assert sock.recv(65536).startswith(b"HTTP/1.1 200")
 
@@ -148,8 +156,8 @@ def test_whoever_waits_for_us_is_not_cut(server: ServerProcess) -> None:
     job = server.waiting_job()
     caller = server.caller()
     wait = PATIENCE * 5
+    began = time.monotonic()
     with asked(caller, f"/api/v1/jobs/{job}", f"version=1000000&wait={wait:.0f}") as poll:
-        began = time.monotonic()
         with poll.getresponse() as reply:
             assert json.loads(reply.read())["job_id"] == job
         assert time.monotonic() - began > PATIENCE * 2
@@ -195,7 +203,8 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_here(
     with connected(server) as sock:
         sock.sendall(head_of(server, "/api/v1/jobs", body, framing))
         if framing:
-            sock.sendall(b"%x\r\n" % len(body) + body[: (1 << 20) + 70_000])
+            with contextlib.suppress(ConnectionResetError, BrokenPipeError):  # it has enough
+                sock.sendall(b"%x\r\n" % len(body) + body[: (1 << 20) + 70_000])
         assert sock.recv(65536).startswith(b"HTTP/1.1 413")
     is_well(server)
 
@@ -317,17 +326,20 @@ def test_ten_thousand_idle_connections_are_borne(tmp_path: Path) -> None:
             caller = server.caller()
             assert caller.get("/api/v1/whoami")["user_id"]
             grown = resident(process.pid) - before
-            began = time.monotonic()
-            for _ in range(50):
-                assert caller.get("/api/v1/whoami")["user_id"]
-            spent = (time.monotonic() - began) / 50
+            spent = [seconds_of(lambda: caller.get("/api/v1/whoami")) for _ in range(51)]
         assert grown < 200 * 2**20
-        assert spent < 0.1
+        assert statistics.median(spent) < 0.1, "a pause of this machine makes one of them late"
         process.send_signal(signal.SIGTERM)
         assert ended(process)[0] == 0
     finally:
         server.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def seconds_of(act: Callable[[], object]) -> float:
+    began = time.monotonic()
+    act()
+    return time.monotonic() - began
 
 
 def resident(pid: int) -> int:

@@ -19,7 +19,7 @@ from paddlecloud.stores.s3 import S3Store
 from tests.faulty import Way, faulty_way
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.test_silent_buckets import private_job
-from tests.integration.server.world import World
+from tests.integration.server.world import World, eventually
 
 BIG = b"z" * (8 * 1024 * 1024 - 1)
 SAID = b"<Error><Code>XMinioInvalidObjectName</Code><Message>no such names</Message></Error>"
@@ -94,8 +94,11 @@ def test_a_download_that_breaks_off_is_cut_and_told_in_one_line(
         return piece if left[0] > 0 else None
 
     scene.way.back = back
-    with caplog.at_level(logging.INFO), pytest.raises(http.client.IncompleteRead):
-        scene.world.user.call("GET", scene.file)
+    with caplog.at_level(logging.INFO):
+        with pytest.raises(http.client.IncompleteRead):
+            scene.world.user.call("GET", scene.file)
+        # The server cuts the answer first and tells of it then.
+        eventually(lambda: "was cut" in caplog.text)
     told = [record for record in caplog.records if _is_news(record)]
     assert [record.exc_info for record in told] == [None] * len(told)
     (line,) = [record.getMessage() for record in told if "was cut" in record.getMessage()]

@@ -14,7 +14,7 @@ from paddlecloud.model.errors import Retry
 from paddlecloud.server.loops.watch import Watch
 from paddlecloud.server.services import files, placement, stored
 from paddlecloud.server.settings import Settings
-from paddlecloud.stores import create, s3wire
+from paddlecloud.stores import create
 from paddlecloud.stores.base import Stat
 from paddlecloud.stores.directory import DirectoryStore
 from paddlecloud.stores.layered import LayeredStore
@@ -36,10 +36,8 @@ def far(
     make_world: MakeWorld,
     valve: Valve,
     s3_settings: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Open]:
     """Starts a server whose store is a bucket behind the valve; a second time, the next one."""
-    monkeypatch.setattr(s3wire, "SILENT_SECONDS", 0.3)
     behind = create("s3", {**s3_settings, "endpoint": f"http://127.0.0.1:{valve.port}"})
     assert isinstance(behind, S3Store)
 
@@ -62,7 +60,9 @@ def orphan(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_no_tick_of_the_watch_asks_a_silent_store(far: Open, valve: Valve) -> None:
+def test_no_tick_of_the_watch_asks_a_silent_store(
+    far: Open, valve: Valve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = far()
     ended, order = world.placed()
     world.agent.start(order)
@@ -79,7 +79,10 @@ def test_no_tick_of_the_watch_asks_a_silent_store(far: Open, valve: Valve) -> No
     Watch().tick(world.deps, world.clock())
     assert world.agent.order(again, "forget")["replica"] == order["replica"]
     assert valve.asked == 0
-    stored.count(world.deps, world.clock())
+    assert isinstance(world.deps.store, LayeredStore)
+    with monkeypatch.context() as silent:
+        silent.setattr(world.deps.store.behind.wire, "_patience", (10.0, 0.3))
+        stored.count(world.deps, world.clock())
     assert valve.asked > 0
     assert used(world) == 0
     valve.recover()

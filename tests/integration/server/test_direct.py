@@ -112,7 +112,7 @@ def order_of(root: Path) -> dict[str, Any]:
 
 def status_of(address: str, data: bytes) -> int:
     parts = urlsplit(address)
-    connection = http.client.HTTPConnection(parts.netloc, timeout=10)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=60)
     try:
         connection.request("PUT", f"{parts.path}?{parts.query}", data)
         return connection.getresponse().status

@@ -255,7 +255,7 @@ def test_a_client_that_is_killed_leaves_nothing_under_a_name(world: World, tmp_p
     assert client.stdout is not None
     assert client.stdout.readline() == b"copying\n"
     client.send_signal(signal.SIGKILL)
-    client.communicate(timeout=10)
+    client.communicate(timeout=60)
     (place,) = scratch(world)
     assert [path.name.partition("-")[0] for path in place.iterdir()] == ["part"]
     assert not world.blob(data).exists()

@@ -30,8 +30,9 @@ from paddlecloud.server.services import agents, isolation
 from paddlecloud.server.settings import Settings
 from paddlecloud.testing import SignedCaller
 from tests.integration.server.conftest import MakeWorld
-from tests.integration.server.process import agents_of, end_agents
+from tests.integration.server.process import end_agents
 from tests.integration.server.world import NODE, World, eventually
+from tests.living import files_below
 
 able = pytest.mark.skipif(
     sys.platform != "linux" or not runtime_isolation.possible(),
@@ -102,7 +103,7 @@ class Team:
         return (self.world.deps.settings.store_dir / name).read_text("utf-8", "replace")
 
     def finished(self, job_id: str) -> str:
-        eventually(lambda: self.world.job(job_id).final, 20)
+        eventually(lambda: self.world.job(job_id).final, 60)
         assert self.state(job_id) == "success", self.log(job_id)
         return self.log(job_id)
 
@@ -122,7 +123,7 @@ class Team:
             end_agents(config)
         for backend in self.backends:
             if backend._child is not None:
-                backend._child.wait(20)
+                backend._child.wait(60)
         for run in self.home.glob("agent*/replicas/*/run.json"):
             with suppress(OSError, ValueError, KeyError, TypeError):
                 os.kill(json.loads(run.read_text())["pid"], signal.SIGKILL)
@@ -151,16 +152,16 @@ def test_a_job_finds_nothing_of_the_server_or_of_other_users(team: Team) -> None
         " exec sleep 60",
         env={"SECRET": "canary environment"},
     )
-    eventually(lambda: (team.place(alice) / "work" / "up").exists(), 20)
+    eventually(lambda: (team.place(alice) / "work" / "up").exists())
     known = [
         *(team.home / "server" / name for name in ("paddlecloud.db", "server.key")),
         *(team.home / "server" / "credentials.json", team.home / "server.toml"),
         *(team.agent_dir / name for name in ("agent.json", "agent.log", "lock")),
         *(team.place(alice) / name for name in ("order.json", "stdout.log", "run.json")),
         *(team.place(alice) / name for name in ("work/w", "output/o", "log/l", "tmp/t")),
-        *sorted(path for path in team.world.deps.settings.store_dir.rglob("*") if path.is_file()),
     ]
     assert all(path.exists() for path in known)
+    known += sorted(files_below(team.world.deps.settings.store_dir))
     looks = "".join(f"cat '{path}' && echo 'read {path}';" for path in known)
     bob = team.submit(
         "bob",
@@ -203,7 +204,7 @@ def test_its_environment_is_clean_and_its_files_are_its_own(team: Team) -> None:
 @able
 def test_a_kill_reaches_across_users(team: Team) -> None:
     job = team.submit("alice", "trap '' TERM; (setsid sleep 60 &); touch up; sleep 60; sleep 60")
-    eventually(lambda: (team.place(job) / "work" / "up").exists(), 20)
+    eventually(lambda: (team.place(job) / "work" / "up").exists())
     team.world.deps.db.write(
         lambda tx: attempts.set_wanted(
             tx, job, 1, Want.STOP, grace=timedelta(seconds=0.1), cause=ExitCause.STOPPED
@@ -220,7 +221,7 @@ def test_a_kill_reaches_across_users(team: Team) -> None:
 @able
 def test_a_retried_job_goes_on_from_its_outputs(team: Team) -> None:
     job = team.submit("alice", f"{COUNTING} [ $n -ge 2 ] || exit 101", max_retries=1)
-    eventually(lambda: team.world.job(job).retried == 1, 20)
+    eventually(lambda: team.world.job(job).retried == 1)
     team.world.clock.now = team.world.job(job).not_before or team.world.clock()
     team.world.plan()
     assert team.finished(job) == "attempt 2 counts 2\n"
@@ -233,7 +234,7 @@ def test_a_retried_job_goes_on_from_its_outputs(team: Team) -> None:
 def test_a_job_whose_machine_is_gone_goes_on_from_what_was_shipped(team: Team) -> None:
     job = team.submit("alice", f"{COUNTING} [ $n -ge 2 ] || exec sleep 60", max_retries=1)
     place = team.world.deps.settings.store_dir / f"users/alice/output/{job}/rank-0/ckpt/n"
-    eventually(place.exists, 20)
+    eventually(place.exists)
     lose_the_machine(team, job)
     agents.mark_lost(team.world.deps, NODE)
     other = team.home / "agent-2"
@@ -251,11 +252,11 @@ def test_a_preempted_replica_saves_its_work_and_says_why_it_ended(team: Team) ->
         "trap 'echo 7 > $OUTPUT_PATH/ckpt/n; exit 0' TERM; touch up; while :; do sleep 0.05; done"
     )
     job = team.submit("alice", f"{COUNTING} [ $n -ge 8 ] && exit 0; {wait}")
-    eventually(lambda: (team.place(job) / "work" / "up").exists(), 20)
+    eventually(lambda: (team.place(job) / "work" / "up").exists())
 
     def preempt(tx: Tx) -> None:
         cause = ExitCause("preempted")
-        attempts.set_wanted(tx, job, 1, Want.STOP, grace=timedelta(seconds=5), cause=cause)
+        attempts.set_wanted(tx, job, 1, Want.STOP, grace=timedelta(seconds=60), cause=cause)
 
     team.world.deps.db.write(preempt)
     ended = team.world.deps.db.read
@@ -274,10 +275,10 @@ def test_a_preempted_replica_saves_its_work_and_says_why_it_ended(team: Team) ->
 def lose_the_machine(team: Team, job: str) -> None:
     """Power off: everything stops at once, and its disk is gone."""
     run = json.loads((team.place(job) / "run.json").read_text())
-    for pid in (*agents_of(team.agent_dir / "agent.json"), run["monitor_pid"], run["pid"]):
+    end_agents(team.agent_dir / "agent.json")
+    for pid in (run["monitor_pid"], run["pid"]):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    eventually(lambda: not agents_of(team.agent_dir / "agent.json"))
     shutil.rmtree(team.agent_dir)
 
 
@@ -349,7 +350,7 @@ def test_a_command_beside_a_job_is_its_user_and_sees_its_view(team: Team) -> Non
     job = team.submit(
         "alice", "echo mine > /tmp/t; echo shared > /dev/shm/s; touch up; exec sleep 60"
     )
-    eventually(lambda: (team.place(job) / "work" / "up").exists(), 20)
+    eventually(lambda: (team.place(job) / "work" / "up").exists())
     eventually(lambda: team.state(job) == "running")
     key = team.home / "server" / "server.key"
     script = (

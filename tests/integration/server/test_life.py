@@ -277,7 +277,7 @@ def test_the_orders_of_a_life(world: World) -> None:
     assert world.agent.poll() == []
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(50)
 def test_an_order_behind_many_that_can_wait_does_not_wait(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

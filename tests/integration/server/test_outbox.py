@@ -24,7 +24,6 @@ from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.post import (
     HOST,
     a_certificate,
-    closed_port,
     mails_to,
     rows,
     run_loop,
@@ -32,6 +31,7 @@ from tests.integration.server.post import (
 )
 from tests.integration.server.smtp import SmtpServer, text_of
 from tests.integration.server.world import World, eventually
+from tests.ports import free_port
 
 PASSWORD = "smtp-password-canary"
 
@@ -159,7 +159,7 @@ def test_what_a_mail_server_answers_decides_about_another_try(
 def test_a_mail_server_that_is_away_is_asked_later_and_later(
     make_world: MakeWorld, tmp_path: Path
 ) -> None:
-    world = make_world(change=with_mail(closed_port()))
+    world = make_world(change=with_mail(free_port()))
     put_token(world, "later@example.com")
     sender = Sender()
     for tries, wait in enumerate(BACK_OFF[:3], 1):
@@ -182,7 +182,7 @@ def test_a_mail_server_that_is_away_is_asked_later_and_later(
 
 
 def test_it_is_given_up_after_a_day(make_world: MakeWorld) -> None:
-    world = make_world(change=with_mail(closed_port()))
+    world = make_world(change=with_mail(free_port()))
     put_token(world, "never@example.com")
     sender = Sender()
     for _ in range(60):

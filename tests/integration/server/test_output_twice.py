@@ -47,10 +47,13 @@ class Machine(ServerProcess):
     def lead_agent(self) -> None:
         """The next agent that is started asks there where the server is."""
         eventually(lambda: bool(agents_of(self.config)), 60)
-        end_agents(self.config)
-        self.config.write_text(
+        scratch = self.config.with_suffix(".new")
+        scratch.write_text(
             json.dumps(json.loads(self.config.read_text()) | {"endpoint_file": str(self._line)})
         )
+        scratch.chmod(0o600)
+        scratch.replace(self.config)
+        end_agents(self.config)
 
     @property
     def passed(self) -> int:

@@ -475,7 +475,7 @@ def test_a_silent_bucket_holds_up_only_who_asks_it(tmp_path: Path, s3_place: Pat
             began = time.monotonic()
             others = [people.submit(caller.call, "GET", listing) for _ in range(12)]
             told = laptop.types("get_files", job_id)
-            assert time.monotonic() - began < 15
+            assert time.monotonic() - began < 30
             assert told.returncode == 1
             door = urlsplit(settings["endpoint"]).netloc
             assert f"bos_url={laptop.bos_url}: {door} does not answer" in told.stderr
@@ -486,7 +486,7 @@ def test_a_silent_bucket_holds_up_only_who_asks_it(tmp_path: Path, s3_place: Pat
             early = [code_of(other.result()) for other in others if other.done()]
             assert early == ["store_crowded"] * 18
             asked = time.monotonic()
-            assert laptop.job(job_id)["job_status"] == "success"
+            assert caller.get(f"/api/v1/jobs/{job_id}")["job_status"] == "success"
             assert time.monotonic() - asked < 4, "it stood in line behind the bucket"
         assert "/result" in laptop.types("get_files", job_id).stdout
     finally:

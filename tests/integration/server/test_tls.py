@@ -29,6 +29,7 @@ from tests.integration.server.certificates import Issuer, an_issuer, issue
 from tests.integration.server.process import ServerProcess, ended
 from tests.integration.server.smtp import SmtpServer
 from tests.integration.server.world import eventually
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -46,15 +47,10 @@ def issuer(tmp_path: Path) -> Issuer:
     return an_issuer(tmp_path / "tls")
 
 
-def a_free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
 def a_team_server(server: ServerProcess, issuer: Issuer) -> int:
     """Starts it with a certificate of this issuer; the port where it speaks TLS."""
     cert, key = issue(issuer, server.home / "tls")
-    port = a_free_port()
+    port = free_port()
     (server.home / "server.toml").write_text(
         f"team = true\n[http]\nhost = '0.0.0.0'\nport = {port}\n"
         f"tls_cert = '{cert}'\ntls_key = '{key}'\nallowed_hosts = ['localhost']\n"
@@ -112,7 +108,7 @@ def test_an_agent_elsewhere_trusts_the_issuer_it_was_told(
 def serial_at(port: int, issuer: Issuer) -> str:
     context = ssl.create_default_context(cafile=str(issuer.path))
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as secured,
     ):
         found = secured.getpeercert()
@@ -181,7 +177,7 @@ def test_a_client_tells_what_is_wrong_with_a_certificate(
     with (
         served_with(*issue(issuer, tmp_path / "cert", **wrong)) as port,
         pytest.raises(Unreachable) as caught,
-        Connection(host, port, str(known.path), timeout=10) as connection,
+        Connection(host, port, str(known.path), timeout=60) as connection,
     ):
         connection.request("GET", "/healthz")
     assert caught.value.code == want
@@ -202,7 +198,7 @@ def test_a_file_of_issuers_that_is_none_is_named(tmp_path: Path) -> None:
 def test_https_to_a_server_without_tls_is_told(server: ServerProcess, issuer: Issuer) -> None:
     server.start()
     with pytest.raises(Unreachable) as caught:
-        Connection("127.0.0.1", server.port, str(issuer.path), timeout=10).request("GET", "/")
+        Connection("127.0.0.1", server.port, str(issuer.path), timeout=60).request("GET", "/")
     assert caught.value.code == "server_no_tls"
 
 
@@ -248,14 +244,14 @@ def test_a_team_server_has_its_port_or_none(server: ServerProcess) -> None:
 
 
 def test_listening_without_tls_is_said_aloud(server: ServerProcess) -> None:
-    port = a_free_port()
+    port = free_port()
     (server.home / "server.toml").write_text(
         f"[http]\nhost = '::'\nport = {port}\ninsecure = true\n"
     )
     server.start()
     assert "http.insecure" in (server.home / "server" / "server.log").read_text()
     for host in ("127.0.0.1", "::1"):
-        with Connection(host, port, timeout=10) as connection:
+        with Connection(host, port, timeout=60) as connection:
             assert connection.request("GET", "/healthz").status == 200
 
 
@@ -322,12 +318,12 @@ def test_check_warns_of_secrets_that_others_may_read_and_of_a_plain_address(
 
 def test_run_stays_in_the_foreground_and_logs_to_stderr(server: ServerProcess) -> None:
     file = server.home / "team.toml"
-    file.write_text(f"team = true\n[http]\nport = {a_free_port()}\n")
+    file.write_text(f"team = true\n[http]\nport = {free_port()}\n")
     words = [sys.executable, "-P", "-m", "paddlecloud", "server", "run", "--config", str(file)]
     env = {"PATH": "/usr/bin:/bin", "HOME": str(server.home), "PADDLECLOUD_HOME": str(server.home)}
     process = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, cwd="/")
     try:
-        eventually(server.ready_file.exists, 20)
+        eventually(server.ready_file.exists, 60)
         assert server.facts()["pid"] == process.pid
         assert server.facts()["settings"] == str(file)
         process.terminate()
@@ -345,7 +341,7 @@ def test_a_team_server_on_postgresql_with_mail(
     with SmtpServer(tmp_path / "smtp") as smtp:
         file = server.home / "server.toml"
         file.write_text(
-            f"team = true\nkey = '{'k' * 32}'\n[http]\nport = {a_free_port()}\n"
+            f"team = true\nkey = '{'k' * 32}'\n[http]\nport = {free_port()}\n"
             f"[database]\nurl = '{postgres_url}'\n"
             f"[mail]\nhost = '127.0.0.1'\nport = {smtp.port}\nsecurity = 'none'\n"
             "sender = 'cloud@example.com'\n"
@@ -363,7 +359,7 @@ def test_a_team_server_on_postgresql_with_mail(
 
 def test_check_fails_where_the_server_would_and_keeps_secrets(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    port = a_free_port()
+    port = free_port()
     file = tmp_path / "server.toml"
     file.write_text(
         f"team = true\n[database]\nurl = 'postgresql://me:canary@127.0.0.1:{port}/x'\n"

@@ -25,8 +25,9 @@ from paddlecloud.server.services.webhook import Target
 from paddlecloud.server.settings import Settings
 from paddlecloud.testing import NOON
 from tests.integration.server.conftest import MakeWorld
-from tests.integration.server.post import a_certificate, closed_port, rows, run_loop
+from tests.integration.server.post import a_certificate, rows, run_loop
 from tests.integration.server.world import World
+from tests.ports import free_port
 from tests.unit.server.test_mail import a_row
 
 
@@ -195,7 +196,7 @@ def test_410_switches_the_webhook_off(world: World, receiver: Receiver) -> None:
 
 
 def test_nobody_there_is_tried_again(world: World) -> None:
-    hooked(world, f"http://127.0.0.1:{closed_port()}/")
+    hooked(world, f"http://127.0.0.1:{free_port()}/")
     _, order = world.placed()
     world.agent.run(order)
     run_loop(world)

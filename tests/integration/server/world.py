@@ -79,12 +79,12 @@ class Stage(uvicorn.Server):
 
     def open(self) -> Stage:
         self._thread.start()
-        assert self._ready.wait(20)
+        assert self._ready.wait(60)
         return self
 
     def close(self) -> None:
         self.should_exit = True
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from paddlecloud.cli.main import main
 from paddlecloud.cli.system import doctor
+from tests.ports import free_port
 from tests.unit.cli.scripted import JOB, VIEW, Captured, submits
 from tests.unit.client.fake_server import AK, Answer, FakeServer, error, ok
 
@@ -77,7 +78,7 @@ def test_doctor_gives_a_new_server_time_to_hear_from_its_agent(
 def test_doctor_names_the_server_that_is_not_there(
     monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    monkeypatch.setenv("PADDLECLOUD_HOST", f"http://127.0.0.1:{closed_port()}")
+    monkeypatch.setenv("PADDLECLOUD_HOST", f"http://127.0.0.1:{free_port()}")
     assert main(["doctor", "--json"]) == 1
     answer = json.loads(capsys.readouterr().out)
     assert answer["broken"] == "server", "without keys, too: nobody could use them there"
@@ -99,12 +100,6 @@ def test_doctor_names_a_server_of_another_kind(
     captured = capsys.readouterr()
     assert "does not answer as a PaddleCloud server does" in captured.out
     assert "the first broken link is: server" in captured.err
-
-
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port: int = gone.getsockname()[1]
-    return port
 
 
 def answers_once(listening: socket.socket, said: bytes) -> None:

@@ -27,7 +27,7 @@ def two_files(source: Path, target: Path) -> Iterator[tuple[int, int]]:
 def ended() -> None:
     for thread in threading.enumerate():
         if thread.name == "copy":
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
 
 
@@ -94,7 +94,7 @@ def test_a_large_copy_is_flushed_and_leaves_nothing_open(
     with two_files(tmp_path / "source", tmp_path / "target") as (source, target):
         copying.copy_and_hash(source, target, len(data), flush=True)
     ended()
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
     assert copying._flushing == []
     assert (tmp_path / "target").read_bytes() == data
 
@@ -145,4 +145,4 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
             copying.copy_and_hash(source, target, 6 * MIB)
         assert caught.value.errno == errno.ENOSPC
         ended()
-    assert open_descriptors() == before
+    assert open_descriptors() <= before

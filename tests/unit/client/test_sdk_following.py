@@ -14,7 +14,8 @@ from paddlecloud import Client
 from paddlecloud.client import following, retries
 from paddlecloud.client.transport import Endpoint
 from paddlecloud.model.errors import NotFound, Retry, TooMany, Unreachable
-from tests.unit.client.fake_server import AK, SK, Answer, FakeServer, Seen, error, ok, serving
+from tests.ports import free_port
+from tests.unit.client.fake_server import AK, SK, Answer, FakeServer, Seen, error, ok
 
 ID = "job-" + "0123456789abcdef" * 2
 JOB = f"/api/v1/jobs/{ID}"
@@ -23,9 +24,7 @@ JOB = f"/api/v1/jobs/{ID}"
 @pytest.fixture
 def nobody() -> Iterator[Client]:
     """A client of a server that is not there."""
-    with serving() as gone:
-        url = gone.url
-    with Client(host=url, ak=AK, sk=SK) as made:
+    with Client(host=f"http://127.0.0.1:{free_port()}", ak=AK, sk=SK) as made:
         yield made
 
 
@@ -75,7 +74,7 @@ def test_a_server_that_says_nothing_is_given_up(
 def test_a_long_silence_of_a_followed_log_is_no_end(
     server: FakeServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "LOG_SILENCE", 0.1)
+    monkeypatch.setattr(following, "LOG_SILENCE", 1.0)  # time enough to answer
     monkeypatch.setattr(following, "PATIENCE", 0.0)
     server.routes[f"GET {JOB}/logs"] = [
         log(b"one\n", hold=True),

@@ -70,7 +70,7 @@ class Scene:
     def close(self) -> None:
         self.site.stop()
         self.starters.close()
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
 

@@ -432,16 +432,16 @@ def test_who_kills_a_job_waits_for_its_grace_and_for_no_pause(
     scene.shippers._ship(tracked, scene.line)
     while scene.shippers._shipments["a"].backoff.next() < 30.0:
         pass
-    tracked.patience = 5.0
+    tracked.patience = 20.0
     tracked.end(not_run("stopped", now=1.0))
     pauses = [scene.shippers._ship(tracked, scene.line) or 0.0 for _ in range(12)]
     assert pauses[0] < 1.0
-    assert 4.0 < pauses[-1] <= 5.0
+    assert 14.0 < pauses[-1] <= 20.0
     scene.server.refused.clear()
     (tracked.root / "output" / "bad").write_bytes(b"2")
     pauses = [scene.shippers._ship(tracked, scene.line) or 0.0 for _ in range(2)]
     assert unreadable.error is not None
-    assert all(4.0 < pause <= 5.0 for pause in pauses)
+    assert all(14.0 < pause <= 20.0 for pause in pauses)
 
 
 def test_nor_for_a_server_that_makes_mistakes(scene: Scene) -> None:

@@ -67,8 +67,8 @@ class Halting:
 
 @pytest.fixture
 def prompt(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Somebody waits, for a tenth of a second."""
-    monkeypatch.setattr(s3wire, "PROMPT", (4.0, 0.1))
+    """Somebody waits, for a second: in less, a busy machine would answer too late."""
+    monkeypatch.setattr(s3wire, "PROMPT", (4.0, 1.0))
     with prompt_if(True):
         yield
 

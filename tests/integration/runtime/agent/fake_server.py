@@ -142,7 +142,7 @@ class FakeServer:
     def fault(self, path: str, what: str, times: int = 1) -> None:
         self.faults += [(path, what)] * times
 
-    def wait(self, condition: Callable[[], object], seconds: float = 20.0) -> None:
+    def wait(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
         """Until `condition` is true; fails the test otherwise."""
         deadline = time.monotonic() + seconds
         with self.changed:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.integration.runtime.agent.world import World
 from tests.integration.runtime.replicas import eventually
+from tests.living import files_below
 
 FILES = {
     "run.sh": b'#!/bin/sh\ncat train_data/part-0 "$LOCAL_MOUNT_PATH/train_data/part-0"\n',
@@ -117,8 +118,8 @@ def test_files_that_cannot_be_had_hold_up_nobody_and_are_asked_for_with_patience
     world.server.wait(lambda: world.server.count("/snapshots/") > 20)
     assert world.ended(world.run("exit 3"))["exit_code"] == 3
     # Six tries in the first 2 seconds, one every 2 seconds after that.
-    most = len(stuck) * (7 + (time.monotonic() - began) / 2)
-    assert world.server.count("/snapshots/") <= most
+    asked = world.server.count("/snapshots/")
+    assert asked <= len(stuck) * (7 + (time.monotonic() - began) / 2)
     assert world.journal().count("cannot be started yet") == len(stuck)
     world.server.faults.clear()
     assert [world.ended(replica)["exit_code"] for replica in stuck] == [7] * len(stuck)
@@ -298,9 +299,7 @@ def test_the_cache_of_fetched_files_is_bounded(idle_world: World, told: str) -> 
     snapshot = idle_world.server.files({"new": b"y" * 1500})
     idle_world.ended(idle_world.run("true", snapshot=snapshot))
     eventually(lambda: not old.exists())
-    kept = [
-        path for path in (idle_world.directory / "cache" / "blobs").rglob("*") if path.is_file()
-    ]
+    kept = files_below(idle_world.directory / "cache" / "blobs")
     assert [path.stat().st_size for path in kept] == [1500]
 
 

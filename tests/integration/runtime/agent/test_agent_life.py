@@ -207,7 +207,7 @@ def test_an_order_that_a_loss_of_power_emptied_is_not_carried_out_again(idle_wor
 def test_an_agent_that_cannot_begin_says_why_in_its_log(idle_world: World) -> None:
     (idle_world.directory / "replicas").write_text("in the way")
     agent = idle_world.start_agent()
-    assert agent.wait(20) == 1
+    assert agent.wait(60) == 1
     assert "cannot begin" in idle_world.journal()
     assert "FileExistsError" in idle_world.journal()
     (idle_world.directory / "replicas").unlink()
@@ -264,7 +264,7 @@ def test_a_second_agent_says_so_and_ends(world: World) -> None:
     second = subprocess.run(
         [*COMMAND, "--config", str(world.directory / "agent.json")],
         capture_output=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert second.returncode == 0
@@ -296,7 +296,7 @@ def test_another_version_is_let_in(world: World) -> None:
     world.server.restart = True
     world.server.order("job-none.1.trainer-0", "forget")
     assert world.agent is not None
-    assert world.agent.wait(20) == 0
+    assert world.agent.wait(60) == 0
     assert control.inspect(world.root(replica)).phase is Phase.RUNNING
 
 
@@ -347,7 +347,7 @@ def test_a_wrong_configuration_is_named(idle_world: World, content: str, words: 
     path = idle_world.directory / "agent.json"
     path.write_text(content)
     ran = subprocess.run(
-        [*COMMAND, "--config", str(path)], capture_output=True, timeout=30, check=False
+        [*COMMAND, "--config", str(path)], capture_output=True, timeout=60, check=False
     )
     assert ran.returncode == 2
     assert words in ran.stderr.decode()
@@ -355,8 +355,8 @@ def test_a_wrong_configuration_is_named(idle_world: World, content: str, words: 
 
 
 def test_version_and_usage(idle_world: World) -> None:
-    told = subprocess.run([*COMMAND, "--version"], capture_output=True, timeout=30, check=True)
+    told = subprocess.run([*COMMAND, "--version"], capture_output=True, timeout=60, check=True)
     assert told.stdout.decode() == f"paddlecloud agent {__version__}\n"
-    wrong = subprocess.run(COMMAND, capture_output=True, timeout=30, check=False)
+    wrong = subprocess.run(COMMAND, capture_output=True, timeout=60, check=False)
     assert wrong.returncode == 2
     assert b"usage:" in wrong.stderr

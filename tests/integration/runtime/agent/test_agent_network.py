@@ -25,7 +25,7 @@ def test_answers_that_get_lost_double_nothing(world: World) -> None:
     world.server.fault("/poll", "lose the answer")
     replica = world.run(f"{COUNT}; exit 5")
     eventually(lambda: "the server has all of it" in world.journal())
-    assert world.server.faults == []
+    world.server.wait(lambda: not world.server.faults)
     assert world.ended(replica)["exit_code"] == 5
     assert world.text(replica) == COUNTED
 

@@ -22,7 +22,7 @@ def test_it_says_its_version(tmp_path: Path) -> None:
     packed = tmp_path / "agent.pyz"
     modules = pack(packed)
     told = subprocess.run(
-        isolated(packed, "--version"), cwd="/", capture_output=True, timeout=30, check=True
+        isolated(packed, "--version"), cwd="/", capture_output=True, timeout=60, check=True
     )
     assert told.stdout.decode() == f"paddlecloud agent {__version__}\n"
     assert "paddlecloud.client.http" in modules

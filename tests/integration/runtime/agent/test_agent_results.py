@@ -37,10 +37,14 @@ def quick(idle_world: World) -> World:
 
 
 def a_growing_job(world: World) -> tuple[str, bytes]:
-    """A job that waits after its first 100 KiB or so of output until `go` is there."""
+    """A job that waits after its first 100 KiB or so of output until `go` is there.
+
+    It has its name when it is whole: what else is written to it must not meet the job's own bytes.
+    """
     first = LINE * 100
     script = (
-        f"for i in $(seq 100); do printf '%s' '{LINE}'; done > $OUTPUT_PATH/events;"
+        f"for i in $(seq 100); do printf '%s' '{LINE}'; done > events;"
+        " mv events $OUTPUT_PATH/events;"
         " until test -e go; do sleep 0.02; done"
     )
     return world.run(script), first.encode()

@@ -45,7 +45,7 @@ class World:
     def kill_agent(self, number: int = signal.SIGKILL) -> int:
         assert self.agent is not None
         self.agent.send_signal(number)
-        return self.agent.wait(20)
+        return self.agent.wait(60)
 
     def run(self, command: str, **run: Any) -> str:
         """Order a replica; its id, which no other test uses."""
