@@ -7,9 +7,8 @@ whoever calls before is refused, and nobody else is given it.
 
 from __future__ import annotations
 
+import atexit
 import socket
-
-_held: list[socket.socket] = []
 
 
 def free_port() -> int:
@@ -17,5 +16,5 @@ def free_port() -> int:
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     holder.bind(("127.0.0.1", 0))
-    _held.append(holder)
+    atexit.register(holder.close)
     return int(holder.getsockname()[1])

@@ -103,6 +103,8 @@ def steps(text: str) -> list[tuple[str, str]]:
 MASKS = [
     (r"\x1b\[[0-9;]*m", ""),
     (r"job-[0-9a-f]{32}", "JOB"),
+    # A job that was just submitted may have begun when its log is asked for, or not.
+    (r"(?m)^JOB (has not begun: it waits|尚未开始运行，正在等待).*\n", ""),
     (r"sha256:[0-9a-f]{64}", "SNAPSHOT"),
     (r"\b[0-9a-f]{32}\b", "KEY"),
     (r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(,\d+|Z)?", "TIME"),
