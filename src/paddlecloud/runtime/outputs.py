@@ -6,6 +6,9 @@ and nothing is decided by a name that could mean something else a moment later. 
 a link itself has nothing inside. A name that is no UTF-8 cannot be told to a server as it is: the
 file goes there under a readable one. What is passed over, cannot be read or would be hours of zeros
 is named, so that nobody misses it in vain; empty directories are not.
+
+A file counts as sent while its mark is the one that it was sent with. That a mark can stay while
+the content changes is noted beside it (`runtime.marks`).
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import IO, TYPE_CHECKING
 
 from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused
 from paddlecloud.model.snapshot import MAX_DEPTH
-from paddlecloud.runtime import record
+from paddlecloud.runtime import marks, record
 from paddlecloud.runtime.workspace import LOG, OUTPUT
 
 if TYPE_CHECKING:
@@ -57,6 +60,8 @@ _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 Mark = tuple[int, int, int]
 """Size, time of change and number of a file: another mark, another content."""
+_Row = tuple[int, int, int, str, bool]
+"""The mark with which a file was sent, its sha256, and whether that mark is reliable."""
 Unread = dict[str, OSError | PaddleCloudError]
 """Directories whose files are not known, and why not."""
 
@@ -71,6 +76,8 @@ class Found:
     mark: Mark
     renamed: bool = False
     """Its name on the disk is no text; `path` stands for it."""
+    is_reliable: bool = False
+    """It has another mark as soon as it has another content."""
 
     @property
     def name(self) -> str:
@@ -103,23 +110,29 @@ class Shipped:
         self._path = root / SHIPPED
         known = record.read(self._path)
         rows = known.items() if isinstance(known, dict) else ()
-        self._marks: dict[str, tuple[int, int, int, str]] = {
-            name: (m[0], m[1], m[2], m[3] if len(m) > 3 else "") for name, m in rows
-        }
+        self._marks: dict[str, _Row] = {name: _row(*noted) for name, noted in rows}
         self._changed = False
 
     def has(self, found: Found) -> bool:
         known = self._marks.get(found.name)
         return known is not None and known[:3] == found.mark
 
+    def relies_on(self, found: Found) -> bool:
+        """Whether that it is as it was sent (`has`) is certain by its mark alone."""
+        return self.has(found) and self._marks[found.name][4]
+
     def add(self, found: Found, sha256: str = "") -> None:
         """`sha256`: of what was sent, where that is known."""
-        self._marks[found.name] = (*found.mark, sha256)
+        self._marks[found.name] = (*found.mark, sha256, found.is_reliable)
         self._changed = True
 
     def forget(self, name: str) -> None:
         """The server does not have it after all."""
         self._changed = self._marks.pop(name, None) is not None or self._changed
+
+    def digest(self, found: Found) -> str:
+        """Of what was sent with this very mark, where that is known."""
+        return self._marks[found.name][3] if self.has(found) else ""
 
     def shorter(self, found: Found) -> tuple[int, str] | None:
         """Size and digest of what the server has of this file, if it is less than there is now."""
@@ -137,6 +150,13 @@ class Shipped:
         if self._changed:
             record.write(self._path, self._marks)
             self._changed = False
+
+
+def _row(
+    size: int, changed_at: int, number: int, sha256: str = "", is_reliable: bool = False
+) -> _Row:
+    """As it was noted; earlier agents noted less."""
+    return size, changed_at, number, sha256, is_reliable
 
 
 def _told_time(changed_at: int) -> float:
@@ -228,6 +248,14 @@ def is_lack(error: OSError | PaddleCloudError) -> bool:
 def found_again(found: Found, file: IO[bytes]) -> Found:
     """`found` with the mark that the open file has now."""
     return replace(found, mark=_mark(os.fstat(file.fileno())))
+
+
+def to_send(found: Found, file: IO[bytes], *, now: float) -> Found:
+    """The same before it is read (`now` is the time of day), with whether that mark is reliable.
+    Within a moment after a change it is not: the next change may leave the same time."""
+    marked = found_again(found, file)
+    rests_now = rests(marked, now=now, seen_before=False)
+    return replace(marked, is_reliable=rests_now and marks.is_reliable(file.fileno()))
 
 
 def _top(root: Path, area: str) -> Path:

@@ -6,8 +6,9 @@ is reported, however long the server is away. A store that takes nothing, the se
 owner's own bucket, is waited for as long as the server says (hours, and seconds for a job that was
 killed); what it did not take by then is kept here (`runtime.unsent`), and so is a file about which
 the server makes a mistake again and again. One that finds no room holds up no other. What waits is
-told. Last comes a list of all files with their digests, and what the server does not have as it
-says is sent once more. A larger file goes in parts (`runtime.parts`), of a job whose outputs lie
+told. A file that may have changed without a trace (`runtime.marks`) is read once more in the end.
+Last comes a list of all files with their digests, and what the server does not have as it says is
+sent once more. A larger file goes in parts (`runtime.parts`), of a job whose outputs lie
 in a bucket past the server.
 
 There are four lanes with threads of their own, so that a job with one small file does not wait for
@@ -298,7 +299,7 @@ class Shippers:
             text = f"its files cannot be listed: {trouble}"
             self._site.journal.warning(text, shipment.tracked.id)
         for found in outputs.scan(shipment.tracked.root):
-            if not shipment.shipped.has(found):
+            if not shipment.has(found):
                 file = shipment.file(found.name)
                 file.refusal = file.refusal or error
         self._end(shipment)
@@ -358,7 +359,7 @@ class Shippers:
 
     def _is_due(self, shipment: Shipment, found: Found) -> bool:
         """Whether it is to be sent in this turn."""
-        if shipment.shipped.has(found):
+        if shipment.has(found):
             shipment.rests(found.name)
             return False
         file = shipment.file(found.name)
@@ -424,7 +425,7 @@ class Shippers:
 
     def _deliver(self, shipment: Shipment, found: Found, bundle: Bundle, channel: Channel) -> bool:
         """Send it, a small one with others; whether nothing more has to be done about any sent."""
-        if found.size > bundles.LARGEST:
+        if found.size > bundles.LARGEST or shipment.shipped.has(found):
             return self._send(shipment, found, channel)
         return not bundle.add(found) or self._send_bundle(shipment, bundle, channel)
 
@@ -533,17 +534,18 @@ class Shippers:
     def _put_file(
         self, shipment: Shipment, found: Found, channel: Channel, room: parts.Room | None
     ) -> Sent:
-        """Send one file, or what it grew by. Where many send at once, what each has in memory waits
-        for a place in `room`."""
+        """Send one file, or what it grew by, or nothing if the server has it. Where many send at
+        once, what each has in memory waits for a place in `room`."""
         tracked = shipment.tracked
         file = outputs.open_inside(found, tracked.root)
         if file is None:
             return found, ""
         with file:
             outputs.refuse_hollow(found, file)
-            sent = outputs.found_again(found, file)
+            sent = outputs.to_send(found, file, now=time.time())
             shorter = shipment.shipped.shorter(sent)
-            digest = None
+            known = shipment.shipped.digest(sent)
+            digest = sending.same(sent, file, known) if known else None
             if shorter is not None:
                 digest = sending.put_growth(tracked, sent, file, shorter, channel, room)
             if digest is None and sent.size >= parts.least(tracked):
