@@ -20,6 +20,7 @@ import os
 import stat
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -39,6 +40,8 @@ SETTLE_SECONDS = 1.0
 _LARGE = 64 * 1024 * 1024
 #: The whole of a smaller file is sent again as fast as it is looked at whether it only grew.
 _LEAST_KEPT = 64 * 1024
+#: For so many seconds one is tried that cannot be read: a file server may be restarted meanwhile.
+_UNREAD = 120.0
 #: As deep as what is submitted may be, so that it can be copied here.
 _DEEPEST = MAX_DEPTH - 1
 _TOO_DEEP = {"depth": MAX_DEPTH + 1, "limit": MAX_DEPTH}
@@ -243,6 +246,17 @@ def is_lack(error: OSError | PaddleCloudError) -> bool:
     """Whether this process, or its machine, has too little of something. That says nothing of the
     file."""
     return isinstance(error, OSError) and error.errno in _LACKS
+
+
+def may_be_read(
+    error: OSError | PaddleCloudError, *, lasted: float, patience: float | None
+) -> bool:
+    """Whether to try once more what could not be read for so many seconds, now that its job is
+    over. What only the agent lacks is waited for as the store is (`patience`, None: for ever); who
+    kills the job waits for neither."""
+    longest = inf if patience is None else patience
+    longest = longest if is_lack(error) else min(_UNREAD, longest)
+    return not is_for_good(error) and lasted < longest
 
 
 def found_again(found: Found, file: IO[bytes]) -> Found:

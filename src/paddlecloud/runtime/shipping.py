@@ -25,7 +25,6 @@ import threading
 import time
 from contextlib import suppress
 from functools import partial
-from math import inf
 from typing import IO, TYPE_CHECKING
 
 from paddlecloud.model.errors import (
@@ -72,8 +71,6 @@ _SOON = 0.1
 _SERVER_AWAY = 60.0
 #: So many times a file is sent about which the server makes a mistake: that is ten minutes.
 _MOST_STUMBLES = 30
-#: For so many seconds one is tried that cannot be read: a file server may be restarted meanwhile.
-_UNREAD = 120.0
 #: For so many seconds a replica has a thread for itself.
 _TURN = 5.0
 #: After so many seconds of work a running job has sent enough for now, whatever is left.
@@ -493,23 +490,12 @@ class Shippers:
     def _is_unread(self, shipment: Shipment, name: str, error: OSError | PaddleCloudError) -> bool:
         """Whether it is passed over because it cannot be read; a disk may do better next time."""
         told = outputs.unreadable(name, error)
-        if shipment.last_round and self._may_be_read(shipment, name, error):
+        if shipment.last_round and _may_be_read(shipment, name, error):
             self._hold(shipment, told)
             return False
         self._site.journal.warning(f"{name} is not sent: {error}", shipment.tracked.id)
         self._note_refused(shipment, name, told)
         return True
-
-    def _may_be_read(
-        self, shipment: Shipment, name: str, error: OSError | PaddleCloudError
-    ) -> bool:
-        """Whether to try it once more. What only the agent lacks is waited for as the store is; who
-        kills the job waits for neither."""
-        now, file = time.monotonic(), shipment.file(name)
-        file.unread_since = now if file.unread_since is None else file.unread_since
-        patience = inf if shipment.tracked.patience is None else shipment.tracked.patience
-        longest = patience if outputs.is_lack(error) else min(_UNREAD, patience)
-        return not outputs.is_for_good(error) and now - file.unread_since < longest
 
     def _note_refused(self, shipment: Shipment, name: str, error: PaddleCloudError) -> None:
         """It is kept and told. But of an attempt that no longer counts the server has no use for
@@ -583,3 +569,11 @@ class Shippers:
             except OSError as error:
                 text = f"what was sent cannot be noted, it may be sent again: {error}"
                 self._site.journal.warning(text, shipment.tracked.id)
+
+
+def _may_be_read(shipment: Shipment, name: str, error: OSError | PaddleCloudError) -> bool:
+    """Whether to try it once more."""
+    now, file = time.monotonic(), shipment.file(name)
+    file.unread_since = now if file.unread_since is None else file.unread_since
+    lasted, patience = now - file.unread_since, shipment.tracked.patience
+    return outputs.may_be_read(error, lasted=lasted, patience=patience)
