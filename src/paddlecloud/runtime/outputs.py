@@ -77,8 +77,6 @@ class Found:
     path: str
     where: Path
     mark: Mark
-    renamed: bool = False
-    """Its name on the disk is no text; `path` stands for it."""
     is_reliable: bool = False
     """It has another mark as soon as it has another content."""
 
@@ -96,13 +94,15 @@ class Found:
 
 
 class Passed:
-    """What is not sent, by name, so that its owner can be told."""
+    """What is not sent, or not as it is, by name, so that its owner can be told."""
 
     def __init__(self) -> None:
         self.outside: list[str] = []
         """Links that lead out of their area, or the name of one that is a link itself."""
         self.odd: list[str] = []
         """Links that lead nowhere or in circles, pipes, sockets, devices."""
+        self.renamed: list[str] = []
+        """Files whose names on the disk are no text; these stand for them."""
         self.unread: Unread = {}
 
 
@@ -185,7 +185,7 @@ def scan(root: Path, passed: Passed | None = None) -> Iterator[Found]:
             passed.outside.append(area)
             continue
         for found in walk.files("", 0, linked=False):
-            yield found if _is_text(found.path) else _readable(found, walk.top)
+            yield found if _is_text(found.path) else walk.renamed(found)
 
 
 def rests(found: Found, *, now: float, seen_before: bool) -> bool:
@@ -298,13 +298,13 @@ def _is_text(path: str) -> bool:
     return path.isascii() or not any(_is_byte(letter) for letter in path)
 
 
-def _readable(found: Found, top: Path) -> Found:
+def _readable(path: str, top: Path) -> str:
     """With `%B0` in its path for such a byte, and `%25` for a percent sign: no two of these paths
     become the same, and none that of a file beside it."""
-    path = "/".join(_spelled(name) for name in found.path.split("/"))
+    path = "/".join(_spelled(name) for name in path.split("/"))
     while os.path.lexists(top / path):
         path += "~"
-    return replace(found, path=path, renamed=True)
+    return path
 
 
 def _spelled(name: str) -> str:
@@ -338,6 +338,12 @@ class _Walk:
         self.top = top
         self._area = area
         self._passed = passed
+
+    def renamed(self, found: Found) -> Found:
+        """With a path that is text; that is noted."""
+        path = _readable(found.path, self.top)
+        self._note(self._passed.renamed, path)
+        return replace(found, path=path)
 
     def files(self, below: str, depth: int, *, linked: bool) -> Iterator[Found]:
         for name, status in self._entries(below):

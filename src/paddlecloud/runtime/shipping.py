@@ -295,10 +295,14 @@ class Shippers:
         except (Retry, Unauthenticated) as trouble:
             text = f"its files cannot be listed: {trouble}"
             self._site.journal.warning(text, shipment.tracked.id)
-        for found in outputs.scan(shipment.tracked.root):
+        passed = outputs.Passed()
+        for found in outputs.scan(shipment.tracked.root, passed):
             if not shipment.has(found):
                 file = shipment.file(found.name)
                 file.refusal = file.refusal or error
+        for each in passed.unread.items():
+            self._pass_over(shipment, *each)
+        self._tell_of_names(shipment.tracked, passed)
         self._end(shipment)
 
     def _pause_after(
@@ -329,15 +333,12 @@ class Shippers:
         seen: set[str] = set()
         began = time.monotonic()
         settled, shipment.cut = True, False
-        renamed: list[str] = []
         passed = outputs.Passed()
         bundle = Bundle()
         for found in outputs.scan(shipment.tracked.root, passed):
             if shipment.tracked.forget or self._site.stopping.is_set():
                 return False
             seen.add(found.name)
-            if found.renamed:
-                renamed.append(found.name)
             if not self._is_due(shipment, found):
                 continue
             settled = self._deliver(shipment, found, bundle, channel) and settled
@@ -350,7 +351,7 @@ class Shippers:
         if shipment.cut or not settled:
             return False
         if over and all([self._is_unread(shipment, *each) for each in passed.unread.items()]):
-            self._tell_of_names(shipment.tracked, passed, renamed)
+            self._tell_of_names(shipment.tracked, passed)
             return True
         return not over
 
@@ -384,12 +385,12 @@ class Shippers:
             self._aside.put(shipment.tracked)
         return True
 
-    def _tell_of_names(self, tracked: Tracked, passed: outputs.Passed, renamed: list[str]) -> None:
+    def _tell_of_names(self, tracked: Tracked, passed: outputs.Passed) -> None:
         """In the job's own log, before its end is told: whoever misses a file looks there."""
         told = {
             "output_links_outside": passed.outside,
             "output_no_files": passed.odd,
-            "output_names_bytes": renamed,
+            "output_names_bytes": passed.renamed,
         }
         said = "".join(lastwords.of_outputs(code, tracked.id, told[code]) for code in told)
         try:
@@ -489,13 +490,15 @@ class Shippers:
 
     def _is_unread(self, shipment: Shipment, name: str, error: OSError | PaddleCloudError) -> bool:
         """Whether it is passed over because it cannot be read; a disk may do better next time."""
-        told = outputs.unreadable(name, error)
         if shipment.last_round and _may_be_read(shipment, name, error):
-            self._hold(shipment, told)
+            self._hold(shipment, outputs.unreadable(name, error))
             return False
-        self._site.journal.warning(f"{name} is not sent: {error}", shipment.tracked.id)
-        self._note_refused(shipment, name, told)
+        self._pass_over(shipment, name, error)
         return True
+
+    def _pass_over(self, shipment: Shipment, name: str, error: OSError | PaddleCloudError) -> None:
+        self._site.journal.warning(f"{name} is not sent: {error}", shipment.tracked.id)
+        self._note_refused(shipment, name, outputs.unreadable(name, error))
 
     def _note_refused(self, shipment: Shipment, name: str, error: PaddleCloudError) -> None:
         """It is kept and told. But of an attempt that no longer counts the server has no use for
