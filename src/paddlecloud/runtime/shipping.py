@@ -57,7 +57,7 @@ from paddlecloud.runtime.site import Turns
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddlecloud.runtime.aside import Outcome, Sent
+    from paddlecloud.runtime.aside import Sent
     from paddlecloud.runtime.book import Tracked
     from paddlecloud.runtime.link import Channel
     from paddlecloud.runtime.outputs import Found
