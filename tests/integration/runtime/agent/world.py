@@ -14,7 +14,7 @@ from typing import Any
 
 from paddlecloud.runtime import control, processes, record
 from tests.integration.runtime.agent.fake_server import AK, SK, FakeServer, Stored
-from tests.integration.runtime.replicas import eventually
+from tests.integration.runtime.replicas import PATIENCE, eventually
 
 COMMAND = [sys.executable, "-m", "paddlecloud.runtime"]
 
@@ -45,7 +45,7 @@ class World:
     def kill_agent(self, number: int = signal.SIGKILL) -> int:
         assert self.agent is not None
         self.agent.send_signal(number)
-        return self.agent.wait(20)
+        return self.agent.wait(PATIENCE)
 
     def run(self, command: str, **run: Any) -> str:
         """Order a replica; its id, which no other test uses."""
