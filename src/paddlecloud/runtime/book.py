@@ -100,6 +100,8 @@ class Tracked:
         self.dirty = False
         self.full_since: float | None = None
         """The server has no room for the rest of its log since then (monotonic), and it is over."""
+        self.unread_since: float | None = None
+        """The rest of its log cannot be read since then (monotonic), and it is over."""
         self.log_given_up = False
         """What the server has of its log by now is all that it gets."""
         self.sent_at = 0.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from typing import TYPE_CHECKING
 
 from paddlecloud.model.signing import quote
@@ -70,7 +71,7 @@ def _read(found: Found, root: Path) -> tuple[Found, bytes] | None:
         if file is None:
             return None
         with file:
-            before = outputs.found_again(found, file)
+            before = outputs.to_send(found, file, now=time.time())
             data = file.read(LARGEST + 1)
             unchanged = outputs.found_again(found, file).mark == before.mark
     except OSError:

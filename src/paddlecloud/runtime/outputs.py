@@ -6,6 +6,9 @@ and nothing is decided by a name that could mean something else a moment later. 
 a link itself has nothing inside. A name that is no UTF-8 cannot be told to a server as it is: the
 file goes there under a readable one. What is passed over, cannot be read or would be hours of zeros
 is named, so that nobody misses it in vain; empty directories are not.
+
+A file counts as sent while its mark is the one that it was sent with. That a mark can stay while
+the content changes is noted beside it (`runtime.marks`).
 """
 
 from __future__ import annotations
@@ -17,12 +20,13 @@ import os
 import stat
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused
 from paddlecloud.model.snapshot import MAX_DEPTH
-from paddlecloud.runtime import record
+from paddlecloud.runtime import marks, record
 from paddlecloud.runtime.workspace import LOG, OUTPUT
 
 if TYPE_CHECKING:
@@ -36,6 +40,8 @@ SETTLE_SECONDS = 1.0
 _LARGE = 64 * 1024 * 1024
 #: The whole of a smaller file is sent again as fast as it is looked at whether it only grew.
 _LEAST_KEPT = 64 * 1024
+#: For so many seconds one is tried that cannot be read: a file server may be restarted meanwhile.
+_UNREAD = 120.0
 #: As deep as what is submitted may be, so that it can be copied here.
 _DEEPEST = MAX_DEPTH - 1
 _TOO_DEEP = {"depth": MAX_DEPTH + 1, "limit": MAX_DEPTH}
@@ -57,6 +63,8 @@ _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 Mark = tuple[int, int, int]
 """Size, time of change and number of a file: another mark, another content."""
+_Row = tuple[int, int, int, str, bool]
+"""The mark with which a file was sent, its sha256, and whether that mark is reliable."""
 Unread = dict[str, OSError | PaddleCloudError]
 """Directories whose files are not known, and why not."""
 
@@ -69,8 +77,8 @@ class Found:
     path: str
     where: Path
     mark: Mark
-    renamed: bool = False
-    """Its name on the disk is no text; `path` stands for it."""
+    is_reliable: bool = False
+    """It has another mark as soon as it has another content."""
 
     @property
     def name(self) -> str:
@@ -86,13 +94,15 @@ class Found:
 
 
 class Passed:
-    """What is not sent, by name, so that its owner can be told."""
+    """What is not sent, or not as it is, by name, so that its owner can be told."""
 
     def __init__(self) -> None:
         self.outside: list[str] = []
         """Links that lead out of their area, or the name of one that is a link itself."""
         self.odd: list[str] = []
         """Links that lead nowhere or in circles, pipes, sockets, devices."""
+        self.renamed: list[str] = []
+        """Files whose names on the disk are no text; these stand for them."""
         self.unread: Unread = {}
 
 
@@ -103,23 +113,29 @@ class Shipped:
         self._path = root / SHIPPED
         known = record.read(self._path)
         rows = known.items() if isinstance(known, dict) else ()
-        self._marks: dict[str, tuple[int, int, int, str]] = {
-            name: (m[0], m[1], m[2], m[3] if len(m) > 3 else "") for name, m in rows
-        }
+        self._marks: dict[str, _Row] = {name: _row(*noted) for name, noted in rows}
         self._changed = False
 
     def has(self, found: Found) -> bool:
         known = self._marks.get(found.name)
         return known is not None and known[:3] == found.mark
 
+    def relies_on(self, found: Found) -> bool:
+        """Whether that it is as it was sent (`has`) is certain by its mark alone."""
+        return self.has(found) and self._marks[found.name][4]
+
     def add(self, found: Found, sha256: str = "") -> None:
         """`sha256`: of what was sent, where that is known."""
-        self._marks[found.name] = (*found.mark, sha256)
+        self._marks[found.name] = (*found.mark, sha256, found.is_reliable)
         self._changed = True
 
     def forget(self, name: str) -> None:
         """The server does not have it after all."""
         self._changed = self._marks.pop(name, None) is not None or self._changed
+
+    def digest(self, found: Found) -> str:
+        """Of what was sent with this very mark, where that is known."""
+        return self._marks[found.name][3] if self.has(found) else ""
 
     def shorter(self, found: Found) -> tuple[int, str] | None:
         """Size and digest of what the server has of this file, if it is less than there is now."""
@@ -137,6 +153,13 @@ class Shipped:
         if self._changed:
             record.write(self._path, self._marks)
             self._changed = False
+
+
+def _row(
+    size: int, changed_at: int, number: int, sha256: str = "", is_reliable: bool = False
+) -> _Row:
+    """As it was noted; earlier agents noted less."""
+    return size, changed_at, number, sha256, is_reliable
 
 
 def _told_time(changed_at: int) -> float:
@@ -162,7 +185,7 @@ def scan(root: Path, passed: Passed | None = None) -> Iterator[Found]:
             passed.outside.append(area)
             continue
         for found in walk.files("", 0, linked=False):
-            yield found if _is_text(found.path) else _readable(found, walk.top)
+            yield found if _is_text(found.path) else walk.renamed(found)
 
 
 def rests(found: Found, *, now: float, seen_before: bool) -> bool:
@@ -225,9 +248,28 @@ def is_lack(error: OSError | PaddleCloudError) -> bool:
     return isinstance(error, OSError) and error.errno in _LACKS
 
 
+def may_be_read(
+    error: OSError | PaddleCloudError, *, lasted: float, patience: float | None
+) -> bool:
+    """Whether to try once more what could not be read for so many seconds, now that its job is
+    over. What only the agent lacks is waited for as the store is (`patience`, None: for ever); who
+    kills the job waits for neither."""
+    longest = inf if patience is None else patience
+    longest = longest if is_lack(error) else min(_UNREAD, longest)
+    return not is_for_good(error) and lasted < longest
+
+
 def found_again(found: Found, file: IO[bytes]) -> Found:
     """`found` with the mark that the open file has now."""
     return replace(found, mark=_mark(os.fstat(file.fileno())))
+
+
+def to_send(found: Found, file: IO[bytes], *, now: float) -> Found:
+    """The same before it is read (`now` is the time of day), with whether that mark is reliable.
+    Within a moment after a change it is not: the next change may leave the same time."""
+    marked = found_again(found, file)
+    rests_now = rests(marked, now=now, seen_before=False)
+    return replace(marked, is_reliable=rests_now and marks.is_reliable(file.fileno()))
 
 
 def _top(root: Path, area: str) -> Path:
@@ -256,13 +298,13 @@ def _is_text(path: str) -> bool:
     return path.isascii() or not any(_is_byte(letter) for letter in path)
 
 
-def _readable(found: Found, top: Path) -> Found:
+def _readable(path: str, top: Path) -> str:
     """With `%B0` in its path for such a byte, and `%25` for a percent sign: no two of these paths
     become the same, and none that of a file beside it."""
-    path = "/".join(_spelled(name) for name in found.path.split("/"))
+    path = "/".join(_spelled(name) for name in path.split("/"))
     while os.path.lexists(top / path):
         path += "~"
-    return replace(found, path=path, renamed=True)
+    return path
 
 
 def _spelled(name: str) -> str:
@@ -296,6 +338,12 @@ class _Walk:
         self.top = top
         self._area = area
         self._passed = passed
+
+    def renamed(self, found: Found) -> Found:
+        """With a path that is text; that is noted."""
+        path = _readable(found.path, self.top)
+        self._note(self._passed.renamed, path)
+        return replace(found, path=path)
 
     def files(self, below: str, depth: int, *, linked: bool) -> Iterator[Found]:
         for name, status in self._entries(below):

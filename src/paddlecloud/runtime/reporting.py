@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddlecloud.model.errors import PaddleCloudError, Retry, StorageFull, Unauthenticated
-from paddlecloud.runtime import unsent, waiting
+from paddlecloud.runtime import outputs, unsent, waiting
 from paddlecloud.runtime.book import Stage
 from paddlecloud.runtime.exchange import Exchange
 from paddlecloud.runtime.inotify import OVERFLOW
@@ -166,6 +166,7 @@ class Reporter:
         batch = compose(self._site.book.active(), now=now, most=most)
         for tracked, error in batch.unread:
             self._site.journal.warning(f"its log cannot be read: {error}", tracked.id)
+            self._wait_for_log(tracked, error, now)
         if not batch.items:
             return
         self._singly = max(0, self._singly - 1)
@@ -209,14 +210,27 @@ class Reporter:
 
     def _wait_for_room(self, tracked: Tracked, error: StorageFull) -> None:
         """Of one that is over the end waits for its log; but not for ever."""
-        if tracked.stage is not Stage.OVER or not tracked.shipped or tracked.log_given_up:
+        if not _only_log_is_left(tracked):
             return
         now = time.monotonic()
         tracked.full_since = now if tracked.full_since is None else tracked.full_since
         tracked.hold(waiting.of_error(error), now=now)
         if tracked.patience is not None and now - tracked.full_since > tracked.patience:
-            tracked.log_given_up = True
-            unsent.leave(tracked, {STDOUT: error}, self._site, lost=False)
+            self._give_up_log(tracked, error)
+
+    def _wait_for_log(self, tracked: Tracked, error: OSError, now: float) -> None:
+        """The same where its disk does not give the log: for as long as outputs are waited for."""
+        if not _only_log_is_left(tracked):
+            return
+        tracked.unread_since = now if tracked.unread_since is None else tracked.unread_since
+        told, lasted = outputs.unreadable(STDOUT, error), now - tracked.unread_since
+        tracked.hold(waiting.of_error(told), now=now)
+        if not outputs.may_be_read(error, lasted=lasted, patience=tracked.patience):
+            self._give_up_log(tracked, told)
+
+    def _give_up_log(self, tracked: Tracked, error: PaddleCloudError) -> None:
+        tracked.log_given_up = True
+        unsent.leave(tracked, {STDOUT: error}, self._site, lost=False)
 
     def _tell_bare(self, bare: Batch) -> None:
         """A start needs no room, nor does what a job waits for: the rest of a log may."""
@@ -274,7 +288,8 @@ class Batch:
         self.pieces: list[bytes] = []
         self.members: list[Tracked] = []
         self.unread: list[tuple[Tracked, OSError]] = []
-        """Those whose logs could not be read; they are looked at again, and hold up nobody."""
+        """Those whose logs could not be read; they are looked at again, and hold up nobody. What
+        needs no log is told of them."""
 
     def restore(self) -> None:
         """It did not arrive: everything in it has to be said again."""
@@ -331,13 +346,14 @@ def compose(replicas: Iterable[Tracked], *, now: float, most: int = 256) -> Batc
     for _, tracked in ready[:most]:
         if not room:
             break
+        item, piece = _bare_item(tracked, now), b""
         try:
-            item, piece = _item(tracked, min(room, share), now)
+            piece = _add_log(item, tracked, min(room, share))
+            tracked.unread_since = None
         except OSError as error:
             tracked.dirty = True
             tracked.hold_until = now + _REFUSED_PAUSE
             batch.unread.append((tracked, error))
-            continue
         tracked.sent_at = now
         if len(item) > 2:
             batch.items.append(item)
@@ -354,7 +370,8 @@ def encode(agent: str, boot: str, sequence: int, batch: Batch) -> bytes:
     return b"".join((struct.pack(">I", len(text)), text, *batch.pieces))
 
 
-def _item(tracked: Tracked, room: int, now: float) -> tuple[dict[str, Any], bytes]:
+def _bare_item(tracked: Tracked, now: float) -> dict[str, Any]:
+    """What is to be said of it without its log."""
     item: dict[str, Any] = {"replica": tracked.id, "fence": tracked.fence}
     if tracked.started is not None and not tracked.started_told:
         item["started"] = tracked.started
@@ -365,6 +382,12 @@ def _item(tracked: Tracked, room: int, now: float) -> tuple[dict[str, Any], byte
     if waits is not None and waits <= now:
         tracked.held_told = now
         item["held"] = tracked.held or NOT_HELD
+    return item
+
+
+def _add_log(item: dict[str, Any], tracked: Tracked, room: int) -> bytes:
+    """Let the item tell of the next bytes of the log, which are returned, and of the end if they
+    are the last. Raises OSError before it does either."""
     # Before the log is read: whatever comes to the log after its end is not missed then.
     over = tracked.stage is Stage.OVER and tracked.shipped
     tracked.dirty = False
@@ -374,26 +397,28 @@ def _item(tracked: Tracked, room: int, now: float) -> tuple[dict[str, Any], byte
     complete = offset + len(piece) == size
     if tracked.acked is None:
         # The answer says what the server has; only an end that tells the log's size can go along.
-        if over and tracked.exit is not None:
+        if over and tracked.exit is not None and not tracked.log_given_up:
             item["exited"] = _exited(tracked, tracked.exit, size)
     elif not complete:
         tracked.dirty = True
     elif over:
         ended = tracked.exit
         item |= {"lost": True} if ended is None else {"exited": _exited(tracked, ended, size)}
-    return item, piece
+    return piece
 
 
 def _log(tracked: Tracked, room: int) -> tuple[int, bytes, int]:
     """Offset and bytes of the next piece, and how long the whole log is."""
     known = tracked.acked or 0
+    if tracked.log_given_up:
+        return known, b"", known
     try:
         fd = os.open(tracked.place(STDOUT), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return known, b"", known
     try:
         # A job that reaches for its log and cuts it takes nothing back of what was sent.
-        size = known if tracked.log_given_up else max(os.fstat(fd).st_size, known)
+        size = max(os.fstat(fd).st_size, known)
         left = 0 if tracked.acked is None else min(size - known, room)
         return known, os.pread(fd, left, known) if left else b"", size
     finally:
@@ -404,6 +429,11 @@ def _exited(tracked: Tracked, exit: ExitRecord, size: int) -> dict[str, Any]:
     """The end, with the most memory that was seen; the largest process alone is at least that."""
     peak = max(tracked.peak_memory, exit.get("max_rss") or 0)
     return {**exit, "log_size": size, "peak_memory": peak or None}
+
+
+def _only_log_is_left(tracked: Tracked) -> bool:
+    """Whether its end waits for nothing but the rest of its log."""
+    return tracked.stage is Stage.OVER and tracked.shipped and not tracked.log_given_up
 
 
 def _is_to_be_seen(tracked: Tracked) -> bool:

@@ -15,12 +15,13 @@ import hashlib
 import os
 import stat
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paddlecloud.model.errors import Invalid, Retry
 from paddlecloud.model.signing import quote
 from paddlecloud.model.snapshot import check_path
-from paddlecloud.runtime import outputs, record
+from paddlecloud.runtime import marks, outputs, record
 from paddlecloud.runtime.workspace import OUTPUT
 
 if TYPE_CHECKING:
@@ -161,8 +162,9 @@ def _digest(folder: int, name: str) -> str:
 
 
 def _note_all(root: Path, digests: dict[str, str]) -> None:
-    """The server has all that lies there: it sent it."""
+    """The server has all that lies there: it sent it, and nobody has it open."""
     shipped = outputs.Shipped(root)
+    is_reliable = marks.are_noted_in(root)
     for found in outputs.scan(root):
-        shipped.add(found, digests.get(found.name, ""))
+        shipped.add(replace(found, is_reliable=is_reliable), digests.get(found.name, ""))
     shipped.save()

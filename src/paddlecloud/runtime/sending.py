@@ -28,6 +28,12 @@ _BLOCK = 1024 * 1024
 _PIECE = 8 * 1024 * 1024
 
 
+def same(sent: Found, file: IO[bytes], known: str) -> str | None:
+    """The digest of the file if it is the `known` one, so that nothing has to be sent."""
+    digest = _digest(file, sent.size)
+    return known if digest is not None and digest.hexdigest() == known else None
+
+
 def put_growth(
     tracked: Tracked,
     sent: Found,

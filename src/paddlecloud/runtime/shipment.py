@@ -30,14 +30,19 @@ class File:
         "not_before",
         "patience",
         "put_off",
+        "read_last",
         "refusal",
         "stumbles",
         "unread_since",
     )
 
-    def __init__(self, *, not_before: float = 0.0, changed: bool = False) -> None:
+    def __init__(
+        self, *, not_before: float = 0.0, changed: bool = False, read_last: bool = False
+    ) -> None:
         self.changed = changed
         """The last pass found it being changed, while the job runs."""
+        self.read_last = read_last
+        """It was read since nobody writes to it any more: the job is over."""
         self.not_before = not_before
         """One that took long to send is left alone for longer, while the job runs."""
         self.given_up: outputs.Mark | None = None
@@ -85,7 +90,16 @@ class Shipment:
 
     def sent(self, name: str, *, not_before: float) -> None:
         """Nothing is known against it any more."""
-        self.files[name] = File(not_before=not_before, changed=self.file(name).changed)
+        changed = self.file(name).changed
+        self.files[name] = File(not_before=not_before, changed=changed, read_last=self.last_round)
+
+    def has(self, found: outputs.Found) -> bool:
+        """Whether the server has it as it is. While its job runs its mark says so; then that has
+        to be certain."""
+        if not self.last_round or self.shipped.relies_on(found):
+            return self.shipped.has(found)
+        file = self.files.get(found.name)
+        return file is not None and file.read_last and self.shipped.has(found)
 
     def rests(self, name: str) -> None:
         """It is as it was sent."""

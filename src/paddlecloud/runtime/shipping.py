@@ -6,8 +6,9 @@ is reported, however long the server is away. A store that takes nothing, the se
 owner's own bucket, is waited for as long as the server says (hours, and seconds for a job that was
 killed); what it did not take by then is kept here (`runtime.unsent`), and so is a file about which
 the server makes a mistake again and again. One that finds no room holds up no other. What waits is
-told. Last comes a list of all files with their digests, and what the server does not have as it
-says is sent once more. A larger file goes in parts (`runtime.parts`), of a job whose outputs lie
+told. A file that may have changed without a trace (`runtime.marks`) is read once more in the end.
+Last comes a list of all files with their digests, and what the server does not have as it says is
+sent once more. A larger file goes in parts (`runtime.parts`), of a job whose outputs lie
 in a bucket past the server.
 
 There are four lanes with threads of their own, so that a job with one small file does not wait for
@@ -24,7 +25,6 @@ import threading
 import time
 from contextlib import suppress
 from functools import partial
-from math import inf
 from typing import IO, TYPE_CHECKING
 
 from paddlecloud.model.errors import (
@@ -57,7 +57,7 @@ from paddlecloud.runtime.site import Turns
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddlecloud.runtime.aside import Outcome, Sent
+    from paddlecloud.runtime.aside import Sent
     from paddlecloud.runtime.book import Tracked
     from paddlecloud.runtime.link import Channel
     from paddlecloud.runtime.outputs import Found
@@ -71,8 +71,6 @@ _SOON = 0.1
 _SERVER_AWAY = 60.0
 #: So many times a file is sent about which the server makes a mistake: that is ten minutes.
 _MOST_STUMBLES = 30
-#: For so many seconds one is tried that cannot be read: a file server may be restarted meanwhile.
-_UNREAD = 120.0
 #: For so many seconds a replica has a thread for itself.
 _TURN = 5.0
 #: After so many seconds of work a running job has sent enough for now, whatever is left.
@@ -297,10 +295,14 @@ class Shippers:
         except (Retry, Unauthenticated) as trouble:
             text = f"its files cannot be listed: {trouble}"
             self._site.journal.warning(text, shipment.tracked.id)
-        for found in outputs.scan(shipment.tracked.root):
-            if not shipment.shipped.has(found):
+        passed = outputs.Passed()
+        for found in outputs.scan(shipment.tracked.root, passed):
+            if not shipment.has(found):
                 file = shipment.file(found.name)
                 file.refusal = file.refusal or error
+        for each in passed.unread.items():
+            self._pass_over(shipment, *each)
+        self._tell_of_names(shipment.tracked, passed)
         self._end(shipment)
 
     def _pause_after(
@@ -331,15 +333,12 @@ class Shippers:
         seen: set[str] = set()
         began = time.monotonic()
         settled, shipment.cut = True, False
-        renamed: list[str] = []
         passed = outputs.Passed()
         bundle = Bundle()
         for found in outputs.scan(shipment.tracked.root, passed):
             if shipment.tracked.forget or self._site.stopping.is_set():
                 return False
             seen.add(found.name)
-            if found.renamed:
-                renamed.append(found.name)
             if not self._is_due(shipment, found):
                 continue
             settled = self._deliver(shipment, found, bundle, channel) and settled
@@ -352,13 +351,13 @@ class Shippers:
         if shipment.cut or not settled:
             return False
         if over and all([self._is_unread(shipment, *each) for each in passed.unread.items()]):
-            self._tell_of_names(shipment.tracked, passed, renamed)
+            self._tell_of_names(shipment.tracked, passed)
             return True
         return not over
 
     def _is_due(self, shipment: Shipment, found: Found) -> bool:
         """Whether it is to be sent in this turn."""
-        if shipment.shipped.has(found):
+        if shipment.has(found):
             shipment.rests(found.name)
             return False
         file = shipment.file(found.name)
@@ -386,12 +385,12 @@ class Shippers:
             self._aside.put(shipment.tracked)
         return True
 
-    def _tell_of_names(self, tracked: Tracked, passed: outputs.Passed, renamed: list[str]) -> None:
+    def _tell_of_names(self, tracked: Tracked, passed: outputs.Passed) -> None:
         """In the job's own log, before its end is told: whoever misses a file looks there."""
         told = {
             "output_links_outside": passed.outside,
             "output_no_files": passed.odd,
-            "output_names_bytes": renamed,
+            "output_names_bytes": passed.renamed,
         }
         said = "".join(lastwords.of_outputs(code, tracked.id, told[code]) for code in told)
         try:
@@ -424,7 +423,7 @@ class Shippers:
 
     def _deliver(self, shipment: Shipment, found: Found, bundle: Bundle, channel: Channel) -> bool:
         """Send it, a small one with others; whether nothing more has to be done about any sent."""
-        if found.size > bundles.LARGEST:
+        if found.size > bundles.LARGEST or shipment.shipped.has(found):
             return self._send(shipment, found, channel)
         return not bundle.add(found) or self._send_bundle(shipment, bundle, channel)
 
@@ -491,24 +490,15 @@ class Shippers:
 
     def _is_unread(self, shipment: Shipment, name: str, error: OSError | PaddleCloudError) -> bool:
         """Whether it is passed over because it cannot be read; a disk may do better next time."""
-        told = outputs.unreadable(name, error)
-        if shipment.last_round and self._may_be_read(shipment, name, error):
-            self._hold(shipment, told)
+        if shipment.last_round and _may_be_read(shipment, name, error):
+            self._hold(shipment, outputs.unreadable(name, error))
             return False
-        self._site.journal.warning(f"{name} is not sent: {error}", shipment.tracked.id)
-        self._note_refused(shipment, name, told)
+        self._pass_over(shipment, name, error)
         return True
 
-    def _may_be_read(
-        self, shipment: Shipment, name: str, error: OSError | PaddleCloudError
-    ) -> bool:
-        """Whether to try it once more. What only the agent lacks is waited for as the store is; who
-        kills the job waits for neither."""
-        now, file = time.monotonic(), shipment.file(name)
-        file.unread_since = now if file.unread_since is None else file.unread_since
-        patience = inf if shipment.tracked.patience is None else shipment.tracked.patience
-        longest = patience if outputs.is_lack(error) else min(_UNREAD, patience)
-        return not outputs.is_for_good(error) and now - file.unread_since < longest
+    def _pass_over(self, shipment: Shipment, name: str, error: OSError | PaddleCloudError) -> None:
+        self._site.journal.warning(f"{name} is not sent: {error}", shipment.tracked.id)
+        self._note_refused(shipment, name, outputs.unreadable(name, error))
 
     def _note_refused(self, shipment: Shipment, name: str, error: PaddleCloudError) -> None:
         """It is kept and told. But of an attempt that no longer counts the server has no use for
@@ -533,17 +523,18 @@ class Shippers:
     def _put_file(
         self, shipment: Shipment, found: Found, channel: Channel, room: parts.Room | None
     ) -> Sent:
-        """Send one file, or what it grew by. Where many send at once, what each has in memory waits
-        for a place in `room`."""
+        """Send one file, or what it grew by, or nothing if the server has it. Where many send at
+        once, what each has in memory waits for a place in `room`."""
         tracked = shipment.tracked
         file = outputs.open_inside(found, tracked.root)
         if file is None:
             return found, ""
         with file:
             outputs.refuse_hollow(found, file)
-            sent = outputs.found_again(found, file)
+            sent = outputs.to_send(found, file, now=time.time())
             shorter = shipment.shipped.shorter(sent)
-            digest = None
+            known = shipment.shipped.digest(sent)
+            digest = sending.same(sent, file, known) if known else None
             if shorter is not None:
                 digest = sending.put_growth(tracked, sent, file, shorter, channel, room)
             if digest is None and sent.size >= parts.least(tracked):
@@ -581,3 +572,11 @@ class Shippers:
             except OSError as error:
                 text = f"what was sent cannot be noted, it may be sent again: {error}"
                 self._site.journal.warning(text, shipment.tracked.id)
+
+
+def _may_be_read(shipment: Shipment, name: str, error: OSError | PaddleCloudError) -> bool:
+    """Whether to try it once more."""
+    now, file = time.monotonic(), shipment.file(name)
+    file.unread_since = now if file.unread_since is None else file.unread_since
+    lasted, patience = now - file.unread_since, shipment.tracked.patience
+    return outputs.may_be_read(error, lasted=lasted, patience=patience)

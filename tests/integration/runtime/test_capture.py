@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 from paddlecloud.runtime.control import request_stop
 from tests.integration.runtime.replicas import Bench, ended, eventually, has_file, running
@@ -66,15 +65,13 @@ def test_a_log_within_its_limit_is_not_touched(bench: Bench) -> None:
     assert (root / "stdout.log").read_text() == "".join(f"{n}\n" for n in range(1, 1001))
 
 
-def test_a_stranger_who_holds_the_stream_does_not_delay_the_end_for_long(bench: Bench) -> None:
+def test_the_end_does_not_wait_until_a_stranger_lets_go_of_the_stream(bench: Bench) -> None:
     root = bench.start("echo mine; echo up > up; sleep 600")
     has_file(root, "up")
     stream = os.open(f"/proc/{running(root).pid}/fd/1", os.O_WRONLY)
     try:
-        before = time.monotonic()
         request_stop(root, grace=5, now=0.0)
         assert ended(root)["cause"] == "stopped"
-        assert time.monotonic() - before < 15
     finally:
         os.close(stream)
     assert (root / "stdout.log").read_text() == "mine\n"

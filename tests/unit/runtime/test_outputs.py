@@ -26,7 +26,8 @@ def put(top: Path, *names: bytes) -> None:
 def test_each_name_has_its_own_and_only_what_is_no_text_is_changed(tmp_path: Path) -> None:
     put(tmp_path / "output", b"\xb0\xa3", b"\xb0\xa4", b"%B0%A4", b"50%", b"%\xff", b"\xff\xff")
     put(tmp_path / "output", "模型".encode(), b"d\xd0/one")
-    found = list(outputs.scan(tmp_path))
+    passed = outputs.Passed()
+    found = list(outputs.scan(tmp_path, passed))
     contents = {each.path: each.where.read_bytes() for each in found}
     assert contents == {
         "%B0%A3": b"\xb0\xa3",
@@ -38,7 +39,8 @@ def test_each_name_has_its_own_and_only_what_is_no_text_is_changed(tmp_path: Pat
         "模型": "模型".encode(),
         "d%D0/one": b"d\xd0/one",
     }
-    assert {each.path for each in found if not each.renamed} == {"%B0%A4", "50%", "模型"}
+    kept = {f"output/{path}" for path in ("%B0%A4", "50%", "模型")}
+    assert {each.name for each in found} - set(passed.renamed) == kept
     for each in found:
         each.name.encode()
         with outputs.open_inside(each, tmp_path) as file:  # type: ignore[union-attr]

@@ -14,6 +14,7 @@ import pytest
 from paddlecloud.model.errors import Forbidden, PaddleCloudError, Retry, StaleFence, StorageFull
 from paddlecloud.model.paths import replica_id
 from paddlecloud.model.signing import quote
+from paddlecloud.model.snapshot import MAX_DEPTH
 from paddlecloud.model.texts import render
 from paddlecloud.runtime import outputs, parts, shipping, unsent
 from paddlecloud.runtime.book import Tracked, not_run
@@ -557,6 +558,46 @@ def test_a_directory_that_cannot_be_listed_is_told_and_so_is_what_was_kept(
     assert len(log) == 4
     assert "output/shut (it cannot be read" in log[0]
     assert "output/one (it is not a safe relative path" in log[2]
+
+
+def test_what_is_passed_over_is_told_though_the_store_is_given_up(scene: Scene) -> None:
+    scene.server.refused["model"] = StorageFull("store_full", path="model")
+    tracked = over_well(scene, {"model": b"1", os.fsdecode(b"\xff"): b"2"})
+    tracked.patience, scene.site.link._up = -1.0, True
+    top = tracked.root / "output"
+    (top / "latest").symlink_to("/elsewhere")
+    os.mkfifo(top / "pipe")
+    (top / "/".join(["d"] * MAX_DEPTH)).mkdir(parents=True)
+    assert scene.shippers._ship(tracked, scene.line) is None
+    log = (tracked.root / "stdout.log").read_text().splitlines()[::2]
+    assert len(log) == 5
+    assert ": output/latest; copy the files" in log[0]
+    assert "output/pipe" in log[1]
+    assert "output/%FF" in log[2]
+    assert "output/d/d/d/" in log[3]
+    assert "lies 201 names deep" in log[3]
+    assert "the server could not store these outputs: output/model" in log[4]
+    assert tracked.exit is not None
+    assert tracked.exit["cause"] == "outputs_lost"
+
+
+def test_nor_does_a_directory_that_may_be_listed_later_hold_up_that_end(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.scandir
+
+    def scandir(fd: Any) -> Any:
+        if isinstance(fd, int) and Path(f"/proc/self/fd/{fd}").readlink().name == "shut":
+            raise OSError(errno.EIO, "Input/output error")
+        return real(fd)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    scene.server.refused["model"] = StorageFull("store_full", path="model")
+    tracked = over_well(scene, {"model": b"1"})
+    tracked.patience, scene.site.link._up = -1.0, True
+    (tracked.root / "output" / "shut").mkdir()
+    assert scene.shippers._ship(tracked, scene.line) is None
+    assert "output/shut (it cannot be read" in (tracked.root / "stdout.log").read_text()
 
 
 def test_it_is_told_and_kept_under_the_name_that_its_owner_knows(scene: Scene) -> None:

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -278,9 +277,7 @@ def test_sigterm_ends_the_agent_and_not_the_job(world: World) -> None:
     replica = world.run("echo up; while ! test -e $OUTPUT_PATH/go; do sleep 0.02; done; exit 3")
     world.says(replica, "up")
     pid = world.running(replica)
-    began = time.monotonic()
     assert world.kill_agent(signal.SIGTERM) == 0
-    assert time.monotonic() - began < 20, "it waits for its job"
     assert alive(pid)
     world.start_agent()
     eventually(lambda: "adopted, launched" in world.journal())

@@ -78,6 +78,29 @@ def test_a_file_whose_beginning_changed_is_sent_whole(quick: World) -> None:
     assert quick.stored(replica).listing == {"output/events": sha256(want)}
 
 
+MAPPED = f"""exec {sys.executable} -c '
+import mmap, os, time
+path = os.environ["OUTPUT_PATH"] + "/emb"
+file = open(path, "w+b")
+file.truncate(100_000)
+mapped = mmap.mmap(file.fileno(), 0)
+file.close()
+mapped[:] = b"1" * 100_000
+while not os.path.exists("go"): time.sleep(0.02)
+mapped[:] = b"2" * 100_000
+'"""
+
+
+def test_what_a_job_wrote_last_through_a_mapping_comes_back(quick: World) -> None:
+    replica = quick.run(MAPPED)
+    grow(quick, replica, name="emb")
+    (quick.root(replica) / "work" / "go").touch()
+    quick.ended(replica)
+    stored, want = quick.stored(replica), b"2" * 100_000
+    assert stored.files["output/emb"] == want
+    assert stored.listing == {"output/emb": sha256(want)}
+
+
 def test_a_server_that_has_less_than_was_sent_gets_the_whole_file(quick: World) -> None:
     replica, first = a_growing_job(quick)
     events = grow(quick, replica)
