@@ -14,7 +14,7 @@ from typing import Any
 
 from paddlecloud.runtime import control, processes, record
 from tests.integration.runtime.agent.fake_server import AK, SK, FakeServer, Stored
-from tests.integration.runtime.replicas import PATIENCE, eventually
+from tests.integration.runtime.replicas import eventually
 
 COMMAND = [sys.executable, "-m", "paddlecloud.runtime"]
 
