@@ -70,11 +70,9 @@ def begin(deps: Deps, owner: str, request: PartsRequest) -> PartsAnswer:
         _touch(deps, target)
         if upload is not None and upload.record.size != request.size:
             raise Invalid("upload_size", got=request.size, want=upload.record.size)
-        if upload is None:
-            stat = deps.store.stat(target.path)
-            if stat is not None and stat.size == request.size:
-                deps.store.delete(target.record)  # of another size, and nothing came of it
-                return PartsAnswer(stored=True)
+        if upload is None and _is_stored(deps, target, request.size):
+            deps.store.delete(target.record)  # of another size, and nothing came of it
+            return PartsAnswer(stored=True)
         if request.handed and _adopted(deps, store, target, upload, request):
             return PartsAnswer(stored=True)
         if upload is None:
@@ -152,6 +150,17 @@ def _unchecked_bytes(deps: Deps, target: Target) -> int | None:
     return stat.size if record is None or record.size == stat.size else None
 
 
+def _is_stored(deps: Deps, target: Target, size: int) -> bool:
+    """Whether the content is there; Invalid when it is, and of another size. A directory may have a
+    piece of it, after a loss of power."""
+    stat = deps.store.stat(target.path)
+    if stat is None or stat.size == size:
+        return stat is not None
+    if isinstance(deps.store, CanReadParts):
+        return False
+    raise Invalid("upload_size", got=size, want=stat.size)
+
+
 def _adopted(
     deps: Deps, store: CanMultipart, target: Target, upload: Upload | None, request: PartsRequest
 ) -> bool:
@@ -206,6 +215,7 @@ def _finished(deps: Deps, store: CanMultipart, upload: Upload) -> bool:
                 _join(store, upload)
         else:
             _keep(deps, upload)
+            _give_way(deps, store, upload)
             _join(store, upload)
             done = upload.checked(deps.store)
     except Invalid as error:
@@ -225,6 +235,22 @@ def _keep(deps: Deps, upload: Upload) -> None:
     """What is joined before it is checked has its record meanwhile; NotFound if that is gone."""
     if not upload.joined and not _touch_its_own(deps, upload):
         raise NotFound("upload_missing", upload=upload.target.sha256)
+
+
+def _give_way(deps: Deps, store: CanMultipart, upload: Upload) -> None:
+    """A content that came another way meanwhile is checked instead of the parts, which could be
+    joined only over it; Invalid when it is of another size."""
+    if upload.joined:
+        return
+    target, record = upload.target, upload.record
+    try:
+        is_there = _is_stored(deps, target, record.size)
+    except Invalid:
+        _drop(deps, store, upload)
+        raise
+    if is_there:
+        store.drop_parts(target.path, record.upload)
+        upload.note_joined()
 
 
 def _join(store: CanMultipart, upload: Upload) -> None:
