@@ -20,8 +20,8 @@ from paddlecloud.server.services.files import user_root
 
 log = logging.getLogger(__name__)
 BELL = "count"
-_OF_ALL = ("lease_lost", "store_unreachable")
-"""What is true of every job, not of one."""
+OF_ALL = ("lease_lost", "store_unreachable")
+"""What is true of every job and every owner, not of one."""
 
 
 def count(deps: Deps, _now: datetime) -> None:
@@ -35,7 +35,7 @@ def count(deps: Deps, _now: datetime) -> None:
             _count(deps, job_id, numbers)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is of this job
             log.warning("what %s has stored cannot be counted yet: %s", job_id, error)
-            if isinstance(error, PaddleCloudError) and error.code in _OF_ALL:
+            if isinstance(error, PaddleCloudError) and error.code in OF_ALL:
                 return
 
 
