@@ -185,7 +185,8 @@ def _left_of_uploads(deps: Deps, owner: str) -> int:
 
 def _unnamed_contents(deps: Deps, owner: str, before: datetime) -> int:
     abandoned = uploads.drop_abandoned(deps, owner, deps.clock() - ABANDONED)
-    # Before they are listed: what comes meanwhile is counted twice until the next time, never less.
+    # Before they are listed: what comes meanwhile is counted twice until the next time, or, if it
+    # was counted when it had only begun to come, not at all until then.
     counted = deps.db.read(lambda tx: usage.files_bytes(tx, owner))
     found = list(deps.store.list(blobs_root(owner) + "/"))
     freed = _delete_unnamed(deps, owner, [stat for stat in found if stat.modified < before])
