@@ -367,6 +367,32 @@ def test_a_file_that_is_wrong_does_not_count(team: MakeTeam) -> None:
     assert limit(world.user.get("/api/v1/quota"), "storage")[0] == 0
 
 
+def test_an_upload_counts_once_however_often_it_is_finished(
+    team: MakeTeam, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = team(storage=10 * MIB)
+    data = os.urandom(3 * MIB)
+    digest, answer = begun(world, data)
+    upload, size = uploads.opened(world.deps, "someone", digest), answer["part_size"]
+    for number in range(1, upload.count + 1):
+        uploads.put(world.deps, upload, number, data[(number - 1) * size : number * size])
+    real, taken = world.deps.store.delete, list[int]()
+
+    def delete(path: str) -> None:
+        """From then on it holds no room."""
+        taken.append(world.deps.db.read(lambda tx: usage.stored_bytes(tx, "someone")))
+        real(path)
+
+    monkeypatch.setattr(world.deps.store, "delete", delete)
+    store: Any = world.deps.store
+    found = [uploads._found(world.deps, store, upload.target) for _ in range(2)]
+    for each in found:
+        assert each is not None
+        assert uploads._finished(world.deps, store, each)
+    assert taken == [len(data)]
+    assert limit(world.user.get("/api/v1/quota"), "storage")[0] == len(data)
+
+
 def test_outputs_count_and_are_never_thrown_away(team: MakeTeam) -> None:
     world = team(storage=1000)
     job_id, order = runs(world)

@@ -225,9 +225,10 @@ def _finished(deps: Deps, store: CanMultipart, upload: Upload) -> bool:
         raise
     if done:
         with deps.owner_locks.of(target.owner):
-            deps.store.delete(target.record)
+            if record_at(deps, target.record) == upload.record:
+                _count(deps, target.owner, upload.record.size)  # while it still holds its room
+                deps.store.delete(target.record)
         deps.arriving.forget(target)
-        _count(deps, target.owner, upload.record.size)
     return done
 
 
