@@ -9,6 +9,7 @@ import pytest
 from paddlecloud.model.errors import Unreachable
 from paddlecloud.server.services import retention
 from paddlecloud.stores.base import Stat
+from paddlecloud.stores.patience import is_prompt
 from tests.integration.server.world import World, packed
 
 
@@ -61,3 +62,25 @@ def test_a_store_that_is_away_is_not_asked_for_every_owner(
     with pytest.raises(Unreachable):
         retention.collect(world.deps)
     assert not any(prefix.startswith("users/bob/") for prefix in listed)
+
+
+def test_whoever_waits_for_a_deletion_does_so_for_seconds(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for a collection, but submits wait while one file goes."""
+    leave_a_content(world, "ann")
+    held = "users/ann/uploads/" + "0" * 64
+    world.deps.store.write(held, [b"{}"])
+    world.clock.move(days=30)
+    seen: dict[str, bool] = {}
+    real = world.deps.store.delete
+
+    def delete(path: str) -> None:
+        seen[path] = is_prompt()
+        real(path)
+
+    monkeypatch.setattr(world.deps.store, "delete", delete)
+    content = contents(world, "ann")[0].path
+    retention.collect(world.deps)
+    assert seen == {content: True, held: True}
+    assert not is_prompt()

@@ -29,6 +29,7 @@ from paddlecloud.server.services.files import listings_root, user_root
 from paddlecloud.server.services.sending import sending_root
 from paddlecloud.server.services.snapshots import blobs_root
 from paddlecloud.stores.base import CanSweep, Stat
+from paddlecloud.stores.patience import prompt_if
 
 log = logging.getLogger(__name__)
 BATCH = 100
@@ -202,8 +203,8 @@ def _unnamed_contents(deps: Deps, owner: str, before: datetime) -> int:
 def _delete_unnamed(deps: Deps, owner: str, old: list[Stat]) -> int:
     """Delete what no snapshot names, a little at a time; how many bytes that freed.
 
-    Nobody may name a content while it goes, so an owner's uploads wait for this. In each pause one
-    gets its turn, and then it is asked anew what is named.
+    Nobody may name a content while it goes, so an owner's uploads wait for this, also if the store
+    is silent. In each pause one gets its turn, and then it is asked anew what is named.
     """
     if not old:
         return 0
@@ -212,7 +213,7 @@ def _delete_unnamed(deps: Deps, owner: str, old: list[Stat]) -> int:
     doomed = [stat for stat in reversed(old) if _digest(stat) not in named]
     freed = 0
     while doomed:
-        with deps.owner_locks.of(owner):
+        with prompt_if(True), deps.owner_locks.of(owner):
             named.look(deps.db)
             until = time.monotonic() + HELD
             while doomed:

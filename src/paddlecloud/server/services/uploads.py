@@ -31,6 +31,7 @@ from paddlecloud.stores.base import (
     CanReadParts,
     CanTellRoom,
 )
+from paddlecloud.stores.patience import prompt_if
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -129,7 +130,7 @@ def drop_abandoned(deps: Deps, owner: str, before: datetime) -> int:
 
 def _drop_if_old(deps: Deps, target: Target, before: datetime) -> int:
     """What lies under the name goes before the record, which alone says that it is unchecked."""
-    with deps.owner_locks.of(target.owner):
+    with prompt_if(True), deps.owner_locks.of(target.owner):  # for which submits wait
         stat = deps.store.stat(target.record)
         if stat is None or stat.modified >= before:  # somebody went on meanwhile
             return 0
