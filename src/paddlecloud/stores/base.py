@@ -222,7 +222,8 @@ class CanSweep(Protocol):
 class CanMultipart(Protocol):
     """Takes a file in parts, in any order and from several senders, and goes on after a restart.
 
-    Every part but the last has the same size, at least 5 MiB. What is never finished is swept.
+    Every part but the last has the same size; object stores take none below 5 MiB. What is never
+    finished is swept.
     """
 
     def begin_parts(self, path: str, *, part_size: int, modified: datetime | None = None) -> str:
@@ -263,9 +264,6 @@ class CanPresign(Protocol):
 
     def presign_read(self, path: str, *, good_for: timedelta, now: datetime) -> str:
         """An address to GET this file from, with ranges."""
-
-    def presign_write(self, path: str, *, good_for: timedelta, now: datetime) -> str:
-        """An address to PUT this whole file to."""
 
     def presign_part(
         self, path: str, upload: str, number: int, *, good_for: timedelta, now: datetime

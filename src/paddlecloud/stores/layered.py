@@ -98,9 +98,6 @@ class LayeredStore:
         """Only for what lies behind: see `stat` of the store in front."""
         return self.behind.presign_read(path, good_for=good_for, now=now)
 
-    def presign_write(self, path: str, *, good_for: timedelta, now: datetime) -> str:
-        return self.behind.presign_write(path, good_for=good_for, now=now)
-
     def presign_part(
         self, path: str, upload: str, number: int, *, good_for: timedelta, now: datetime
     ) -> str:

@@ -284,6 +284,7 @@ class S3Store:
         return self.wire.url("GET", self.key(path), (), good_for, now)
 
     def presign_write(self, path: str, *, good_for: timedelta, now: datetime) -> str:
+        """An address to PUT this whole file to."""
         return self.wire.url("PUT", self.key(path), (), good_for, now)
 
     def presign_part(
