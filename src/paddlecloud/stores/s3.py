@@ -218,20 +218,13 @@ class S3Store:
         return Reader(stat, stream.length, stream.read, stream.close)
 
     def write(
-        self,
-        path: str,
-        chunks: Iterable[bytes],
-        *,
-        sha256: str | None = None,
-        modified: datetime | None = None,
+        self, path: str, chunks: Iterable[bytes], *, modified: datetime | None = None
     ) -> Stat:
-        return pour(self.open_write(path, sha256=sha256, modified=modified), chunks)
+        return pour(self.open_write(path, modified=modified), chunks)
 
-    def open_write(
-        self, path: str, *, sha256: str | None = None, modified: datetime | None = None
-    ) -> S3Sink:
+    def open_write(self, path: str, *, modified: datetime | None = None) -> S3Sink:
         self.key(path)
-        return S3Sink(self, path, sha256, modified)
+        return S3Sink(self, path, modified)
 
     def delete(self, path: str) -> None:
         try:
@@ -259,10 +252,8 @@ class S3Store:
     def begin_parts(self, path: str, *, part_size: int, modified: datetime | None = None) -> str:
         return s3parts.begin(self.wire, self.key(path), self.meta(modified))
 
-    def put_part(
-        self, path: str, upload: str, number: int, data: bytes | bytearray, *, sha256: str = ""
-    ) -> Part:
-        return s3parts.put(self.wire, self.key(path), upload, number, data, sha256)
+    def put_part(self, path: str, upload: str, number: int, data: bytes | bytearray) -> Part:
+        return s3parts.put(self.wire, self.key(path), upload, number, data)
 
     def parts(self, path: str, upload: str) -> Sequence[Part]:
         return s3parts.listed(self.wire, self.key(path), upload)
