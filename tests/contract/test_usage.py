@@ -255,6 +255,23 @@ def test_the_sum_of_outputs_is_that_of_the_jobs_that_are_there(db: Database, see
             assert not db.read(partial(usage.outputs_differ, owner=each))
 
 
+def test_what_was_let_go_uncounted_is_to_be_counted_when_that_begins(db: Database) -> None:
+    _, over = db.write(lambda tx: placed(tx, "ann", "public"))
+    db.write(lambda tx: placed(tx, "ann", "public"))
+    let_go = over.job_id, over.number
+    db.write(lambda tx: attempts.release(tx, [over]))
+    assert db.read(usage.to_count) == []
+    for _ in range(2):
+        db.write(partial(usage.keep_counting, counting=True))
+        assert db.read(usage.to_count) == [let_go]
+    db.write(lambda tx: usage.set_output_bytes(tx, let_go[0], 7, ended=[1]))
+    db.write(partial(usage.keep_counting, counting=True))
+    assert db.read(usage.to_count) == []
+    for counting, want in ((False, []), (True, [let_go])):
+        db.write(partial(usage.keep_counting, counting=counting))
+        assert db.read(usage.to_count) == want
+
+
 def execute(tx: Tx, text: str) -> None:
     tx.execute(text)
 

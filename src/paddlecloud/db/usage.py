@@ -32,6 +32,9 @@ STORED = "coalesce((select files + outputs from storage where owner = ?), 0)"
 _NEVER_BEFORE = "(case when started_at > ? then started_at else cast(? as bigint) end)"
 """A time, or that of the start where that is later."""
 
+_COUNTING = "outputs"
+"""The counter that says so counts nothing: it is there or not."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
@@ -253,6 +256,23 @@ def recount_files(tx: Tx, owner: str, size: int, *, instead_of: int) -> None:
         " + case when storage.files > ? then storage.files - ? else 0 end",
         (owner, size, instead_of, instead_of),
     )
+
+
+def is_counting(tx: Tx) -> bool:
+    """Whether outputs are counted since some earlier start."""
+    return tx.one("select 1 from counters where name = ?", (_COUNTING,)) is not None
+
+
+def keep_counting(tx: Tx, counting: bool) -> None:
+    """From now on outputs are counted, or not. When that begins, every attempt that was let go
+    before is to be counted."""
+    if counting == is_counting(tx):
+        return
+    if counting:
+        tx.run("insert into counters (name, value) values (?, 1)", (_COUNTING,))
+        tx.run("update attempts set to_count = 1 where released = 1")
+    else:
+        tx.run("delete from counters where name = ?", (_COUNTING,))
 
 
 def to_count(tx: Tx) -> list[tuple[str, int]]:

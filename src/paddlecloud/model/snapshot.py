@@ -19,6 +19,9 @@ from paddlecloud.model.names import MAX_NAME_BYTES, MAX_PATH_BYTES, fault_of, li
 MAX_DEPTH = 200
 """Names in a path: whoever walks a tree has a descriptor open, and a call waiting, for each."""
 
+MAX_SIZE = 2**62
+"""Bytes of all files, each as often as it is named: as databases have numbers."""
+
 
 class EntryKind(StrEnum):
     FILE = "file"
@@ -83,14 +86,24 @@ def _check(entries: tuple[Entry, ...]) -> None:
         kinds[entry.path] = entry.kind
         if entry.kind is EntryKind.LINK:
             check_path(resolve_link(entry.path, entry.target), below=True)
-        if entry.kind is EntryKind.FILE and not is_digest(entry.sha256):
-            raise Invalid("snapshot_digest", path=entry.path)
+    _check_contents(entry for entry in entries if entry.kind is EntryKind.FILE)
     for path in kinds:
         above = path.rpartition("/")[0]
         while above:
             if kinds.get(above, EntryKind.DIRECTORY) is not EntryKind.DIRECTORY:
                 raise Invalid("snapshot_below_file", path=path, above=above)
             above = above.rpartition("/")[0]
+
+
+def _check_contents(files: Iterable[Entry]) -> None:
+    """A content has one size, and all files together one that can be stored."""
+    sizes: dict[str, int] = {}
+    total = 0
+    for file in files:
+        total += file.size
+        known = is_digest(file.sha256) and sizes.setdefault(file.sha256, file.size) == file.size
+        if not known or total > MAX_SIZE:
+            raise Invalid("snapshot_digest", path=file.path)
 
 
 def _check_text(path: str, text: str) -> None:

@@ -187,8 +187,8 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
         "该服务器的存储不支持分块上传，请整体上传",
     ),
     "upload_size": (
-        "the upload of this content was begun with {want} bytes, not {got}; send the right size",
-        "该内容的上传开始时为 {want} 字节，而不是 {got}，请使用正确的大小",
+        "as far as is known this content has {want} bytes, not {got}; send the right size",
+        "已知该内容为 {want} 字节，而不是 {got}，请使用正确的大小",
     ),
     "upload_too_large": (
         "the file has {size}, and this server takes files of at most {limit}; split it",

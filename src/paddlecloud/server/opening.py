@@ -29,7 +29,7 @@ from paddlecloud.model.pool import Pool
 from paddlecloud.model.quantities import parse_size
 from paddlecloud.server.deps import Deps, OwnerLocks
 from paddlecloud.server.keeping import open_store
-from paddlecloud.server.services import accounts
+from paddlecloud.server.services import accounts, stored
 from paddlecloud.server.settings import PoolSettings, Settings
 from paddlecloud.stores.filelock import FileLock
 from paddlecloud.stores.logs import MAX_OPEN, LogStore
@@ -74,6 +74,7 @@ def open_deps(settings: Settings, url: str = "") -> Deps:
     )
     if isinstance(db, Apart):
         deps = together(deps, db)
+    stored.notice_limits(deps)
     db.subscribe(partial(tell, deps))
     for backend in backends.values():
         if isinstance(backend, KeepsAgent):

@@ -54,11 +54,8 @@ class Sink(Protocol):
         """Take more bytes. StorageFull when there is no room; then `abort` it."""
 
     def commit(self) -> Stat:
-        """Give the file its name, replacing what had it.
-
-        Invalid("blob_digest") when the bytes are not those of the sha256 it was opened with. After
-        any error nothing of the new bytes is left.
-        """
+        """Give the file its name, replacing what had it. After any error nothing of the new bytes
+        is left."""
 
     def abort(self) -> None:
         """Forget the bytes. After `commit` or a second time: does nothing."""
@@ -137,19 +134,12 @@ class Store(Protocol):
         """The bytes from `offset` on, at most `length`. NotFound when there is no such file."""
 
     def write(
-        self,
-        path: str,
-        chunks: Iterable[bytes],
-        *,
-        sha256: str | None = None,
-        modified: datetime | None = None,
+        self, path: str, chunks: Iterable[bytes], *, modified: datetime | None = None
     ) -> Stat:
         """Store a whole file: all of it under this path, or nothing."""
 
-    def open_write(
-        self, path: str, *, sha256: str | None = None, modified: datetime | None = None
-    ) -> Sink:
-        """Begin a file whose bytes come piece by piece; verified when `sha256` (hex) is given."""
+    def open_write(self, path: str, *, modified: datetime | None = None) -> Sink:
+        """Begin a file whose bytes come piece by piece."""
 
     def delete(self, path: str) -> None:
         """Remove one file; gone already is done."""
@@ -222,16 +212,15 @@ class CanSweep(Protocol):
 class CanMultipart(Protocol):
     """Takes a file in parts, in any order and from several senders, and goes on after a restart.
 
-    Every part but the last has the same size, at least 5 MiB. What is never finished is swept.
+    Every part but the last has the same size; object stores take none below 5 MiB. What is never
+    finished is swept.
     """
 
     def begin_parts(self, path: str, *, part_size: int, modified: datetime | None = None) -> str:
         """The name of a new upload; nothing shows at `path` yet."""
 
-    def put_part(
-        self, path: str, upload: str, number: int, data: bytes | bytearray, *, sha256: str = ""
-    ) -> Part:
-        """Keep one part; verified when `sha256` (hex) is given. Again with the same bytes: as once.
+    def put_part(self, path: str, upload: str, number: int, data: bytes | bytearray) -> Part:
+        """Keep one part. Again with the same bytes: as once.
 
         NotFound("upload_missing") when there is no such upload for this path.
         """
@@ -263,9 +252,6 @@ class CanPresign(Protocol):
 
     def presign_read(self, path: str, *, good_for: timedelta, now: datetime) -> str:
         """An address to GET this file from, with ranges."""
-
-    def presign_write(self, path: str, *, good_for: timedelta, now: datetime) -> str:
-        """An address to PUT this whole file to."""
 
     def presign_part(
         self, path: str, upload: str, number: int, *, good_for: timedelta, now: datetime

@@ -12,7 +12,6 @@ what came in parts, in any order, is on the disk before it has its name.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import shutil
 import stat
@@ -22,7 +21,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from paddlecloud.model.errors import ConfigError, Invalid, NotFound
+from paddlecloud.model.errors import ConfigError, NotFound
 from paddlecloud.model.snapshot import is_digest
 from paddlecloud.stores.base import Part, Reader, Stat, check_whole, pour
 from paddlecloud.stores.directory_parts import Parts
@@ -113,20 +112,13 @@ class DirectoryStore:
         return self.root / path if kept else None
 
     def write(
-        self,
-        path: str,
-        chunks: Iterable[bytes],
-        *,
-        sha256: str | None = None,
-        modified: datetime | None = None,
+        self, path: str, chunks: Iterable[bytes], *, modified: datetime | None = None
     ) -> Stat:
-        return pour(self.open_write(path, sha256=sha256, modified=modified), chunks)
+        return pour(self.open_write(path, modified=modified), chunks)
 
-    def open_write(
-        self, path: str, *, sha256: str | None = None, modified: datetime | None = None
-    ) -> _FileSink:
+    def open_write(self, path: str, *, modified: datetime | None = None) -> _FileSink:
         split(path)
-        return _FileSink(self, path, sha256, modified)
+        return _FileSink(self, path, modified)
 
     def delete(self, path: str) -> None:
         try:
@@ -159,10 +151,8 @@ class DirectoryStore:
         split(path)
         return self._parts.begin(path, part_size, modified)
 
-    def put_part(
-        self, path: str, upload: str, number: int, data: bytes | bytearray, *, sha256: str = ""
-    ) -> Part:
-        return self._parts.put(path, upload, number, data, sha256)
+    def put_part(self, path: str, upload: str, number: int, data: bytes | bytearray) -> Part:
+        return self._parts.put(path, upload, number, data)
 
     def parts(self, path: str, upload: str) -> Sequence[Part]:
         return self._parts.listed(path, upload)
@@ -364,13 +354,9 @@ class DirectoryStore:
 class _FileSink:
     """A scratch file that gets its name when it is whole."""
 
-    def __init__(
-        self, store: DirectoryStore, path: str, sha256: str | None, modified: datetime | None
-    ) -> None:
+    def __init__(self, store: DirectoryStore, path: str, modified: datetime | None) -> None:
         self._store = store
         self._path = path
-        self._want = sha256
-        self._hash = hashlib.sha256() if sha256 is not None else None
         self._modified = modified
         # Whoever gives up while another thread writes must not take the descriptor from under it.
         self._lock = threading.Lock()
@@ -379,8 +365,6 @@ class _FileSink:
             self._name, self._fd = store._scratch_file(CONTENT if kept_by_digest else FILE)
 
     def write(self, data: bytes | bytearray | memoryview, /) -> None:
-        if self._hash is not None:
-            self._hash.update(data)
         with explained(self._path), self._lock:
             check_room(self._fd, len(data))
             written = os.write(self._fd, data)
@@ -389,7 +373,6 @@ class _FileSink:
 
     def commit(self) -> Stat:
         try:
-            self._verify()
             if self._modified is not None:
                 when = round(self._modified.timestamp() * 1e9)
                 os.utime(self._fd, ns=(when, when))
@@ -409,11 +392,6 @@ class _FileSink:
     def __del__(self) -> None:
         with suppress(AttributeError):  # it could not be opened
             self.abort()
-
-    def _verify(self) -> None:
-        got = self._hash.hexdigest() if self._hash is not None else None
-        if got != self._want:
-            raise Invalid("blob_digest", want=self._want, got=got)
 
     def _close(self) -> bool:
         with self._lock:

@@ -42,11 +42,7 @@ class Parts:
                 os.close(os.open(_DATA, os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=directory))
         return upload
 
-    def put(
-        self, path: str, upload: str, number: int, data: bytes | bytearray, sha256: str
-    ) -> Part:
-        if sha256 and (got := hashlib.sha256(data).hexdigest()) != sha256:
-            raise Invalid("blob_digest", want=sha256, got=got)
+    def put(self, path: str, upload: str, number: int, data: bytes | bytearray) -> Part:
         with self._opened(path, upload) as (directory, part_size, _), explained(path):
             if number < 1 or len(data) > part_size:
                 raise Invalid("upload_part", number=number, size=len(data), limit=part_size)

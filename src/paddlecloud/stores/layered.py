@@ -49,19 +49,12 @@ class LayeredStore:
         return self._holder(path).read(path, offset, length)
 
     def write(
-        self,
-        path: str,
-        chunks: Iterable[bytes],
-        *,
-        sha256: str | None = None,
-        modified: datetime | None = None,
+        self, path: str, chunks: Iterable[bytes], *, modified: datetime | None = None
     ) -> Stat:
-        return self.behind.write(path, chunks, sha256=sha256, modified=modified)
+        return self.behind.write(path, chunks, modified=modified)
 
-    def open_write(
-        self, path: str, *, sha256: str | None = None, modified: datetime | None = None
-    ) -> Sink:
-        return self.behind.open_write(path, sha256=sha256, modified=modified)
+    def open_write(self, path: str, *, modified: datetime | None = None) -> Sink:
+        return self.behind.open_write(path, modified=modified)
 
     def delete(self, path: str) -> None:
         self.front.delete(path)
@@ -80,10 +73,8 @@ class LayeredStore:
     def begin_parts(self, path: str, *, part_size: int, modified: datetime | None = None) -> str:
         return self.behind.begin_parts(path, part_size=part_size, modified=modified)
 
-    def put_part(
-        self, path: str, upload: str, number: int, data: bytes | bytearray, *, sha256: str = ""
-    ) -> Part:
-        return self.behind.put_part(path, upload, number, data, sha256=sha256)
+    def put_part(self, path: str, upload: str, number: int, data: bytes | bytearray) -> Part:
+        return self.behind.put_part(path, upload, number, data)
 
     def parts(self, path: str, upload: str) -> Sequence[Part]:
         return self.behind.parts(path, upload)
@@ -97,9 +88,6 @@ class LayeredStore:
     def presign_read(self, path: str, *, good_for: timedelta, now: datetime) -> str:
         """Only for what lies behind: see `stat` of the store in front."""
         return self.behind.presign_read(path, good_for=good_for, now=now)
-
-    def presign_write(self, path: str, *, good_for: timedelta, now: datetime) -> str:
-        return self.behind.presign_write(path, good_for=good_for, now=now)
 
     def presign_part(
         self, path: str, upload: str, number: int, *, good_for: timedelta, now: datetime

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from paddlecloud.model.errors import Conflict, Invalid, NotFound
+from paddlecloud.model.errors import Conflict, NotFound
 from paddlecloud.stores.base import Part, Reader, Stat, check_whole, pour
 from paddlecloud.stores.tree import shown, split
 
@@ -58,20 +58,13 @@ class MemoryStore:
         return Reader(stat, len(piece.getbuffer()), piece.read, piece.close)
 
     def write(
-        self,
-        path: str,
-        chunks: Iterable[bytes],
-        *,
-        sha256: str | None = None,
-        modified: datetime | None = None,
+        self, path: str, chunks: Iterable[bytes], *, modified: datetime | None = None
     ) -> Stat:
-        return pour(self.open_write(path, sha256=sha256, modified=modified), chunks)
+        return pour(self.open_write(path, modified=modified), chunks)
 
-    def open_write(
-        self, path: str, *, sha256: str | None = None, modified: datetime | None = None
-    ) -> _MemorySink:
+    def open_write(self, path: str, *, modified: datetime | None = None) -> _MemorySink:
         split(path)
-        return _MemorySink(self, path, sha256, modified)
+        return _MemorySink(self, path, modified)
 
     def delete(self, path: str) -> None:
         split(path)
@@ -90,15 +83,10 @@ class MemoryStore:
         self._uploads[(path, upload)] = _Upload(modified)
         return upload
 
-    def put_part(
-        self, path: str, upload: str, number: int, data: bytes | bytearray, *, sha256: str = ""
-    ) -> Part:
-        got = hashlib.sha256(data).hexdigest()
-        if sha256 and got != sha256:
-            raise Invalid("blob_digest", want=sha256, got=got)
+    def put_part(self, path: str, upload: str, number: int, data: bytes | bytearray) -> Part:
         with self._lock:
             self._upload(path, upload).parts[number] = bytes(data)
-        return Part(number=number, size=len(data), tag=got)
+        return Part(number=number, size=len(data), tag=hashlib.sha256(data).hexdigest())
 
     def parts(self, path: str, upload: str) -> Sequence[Part]:
         with self._lock:
@@ -147,12 +135,9 @@ class _Upload:
 
 
 class _MemorySink:
-    def __init__(
-        self, store: MemoryStore, path: str, sha256: str | None, modified: datetime | None
-    ) -> None:
+    def __init__(self, store: MemoryStore, path: str, modified: datetime | None) -> None:
         self._store = store
         self._path = path
-        self._want = sha256
         self._modified = modified
         self._data: bytearray | None = bytearray()
 
@@ -163,9 +148,6 @@ class _MemorySink:
 
     def commit(self) -> Stat:
         data, self._data = bytes(self._data or b""), None
-        got = hashlib.sha256(data).hexdigest()
-        if self._want is not None and got != self._want:
-            raise Invalid("blob_digest", want=self._want, got=got)
         return self._store._keep(self._path, data, self._modified)
 
     def abort(self) -> None:

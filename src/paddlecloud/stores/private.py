@@ -23,6 +23,8 @@ from paddlecloud.stores.sigv4 import Keys
 from paddlecloud.stores.tree import shown
 
 DOOR = "https://s3.{region}.bcebos.com"
+OUTPUTS = "output/"
+"""Below which jobs have their outputs, among other files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,14 +91,14 @@ def list_private(place: BosPlace, keys: Keys, *, most: int, door: str = DOOR) ->
     with in_terms_of(place, door):
         store = open_private(place, keys, door=door)
         try:
-            for stat in store.list():
-                if stat.path != s3.PROBE and not is_ours(stat.path):
+            for stat in _own_files(store):
+                if stat.path != s3.PROBE:
                     found.append(stat)
                 if len(found) > most:
                     raise Invalid("private_files_many", bos_url=place.bos_url, limit=most)
         finally:
             store.close()
-    return found
+    return sorted(found, key=lambda stat: stat.path)
 
 
 @contextmanager
@@ -106,6 +108,39 @@ def in_terms_of(place: BosPlace, door: str = DOOR) -> Iterator[None]:
         yield
     except PaddleCloudError as error:
         raise _explained(place, error, door) from error
+
+
+def _own_files(store: s3.S3Store) -> Iterator[Stat]:
+    """Every file but outputs of jobs, in any order. There are more of these with every submit, so
+    where one request does not tell all, only their directories are listed."""
+    few = store.listed_at_once()
+    if few is not None:
+        yield from (stat for stat in few if not is_ours(stat.path))
+        return
+    beginnings: set[str] = set()
+    for entry in store.level():
+        if isinstance(entry, Stat):
+            yield entry
+        elif entry == OUTPUTS:
+            yield from _own_outputs(store)
+        else:
+            beginnings.add(_beside_outputs(entry))
+    for beginning in beginnings:
+        yield from (stat for stat in store.listed(beginning) if "/" in stat.path)
+
+
+def _own_outputs(store: s3.S3Store) -> Iterator[Stat]:
+    for entry in store.level(OUTPUTS):
+        if isinstance(entry, Stat):
+            yield entry
+        elif not is_ours(entry):
+            yield from store.listed(entry)
+
+
+def _beside_outputs(directory: str) -> str:
+    """As few letters of it as no output begins with: many directories are one list."""
+    beginnings = (directory[:length] for length in range(1, len(directory) + 1))
+    return next(letters for letters in beginnings if not OUTPUTS.startswith(letters))
 
 
 def _address(place: BosPlace, door: str) -> str:

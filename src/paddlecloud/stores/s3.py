@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any, cast
 from urllib.parse import unquote_plus
+from xml.etree.ElementTree import Element
 
 from paddlecloud.model.errors import ConfigError, Conflict, NotFound, Refused, Retry
 from paddlecloud.model.snapshot import is_digest
@@ -27,7 +28,7 @@ from paddlecloud.stores.s3keys import name_of, path_of, stem
 from paddlecloud.stores.s3refusals import TRIES
 from paddlecloud.stores.s3sink import S3Sink
 from paddlecloud.stores.s3stream import Stream
-from paddlecloud.stores.s3wire import Answer, Clock, Request, Wire, http_time
+from paddlecloud.stores.s3wire import Clock, Request, Wire, http_time
 from paddlecloud.stores.sigv4 import Keys
 from paddlecloud.stores.tree import shown, split
 
@@ -42,6 +43,7 @@ PROBE = ".paddlecloud-probe"
 _FEW = 3
 """So many files of one directory are asked for one by one; of more, the directory is listed."""
 _KNOWN = 10_000
+_LIST = "ListBucketResult"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,11 +148,39 @@ class S3Store:
         above = prefix.rpartition("/")[0]
         if above:
             split(above)
-        rows = self._listed(prefix)
+        rows = self.listed(prefix)
         first = len(above) + 1 if above else 0
         # Not every server sorts by whole names; within one stem both orders have the same files.
         groups = groupby(rows, key=lambda row: stem(row.path[first:]))
         return (row for _, group in groups for row in sorted(group, key=lambda row: row.path))
+
+    def listed(self, prefix: str = "") -> Iterator[Stat]:
+        """As `list`, page by page in the order of the server."""
+        token: str | None = None
+        while True:
+            rows, token = self._page(self._prefix + prefix, self.page, token)
+            yield from rows
+            if token is None:
+                return
+
+    def listed_at_once(self) -> Sequence[Stat] | None:
+        """Every file, if one request tells of them all."""
+        rows, token = self._page(self._prefix, self.page, None)
+        return rows if token is None else None
+
+    def level(self, directory: str = "") -> Iterator[Stat | str]:
+        """The files right in a directory ("" or with a slash at the end), and the paths of the
+        directories in it, with a slash; nothing below these is asked for."""
+        token: str | None = None
+        while True:
+            query = _page_query(self._prefix + directory, self.page, token)
+            answer = self.wire.ask(Request(method="GET", query=(*query, ("delimiter", "/"))))
+            top = answer.xml(_LIST)
+            rows, token = self._rows(top)
+            yield from rows
+            yield from self._directories_in(top)
+            if token is None:
+                return
 
     def stat(self, path: str) -> Stat | None:
         key = self.key(path)
@@ -188,20 +218,13 @@ class S3Store:
         return Reader(stat, stream.length, stream.read, stream.close)
 
     def write(
-        self,
-        path: str,
-        chunks: Iterable[bytes],
-        *,
-        sha256: str | None = None,
-        modified: datetime | None = None,
+        self, path: str, chunks: Iterable[bytes], *, modified: datetime | None = None
     ) -> Stat:
-        return pour(self.open_write(path, sha256=sha256, modified=modified), chunks)
+        return pour(self.open_write(path, modified=modified), chunks)
 
-    def open_write(
-        self, path: str, *, sha256: str | None = None, modified: datetime | None = None
-    ) -> S3Sink:
+    def open_write(self, path: str, *, modified: datetime | None = None) -> S3Sink:
         self.key(path)
-        return S3Sink(self, path, sha256, modified)
+        return S3Sink(self, path, modified)
 
     def delete(self, path: str) -> None:
         try:
@@ -211,7 +234,7 @@ class S3Store:
 
     def delete_tree(self, path: str) -> int:
         file = self.stat(path)
-        doomed = [*([file] if file else []), *self._listed(f"{path}/")]
+        doomed = [*([file] if file else []), *self.listed(f"{path}/")]
         for future in [self.crew.submit(0, self.delete, stat.path) for stat in doomed]:
             future.result()
         return sum(stat.size for stat in doomed)
@@ -229,10 +252,8 @@ class S3Store:
     def begin_parts(self, path: str, *, part_size: int, modified: datetime | None = None) -> str:
         return s3parts.begin(self.wire, self.key(path), self.meta(modified))
 
-    def put_part(
-        self, path: str, upload: str, number: int, data: bytes | bytearray, *, sha256: str = ""
-    ) -> Part:
-        return s3parts.put(self.wire, self.key(path), upload, number, data, sha256)
+    def put_part(self, path: str, upload: str, number: int, data: bytes | bytearray) -> Part:
+        return s3parts.put(self.wire, self.key(path), upload, number, data)
 
     def parts(self, path: str, upload: str) -> Sequence[Part]:
         return s3parts.listed(self.wire, self.key(path), upload)
@@ -254,6 +275,7 @@ class S3Store:
         return self.wire.url("GET", self.key(path), (), good_for, now)
 
     def presign_write(self, path: str, *, good_for: timedelta, now: datetime) -> str:
+        """An address to PUT this whole file to."""
         return self.wire.url("PUT", self.key(path), (), good_for, now)
 
     def presign_part(
@@ -318,30 +340,17 @@ class S3Store:
 
     # -- helpers -------------------------------------------------------------------------------
 
-    def _listed(self, prefix: str) -> Iterator[Stat]:
-        token: str | None = None
-        while True:
-            rows, token = self._page(self._prefix + prefix, self.page, token)
-            yield from rows
-            if token is None:
-                return
-
     def _page(
         self, prefix: str, most: int, token: str | None, tries: int = TRIES
     ) -> tuple[Sequence[Stat], str | None]:
-        query = [("list-type", "2"), ("max-keys", str(most)), ("encoding-type", "url")]
-        query.append(("prefix", name_of(prefix)))
-        if token is not None:
-            query.append(("continuation-token", token))
-        return self._rows(self.wire.ask(Request(method="GET", query=tuple(query), tries=tries)))
+        query = _page_query(prefix, most, token)
+        answer = self.wire.ask(Request(method="GET", query=query, tries=tries))
+        return self._rows(answer.xml(_LIST))
 
-    def _rows(self, answer: Answer) -> tuple[Sequence[Stat], str | None]:
-        top = answer.xml("ListBucketResult")
-        quoted = top.findtext("EncodingType") == "url"
+    def _rows(self, top: Element) -> tuple[Sequence[Stat], str | None]:
         rows = []
         for item in top.iter("Contents"):
-            key = item.findtext("Key") or ""
-            path = path_of(unquote_plus(key) if quoted else key)
+            path = _path(top, item.findtext("Key"))
             if path.startswith(self._prefix) and not path.endswith("/"):
                 modified = datetime.fromisoformat(item.findtext("LastModified") or "")
                 size, tag = int(item.findtext("Size") or 0), item.findtext("ETag") or ""
@@ -350,13 +359,33 @@ class S3Store:
         more = top.findtext("IsTruncated") == "true"
         return rows, top.findtext("NextContinuationToken") if more else None
 
+    def _directories_in(self, top: Element) -> Sequence[str]:
+        found = [_path(top, item.findtext("Prefix")) for item in top.iter("CommonPrefixes")]
+        return [path[len(self._prefix) :] for path in found if path.startswith(self._prefix)]
+
     def _stat_of(self, path: str) -> dict[str, Stat]:
         found = self.stat(path)
         return {path: found} if found else {}
 
     def _stats_in(self, parent: str, siblings: Iterable[str]) -> dict[str, Stat]:
         wanted = set(siblings)
-        return {row.path: row for row in self._listed(f"{parent}/") if row.path in wanted}
+        return {row.path: row for row in self.listed(f"{parent}/") if row.path in wanted}
+
+
+def _page_query(prefix: str, most: int, token: str | None) -> tuple[tuple[str, str], ...]:
+    query = (
+        ("list-type", "2"),
+        ("max-keys", str(most)),
+        ("encoding-type", "url"),
+        ("prefix", name_of(prefix)),
+    )
+    return query if token is None else (*query, ("continuation-token", token))
+
+
+def _path(top: Element, key: str | None) -> str:
+    """Of a file or a directory, as a list names it."""
+    quoted = top.findtext("EncodingType") == "url"
+    return path_of(unquote_plus(key or "") if quoted else key or "")
 
 
 def _stat(path: str, headers: Mapping[str, str], size: int) -> Stat:

@@ -5,7 +5,6 @@ The server keeps the parts and their list, so an upload goes on after the death 
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +14,7 @@ from urllib.parse import unquote_plus
 from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape
 
-from paddlecloud.model.errors import Invalid, NotFound, Retry
+from paddlecloud.model.errors import NotFound, Retry
 from paddlecloud.stores.base import Part
 from paddlecloud.stores.s3refusals import PATIENT, TRIES
 from paddlecloud.stores.s3strangers import document
@@ -34,9 +33,7 @@ def begin(wire: Wire, key: str, headers: Mapping[str, str]) -> str:
     return found
 
 
-def put(wire: Wire, key: str, upload: str, number: int, data: Body, sha256: str = "") -> Part:
-    if sha256 and (got := hashlib.sha256(data).hexdigest()) != sha256:
-        raise Invalid("blob_digest", want=sha256, got=got)
+def put(wire: Wire, key: str, upload: str, number: int, data: Body) -> Part:
     return _put(wire, upload, number, _part(key, upload, number, data))
 
 

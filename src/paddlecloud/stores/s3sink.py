@@ -7,14 +7,13 @@ process dies, swept.
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from paddlecloud.model.errors import Invalid, PaddleCloudError
+from paddlecloud.model.errors import PaddleCloudError
 from paddlecloud.stores import s3parts
 from paddlecloud.stores.base import Part, Stat
 
@@ -28,12 +27,8 @@ LARGEST = 256 * 1024 * 1024
 
 
 class S3Sink:
-    def __init__(
-        self, store: S3Store, path: str, sha256: str | None, modified: datetime | None
-    ) -> None:
+    def __init__(self, store: S3Store, path: str, modified: datetime | None) -> None:
         self._store, self._path, self._modified = store, path, modified
-        self._want = sha256
-        self._hash = hashlib.sha256() if sha256 is not None else None
         self._buffer = bytearray()
         self._upload = ""
         self._sent: list[Future[Part]] = []
@@ -44,8 +39,6 @@ class S3Sink:
     def write(self, data: bytes | bytearray | memoryview, /) -> None:
         with self._lock:
             self._check_open()
-            if self._hash is not None:
-                self._hash.update(data)
             if len(self._buffer) + len(data) <= PART:
                 self._buffer += data
                 return
@@ -63,7 +56,6 @@ class S3Sink:
             self._check_open()
             self._open = False
         try:
-            self._verify()
             return self._finish()
         except BaseException:
             self._drop()
@@ -75,7 +67,6 @@ class S3Sink:
             self._check_open()
             self._open = False
         try:
-            self._verify()
             if self._upload:
                 stat = self._finish()
             else:
@@ -100,11 +91,6 @@ class S3Sink:
     def _check_open(self) -> None:
         if not self._open:
             raise ValueError("the file was committed or aborted")
-
-    def _verify(self) -> None:
-        got = self._hash.hexdigest() if self._hash is not None else None
-        if got != self._want:
-            raise Invalid("blob_digest", want=self._want, got=got)
 
     def _finish(self) -> Stat:
         if not self._upload:

@@ -39,6 +39,9 @@ class Stream:
             self._open_first(length, {"if-match": tag} if tag else {})
         except NotFound:
             raise NotFound("file_missing", path=shown(path)) from None
+        except OSError as error:
+            self._drop()
+            raise wire.unreachable(error) from error
         beyond = self.size if length is None else offset + length
         self._end = min(self.size, max(0, beyond))
         self.length = max(0, self._end - offset)
@@ -103,12 +106,12 @@ class Stream:
         return self._response
 
     def _open(self, wanted: Mapping[str, str]) -> Mapping[str, str] | None:
-        """Ask for it; None when the object ends before the part that is wanted."""
+        """Ask for it; None when the object ends before the part that is wanted. OSError when the
+        connection breaks before that part begins."""
         request = Request(method="GET", key=self._key, headers=wanted, good=(200, 206, 416))
         connection, response = self._wire.begin(request)
         if response.status == 416:
-            response.read_all()
-            self._wire.give_back(connection, response)
+            connection.close()
             return None
         self._connection, self._response = connection, response
         if response.status == 200 and self._at:

@@ -85,7 +85,6 @@ def test_writes_and_their_abilities_go_behind(layered: LayeredStore) -> None:
     assert paths(layered.front) == []
     for url in (
         layered.presign_read("a", good_for=HOUR, now=now),
-        layered.presign_write("a", good_for=HOUR, now=now),
         layered.presign_part("a", "upload", 3, good_for=HOUR, now=now),
     ):
         assert url.startswith("http://127.0.0.1:")

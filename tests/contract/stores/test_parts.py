@@ -76,16 +76,6 @@ def test_what_is_missing_is_said(store: Store, parted: CanMultipart) -> None:
     assert paths(store) == ["x"]
 
 
-def test_a_part_with_wrong_bytes_is_refused(store: Store, parted: CanMultipart) -> None:
-    upload = parted.begin_parts("x", part_size=SIZE)
-    with pytest.raises(Invalid) as caught:
-        parted.put_part("x", upload, 1, b"bad", sha256=sha256(b"good"))
-    assert caught.value.code == "blob_digest"
-    assert list(parted.parts("x", upload)) == []
-    parted.put_part("x", upload, 1, b"good", sha256=sha256(b"good"))
-    assert parted.finish_parts("x", upload, size=4).size == 4
-
-
 def test_an_upload_that_is_dropped_or_unknown(store: Store, parted: CanMultipart) -> None:
     upload = parted.begin_parts("x", part_size=SIZE)
     parted.put_part("x", upload, 1, b"1")

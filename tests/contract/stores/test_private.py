@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused, Unreachable
 from paddlecloud.model.private import md5_of
+from paddlecloud.stores import private
 from paddlecloud.stores.private import (
     BosPlace,
     check_private,
@@ -22,6 +23,7 @@ from paddlecloud.stores.private import (
     parse_bos_url,
 )
 from paddlecloud.stores.s3 import PROBE
+from paddlecloud.stores.s3wire import Answer, Request
 from paddlecloud.stores.sigv4 import Keys
 from paddlecloud.stores.tree import split
 from tests.contract.stores.looks import content, paths
@@ -127,6 +129,32 @@ def test_a_directory_is_listed_without_what_jobs_left_there(
     with pytest.raises(Invalid, match="more than 2 files") as caught:
         list_private(place, keys, most=2, door=door)
     assert caught.value.code == "private_files_many"
+
+
+def test_outputs_of_earlier_jobs_cost_nearly_nothing(
+    place: BosPlace, s3_settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, door = keys_of(s3_settings), s3_settings["endpoint"]
+    store = open_private(place, keys, door=door)
+    store.page = 5
+    own = ["a", "data/b", "data/c/d", "out/e", "outputs/f", "output-i", "output/mine/g", "output/h"]
+    own += [f"张三/{i:02}" for i in range(6)]
+    jobs = [f"output/job-{i:032x}/rank-0/{name}" for i in range(7) for name in "xyz"]
+    for path in [*own, *jobs, PROBE]:
+        store.write(path, [])
+    asked: list[Request] = []
+    ask = store.wire.ask
+
+    def counted(request: Request) -> Answer:
+        asked.append(request)
+        return ask(request)
+
+    monkeypatch.setattr(store.wire, "ask", counted)
+    monkeypatch.setattr(private, "open_private", lambda *_, **__: store)
+    found = list_private(place, keys, most=len(own), door=door)
+    assert [stat.path for stat in found] == sorted(own)
+    # In vain, the directory twice, that of outputs twice, mine/, d, out/, outputs, and 张 twice.
+    assert len(asked) == 11
 
 
 def test_keys_that_may_only_read_are_refused(place: BosPlace, s3_settings: dict[str, str]) -> None:

@@ -20,7 +20,7 @@ from paddlecloud.stores.base import Stat
 from paddlecloud.stores.memory import MemoryStore
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.test_uploads import begun, put
-from tests.integration.server.world import World
+from tests.integration.server.world import World, packed
 
 SIZE = 9 * 1024 * 1024
 
@@ -112,9 +112,9 @@ def test_a_check_is_not_abandoned_however_long_the_parts_took(world: World) -> N
 def test_a_good_content_outlives_an_upload_of_another_size(
     world: World, store: MemoryStore
 ) -> None:
-    world.submit(snapshot=world.snapshot({"words": b"good"}))
     digest = hashlib.sha256(b"good").hexdigest()
     world.user.post("/api/v1/uploads", {"sha256": digest, "size": SIZE})
+    world.user.post("/api/v1/blobs", packed(b"good"))
     world.clock.move(days=2)
     retention.collect(world.deps)
     assert list(store.list("users/someone/uploads/")) == []

@@ -12,6 +12,7 @@ from paddlecloud.backends.base import NAME
 from paddlecloud.db import usage
 from paddlecloud.model.errors import Retry
 from paddlecloud.server.loops.watch import Watch
+from paddlecloud.server.opening import open_deps
 from paddlecloud.server.services import files, placement, stored
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores import create
@@ -175,3 +176,44 @@ def test_machines_that_nobody_knows_of_are_stopped_while_nothing_can_be_let_go(
     assert "nobody-1" not in [handle[NAME] for handle in world.backends["local"].existing()]
     broken(world).flushes = True
     assert placement.release_ended(world.deps) == 1
+
+
+def with_limits(settings: Settings) -> Settings:
+    return replace(settings, default_plan="free")
+
+
+def start(settings: Settings) -> None:
+    """And end: as a server does that has no machine of its own."""
+    deps = open_deps(replace(settings, replica=replace(settings.replica, agent=False)))
+    deps.db.close()
+    deps.logs.close()
+
+
+def test_what_was_stored_before_there_were_limits_counts(make_world: MakeWorld) -> None:
+    world = make_world()
+    job_id, order = world.placed(max_retries=1)
+    world.agent.start(order)
+    assert world.agent.upload(order, "model", MODEL).status == 200
+    world.agent.exit(order)
+    running, _ = world.placed()
+    world.release()
+    unlimited = world.deps.settings
+    world.close()
+    start(unlimited)
+    start(with_limits(unlimited))
+
+    world = make_world(change=with_limits)
+    assert world.deps.db.read(usage.to_count) == [(job_id, 1)], "what runs is counted at its end"
+    stored.count(world.deps, world.clock())
+    assert used(world) == len(MODEL)
+    world.close()
+    start(with_limits(unlimited))
+
+    world = make_world(change=with_limits)
+    assert world.deps.db.read(usage.to_count) == [], "it was counted"
+    assert not world.job(running).final
+    world.close()
+    start(unlimited)
+    start(with_limits(unlimited))
+    world = make_world(change=with_limits)
+    assert world.deps.db.read(usage.to_count) == [(job_id, 1)], "who knows what came meanwhile"

@@ -74,10 +74,9 @@ def test_a_server_that_dies_in_between_goes_on_where_it_was(
     tried = threading.Event()
     move = far_logs._move
 
-    def cut(place: Any, source: str, target: str) -> None:
+    def cut(place: Any, source: str, target: str, is_due: Any) -> bool:
         if source.endswith("/b"):
-            move(place, source, target)
-            return
+            return move(place, source, target, is_due)
         tried.set()
         raise Retry("body_cut", size=0)
 
@@ -92,6 +91,43 @@ def test_a_server_that_dies_in_between_goes_on_where_it_was(
         "attempt-1/rank-0/b": b"1",
         "attempt-1/rank-0/events/a": b"1",
         "attempt-1/trainer-0.log": b"first\n",
+    }
+
+
+@pytest.mark.parametrize("silent", ["list", "read", "write"])
+def test_a_late_mover_leaves_the_files_of_the_next_attempt(
+    far: World, monkeypatch: pytest.MonkeyPatch, silent: str
+) -> None:
+    """While it waits for an answer, another server is through with it and the job goes on."""
+    job_id = failed_once(far)
+    job, store = far.job(job_id), far.deps.store
+    real = getattr(store, silent)
+
+    def go_on() -> None:
+        monkeypatch.setattr(store, silent, real)
+        eventually(lambda: gets_a_place(far, job_id), 60)
+        second = far.agent.order(job_id)
+        for name in ("events/a", "b"):
+            assert far.agent.upload(second, name, b"2", area="log", mtime=2e9).status == 200
+
+    def late(*args: Any, **kwargs: Any) -> Any:
+        if silent == "read":
+            go_on()
+        answer = real(*args, **kwargs)
+        if silent == "list":
+            answer = iter(list(answer))
+        if silent != "read":
+            go_on()
+        return answer
+
+    monkeypatch.setattr(store, silent, late)
+    far_logs._move_all(far.deps, job)
+    assert log_files(far, job_id) == {
+        "attempt-1/rank-0/b": b"1",
+        "attempt-1/rank-0/events/a": b"1",
+        "attempt-1/trainer-0.log": b"first\n",
+        "rank-0/b": b"2",
+        "rank-0/events/a": b"2",
     }
 
 

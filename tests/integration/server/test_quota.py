@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,7 +16,7 @@ from paddlecloud.model.errors import Forbidden, Invalid, NotFound, Refused, TooM
 from paddlecloud.model.quota import FREE, UNLIMITED, Plan
 from paddlecloud.server.app import App
 from paddlecloud.server.loops.watch import Watch
-from paddlecloud.server.services import quota, retention, stored, uploads
+from paddlecloud.server.services import quota, retention, snapshots, stored, uploads
 from paddlecloud.server.settings import Settings
 from paddlecloud.testing import ScriptedAgent
 from tests.integration.server.conftest import MakeWorld
@@ -333,6 +334,63 @@ def test_unfinished_uploads_take_up_room(team: MakeTeam) -> None:
         uploads.put(world.deps, upload, number, b"s" * upload.size_of(number))
     assert world.user.post(f"/api/v1/uploads/{digest}/finish", {}) == {"stored": True}
     assert limit(world.user.get("/api/v1/quota"), "storage") == (40 * MIB, 40 * MIB)
+
+
+@pytest.mark.parametrize("size", [9 * MIB, MIB, 100_000])
+def test_streams_beside_each_other_share_the_room(team: MakeTeam, size: int) -> None:
+    world = team(storage=10 * MIB)
+    streams = [snapshots.Receiver(world.deps, "someone") for _ in range(4)]
+    going, number = list(streams), 0
+    while going and number < 1000:
+        number += 1
+        for stream in list(going):
+            try:
+                stream.feed(packed(number.to_bytes(4) + os.urandom(size - 4)))
+            except Refused as error:
+                assert error.code == "quota_storage"
+                going.remove(stream)
+    for stream in streams:
+        stream.close()
+    files = world.deps.store.list("users/someone/blobs/")
+    kept = sum(stat.size for stat in files)
+    uncounted = len(streams) * snapshots.UNCOUNTED if size < snapshots.UNCOUNTED else 0
+    assert 10 * MIB - size < kept <= 10 * MIB + uncounted
+    assert limit(world.user.get("/api/v1/quota"), "storage")[0] == kept
+
+
+def test_a_file_that_is_wrong_does_not_count(team: MakeTeam) -> None:
+    world = team()
+    for data in (b"good" * MIB, bytes(100)):
+        bad = bytearray(packed(data))
+        bad[-1] ^= 1
+        assert world.user.call("POST", "/api/v1/blobs", body=bytes(bad)).code == "blob_digest"
+    assert limit(world.user.get("/api/v1/quota"), "storage")[0] == 0
+
+
+def test_an_upload_counts_once_however_often_it_is_finished(
+    team: MakeTeam, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = team(storage=10 * MIB)
+    data = os.urandom(3 * MIB)
+    digest, answer = begun(world, data)
+    upload, size = uploads.opened(world.deps, "someone", digest), answer["part_size"]
+    for number in range(1, upload.count + 1):
+        uploads.put(world.deps, upload, number, data[(number - 1) * size : number * size])
+    real, taken = world.deps.store.delete, list[int]()
+
+    def delete(path: str) -> None:
+        """From then on it holds no room."""
+        taken.append(world.deps.db.read(lambda tx: usage.stored_bytes(tx, "someone")))
+        real(path)
+
+    monkeypatch.setattr(world.deps.store, "delete", delete)
+    store: Any = world.deps.store
+    found = [uploads._found(world.deps, store, upload.target) for _ in range(2)]
+    for each in found:
+        assert each is not None
+        assert uploads._finished(world.deps, store, each)
+    assert taken == [len(data)]
+    assert limit(world.user.get("/api/v1/quota"), "storage")[0] == len(data)
 
 
 def test_outputs_count_and_are_never_thrown_away(team: MakeTeam) -> None:

@@ -20,7 +20,7 @@ from paddlecloud.server.services import snapshots, uploads
 from paddlecloud.server.shapes_uploads import PartsAnswer, PartsRequest
 from paddlecloud.stores.base import Part
 from paddlecloud.stores.memory import MemoryStore
-from tests.integration.server.world import World
+from tests.integration.server.world import World, packed
 
 OWNER = "someone"
 SIZE = 9 * 1024 * 1024
@@ -158,3 +158,54 @@ def test_nothing_gets_its_name_unchecked_and_without_a_record(
     with pytest.raises(NotFound):
         finish(here)
     assert here.store.stat(BLOB) is None
+
+
+def arrives_whole(deps: Deps) -> None:
+    """By the way of small files."""
+    receiver = snapshots.Receiver(deps, OWNER)
+    receiver.feed(packed(GOOD))
+    receiver.finish()
+    receiver.close()
+
+
+def is_submitted(deps: Deps) -> bool:
+    return snapshots.offer(deps, OWNER, [("model", "file", SIZE, DIGEST, 0, "")])[1] == []
+
+
+def test_another_size_than_that_of_a_content_begins_no_upload(servers: tuple[Deps, Deps]) -> None:
+    here, _ = servers
+    arrives_whole(here)
+    assert is_submitted(here)
+    with pytest.raises(Invalid) as caught:
+        uploads.begin(here, OWNER, PartsRequest(sha256=DIGEST, size=SIZE - 1))
+    assert caught.value.code == "upload_size"
+    assert caught.value.params == {"got": SIZE - 1, "want": SIZE}
+    assert begin(here).stored
+    assert b"".join(here.store.read(BLOB)) == GOOD
+
+
+def test_wrong_parts_take_no_content_away_that_came_meanwhile(
+    servers: tuple[Deps, Deps],
+) -> None:
+    here, there = servers
+    send(here, BAD)
+    arrives_whole(there)
+    assert not is_submitted(there), "it may be that of the parts"
+    assert finish(here)
+    assert b"".join(here.store.read(BLOB)) == GOOD
+    assert here.store.stat(RECORD) is None
+    assert is_submitted(there)
+
+
+def test_parts_of_another_size_take_no_content_away_that_came_meanwhile(
+    servers: tuple[Deps, Deps],
+) -> None:
+    here, there = servers
+    uploads.begin(here, OWNER, PartsRequest(sha256=DIGEST, size=1))
+    put(here, 1, b"x")
+    arrives_whole(there)
+    with pytest.raises(Invalid) as caught:
+        finish(here)
+    assert (caught.value.code, caught.value.params["want"]) == ("upload_size", SIZE)
+    assert b"".join(here.store.read(BLOB)) == GOOD
+    assert is_submitted(there)

@@ -199,6 +199,8 @@ def test_size_and_digests() -> None:
         ([a_link("a", "b"), a_file("a/b/c")], "snapshot_below_file"),
         ([a_file("a", sha256="")], "snapshot_digest"),
         ([a_file("a", sha256="AB" * 32)], "snapshot_digest"),
+        ([a_file("a", size=4), a_file("b")], "snapshot_digest"),
+        ([a_file(f"{i:04}", size=2**53) for i in range(1100)], "snapshot_digest"),
         ([a_file("../a")], "path_unsafe"),
         ([a_link("../a", "b")], "path_unsafe"),
     ],

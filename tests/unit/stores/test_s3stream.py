@@ -24,6 +24,7 @@ REST = (
     b'HTTP/1.1 206 Partial Content\r\netag: "1"\r\ncontent-length: 6\r\n'
     b"content-range: bytes 4-9/10\r\n\r\n"
 )
+BEYOND = b"HTTP/1.1 416 Range\r\nx-amz-request-id: 1\r\ncontent-length: 100\r\n\r\n"
 
 
 class Halting:
@@ -93,6 +94,29 @@ def test_it_goes_on_at_the_same_byte_of_the_same_object() -> None:
 @pytest.mark.parametrize("said", [b"", REST])
 def test_a_second_silence_is_told(said: bytes) -> None:
     with Halting(HEAD + DATA[:4], said, REST + DATA[4:]) as server:
+        with pytest.raises(Unreachable, match="timed out"):
+            read(Stream(server.wire, "x", "x", 0, None))
+        assert len(server.asked) == 2
+
+
+@pytest.mark.usefixtures("prompt")
+def test_nobody_waits_for_words_about_a_part_that_is_none() -> None:
+    with Halting(BEYOND + b"<Error>", HEAD) as server:
+        stream = Stream(server.wire, "x", "x", 20, 5)
+        assert (stream.size, stream.length, read(stream)) == (10, 0, b"")
+
+
+@pytest.mark.usefixtures("prompt")
+def test_a_server_that_sends_the_whole_and_halts_before_the_part_is_told() -> None:
+    with Halting(HEAD + DATA[:2]) as server:
+        with pytest.raises(Unreachable, match="timed out"):
+            Stream(server.wire, "x", "x", 4, None)
+        assert server.wire._idle == []
+
+
+@pytest.mark.usefixtures("prompt")
+def test_a_part_that_is_asked_for_again_may_halt_before_it_begins() -> None:
+    with Halting(HEAD + DATA[:4], HEAD + DATA[:2]) as server:
         with pytest.raises(Unreachable, match="timed out"):
             read(Stream(server.wire, "x", "x", 0, None))
         assert len(server.asked) == 2

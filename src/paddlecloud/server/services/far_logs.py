@@ -8,10 +8,11 @@ the schedule loop is woken when all of it is done.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from paddlecloud.db import attempts
+from paddlecloud.db import attempts, jobs
 from paddlecloud.model.errors import NotFound, PaddleCloudError, Retry
 from paddlecloud.model.job import Job
 from paddlecloud.model.paths import log_directory
@@ -20,6 +21,7 @@ from paddlecloud.server.services.files import Place, place_of
 from paddlecloud.server.services.jobs import SCHEDULE_BELL
 from paddlecloud.server.threads import later_for_agent
 from paddlecloud.stores.base import CanLocalPath
+from paddlecloud.stores.patience import prompt_if
 
 log = logging.getLogger(__name__)
 REMEMBERED = 10_000
@@ -40,7 +42,8 @@ def are_aside(deps: Deps, job: Job) -> bool:
 
 
 def _set_aside(deps: Deps, job: Job) -> None:
-    """Harmless to repeat, also by several at once. Given up for now, it is tried again."""
+    """May be repeated, also by several at once: whoever comes late stops at the first file, because
+    the next attempt has begun. Given up for now, it is tried again."""
     key = job.id, job.attempt
     try:
         _move_all(deps, job)
@@ -61,17 +64,33 @@ def _set_aside(deps: Deps, job: Job) -> None:
 def _move_all(deps: Deps, job: Job) -> None:
     number, place = job.attempt, place_of(deps, job)
     attempt = deps.db.read(lambda tx: attempts.get_attempt(tx, job.id, number))
+    is_due = partial(_is_due, deps, job)
     for replica in attempt.replicas if attempt else ():
         source = f"{place.root}{log_directory(job.id, replica.role, replica.rank)}/"
         target = f"{place.root}{log_directory(job.id, replica.role, replica.rank, number)}/"
         for stat in list(place.store.list(source)):
             with suppress(NotFound):
-                _move(place, stat.path, target + stat.path[len(source) :])
+                if not _move(place, stat.path, target + stat.path[len(source) :], is_due):
+                    return
 
 
-def _move(place: Place, source: str, target: str) -> None:
+def _is_due(deps: Deps, job: Job) -> bool:
+    """Whether the next attempt has not begun; one that has writes its own files there."""
+    now = deps.db.read(partial(jobs.get_job, job_id=job.id))
+    return now is not None and (now.attempt, now.pool) == (job.attempt, None)
+
+
+def _move(place: Place, source: str, target: str, is_due: Callable[[], bool]) -> bool:
+    """False if it is not due any more. That is asked when the file is open: no later one is read
+    then, however long the bucket is silent. What has been replaced since is not deleted."""
     with place.store.read(source) as reader:
+        if not is_due():
+            return False
         copied = place.store.write(target, reader, modified=reader.stat.modified)
         if copied.size != reader.length:
             raise Retry("body_cut", size=copied.size)
-    place.store.delete(source)
+    with prompt_if(True):  # in minutes of waiting it could be replaced after the look at it
+        now = place.store.stat(source)
+        if now is not None and (now, now.tag) == (reader.stat, reader.stat.tag):
+            place.store.delete(source)
+    return True

@@ -15,12 +15,21 @@ from paddlecloud.model.job import Job
 from paddlecloud.model.paths import output_root
 from paddlecloud.server.auth import Caller
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services import command_output, placement, quota, uploads, users, verifying
+from paddlecloud.server.services import (
+    command_output,
+    placement,
+    quota,
+    stored,
+    uploads,
+    users,
+    verifying,
+)
 from paddlecloud.server.services import jobs as job_service
 from paddlecloud.server.services.files import listings_root, user_root
 from paddlecloud.server.services.sending import sending_root
 from paddlecloud.server.services.snapshots import blobs_root
 from paddlecloud.stores.base import CanSweep, Stat
+from paddlecloud.stores.patience import prompt_if
 
 log = logging.getLogger(__name__)
 BATCH = 100
@@ -48,12 +57,12 @@ class Collected:
 
 def collect(deps: Deps) -> Collected:
     """Delete finished jobs and unused files past their time; files before the rows naming them."""
-    finished = _finished_jobs(deps)
-    unused = _unused_files(deps)
     now = deps.clock()
     deps.db.write(lambda tx: coordination.forget_nonces(tx, now), durable=False)
     deps.db.write(lambda tx: agents.forget_silent(tx, now - SILENT_AGENTS), durable=False)
     _forget_audit(deps, now)
+    finished = _finished_jobs(deps)
+    unused = _unused_files(deps)
     if isinstance(deps.store, CanSweep):
         try:
             deps.store.sweep(now - ABANDONED)
@@ -146,9 +155,20 @@ def _unused_files(deps: Deps) -> int:
         deps.db.write(partial(_delete_snapshot, owner, snapshot_id, before))
     owners = deps.db.read(tokens.user_ids)
     deps.db.write(lambda tx: usage.forget(tx, owners, now - KEEP_USAGE), durable=False)
-    freed = sum(verifying.forget(deps, owner, before) for owner in owners)
-    freed += sum(_left_of_uploads(deps, owner) for owner in owners)
-    return freed + sum(_unnamed_contents(deps, owner, before) for owner in owners)
+    return sum(_unused_of(deps, owner, before) for owner in owners)
+
+
+def _unused_of(deps: Deps, owner: str, before: datetime) -> int:
+    """An owner whose files cannot be listed or deleted is left for the next time; others are not,
+    unless the store answers nobody."""
+    try:
+        freed = verifying.forget(deps, owner, before) + _left_of_uploads(deps, owner)
+        return freed + _unnamed_contents(deps, owner, before)
+    except (PaddleCloudError, OSError) as error:
+        if isinstance(error, PaddleCloudError) and error.code in stored.OF_ALL:
+            raise
+        log.warning("files of %s that nobody needs could not be deleted: %s", owner, error)
+        return 0
 
 
 def _delete_snapshot(owner: str, snapshot_id: str, before: datetime, tx: Tx) -> None:
@@ -166,11 +186,12 @@ def _left_of_uploads(deps: Deps, owner: str) -> int:
 
 def _unnamed_contents(deps: Deps, owner: str, before: datetime) -> int:
     abandoned = uploads.drop_abandoned(deps, owner, deps.clock() - ABANDONED)
-    # Before they are listed: what comes meanwhile is counted twice until the next time, never less.
+    # Before they are listed: what comes meanwhile is counted twice until the next time, or, if it
+    # was counted when it had only begun to come, not at all until then.
     counted = deps.db.read(lambda tx: usage.files_bytes(tx, owner))
-    stored = list(deps.store.list(blobs_root(owner) + "/"))
-    freed = _delete_unnamed(deps, owner, [stat for stat in stored if stat.modified < before])
-    left = sum(stat.size for stat in stored) - freed
+    found = list(deps.store.list(blobs_root(owner) + "/"))
+    freed = _delete_unnamed(deps, owner, [stat for stat in found if stat.modified < before])
+    left = sum(stat.size for stat in found) - freed
     if quota.binding(deps) and deps.db.read(lambda tx: usage.outputs_differ(tx, owner)):
         deps.db.write(partial(usage.recount_outputs, owner=owner), durable=False)
     if quota.binding(deps) and counted != left:
@@ -182,8 +203,8 @@ def _unnamed_contents(deps: Deps, owner: str, before: datetime) -> int:
 def _delete_unnamed(deps: Deps, owner: str, old: list[Stat]) -> int:
     """Delete what no snapshot names, a little at a time; how many bytes that freed.
 
-    Nobody may name a content while it goes, so an owner's uploads wait for this. In each pause one
-    gets its turn, and then it is asked anew what is named.
+    Nobody may name a content while it goes, so an owner's uploads wait for this, also if the store
+    is silent. In each pause one gets its turn, and then it is asked anew what is named.
     """
     if not old:
         return 0
@@ -192,7 +213,7 @@ def _delete_unnamed(deps: Deps, owner: str, old: list[Stat]) -> int:
     doomed = [stat for stat in reversed(old) if _digest(stat) not in named]
     freed = 0
     while doomed:
-        with deps.owner_locks.of(owner):
+        with prompt_if(True), deps.owner_locks.of(owner):
             named.look(deps.db)
             until = time.monotonic() + HELD
             while doomed:

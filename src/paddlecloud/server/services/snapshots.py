@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paddlecloud.db import snapshots, usage
+from paddlecloud.db.base import Tx
 from paddlecloud.model.errors import Invalid, NotFound, StorageFull
 from paddlecloud.model.quantities import format_size
 from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, snapshot_of
@@ -21,6 +22,8 @@ from paddlecloud.stores.pack import PackReceiver
 SMALL = 64 * 1024
 BIG = 16 * 1024 * 1024
 """What is larger comes in parts (`uploads`)."""
+UNCOUNTED = 1024 * 1024
+"""Fewer bytes than this of a stream may not count yet: small files are counted many at once."""
 
 
 def blob_path(owner: str, sha256: str) -> str:
@@ -70,12 +73,15 @@ class Receiver(PackReceiver):
         self._near = isinstance(deps.store, CanLocalPath)
         self._room = quota.storage_left(deps, owner)
         self._held = 0 if self._room is None else open_uploads.held_bytes(deps, owner)
+        self._counted = 0
+        """Of the bytes of this stream, and of the file that is on its way."""
 
     def close(self) -> None:
         """The stream is over: what came counts, all of it or not."""
         self.abort()
-        if self._room is not None and self.bytes:
-            self._deps.db.write(lambda tx: usage.add_files(tx, self._owner, self.bytes))
+        rest = self.bytes - self._counted
+        if self._room is not None and rest:
+            self._deps.db.write(lambda tx: usage.add_files(tx, self._owner, rest))
 
     def _sink_of(self, sha256: str, size: int) -> Sink | None:
         # Clients send what they were told is missing: asking for each small one once more, or for
@@ -86,7 +92,24 @@ class Receiver(PackReceiver):
         if self._room is not None:
             used, limit = self._room
             quota.check_fits(used + self.bytes, size, limit, self._held)
+            if self.bytes - self._counted + size >= UNCOUNTED:
+                self._count(size, limit)
         return self._deps.store.open_write(blob_path(self._owner, sha256))
+
+    def _count(self, size: int, limit: int) -> None:
+        """Count what came and the file that comes now, if it still fits: other streams fill the
+        same room. Asked in the transaction that counts, so one of them gets the last of it."""
+        came = self.bytes - self._counted
+
+        def write(tx: Tx) -> int:
+            used = usage.stored_bytes(tx, self._owner)
+            quota.check_fits(used + came, size, limit, self._held)
+            usage.add_files(tx, self._owner, came + size)
+            return used
+
+        used = self._deps.db.write(write, durable=False)
+        self._room = used - self._counted, limit
+        self._counted += came + size
 
 
 def manifest(deps: Deps, owner: str, snapshot_id: str) -> Snapshot:

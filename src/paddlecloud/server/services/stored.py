@@ -16,12 +16,21 @@ from paddlecloud.db import jobs, usage
 from paddlecloud.model.errors import PaddleCloudError
 from paddlecloud.model.paths import output_root
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.services import quota
 from paddlecloud.server.services.files import user_root
 
 log = logging.getLogger(__name__)
 BELL = "count"
-_OF_ALL = ("lease_lost", "store_unreachable")
-"""What is true of every job, not of one."""
+OF_ALL = ("lease_lost", "store_unreachable")
+"""What is true of every job and every owner, not of one."""
+
+
+def notice_limits(deps: Deps) -> None:
+    """At a start. Where nobody has limits nothing is counted; the first start with some has all
+    counted that was stored before."""
+    counting = quota.binding(deps)
+    if deps.db.read(usage.is_counting) != counting:
+        deps.db.write(partial(usage.keep_counting, counting=counting))
 
 
 def count(deps: Deps, _now: datetime) -> None:
@@ -35,7 +44,7 @@ def count(deps: Deps, _now: datetime) -> None:
             _count(deps, job_id, numbers)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is of this job
             log.warning("what %s has stored cannot be counted yet: %s", job_id, error)
-            if isinstance(error, PaddleCloudError) and error.code in _OF_ALL:
+            if isinstance(error, PaddleCloudError) and error.code in OF_ALL:
                 return
 
 

@@ -31,6 +31,7 @@ from paddlecloud.stores.base import (
     CanReadParts,
     CanTellRoom,
 )
+from paddlecloud.stores.patience import prompt_if
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -70,11 +71,9 @@ def begin(deps: Deps, owner: str, request: PartsRequest) -> PartsAnswer:
         _touch(deps, target)
         if upload is not None and upload.record.size != request.size:
             raise Invalid("upload_size", got=request.size, want=upload.record.size)
-        if upload is None:
-            stat = deps.store.stat(target.path)
-            if stat is not None and stat.size == request.size:
-                deps.store.delete(target.record)  # of another size, and nothing came of it
-                return PartsAnswer(stored=True)
+        if upload is None and _is_stored(deps, target, request.size):
+            deps.store.delete(target.record)  # of another size, and nothing came of it
+            return PartsAnswer(stored=True)
         if request.handed and _adopted(deps, store, target, upload, request):
             return PartsAnswer(stored=True)
         if upload is None:
@@ -131,7 +130,7 @@ def drop_abandoned(deps: Deps, owner: str, before: datetime) -> int:
 
 def _drop_if_old(deps: Deps, target: Target, before: datetime) -> int:
     """What lies under the name goes before the record, which alone says that it is unchecked."""
-    with deps.owner_locks.of(target.owner):
+    with prompt_if(True), deps.owner_locks.of(target.owner):  # for which submits wait
         stat = deps.store.stat(target.record)
         if stat is None or stat.modified >= before:  # somebody went on meanwhile
             return 0
@@ -150,6 +149,17 @@ def _unchecked_bytes(deps: Deps, target: Target) -> int | None:
     if isinstance(deps.store, CanReadParts) or stat is None:
         return None
     return stat.size if record is None or record.size == stat.size else None
+
+
+def _is_stored(deps: Deps, target: Target, size: int) -> bool:
+    """Whether the content is there; Invalid when it is, and of another size. A directory may have a
+    piece of it, after a loss of power."""
+    stat = deps.store.stat(target.path)
+    if stat is None or stat.size == size:
+        return stat is not None
+    if isinstance(deps.store, CanReadParts):
+        return False
+    raise Invalid("upload_size", got=size, want=stat.size)
 
 
 def _adopted(
@@ -206,6 +216,7 @@ def _finished(deps: Deps, store: CanMultipart, upload: Upload) -> bool:
                 _join(store, upload)
         else:
             _keep(deps, upload)
+            _give_way(deps, store, upload)
             _join(store, upload)
             done = upload.checked(deps.store)
     except Invalid as error:
@@ -215,9 +226,10 @@ def _finished(deps: Deps, store: CanMultipart, upload: Upload) -> bool:
         raise
     if done:
         with deps.owner_locks.of(target.owner):
-            deps.store.delete(target.record)
+            if record_at(deps, target.record) == upload.record:
+                _count(deps, target.owner, upload.record.size)  # while it still holds its room
+                deps.store.delete(target.record)
         deps.arriving.forget(target)
-        _count(deps, target.owner, upload.record.size)
     return done
 
 
@@ -225,6 +237,22 @@ def _keep(deps: Deps, upload: Upload) -> None:
     """What is joined before it is checked has its record meanwhile; NotFound if that is gone."""
     if not upload.joined and not _touch_its_own(deps, upload):
         raise NotFound("upload_missing", upload=upload.target.sha256)
+
+
+def _give_way(deps: Deps, store: CanMultipart, upload: Upload) -> None:
+    """A content that came another way meanwhile is checked instead of the parts, which could be
+    joined only over it; Invalid when it is of another size."""
+    if upload.joined:
+        return
+    target, record = upload.target, upload.record
+    try:
+        is_there = _is_stored(deps, target, record.size)
+    except Invalid:
+        _drop(deps, store, upload)
+        raise
+    if is_there:
+        store.drop_parts(target.path, record.upload)
+        upload.note_joined()
 
 
 def _join(store: CanMultipart, upload: Upload) -> None:
