@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from paddlecloud.client.http import Connection
 from paddlecloud.client.transport import split_url
-from paddlecloud.model.errors import PaddleCloudError
+from paddlecloud.model.errors import Unreachable
 from paddlecloud.model.private import is_whole, joined_tag, md5_of, part_sizes, said_by
 from paddlecloud.model.signing import quote
 
@@ -33,6 +33,8 @@ _AWAY = 60.0
 #: Addresses are good for an hour; a transfer that begins late must still be let in.
 _FRESH = 1800.0
 _AT_ONCE = 8
+#: Seconds between two looks whether anybody still wants what is fetched.
+_LOOK = 0.2
 #: Bytes of a refusal that are looked at.
 _HEARD = 4096
 
@@ -182,7 +184,7 @@ class Buckets:
                     said += piece
             self._own.said = "" if good else said_by(answer.status, said)
             return good
-        except PaddleCloudError:
+        except Unreachable:
             self._own.said = ""
             connection.close()
             self._away[origin] = time.monotonic() + _AWAY
@@ -204,15 +206,19 @@ class Buckets:
 
 
 def side_by_side(
-    rows: Sequence[Wanted], work: Callable[[Wanted], object], leave: Callable[[], object]
+    rows: Sequence[Wanted],
+    work: Callable[[Wanted], object],
+    leave: Callable[[], object],
+    is_wanted: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Do the work for all rows by a few threads, each of which ends with `leave`."""
+    """Do the work for all rows by a few threads, each of which ends with `leave`. When nobody wants
+    it any more they are not waited for: a bucket may be silent, and they end when it speaks."""
     left = iter(rows)
     turn = threading.Lock()
 
     def run() -> None:
         try:
-            while True:
+            while is_wanted():
                 with turn:
                     row = next(left, None)
                 if row is None:
@@ -226,7 +232,8 @@ def side_by_side(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        while thread.is_alive() and is_wanted():
+            thread.join(_LOOK)
 
 
 def _split(address: str) -> tuple[str, str]:

@@ -20,7 +20,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from paddlecloud.model.errors import Invalid
+from paddlecloud.model.errors import Invalid, Retry
 from paddlecloud.model.snapshot import (
     Entry,
     EntryKind,
@@ -105,13 +105,28 @@ class Materials:
         return self._known.get(snapshot_id)
 
     def source(
-        self, replica: str, blobs_dir: str | None, channel: Channel, *, direct: bool = False
+        self,
+        replica: str,
+        blobs_dir: str | None,
+        channel: Channel,
+        *,
+        direct: bool = False,
+        is_wanted: Callable[[], bool] = lambda: True,
     ) -> Source:
         """What opens a file with a wanted content; one that neither the store nor the cache has is
-        fetched for that replica. `direct`: it lies in a bucket, and so do those after it."""
+        fetched for that replica. `direct`: it lies in a bucket, and so do those after it. Retry as
+        soon as nobody wants the replica any more, also in the middle of a file."""
         addresses = Addresses(replica, channel) if direct else None
 
+        def check() -> None:
+            if not is_wanted():
+                raise Retry("replica_not_started", replica=replica, reason="it is to stop")
+
+        def fetch_past(wanted: Wanted) -> None:
+            self._fetch_past(wanted, check)
+
         def open_content(sha256: str, size: int) -> int:
+            check()
             if blobs_dir is not None:
                 with suppress(FileNotFoundError):
                     return os.open(f"{blobs_dir}/{sha256[:2]}/{sha256}", _READ)
@@ -121,13 +136,16 @@ class Materials:
             wanted = Wanted(sha256, size)
             if addresses is not None:
                 wanted, ahead = addresses.of(sha256)
-                side_by_side(ahead, self._fetch_past, self._buckets.leave)
+                side_by_side(ahead, fetch_past, self._buckets.leave, is_wanted)
+                check()
                 with suppress(FileNotFoundError):
                     return _sound(cached, size)
-            self._fetch(wanted, replica, cached, channel)
+            self._fetch(wanted, replica, cached, channel, check)
             with suppress(FileNotFoundError):
                 return os.open(cached, _READ)
-            self._fetch(wanted, replica, cached, channel)  # it was pruned at that very moment
+            self._fetch(
+                wanted, replica, cached, channel, check
+            )  # it was pruned at that very moment
             return os.open(cached, _READ)
 
         return open_content
@@ -266,7 +284,14 @@ class Materials:
         self._cache.mkdir(parents=True, exist_ok=True, mode=0o700)
         directory.mkdir(parents=True, exist_ok=True)
 
-    def _fetch(self, wanted: Wanted, replica: str, target: Path, channel: Channel) -> None:
+    def _fetch(
+        self,
+        wanted: Wanted,
+        replica: str,
+        target: Path,
+        channel: Channel,
+        check: Callable[[], None],
+    ) -> None:
         """Ask again for what arrives damaged; the owner hears of it if it always does."""
         path, query = f"/agent/blobs/{wanted.sha256}", {"replica": replica}
 
@@ -275,24 +300,29 @@ class Materials:
             return True
 
         for _ in range(_FETCHES):
-            received = self._fetch_once(wanted, target, through_the_server)
+            received = self._fetch_once(wanted, target, through_the_server, check)
             if received is None:
                 return
         raise Invalid("agent_blob_damaged", sha256=wanted.sha256, received=received)
 
-    def _fetch_past(self, wanted: Wanted) -> None:
+    def _fetch_past(self, wanted: Wanted, check: Callable[[], None]) -> None:
         """From the bucket, if it can be had there; whatever fails is tried through the server."""
         target = self._cached_content(wanted.sha256)
         if wanted.address and not target.exists():
-            with suppress(OSError):
+            with suppress(OSError, Retry):
                 self._fetch_once(
                     wanted,
                     target,
                     lambda take: self._buckets.fetch(wanted.address, take, wanted.tag),
+                    check,
                 )
 
     def _fetch_once(
-        self, wanted: Wanted, target: Path, fetch: Callable[[Callable[[bytes], object]], bool]
+        self,
+        wanted: Wanted,
+        target: Path,
+        fetch: Callable[[Callable[[bytes], object]], bool],
+        check_wanted: Callable[[], None],
     ) -> str | None:
         """None when it is at `target`; else the digest of what arrived instead."""
         self._make(target.parent)
@@ -302,6 +332,7 @@ class Materials:
             with aside.open("xb") as out:
 
                 def take(piece: bytes) -> None:
+                    check_wanted()
                     out.write(piece)
                     check.take(piece)
 

@@ -126,6 +126,15 @@ class Turns:
                 self._changed.wait(pause)
         return None
 
+    def withdraw(self, tracked: Tracked) -> bool:
+        """Whether it waited here; it does not any more."""
+        with self._changed:
+            left = [waiting for waiting in self._waiting if waiting[2] is not tracked]
+            waited = len(left) < len(self._waiting)
+            heapq.heapify(left)
+            self._waiting = left
+            return waited
+
     def hurry(self, tracked: Tracked | None = None) -> None:
         """It is its turn now, or everybody's: what they waited for may have come."""
         with self._changed:

@@ -51,13 +51,16 @@ _ENTRY_BYTES = 4096
 _NOTE_BYTES = 32 * 1024
 _WITNESSES = 16
 """Of so many files of a tree it is looked at whether the store still has them: the largest."""
-_AT_ONCE = 16
 _DELETE_TRIES = 50
 _DELETE_PAUSE = 0.01
 _FILES = "files"
 _ASIDE = "../damaged"
 """Where the server puts what it found damaged on a shelf (`server.services.verifying`)."""
 _PART = ".part"
+
+
+class Busy(BlockingIOError):
+    """Another thread makes this tree."""
 
 
 class Held:
@@ -97,11 +100,19 @@ class Trees:
         self._swept = False
         self._lock = threading.Lock()
         """Guards what is known of this machine."""
-        self._making = [threading.Lock() for _ in range(_AT_ONCE)]
+        self._making: set[str] = set()
+        """Where trees are being made."""
+        self._choosing = threading.Lock()
+        """Guards who makes which."""
 
     def ready(self, snapshot_id: str, owner: int | None, shelf: str | None = None) -> Held | None:
-        """The tree of this snapshot for that owner, if there is one; it counts as used now."""
-        return hold(str(self._home(snapshot_id, owner, shelf) / _FILES))
+        """The tree of this snapshot for that owner, if there is one; it counts as used now. Busy
+        while another thread makes it: that may take hours."""
+        home = self._home(snapshot_id, owner, shelf)
+        held = hold(str(home / _FILES))
+        if held is None:
+            self._check_free(home)
+        return held
 
     def make(
         self,
@@ -116,6 +127,7 @@ class Trees:
 
         `find` opens a content, `shelf` says where they may lie; `checked`: that is the server's own
         store, see `Layer.fill`. Raises OSError, and what `find` raises; nothing of it is left then.
+        Busy if another thread is at it.
         """
         if not is_worth(snapshot) or self._possible is False or not self._swept_once():
             return None
@@ -123,7 +135,7 @@ class Trees:
         usable = shelf if owner is None else None
         stored = usable if checked else None
         fill = partial(self._layer.fill, owner=owner, shelf=usable, checked=checked)
-        with self._making[hash(home.name) % _AT_ONCE], self._trying():
+        with self._alone(home), self._trying():
             made = hold(str(home / _FILES))
             if made is None:
                 made = self._make(
@@ -135,6 +147,10 @@ class Trees:
         with suppress(OSError):
             _deletion(home)()
         return None
+
+    def makes(self, home: str) -> bool:
+        """Whether a thread is still at the tree of which a `Busy` has this as its file name."""
+        return home in self._making
 
     def kept(self, wanted: Container[str] = ()) -> Iterator[Kept]:
         """Every tree here: when it was used last, its size, and how to delete it. One that is being
@@ -167,6 +183,20 @@ class Trees:
         check_id(snapshot_id)
         whose = "own" if owner is None else owner
         return self._top / f"{snapshot_id.partition(':')[2]}.{whose}{_age(shelf)}"
+
+    @contextmanager
+    def _alone(self, home: Path) -> Iterator[None]:
+        with self._choosing:
+            self._check_free(home)
+            self._making.add(str(home))
+        try:
+            yield
+        finally:
+            self._making.discard(str(home))
+
+    def _check_free(self, home: Path) -> None:
+        if self.makes(str(home)):
+            raise Busy(errno.EAGAIN, "it is being made", str(home))
 
     @contextmanager
     def _trying(self) -> Iterator[None]:

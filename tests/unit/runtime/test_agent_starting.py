@@ -47,7 +47,7 @@ class ScriptedSpawner:
 
 
 class Scene:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, starters: int = 1, fetchers: int = 1) -> None:
         self.spawner = ScriptedSpawner()
         config = AgentConfig(
             path=folder / "agent.json", agent_id="a", ak="a", sk="s", url="http://127.0.0.1:9"
@@ -56,8 +56,10 @@ class Scene:
         self.site = Site(config, journal, cast("Spawner", self.spawner))
         (folder / "replicas").mkdir()
         self.starters = Starters(self.site)
-        self._thread = threading.Thread(target=self.starters.work)
-        self._thread.start()
+        bodies = [self.starters.work] * starters + [self.starters.fetch] * fetchers
+        self._threads = [threading.Thread(target=body) for body in bodies]
+        for thread in self._threads:
+            thread.start()
 
     def replica(self, name: str = "r") -> Tracked:
         root = self.site.book.root(name)
@@ -70,8 +72,9 @@ class Scene:
     def close(self) -> None:
         self.site.stop()
         self.starters.close()
-        self._thread.join(10)
-        assert not self._thread.is_alive()
+        for thread in self._threads:
+            thread.join(10)
+            assert not thread.is_alive()
 
 
 @pytest.fixture
