@@ -67,23 +67,24 @@ _LARGE = 1024 * 1024
 class Materials:
     """Safe for several threads. Trouble on the way to the server leaves as Retry."""
 
-    def __init__(self, cache: Path, *, limit: int) -> None:
+    def __init__(self, cache: Path, *, limit: int | None) -> None:
         self._cache = cache
         self._limit = limit
+        """None: nobody has said it yet."""
         self._lock = threading.Lock()
         self._known: dict[str, Snapshot] = {}
         self._once: dict[str, str] = {}
         """Digests of what came once and is not proven, by the content that was wanted."""
         self._buckets = Buckets()
-        self._grown = limit + 1
+        self._grown = 0 if limit is None else limit + 1
         """Bytes fetched since the last `prune`; at the start nobody knows what is there."""
         self._pruning = threading.Lock()
         self._looked_at = 0.0
         self._pause = LOOK_AGAIN
         self.crowded = False
+        """The last `prune` found more than the limit."""
         self.spares = False
         """Something was left the last time only because it was used a moment before."""
-        """The last `prune` found more than the limit."""
         self._begun: dict[object, float] = {}
         """Since when each of those is at work who use what lies here."""
 
@@ -180,13 +181,16 @@ class Materials:
                 with suppress(OSError):
                     os.utime(self._cached_content(sha256), (0, 0))
 
-    def hold_to(self, limit: int) -> None:
+    def hold_to(self, limit: int | None) -> None:
         """From now on this is the limit; another one than before makes `prune` due."""
-        if limit != self._limit:
+        if limit is not None and limit != self._limit:
             self._limit, self._grown = limit, limit + 1
 
     def is_due(self, now: float) -> bool:
-        """Whether `prune` has something to do: much was fetched, or there was too much."""
+        """Whether `prune` has something to do: much was fetched, or there was too much. Never
+        before the limit is known."""
+        if self._limit is None:
+            return False
         waited = abs(now - self._looked_at) >= self._pause
         return self._grown > self._limit // 10 or (self.crowded and waited)
 
@@ -210,7 +214,8 @@ class Materials:
             self._grown, self._looked_at = 0, now
             found = [*self._files(now), *others()]
             self._pause = max(LOOK_AGAIN, (time.monotonic() - began) / _LOAD)
-            surplus = sum(size for _, size, _ in found) - self._limit
+            limit = self._limit
+            surplus = 0 if limit is None else sum(size for _, size, _ in found) - limit
             self.crowded = surplus > 0
             return self._delete(found, surplus, now, is_short)
 

@@ -13,7 +13,6 @@ that it does not run: nothing is ended or deleted here.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -95,8 +94,6 @@ class Starters:
         self._behind: dict[str, Tracked] = {}
         """Those that wait for a tree which another one makes."""
         self._environments = Environments(site, self.hurry, self._materials.grew)
-        self._grown = threading.Event()
-        """The cache may be above its limit."""
 
     def put(self, tracked: Tracked) -> None:
         """Start it as soon as a thread is free."""
@@ -118,7 +115,7 @@ class Starters:
         """Let the threads end; those that were not begun are ordered again later."""
         self._turns.close()
         self._far.close()
-        self._grown.set()
+        self._site.untidy.set()
 
     def work(self) -> None:
         """The body of each thread that starts what needs nothing from elsewhere."""
@@ -136,10 +133,11 @@ class Starters:
         self._site.guarded("the tidier", self._tidy)
 
     def _tidy(self) -> None:
+        self._materials.hold_to(self._site.cache_limit)
         self._prune(self._is_short)
         self._site.cache_spent = self._is_short() and not self._materials.spares
-        self._grown.wait(LOOK_AGAIN if self._materials.crowded else _LOOK_AT_DISK)
-        self._grown.clear()
+        self._site.untidy.wait(LOOK_AGAIN if self._materials.crowded else _LOOK_AT_DISK)
+        self._site.untidy.clear()
 
     def _is_short(self, needed: int = 0) -> bool:
         """Whether the disk has less room than that."""
@@ -204,9 +202,8 @@ class Starters:
             return self._give_up(tracked)
         self._spawn(tracked, launch or record.read(tracked.root / ORDER))
         self._launched(tracked, wish)
-        self._materials.hold_to(self._site.cache_limit)
         if self._materials.is_due(time.time()):
-            self._grown.set()
+            self._site.untidy.set()
         return False
 
     def _hold(self, tracked: Tracked, held: dict[str, Any]) -> None:

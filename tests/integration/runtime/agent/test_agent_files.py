@@ -304,6 +304,30 @@ def test_the_cache_of_fetched_files_is_bounded(idle_world: World, told: str) -> 
     assert [path.stat().st_size for path in kept] == [1500]
 
 
+def an_old_content(world: World, size: int) -> Path:
+    old = world.directory / "cache" / "blobs" / "00" / ("0" * 64)
+    old.parent.mkdir(parents=True)
+    old.touch()
+    os.truncate(old, size)
+    os.utime(old, (1, 1))
+    return old
+
+
+def test_a_new_agent_does_not_cut_its_cache_before_it_knows_the_limit(idle_world: World) -> None:
+    old = an_old_content(idle_world, 100 * 1024**3)
+    idle_world.server.settings["cache_limit"] = 1 << 40
+    idle_world.start_agent()
+    idle_world.ended(idle_world.run("true"))
+    assert old.exists()
+
+
+def test_another_limit_is_kept_to_although_nothing_runs(idle_world: World) -> None:
+    old = an_old_content(idle_world, 5000)
+    idle_world.server.settings["cache_limit"] = 2000
+    idle_world.start_agent()
+    eventually(lambda: not old.exists())
+
+
 @pytest.mark.slow
 def test_mistakes_of_the_server_cost_neither_the_job_nor_its_outputs(world: World) -> None:
     snapshot = world.server.files({"a": b"right"})
