@@ -24,6 +24,7 @@ from paddlecloud.model.signing import quote
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from paddlecloud.client.http import Response
     from paddlecloud.runtime.link import Channel
 
 #: Seconds that a bucket may take to be connected to, and to say something.
@@ -35,6 +36,7 @@ _FRESH = 1800.0
 _AT_ONCE = 8
 #: Seconds between two looks whether anybody still wants what is fetched.
 _LOOK = 0.2
+_PARTIAL = 206
 #: Bytes of a refusal that are looked at.
 _HEARD = 4096
 
@@ -133,11 +135,15 @@ class Buckets:
         self._away: dict[str, float] = {}
         """Who could not be reached, and until when nobody tries."""
 
-    def fetch(self, address: str, take: Callable[[bytes], object], tag: str = "") -> bool:
-        """Whether the whole file came; only the one of this tag, if there is one. What `take`
-        raises is raised."""
+    def fetch(
+        self, address: str, take: Callable[[bytes], object], tag: str = "", start: int = 0
+    ) -> bool:
+        """Whether the file came to its end, from the byte `start` on; only the one of this tag, if
+        there is one. What `take` raises is raised."""
         headers = {"if-match": tag} if tag else {}
-        return self._ask("GET", address, headers, b"", take)
+        if start:
+            headers["range"] = f"bytes={start}-"
+        return self._ask("GET", address, headers, b"", take, start)
 
     def put(self, address: str, data: bytes, *, anyway: bool = False) -> bool:
         """Whether the bucket took these bytes, unharmed; `anyway`: it is asked although it could
@@ -164,22 +170,25 @@ class Buckets:
         headers: dict[str, str],
         body: bytes,
         take: Callable[[bytes], object],
+        start: int = 0,
     ) -> bool:
         origin, target = _split(address)
         if not address or time.monotonic() < self._away.get(origin, 0.0):
             return False
         connection = self._connection(origin)
+        came = False
         try:
             answer = connection.request(
                 method, target, headers, body, repeatable=True, timeout=_SILENT
             )
             # Whoever keeps an object has a tag for it: a page shown for any address has none.
             kept = method != "PUT" or bool(answer.headers.get("etag"))
-            good = 200 <= answer.status < 300 and kept
+            good = 200 <= answer.status < 300 and kept and _begins_at(start, answer)
             said = b""
             for piece in answer.iter_chunks():
                 if good:
                     take(piece)
+                    came = True
                 elif len(said) < _HEARD:
                     said += piece
             self._own.said = "" if good else said_by(answer.status, said)
@@ -187,7 +196,8 @@ class Buckets:
         except Unreachable:
             self._own.said = ""
             connection.close()
-            self._away[origin] = time.monotonic() + _AWAY
+            if not came:
+                self._away[origin] = time.monotonic() + _AWAY
             return False
         except BaseException:
             connection.close()
@@ -234,6 +244,12 @@ def side_by_side(
     for thread in threads:
         while thread.is_alive() and is_wanted():
             thread.join(_LOOK)
+
+
+def _begins_at(start: int, answer: Response) -> bool:
+    """Whether it is the rest that was asked for: who knows no ranges sends all of it."""
+    said = answer.headers.get("content-range", "")
+    return not start or (answer.status == _PARTIAL and said.startswith(f"bytes {start}-"))
 
 
 def _split(address: str) -> tuple[str, str]:

@@ -29,12 +29,14 @@ from paddlecloud.model.snapshot import (
     resolve_link,
     snapshot_of,
 )
-from paddlecloud.runtime.direct import Addresses, Buckets, Check, Wanted, side_by_side
+from paddlecloud.runtime.arriving import PART, Halves, aside
+from paddlecloud.runtime.direct import Addresses, Buckets, Wanted, side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from paddlecloud.runtime.arriving import Fetch, Half, Take
     from paddlecloud.runtime.link import Channel
 
     Source = Callable[[str, int], int]
@@ -57,7 +59,6 @@ LOOK_AGAIN = 15.0
 _LOAD = 0.05
 #: Something half fetched that nobody added to for so long is left over from an agent that ended.
 _PART_SECONDS = 3600.0
-_PART = ".part"
 #: By so many seconds the times of files may be behind the clock.
 _CLOCK = 1.0
 #: Smaller contents are not worth a look whether they are needed twice.
@@ -75,6 +76,7 @@ class Materials:
         self._known: dict[str, Snapshot] = {}
         self._once: dict[str, str] = {}
         """Digests of what came once and is not proven, by the content that was wanted."""
+        self._halves = Halves()
         self._buckets = Buckets()
         self._grown = 0 if limit is None else limit + 1
         """Bytes fetched since the last `prune`; at the start nobody knows what is there."""
@@ -245,12 +247,14 @@ class Materials:
             for path in (self._cache / kind).rglob("*"):
                 with suppress(OSError):
                     found = path.lstat()
-                    if path.suffix == _PART and now - found.st_mtime < _PART_SECONDS:
+                    delete = self._halves.deletion(path) if path.suffix == PART else None
+                    young = now - found.st_mtime < _PART_SECONDS
+                    if path.suffix == PART and delete is None and young:
                         continue
                     if stat.S_ISREG(found.st_mode):
                         # What has a second name, in a tree, counts there.
                         size = found.st_size if found.st_nlink == 1 else 0
-                        yield found.st_mtime_ns, size, path.unlink
+                        yield found.st_mtime_ns, size, delete or path.unlink
 
     def _cached_content(self, sha256: str) -> Path:
         return self._cache / "blobs" / sha256[:2] / sha256
@@ -266,12 +270,12 @@ class Materials:
         path = self._manifest(snapshot_id)
         with suppress(OSError):
             self._make(path.parent)
-            aside = _aside(path)
+            half = aside(path)
             try:
-                aside.write_bytes(text)
-                aside.replace(path)
+                half.write_bytes(text)
+                half.replace(path)
             finally:
-                aside.unlink(missing_ok=True)
+                half.unlink(missing_ok=True)
 
     def _remember(self, snapshot: Snapshot) -> None:
         if len(snapshot.entries) > _REMEMBERED_ENTRIES:
@@ -298,9 +302,10 @@ class Materials:
         check: Callable[[], None],
     ) -> None:
         """Ask again for what arrives damaged; the owner hears of it if it always does."""
-        path, query = f"/agent/blobs/{wanted.sha256}", {"replica": replica}
+        path = f"/agent/blobs/{wanted.sha256}"
 
-        def through_the_server(take: Callable[[bytes], object]) -> bool:
+        def through_the_server(start: int, take: Take) -> bool:
+            query = {"replica": replica, **({"offset": start} if start else {})}
             channel.call("GET", path, query=query, sink=take)
             return True
 
@@ -318,7 +323,9 @@ class Materials:
                 self._fetch_once(
                     wanted,
                     target,
-                    lambda take: self._buckets.fetch(wanted.address, take, wanted.tag),
+                    lambda start, take: self._buckets.fetch(
+                        wanted.address, take, wanted.tag, start
+                    ),
                     check,
                 )
 
@@ -326,30 +333,37 @@ class Materials:
         self,
         wanted: Wanted,
         target: Path,
-        fetch: Callable[[Callable[[bytes], object]], bool],
+        fetch: Fetch,
         check_wanted: Callable[[], None],
     ) -> str | None:
-        """None when it is at `target`; else the digest of what arrived instead."""
+        """None when it is at `target`; else the digest of what arrived instead. What came before
+        the line broke for good is kept for the next time."""
         self._make(target.parent)
-        aside = _aside(target)
-        check = Check(wanted)
+        half = self._halves.take(wanted, target)
         try:
-            with aside.open("xb") as out:
+            whole = half.receive(fetch, check_wanted)
+        except OSError:
+            half.drop()  # it may be the disk that is full
+            raise
+        except BaseException:
+            self._halves.keep(half)
+            raise
+        if not whole:
+            self._halves.keep(half)
+            return half.check.received
+        return self._take_in(half, target)
 
-                def take(piece: bytes) -> None:
-                    check_wanted()
-                    out.write(piece)
-                    check.take(piece)
-
-                whole = fetch(take)
-            if not whole or not check.is_good():
+    def _take_in(self, half: Half, target: Path) -> str | None:
+        wanted, check = half.wanted, half.check
+        try:
+            if not check.is_good():
                 return check.received
             if not check.is_proven() and not self._came_before(wanted, check.received):
                 return check.received
             self._grown += check.size
-            aside.replace(target)
+            half.path.replace(target)
         finally:
-            aside.unlink(missing_ok=True)
+            half.drop()
         return None
 
     def _came_before(self, wanted: Wanted, received: str) -> bool:
@@ -442,8 +456,3 @@ def _sound(cached: Path, size: int) -> int:
     with suppress(OSError):
         os.utime(fd)
     return fd
-
-
-def _aside(path: Path) -> Path:
-    # By chance: in containers the process and thread of an earlier agent had the same numbers.
-    return path.with_name(f"{path.name}.{os.urandom(8).hex()}{_PART}")

@@ -106,6 +106,19 @@ def test_trouble_on_the_way_to_the_files_is_overcome(world: World) -> None:
     assert world.text(replica) == "0 1 2\n"
 
 
+def test_a_line_that_breaks_costs_no_byte_twice(world: World) -> None:
+    content = os.urandom(4 * 1024 * 1024)
+    snapshot = world.server.files({"data": content})
+    world.server.fault("/blobs/", "cut the answer", times=2)
+    world.server.fault("/blobs/", "503", times=2)
+    world.server.fault("/blobs/", "cut the answer", times=3)
+    replica = world.run("sha256sum data", snapshot=snapshot)
+    assert world.ended(replica)["exit_code"] == 0
+    assert world.text(replica).startswith(hashlib.sha256(content).hexdigest())
+    assert world.server.faults == []
+    assert world.server.sent < 1.05 * len(content)
+
+
 @pytest.mark.slow
 def test_files_that_cannot_be_had_hold_up_nobody_and_are_asked_for_with_patience(
     world: World,
