@@ -106,12 +106,15 @@ class Trees:
         """Guards who makes which."""
 
     def ready(self, snapshot_id: str, owner: int | None, shelf: str | None = None) -> Held | None:
-        """The tree of this snapshot for that owner, if there is one; it counts as used now. Busy
-        while another thread makes it: that may take hours."""
+        """The tree of this snapshot for that owner, if there is one and this machine can use it; it
+        counts as used now. Busy while another thread makes it: that may take hours."""
         home = self._home(snapshot_id, owner, shelf)
         held = hold(str(home / _FILES))
         if held is None:
             self._check_free(home)
+        elif not self._can():
+            held.let_go()
+            return None
         return held
 
     def make(
@@ -213,6 +216,9 @@ class Trees:
             thread.join()
 
     def _can(self) -> bool:
+        known = self._possible
+        if known is not None:
+            return known
         swept = self._swept_once()
         with self._lock:
             if self._possible is None and swept:
