@@ -98,6 +98,8 @@ class Trees:
         self._grew = grew
         self._possible: bool | None = None
         self._swept = False
+        self._left: list[Path] = []
+        """What an earlier agent left, to be deleted by whoever tidies up."""
         self._lock = threading.Lock()
         """Guards what is known of this machine."""
         self._making: set[str] = set()
@@ -166,7 +168,13 @@ class Trees:
 
     def drop_useless(self, wanted: Container[str] = ()) -> int:
         """Delete those that nobody can use any more, and those that keep bytes of which the store
-        has let go; bytes freed. One that somebody holds stays, and one at a `wanted` path."""
+        has let go; bytes freed. One that somebody holds stays, and one at a `wanted` path. What an
+        agent that was killed left half made or half deleted goes too; nobody knows its size."""
+        if self._top.is_dir():
+            self._swept_once()
+        while self._left:
+            with suppress(OSError, IndexError):
+                workspace.remove(str(self._left.pop()))
         freed = 0
         for home, note in self._whole(wanted):
             if not _is_of_use(note):
@@ -243,14 +251,14 @@ class Trees:
                 workspace.remove(str(probe))
 
     def _swept_once(self) -> bool:
-        """Delete what an agent that was killed left half made, before anything is made here; False
-        if that is not possible."""
+        """Find what an agent that was killed left half made, before anything is made here; False
+        if that is not possible. It may be large, so whoever makes a tree does not wait for its
+        deletion."""
         with self._lock, suppress(OSError):
             if not self._swept:
                 self._top.mkdir(parents=True, exist_ok=True, mode=0o700)
                 spread(self._top)
-                for left in self._top.glob(f"*{_PART}"):
-                    workspace.remove(str(left))
+                self._left = [*self._top.glob(f"*{_PART}")]
                 self._swept = True
             return True
         return False

@@ -336,3 +336,28 @@ def test_nobody_takes_a_tree_before_it_is_known_that_it_can_be_used(
     maker.join(20)
     asker.join(20)
     assert found == [None]
+
+
+def test_what_a_killed_agent_left_goes_although_no_tree_is_made(
+    trees: Trees, tmp_path: Path
+) -> None:
+    assert trees.drop_useless() == 0
+    assert not (tmp_path / "trees").exists(), "nothing is made for it"
+    half = tmp_path / "trees" / "abc.own.0123456789abcdef.part"
+    (half / "files" / "deep").mkdir(parents=True)
+    trees.drop_useless()
+    assert not half.exists()
+
+
+def test_what_is_being_made_is_not_taken_for_left_over(trees: Trees, shelf: Shelf) -> None:
+    entry = shelf.put(b"x")
+    seen: list[int] = []
+
+    def find(sha256: str, size: int) -> int:
+        seen.append(trees.drop_useless())
+        return shelf.find(sha256, size)
+
+    made = trees.make(snapshot_of([entry]), find, 0 if os.geteuid() == 0 else None)
+    assert made is not None
+    assert seen == [0]
+    assert [path.read_bytes() for path in Path(made.path).iterdir()] == [b"x"]
