@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from paddlecloud.runtime.spawn import Spawner
 
 _STARTERS = 4
+#: Whoever has to fetch something before it starts is one of so many, and takes no starter.
+_FETCHERS = 4
 #: How long the work under way may take when the agent is asked to end, in seconds.
 _LAST_WORK = 2.0
 _LOCK_TRIES = 20
@@ -77,6 +79,7 @@ class Agent:
             ("sampler", self._sampler.work),
             ("commands", self._commands.work),
             *[("starter", self._starters.work)] * _STARTERS,
+            *[("fetcher", self._starters.fetch)] * _FETCHERS,
             ("tidier", self._starters.tidy),
             *[("shipper", body) for body in self._shippers.bodies()],
         ]

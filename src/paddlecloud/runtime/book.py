@@ -76,6 +76,8 @@ class Tracked:
         say from now on that it does not run."""
         self.pause = 0.0
         """Seconds before the next try to start it."""
+        self.hurried = False
+        """What it waits for may have come since its last try began."""
         self.trouble: dict[str, Any] | None = None
         """Why the last try failed, as code and values of a sentence."""
         self.made_room = False
@@ -133,6 +135,11 @@ class Tracked:
         if self.run is None:
             raise Retry("replica_not_started", replica=self.id, reason="its order is gone")
         return self.run
+
+    @property
+    def wanted(self) -> bool:
+        """Whether nobody asked for its end."""
+        return self.stop is None and not self.forget
 
     @property
     def alive(self) -> bool:

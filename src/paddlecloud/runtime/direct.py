@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from paddlecloud.client.http import Connection
 from paddlecloud.client.transport import split_url
-from paddlecloud.model.errors import PaddleCloudError
+from paddlecloud.model.errors import Unreachable
 from paddlecloud.model.private import is_whole, joined_tag, md5_of, part_sizes, said_by
 from paddlecloud.model.signing import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from paddlecloud.client.http import Response
     from paddlecloud.runtime.link import Channel
 
 #: Seconds that a bucket may take to be connected to, and to say something.
@@ -33,6 +34,9 @@ _AWAY = 60.0
 #: Addresses are good for an hour; a transfer that begins late must still be let in.
 _FRESH = 1800.0
 _AT_ONCE = 8
+#: Seconds between two looks whether anybody still wants what is fetched.
+_LOOK = 0.2
+_PARTIAL = 206
 #: Bytes of a refusal that are looked at.
 _HEARD = 4096
 
@@ -131,11 +135,15 @@ class Buckets:
         self._away: dict[str, float] = {}
         """Who could not be reached, and until when nobody tries."""
 
-    def fetch(self, address: str, take: Callable[[bytes], object], tag: str = "") -> bool:
-        """Whether the whole file came; only the one of this tag, if there is one. What `take`
-        raises is raised."""
+    def fetch(
+        self, address: str, take: Callable[[bytes], object], tag: str = "", start: int = 0
+    ) -> bool:
+        """Whether the file came to its end, from the byte `start` on; only the one of this tag, if
+        there is one. What `take` raises is raised."""
         headers = {"if-match": tag} if tag else {}
-        return self._ask("GET", address, headers, b"", take)
+        if start:
+            headers["range"] = f"bytes={start}-"
+        return self._ask("GET", address, headers, b"", take, start)
 
     def put(self, address: str, data: bytes, *, anyway: bool = False) -> bool:
         """Whether the bucket took these bytes, unharmed; `anyway`: it is asked although it could
@@ -162,30 +170,34 @@ class Buckets:
         headers: dict[str, str],
         body: bytes,
         take: Callable[[bytes], object],
+        start: int = 0,
     ) -> bool:
         origin, target = _split(address)
         if not address or time.monotonic() < self._away.get(origin, 0.0):
             return False
         connection = self._connection(origin)
+        came = False
         try:
             answer = connection.request(
                 method, target, headers, body, repeatable=True, timeout=_SILENT
             )
             # Whoever keeps an object has a tag for it: a page shown for any address has none.
             kept = method != "PUT" or bool(answer.headers.get("etag"))
-            good = 200 <= answer.status < 300 and kept
+            good = 200 <= answer.status < 300 and kept and _begins_at(start, answer)
             said = b""
             for piece in answer.iter_chunks():
                 if good:
                     take(piece)
+                    came = True
                 elif len(said) < _HEARD:
                     said += piece
             self._own.said = "" if good else said_by(answer.status, said)
             return good
-        except PaddleCloudError:
+        except Unreachable:
             self._own.said = ""
             connection.close()
-            self._away[origin] = time.monotonic() + _AWAY
+            if not came:
+                self._away[origin] = time.monotonic() + _AWAY
             return False
         except BaseException:
             connection.close()
@@ -204,15 +216,19 @@ class Buckets:
 
 
 def side_by_side(
-    rows: Sequence[Wanted], work: Callable[[Wanted], object], leave: Callable[[], object]
+    rows: Sequence[Wanted],
+    work: Callable[[Wanted], object],
+    leave: Callable[[], object],
+    is_wanted: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Do the work for all rows by a few threads, each of which ends with `leave`."""
+    """Do the work for all rows by a few threads, each of which ends with `leave`. When nobody wants
+    it any more they are not waited for: a bucket may be silent, and they end when it speaks."""
     left = iter(rows)
     turn = threading.Lock()
 
     def run() -> None:
         try:
-            while True:
+            while is_wanted():
                 with turn:
                     row = next(left, None)
                 if row is None:
@@ -226,7 +242,14 @@ def side_by_side(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        while thread.is_alive() and is_wanted():
+            thread.join(_LOOK)
+
+
+def _begins_at(start: int, answer: Response) -> bool:
+    """Whether it is the rest that was asked for: who knows no ranges sends all of it."""
+    said = answer.headers.get("content-range", "")
+    return not start or (answer.status == _PARTIAL and said.startswith(f"bytes {start}-"))
 
 
 def _split(address: str) -> tuple[str, str]:

@@ -20,7 +20,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from paddlecloud.model.errors import Invalid
+from paddlecloud.model.errors import Invalid, Retry
 from paddlecloud.model.snapshot import (
     Entry,
     EntryKind,
@@ -29,12 +29,14 @@ from paddlecloud.model.snapshot import (
     resolve_link,
     snapshot_of,
 )
-from paddlecloud.runtime.direct import Addresses, Buckets, Check, Wanted, side_by_side
+from paddlecloud.runtime.arriving import PART, Halves, aside
+from paddlecloud.runtime.direct import Addresses, Buckets, Wanted, side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from paddlecloud.runtime.arriving import Fetch, Half, Take
     from paddlecloud.runtime.link import Channel
 
     Source = Callable[[str, int], int]
@@ -57,7 +59,6 @@ LOOK_AGAIN = 15.0
 _LOAD = 0.05
 #: Something half fetched that nobody added to for so long is left over from an agent that ended.
 _PART_SECONDS = 3600.0
-_PART = ".part"
 #: By so many seconds the times of files may be behind the clock.
 _CLOCK = 1.0
 #: Smaller contents are not worth a look whether they are needed twice.
@@ -67,23 +68,25 @@ _LARGE = 1024 * 1024
 class Materials:
     """Safe for several threads. Trouble on the way to the server leaves as Retry."""
 
-    def __init__(self, cache: Path, *, limit: int) -> None:
+    def __init__(self, cache: Path, *, limit: int | None) -> None:
         self._cache = cache
         self._limit = limit
+        """None: nobody has said it yet."""
         self._lock = threading.Lock()
         self._known: dict[str, Snapshot] = {}
         self._once: dict[str, str] = {}
         """Digests of what came once and is not proven, by the content that was wanted."""
+        self._halves = Halves()
         self._buckets = Buckets()
-        self._grown = limit + 1
+        self._grown = 0 if limit is None else limit + 1
         """Bytes fetched since the last `prune`; at the start nobody knows what is there."""
         self._pruning = threading.Lock()
         self._looked_at = 0.0
         self._pause = LOOK_AGAIN
         self.crowded = False
+        """The last `prune` found more than the limit."""
         self.spares = False
         """Something was left the last time only because it was used a moment before."""
-        """The last `prune` found more than the limit."""
         self._begun: dict[object, float] = {}
         """Since when each of those is at work who use what lies here."""
 
@@ -105,13 +108,28 @@ class Materials:
         return self._known.get(snapshot_id)
 
     def source(
-        self, replica: str, blobs_dir: str | None, channel: Channel, *, direct: bool = False
+        self,
+        replica: str,
+        blobs_dir: str | None,
+        channel: Channel,
+        *,
+        direct: bool = False,
+        is_wanted: Callable[[], bool] = lambda: True,
     ) -> Source:
         """What opens a file with a wanted content; one that neither the store nor the cache has is
-        fetched for that replica. `direct`: it lies in a bucket, and so do those after it."""
+        fetched for that replica. `direct`: it lies in a bucket, and so do those after it. Retry as
+        soon as nobody wants the replica any more, also in the middle of a file."""
         addresses = Addresses(replica, channel) if direct else None
 
+        def check() -> None:
+            if not is_wanted():
+                raise Retry("replica_not_started", replica=replica, reason="it is to stop")
+
+        def fetch_past(wanted: Wanted) -> None:
+            self._fetch_past(wanted, check)
+
         def open_content(sha256: str, size: int) -> int:
+            check()
             if blobs_dir is not None:
                 with suppress(FileNotFoundError):
                     return os.open(f"{blobs_dir}/{sha256[:2]}/{sha256}", _READ)
@@ -121,13 +139,16 @@ class Materials:
             wanted = Wanted(sha256, size)
             if addresses is not None:
                 wanted, ahead = addresses.of(sha256)
-                side_by_side(ahead, self._fetch_past, self._buckets.leave)
+                side_by_side(ahead, fetch_past, self._buckets.leave, is_wanted)
+                check()
                 with suppress(FileNotFoundError):
                     return _sound(cached, size)
-            self._fetch(wanted, replica, cached, channel)
+            self._fetch(wanted, replica, cached, channel, check)
             with suppress(FileNotFoundError):
                 return os.open(cached, _READ)
-            self._fetch(wanted, replica, cached, channel)  # it was pruned at that very moment
+            self._fetch(
+                wanted, replica, cached, channel, check
+            )  # it was pruned at that very moment
             return os.open(cached, _READ)
 
         return open_content
@@ -162,13 +183,16 @@ class Materials:
                 with suppress(OSError):
                     os.utime(self._cached_content(sha256), (0, 0))
 
-    def hold_to(self, limit: int) -> None:
+    def hold_to(self, limit: int | None) -> None:
         """From now on this is the limit; another one than before makes `prune` due."""
-        if limit != self._limit:
+        if limit is not None and limit != self._limit:
             self._limit, self._grown = limit, limit + 1
 
     def is_due(self, now: float) -> bool:
-        """Whether `prune` has something to do: much was fetched, or there was too much."""
+        """Whether `prune` has something to do: much was fetched, or there was too much. Never
+        before the limit is known."""
+        if self._limit is None:
+            return False
         waited = abs(now - self._looked_at) >= self._pause
         return self._grown > self._limit // 10 or (self.crowded and waited)
 
@@ -192,7 +216,8 @@ class Materials:
             self._grown, self._looked_at = 0, now
             found = [*self._files(now), *others()]
             self._pause = max(LOOK_AGAIN, (time.monotonic() - began) / _LOAD)
-            surplus = sum(size for _, size, _ in found) - self._limit
+            limit = self._limit
+            surplus = 0 if limit is None else sum(size for _, size, _ in found) - limit
             self.crowded = surplus > 0
             return self._delete(found, surplus, now, is_short)
 
@@ -222,12 +247,14 @@ class Materials:
             for path in (self._cache / kind).rglob("*"):
                 with suppress(OSError):
                     found = path.lstat()
-                    if path.suffix == _PART and now - found.st_mtime < _PART_SECONDS:
+                    delete = self._halves.deletion(path) if path.suffix == PART else None
+                    young = now - found.st_mtime < _PART_SECONDS
+                    if path.suffix == PART and delete is None and young:
                         continue
                     if stat.S_ISREG(found.st_mode):
                         # What has a second name, in a tree, counts there.
                         size = found.st_size if found.st_nlink == 1 else 0
-                        yield found.st_mtime_ns, size, path.unlink
+                        yield found.st_mtime_ns, size, delete or path.unlink
 
     def _cached_content(self, sha256: str) -> Path:
         return self._cache / "blobs" / sha256[:2] / sha256
@@ -243,12 +270,12 @@ class Materials:
         path = self._manifest(snapshot_id)
         with suppress(OSError):
             self._make(path.parent)
-            aside = _aside(path)
+            half = aside(path)
             try:
-                aside.write_bytes(text)
-                aside.replace(path)
+                half.write_bytes(text)
+                half.replace(path)
             finally:
-                aside.unlink(missing_ok=True)
+                half.unlink(missing_ok=True)
 
     def _remember(self, snapshot: Snapshot) -> None:
         if len(snapshot.entries) > _REMEMBERED_ENTRIES:
@@ -266,54 +293,77 @@ class Materials:
         self._cache.mkdir(parents=True, exist_ok=True, mode=0o700)
         directory.mkdir(parents=True, exist_ok=True)
 
-    def _fetch(self, wanted: Wanted, replica: str, target: Path, channel: Channel) -> None:
+    def _fetch(
+        self,
+        wanted: Wanted,
+        replica: str,
+        target: Path,
+        channel: Channel,
+        check: Callable[[], None],
+    ) -> None:
         """Ask again for what arrives damaged; the owner hears of it if it always does."""
-        path, query = f"/agent/blobs/{wanted.sha256}", {"replica": replica}
+        path = f"/agent/blobs/{wanted.sha256}"
 
-        def through_the_server(take: Callable[[bytes], object]) -> bool:
+        def through_the_server(start: int, take: Take) -> bool:
+            query = {"replica": replica, **({"offset": start} if start else {})}
             channel.call("GET", path, query=query, sink=take)
             return True
 
         for _ in range(_FETCHES):
-            received = self._fetch_once(wanted, target, through_the_server)
+            received = self._fetch_once(wanted, target, through_the_server, check)
             if received is None:
                 return
         raise Invalid("agent_blob_damaged", sha256=wanted.sha256, received=received)
 
-    def _fetch_past(self, wanted: Wanted) -> None:
+    def _fetch_past(self, wanted: Wanted, check: Callable[[], None]) -> None:
         """From the bucket, if it can be had there; whatever fails is tried through the server."""
         target = self._cached_content(wanted.sha256)
         if wanted.address and not target.exists():
-            with suppress(OSError):
+            with suppress(OSError, Retry):
                 self._fetch_once(
                     wanted,
                     target,
-                    lambda take: self._buckets.fetch(wanted.address, take, wanted.tag),
+                    lambda start, take: self._buckets.fetch(
+                        wanted.address, take, wanted.tag, start
+                    ),
+                    check,
                 )
 
     def _fetch_once(
-        self, wanted: Wanted, target: Path, fetch: Callable[[Callable[[bytes], object]], bool]
+        self,
+        wanted: Wanted,
+        target: Path,
+        fetch: Fetch,
+        check_wanted: Callable[[], None],
     ) -> str | None:
-        """None when it is at `target`; else the digest of what arrived instead."""
+        """None when it is at `target`; else the digest of what arrived instead. What came before
+        the line broke for good is kept for the next time."""
         self._make(target.parent)
-        aside = _aside(target)
-        check = Check(wanted)
+        half = self._halves.take(wanted, target)
         try:
-            with aside.open("xb") as out:
+            whole = half.receive(fetch, check_wanted)
+        except OSError:
+            half.drop()  # it may be the disk that is full
+            raise
+        except BaseException:
+            self._halves.keep(half)
+            raise
+        if not whole:
+            self._halves.keep(half)
+            return half.check.received
+        return self._take_in(half, target)
 
-                def take(piece: bytes) -> None:
-                    out.write(piece)
-                    check.take(piece)
-
-                whole = fetch(take)
-            if not whole or not check.is_good():
+    def _take_in(self, half: Half, target: Path) -> str | None:
+        wanted, check = half.wanted, half.check
+        try:
+            if not check.is_good():
                 return check.received
             if not check.is_proven() and not self._came_before(wanted, check.received):
                 return check.received
             self._grown += check.size
-            aside.replace(target)
+            half.path.replace(target)
         finally:
-            aside.unlink(missing_ok=True)
+            half.drop()
         return None
 
     def _came_before(self, wanted: Wanted, received: str) -> bool:
@@ -406,8 +456,3 @@ def _sound(cached: Path, size: int) -> int:
     with suppress(OSError):
         os.utime(fd)
     return fd
-
-
-def _aside(path: Path) -> Path:
-    # By chance: in containers the process and thread of an earlier agent had the same numbers.
-    return path.with_name(f"{path.name}.{os.urandom(8).hex()}{_PART}")

@@ -105,8 +105,7 @@ class Poller:
         settings = answer.get("settings") or {}
         self._site.ship_interval = float(settings.get("ship_interval", self._site.ship_interval))
         self._site.grace = float(settings.get("grace", self._site.grace))
-        if self._site.config.cache_bytes is None:
-            self._site.cache_limit = int(settings.get("cache_limit", self._site.cache_limit))
+        self._learn_cache_limit(settings.get("cache_limit"))
         if isinstance(answer.get("peers"), list):
             self._site.link.learn(answer["peers"])
         if answer.get("restart"):
@@ -128,6 +127,13 @@ class Poller:
         if self._in_round and not orders:
             self._in_round = False
             self._care.end_round()
+
+    def _learn_cache_limit(self, told: object) -> None:
+        """Unless it is fixed for this machine; another one than before is seen to at once."""
+        site = self._site
+        if isinstance(told, int) and site.config.cache_bytes is None and told != site.cache_limit:
+            site.cache_limit = told
+            site.untidy.set()
 
     def _find_out(self, wanted: object) -> bool:
         """Try out once whether users can be kept apart, for a server that wants to know."""

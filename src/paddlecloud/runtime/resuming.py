@@ -50,8 +50,7 @@ def give_back(
     rows: list[Any] = channel.json("GET", path).get("files", [])
     digests: dict[str, str] = {}
     for name, size, mtime in rows:
-        if tracked.stop is not None or tracked.forget:
-            raise Retry("replica_not_started", replica=tracked.id, reason="it is to stop")
+        _check_wanted(tracked)
         check_path(name, below=True)
         digests[f"{OUTPUT}/{name}"] = _bring(tracked, name, int(size), float(mtime), channel, owner)
     _note_all(tracked.root, digests)
@@ -116,6 +115,7 @@ def _fetch(tracked: Tracked, name: str, size: int, aside: Path, channel: Channel
 
         def take(piece: bytes) -> None:
             nonlocal taken
+            _check_wanted(tracked)
             whole = piece[: max(0, size - taken)]
             out.write(whole)
             digest.update(whole)
@@ -125,6 +125,11 @@ def _fetch(tracked: Tracked, name: str, size: int, aside: Path, channel: Channel
         path = f"/agent/replicas/{quote(tracked.id)}/outputs/{quote(name, '/')}"
         channel.call("GET", path, sink=take)
     return digest.hexdigest() if taken == size and bytes(tail) == digest.digest() else None
+
+
+def _check_wanted(tracked: Tracked) -> None:
+    if not tracked.wanted:
+        raise Retry("replica_not_started", replica=tracked.id, reason="it is to stop")
 
 
 def _open_folder(top: str, name: str, owner: int | None) -> tuple[int, str]:

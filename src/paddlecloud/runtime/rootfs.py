@@ -8,8 +8,9 @@ depending on how the disks of that machine are cut.
 
 Everything happens in the forked child between fork and exec. Root needs the right to mount; others
 take a user namespace in which they stay who they are. Where neither is allowed `enter` raises and
-nothing is different; the paths in the environment (see `starting`) lead to the same files. Entering
-the same directory once more, for a second process of the replica, gives the same view.
+nothing is different; the paths in the environment (see `starting`) lead to the same files. Later
+processes of the replica step into its namespaces instead (see `beside`). Others than root enter the
+same directory twice, in a child that tries it and then for good; that gives the same view.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def _show(source: str, target: str) -> None:
 
 
 def _is_open(target: str) -> bool:
-    """Whether nothing is there yet, or what `_bind_file` left there for an earlier process."""
+    """Whether nothing is there yet, or what `_bind_file` left there for the child that tried."""
     try:
         return os.lstat(target).st_mode == stat.S_IFREG
     except FileNotFoundError:

@@ -39,8 +39,11 @@ class Site:
         """Seconds; the server says it in each answer to a poll."""
         self.grace = 40.0
         """Seconds between SIGTERM and SIGKILL where no stop says another; said there, too."""
-        self.cache_limit = 10 * 1024**3 if config.cache_bytes is None else config.cache_bytes
-        """Bytes of fetched files; said there, too, unless it is fixed for this machine."""
+        self.cache_limit = config.cache_bytes
+        """Bytes of fetched files; said there, too, unless it is fixed for this machine. None until
+        then."""
+        self.untidy = threading.Event()
+        """The cache may be above its limit."""
         self.cache_spent = False
         """The disk is nearly full, and nothing that is cached here can make room any more."""
         self.separates: bool | None = None
@@ -125,6 +128,15 @@ class Turns:
                     return heapq.heappop(self._waiting)[2]
                 self._changed.wait(pause)
         return None
+
+    def withdraw(self, tracked: Tracked) -> bool:
+        """Whether it waited here; it does not any more."""
+        with self._changed:
+            left = [waiting for waiting in self._waiting if waiting[2] is not tracked]
+            waited = len(left) < len(self._waiting)
+            heapq.heapify(left)
+            self._waiting = left
+            return waited
 
     def hurry(self, tracked: Tracked | None = None) -> None:
         """It is its turn now, or everybody's: what they waited for may have come."""

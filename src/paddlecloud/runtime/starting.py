@@ -1,8 +1,10 @@
 """Brings ordered replicas to life: their files first, then one call of the spawner.
 
 What the owner of a job has to know (disk full, damaged files) ends the replica with a sentence;
-what only the network or the server can mend is tried again for as long as the replica is wanted,
-and holds up nobody else meanwhile; mistakes of the server alone end it, after some minutes.
+what only the network or the server can mend is tried again for as long as the replica is wanted;
+mistakes of the server alone end it, after some minutes. Whoever needs the network, for files or for
+outputs of the attempt before, gets them by threads apart (`fetch`) and holds up nobody else; it can
+be killed meanwhile.
 Starting a replica twice starts it once: the order on disk and the monitor's own records see to it,
 also across a restart of the agent. Once a monitor may have been asked for, the records alone decide
 that it does not run: nothing is ended or deleted here.
@@ -11,7 +13,6 @@ that it does not run: nothing is ended or deleted here.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -35,19 +36,18 @@ from paddlecloud.runtime import (
 from paddlecloud.runtime.book import Stage, not_run, write_order
 from paddlecloud.runtime.control import Phase
 from paddlecloud.runtime.environments import Environments, with_environment
-from paddlecloud.runtime.link import is_stumble
+from paddlecloud.runtime.link import Channel, is_stumble
 from paddlecloud.runtime.materials import LOOK_AGAIN, Materials
 from paddlecloud.runtime.record import CAUSE_PORT_TAKEN, CAUSE_START_FAILED, ORDER, ROOT
 from paddlecloud.runtime.site import Turns
-from paddlecloud.runtime.trees import Held, Trees, hold, is_worth
+from paddlecloud.runtime.trees import Busy, Held, Trees, hold, is_worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
+    from typing import Any, NoReturn
 
     from paddlecloud.model.snapshot import Snapshot
     from paddlecloud.runtime.book import StopWish, Tracked
-    from paddlecloud.runtime.link import Channel
     from paddlecloud.runtime.materials import Kept, Source
     from paddlecloud.runtime.orders import Run
     from paddlecloud.runtime.record import Launch
@@ -66,6 +66,17 @@ _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 
 
+class _FarAway(Exception):
+    """It takes the network to go on."""
+
+
+class _NoWay(Channel):
+    """The channel of a thread that is to wait for nobody."""
+
+    def call(self, *_asked: Any, **_how: Any) -> NoReturn:
+        raise _FarAway
+
+
 class Starters:
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -78,9 +89,11 @@ class Starters:
         """The tree of each replica whose monitor may not hold it yet."""
         self._most_holds = _MOST_HOLDS
         self._turns = Turns()
+        self._far = Turns()
+        """Those that need the network next."""
+        self._behind: dict[str, Tracked] = {}
+        """Those that wait for a tree which another one makes."""
         self._environments = Environments(site, self.hurry, self._materials.grew)
-        self._grown = threading.Event()
-        """The cache may be above its limit."""
 
     def put(self, tracked: Tracked) -> None:
         """Start it as soon as a thread is free."""
@@ -89,18 +102,30 @@ class Starters:
         self._turns.put(tracked)
 
     def hurry(self, tracked: Tracked | None = None) -> None:
-        """Try at once what waits for its next try."""
+        """Try at once what waits for its next try; one that is to stop waits for no fetcher."""
+        if tracked is None:
+            self._turns.hurry()
+            return
+        tracked.hurried = True
+        if not tracked.wanted and self._far.withdraw(tracked):
+            self._turns.put(tracked)
         self._turns.hurry(tracked)
 
     def close(self) -> None:
         """Let the threads end; those that were not begun are ordered again later."""
         self._turns.close()
-        self._grown.set()
+        self._far.close()
+        self._site.untidy.set()
 
     def work(self) -> None:
-        """The body of each thread."""
+        """The body of each thread that starts what needs nothing from elsewhere."""
+        channel = _NoWay(self._site.link)
+        self._site.guarded("a starter", lambda: self._turn(self._turns, channel))
+
+    def fetch(self) -> None:
+        """The body of each thread that starts what has to be fetched first."""
         channel = self._site.link.channel()
-        self._site.guarded("a starter", lambda: self._turn(channel))
+        self._site.guarded("a fetcher", lambda: self._turn(self._far, channel))
 
     def tidy(self) -> None:
         """The body of one thread more. It keeps the cache within its limit, and from filling the
@@ -108,10 +133,11 @@ class Starters:
         self._site.guarded("the tidier", self._tidy)
 
     def _tidy(self) -> None:
+        self._materials.hold_to(self._site.cache_limit)
         self._prune(self._is_short)
         self._site.cache_spent = self._is_short() and not self._materials.spares
-        self._grown.wait(LOOK_AGAIN if self._materials.crowded else _LOOK_AT_DISK)
-        self._grown.clear()
+        self._site.untidy.wait(LOOK_AGAIN if self._materials.crowded else _LOOK_AT_DISK)
+        self._site.untidy.clear()
 
     def _is_short(self, needed: int = 0) -> bool:
         """Whether the disk has less room than that."""
@@ -126,24 +152,26 @@ class Starters:
             self._site.journal.info(f"removed {freed} bytes of cached files")
         return freed
 
-    def _turn(self, channel: Channel) -> None:
-        tracked = self._turns.take()
+    def _turn(self, turns: Turns, channel: Channel) -> None:
+        tracked = turns.take()
         if tracked is None:
             return
-        again = True
+        tracked.hurried = False
+        then = self._try_later
         try:
-            again = self._start(tracked, channel)
+            if not self._start(tracked, channel):
+                then = self._settled
+        except _FarAway:
+            then = self._leave_to_fetchers
         except (OSError, PaddleCloudError) as error:
-            again = self._failed(tracked, error)
+            if not self._failed_or_stopped(tracked, error):
+                then = self._settled
         except Exception as error:  # noqa: BLE001 - the owner hears of it, and the log has the rest
             self._site.journal.failure("could not be started", tracked.id)
-            again = self._failed(tracked, error)
+            if not self._failed(tracked, error):
+                then = self._settled
         finally:
-            if again:
-                self._try_later(tracked)
-            else:
-                tracked.queued = False
-                self._site.wake_reporter()
+            then(tracked)
 
     def _start(self, tracked: Tracked, channel: Channel) -> bool:
         """One try; whether there has to be another."""
@@ -174,9 +202,8 @@ class Starters:
             return self._give_up(tracked)
         self._spawn(tracked, launch or record.read(tracked.root / ORDER))
         self._launched(tracked, wish)
-        self._materials.hold_to(self._site.cache_limit)
         if self._materials.is_due(time.time()):
-            self._grown.set()
+            self._site.untidy.set()
         return False
 
     def _hold(self, tracked: Tracked, held: dict[str, Any]) -> None:
@@ -208,15 +235,13 @@ class Starters:
     def _lay_out(self, tracked: Tracked, channel: Channel) -> str | None:
         """Its directories and files; the tree that is to lie below them, if there is one."""
         run = tracked.ordered
-        uid, wanted, shelf = run["uid"], run["snapshot"], run["blobs_dir"]
-        blobs = self._materials.source(tracked.id, shelf, channel, direct=run["direct"])
-        snapshot = self._materials.remembered(wanted) if wanted else None
-        tree = None
-        if wanted and (snapshot is None or is_worth(snapshot)):
-            tree = self._trees.ready(wanted, uid, shelf)
-        if wanted and tree is None:
-            snapshot = self._materials.snapshot(wanted, tracked.id, channel)
-            tree = self._make_tree(tracked, snapshot, blobs)
+        uid, shelf = run["uid"], run["blobs_dir"]
+        blobs = self._materials.source(
+            tracked.id, shelf, channel, direct=run["direct"], is_wanted=lambda: tracked.wanted
+        )
+        snapshot, tree = None, None
+        if run["snapshot"]:
+            snapshot, tree = self._submitted(tracked, run["snapshot"], channel, blobs)
         self._keep(tracked, tree)
         self._layer.lay_out(
             tracked.root,
@@ -229,7 +254,30 @@ class Starters:
         )
         return tree.path if tree is not None else None
 
+    def _submitted(
+        self, tracked: Tracked, wanted: str, channel: Channel, blobs: Source
+    ) -> tuple[Snapshot | None, Held | None]:
+        """The list of its files, and a tree of them if that serves it; the list may be None then.
+        Retry while another one makes the tree, who wakes this one when it is done."""
+        uid, shelf = tracked.ordered["uid"], tracked.ordered["blobs_dir"]
+        try:
+            snapshot = self._materials.remembered(wanted)
+            if snapshot is None or is_worth(snapshot):
+                tree = self._trees.ready(wanted, uid, shelf)
+                if tree is not None:
+                    return snapshot, tree
+            snapshot = self._materials.snapshot(wanted, tracked.id, channel)
+            if shelf is None and is_worth(snapshot) and isinstance(channel, _NoWay):
+                raise _FarAway  # before thousands of names are given, and one is missing
+            return snapshot, self._make_tree(tracked, snapshot, blobs)
+        except Busy as error:
+            self._behind[tracked.id] = tracked
+            if not self._trees.makes(error.filename):
+                tracked.hurried = True  # who made it may have looked here a moment ago
+            raise Retry("held_fetching", worker=tracked.ordered["worker"]) from error
+
     def _make_tree(self, tracked: Tracked, snapshot: Snapshot, blobs: Source) -> Held | None:
+        is_ours = True
         try:
             shelf, uid = tracked.ordered["blobs_dir"], tracked.ordered["uid"]
             place, near = self._materials.place(shelf), shelf is not None
@@ -237,10 +285,21 @@ class Starters:
             if made is not None and uid is not None and not near:
                 self._materials.copied(snapshot.digests)
             return made
+        except Busy:
+            is_ours = False
+            raise
         except BlockingIOError as error:
             raise Retry("replica_not_started", replica=tracked.id, reason=str(error)) from error
         except OSError as error:
             raise workspace.in_words(error, tracked.root, snapshot) from error
+        finally:
+            if is_ours:
+                self._wake_those_behind()
+
+    def _wake_those_behind(self) -> None:
+        with suppress(KeyError):
+            while True:
+                self.hurry(self._behind.popitem()[1])
 
     def _keep(self, tracked: Tracked, tree: Held | None) -> None:
         """Hold its tree until its monitor does; instead of the one that an earlier try had."""
@@ -322,6 +381,12 @@ class Starters:
                 tracked.stage = Stage.LAUNCHED
             tracked.just_launched = True
 
+    def _failed_or_stopped(self, tracked: Tracked, error: Exception) -> bool:
+        """Whether it has to be tried again."""
+        if isinstance(error, Retry) and tracked.stop is not None and not tracked.asked:
+            return self._end_before_it_runs(tracked, tracked.stop)
+        return self._failed(tracked, error)
+
     def _failed(self, tracked: Tracked, error: Exception) -> bool:
         """Tell the owner, if it surely does not run and trying again is pointless; else True."""
         if isinstance(error, Unauthenticated):
@@ -371,6 +436,17 @@ class Starters:
         """What it waits for may come at any time (`hurry`); else it is tried less and less."""
         tracked.pause = min(max(_FIRST_PAUSE, tracked.pause * 2), _LONGEST_PAUSE)
         self._turns.put(tracked, time.monotonic() + tracked.pause)
+        if tracked.hurried:
+            self._turns.hurry(tracked)
+
+    def _leave_to_fetchers(self, tracked: Tracked) -> None:
+        self._far.put(tracked)
+        if not tracked.wanted:
+            self.hurry(tracked)
+
+    def _settled(self, tracked: Tracked) -> None:
+        tracked.queued = False
+        self._site.wake_reporter()
 
     def _give_up(self, tracked: Tracked) -> bool:
         """No monitor comes up. The wish to stop keeps a late one from running it, and then the

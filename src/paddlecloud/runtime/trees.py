@@ -51,13 +51,16 @@ _ENTRY_BYTES = 4096
 _NOTE_BYTES = 32 * 1024
 _WITNESSES = 16
 """Of so many files of a tree it is looked at whether the store still has them: the largest."""
-_AT_ONCE = 16
 _DELETE_TRIES = 50
 _DELETE_PAUSE = 0.01
 _FILES = "files"
 _ASIDE = "../damaged"
 """Where the server puts what it found damaged on a shelf (`server.services.verifying`)."""
 _PART = ".part"
+
+
+class Busy(BlockingIOError):
+    """Another thread makes this tree."""
 
 
 class Held:
@@ -95,13 +98,26 @@ class Trees:
         self._grew = grew
         self._possible: bool | None = None
         self._swept = False
+        self._left: list[Path] = []
+        """What an earlier agent left, to be deleted by whoever tidies up."""
         self._lock = threading.Lock()
         """Guards what is known of this machine."""
-        self._making = [threading.Lock() for _ in range(_AT_ONCE)]
+        self._making: set[str] = set()
+        """Where trees are being made."""
+        self._choosing = threading.Lock()
+        """Guards who makes which."""
 
     def ready(self, snapshot_id: str, owner: int | None, shelf: str | None = None) -> Held | None:
-        """The tree of this snapshot for that owner, if there is one; it counts as used now."""
-        return hold(str(self._home(snapshot_id, owner, shelf) / _FILES))
+        """The tree of this snapshot for that owner, if there is one and this machine can use it; it
+        counts as used now. Busy while another thread makes it: that may take hours."""
+        home = self._home(snapshot_id, owner, shelf)
+        held = hold(str(home / _FILES))
+        if held is None:
+            self._check_free(home)
+        elif not self._can():
+            held.let_go()
+            return None
+        return held
 
     def make(
         self,
@@ -116,6 +132,7 @@ class Trees:
 
         `find` opens a content, `shelf` says where they may lie; `checked`: that is the server's own
         store, see `Layer.fill`. Raises OSError, and what `find` raises; nothing of it is left then.
+        Busy if another thread is at it.
         """
         if not is_worth(snapshot) or self._possible is False or not self._swept_once():
             return None
@@ -123,7 +140,7 @@ class Trees:
         usable = shelf if owner is None else None
         stored = usable if checked else None
         fill = partial(self._layer.fill, owner=owner, shelf=usable, checked=checked)
-        with self._making[hash(home.name) % _AT_ONCE], self._trying():
+        with self._alone(home), self._trying():
             made = hold(str(home / _FILES))
             if made is None:
                 made = self._make(
@@ -136,6 +153,10 @@ class Trees:
             _deletion(home)()
         return None
 
+    def makes(self, home: str) -> bool:
+        """Whether a thread is still at the tree of which a `Busy` has this as its file name."""
+        return home in self._making
+
     def kept(self, wanted: Container[str] = ()) -> Iterator[Kept]:
         """Every tree here: when it was used last, its size, and how to delete it. One that is being
         made, or deleted, is somebody else's; one at a `wanted` path is about to be used."""
@@ -147,7 +168,13 @@ class Trees:
 
     def drop_useless(self, wanted: Container[str] = ()) -> int:
         """Delete those that nobody can use any more, and those that keep bytes of which the store
-        has let go; bytes freed. One that somebody holds stays, and one at a `wanted` path."""
+        has let go; bytes freed. One that somebody holds stays, and one at a `wanted` path. What an
+        agent that was killed left half made or half deleted goes too; nobody knows its size."""
+        if self._top.is_dir():
+            self._swept_once()
+        while self._left:
+            with suppress(OSError, IndexError):
+                workspace.remove(str(self._left.pop()))
         freed = 0
         for home, note in self._whole(wanted):
             if not _is_of_use(note):
@@ -169,6 +196,20 @@ class Trees:
         return self._top / f"{snapshot_id.partition(':')[2]}.{whose}{_age(shelf)}"
 
     @contextmanager
+    def _alone(self, home: Path) -> Iterator[None]:
+        with self._choosing:
+            self._check_free(home)
+            self._making.add(str(home))
+        try:
+            yield
+        finally:
+            self._making.discard(str(home))
+
+    def _check_free(self, home: Path) -> None:
+        if self.makes(str(home)):
+            raise Busy(errno.EAGAIN, "it is being made", str(home))
+
+    @contextmanager
     def _trying(self) -> Iterator[None]:
         """Find out meanwhile whether it is possible: that takes as long as thousands of files do,
         and hardly any work."""
@@ -183,6 +224,9 @@ class Trees:
             thread.join()
 
     def _can(self) -> bool:
+        known = self._possible
+        if known is not None:
+            return known
         swept = self._swept_once()
         with self._lock:
             if self._possible is None and swept:
@@ -207,14 +251,14 @@ class Trees:
                 workspace.remove(str(probe))
 
     def _swept_once(self) -> bool:
-        """Delete what an agent that was killed left half made, before anything is made here; False
-        if that is not possible."""
+        """Find what an agent that was killed left half made, before anything is made here; False
+        if that is not possible. It may be large, so whoever makes a tree does not wait for its
+        deletion."""
         with self._lock, suppress(OSError):
             if not self._swept:
                 self._top.mkdir(parents=True, exist_ok=True, mode=0o700)
                 spread(self._top)
-                for left in self._top.glob(f"*{_PART}"):
-                    workspace.remove(str(left))
+                self._left = [*self._top.glob(f"*{_PART}")]
                 self._swept = True
             return True
         return False

@@ -1,4 +1,5 @@
-"""JSON shapes of what goes past the server: addresses in a bucket, for agents and for clients."""
+"""JSON shapes of what goes past the server: addresses in a bucket, for agents and for clients.
+And of contents that come through it instead."""
 
 from __future__ import annotations
 
@@ -7,7 +8,15 @@ from typing import Annotated
 from msgspec import Meta
 
 from paddlecloud.model.private import MOST_PARTS
-from paddlecloud.server.shapes import MAX_KEY, Answer, Epoch, ListingQuery, Natural, Request
+from paddlecloud.server.shapes import (
+    MAX_KEY,
+    Answer,
+    Epoch,
+    ListingQuery,
+    Natural,
+    ReplicaQuery,
+    Request,
+)
 
 ContentRow = tuple[str, int, str, str]
 """Digest, size, address to GET it from ("": none), and tag ("": the digest is its sha256)."""
@@ -25,6 +34,11 @@ class ContentsRequest(Request, frozen=True, kw_only=True):
 class ContentsAnswer(Answer, frozen=True, kw_only=True):
     contents: list[ContentRow]
     """That one and those behind it in the list of the job's files."""
+
+
+class ContentQuery(ReplicaQuery, frozen=True, kw_only=True):
+    offset: Natural = 0
+    """For who has the bytes before it."""
 
 
 class OutputPartsRequest(Request, frozen=True, kw_only=True):

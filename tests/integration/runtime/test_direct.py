@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from paddlecloud.runtime.materials import Materials
 from paddlecloud.stores.s3 import S3Store
 
 HOUR = timedelta(hours=1)
+LARGE = os.urandom(250_000)
 NOWHERE = "http://127.0.0.1:9/x?X-Amz-Signature=0"
 
 
@@ -32,6 +35,7 @@ class Server:
         self.asked: list[str] = []
         self.body = b""
         self.error: Exception | None = None
+        self.queries: list[dict[str, Any]] = []
 
     def json(self, method: str, path: str, body: dict[str, str]) -> dict[str, Any]:
         self.asked.append(f"{method} {path}")
@@ -39,9 +43,10 @@ class Server:
         return {"contents": self.rows[names.index(body["sha256"]) :]}
 
     def call(
-        self, method: str, path: str, *, query: dict[str, str], sink: Callable[[bytes], object]
+        self, method: str, path: str, *, query: dict[str, Any], sink: Callable[[bytes], object]
     ) -> bytes:
         self.asked.append(f"{method} {path}")
+        self.queries.append(query)
         if self.error is not None:
             raise self.error
         sink(self.body)
@@ -132,7 +137,13 @@ def test_what_is_put_is_what_arrives(bucket: S3Store) -> None:
         got = bytearray()
         assert buckets.fetch(address(bucket, "out"), got.extend)
         assert bytes(got) == data
+        rest = bytearray()
+        tag = bucket.stat("out").tag  # type: ignore[union-attr]
+        assert buckets.fetch(address(bucket, "out"), rest.extend, tag, 200_000)
+        assert bytes(rest) == data[200_000:]
         assert buckets.said() == ""
+        assert not buckets.fetch(address(bucket, "out"), rest.extend, tag, 300_000)
+        assert buckets.said().startswith("416 InvalidRange")
         assert not buckets.fetch(address(bucket, "none"), got.extend)
         assert buckets.said().startswith("404 NoSuchKey")
         assert not buckets.put(where.replace("X-Amz-Signature=", "X-Amz-Signature=0"), data)
@@ -142,3 +153,53 @@ def test_what_is_put_is_what_arrives(bucket: S3Store) -> None:
         assert not buckets.put("", data)
     finally:
         buckets.leave()
+
+
+@pytest.fixture
+def breaking() -> Iterator[tuple[ThreadingHTTPServer, str]]:
+    """A bucket whose answers break after 100,000 bytes; it notes from where on it was asked."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            start = int(self.headers.get("range", "bytes=0-")[6:-1])
+            asked.append((start, self.headers.get("if-match", "")))
+            rest = LARGE[0 if self.path == "/ignores" else start :]
+            self.send_response(206 if rest != LARGE else 200)
+            self.send_header("content-range", f"bytes {start}-{len(LARGE) - 1}/{len(LARGE)}")
+            self.send_header("content-length", str(len(rest)))
+            self.end_headers()
+            self.wfile.write(rest[:100_000])
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Quiet."""
+
+    asked: list[tuple[int, str]] = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.asked = asked  # type: ignore[attr-defined]
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield server, f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_bucket_whose_line_breaks_is_asked_for_the_rest(
+    tmp_path: Path, breaking: tuple[Any, str]
+) -> None:
+    bucket, where = breaking
+    tag = f'"{hashlib.md5(LARGE).hexdigest()}"'
+    server = Server([("a" * 64, len(LARGE), f"{where}/x", tag)])
+    assert opened(Materials(tmp_path, limit=1 << 30), server, server.rows[0]) == LARGE
+    assert bucket.asked == [(0, tag), (100_000, tag), (200_000, tag)]
+    assert server.asked == ["POST /agent/replicas/r/contents"]
+
+
+def test_a_bucket_that_knows_no_ranges_is_asked_once(
+    tmp_path: Path, breaking: tuple[Any, str]
+) -> None:
+    bucket, where = breaking
+    name = hashlib.sha256(LARGE).hexdigest()
+    server = Server([(name, len(LARGE), f"{where}/ignores", "")])
+    server.body = LARGE[100_000:]
+    assert opened(Materials(tmp_path, limit=1 << 30), server, server.rows[0]) == LARGE
+    assert [start for start, _ in bucket.asked] == [0, 100_000]
+    assert server.queries == [{"replica": "r", "offset": 100_000}]

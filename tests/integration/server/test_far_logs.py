@@ -153,8 +153,11 @@ def test_an_agent_that_asks_for_bytes_of_a_bucket_takes_no_thread_of_short_answe
         "GET", f"/api/v1/agent/blobs/{entry[3]}", {"replica": order["replica"]}
     )
     assert (reply.status, reply.body) == (200, b"echo hi\n")
+    query = {"replica": order["replica"], "offset": "5"}
+    reply = far.agent.caller.call("GET", f"/api/v1/agent/blobs/{entry[3]}", query)
+    assert (reply.status, reply.body) == (200, b"hi\n")
     assert far.agent.caller.get(f"/api/v1/agent/replicas/{order['replica']}/outputs")["files"] == []
-    assert len(seen) == 2
+    assert len(seen) == 3
     assert "route" not in seen
 
 

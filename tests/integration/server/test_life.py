@@ -129,6 +129,9 @@ def test_an_agent_reads_the_files_of_its_replica_and_no_others(world: World) -> 
     assert [row[0] for row in entries] == ["run.sh"]
     blob = agent.call("GET", f"/api/v1/agent/blobs/{entries[0][3]}", {"replica": order["replica"]})
     assert blob.body == b"echo hi\n"
+    query = {"replica": order["replica"], "offset": "5"}
+    rest = agent.call("GET", f"/api/v1/agent/blobs/{entries[0][3]}", query)
+    assert rest.body == b"hi\n"
     other = world.snapshot({"secret": b"secret"}, world.caller("another"))
     reply = agent.call("GET", f"/api/v1/agent/snapshots/{other}", {"replica": order["replica"]})
     assert (reply.status, reply.code) == (404, "snapshot_unknown")

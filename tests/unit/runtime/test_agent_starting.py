@@ -47,7 +47,7 @@ class ScriptedSpawner:
 
 
 class Scene:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, starters: int = 1, fetchers: int = 1) -> None:
         self.spawner = ScriptedSpawner()
         config = AgentConfig(
             path=folder / "agent.json", agent_id="a", ak="a", sk="s", url="http://127.0.0.1:9"
@@ -56,8 +56,10 @@ class Scene:
         self.site = Site(config, journal, cast("Spawner", self.spawner))
         (folder / "replicas").mkdir()
         self.starters = Starters(self.site)
-        self._thread = threading.Thread(target=self.starters.work)
-        self._thread.start()
+        bodies = [self.starters.work] * starters + [self.starters.fetch] * fetchers
+        self._threads = [threading.Thread(target=body) for body in bodies]
+        for thread in self._threads:
+            thread.start()
 
     def replica(self, name: str = "r") -> Tracked:
         root = self.site.book.root(name)
@@ -70,8 +72,9 @@ class Scene:
     def close(self) -> None:
         self.site.stop()
         self.starters.close()
-        self._thread.join(60)
-        assert not self._thread.is_alive()
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
 
 
 @pytest.fixture
@@ -307,6 +310,7 @@ def test_whoever_tidies_up_is_woken_when_the_cache_grew_and_comes_until_it_is_sm
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(starting, "LOOK_AGAIN", 0.01)
+    scene.site.cache_limit = 1000
     materials = scene.starters._materials
     looks: list[bool] = []
     grown = threading.Event()
@@ -342,7 +346,7 @@ def test_a_tree_of_no_use_goes_once_its_replica_has_begun(
     for ended in (False, True):
         if ended:
             (tracked.root / "exit.json").write_text('{"cause": "exit"}')
-        scene.starters._grown.set()
+        scene.site.untidy.set()
         scene.starters._tidy()
         assert tree.exists() is not ended
 
@@ -415,7 +419,7 @@ def test_outputs_that_were_not_sent_stay_while_the_cache_is_only_spared(
     os.utime(old)
     monkeypatch.setattr(disk, "room", lambda _top: -1)
     for spared in (True, False):
-        scene.starters._grown.set()
+        scene.site.untidy.set()
         scene.starters._tidy()
         assert (old.exists(), scene.site.cache_spent) == (spared, not spared)
         if spared:
@@ -428,10 +432,21 @@ def test_whoever_tidies_up_sees_that_the_disk_is_full(
     old = cached(scene)
     monkeypatch.setattr(disk, "room", lambda _top: -1 if old.exists() else 0)
     scene.starters._materials._grown = 0
-    scene.starters._grown.set()
+    scene.site.untidy.set()
     scene.starters._tidy()
     assert (old.exists(), scene.site.cache_spent) == (False, False)
     monkeypatch.setattr(disk, "room", lambda _top: -1)
-    scene.starters._grown.set()
+    scene.site.untidy.set()
     scene.starters._tidy()
     assert scene.site.cache_spent
+
+
+def test_nothing_goes_before_the_limit_is_known_and_then_what_is_above_it(scene: Scene) -> None:
+    old = cached(scene)
+    os.truncate(old, 100 * 1024**3)
+    os.utime(old, (1, 1))
+    for limit, is_kept in ((None, True), (500 * 1024**3, True), (1000, False)):
+        scene.site.cache_limit = limit
+        scene.site.untidy.set()
+        scene.starters._tidy()
+        assert old.exists() is is_kept

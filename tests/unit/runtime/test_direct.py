@@ -76,8 +76,8 @@ class Bucket:
         self._tag, self._past, self._through = tag, past, through
         self.asked: list[str] = []
 
-    def fetch(self, _address: str, take: Callable[[bytes], object], tag: str) -> bool:
-        assert tag == self._tag
+    def fetch(self, _address: str, take: Callable[[bytes], object], tag: str, start: int) -> bool:
+        assert (tag, start) == (self._tag, 0)
         self.asked.append("past")
         take(self._past.pop(0) if len(self._past) > 1 else self._past[0])
         return True

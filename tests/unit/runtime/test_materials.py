@@ -256,3 +256,20 @@ def test_a_clock_that_was_put_back_keeps_nothing_for_ever(cache: Cache) -> None:
     cache.has("future", -10_000.0, 3 * MIB)
     cache.materials.crowded = True
     assert cache.materials.prune(NOW) == 3 * MIB
+
+
+def test_as_long_as_nobody_has_said_a_limit_only_a_full_disk_counts(
+    cache: Cache, tmp_path: Path
+) -> None:
+    for ago, name in enumerate("ba", 1):
+        cache.has(name, 1000.0 * ago)
+    materials = Materials(tmp_path, limit=None)
+    materials.grew(1 << 50)
+    assert not materials.is_due(NOW)
+    assert (materials.prune(NOW), materials.crowded) == (0, False)
+    assert materials.prune(NOW, is_short=lambda: "a" in cache.names()) == MIB
+    materials.hold_to(None)
+    assert not materials.is_due(NOW)
+    materials.hold_to(MIB // 2)
+    assert materials.is_due(NOW)
+    assert materials.prune(NOW) == MIB

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -294,3 +295,69 @@ def test_what_only_a_cache_let_go_of_stays(trees: Trees, shelf: Shelf) -> None:
     shelf.tree(trees, data, checked=False).let_go()
     shelf.drop(data)
     assert trees.drop_useless() == 0
+
+
+def test_a_tree_is_of_no_use_where_nobody_may_mount(trees: Trees, tmp_path: Path) -> None:
+    """Any more: a later agent may have fewer rights than the one that made it."""
+    made = trees.make(empty(), no_content, None)
+    assert made is not None
+    made.let_go()
+    asked: list[str] = []
+
+    def no(root: str, _tree: str) -> bool:
+        asked.append(root)
+        return False
+
+    later = Trees(tmp_path, workspace.Layer(), no, lambda _size: None)
+    assert later.ready(empty().id, None) is None
+    assert later.ready(empty().id, None) is None
+    assert len(asked) == 1
+    assert delete_all(later) == 1, "nobody holds it"
+
+
+def test_nobody_takes_a_tree_before_it_is_known_that_it_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WORTH_ENTRIES", 0)
+    made, answer = threading.Event(), threading.Event()
+
+    def slow_no(_root: str, _tree: str) -> bool:
+        assert answer.wait(20)
+        return False
+
+    racy = Trees(tmp_path, workspace.Layer(), slow_no, lambda _size: made.set())
+    maker = threading.Thread(target=racy.make, args=(empty(), no_content, None))
+    maker.start()
+    assert made.wait(20)
+    found: list[Held | None] = []
+    asker = threading.Thread(target=lambda: found.append(racy.ready(empty().id, None)))
+    asker.start()
+    answer.set()
+    maker.join(20)
+    asker.join(20)
+    assert found == [None]
+
+
+def test_what_a_killed_agent_left_goes_although_no_tree_is_made(
+    trees: Trees, tmp_path: Path
+) -> None:
+    assert trees.drop_useless() == 0
+    assert not (tmp_path / "trees").exists(), "nothing is made for it"
+    half = tmp_path / "trees" / "abc.own.0123456789abcdef.part"
+    (half / "files" / "deep").mkdir(parents=True)
+    trees.drop_useless()
+    assert not half.exists()
+
+
+def test_what_is_being_made_is_not_taken_for_left_over(trees: Trees, shelf: Shelf) -> None:
+    entry = shelf.put(b"x")
+    seen: list[int] = []
+
+    def find(sha256: str, size: int) -> int:
+        seen.append(trees.drop_useless())
+        return shelf.find(sha256, size)
+
+    made = trees.make(snapshot_of([entry]), find, 0 if os.geteuid() == 0 else None)
+    assert made is not None
+    assert seen == [0]
+    assert [path.read_bytes() for path in Path(made.path).iterdir()] == [b"x"]

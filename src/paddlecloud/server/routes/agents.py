@@ -39,6 +39,7 @@ from paddlecloud.server.shapes import (
     UploadAnswer,
     UploadQuery,
 )
+from paddlecloud.server.shapes_addresses import ContentQuery
 from paddlecloud.server.threads import (
     agents_of,
     bucket_pieces,
@@ -144,7 +145,7 @@ def _near(deps: Deps, call: Call, replica: str, work: Work[T]) -> tuple[Job, T |
 
 
 def _blob(deps: Deps, call: Call, job: Job) -> Response:
-    reader = addresses.content(deps, job, call.path["sha256"])
+    reader = addresses.content(deps, job, call.path["sha256"], call.query.offset)
     headers = {"content-length": str(reader.length)}
     if job.spec.public_bos:
         headers["x-content-sha256"] = call.path["sha256"]
@@ -238,7 +239,7 @@ ROUTES = (
         summary="A content of a job's files",
         streaming=blob,
         access=Access.AGENT,
-        query=ReplicaQuery,
+        query=ContentQuery,
         media=BYTES,
     ),
     Route(

@@ -49,11 +49,11 @@ def contents(deps: Deps, job: Job, sha256: str) -> list[ContentRow]:
     return [(name, digests[name], *found[name]) for name in wanted]
 
 
-def content(deps: Deps, job: Job, sha256: str) -> Reader:
+def content(deps: Deps, job: Job, sha256: str, offset: int = 0) -> Reader:
     """One content of the job's files through us, for an agent that cannot reach the bucket."""
     if not job.spec.public_bos:
-        return private.content(deps, job, sha256)
-    return snapshots.content(deps, job.owner, job.spec.snapshot or "", sha256)
+        return private.content(deps, job, sha256, offset)
+    return snapshots.content(deps, job.owner, job.spec.snapshot or "", sha256, offset)
 
 
 def begin(deps: Deps, assigned: Assigned, name: str, asked: OutputPartsRequest) -> OutputParts:

@@ -145,12 +145,12 @@ def files_of(deps: Deps, owner: str, snapshot_id: str) -> Mapping[str, tuple[str
     return deps.submitted.get((owner, snapshot_id), find)
 
 
-def content(deps: Deps, owner: str, snapshot_id: str, sha256: str) -> Reader:
+def content(deps: Deps, owner: str, snapshot_id: str, sha256: str, offset: int = 0) -> Reader:
     """One content that this snapshot names; any other is as unknown as none."""
     if sha256 not in digests(deps, owner, snapshot_id):
         raise NotFound("file_missing", path=sha256[:100])
     try:
-        return deps.store.read(blob_path(owner, sha256))
+        return deps.store.read(blob_path(owner, sha256), offset)
     except NotFound:
         raise NotFound("content_gone", sha256=sha256) from None
 

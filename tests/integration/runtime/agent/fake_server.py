@@ -73,6 +73,8 @@ class FakeServer:
         self.polls: list[dict[str, Any]] = []
         self.faults: list[tuple[str, str]] = []
         """(part of a path, what happens): each is used up by one request."""
+        self.sent = 0
+        """Bytes of answers."""
         self.refused = 0
         self.boots = 0
         self._http: _Server | None = None
@@ -227,7 +229,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
             return
-        self._answer(status, answer)
+        self._answer(status, answer, cut=fault == "cut the answer")
 
     def _check(self, path: str, query: str, body: bytes) -> None:
         headers = header_map([(k.encode(), v.encode()) for k, v in self.headers.items()])
@@ -237,14 +239,16 @@ class _Handler(BaseHTTPRequestHandler):
         verify(auth, SK, self.command, path, query, headers, time.time(), required)
         check_body(headers, hashlib.sha256(body).hexdigest())
 
-    def _answer(self, status: int, answer: object) -> None:
+    def _answer(self, status: int, answer: object, *, cut: bool = False) -> None:
         data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("content-length", str(len(data)))
         self.send_header("x-paddlecloud-server", self.server.boot)
         self.end_headers()
-        self.wfile.write(data)
+        self.close_connection = self.close_connection or cut
+        self.wfile.write(data[: len(data) // 2] if cut else data)
         self.wfile.flush()
+        self.server.fake.sent += len(data) // 2 if cut else len(data)
 
     def _route(self, path: str, query: dict[str, list[str]], body: bytes) -> tuple[int, object]:
         fake = self.server.fake
@@ -257,7 +261,7 @@ class _Handler(BaseHTTPRequestHandler):
             if what == "snapshots":
                 return 200, {"entries": fake.snapshots[unquote(rest)]}
             if what == "blobs":
-                return 200, fake.blobs[rest]
+                return 200, fake.blobs[rest][int(query.get("offset", ["0"])[0]) :]
             assert what == "replicas"
             replica, _, name = unquote(rest).partition("/")
             stored = fake.replicas[replica]

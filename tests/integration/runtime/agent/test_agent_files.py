@@ -107,6 +107,19 @@ def test_trouble_on_the_way_to_the_files_is_overcome(world: World) -> None:
     assert world.text(replica) == "0 1 2\n"
 
 
+def test_a_line_that_breaks_costs_no_byte_twice(world: World) -> None:
+    content = os.urandom(4 * 1024 * 1024)
+    snapshot = world.server.files({"data": content})
+    world.server.fault("/blobs/", "cut the answer", times=2)
+    world.server.fault("/blobs/", "503", times=2)
+    world.server.fault("/blobs/", "cut the answer", times=3)
+    replica = world.run("sha256sum data", snapshot=snapshot)
+    assert world.ended(replica)["exit_code"] == 0
+    assert world.text(replica).startswith(hashlib.sha256(content).hexdigest())
+    assert world.server.faults == []
+    assert world.server.sent < 1.05 * len(content)
+
+
 @pytest.mark.slow
 def test_files_that_cannot_be_had_hold_up_nobody_and_are_asked_for_with_patience(
     world: World,
@@ -301,6 +314,30 @@ def test_the_cache_of_fetched_files_is_bounded(idle_world: World, told: str) -> 
     eventually(lambda: not old.exists())
     kept = files_below(idle_world.directory / "cache" / "blobs")
     assert [path.stat().st_size for path in kept] == [1500]
+
+
+def an_old_content(world: World, size: int) -> Path:
+    old = world.directory / "cache" / "blobs" / "00" / ("0" * 64)
+    old.parent.mkdir(parents=True)
+    old.touch()
+    os.truncate(old, size)
+    os.utime(old, (1, 1))
+    return old
+
+
+def test_a_new_agent_does_not_cut_its_cache_before_it_knows_the_limit(idle_world: World) -> None:
+    old = an_old_content(idle_world, 100 * 1024**3)
+    idle_world.server.settings["cache_limit"] = 1 << 40
+    idle_world.start_agent()
+    idle_world.ended(idle_world.run("true"))
+    assert old.exists()
+
+
+def test_another_limit_is_kept_to_although_nothing_runs(idle_world: World) -> None:
+    old = an_old_content(idle_world, 5000)
+    idle_world.server.settings["cache_limit"] = 2000
+    idle_world.start_agent()
+    eventually(lambda: not old.exists())
 
 
 @pytest.mark.slow
