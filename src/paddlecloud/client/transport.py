@@ -112,9 +112,9 @@ class Transport:
         return self._json("POST", path, None, body=value, **how)
 
     def send(self, path: str, data: bytes, sha256: str) -> Answer:
-        """The JSON answer to bytes of which it is no harm if they come twice."""
-        body = memoryview(data)
-        return self._json("POST", path, None, body=body, sha256=sha256, again=True)
+        """The JSON answer to bytes, which are not sent again when the connection breaks: part of
+        them may have arrived, and whoever asks for that has less to send."""
+        return self._json("POST", path, None, body=memoryview(data), sha256=sha256)
 
     def put(self, path: str, data: memoryview, crc32: str) -> Answer:
         """The JSON answer to a part of something whose digest is known to the server: these bytes

@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     Note = Callable[..., None]
     T = TypeVar("T")
 
-#: One upload request of small files; it is held in memory so that each file is read once, and can
-#: be repeated after a broken connection without much loss.
+#: One upload request of small files, at most: it is held in memory so that each file is read once.
 BATCH = 8 * BLOCK
+#: A request is no more than a twentieth of all that is sent, for it is lost when the line breaks;
+#: but so much is worth one.
+LEAST_BATCH = BLOCK // 4
 #: How often contents are brought: a server may have lost some again when it is asked what it lacks
 #: (a clean-up, a damaged store), but not for ever.
 ROUNDS = 3
@@ -53,12 +55,18 @@ def upload(
 ) -> None:
     """Bring the contents that the server lacks, until it has the whole snapshot."""
     body, how = _manifest(scan)
+
+    def lacking() -> list[str]:
+        missing: list[str] = transport.post("/snapshots", body, **how)["missing"]
+        return missing
+
     for rounds_left in range(ROUNDS, -1, -1):
-        missing = patiently(lambda: transport.post("/snapshots", body, **how))["missing"]
+        missing = patiently(lacking)
         if not missing:
             return
         if rounds_left:
-            _bring(transport, scan.sources, missing, progress, handing)
+            packs = _Packs(transport, scan.sources, lacking)
+            _bring(transport, packs, missing, progress, handing)
     path = shown(scan.sources[missing[0]][0])
     raise Retry("upload_unfinished", files=len(missing), path=path)
 
@@ -170,11 +178,12 @@ def _manifest(scan: Scan) -> tuple[bytes, dict[str, Any]]:
 
 def _bring(
     transport: Transport,
-    sources: Mapping[str, Source],
+    packs: _Packs,
     missing: Iterable[str],
     progress: Progress | None,
     handing: Handing | None,
 ) -> None:
+    sources = packs.sources
     by_size = sorted(missing, key=lambda sha256: sources[sha256][1])
     total = sum(sources[sha256][1] for sha256 in by_size)
 
@@ -183,8 +192,9 @@ def _bring(
             progress(count, total)
 
     small = [sha256 for sha256 in by_size if sources[sha256][1] < BIG]
-    for group in batches(small, lambda sha256: 40 + sources[sha256][1], BATCH):
-        _send_pack(transport, sources, group, add)
+    limit = min(BATCH, max(LEAST_BATCH, total // 20))
+    for group in batches(small, lambda sha256: 40 + sources[sha256][1], limit):
+        packs.send(group, add)
     for sha256 in by_size[len(small) :]:
         if handing is not None and handing.give(sha256, sources[sha256]):
             add(sources[sha256][1])
@@ -195,26 +205,41 @@ def _bring(
             parts.send(transport, sha256, sources[sha256], total, add)
 
 
-def _send_pack(
-    transport: Transport,
-    sources: Mapping[str, Source],
-    group: list[str],
-    add: Callable[[int], None],
-) -> None:
-    body = pack(sources, group)
-    add(0)  # it begins: what is sent now was found unchanged
-    sha256 = hashlib.sha256(body).hexdigest()
+class _Packs:
+    """Sends small contents, some in one request; `lacking` asks the server what it has not got."""
 
-    def send() -> None:
+    def __init__(
+        self, transport: Transport, sources: Mapping[str, Source], lacking: Callable[[], list[str]]
+    ) -> None:
+        self._transport = transport
+        self.sources = sources
+        self._lacking = lacking
+
+    def send(self, group: list[str], add: Callable[[int], None]) -> None:
+        """Have these arrive. A request that breaks is not repeated: what came before is there."""
+        wanted = [group]
+
+        def send() -> None:
+            left = wanted.pop() if wanted else self._left_of(group)
+            if left:
+                self._send(left, add)
+
+        patiently(send)
+        add(sum(self.sources[each][1] for each in group))
+
+    def _left_of(self, group: list[str]) -> list[str]:
+        lacking = frozenset(self._lacking())
+        return [each for each in group if each in lacking]
+
+    def _send(self, group: list[str], add: Callable[[int], None]) -> None:
+        body = pack(self.sources, group)
+        add(0)  # it begins: what is sent now was found unchanged
         try:
-            transport.send("/blobs", body, sha256)
+            self._transport.send("/blobs", body, hashlib.sha256(body).hexdigest())
         except PaddleCloudError as error:
             if error.code not in _PACK_REFUSALS:
                 raise
             raise Retry("upload_damaged", reason=str(error)) from error
-
-    patiently(send)
-    add(sum(sources[each][1] for each in group))
 
 
 def _packed(sources: Mapping[str, Source], wanted: Iterable[str]) -> Iterator[bytes]:

@@ -226,10 +226,21 @@ def test_a_stream_gives_its_connection_back(server: FakeServer, transport: Trans
 
 
 def test_a_long_body_is_sent_in_each_try(server: FakeServer, transport: Transport) -> None:
+    data = b'"%b"' % (b"a" * 2000)
+    server.routes["POST /api/v1/snapshots"] = [Answer(drop=0), ok({"missing": []})]
+    assert transport.post("/snapshots", data, again=True) == {"missing": []}
+    assert [seen.body for seen in server.seen] == [data] * 2
+
+
+def test_a_pack_is_not_sent_again_when_the_connection_breaks(
+    server: FakeServer, transport: Transport
+) -> None:
+    """Part of it may have arrived."""
     data = b"a" * 2000
     server.routes["POST /api/v1/blobs"] = [Answer(drop=0), ok({"stored": 2})]
-    assert transport.send("/blobs", data, hashlib.sha256(data).hexdigest()) == {"stored": 2}
-    assert [seen.body for seen in server.seen] == [data] * 2
+    with pytest.raises(Unreachable, match="closed the connection"):
+        transport.send("/blobs", data, hashlib.sha256(data).hexdigest())
+    assert [seen.body for seen in server.seen] == [data]
 
 
 def test_another_program_on_the_port_is_not_believed(server: FakeServer) -> None:
