@@ -26,7 +26,7 @@ from paddlecloud.model.names import link_meaning
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from io import FileIO
 
     from paddlecloud.client.findings import Note, Row
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 BLOCK = 1024 * 1024
 #: From this size on a file goes by itself, in parts or as a whole.
 BIG = 16 * BLOCK
+#: Before so much is read, and before anything is copied, somebody may have a say.
+MUCH = BIG
 OUR_IGNORE_FILE, GITS_IGNORE_FILE = ".paddlecloudignore", ".gitignore"
 NEVER = frozenset((".git",))
 SKIPPED_NAMES = frozenset(
@@ -138,6 +140,7 @@ def scan(
     home: str | None = None,
     handing: Handing | None = None,
     reading: Reading | None = None,
+    before_much: Callable[[], None] | None = None,
 ) -> Scan:
     """The rows, the id and the contents of a directory.
 
@@ -145,6 +148,7 @@ def scan(
     (epoch seconds) tells which files are too fresh for that cache. Links to places outside, names
     that not every system can hold and unreadable files are refused by name. With `handing` big
     files that have to be read are copied for the server at the same time. `reading` counts along.
+    `before_much` is called once if there is much to read, and what it raises ends the scan.
     """
     root = os.path.abspath(directory)
     _check_directory(directory, root)
@@ -153,6 +157,7 @@ def scan(
     walk = _Walk(root, cache.known, settled, os.path.abspath(home) if home else "")
     walk.handing = handing
     walk.reading = reading or walk.reading
+    walk.before_much = before_much
     walk.run()
     found = Scan(root, walk)
     if len(walk.read) >= _WORTH_FILES or found.bytes > _WORTH_BYTES:
@@ -189,6 +194,8 @@ class _Walk:
         self.root = root
         self.handing: Handing | None = None
         self.reading = Reading()
+        self.before_much: Callable[[], None] | None = None
+        self._to_read = 0
         self.rows: list[Row] = []
         self.sources: dict[str, Source] = {}
         self.read: dict[str, Known] = {}
@@ -416,13 +423,14 @@ class _Walk:
     def _file(self, path: str, entry: os.DirEntry[str]) -> None:
         try:
             status = _status(entry)
-            known = self._known.get(path, _UNKNOWN)
-            self.reading.files += 1
-            self.reading.bytes += status.st_size
-            if known[1] != stamp(status):
-                status, known = _digest(entry.path, path, self.handing)
         except OSError as error:
             raise unreadable(path, error) from None
+        known = self._known.get(path, _UNKNOWN)
+        self.reading.files += 1
+        self.reading.bytes += status.st_size
+        if known[1] != stamp(status):
+            self._expect(status.st_size)
+            status, known = _digest(entry.path, path, self.handing)
         sha256, read_at = known
         size = status.st_size
         executable = 1 if status.st_mode & stat.S_IXUSR else 0
@@ -431,6 +439,13 @@ class _Walk:
         self.read[path] = known
         if status.st_mtime_ns < self._settled and status.st_ctime_ns < self._settled:
             self.cacheable[path] = known
+
+    def _expect(self, size: int) -> None:
+        """So much more is to be read."""
+        self._to_read += size
+        if self._to_read >= MUCH and self.before_much is not None:
+            before_much, self.before_much = self.before_much, None
+            before_much()
 
     def _link(self, path: str) -> None:
         try:
@@ -515,15 +530,18 @@ def _beginning(path: str) -> bytes:
 
 def _digest(absolute: str, path: str, handing: Handing | None) -> tuple[os.stat_result, Known]:
     """Read a file that holds still meanwhile."""
-    with open(absolute, "rb", buffering=0) as file:
-        status = os.fstat(file.fileno())
-        sha256 = ""
-        if status.st_size <= _READ:
-            sha256 = hashlib.sha256(file.read()).hexdigest()
-        elif handing is not None and status.st_size >= BIG:
-            sha256 = handing.read(file.fileno(), status)
-        sha256 = sha256 or _sha256_of(file)
-        after = stamp(os.fstat(file.fileno()))
+    try:
+        with open(absolute, "rb", buffering=0) as file:
+            status = os.fstat(file.fileno())
+            sha256 = ""
+            if status.st_size <= _READ:
+                sha256 = hashlib.sha256(file.read()).hexdigest()
+            elif handing is not None and status.st_size >= BIG:
+                sha256 = handing.read(file.fileno(), status)
+            sha256 = sha256 or _sha256_of(file)
+            after = stamp(os.fstat(file.fileno()))
+    except OSError as error:
+        raise unreadable(path, error) from None
     if after != stamp(status):
         raise Conflict("files_changed", path=shown(path))
     return status, (sha256, after)

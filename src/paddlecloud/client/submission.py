@@ -1,6 +1,7 @@
 """Submits a job: checks the parameters, looks at the directory, and uploads only what is missing.
 
-The spec goes first and the files after it, so a job that the server would refuse costs no upload.
+The spec goes first and the files after it, so a job that the server would refuse costs no upload;
+where there is much to read, it goes before that, too.
 One idempotency key covers every try of one submit: whatever breaks, it is one job.
 """
 
@@ -12,7 +13,7 @@ from time import time
 from paddlecloud.client import repository
 from paddlecloud.client.handing import Handing
 from paddlecloud.client.naming import few, shown
-from paddlecloud.client.retries import patiently
+from paddlecloud.client.retries import may_pass, patiently
 from paddlecloud.client.scanning import scan as scanned
 from paddlecloud.client.uploading import persistently, upload
 from paddlecloud.model.errors import (
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 HOME = "PADDLECLOUD_HOME"
 #: A directory that changes while it is submitted settles within a few tries, or never.
 TRIES = 3
+#: Files that no server has, for a job that is not to be made.
+NO_SNAPSHOT = f"sha256:{'0' * 64}"
 #: What a server says that does not know itself whether there is a job.
 _UNSURE = "database_unsure"
 #: Bytes of a requirements file that are looked at: in any encoding this is more than it may hold.
@@ -105,6 +108,8 @@ class Submit:
         self._accepted = accepted
         self._keys = _private_keys(client, spec)
         self._looking: repository.Looking | None = None
+        self._is_possible = False
+        """Whether the server was asked and had nothing against the job."""
         self._unanswered = 0
         """How often the request went out to a server that may have taken it and did not say so."""
 
@@ -179,8 +184,30 @@ class Submit:
             return self._ask(request)
 
     def _scanned(self, directory: str, handing: Handing | None = None) -> Scan:
-        home = self._client.config.home
-        return scanned(directory, now=time(), home=home, handing=handing, reading=self._reading)
+        return scanned(
+            directory,
+            now=time(),
+            home=self._client.config.home,
+            handing=handing,
+            reading=self._reading,
+            before_much=None if self._is_possible else self._ask_ahead,
+        )
+
+    def _ask_ahead(self) -> None:
+        """Have the server refuse what can never run; no job comes of it, so that an answer which is
+        lost leaves nothing unsure: then it is told when all is read."""
+        if self._keys:
+            path, request = "/private/files", _request(self._spec)
+        else:
+            path, request = "/jobs", _request({**self._spec, "snapshot": NO_SNAPSHOT})
+        try:
+            self._client.transport.post(path, {**request, **self._keys}, again=True)
+        except SnapshotMissing:
+            pass
+        except Retry as error:
+            if not may_pass(error):
+                raise
+        self._is_possible = True
 
     def _request_for(self, found: Scan, **more: object) -> dict[str, object]:
         """With what git says of the files that were found."""

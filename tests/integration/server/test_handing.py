@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.client import downloads, parts, uploading
+from paddlecloud.client import downloads, parts, submission, uploading
 from paddlecloud.client.furnishing import with_ways
 from paddlecloud.client.handing import Handing
 from paddlecloud.client.transport import Transport
-from paddlecloud.model.errors import Conflict, Invalid
+from paddlecloud.model.errors import Conflict, Invalid, Refused
 from paddlecloud.server.app import App
 from paddlecloud.server.services import retention
 from paddlecloud.stores.directory import DirectoryStore
@@ -28,6 +28,7 @@ from paddlecloud.stores.tree import SCRATCH
 from tests.contract.disk import small_disk
 from tests.faulty import faulty_way
 from tests.integration.server.conftest import MakeWorld
+from tests.integration.server.test_uploads import Person
 from tests.integration.server.world import World, a_directory
 
 MIB = 1024 * 1024
@@ -342,3 +343,24 @@ def test_files_come_from_the_bucket_past_the_server(
     assert (tmp_path / "into" / "none").read_bytes() == b""
     assert (came[0] == 0) is reachable
     behind.close()
+
+
+def test_for_a_job_that_can_never_run_nothing_is_read_or_copied(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: object) -> None:
+        raise AssertionError("a file was read")
+
+    monkeypatch.setattr("paddlecloud.client.scanning._digest", read)
+    (tmp_path / "job").mkdir()
+    with (tmp_path / "job" / "model").open("wb") as file:
+        file.truncate(3 * 1024 * MIB)
+    person: Any = Person(world, tmp_path / "home")
+    person.config.embedded = True
+    parameters = {"files": str(tmp_path / "job"), "start_cmd": "true", "cpu": 1000}
+    with pytest.raises(Refused):
+        submission.submit(person, parameters)
+    assert scratch(world) == []
+    with pytest.raises(AssertionError, match="a file was read"):
+        submission.submit(person, {**parameters, "cpu": 1})
+    assert world.user.get("/api/v1/jobs")["jobs"] == []
