@@ -32,10 +32,19 @@ _PIECE = 256 * 1024
 class Connection:
     """A connection to one server, opened when first needed and again when it was lost."""
 
-    def __init__(self, host: str, port: int, tls: Tls = False, timeout: float = TIMEOUT) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        tls: Tls = False,
+        timeout: float = TIMEOUT,
+        connecting: float | None = None,
+    ) -> None:
+        """`connecting`: seconds until somebody is there at all, if fewer than for an answer."""
         self.host = host
         self.port = port
         self.timeout = timeout
+        self._connecting = timeout if connecting is None else connecting
         self._tls = tls
         self._wire: Wire | None = None
         self._response: Response | None = None
@@ -128,7 +137,7 @@ class Connection:
             self.close()
         reused = self._wire is not None
         if self._wire is None:
-            self._wire = connect(self.host, self.port, self._tls, self.timeout)
+            self._wire = connect(self.host, self.port, self._tls, self._connecting)
         self._wire.timeout = timeout
         self._wire.silent = True
         return self._wire, reused

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from paddlecloud.client.http import Connection
     from paddlecloud.client.scanning import Source
     from paddlecloud.client.transport import Transport
+    from paddlecloud.client.uploading import Past
 
 #: Parts that are under way at once, at most: enough that neither side waits for the other.
 AT_ONCE = 3
@@ -39,12 +40,17 @@ _ASK_AGAIN = frozenset(("blob_digest", "upload_incomplete", "upload_missing"))
 
 
 def send(
-    transport: Transport, sha256: str, source: Source, total: int, add: Callable[[int], None]
+    transport: Transport,
+    sha256: str,
+    source: Source,
+    total: int,
+    add: Callable[[int], None],
+    past: Past,
 ) -> None:
     """Bring a file to the server; done when it has verified all of it. `total` is what all files
     have that are sent together: little of that is under way at once, for it is lost when the line
-    breaks. `add` hears of bytes that arrived."""
-    upload = _Upload(transport, sha256, source, total, add)
+    breaks. `add` hears of bytes that arrived. `past` is closed when the store does not answer."""
+    upload = _Upload(transport, sha256, source, total, add, past)
     for _ in range(ROUNDS):
         try:
             if upload.go_on():
@@ -63,6 +69,7 @@ class _Upload:
         source: Source,
         total: int,
         add: Callable[[int], None],
+        past: Past,
     ) -> None:
         self._source = source
         self._total = total
@@ -70,8 +77,7 @@ class _Upload:
         self._transport = transport
         self._sha256 = sha256
         self._add = add
-        self._direct = True
-        """Whether addresses of the store are welcome."""
+        self._past = past
         self._counted: set[int] = set()
 
     def go_on(self) -> bool:
@@ -93,7 +99,7 @@ class _Upload:
 
     def _state(self) -> dict[str, Any]:
         path, size, _ = self._source
-        request = {"sha256": self._sha256, "size": size, "direct": self._direct}
+        request = {"sha256": self._sha256, "size": size, "direct": self._past.is_open}
         allocated = _allocated(path)
         if allocated is not None and allocated < size:
             request["allocated"] = allocated
@@ -113,7 +119,7 @@ class _Upload:
         try:
             work_off(together, lambda: next(waiting, None), partial(self._send_some, urls))
         except _Elsewhere:
-            self._direct = False
+            self._past.is_open = False
 
     def _send_some(self, urls: Mapping[int, str], numbers: Iterator[int]) -> None:
         """What one thread does."""
@@ -174,14 +180,20 @@ class _Store:
             self._connection.close()
 
     def put(self, url: str, data: memoryview) -> None:
-        """Send one part there; _Elsewhere when that cannot be done from here."""
+        """Send one part there; _Elsewhere when that cannot be done from here. Only a connection
+        that breaks is worth another try: silence would cost as long again."""
         connection = self._connection = self._connection or connection_to(url)
         headers = {} if url.startswith("https:") else {"content-md5": _md5(data)}
 
         def put() -> int:
-            response = connection.request("PUT", target_in(url), headers, data, repeatable=True)
-            while response.read(65536):
-                pass
+            try:
+                response = connection.request("PUT", target_in(url), headers, data, repeatable=True)
+                while response.read(65536):
+                    pass
+            except Unreachable as error:
+                if error.code != "server_closed":
+                    raise _Elsewhere from None
+                raise
             return response.status
 
         try:

@@ -52,6 +52,8 @@ MAX_ERROR = 1024 * 1024
 _BODY_CHANGED = "auth_body_hash"
 #: What an answer is that did not come as it was sent.
 _CUT_OR_DAMAGED = ("answer_damaged", "server_closed")
+#: Seconds until a store, to which the server gave an address, takes a connection.
+CONNECTING = 8.0
 #: Rows of one page when all are wanted.
 PAGE = 1000
 
@@ -305,9 +307,9 @@ def split_url(url: str) -> tuple[str, str, int]:
 
 
 def connection_to(url: str) -> Connection:
-    """A connection to whoever is at an address."""
+    """A connection to the store at an address."""
     scheme, host, port = split_url(url)
-    return Connection(host, port, scheme == "https")
+    return Connection(host, port, scheme == "https", connecting=CONNECTING)
 
 
 def target_in(url: str) -> str:

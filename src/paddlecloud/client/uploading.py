@@ -60,13 +60,13 @@ def upload(
         missing: list[str] = transport.post("/snapshots", body, **how)["missing"]
         return missing
 
+    bringing = _Bringing(transport, scan.sources, lacking, handing)
     for rounds_left in range(ROUNDS, -1, -1):
         missing = patiently(lacking)
         if not missing:
             return
         if rounds_left:
-            packs = _Packs(transport, scan.sources, lacking)
-            _bring(transport, packs, missing, progress, handing)
+            bringing.bring(missing, progress)
     path = shown(scan.sources[missing[0]][0])
     raise Retry("upload_unfinished", files=len(missing), path=path)
 
@@ -102,6 +102,16 @@ def persistently(work: Callable[[Progress], None], progress: Progress | None, no
             raise
         sleep(pause)
         counted.is_new = True
+
+
+class Past:
+    """The way past the server into its store, which all files of an upload share: whoever finds
+    that nobody answers there spares the others the wait."""
+
+    __slots__ = ("is_open",)
+
+    def __init__(self) -> None:
+        self.is_open = True
 
 
 class _Counted:
@@ -176,63 +186,59 @@ def _manifest(scan: Scan) -> tuple[bytes, dict[str, Any]]:
     return compress(body, 1), {"again": True, "encoding": "deflate"}
 
 
-def _bring(
-    transport: Transport,
-    packs: _Packs,
-    missing: Iterable[str],
-    progress: Progress | None,
-    handing: Handing | None,
-) -> None:
-    sources = packs.sources
-    by_size = sorted(missing, key=lambda sha256: sources[sha256][1])
-    total = sum(sources[sha256][1] for sha256 in by_size)
-
-    def add(count: int) -> None:
-        if progress is not None:
-            progress(count, total)
-
-    small = [sha256 for sha256 in by_size if sources[sha256][1] < BIG]
-    limit = min(BATCH, max(LEAST_BATCH, total // 20))
-    for group in batches(small, lambda sha256: 40 + sources[sha256][1], limit):
-        packs.send(group, add)
-    for sha256 in by_size[len(small) :]:
-        if handing is not None and handing.give(sha256, sources[sha256]):
-            add(sources[sha256][1])
-        else:
-            from paddlecloud.client import parts  # noqa: PLC0415 - only big files need it
-
-            add(0)
-            parts.send(transport, sha256, sources[sha256], total, add)
-
-
-class _Packs:
-    """Sends small contents, some in one request; `lacking` asks the server what it has not got."""
+class _Bringing:
+    """Brings contents; `lacking` asks the server what it has not got."""
 
     def __init__(
-        self, transport: Transport, sources: Mapping[str, Source], lacking: Callable[[], list[str]]
+        self,
+        transport: Transport,
+        sources: Mapping[str, Source],
+        lacking: Callable[[], list[str]],
+        handing: Handing | None,
     ) -> None:
         self._transport = transport
-        self.sources = sources
+        self._sources = sources
         self._lacking = lacking
+        self._handing = handing
+        self._past = Past()
 
-    def send(self, group: list[str], add: Callable[[int], None]) -> None:
+    def bring(self, missing: Iterable[str], progress: Progress | None) -> None:
+        """Small ones together, then each of the big ones."""
+        by_size = sorted(missing, key=self._size)
+        total = sum(map(self._size, by_size))
+
+        def add(count: int) -> None:
+            if progress is not None:
+                progress(count, total)
+
+        small = [sha256 for sha256 in by_size if self._size(sha256) < BIG]
+        limit = min(BATCH, max(LEAST_BATCH, total // 20))
+        for group in batches(small, lambda sha256: 40 + self._size(sha256), limit):
+            self._send_pack(group, add)
+        for sha256 in by_size[len(small) :]:
+            self._send_big(sha256, total, add)
+
+    def _size(self, sha256: str) -> int:
+        return self._sources[sha256][1]
+
+    def _send_pack(self, group: list[str], add: Callable[[int], None]) -> None:
         """Have these arrive. A request that breaks is not repeated: what came before is there."""
         wanted = [group]
 
         def send() -> None:
             left = wanted.pop() if wanted else self._left_of(group)
             if left:
-                self._send(left, add)
+                self._send_once(left, add)
 
         patiently(send)
-        add(sum(self.sources[each][1] for each in group))
+        add(sum(map(self._size, group)))
 
     def _left_of(self, group: list[str]) -> list[str]:
         lacking = frozenset(self._lacking())
         return [each for each in group if each in lacking]
 
-    def _send(self, group: list[str], add: Callable[[int], None]) -> None:
-        body = pack(self.sources, group)
+    def _send_once(self, group: list[str], add: Callable[[int], None]) -> None:
+        body = pack(self._sources, group)
         add(0)  # it begins: what is sent now was found unchanged
         try:
             self._transport.send("/blobs", body, hashlib.sha256(body).hexdigest())
@@ -240,6 +246,16 @@ class _Packs:
             if error.code not in _PACK_REFUSALS:
                 raise
             raise Retry("upload_damaged", reason=str(error)) from error
+
+    def _send_big(self, sha256: str, total: int, add: Callable[[int], None]) -> None:
+        source = self._sources[sha256]
+        if self._handing is not None and self._handing.give(sha256, source):
+            add(source[1])
+            return
+        from paddlecloud.client import parts  # noqa: PLC0415 - only big files need it
+
+        add(0)
+        parts.send(self._transport, sha256, source, total, add, self._past)
 
 
 def _packed(sources: Mapping[str, Source], wanted: Iterable[str]) -> Iterator[bytes]:

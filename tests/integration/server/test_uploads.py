@@ -557,9 +557,9 @@ def test_to_an_object_store(
         if not direct:
             sha256 = hashlib.sha256(data).hexdigest()
             source = found.sources[sha256]
-            upload = parts._Upload(transport, sha256, source, BIG, lambda count: None)
-            upload._direct = False
-            assert upload.go_on()
+            past = uploading.Past()
+            past.is_open = False
+            parts.send(transport, sha256, source, BIG, lambda count: None, past)
         uploading.upload(transport, found)
     assert (line.sent < MIB) is direct
     assert (
