@@ -36,6 +36,20 @@ def test_no_value_of_a_job_reaches_the_terminal_as_an_order(
     assert json.loads(capsys.readouterr().out)["git"][0]["second"] == "x\u202ey\r"
 
 
+def test_long_values_are_cut_around_what_differs(server: FakeServer, capsys: Captured) -> None:
+    same = "a" * 300
+    commands = (f"{same}1 b", f"{same}2 {'c' * 300}")
+    for job, command in zip((FIRST, SECOND), commands, strict=True):
+        spec = {"snapshot": "s", "start_cmd": command, "job_name": same if job == FIRST else "a"}
+        server.routes[f"GET /api/v1/jobs/{job}/spec"] = [ok({"spec": spec})]
+    assert main(["diff", FIRST, SECOND]) == 0
+    before = f"...{'a' * 40}"
+    assert capsys.readouterr().out.splitlines() == [
+        f"job_name: {'a' * 200}... -> a",
+        f"start_cmd: {before}1 b -> {before}2 {'c' * 158}...",
+    ]
+
+
 def test_sizes_and_times_are_told_as_submit_job_takes_them(
     server: FakeServer, capsys: Captured
 ) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from paddlecloud.cli.render import Output
 
 _LONGEST = 200
+#: Letters that are shown before those in which two long values differ.
+_BEFORE = 40
 _MARKS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
 #: How the values of each part are named.
 _PARTS = {"parameters": "", "env": "env ", "inherited_env": "inherited ", "git": "git "}
@@ -36,7 +38,7 @@ def run(args: Args, context: Context) -> int:
     for part, word in _PARTS.items():
         for row in found[part]:
             kind = _kind(row["name"]) if part == "parameters" else ""
-            one, two = (_shown(row[side], out, kind) for side in ("first", "second"))
+            one, two = _cut([_shown(row[side], out, kind) for side in ("first", "second")])
             out.line(f"{word}{visible(row['name'])}: {one} -> {two}")
     for row in found["files"]:
         _file(row, out)
@@ -92,8 +94,24 @@ def _shown(value: object, out: Output, kind: str = "") -> str:
         return format_duration(value)
     if kind == "size" and isinstance(value, int):
         return _size(value)
-    text = visible(str(value))
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return visible(str(value))
+
+
+def _cut(texts: list[str]) -> list[str]:
+    """Two texts as they are; if one is long, the same place of both, where they begin to differ."""
+    if max(map(len, texts)) <= _LONGEST:
+        return texts
+    start = max(0, _common(*texts) - _BEFORE)
+    end = start + _LONGEST
+    before = "..." if start else ""
+    return [f"{before}{text[start:end]}{'...' if len(text) > end else ''}" for text in texts]
+
+
+def _common(one: str, two: str) -> int:
+    """How many letters two texts begin with alike."""
+    pairs = zip(one, two, strict=False)
+    differing = (at for at, (a, b) in enumerate(pairs) if a != b)
+    return next(differing, min(len(one), len(two)))
 
 
 def _size(value: int) -> str:
