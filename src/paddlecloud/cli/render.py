@@ -209,9 +209,22 @@ class Progress:
         self._clock = clock
         self._began = clock()
         self._count = 0
+        self._moved = 0
         self._shown = -1
 
     def add(self, count: int) -> None:
+        """So much more was moved."""
+        self._moved += count
+        self._show(count)
+
+    def skip(self, count: int) -> None:
+        """So much more is there, and was before: that says nothing of the speed, nor does the time
+        in which it was found out."""
+        if not self._moved:
+            self._began = self._clock()
+        self._show(count)
+
+    def _show(self, count: int) -> None:
         if not self._total:
             return
         self._count += count
@@ -226,12 +239,12 @@ class Progress:
     def _speed(self) -> str:
         """Bytes a second so far, and minutes and seconds that are left at that pace."""
         spent = self._clock() - self._began
-        if spent < _SOON or self._count <= 0:  # what came may have been worth nothing
+        if spent < _SOON or self._moved <= 0:  # what came may have been worth nothing
             return ""
-        left = round(max(0, self._total - self._count) * spent / self._count)
+        left = round(max(0, self._total - self._count) * spent / self._moved)
         hours = f"{left // 3600}:" if left >= 3600 else ""
         rest = f", {hours}{left // 60 % 60:02d}:{left % 60:02d}" if left else ""
-        return f", {size(round(self._count / spent))}/s{rest}"
+        return f", {size(round(self._moved / spent))}/s{rest}"
 
     def done(self) -> None:
         if self._shown >= 0:

@@ -98,6 +98,7 @@ def of_job(
     *,
     resume: bool = False,
     progress: Progress | None = None,
+    skipped: Progress | None = None,
 ) -> Result:
     """Get what `Client.listing` found of a job; see `download`."""
     return download(
@@ -107,6 +108,7 @@ def of_job(
         download_dir,
         resume=resume,
         progress=progress,
+        skipped=skipped,
         records=records_in(client.config.home),
         prefix=found.prefix,
         note=client.note,
@@ -123,6 +125,7 @@ def download(  # noqa: PLR0913 - what is not asked for every time has a name
     now: float,
     resume: bool = False,
     progress: Progress | None = None,
+    skipped: Progress | None = None,
     records: str = "",
     prefix: str = "",
     note: Note | None = None,
@@ -131,16 +134,17 @@ def download(  # noqa: PLR0913 - what is not asked for every time has a name
 
     The leading `output/` of a job's own results is left out of the local names, so that the default
     directory does not double the word. `way` of a row tells where else a file is: at a path of this
-    machine, or at an address. `progress` hears the bytes of each piece, `note` the codes of what
-    takes long. With `resume` what an earlier download into the same directory brought is not
-    fetched again; one that was finished is remembered in the directory `records`, and what is new
-    is added to it, but what was changed there stays. What came of files that `prefix` does not
-    mean is kept for whoever goes on with those. After an error what came stays for that,
-    unless it could never be of use. A file that cannot come is left out, and the result names it:
-    one in a bucket that was changed since the job got it, one that is gone since it was listed, one
-    that changes all the time, and one of which the store does not give what was put there. `now`
-    (epoch seconds) tells which files are so young that another one may get the same time: with
-    `resume` these come again, if they are small and nothing else is known.
+    machine, or at an address. `progress` hears the bytes of each piece, `skipped` (if nobody does,
+    `progress`) of those that were here before, `note` the codes of what takes long. With `resume`
+    what an earlier download into the same directory brought is not fetched again; one that was
+    finished is remembered in the directory `records`, and what is new is added to it, but what was
+    changed there stays. What came of files that `prefix` does not mean is kept for whoever goes on
+    with those. After an error what came stays for that, unless it could never be of use. A file
+    that cannot come is left out, and the result names it: one in a bucket that was changed since
+    the job got it, one that is gone since it was listed, one that changes all the time, and one of
+    which the store does not give what was put there. `now` (epoch seconds) tells which files are so
+    young that another one may get the same time: with `resume` these come again, if they are small
+    and nothing else is known.
     """
     settled = strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(now - MAX_AHEAD - _SECOND))
     piece = pieces.piece_of(rows)
@@ -150,7 +154,7 @@ def download(  # noqa: PLR0913 - what is not asked for every time has a name
     is_meant = means(prefix.lstrip("/"), [row["path"] for row in rows])
     place = Place(download_dir, path, records, resume=resume, is_meant=is_meant)
     try:
-        wanted = _Download(transport, path, place, files, progress, note)
+        wanted = _Download(transport, path, place, files, progress, skipped or progress, note)
         return wanted.run(pieces.at_once(rows))
     finally:
         place.close()
@@ -166,6 +170,7 @@ class _Download:
         place: Place,
         files: Sequence[File],
         progress: Progress | None,
+        skipped: Progress | None,
         note: Note | None,
     ) -> None:
         self._transport = transport
@@ -173,6 +178,7 @@ class _Download:
         self._place = place
         self._files = files
         self._progress = progress
+        self._skipped = skipped
         self._note = note
         self._lock = Lock()
         self._todo: list[Wanted] = []
@@ -288,7 +294,7 @@ class _Download:
                 self._complaints[_REPLACED].add(file.path)
         else:
             self._leave_out(file, _EDITED)
-        self._tell(file.size)
+        self._skip(file.size)
         return True
 
     def _version_now(self, file: File) -> str:
@@ -310,7 +316,7 @@ class _Download:
         self._todo += _wanted(file)
         here = file.size - sum(length for _, length in file.missing())
         self._kept_of[file.path] = here
-        self._tell(here)
+        self._skip(here)
 
     def _next(self) -> Wanted | None:
         with self._lock:
@@ -324,6 +330,11 @@ class _Download:
         if self._progress is not None:
             with self._lock:
                 self._progress(count)
+
+    def _skip(self, count: int) -> None:
+        if self._skipped is not None:
+            with self._lock:
+                self._skipped(count)
 
     def _fetch(self, file: File, piece: Piece, versions: int) -> None:
         """Get one piece, in one of a few tries."""
@@ -464,14 +475,14 @@ class _Download:
         self._place.clear(file)
         with self._lock:
             self._drop(file)
-            in_vain = self._uncount(file)
             self._todo += reversed(_pieces(file))
-        self._tell(-in_vain)
+        self._uncount(file)
         return False
 
-    def _uncount(self, file: File) -> int:
-        """Nothing that is here of it is of use; how many bytes that was."""
-        return self._came_of.pop(file.path, 0) + self._kept_of.pop(file.path, 0)
+    def _uncount(self, file: File) -> None:
+        """Nothing that is here of it is of use."""
+        self._tell(-self._came_of.pop(file.path, 0))
+        self._skip(-self._kept_of.pop(file.path, 0))
 
     def _take(self, file: File, writer: Writer, stream: Stream, *, whole: bool) -> tuple[int, str]:
         """Write a piece to its place and compare it with the digest behind it; size and digest.
@@ -527,7 +538,7 @@ class _Download:
     def _begin_anew(self, file: File) -> None:
         self._unsure.discard(file.path)
         self._past = False
-        self._tell(-self._uncount(file))
+        self._uncount(file)
         file.done.clear()
         file.version = ""
         self._queue(file)

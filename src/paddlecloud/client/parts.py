@@ -45,12 +45,14 @@ def send(
     source: Source,
     total: int,
     add: Callable[[int], None],
+    skip: Callable[[int], None],
     past: Past,
 ) -> None:
     """Bring a file to the server; done when it has verified all of it. `total` is what all files
     have that are sent together: little of that is under way at once, for it is lost when the line
-    breaks. `add` hears of bytes that arrived. `past` is closed when the store does not answer."""
-    upload = _Upload(transport, sha256, source, total, add, past)
+    breaks. `add` hears of bytes that arrived, `skip` of those that were there. `past` is closed
+    when the store does not answer."""
+    upload = _Upload(transport, sha256, source, total, add, skip, past)
     for _ in range(ROUNDS):
         try:
             if upload.go_on():
@@ -69,6 +71,7 @@ class _Upload:
         source: Source,
         total: int,
         add: Callable[[int], None],
+        skip: Callable[[int], None],
         past: Past,
     ) -> None:
         self._source = source
@@ -77,6 +80,7 @@ class _Upload:
         self._transport = transport
         self._sha256 = sha256
         self._add = add
+        self._skip = skip
         self._past = past
         self._counted: set[int] = set()
 
@@ -108,7 +112,7 @@ class _Upload:
 
     def _missing(self, there: list[int]) -> list[int]:
         for number in there:
-            self._count(number)
+            self._count(number, self._skip)
         known = frozenset(there)
         count = -(-self._source[1] // self._part_size)
         return [number for number in range(1, count + 1) if number not in known]
@@ -150,7 +154,7 @@ class _Upload:
             path = f"/uploads/{self._sha256}/{number}"
             check = f"{crc32(data):08x}"
             patiently(lambda: self._transport.put(path, data, check))
-        self._count(number)
+        self._count(number, self._add)
 
     def _finish(self) -> bool:
         """Have the whole file verified; a long check answers from time to time: not yet."""
@@ -160,10 +164,10 @@ class _Upload:
             pass
         return True
 
-    def _count(self, number: int) -> None:
+    def _count(self, number: int, tell: Callable[[int], None]) -> None:
         if number not in self._counted:
             self._counted.add(number)
-            self._add(min(self._part_size, self._source[1] - (number - 1) * self._part_size))
+            tell(min(self._part_size, self._source[1] - (number - 1) * self._part_size))
 
 
 class _Store:

@@ -75,15 +75,16 @@ def submit(
     note: Note = unheard,
     reading: Reading | None = None,
     accepted: Accepted | None = None,
+    skipped: Progress | None = None,
 ) -> dict[str, Any]:
     """The server's answer: `job` and `notes`. Invalid before anything is sent if a rule is broken.
 
     `note(code, **params)` hears what was found, what was left out, and what changed meanwhile;
     `reading` tells how much of the directory was looked at so far; `accepted` hears of the job
-    before anything else is told.
+    before anything else is told, and `skipped` of what need not be sent because it arrived before.
     """
     spec, directory = _spec(client, parameters)
-    one = Submit(client, spec, progress, note, reading, accepted)
+    one = Submit(client, spec, progress, note, reading, accepted, skipped)
     return one.of_what_is_there() if directory is None else one.of_directory(directory)
 
 
@@ -99,6 +100,7 @@ class Submit:
         note: Note = unheard,
         reading: Reading | None = None,
         accepted: Accepted | None = None,
+        skipped: Progress | None = None,
     ) -> None:
         self._client = client
         self._spec = spec
@@ -106,6 +108,7 @@ class Submit:
         self._note = note
         self._reading = reading
         self._accepted = accepted
+        self._skipped = skipped or progress
         self._keys = _private_keys(client, spec)
         self._looking: repository.Looking | None = None
         self._is_possible = False
@@ -170,13 +173,21 @@ class Submit:
                 answer = None
             tell_found = _once(found, self._note)
 
-            def went(count: int, total: int) -> None:
-                tell_found()
-                if self._progress is not None:
-                    self._progress(count, total)
+            def heard_by(tell: Progress | None) -> Progress:
+                def went(count: int, total: int) -> None:
+                    tell_found()
+                    if tell is not None:
+                        tell(count, total)
+
+                return went
 
             if answer is None:
-                persistently(lambda tell: upload(transport, found, tell, handing), went, self._note)
+                persistently(
+                    lambda tell: upload(transport, found, tell, handing, tell.skip),
+                    heard_by(self._progress),
+                    self._note,
+                    heard_by(self._skipped),
+                )
             tell_found()
             if answer is not None:
                 return answer

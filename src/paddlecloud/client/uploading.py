@@ -52,8 +52,10 @@ def upload(
     scan: Scan,
     progress: Progress | None = None,
     handing: Handing | None = None,
+    skipped: Progress | None = None,
 ) -> None:
-    """Bring the contents that the server lacks, until it has the whole snapshot."""
+    """Bring the contents that the server lacks, until it has the whole snapshot. `skipped` hears of
+    bytes that had arrived before; if nobody does, `progress`."""
     body, how = _manifest(scan)
 
     def lacking() -> list[str]:
@@ -66,20 +68,25 @@ def upload(
         if not missing:
             return
         if rounds_left:
-            bringing.bring(missing, progress)
+            bringing.bring(missing, progress, skipped or progress)
     path = shown(scan.sources[missing[0]][0])
     raise Retry("upload_unfinished", files=len(missing), path=path)
 
 
-def persistently(work: Callable[[Progress], None], progress: Progress | None, note: Note) -> None:
+def persistently(
+    work: Callable[[Counted], None],
+    progress: Progress | None,
+    note: Note,
+    skipped: Progress | None = None,
+) -> None:
     """Do the work of an upload, again if the line is cut for longer than a moment; what arrived
     before stays, so that only the rest is sent. `work` gets what it tells its progress to."""
-    counted = _Counted(progress)
+    counted = Counted(progress, skipped)
     # A store that failed each of the server's own tries got the bytes as often: once more.
     patience = Patience(PAUSES, once=("store_failed",))
     while True:
         try:
-            return work(counted.add)
+            return work(counted)
         except Retry as error:
             if (
                 not may_pass(error)
@@ -114,14 +121,15 @@ class Past:
         self.is_open = True
 
 
-class _Counted:
+class Counted:
     """The progress of an upload that may be begun again, and is then asked for less."""
 
-    def __init__(self, progress: Progress | None) -> None:
+    def __init__(self, progress: Progress | None, skipped: Progress | None = None) -> None:
         from threading import Lock  # noqa: PLC0415 - only with something to send
 
         self._lock = Lock()
         self._progress = progress
+        self._skipped = skipped or progress
         self._sent = 0
         self._whole = 0
         self._most = 0
@@ -140,15 +148,23 @@ class _Counted:
         """Whether a bucket did not even say what it has: then its address may be a wrong one."""
         return error.code == "private_store_unreachable" and not self._whole
 
-    def add(self, count: int, total: int) -> None:
+    def __call__(self, count: int, total: int) -> None:
+        """So much more was sent, of so much."""
+        self._add(count, total, self._progress)
+
+    def skip(self, count: int, total: int) -> None:
+        """So much more is there, and was before."""
+        self._add(count, total, self._skipped)
+
+    def _add(self, count: int, total: int, tell: Progress | None) -> None:
         with self._lock:
             if self.is_new:
                 self.is_new = False
                 self._whole = self._whole or total
                 count += self._whole - total - self._sent
             self._sent += count
-            if self._progress is not None:
-                self._progress(count, self._whole)
+            if tell is not None:
+                tell(count, self._whole)
 
 
 def pack(sources: Mapping[str, Source], wanted: Iterable[str]) -> bytes:
@@ -202,7 +218,9 @@ class _Bringing:
         self._handing = handing
         self._past = Past()
 
-    def bring(self, missing: Iterable[str], progress: Progress | None) -> None:
+    def bring(
+        self, missing: Iterable[str], progress: Progress | None, skipped: Progress | None
+    ) -> None:
         """Small ones together, then each of the big ones."""
         by_size = sorted(missing, key=self._size)
         total = sum(map(self._size, by_size))
@@ -211,12 +229,16 @@ class _Bringing:
             if progress is not None:
                 progress(count, total)
 
+        def skip(count: int) -> None:
+            if skipped is not None:
+                skipped(count, total)
+
         small = [sha256 for sha256 in by_size if self._size(sha256) < BIG]
         limit = min(BATCH, max(LEAST_BATCH, total // 20))
         for group in batches(small, lambda sha256: 40 + self._size(sha256), limit):
             self._send_pack(group, add)
         for sha256 in by_size[len(small) :]:
-            self._send_big(sha256, total, add)
+            self._send_big(sha256, total, add, skip)
 
     def _size(self, sha256: str) -> int:
         return self._sources[sha256][1]
@@ -247,7 +269,9 @@ class _Bringing:
                 raise
             raise Retry("upload_damaged", reason=str(error)) from error
 
-    def _send_big(self, sha256: str, total: int, add: Callable[[int], None]) -> None:
+    def _send_big(
+        self, sha256: str, total: int, add: Callable[[int], None], skip: Callable[[int], None]
+    ) -> None:
         source = self._sources[sha256]
         if self._handing is not None and self._handing.give(sha256, source):
             add(source[1])
@@ -255,7 +279,7 @@ class _Bringing:
         from paddlecloud.client import parts  # noqa: PLC0415 - only big files need it
 
         add(0)
-        parts.send(self._transport, sha256, source, total, add, self._past)
+        parts.send(self._transport, sha256, source, total, add, skip, self._past)
 
 
 def _packed(sources: Mapping[str, Source], wanted: Iterable[str]) -> Iterator[bytes]:

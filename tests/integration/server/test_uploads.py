@@ -559,7 +559,7 @@ def test_to_an_object_store(
             source = found.sources[sha256]
             past = uploading.Past()
             past.is_open = False
-            parts.send(transport, sha256, source, BIG, lambda count: None, past)
+            parts.send(transport, sha256, source, BIG, lambda _: None, lambda _: None, past)
         uploading.upload(transport, found)
     assert (line.sent < MIB) is direct
     assert (

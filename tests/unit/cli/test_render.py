@@ -184,6 +184,18 @@ def test_a_bar_tells_its_speed_and_what_is_left(capsys: pytest.CaptureFixture[st
     assert drawn[3].rstrip().endswith("100% 400.0 MiB, 10.0 MiB/s")
 
 
+def test_what_was_there_before_says_nothing_of_the_speed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now = iter([0.0, 100.0, 100.0, 110.0])
+    bar = Progress(StatusLine(), "uploading", 400 * 2**20, lambda: next(now))
+    bar.skip(200 * 2**20)
+    bar.add(100 * 2**20)
+    drawn = capsys.readouterr().err.split("\r")[1:]
+    assert drawn[0].endswith("50% 400.0 MiB")
+    assert drawn[1].endswith("75% 400.0 MiB, 10.0 MiB/s, 00:10")
+
+
 def test_a_bar_may_go_back_to_its_beginning(capsys: pytest.CaptureFixture[str]) -> None:
     """A file that was copied and is not the right one is fetched anew."""
     now = iter([0.0, 10.0, 20.0, 30.0])

@@ -57,6 +57,19 @@ def test_a_log_that_grew_is_not_fetched_from_its_beginning() -> None:
     assert found("output") == {f"{JOB}/log/trainer-0.log": LARGE + b"more"}
 
 
+@pytest.mark.parametrize("changed", [False, True])
+def test_what_is_here_is_told_apart_from_what_comes(changed: bool) -> None:
+    server = Server({MODEL: LARGE})
+    interrupted(server, 4)
+    if changed:
+        server.files[MODEL], server.versions[MODEL] = b"n" * len(LARGE), "2"
+    came: list[int] = []
+    skipped: list[int] = []
+    get(server, resume=True, progress=came.append, skipped=skipped.append)
+    here = 0 if changed else 4 * PIECE
+    assert (sum(came), sum(skipped)) == (len(LARGE) - here, here)
+
+
 @pytest.mark.parametrize("size", [len(LARGE), len(LARGE) + 9], ids=["as long", "longer"])
 def test_the_log_of_another_attempt_is_not_put_behind_the_first(size: int) -> None:
     server = Server({LOG: LARGE, f"{LOG}x": b""})

@@ -92,8 +92,8 @@ def test_an_upload_over_a_broken_line_goes_on_as_long_as_something_arrives(break
 def test_several_threads_tell_their_progress_one_at_a_time() -> None:
     """Whoever draws it adds up what it hears."""
     held: list[bool] = []
-    counted = uploading._Counted(lambda count, total: held.append(counted._lock.locked()))
-    counted.add(1, 2)
+    counted = uploading.Counted(lambda count, total: held.append(counted._lock.locked()))
+    counted(1, 2)
     assert held == [True]
 
 

@@ -93,7 +93,7 @@ def _download(args: Args, context: Context, job_id: str, found: Listing) -> Resu
     directory = args["download_dir"]
     try:
         with out.progress("downloading", sum(row["size"] for row in found.files)) as bar:
-            how = {"resume": args["resume"], "progress": bar.add}
+            how = {"resume": args["resume"], "progress": bar.add, "skipped": bar.skip}
             done = downloads.of_job(context.client, job_id, found, directory, **how)
     except (Retry, Conflict, KeyboardInterrupt):
         if landing.is_begun(directory):

@@ -75,8 +75,8 @@ class _Meanwhile:
     @property
     def hearing(self) -> dict[str, Any]:
         """What a submit takes to tell how it goes."""
-        told = {"progress": self._sent, "note": self._heard, "accepted": self._accepted}
-        return {**told, "reading": self._reading}
+        told = {"progress": self._sent, "skipped": self._skipped, "note": self._heard}
+        return {**told, "accepted": self._accepted, "reading": self._reading}
 
     def _accepted(self, job: Mapping[str, Any]) -> None:
         """From now on an interruption leaves a job behind."""
@@ -88,10 +88,16 @@ class _Meanwhile:
         self._out.say(code, **params)
 
     def _sent(self, count: int, total: int) -> None:
+        self._bar_of(total).add(count)
+
+    def _skipped(self, count: int, total: int) -> None:
+        self._bar_of(total).skip(count)
+
+    def _bar_of(self, total: int) -> Progress:
         if self._bar is None:
             self._stop_reading()
             self._bar = self._out.progress("uploading", total)
-        self._bar.add(count)
+        return self._bar
 
     def __enter__(self) -> _Meanwhile:
         if self._line is not None:
