@@ -32,6 +32,8 @@ _STATES = {
 _BAR = 30
 _SOON = 0.5
 """Seconds after which a speed means something."""
+_OFTEN = 0.5
+"""Seconds after which a bar is drawn again that still shows the same percent."""
 
 
 class Output:
@@ -211,6 +213,7 @@ class Progress:
         self._count = 0
         self._moved = 0
         self._shown = -1
+        self._drawn = self._began
 
     def add(self, count: int) -> None:
         """So much more was moved."""
@@ -229,16 +232,18 @@ class Progress:
             return
         self._count += count
         percent = min(100, self._count * 100 // self._total)
-        if percent == self._shown:
+        now = self._clock()
+        if percent == self._shown and now - self._drawn < _OFTEN:
             return
-        self._shown = percent
+        self._shown, self._drawn = percent, now
         filled = percent * _BAR // 100
         bar = "#" * filled + "-" * (_BAR - filled)
-        self._line.draw(f"{self._label} [{bar}] {percent:3d}% {size(self._total)}{self._speed()}")
+        told = size(self._total) + self._speed(now)
+        self._line.draw(f"{self._label} [{bar}] {percent:3d}% {told}")
 
-    def _speed(self) -> str:
+    def _speed(self, now: float) -> str:
         """Bytes a second so far, and minutes and seconds that are left at that pace."""
-        spent = self._clock() - self._began
+        spent = now - self._began
         if spent < _SOON or self._moved <= 0:  # what came may have been worth nothing
             return ""
         left = round(max(0, self._total - self._count) * spent / self._moved)

@@ -184,6 +184,17 @@ def test_a_bar_tells_its_speed_and_what_is_left(capsys: pytest.CaptureFixture[st
     assert drawn[3].rstrip().endswith("100% 400.0 MiB, 10.0 MiB/s")
 
 
+def test_a_bar_moves_within_a_percent(capsys: pytest.CaptureFixture[str]) -> None:
+    """One of a terabyte takes minutes; but nobody reads a hundred lines a second."""
+    now = iter([0.0, 1.0, 1.2, 1.4, 1.6, 2.0, 2.2])
+    bar = Progress(StatusLine(), "uploading", 2**40, lambda: next(now))
+    for _ in range(6):
+        bar.add(2**20)
+    drawn = capsys.readouterr().err.split("\r")[1:]
+    speeds = [line.split(", ")[1] for line in drawn]
+    assert speeds == ["1.0 MiB/s", "2.5 MiB/s", "2.7 MiB/s"]
+
+
 def test_what_was_there_before_says_nothing_of_the_speed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
