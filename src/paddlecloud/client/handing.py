@@ -22,6 +22,7 @@ from paddlecloud.model.errors import Conflict, NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from paddlecloud.client.copying import Tell
     from paddlecloud.client.scanning import Source
     from paddlecloud.client.transport import Transport
 
@@ -44,10 +45,11 @@ class Handing:
         self._held: set[str] = set()
         self._ahead = 0
 
-    def read(self, file: int, status: os.stat_result) -> str:
+    def read(self, file: int, status: os.stat_result, tell: Tell | None = None) -> str:
         """The sha256 of an open file, which is copied at the same time; empty: neither was done.
 
         It is not known yet whether the server lacks it, so there has to be room for it and more.
+        `tell` hears of bytes that were read.
         """
         if not self._open():
             return ""
@@ -55,7 +57,7 @@ class Handing:
         if self._ahead + room > AHEAD or not self._has_room(2 * room):
             return ""
         self._ahead += room
-        return self._take(file, status.st_size)
+        return self._take(file, status.st_size, tell)
 
     def give(self, sha256: str, source: Source) -> bool:
         """Have the server take over a file; False: it has to be sent.
@@ -132,7 +134,7 @@ class Handing:
             raise Conflict("files_changed", path=shown(path))
         return bool(found)
 
-    def _take(self, file: int, size: int) -> str:
+    def _take(self, file: int, size: int, tell: Tell | None = None) -> str:
         """Copy an open file to the place; its digest, which is its name there. Empty: no room."""
         from paddlecloud.client.copying import copy_and_hash  # noqa: PLC0415 - only big files
 
@@ -141,7 +143,7 @@ class Handing:
         try:
             copy = os.open(part, flags, 0o600, dir_fd=self._directory)
             try:
-                sha256 = copy_and_hash(file, copy, size, flush=True)
+                sha256 = copy_and_hash(file, copy, size, flush=True, tell=tell)
             finally:
                 os.close(copy)
             os.rename(part, sha256, src_dir_fd=self._directory, dst_dir_fd=self._directory)

@@ -6,7 +6,7 @@ nothing imports dataclasses, typing or pathlib: every submit pays for what this 
 """
 
 # pathlib costs 8 ms at every submit:
-# ruff: noqa: PTH100, PTH110, PTH112, PTH113, PTH115, PTH118, PTH119, PTH120, PTH123
+# ruff: noqa: PTH100, PTH110, PTH112, PTH113, PTH115, PTH118, PTH119, PTH123
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from errno import EACCES
 from json import dumps
 
 from paddlecloud.client import findings
-from paddlecloud.client.caching import sweep_cache, touch_cache, write_cache
+from paddlecloud.client.caching import Digests
 from paddlecloud.client.findings import DEFAULT, KEYS
 from paddlecloud.client.leading import Leads
 from paddlecloud.client.naming import CUT_DOWNLOAD, check_name, is_plain, shown, why_not
@@ -29,12 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from io import FileIO
 
+    from paddlecloud.client.caching import Known
     from paddlecloud.client.findings import Note, Row
     from paddlecloud.client.handing import Handing
     from paddlecloud.client.ignoring import Rules
 
-    Known = tuple[str, str]
-    """Of a file when it was read: its sha256 and its stamp."""
     Source = tuple[str, int, str]
     """The file that holds some content: absolute path, size, and its stamp when it was read."""
 
@@ -71,9 +70,6 @@ _RACY_SECONDS = 2
 """A file changed so shortly before may change again without a new time stamp: do not cache it."""
 _WORTH_FILES, _WORTH_BYTES = 200, 8 * BLOCK
 """Below both, hashing everything again is as fast as reading a cache."""
-_CACHE_HEADER = "paddlecloud-files\t2"
-_MOST_CACHES = 100
-"""Directories of which the digests are kept: those that were submitted last."""
 _UNKNOWN = ("", "")
 _REFUSALS = frozenset(
     (
@@ -124,13 +120,18 @@ class Scan:
 
 
 class Reading:
-    """How far a scan is, for whoever looks at it meanwhile from another thread."""
+    """How far a scan is, for whoever looks at it meanwhile from another thread: how many files it
+    came to, and how many of their bytes were read or were known."""
 
     __slots__ = ("bytes", "files")
 
     def __init__(self) -> None:
         self.files = 0
         self.bytes = 0
+
+    def add(self, count: int) -> None:
+        """So many more bytes."""
+        self.bytes += count
 
 
 def scan(
@@ -152,7 +153,7 @@ def scan(
     """
     root = os.path.abspath(directory)
     _check_directory(directory, root)
-    cache = _Cache(root, home)
+    cache = Digests(root, home)
     settled = int((now - _RACY_SECONDS) * 1e9)
     walk = _Walk(root, cache.known, settled, os.path.abspath(home) if home else "")
     walk.handing = handing
@@ -427,10 +428,11 @@ class _Walk:
             raise unreadable(path, error) from None
         known = self._known.get(path, _UNKNOWN)
         self.reading.files += 1
-        self.reading.bytes += status.st_size
-        if known[1] != stamp(status):
+        if known[1] == stamp(status):
+            self.reading.bytes += status.st_size
+        else:
             self._expect(status.st_size)
-            status, known = _digest(entry.path, path, self.handing)
+            status, known = _digest(entry.path, path, self.handing, self.reading)
         sha256, read_at = known
         size = status.st_size
         executable = 1 if status.st_mode & stat.S_IXUSR else 0
@@ -528,17 +530,21 @@ def _beginning(path: str) -> bytes:
         return b""
 
 
-def _digest(absolute: str, path: str, handing: Handing | None) -> tuple[os.stat_result, Known]:
+def _digest(
+    absolute: str, path: str, handing: Handing | None, reading: Reading
+) -> tuple[os.stat_result, Known]:
     """Read a file that holds still meanwhile."""
     try:
         with open(absolute, "rb", buffering=0) as file:
             status = os.fstat(file.fileno())
             sha256 = ""
             if status.st_size <= _READ:
-                sha256 = hashlib.sha256(file.read()).hexdigest()
+                data = file.read()
+                reading.add(len(data))
+                sha256 = hashlib.sha256(data).hexdigest()
             elif handing is not None and status.st_size >= BIG:
-                sha256 = handing.read(file.fileno(), status)
-            sha256 = sha256 or _sha256_of(file)
+                sha256 = _handed(file, status, handing, reading)
+            sha256 = sha256 or _sha256_of(file, reading)
             after = stamp(os.fstat(file.fileno()))
     except OSError as error:
         raise unreadable(path, error) from None
@@ -547,12 +553,22 @@ def _digest(absolute: str, path: str, handing: Handing | None) -> tuple[os.stat_
     return status, (sha256, after)
 
 
-def _sha256_of(file: FileIO) -> str:
+def _handed(file: FileIO, status: os.stat_result, handing: Handing, reading: Reading) -> str:
+    """As `Handing.read` tells it; what was read in vain is read again."""
+    before = reading.bytes
+    sha256 = handing.read(file.fileno(), status, reading.add)
+    if not sha256:
+        reading.bytes = before
+    return sha256
+
+
+def _sha256_of(file: FileIO, reading: Reading) -> str:
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(_READ))
     file.seek(0)
     while count := file.readinto(buffer):
         digest.update(buffer[:count])
+        reading.add(count)
     return digest.hexdigest()
 
 
@@ -561,38 +577,3 @@ def _stamp_now(root: str, path: str) -> str:
         return stamp(os.lstat(f"{root}/{path}"))
     except OSError:
         return ""
-
-
-class _Cache:
-    """By path what is known of each file of a directory, kept from scan to scan.
-
-    Lines of text, because splitting 10,000 of them is faster than anything that parses. The cache
-    is only ever a help: one that cannot be read or written is as good as none.
-    """
-
-    def __init__(self, root: str, home: str | None) -> None:
-        name = hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
-        self._path = os.path.join(home, "cache", "files", name) if home else ""
-        self.known = self._load()
-
-    def save(self, cacheable: Mapping[str, Known], now: float) -> None:
-        if not self._path:
-            return
-        if cacheable == self.known:
-            touch_cache(self._path, now)
-            return
-        known = cacheable.items()
-        lines = [f"{path}\t{sha256}\t{at}" for path, (sha256, at) in known if path.isprintable()]
-        write_cache(self._path, "\n".join((_CACHE_HEADER, *lines)))
-        sweep_cache(os.path.dirname(self._path), _MOST_CACHES)
-
-    def _load(self) -> dict[str, Known]:
-        try:
-            with open(self._path, encoding="utf-8") as file:
-                header, *lines = file.read().split("\n")
-            if header != _CACHE_HEADER:
-                return {}
-            parts = [line.split("\t") for line in lines]
-            return {path: (sha256, read_at) for path, sha256, read_at in parts}
-        except (OSError, ValueError):
-            return {}

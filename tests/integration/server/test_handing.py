@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.client import downloads, parts, submission, uploading
+from paddlecloud.client import copying, downloads, parts, submission, uploading
 from paddlecloud.client.furnishing import with_ways
 from paddlecloud.client.handing import Handing
+from paddlecloud.client.scanning import Reading, scan
 from paddlecloud.client.transport import Transport
 from paddlecloud.model.errors import Conflict, Invalid, Refused
 from paddlecloud.server.app import App
@@ -107,8 +108,8 @@ def test_a_source_that_changes_while_it_is_copied_is_named(
 ) -> None:
     real = Handing._take
 
-    def take(handing: Handing, file: int, size: int) -> str:
-        sha256 = real(handing, file, size)
+    def take(handing: Handing, *how: Any) -> str:
+        sha256 = real(handing, *how)
         with (tmp_path / "job" / "model").open("r+b") as changed:
             changed.write(b"later")
         return sha256
@@ -343,6 +344,33 @@ def test_files_come_from_the_bucket_past_the_server(
     assert (tmp_path / "into" / "none").read_bytes() == b""
     assert (came[0] == 0) is reachable
     behind.close()
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["copied", "no room half way"])
+def test_bytes_are_counted_while_they_are_copied(
+    transport: Transport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    """Once, also those that are read again because they could not be copied."""
+    reading = Reading()
+    seen: list[int] = []
+    really = copying.copy_and_hash
+
+    def watched(*args: Any, tell: Callable[[int], None], **how: Any) -> str:
+        def noted(count: int) -> None:
+            tell(count)
+            seen.append(reading.bytes)
+            if broken:
+                raise OSError(28, "full")
+
+        return really(*args, tell=noted, **how)
+
+    monkeypatch.setattr(copying, "copy_and_hash", watched)
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "model").write_bytes(os.urandom(BIG))
+    with Handing(transport, near=True) as handing:
+        scan(str(tmp_path / "job"), now=4e9, handing=handing, reading=reading)
+    assert 0 < seen[0] < MIB
+    assert reading.bytes == BIG
 
 
 def test_for_a_job_that_can_never_run_nothing_is_read_or_copied(

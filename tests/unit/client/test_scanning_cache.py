@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from paddlecloud.client import scanning
-from paddlecloud.client.handing import Handing
-from paddlecloud.client.scanning import scan
+from paddlecloud.client.scanning import BLOCK, Reading, scan
 from tests.unit.client.trees import NOW, as_snapshot, rows, sha256, tree
 
 
@@ -31,9 +30,9 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     digest = scanning._digest
 
-    def watched(absolute: str, path: str, handing: Handing | None) -> object:
+    def watched(absolute: str, path: str, *how: Any) -> object:
         seen.append(path)
-        return digest(absolute, path, handing)
+        return digest(absolute, path, *how)
 
     monkeypatch.setattr(scanning, "_digest", watched)
     return seen
@@ -50,6 +49,34 @@ def test_an_unchanged_file_is_not_read_again(many: Path, home: Path, hashed: lis
     assert hashed == ["d0/f0"]
     assert rows(third)["d0/f0"][2] == sha256(b"!")
     assert as_snapshot(third).id == third.id
+
+
+class Steps(Reading):
+    """Remembers what it was told."""
+
+    __slots__ = ("told",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[int] = []
+
+    def add(self, count: int) -> None:
+        super().add(count)
+        self.told.append(count)
+
+
+def test_a_file_is_counted_as_it_is_read_and_at_once_if_it_is_known(
+    tmp_path: Path, home: Path
+) -> None:
+    size = 9 * BLOCK + 1
+    tree(tmp_path / "job", {"large": b"1" * size, "small": b"22"})
+    first, second = Steps(), Steps()
+    for reading in (first, second):
+        scan(str(tmp_path / "job"), now=NOW, home=str(home), reading=reading)
+        assert (reading.files, reading.bytes) == (2, size + 2)
+    assert sum(first.told) == size + 2
+    assert max(first.told) < BLOCK
+    assert second.told == []
 
 
 def test_windows_tells_no_inode_in_a_listing(tmp_path: Path) -> None:
