@@ -368,6 +368,7 @@ class _Download:
     def _came(self, file: File, start: int, length: int, sha256: str = "") -> None:
         """One piece more is here, and of the state that the file has; its lock is held. `sha256`
         is what the server says of it."""
+        self._place.check_open()
         file.done[start] = length
         with self._lock:
             self._came_of[file.path] = self._came_of.get(file.path, 0) + length
@@ -378,9 +379,11 @@ class _Download:
         told: list[int] = []
 
         def tell(count: int) -> None:
+            self._place.check_open()
             told.append(count)
             self._tell(count)
 
+        self._place.check_open()
         if not self._copied(file, tell):
             self._tell(-sum(told))
             with self._lock:
@@ -400,6 +403,9 @@ class _Download:
         finally:
             os.close(source)
 
+    def _writer(self, file: File, start: int) -> Writer:
+        return Writer(self._place.target(file), file.path, start, self._place.check_open)
+
     def _fetch_past(self, file: File, start: int, length: int) -> bool:
         """Get one piece from the store itself; False: ask the server."""
         if self._addresses is None or not self._past or not file.way:
@@ -409,7 +415,7 @@ class _Download:
             sha256 = file.sha256
             if not sha256:
                 return False
-            writer = Writer(self._place.target(file), file.path, start)
+            writer = self._writer(file, start)
         with writer:
             got = self._addresses.fetch(file.way, start, length, writer.write)
             if whole:
@@ -439,7 +445,7 @@ class _Download:
             with file.lock:
                 if versions != file.versions or not (whole or self._is_same(file, version)):
                     return
-                writer = Writer(self._place.target(file), file.path, start)
+                writer = self._writer(file, start)
             got, digest = self._take(file, writer, stream, whole=whole)
             known = stream.headers.get("x-content-sha256") or _known(file, version)
         if whole and known and digest != known:
@@ -472,6 +478,7 @@ class _Download:
         # The fewer they are, the less it changes between two of them; a small one comes at once.
         file.piece = pieces.PIECE
         file.done.clear()
+        self._place.check_open()
         self._place.clear(file)
         with self._lock:
             self._drop(file)

@@ -75,6 +75,10 @@ def is_begun(final: str) -> bool:
     return os.path.isdir(part_of(final))
 
 
+class Closed(Exception):
+    """Somebody else may hold the place by now: nothing more is to be written there."""
+
+
 class Place:
     """The hidden directory: files as far as they are here, and the journal of what is right."""
 
@@ -96,6 +100,7 @@ class Place:
         self._resume = resume
         self._what = what
         self._record = Record(self.final, what, records)
+        self._is_closed = False
         records = records if resume else ""
         check_download_dir(final, what, records)
         self._held = _hold(self.part, final)
@@ -345,8 +350,15 @@ class Place:
         if not file.is_directory:
             self._record.add(file.path, Known(file.size, file.lasting, file.version), stamp)
 
+    def check_open(self) -> None:
+        """Asked before each write: after an interrupt threads live on for as long as what they wait
+        for, and nobody waits for them."""
+        if self._is_closed:
+            raise Closed
+
     def close(self) -> None:
         """Nothing is written there any more: somebody else may."""
+        self._is_closed = True
         self.journal.close()
         _release(self._held)
         self._held = -1

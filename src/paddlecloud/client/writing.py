@@ -32,11 +32,14 @@ _BINARY: int = getattr(os, "O_BINARY", 0)  # Windows would change the line ends
 class Writer:
     """A place in a local file; what the system says about it becomes an error with the path in it.
 
-    The network's errors come through the same loop and must stay apart from these.
+    The network's errors come through the same loop and must stay apart from these. `check` is
+    called before anything is written, and what it raises keeps that from being done.
     """
 
-    def __init__(self, target: str, path: str, offset: int) -> None:
+    def __init__(self, target: str, path: str, offset: int, check: Callable[[], None]) -> None:
+        check()
         self._path = path
+        self._check = check
         try:
             self._fd = os.open(target, os.O_WRONLY | os.O_CREAT | _BINARY, 0o666)
             os.lseek(self._fd, offset, os.SEEK_SET)
@@ -44,6 +47,7 @@ class Writer:
             raise cannot_make(path, error) from None
 
     def write(self, chunk: bytes) -> None:
+        self._check()
         try:
             written = os.write(self._fd, chunk)
             while written < len(chunk):
@@ -53,6 +57,7 @@ class Writer:
 
     def cut(self, size: int) -> None:
         """Nothing is behind `size` bytes."""
+        self._check()
         try:
             os.ftruncate(self._fd, size)
         except OSError as error:

@@ -252,8 +252,8 @@ class Windows:
         opened, closed, unlink = writing.Writer.__init__, writing.Writer.close, os.unlink
         targets: dict[object, str] = {}
 
-        def begin(writer: writing.Writer, target: str, path: str, offset: int) -> None:
-            opened(writer, target, path, offset)
+        def begin(writer: writing.Writer, target: str, *how: Any) -> None:
+            opened(writer, target, *how)
             targets[writer] = target
             self._open[target] = self._open.get(target, 0) + 1
 
@@ -284,7 +284,7 @@ def test_a_file_that_is_replaced_while_another_thread_writes_it_on_windows(
 
     def replaced() -> None:
         if len(server.asked) == 2:
-            other.append(writing.Writer(target, MODEL, 4 * PIECE))
+            other.append(writing.Writer(target, MODEL, 4 * PIECE, lambda: None))
             server.files[MODEL], server.versions[MODEL] = b"n" * size, "2"
         if len(server.asked) == 5 and cut:
             raise KeyboardInterrupt
