@@ -85,7 +85,10 @@ class Looking:
 
 def look(directory: str, environ: Mapping[str, str]) -> Looking | None:
     """Begin to look at the repository of a directory; None where there is none."""
-    directory = above = os.path.realpath(directory)
+    try:
+        directory = above = os.path.realpath(directory)
+    except ValueError:  # no directory can have that name
+        return None
     while not os.path.exists(f"{above}/.git"):
         above, below = os.path.dirname(above), above
         if above == below:

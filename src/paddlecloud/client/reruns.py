@@ -13,7 +13,7 @@ from paddlecloud.model.submit import ALIASES, LOCAL, PARAMETERS, check_env, pars
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
     from paddlecloud.client.sdk import Client
@@ -84,10 +84,11 @@ def parameters(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
     return {**kept, **{name: value for name, value in given.items() if name not in LOCAL}}
 
 
-def _sorted_out(unset: str | Iterable[str], asked: Mapping[str, Any]) -> tuple[set[str], set[str]]:
+def _sorted_out(unset: Any, asked: Mapping[str, Any]) -> tuple[set[str], set[str]]:
     """Flags that are taken back, and variables. A name of both is the variable's: it is the one
     that the first job was given."""
-    names = {unset} if isinstance(unset, str) else {*unset}
+    is_several = hasattr(unset, "__iter__") and not isinstance(unset, str | bytes)
+    names = {str(name) for name in (unset if is_several else [unset])}
     if not all(name.strip() for name in names):
         raise Invalid("rerun_unset_empty")
     env = asked.get("env") or {}

@@ -269,11 +269,11 @@ class Client:
         first, and `params["complaints"]` of the error has the paths of all by their codes.
         """
         wanted = download or resume or download_dir is not None
+        directory = _path_of(download_dir or "output")
         found = self.listing(job_id, prefix, direct=wanted)
         if wanted and found.files:
             from paddlecloud.client import downloads  # noqa: PLC0415 - seldom needed
 
-            directory = os.fspath(download_dir or "output")
             done = downloads.of_job(self, job_id, found, directory, resume=resume)
             for complaint in done.complaints():
                 complaint.params["complaints"] = done.named
@@ -400,12 +400,26 @@ def _quota_of(user: str | None) -> str:
     return "/quota" if user is None else f"/admin/users/{quote(user)}/quota"
 
 
-def check_id(job_id: str) -> str:
+def check_id(job_id: object) -> str:
     """The id if it looks like one; a shortened or mistyped id is named before anything is sent."""
-    digits = job_id.removeprefix("job-")
-    if not job_id.startswith("job-") or len(digits) != 32 or digits.strip("0123456789abcdef"):
-        raise Invalid("job_id_format", job_id=job_id)
-    return job_id
+    given = job_id if isinstance(job_id, str) else ""
+    digits = given.removeprefix("job-")
+    if not given.startswith("job-") or len(digits) != 32 or digits.strip("0123456789abcdef"):
+        raise Invalid("job_id_format", job_id=str(job_id))
+    return given
+
+
+def _path_of(given: str | os.PathLike[str]) -> str:
+    """A path that a file may have, as text."""
+    try:
+        path = os.fsdecode(given)
+        if b"\0" in os.fsencode(path):
+            raise ValueError("embedded null byte")
+    except (TypeError, ValueError) as error:
+        from paddlecloud.client.naming import shown  # noqa: PLC0415 - seldom needed
+
+        raise Invalid("download_failed", path=shown(str(given)), reason=str(error)) from None
+    return path
 
 
 def server_url(config: Config) -> str:
