@@ -1,7 +1,8 @@
 """Submits a job again: its files are on the server, and what is not changed stays as it was.
 
-The environment that the first one had of its submitter's shell stays, too: whoever runs something
-again wants to know what the change does, and not what else changed in between.
+The environment that the first one had of its submitter's shell stays, too, unless other files are
+given: whoever runs something again wants to know what the change does, and not what else changed in
+between.
 """
 
 from __future__ import annotations
