@@ -180,6 +180,7 @@ def keep_pools(settings: Settings, db: Database) -> None:
     """
     known = {pool.name for pool in settings.pool_list}
     live = [each for each in db.read(attempts.live_attempts) if each.pool not in known]
+    live.sort(key=lambda each: (each.created_at, each.job_id))
     if live:
         pool = live[0].pool
         theirs = [each.job_id for each in live if each.pool == pool]

@@ -146,10 +146,9 @@ def test_a_gang_that_fetches_holds_up_nobody_and_fetches_once(
     plain = replica(scene, "plain")
     eventually(lambda: plain.stage is Stage.LAUNCHED)
     eventually(lambda: len(set(server.asked) & files("other", 2).keys()) == 1)
+    held = {"code": "held_fetching", "params": {"worker": "trainer-0"}}
+    eventually(lambda: [one.held for one in gang if one.held] == [held] * 5)
     assert {one.stage for one in (*gang, other)} == {Stage.ORDERED}
-    assert [one.held for one in gang if one.held] == [
-        {"code": "held_fetching", "params": {"worker": "trainer-0"}}
-    ] * 5
     server.let_all_go()
     eventually(lambda: all(one.stage is Stage.LAUNCHED for one in gang))
     assert len([name for name in server.asked if name in files("data", 100)]) == 100
