@@ -6,9 +6,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SUITES := $(wildcard tests/docs tests/hostile tests/integration tests/contract tests/unit)
 PYTEST := $(BIN)/python -m pytest
-# Three at a time, because half of their time they wait; the tests of one file stay together, because
-# they share a server. The files that take long come first, so that all three end together.
-AT_ONCE := --numprocesses=3 --dist=loadfile --no-loadscope-reorder
+# Four at a time, because half of their time they wait; the tests of one file stay together, because
+# they share a server. The files that take long come first, so that all four end together.
+AT_ONCE := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 ARGS ?=
 
 .DEFAULT_GOAL := help
