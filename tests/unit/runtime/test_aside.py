@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,13 +30,6 @@ class Clock:
 
     def time(self) -> float:
         return NOW + self.waited + self.worked
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    made = Scene(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture
