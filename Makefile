@@ -5,7 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SUITES := $(wildcard tests/docs tests/hostile tests/integration tests/contract tests/unit)
-PYTEST := $(BIN)/python -m pytest
+# The caller's environment decides nothing about the tests.
+CLEAN := scripts/clean-env.sh
+PYTEST := $(CLEAN) $(BIN)/python -m pytest
 # Four at a time, because half of their time they wait; the tests of one file stay together, because
 # they share a server. The files that take long come first, so that all four end together.
 AT_ONCE := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
@@ -36,7 +38,7 @@ demo: install ## run an example job from submit to results on this machine
 test: install ## the fast tests (under 3 minutes)
 	$(PYTEST) $(SUITES) $(AT_ONCE) -m "not slow and not chaos and not bench" $(ARGS)
 
-test-paddle: install ## the examples with real PaddlePaddle, which goes into .paddle
+test-paddle: install ## the examples with real PaddlePaddle, installed into the user's cache
 	$(PYTEST) tests/paddle $(ARGS)
 
 test-all: install ## every test, the slow and the destructive ones too

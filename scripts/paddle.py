@@ -1,7 +1,8 @@
 """Installs PaddlePaddle into environments of its own, for the tests and for trying the examples.
 
-`.paddle/3.3` gets today's CPU wheel. `.paddle/2.6` gets the last one that still has a parameter
-server; it needs Python 3.10, because the protobuf it works with has no C++ part for newer ones.
+`3.3` is today's CPU wheel. `2.6` is the last one that still has a parameter server; it needs
+Python 3.10, because the protobuf it works with has no C++ part for newer ones. They are kept in
+`paddlecloud-dev/paddle` of the user's cache directory, so that every checkout shares them.
 An environment that is complete already costs nothing. Where one cannot be had, one line says what
 is missing and the exit code is 3. Which index pip asks is the business of pip's own configuration.
 """
@@ -16,8 +17,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-PLACE = ROOT / ".paddle"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+PLACE = CACHE / "paddlecloud-dev" / "paddle"
 PATIENCE = 900.0
 NEEDS = {
     "3.3": ("paddlepaddle==3.3.1",),
@@ -33,7 +34,7 @@ class Missing(Exception):
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("versions", nargs="*", metavar="VERSION", help="3.3 (the default) or 2.6")
-    parser.add_argument("--into", type=Path, default=PLACE, help="default: .paddle")
+    parser.add_argument("--into", type=Path, default=PLACE, help=f"default: {PLACE}")
     args = parser.parse_args()
     unknown = [version for version in args.versions if version not in NEEDS]
     if unknown:

@@ -80,7 +80,9 @@ def _ended(work: Callable[[], int], out: Output) -> int:
         out.say("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
+        # What either stream still buffers would fail again at exit, with code 120.
         forget(sys.stdout)
+        forget(sys.stderr)
         return PIPE_CLOSED
     except PaddleCloudError as error:
         _show(error, out)

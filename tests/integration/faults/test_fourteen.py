@@ -20,12 +20,13 @@ import pytest
 
 from paddlecloud import Client
 from paddlecloud.runtime import cgroups
+from scripts import paddle
 from tests.integration.faults.home import WAIT, Home, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 GANG = {"instance_count": 2, "distribute_job_type": "NCCL2"}
-REAL_PADDLE = Path(__file__).parents[3] / ".paddle" / "3.3" / "bin"
+REAL_PADDLE = paddle.PLACE / "3.3" / "bin"
 
 AWAITS_ITS_PEER = """
 while [ ! -e "$SHARED/dead" ]; do sleep 0.02; done
