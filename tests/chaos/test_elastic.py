@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import shlex
 import signal
 import sqlite3
 import sys
@@ -96,7 +97,7 @@ class Course:
         self.empty.mkdir()
         self.job = self.client.submit_job(
             files=str(folder),
-            start_cmd=f"{sys.executable} train.py {self.ledger} {self.hurry} {passes}",
+            start_cmd=f"{shlex.quote(sys.executable)} train.py {self.ledger} {self.hurry} {passes}",
             job_type="cpu",
             cpu=1,
             min_instance=1,

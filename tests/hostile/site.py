@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -130,6 +131,8 @@ def prepared(
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     if database:
         rest = f'{rest}\n[database]\nurl = "{database}"\n'
+    if os.geteuid() != 0:  # then a local pool serves one user only
+        rest = f'users = ["alice"]\n{rest}\n[[pools]]\nname = "bobs"\nbackend = "scripted"\n'
     text = SETTINGS.format(
         port=free_port(), mail_port=mail_port, node=f"node-{home.name}", top=top, rest=rest
     )

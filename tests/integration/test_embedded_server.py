@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -454,7 +455,7 @@ def test_a_server_that_was_stopped_stays_so_while_somebody_watches(
 @pytest.mark.slow
 def test_a_job_asks_the_server_that_runs_it_and_starts_none(home: Path, tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
-    ours = f"{sys.executable} -m paddlecloud"
+    ours = f"{shlex.quote(sys.executable)} -m paddlecloud"
     done = tmp_path / "done"
     script = (
         f"unset HOME; {ours} query_job $JOB_ID; {ours} server stop; {ours} list_jobs; echo $?; "

@@ -132,6 +132,8 @@ def _in_cluster(spec: JobSpec, pools: Sequence[Pool]) -> list[Pool]:
 
 
 def _no_cluster(spec: JobSpec, pools: Sequence[Pool]) -> Refused:
+    if not pools:
+        return Refused("no_pool")
     known = ", ".join([DEFAULT_CLUSTER, *(pool.name for pool in pools)])
     return Refused("cluster_unknown", cluster=spec.cluster, known=known)
 

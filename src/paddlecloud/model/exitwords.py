@@ -52,6 +52,8 @@ _LOUD_SIGNALS = {
 }
 """Signals that end programs in practice, by their numbers on Linux (on macOS only SIGBUS differs).
 The signal module would ask the machine that reads, which need not be like the one that ran."""
+_UNSEARCHABLE = re.compile(r"(?:^|: )\d+: ([^:\s][^:]*): Permission denied$")
+"""What dash prints for a missing program where a directory of PATH cannot be searched."""
 _MISSING = (
     re.compile(r"(?:^|: )(?:\d+: |line \d+: )?([^:\s][^:]*): (?:command )?not found$"),
     re.compile(r"command not found: (\S.*)$"),
@@ -172,7 +174,8 @@ def _signal(worker: str, number: int, job_id: str) -> Words:
 
 
 def _exit(job_id: str, worker: str, code: int | None, lines: tuple[str, ...]) -> Words:
-    missing = _typed(_found(_MISSING, lines)) if code in (127, 2) else None
+    patterns = {127: (*_MISSING, _UNSEARCHABLE), 2: _MISSING}.get(code or 0, ())
+    missing = _typed(_found(patterns, lines))
     if code == 127 or (code == 2 and missing):
         reason = _reason("fail_missing", worker, exit_code=code, command=missing or "?")
         return Words(reason, _advice("advice_missing", command=missing or "?"))

@@ -203,6 +203,10 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "您的套餐最高允许优先级 {highest}，不能使用 {priority}；"
         "请改用 --priority={highest}，或联系管理员",
     ),
+    "no_pool": (
+        "no pool of this server runs jobs of yours; ask an admin to add you to one (users = [...])",
+        "此服务器上没有可运行您任务的资源池；请管理员把您加入某个资源池（users = [...]）",
+    ),
     "cluster_unknown": (
         "cluster {cluster} does not exist on this server; it has: {known}",
         "本服务器没有资源池 {cluster}，可选：{known}",

@@ -11,6 +11,7 @@ of it.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import signal
@@ -128,7 +129,7 @@ def _become(launch: Any, run: Any, argv: list[str], streams: list[int]) -> NoRet
         os.chdir(f"{launch['root']}/{record.WORK}")
         child.default_signals()
         step, code = argv[0], _NOT_EXECUTABLE
-        os.execvpe(argv[0], argv, {**launch["env"], record.MARKER: launch["replica_id"]})
+        _exec(argv, {**launch["env"], record.MARKER: launch["replica_id"]})
     except FileNotFoundError as error:
         code = _NOT_FOUND if code == _NOT_EXECUTABLE else code
         _complain(step, error)
@@ -175,6 +176,17 @@ def _limit_processes(launch: Any, run: Any) -> None:
     if launch.get("uid") is not None and most is not None and not counted:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+
+
+def _exec(argv: list[str], env: dict[str, str]) -> NoReturn:
+    """As shells do: a directory of PATH that cannot be searched holds no program."""
+    try:
+        os.execvpe(argv[0], argv, env)
+    except PermissionError:
+        found = (Path(place) / argv[0] for place in os.get_exec_path(env))
+        if "/" in argv[0] or any(map(os.path.exists, found)):
+            raise
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
 
 
 def _complain(step: str, error: Exception) -> None:

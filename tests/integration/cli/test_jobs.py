@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -124,7 +125,7 @@ def test_ends_are_told_apart(
 
 
 def test_memory_death_is_told_apart(person: Person) -> None:
-    greedy = f"{sys.executable} -c 'bytearray(200_000_000)'"
+    greedy = f"{shlex.quote(sys.executable)} -c 'bytearray(200_000_000)'"
     job_id = person.submits(greedy, "--memory=32Mi")
     view = person.waits_for(job_id)
     if not view["workers"][0]["enforced"].get("memory"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -60,7 +61,7 @@ def test_a_file_that_cannot_be_used_is_refused_before_anything_is_sent(
 )
 def test_each_rank_of_a_gang_has_its_own_root(person: Person) -> None:
     words = ("--instance_count=2", "--distribute_job_type=NCCL2", "--job_type=cpu")
-    job_id = person.submits(f'{sys.executable} -c "{LISTS}"', *words)
+    job_id = person.submits(f'{shlex.quote(sys.executable)} -c "{LISTS}"', *words)
     view = person.waits_for(job_id)
     assert view["job_status"] == "success", view["error_msg"]
     for rank in (0, 1):

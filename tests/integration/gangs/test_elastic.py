@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import stat
 import sys
@@ -50,7 +51,7 @@ def test_a_killed_trainer_is_replaced_and_every_record_is_read(
     job = site.submit(
         PROGRAM,
         before="",
-        start_cmd=f"{sys.executable} rank.py {file} {hurry}",
+        start_cmd=f"{shlex.quote(sys.executable)} rank.py {file} {hurry}",
         job_type="cpu",
         cpu=0.1,
         min_instance=2,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -39,7 +40,7 @@ def test_a_fork_bomb_stays_within_its_limit(bench: Bench) -> None:
 
 def test_memory_death_is_told_apart(bench: Bench) -> None:
     needs(bench, "memory")
-    eater = f"exec {sys.executable} -S -c 'x = bytearray(300 << 20); print(len(x))'"
+    eater = f"exec {shlex.quote(sys.executable)} -S -c 'x = bytearray(300 << 20); print(len(x))'"
     _, end = bench.run(eater, memory_limit=64 * MIB)
     assert (end["oom"], end["signal"]) == (True, 9)
     assert end["enforced"]["memory"] is True
@@ -47,7 +48,7 @@ def test_memory_death_is_told_apart(bench: Bench) -> None:
 
 def test_within_its_memory_nothing_happens(bench: Bench) -> None:
     needs(bench, "memory")
-    eater = f"exec {sys.executable} -S -c 'x = bytearray(30 << 20); print(len(x))'"
+    eater = f"exec {shlex.quote(sys.executable)} -S -c 'x = bytearray(30 << 20); print(len(x))'"
     _, end = bench.run(eater, memory_limit=128 * MIB)
     assert (end["oom"], end["exit_code"]) == (False, 0)
     assert end["max_rss"] is not None
@@ -56,7 +57,7 @@ def test_within_its_memory_nothing_happens(bench: Bench) -> None:
 
 def test_a_worker_killed_for_memory_is_noticed_behind_its_shell(bench: Bench) -> None:
     needs(bench, "memory")
-    eater = f"{sys.executable} -S -c 'x = bytearray(300 << 20)'; exit 1"
+    eater = f"{shlex.quote(sys.executable)} -S -c 'x = bytearray(300 << 20)'; exit 1"
     _, end = bench.run(eater, memory_limit=64 * MIB)
     assert end["oom"] is True
 

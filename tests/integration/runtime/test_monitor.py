@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import signal
 import socket
 import stat
@@ -78,7 +79,7 @@ def test_the_environment_is_exact(bench: Bench) -> None:
 
 @pytest.mark.parametrize("special", [{}, {"pids_limit": 1000}], ids=["plain way", "long way"])
 def test_the_process_is_clean(bench: Bench, special: dict[str, int]) -> None:
-    root, _ = bench.run(f"exec {sys.executable} -S -c '{SHOW_YOURSELF}'", **special)
+    root, _ = bench.run(f"exec {shlex.quote(sys.executable)} -S -c '{SHOW_YOURSELF}'", **special)
     shown = json.loads((root / "stdout.log").read_text())
     assert int(shown["SigBlk"], 16) == 0
     # Python ignores 13 and 25; 32 and 33 belong to the C library, which ignores them on its own.

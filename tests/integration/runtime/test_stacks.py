@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.integration.runtime.replicas import Bench, ended, eventually, has_fil
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="realtime signals are Linux's")
 
 PUBLIC_PYTHON = "/usr/bin/python3"
+PYTHON = shlex.quote(sys.executable)
 STUCK = """
 import threading, time
 reading = threading.Event()
@@ -56,7 +58,7 @@ def saved(root: Path) -> list[str]:
 
 
 def test_every_thread_of_a_hung_python_is_written_down(bench: Bench) -> None:
-    root = hung(bench, f"exec {sys.executable} train.py", {"train.py": STUCK})
+    root = hung(bench, f"exec {PYTHON} train.py", {"train.py": STUCK})
     end = stop(root)
     assert (end["cause"], end["signal"]) == ("hung", 15)
     (text,) = saved(root)
@@ -67,7 +69,7 @@ def test_every_thread_of_a_hung_python_is_written_down(bench: Bench) -> None:
 
 def test_python_below_a_shell_and_forked_workers_each_have_a_file(bench: Bench) -> None:
     forks = "import os\nif os.fork() == 0:\n    os.setsid()\n" + STUCK
-    root = hung(bench, f"sleep 600 & {sys.executable} train.py; true", {"train.py": forks})
+    root = hung(bench, f"sleep 600 & {PYTHON} train.py; true", {"train.py": forks})
     eventually(lambda: has_file(root, "ready") == "yesyes")
     stop(root)
     texts = saved(root)
@@ -89,13 +91,13 @@ def test_a_python_that_became_another_program_is_not_asked(bench: Bench) -> None
     """Its file is there and its handler is gone."""
     turns = 'import os\nos.execv("/bin/sh", ["sh", "run.sh"])\n'
     script = "trap 'exit 4' TERM; echo yes > ready; while :; do sleep 0.05; done"
-    root = hung(bench, f"exec {sys.executable} train.py", {"train.py": turns, "run.sh": script})
+    root = hung(bench, f"exec {PYTHON} train.py", {"train.py": turns, "run.sh": script})
     assert list((root / "stacks" / "told").glob("*.txt"))
     assert stop(root)["exit_code"] == 4
 
 
 def test_nothing_is_saved_of_a_job_that_is_only_stopped(bench: Bench) -> None:
-    root = hung(bench, f"exec {sys.executable} train.py", {"train.py": STUCK})
+    root = hung(bench, f"exec {PYTHON} train.py", {"train.py": STUCK})
     request_stop(root, grace=5.0, now=time.time())
     assert ended(root)["cause"] == "stopped"
     assert list((root / "log").iterdir()) == []
@@ -106,7 +108,7 @@ def test_a_sitecustomize_of_the_job_still_runs(bench: Bench) -> None:
     train = 'open("ready", "w").write(of_the_job)\nimport time\ntime.sleep(600)\n'
     files = {"lib/sitecustomize.py": own, "train.py": train}
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": "lib"}
-    root = hung(bench, f"exec {sys.executable} train.py", files, env=env)
+    root = hung(bench, f"exec {PYTHON} train.py", files, env=env)
     stop(root)
     assert len(saved(root)) == 1
 
@@ -120,13 +122,13 @@ def test_a_link_of_the_job_leads_nowhere(bench: Bench, tmp_path: Path, trap: str
     swap = (
         f"import os\nos.rename('../{trap}', '../gone')\nos.symlink({str(outside)!r}, '../{trap}')"
     )
-    root = hung(bench, f"exec {sys.executable} train.py", {"train.py": f"{swap}\n{STUCK}"})
+    root = hung(bench, f"exec {PYTHON} train.py", {"train.py": f"{swap}\n{STUCK}"})
     assert stop(root)["cause"] == "hung"
     assert [file.name for file in outside.iterdir()] == ["precious"]
 
 
 def test_a_python_that_cannot_listen_runs_all_the_same(bench: Bench) -> None:
-    launch = bench.order(f"{sys.executable} -c 'print(6 * 7)'")
+    launch = bench.order(f"{PYTHON} -c 'print(6 * 7)'")
     root = Path(launch["root"])
     env = stacks.prepare(root, launch["env"], owner=None)
     launch["env"] = {**env, stacks.VARIABLE: str(root / "nowhere")}

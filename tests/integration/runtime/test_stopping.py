@@ -7,6 +7,7 @@ record says and how long it may take.
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from tests.integration.runtime.replicas import Bench, ended, eventually, has_fil
 
 pytestmark = pytest.mark.slow
 
-DOUBLE_FORK = f"""{sys.executable} -S -c '
+DOUBLE_FORK = f"""{shlex.quote(sys.executable)} -S -c '
 import os, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if os.fork() == 0:

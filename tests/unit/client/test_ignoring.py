@@ -141,8 +141,11 @@ def kept(root: Path, home: Path | None = None) -> list[str]:
 
 
 def write(root: Path, **contents: str) -> None:
+    """Files by name: `a__b` is a/b, `_ignore` is .gitignore, `pycache` is __pycache__."""
     for name, text in contents.items():
         path = root / name.replace("__", "/").replace("_ignore", ".gitignore")
+        path = Path(str(path).replace("/pycache/", "/__pycache__/"))
+        assert path.is_relative_to(root)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
@@ -165,7 +168,7 @@ def test_each_entry_is_told_with_its_rule(tmp_path: Path) -> None:
 
 
 def test_rules_that_leave_nothing_are_named(tmp_path: Path) -> None:
-    write(tmp_path, _ignore="*\n!sub/\n", sub___ignore="*\n", a="", sub__a="", __pycache____a="")
+    write(tmp_path, _ignore="*\n!sub/\n", sub___ignore="*\n", a="", sub__a="", pycache__a="")
     first, *_ = scan(str(tmp_path), now=NOW).notes
     assert first == ("files_none_left", {"rules": ".gitignore, sub/.gitignore"})
     (tmp_path / ".gitignore").write_text("!a\n")
@@ -230,7 +233,7 @@ def void_notes(root: Path) -> list[object]:
 
 def test_what_git_would_have_left_out_is_told(tmp_path: Path) -> None:
     write(tmp_path, _ignore=".env\nbuild/\n__pycache__\n*.log\n*.tmp\n", **{".env": ""})
-    write(tmp_path, build__x="", __pycache____x="", sub__y="", **{"a.log": "", "a.tmp": ""})
+    write(tmp_path, build__x="", pycache__x="", sub__y="", **{"a.log": "", "a.tmp": ""})
     write(tmp_path, sub___ignore="y\n")
     assert void_notes(tmp_path) == []
     (tmp_path / ".paddlecloudignore").write_text("*.log\n!*.tmp\n")

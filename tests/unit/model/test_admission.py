@@ -50,6 +50,7 @@ def test_the_pools_that_can_take_a_job_keep_their_order(
     [
         (a_spec(cluster="moon"), [LOCAL, BCC], "cluster_unknown", "default, local, bcc"),
         (a_spec(cluster="cce"), [LOCAL], "cluster_unknown", "cce"),
+        (a_spec(), [], "no_pool", "ask an admin"),
         (a_spec(public_bcc=False), [BCC], "private_pool_none", "bcc"),
         (a_spec(), [CCE], "job_type_none", "cpu"),
         (a_spec(trainers=2), [BCC], "instances_public", "2"),

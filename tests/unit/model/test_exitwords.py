@@ -166,6 +166,7 @@ def test_windows_line_ends_are_told(code: int, line: bytes, windows: bool) -> No
         (127, "run.sh: 3: pyhton: not found", "pyhton"),
         (127, "/bin/sh: line 1: pyhton: command not found", "pyhton"),
         (127, "bash: pyhton: command not found", "pyhton"),
+        (127, "/bin/sh: 1: pyhton: Permission denied", "pyhton"),
         (127, "zsh:1: command not found: pyhton", "pyhton"),
         (127, "/bin/sh: pyhton: not found", "pyhton"),
         (127, "bash: run.sh: No such file or directory", "run.sh"),

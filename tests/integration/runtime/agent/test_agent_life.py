@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -71,7 +72,7 @@ def test_the_environment_names_the_directories(world: World) -> None:
 def test_a_socket_fits_into_the_temporary_directory(world: World) -> None:
     """Python's multiprocessing makes one, and an address of more than 107 bytes is refused."""
     program = "import multiprocessing as m; m.Manager().dict(); print('fine')"
-    replica = world.run(f'{sys.executable} -I -c "{program}"')
+    replica = world.run(f'{shlex.quote(sys.executable)} -I -c "{program}"')
     assert world.ended(replica)["exit_code"] == 0, world.text(replica)
     assert world.text(replica) == "fine\n"
 

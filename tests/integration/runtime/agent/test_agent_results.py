@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def test_a_file_whose_beginning_changed_is_sent_whole(quick: World) -> None:
     assert quick.stored(replica).listing == {"output/events": sha256(want)}
 
 
-MAPPED = f"""exec {sys.executable} -c '
+MAPPED = f"""exec {shlex.quote(sys.executable)} -c '
 import mmap, os, time
 path = os.environ["OUTPUT_PATH"] + "/emb"
 file = open(path, "w+b")
