@@ -15,7 +15,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from paddlecloud.runtime import cgroups, isolation, layers, processes, rootfs
+from paddlecloud.runtime import cgroups, isolation, layers, processes, rootfs, seccomp
 from paddlecloud.runtime.record import MARKER, ROOT, WORK
 
 TYPE_CHECKING = False
@@ -34,7 +34,7 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 class Started:
     """The main process; `message` is not empty when it could not become the command."""
 
-    __slots__ = ("errno", "message", "pid", "plain", "rooted")
+    __slots__ = ("errno", "filtered", "message", "pid", "plain", "rooted")
 
     def __init__(self, *, pid: int, message: str = "", errno: int | None = None) -> None:
         self.plain = False
@@ -44,6 +44,8 @@ class Started:
         self.errno = errno
         self.rooted: bool | None = None
         """Whether its root is its own; None where nobody asked for that."""
+        self.filtered: bool | None = None
+        """Whether it is kept from creating user namespaces; None where it may create them."""
 
 
 def start(
@@ -63,7 +65,8 @@ def start(
             # Who opens /dev/stderr anew is asked whether the pipe is theirs.
             os.fchown(log, uid, uid)
         own = launch.get("private_root") or launch.get("tree")
-        plain = uid is None and not own and hasattr(os, "posix_spawn")
+        free = launch.get("user_namespaces", True)
+        plain = uid is None and not own and free and hasattr(os, "posix_spawn")
         if not plain or group.v1 or group.v2:
             return _long_way(root, launch, group, null=null, log=log, most=most)
         return _plain_way(root, launch, null=null, log=log)
@@ -118,6 +121,8 @@ def _long_way(
     started = _listen(pid, reader, group)
     if started.rooted is None and launch.get("private_root"):
         started.rooted = True
+    if started.filtered is None and not launch.get("user_namespaces", True):
+        started.filtered = True
     return started
 
 
@@ -159,6 +164,8 @@ def _become(
             isolation.enter(str(root), launch.get("hide") or (), also=show, rooted=rooted)
             step = f"user {uid}"
             isolation.become(uid)
+        if not launch.get("user_namespaces", True) and not seccomp.forbid_user_namespaces():
+            _tell(report, unfiltered=True)
         step = f"working directory {root / WORK}"
         os.chdir(root / WORK)
         step = "command"
@@ -217,6 +224,8 @@ def _listen(pid: int, reader: int, group: Group) -> Started:
                 started.message, started.errno = fact["message"][:1000], fact["errno"]
             elif "unrooted" in fact:
                 started.rooted = False
+            elif "unfiltered" in fact:
+                started.filtered = False
             else:
                 group.forget(fact["unjoined"])
     return started

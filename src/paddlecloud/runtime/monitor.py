@@ -193,6 +193,8 @@ def _see_through(life: _Life, started: Started, log: Capture) -> ExitRecord:
     ended["enforced"] = _enforced(life)
     if started.rooted is not None:
         ended["enforced"]["root"] = started.rooted
+    if started.filtered is not None:
+        ended["enforced"]["user_namespaces"] = started.filtered
     ended["max_rss"] = life.used.max_rss * _RSS_UNIT
     ended["cpu_seconds"] = round(life.used.cpu_seconds, 6)
     return ended

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
         """The user, and the group of the same number, under which it runs; None: our own."""
         hide: NotRequired[list[str]]
         """What it must not see of this machine; for one with a user of its own."""
+        user_namespaces: NotRequired[bool]
+        """False: it is kept from creating user namespaces, where that can be done."""
         show: NotRequired[list[str]]
         """Directories of ours beside its own that it may read: its Python environment."""
         private_root: NotRequired[bool]

@@ -394,6 +394,8 @@ class RunOrder(Answer, frozen=True, kw_only=True):
     """The user under whose uid it runs; None: the agent's own."""
     hide: list[str] = []
     """Paths that it must not see, where its machine has them."""
+    user_namespaces: bool = True
+    """False: it must not create user namespaces."""
     requirements: str = ""
     """What is to be installed for it: the text of a requirements file."""
     private_root: bool = False

@@ -324,6 +324,29 @@ def test_a_uid_is_given_once_and_to_one_user(make_world: MakeWorld) -> None:
     assert len(strangers) == 2
 
 
+@pytest.mark.parametrize("chosen", [None, False, True])
+@pytest.mark.parametrize("is_team", [False, True])
+def test_jobs_of_a_team_create_no_user_namespaces_unless_the_settings_say_so(
+    make_world: MakeWorld, is_team: bool, chosen: bool | None
+) -> None:
+    def change(settings: Settings) -> Settings:
+        running = replace(settings.running, user_namespaces=chosen)
+        return replace(settings, team=is_team, default_plan="unlimited", running=running)
+
+    _, order = make_world(change=change).placed()
+    assert order["run"]["user_namespaces"] is (not is_team if chosen is None else chosen)
+
+
+@able
+def test_a_job_of_a_team_creates_no_user_namespace(team: Team) -> None:
+    job = team.submit("alice", "unshare -U echo created; echo over")
+    text = team.finished(job)
+    assert text.endswith("over\n")
+    assert "created" not in text
+    (worker,) = team.people["alice"].get(f"/api/v1/jobs/{job}")["workers"]
+    assert worker["enforced"]["user_namespaces"] is True
+
+
 def test_the_embedded_server_gives_no_uid_and_hides_nothing(world: World) -> None:
     _, order = world.placed()
     assert (order["run"]["uid"], order["run"]["hide"], order["run"]["resumes"]) == (None, [], None)

@@ -522,6 +522,7 @@ def _run_order(deps: Deps, assigned: Assigned, uids: _Uids) -> RunOrder:
         log_limit=deps.settings.running.log_limit or None,
         uid=None if pool is None else uids.of(pool, job.owner),
         hide=isolation.hidden(deps),
+        user_namespaces=deps.settings.user_namespaces,
         requirements=spec.requirements,
         private_root=spec.is_gang,
         resumes=_before(assigned),
