@@ -190,6 +190,8 @@ def _see_through(life: _Life, started: Started, log: Capture) -> ExitRecord:
     _tell_of_the_disk(ended, life.root, log.lost)
     if counted or code == -signal.SIGKILL:
         ended["oom"] = _oom_kills(life.group if counted else None) > ooms
+        if ended["oom"] and life.group.reached_its_memory():
+            ended["memory_limit"] = launch.get("memory_limit")
     ended["enforced"] = _enforced(life)
     if started.rooted is not None:
         ended["enforced"]["root"] = started.rooted

@@ -89,6 +89,8 @@ if TYPE_CHECKING:
         exit_code: int | None
         signal: int | None
         oom: bool
+        memory_limit: NotRequired[int | None]
+        """The limit that it was killed for; absent if it was not, or for the machine's sake."""
         message: str
         start_errno: int | None
         started_at: float | None

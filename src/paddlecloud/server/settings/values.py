@@ -225,6 +225,10 @@ class Running:
     from 45 seconds after its last word, for an agent may be busy asking for so long."""
     pids_limit: int = 4096
     """Processes and threads of one replica, where the machine can enforce it."""
+    default_memory: Size | None = None
+    """Bytes that one replica of a job without --memory may use, where the machine can enforce it.
+    0: no limit. None: on a team server all memory of its machine except a reserve (a tenth, at most
+    4 GiB); else no limit."""
     user_namespaces: bool | None = None
     """true: jobs may create user namespaces, which bubblewrap and rootless containers need.
     Default: false on a team server, true else."""
