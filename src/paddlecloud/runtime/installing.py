@@ -168,7 +168,7 @@ def _become(plan: Plan, argv: Sequence[str], env: Mapping[str, str]) -> NoReturn
             home = f"{plan['directory']}/{plan['name']}"
             isolation.enter(scratch, plan["hide"], also={home: True})
             isolation.become(plan["uid"])
-        if not plan["user_namespaces"]:
+        if not plan.get("user_namespaces", True):
             seccomp.forbid_user_namespaces()
         os.chdir(f"{scratch}/{record.WORK}")
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
