@@ -185,8 +185,9 @@ def _see_through(life: _Life, started: Started, log: Capture) -> ExitRecord:
     ended["ran"] = round(ran, 6)
     if course.cause != record.CAUSE_EXIT:
         ended["stopping_at"] = _stopping_at(life)
-    if launch.get("hint") and code:
-        ended["hint"] = launch["hint"]
+    hint = launch.get("hint") or started.hint
+    if hint and code:
+        ended["hint"] = hint
     _tell_of_the_disk(ended, life.root, log.lost)
     if counted or code == -signal.SIGKILL:
         ended["oom"] = _oom_kills(life.group if counted else None) > ooms

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
         """Its `/` is to be its own, where that can be done."""
         tree: NotRequired[str | None]
         """The submitted files that are to lie below both of its views; see `layers`."""
+        pserver_mode: NotRequired[bool]
+        """Its own process looks for the PaddlePaddle that it would import; see `preflight`."""
         preamble: NotRequired[str]
         """Lines of ours at the beginning of its log."""
         hint: NotRequired[str]
