@@ -243,7 +243,7 @@ def test_root_does_not_look_where_its_pythonpath_leads(
 
 
 @able
-def test_its_own_paddle_is_looked_at_by_itself_and_run_by_nobody_else(bench: Bench) -> None:
+def test_its_own_paddle_is_found_by_its_own_process_and_not_run(bench: Bench) -> None:
     root, text, end = run_with_pservers(bench, "own")
     assert text.startswith("[paddlecloud] this job runs in PSERVER mode")
     assert text.endswith("\n1\n")
