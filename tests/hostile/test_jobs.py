@@ -14,14 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.runtime import outputs, workspace
+from paddlecloud.runtime import outputs, preflight, workspace
 from paddlecloud.runtime.book import Stage, Tracked
 from paddlecloud.runtime.control import request_stop
+from paddlecloud.runtime.record import ExitRecord
 from tests.integration.runtime.replicas import Bench, ended
 from tests.integration.runtime.test_isolation import ALICE, able, has_file_named, processes_of, run
 from tests.integration.runtime.test_isolation import start as start_replica
 from tests.integration.server.test_isolation import Team
 from tests.integration.server.world import eventually
+from tests.unit.runtime.runs import a_run
+from tests.unit.runtime.test_preflight import install
 from tests.unit.runtime.test_resuming import WHEN, Server, fill, replica
 
 SECRET = b"a secret of root"
@@ -194,6 +197,58 @@ def _over(folder: Path) -> Tracked:
 
 
 # -- what it does to the machine and to those who watch over it -----------------------------------
+
+
+# -- where it makes the agent look for PaddlePaddle ------------------------------------------------
+
+LEAVES_ITS_UID = "import os; open('{file}', 'a').write(str(os.getuid()) + chr(10))\n"
+
+
+def run_with_pservers(bench: Bench, *paths: str) -> tuple[Path, str, ExitRecord]:
+    """A job in PSERVER mode that runs Python, with a PaddlePaddle and a sitecustomize of its own in
+    `work/own`, and these on its PYTHONPATH."""
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(paths)}
+    order = bench.order(f"{PYTHON} -c 'print(1)'; exit 3", uid=ALICE, env=env)
+    root = Path(order["root"])
+    (root / "work").rmdir()
+    own = (workspace.TEMPORARY, workspace.HOME)
+    workspace.Layer().lay_out(root, None, lambda *_: -1, own, owner=ALICE)
+    install(root / "work" / "own")
+    left = root / "work" / "uids"
+    (root / "work" / "own" / "sitecustomize.py").write_text(LEAVES_ITS_UID.format(file=left))
+    for path in (root / "work" / "own").rglob("*"):
+        path.chmod(0o755)
+    (root / "work" / "own").chmod(0o755)
+    bench.spawner.spawn(preflight.complete(order, a_run(pserver_mode=True, uid=ALICE)))
+    end = ended(root)
+    return root, (root / "stdout.log").read_text(), end
+
+
+@able
+@pytest.mark.parametrize("how", ["a path", "a link"])
+def test_root_does_not_look_where_its_pythonpath_leads(
+    bench: Bench, tmp_path: Path, how: str
+) -> None:
+    """The answer would say what lies in directories that are closed to the job."""
+    install(tmp_path / "closed")
+    link = Path("/var/lib") / f"paddlecloud-test-{os.getpid()}"
+    link.symlink_to(tmp_path / "closed")
+    try:
+        path = link if how == "a link" else tmp_path / "closed"
+        _, text, end = run_with_pservers(bench, str(path))
+    finally:
+        link.unlink()
+    assert text == "1\n"
+    assert "hint" not in end
+
+
+@able
+def test_its_own_paddle_is_found_by_its_own_process_and_not_run(bench: Bench) -> None:
+    root, text, end = run_with_pservers(bench, "own")
+    assert text.startswith("[paddlecloud] this job runs in PSERVER mode")
+    assert text.endswith("\n1\n")
+    assert end["hint"] == "no_pserver"
+    assert (root / "work" / "uids").read_text().split() == [str(ALICE)]
 
 
 @able

@@ -155,6 +155,10 @@ def _signal_of(record: ExitRecord) -> int | None:
 
 def _memory(worker: str, record: ExitRecord, resources: Resources) -> Words:
     peak = format_size(record.max_rss) if record.max_rss else "?"
+    if not resources.memory and record.memory_limit:
+        most = format_size(record.memory_limit)
+        reason = _reason("fail_memory_default", worker, limit=most)
+        return Words(reason, _advice("advice_memory_default", limit=most))
     if not resources.memory:
         return Words(_reason("fail_host_memory", worker, peak=peak), _advice("advice_host_memory"))
     limit = format_size(resources.memory)

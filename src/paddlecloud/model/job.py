@@ -204,6 +204,8 @@ class ExitRecord:
     exit_code: int | None = None
     signal: int | None = None
     oom: bool = False
+    memory_limit: int | None = None
+    """Bytes: the limit for which it was killed. None: it was not, or the machine had none left."""
     message: str = ""
     """Why it could not start, in the system's words; or which disk was full when it failed."""
     started_at: datetime | None = None

@@ -56,6 +56,11 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "{worker} was ended because it used more than its memory limit of {limit}",
         "{worker} 使用的内存超过上限 {limit}，被结束",
     ),
+    "fail_memory_default": (
+        "{worker} was ended because it used more than {limit} of memory, the limit of jobs without "
+        "--memory on this server",
+        "{worker} 使用的内存超过 {limit}（本服务器对未指定 --memory 的任务的上限），被结束",
+    ),
     "fail_missing": (
         "{worker} could not find {command} (exit code {exit_code})",
         "{worker} 找不到 {command}（退出码 {exit_code}）",
@@ -214,6 +219,11 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
     "advice_memory": (
         "ask for more than {limit} with --memory, or make the batch smaller",
         "请用 --memory 申请大于 {limit} 的内存，或减小 batch",
+    ),
+    "advice_memory_default": (
+        "say with --memory how much the job needs (it may be more than {limit}), or make the batch "
+        "smaller",
+        "请用 --memory 指定任务所需的内存（可以大于 {limit}），或减小 batch",
     ),
     "advice_missing": (
         "check that {command} is spelled right and lies in the submitted directory or on PATH",

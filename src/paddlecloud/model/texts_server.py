@@ -65,6 +65,12 @@ SERVER_TEXTS: dict[str, tuple[str, str]] = {
         "with paddlecloud admin token",
         "没有邮件服务器，gen_token 无法发送密钥，请设置 [mail]，或用 paddlecloud admin token 发放",
     ),
+    "check_no_memory_limit": (
+        "no control group can be written to here, so jobs of this machine have no memory limit; "
+        "run the server as root, or delegate the memory controller to it",
+        "此处没有可写的控制组，本机任务的内存无法限制；请以 root 运行服务器，"
+        "或将 memory 控制器委派给它",
+    ),
     "check_not_writable": (
         "{path} cannot be written to; give it to the user that runs the server",
         "无法写入 {path}，请将其授权给运行服务器的用户",
@@ -158,6 +164,10 @@ SERVER_TEXTS: dict[str, tuple[str, str]] = {
         "no agent was ever seen, so no job can run; start one, or wait if the server has just "
         "started",
         "从未收到代理的消息，任务无法运行；请启动代理，若服务器刚刚启动请稍候",
+    ),
+    "health_no_memory_limit": (
+        "{agents}; jobs have no memory limit on {names}: let its agent write to control groups",
+        "{agents}；{names} 上的任务没有内存限制，请允许其代理写入控制组",
     ),
     "health_unsent_deleted": (
         "{agents}; for lack of space here outputs that could not be sent were deleted before their "

@@ -20,7 +20,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from paddlecloud.runtime import cgroups, child, isolation, monitor, processes, record
+from paddlecloud.runtime import cgroups, child, isolation, monitor, processes, record, seccomp
 from paddlecloud.runtime.course import Course
 from paddlecloud.runtime.spool import Spool
 
@@ -125,6 +125,8 @@ def _become(launch: Any, run: Any, argv: list[str], streams: list[int]) -> NoRet
         if uid is not None:
             step = f"user {uid}"
             isolation.become(uid)
+        if not launch.get("user_namespaces", True):
+            seccomp.forbid_user_namespaces()
         step = "working directory"
         os.chdir(f"{launch['root']}/{record.WORK}")
         child.default_signals()

@@ -39,6 +39,8 @@ _MINUTE = 60.0
 _ADOPT_ROUNDS = 100
 # More than a command can start before its limits are put on.
 _FEW_PIDS = 1000
+# The last pages of a limit may be too few for what was asked for.
+_NEARLY_ALL = 0.99
 
 
 class Cgroups:
@@ -108,6 +110,16 @@ class Group:
         if self.v2 is not None:
             return _counter(self.v2 / "memory.events", b"oom_kill")
         return None
+
+    def reached_its_memory(self) -> bool:
+        """Whether it ever used all that its own limit allows. If it was killed for memory and did
+        not, the machine had none left."""
+        if "memory" not in self.v1:
+            return self.v2 is not None and bool(_counter(self.v2 / "memory.events", b"max"))
+        # The counters of failures miss those at the limit of memory and swap together.
+        most = _number(self.v1["memory"] / "memory.max_usage_in_bytes")
+        limit = _number(self.v1["memory"] / "memory.limit_in_bytes")
+        return limit > 0 and most >= limit * _NEARLY_ALL
 
     def remove(self) -> bool:
         """Remove what is empty; False when something is left (a later `sweep` takes it)."""
@@ -341,6 +353,12 @@ def _counter(file: Path, name: bytes) -> int | None:
             if key == name:
                 return int(value)
     return None
+
+
+def _number(file: Path) -> int:
+    with suppress(OSError, ValueError):
+        return int(file.read_text())
+    return 0
 
 
 def _words(file: Path) -> set[str]:

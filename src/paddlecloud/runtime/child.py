@@ -15,7 +15,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from paddlecloud.runtime import cgroups, isolation, layers, processes, rootfs
+from paddlecloud.runtime import cgroups, isolation, layers, processes, rootfs, seccomp
 from paddlecloud.runtime.record import MARKER, ROOT, WORK
 
 TYPE_CHECKING = False
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from paddlecloud.runtime.record import Launch
 
 _NOT_STARTED = 127
+# Bytes: of these a pipe that is not read yet takes all.
+_PIPE_TAKES = 4096
 # An ignored signal would stay ignored across exec.
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
@@ -34,7 +36,7 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 class Started:
     """The main process; `message` is not empty when it could not become the command."""
 
-    __slots__ = ("errno", "message", "pid", "plain", "rooted")
+    __slots__ = ("errno", "filtered", "hint", "message", "pid", "plain", "rooted")
 
     def __init__(self, *, pid: int, message: str = "", errno: int | None = None) -> None:
         self.plain = False
@@ -44,6 +46,10 @@ class Started:
         self.errno = errno
         self.rooted: bool | None = None
         """Whether its root is its own; None where nobody asked for that."""
+        self.filtered: bool | None = None
+        """Whether it is kept from creating user namespaces; None where it may create them."""
+        self.hint = ""
+        """What may be why it fails, if it does."""
 
 
 def start(
@@ -63,7 +69,8 @@ def start(
             # Who opens /dev/stderr anew is asked whether the pipe is theirs.
             os.fchown(log, uid, uid)
         own = launch.get("private_root") or launch.get("tree")
-        plain = uid is None and not own and hasattr(os, "posix_spawn")
+        free = launch.get("user_namespaces", True)
+        plain = uid is None and not own and free and hasattr(os, "posix_spawn")
         if not plain or group.v1 or group.v2:
             return _long_way(root, launch, group, null=null, log=log, most=most)
         return _plain_way(root, launch, null=null, log=log)
@@ -107,6 +114,9 @@ def _long_way(
     if tree:
         # Open to the end of this process, which is the replica's monitor.
         layers.hold(tree)
+    if launch.get("pserver_mode"):
+        # Before the fork: in the replica's view our own files may be out of sight.
+        import paddlecloud.runtime.preflight  # noqa: F401, PLC0415 - most jobs do without
     reader, writer = os.pipe()
     pid, joins = _fork(group)
     if pid == 0:
@@ -118,6 +128,8 @@ def _long_way(
     started = _listen(pid, reader, group)
     if started.rooted is None and launch.get("private_root"):
         started.rooted = True
+    if started.filtered is None and not launch.get("user_namespaces", True):
+        started.filtered = True
     return started
 
 
@@ -159,8 +171,12 @@ def _become(
             isolation.enter(str(root), launch.get("hide") or (), also=show, rooted=rooted)
             step = f"user {uid}"
             isolation.become(uid)
+        if not launch.get("user_namespaces", True) and not seccomp.forbid_user_namespaces():
+            _tell(report, unfiltered=True)
         step = f"working directory {root / WORK}"
         os.chdir(root / WORK)
+        if launch.get("pserver_mode"):
+            _look_for_pserver(launch, report)
         step = "command"
         default_signals()
         os.execve("/bin/sh", ["/bin/sh", "-c", launch["command"]], _environment(launch))
@@ -187,6 +203,17 @@ def _take_root(root: Path, report: int) -> bool:
         _tell(report, unrooted=_words(error))
         return False
     return True
+
+
+def _look_for_pserver(launch: Launch, report: int) -> None:
+    """Begin its log with a warning if its PaddlePaddle has no parameter server."""
+    from paddlecloud.model.exitwords import NO_PSERVER  # noqa: PLC0415 - as below
+    from paddlecloud.runtime import preflight  # noqa: PLC0415 - imported already, see `_long_way`
+
+    found = preflight.without_pserver(launch["env"])
+    if found is not None:
+        os.write(1, preflight.preamble(*found).encode()[:_PIPE_TAKES])
+        _tell(report, hint=NO_PSERVER)
 
 
 def default_signals() -> None:
@@ -217,6 +244,10 @@ def _listen(pid: int, reader: int, group: Group) -> Started:
                 started.message, started.errno = fact["message"][:1000], fact["errno"]
             elif "unrooted" in fact:
                 started.rooted = False
+            elif "hint" in fact:
+                started.hint = fact["hint"]
+            elif "unfiltered" in fact:
+                started.filtered = False
             else:
                 group.forget(fact["unjoined"])
     return started

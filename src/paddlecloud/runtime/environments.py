@@ -352,6 +352,7 @@ def _plan(target: Path, python: str, run: Run) -> installing.Plan:
         "env": {"PATH": FALLBACK_PATH, **run["env"]},
         "uid": run["uid"],
         "hide": list(run["hide"]),
+        "user_namespaces": run["user_namespaces"],
         "seconds": _LONGEST_SECONDS,
     }
 

@@ -18,7 +18,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from paddlecloud.runtime import isolation, processes, record, workspace
+from paddlecloud.runtime import isolation, processes, record, seccomp, workspace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
         env: dict[str, str]
         uid: int | None
         hide: list[str]
+        user_namespaces: bool
+        """Whether the installer may create user namespaces."""
         seconds: float
 
 else:
@@ -166,6 +168,8 @@ def _become(plan: Plan, argv: Sequence[str], env: Mapping[str, str]) -> NoReturn
             home = f"{plan['directory']}/{plan['name']}"
             isolation.enter(scratch, plan["hide"], also={home: True})
             isolation.become(plan["uid"])
+        if not plan.get("user_namespaces", True):
+            seccomp.forbid_user_namespaces()
         os.chdir(f"{scratch}/{record.WORK}")
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         os.execve(argv[0], tuple(argv), dict(env))

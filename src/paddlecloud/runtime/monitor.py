@@ -185,14 +185,19 @@ def _see_through(life: _Life, started: Started, log: Capture) -> ExitRecord:
     ended["ran"] = round(ran, 6)
     if course.cause != record.CAUSE_EXIT:
         ended["stopping_at"] = _stopping_at(life)
-    if launch.get("hint") and code:
-        ended["hint"] = launch["hint"]
+    hint = launch.get("hint") or started.hint
+    if hint and code:
+        ended["hint"] = hint
     _tell_of_the_disk(ended, life.root, log.lost)
     if counted or code == -signal.SIGKILL:
         ended["oom"] = _oom_kills(life.group if counted else None) > ooms
+        if ended["oom"] and life.group.reached_its_memory():
+            ended["memory_limit"] = launch.get("memory_limit")
     ended["enforced"] = _enforced(life)
     if started.rooted is not None:
         ended["enforced"]["root"] = started.rooted
+    if started.filtered is not None:
+        ended["enforced"]["user_namespaces"] = started.filtered
     ended["max_rss"] = life.used.max_rss * _RSS_UNIT
     ended["cpu_seconds"] = round(life.used.cpu_seconds, 6)
     return ended

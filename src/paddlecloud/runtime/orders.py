@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         log_limit: int | None
         uid: int | None
         hide: list[str]
+        user_namespaces: bool
         requirements: str
         private_root: bool
         resumes: str | None
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 UNSAID: Mapping[str, Any] = {
     "uid": None,
     "hide": [],
+    "user_namespaces": True,
     "requirements": "",
     "private_root": False,
     "resumes": None,

@@ -1,10 +1,14 @@
 """What is looked at, and made ready, just before a replica begins: its stacks, its PaddlePaddle.
 
 A job in PSERVER mode needs a PaddlePaddle that has parameter servers, which the wheels of today
-have not: they fail late, and with words that do not tell. So the agent looks for the package that
-the job's `python` would import and searches its native library for the class that is needed. It
-only reads: to run the job's Python, or to import the package, would cost seconds, and an agent that
-is root must run nothing of a user's. What it cannot find it says nothing about.
+have not: they fail late, and with words that do not tell. So the package that the job's `python`
+would import is searched for, and its native library for the class that is needed. Nothing is run or
+imported: that would cost seconds. What cannot be found in time is not reported.
+
+PYTHONPATH, PATH and HOME are the job's, and so are the files there. The agent follows them only for
+a job of its own user. For one with a user of its own the replica's own process does it, with that
+user, view and limits, right before exec (see `child`): root would report what lies in directories
+that are closed to the job.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import os
 import re
 import stat
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +39,7 @@ _VERSION = re.compile(r"^full_version\s*=\s*['\"]([\w.+-]{1,40})['\"]", re.MULTI
 _SYSTEM = re.compile(r"include-system-site-packages\s*=\s*true", re.IGNORECASE)
 _LARGEST = 4 * 2**30
 _MOST_REMEMBERED = 64
+_LONGEST_SECONDS = 10.0
 _MOST_READ = 10_000
 _PIECE = 4 * 1024 * 1024
 _known: dict[tuple[str, int, int], bool] = {}
@@ -47,6 +53,8 @@ def complete(launch: Launch, run: Run) -> Launch:
         env = stacks.prepare(Path(launch["root"]), launch["env"], owner=run["uid"])
         launch = {**launch, "env": env}
     if run["pserver_mode"]:
+        if run["uid"] is not None:
+            return {**launch, "pserver_mode": True}
         found = without_pserver(launch["env"])
         if found is not None:
             launch = {**launch, "preamble": preamble(*found), "hint": NO_PSERVER}
@@ -60,16 +68,20 @@ def preamble(version: str, path: str) -> str:
     return "".join(f"[paddlecloud] {line}\n" for line in lines)
 
 
-def without_pserver(env: Mapping[str, str]) -> tuple[str, str] | None:
+def without_pserver(
+    env: Mapping[str, str], *, seconds: float = _LONGEST_SECONDS
+) -> tuple[str, str] | None:
     """Version and place of the PaddlePaddle that this environment's Python would import, if it has
-    no parameter server; None if it has, or nothing can be said."""
-    package = next(_packages(env), None)
-    if package is None:
-        return None
-    library = next((package / name for name in _LIBRARIES if (package / name).is_file()), None)
-    if library is None or _has_pserver(library):
-        return None
-    return _version(package), str(package)
+    no parameter server; None if it has, or nothing can be said, or it takes longer than this."""
+    deadline = time.monotonic() + seconds
+    with suppress(OSError, ValueError):
+        package = next(_packages(env), None)
+        if package is None:
+            return None
+        library = next((package / name for name in _LIBRARIES if (package / name).is_file()), None)
+        if library is not None and not _has_pserver(library, deadline):
+            return _version(package), str(package)
+    return None
 
 
 def _packages(env: Mapping[str, str]) -> Iterator[Path]:
@@ -122,7 +134,7 @@ def _sees_the_system(prefix: Path) -> bool:
     return _SYSTEM.search(_beginning(prefix / "pyvenv.cfg")) is not None
 
 
-def _has_pserver(library: Path) -> bool:
+def _has_pserver(library: Path, deadline: float) -> bool:
     """True also where it cannot be found out: nobody is warned without a reason."""
     try:
         fd = os.open(library, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -137,18 +149,21 @@ def _has_pserver(library: Path) -> bool:
             if key not in _known:
                 if len(_known) >= _MOST_REMEMBERED:
                     _known.clear()
-                _known[key] = _contains(fd)
+                _known[key] = _contains(fd, deadline)
             return _known[key]
-    except (OSError, ValueError):
+    except OSError:
         return True
     finally:
         os.close(fd)
 
 
-def _contains(fd: int) -> bool:
-    """Read and not mapped: of a mapped file that somebody cuts short, the agent would die."""
+def _contains(fd: int, deadline: float) -> bool:
+    """Read and not mapped: of a mapped file that somebody cuts short, the agent would die. Raises
+    TimeoutError."""
     rest = b""
     while piece := os.read(fd, _PIECE):
+        if time.monotonic() > deadline:
+            raise TimeoutError
         if _NEEDED in rest + piece[: len(_NEEDED)] or _NEEDED in piece:
             return True
         rest = piece[-len(_NEEDED) :]

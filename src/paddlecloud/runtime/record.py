@@ -50,12 +50,16 @@ if TYPE_CHECKING:
         """The user, and the group of the same number, under which it runs; None: our own."""
         hide: NotRequired[list[str]]
         """What it must not see of this machine; for one with a user of its own."""
+        user_namespaces: NotRequired[bool]
+        """False: it is kept from creating user namespaces, where that can be done."""
         show: NotRequired[list[str]]
         """Directories of ours beside its own that it may read: its Python environment."""
         private_root: NotRequired[bool]
         """Its `/` is to be its own, where that can be done."""
         tree: NotRequired[str | None]
         """The submitted files that are to lie below both of its views; see `layers`."""
+        pserver_mode: NotRequired[bool]
+        """Its own process looks for the PaddlePaddle that it would import; see `preflight`."""
         preamble: NotRequired[str]
         """Lines of ours at the beginning of its log."""
         hint: NotRequired[str]
@@ -87,6 +91,8 @@ if TYPE_CHECKING:
         exit_code: int | None
         signal: int | None
         oom: bool
+        memory_limit: NotRequired[int | None]
+        """The limit that it was killed for; absent if it was not, or for the machine's sake."""
         message: str
         start_errno: int | None
         started_at: float | None

@@ -347,6 +347,7 @@ class Starters:
             "log_limit": run["log_limit"] or None,
             "uid": run["uid"],
             "hide": list(run["hide"]),
+            "user_namespaces": run["user_namespaces"],
             "show": [] if python is None else [python],
             "private_root": run["private_root"],
             "tree": tree,

@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
+from paddlecloud.model import ceilings
 from paddlecloud.model.errors import ConfigError, PaddleCloudError, Refused, Retry
 from paddlecloud.model.texts import render
 from paddlecloud.server import tls
@@ -94,6 +95,23 @@ def check(settings: Settings, origins: Origins, now: datetime) -> Iterator[Findi
     yield from _store(settings)
     yield from _door(settings)
     yield from _mail(settings)
+    yield from _memory(settings)
+
+
+def can_limit_memory(proc: Path = Path("/proc/self")) -> bool:
+    """Whether an agent that is started from here could limit the memory of jobs."""
+    try:
+        mounts = ceilings.parse_mounts((proc / "mountinfo").read_text())
+        own = ceilings.parse_membership((proc / "cgroup").read_text())
+    except OSError:
+        return False
+    places = {name: Path(ceilings.place(mounts[name], own[name])) for name in mounts if name in own}
+    if "memory" in places:
+        return os.access(places["memory"], os.W_OK)
+    with suppress(KeyError, OSError):
+        known = (places[""] / "cgroup.controllers").read_text().split()
+        return "memory" in known and os.access(places[""], os.W_OK)
+    return False
 
 
 def _listening(settings: Settings, now: datetime) -> Iterator[Finding]:
@@ -228,6 +246,12 @@ def _mail(settings: Settings) -> Iterator[Finding]:
         yield _failed("mail", error)
     else:
         yield _ok("mail", "check_mail", host=patient.host, port=patient.port)
+
+
+def _memory(settings: Settings) -> Iterator[Finding]:
+    """A team's jobs could take all memory of the machine where nothing limits them."""
+    if settings.team and settings.replica.agent and not can_limit_memory():
+        yield _warning("memory", "check_no_memory_limit")
 
 
 def _tried(subject: str, code: str, settings: Settings, ask: Callable[[], Finding]) -> Finding:

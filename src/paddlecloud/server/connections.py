@@ -1,4 +1,4 @@
-"""What one connection may cost: the size of a head, silence, slowness, and how many there are.
+"""What one connection may cost: the size of a head, requests that wait, silence, slowness, number.
 
 uvicorn limits none of these but the pause between two requests. A request pays one addition per
 piece that arrives; everything else is found by a sweep over all connections every few seconds,
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_HEAD = 64 * 1024
+"""Bytes of the request line and all headers together, the empty line at their end included."""
+MOST_AHEAD = 64
+"""Requests of one connection that wait for the answer to an earlier one: uvicorn itself queues any
+number. Our client sends none ahead."""
 LEAST_PROGRESS = 4096
 """Bytes of a body that have to come within `body_timeout`: a trickle is no progress."""
 SPARE_FILES = 256
@@ -69,14 +73,16 @@ class Connection(HttpToolsProtocol):
             # For who reads a big body, or writes many small pieces, by other means; weak, or each
             # would keep the other.
             self.scope["extensions"] = {_BEHIND: weakref.ref(self)}  # type: ignore[dict-item]
+        if len(self.pipeline) > MOST_AHEAD:
+            self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        if len(data) <= MAX_HEAD or self._in_body():
-            self._take(data)
-            return
-        for start in range(0, len(data), MAX_HEAD):
-            if not self.transport.is_closing():
-                self._take(data[start : start + MAX_HEAD])
+        """Parse no more than the head may still have, so that no larger one is ever complete."""
+        rest = memoryview(data) if len(data) > MAX_HEAD - self.head else data
+        while rest and not self.transport.is_closing():
+            piece = rest if self._in_body() else rest[: MAX_HEAD - self.head]
+            self._take(bytes(piece))
+            rest = rest[len(piece) :]
 
     def push(self, chunk: bytes) -> bool:
         """Send a piece of the answer that is under way, encoded as a chunk by the caller; False if
@@ -93,14 +99,18 @@ class Connection(HttpToolsProtocol):
         return self.cycle is not None and self.cycle.scope is self.scope and self.cycle.more_body
 
     def _take(self, data: bytes) -> None:
+        cycle, in_body = self.cycle, self._in_body()
         super().data_received(data)
         if self.cycle is not None and self.cycle.scope is self.scope:
             self.taken += len(data)
             self.head = 0
-            return
-        self.head += len(data)
-        if self.head > MAX_HEAD and not self.transport.is_closing():
-            self._refuse_head()
+        elif in_body or self.cycle is not cycle:
+            # It begins behind another request in this piece, and how far behind is not known.
+            self.head = 0
+        else:
+            self.head += len(data)
+            if self.head >= MAX_HEAD and not self.transport.is_closing():
+                self._refuse_head()
 
     def _refuse_head(self) -> None:
         error = TooLarge("head_too_large", limit=MAX_HEAD)

@@ -394,6 +394,8 @@ class RunOrder(Answer, frozen=True, kw_only=True):
     """The user under whose uid it runs; None: the agent's own."""
     hide: list[str] = []
     """Paths that it must not see, where its machine has them."""
+    user_namespaces: bool = True
+    """False: it must not create user namespaces."""
     requirements: str = ""
     """What is to be installed for it: the text of a requirements file."""
     private_root: bool = False
@@ -412,8 +414,7 @@ class RunOrder(Answer, frozen=True, kw_only=True):
     """Seconds after which outputs are given up that its owner's bucket does not take; None: they go
     to the server's store."""
     store_patience: float | None = None
-    """The same of the server's store. It has a name of its own because agents of before take any
-    `patience` for that with a bucket."""
+    """The same of the server's store; agents of before take any `patience` for that of a bucket."""
 
 
 class Order(Answer, frozen=True, kw_only=True):
@@ -476,6 +477,7 @@ class ExitNote(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     signal: int | None = None
     oom: bool = False
+    memory_limit: Natural | None = None
     message: str = ""
     started_at: float | None = None
     finished_at: float | None = None

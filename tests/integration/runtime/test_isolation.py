@@ -22,6 +22,7 @@ from tests.unit.runtime.runs import a_run
 # Of this process alone: other tests run beside it, and some look for whatever a user has left.
 ALICE = 1_000_000 + 10 * os.getpid()
 BOB = ALICE + 1
+CAP_SYS_RESOURCE = 24
 able = pytest.mark.skipif(
     sys.platform != "linux" or not isolation.possible(),
     reason="needs Linux 5.12 and the rights of root",
@@ -55,6 +56,15 @@ def run(bench: Bench, command: str, uid: int = ALICE, **changes: object) -> tupl
     return (root / "stdout.log").read_text(), end
 
 
+def has_capability(number: int) -> bool:
+    (held,) = (
+        line.split()[1]
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("CapEff")
+    )
+    return bool(int(held, 16) >> number & 1)
+
+
 def test_the_directories_of_a_view_are_those_that_are_laid_out() -> None:
     laid_out = (workspace.WORK, workspace.MOUNT, workspace.OUTPUT, workspace.LOG)
     assert (*laid_out, workspace.TEMPORARY, workspace.HOME, ROOT, STACKS, TOKEN) == isolation.OWN
@@ -69,6 +79,15 @@ def test_it_is_its_user_and_nothing_more(bench: Bench) -> None:
     assert "NoNewPrivs:\t1" in rights
     assert end["exit_code"] == 0
     assert end["ran"] is not None and 0 < end["ran"] < 20
+
+
+@able
+def test_it_is_ended_before_the_server_when_the_machine_has_no_memory_left(bench: Bench) -> None:
+    lower = "(echo 400 > /proc/self/oom_score_adj) 2>&- && echo lowered"
+    text, _ = run(bench, f"cat /proc/self/oom_score_adj; {lower}")
+    assert text.splitlines()[0] == "500"
+    # Containers often take this right from root; then the job may take it back, down to 0.
+    assert ("lowered" in text) is not has_capability(CAP_SYS_RESOURCE)
 
 
 @able

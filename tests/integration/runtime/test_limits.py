@@ -46,6 +46,30 @@ def test_memory_death_is_told_apart(bench: Bench) -> None:
     assert end["enforced"]["memory"] is True
 
 
+def test_a_memory_death_names_the_limit_that_was_reached(bench: Bench) -> None:
+    """Killed for memory below its limit, it was the machine that had none left."""
+    needs(bench, "memory")
+    eater = f"exec {sys.executable} -S -c 'x = bytearray(300 << 20)'"
+    _, end = bench.run(eater, memory_limit=64 * MIB)
+    assert end.get("memory_limit") == 64 * MIB
+    _, end = bench.run("true", memory_limit=64 * MIB)
+    assert "memory_limit" not in end
+
+
+def test_the_reached_limit_is_read_from_either_version(tmp_path: Path) -> None:
+    for name, text, reached in (
+        ("memory.events", "low 0\nmax 3\noom 1\noom_kill 1\n", True),
+        ("memory.events", "low 0\nmax 0\noom 0\noom_kill 1\n", False),
+    ):
+        (tmp_path / name).write_text(text)
+        assert cgroups.Group(v2=tmp_path, v1={}).reached_its_memory() is reached
+    (tmp_path / "memory.limit_in_bytes").write_text(f"{64 * MIB}\n")
+    for most, reached in ((MIB, False), (64 * MIB, True)):
+        (tmp_path / "memory.max_usage_in_bytes").write_text(f"{most}\n")
+        group = cgroups.Group(v2=None, v1={"memory": tmp_path})
+        assert group.reached_its_memory() is reached
+
+
 def test_within_its_memory_nothing_happens(bench: Bench) -> None:
     needs(bench, "memory")
     eater = f"exec {shlex.quote(sys.executable)} -S -c 'x = bytearray(30 << 20); print(len(x))'"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.server.connections import MAX_HEAD
+from paddlecloud.server.connections import MAX_HEAD, MOST_AHEAD
 from paddlecloud.server.routes import ROUTES
 from paddlecloud.testing import exchange
 from tests.integration.server.process import ServerProcess, asked, ended
@@ -188,11 +188,60 @@ def test_a_head_that_is_too_large_is_refused(server: ServerProcess, pieces: int)
     is_well(server)
 
 
-def test_a_head_of_usual_size_is_fine(server: ServerProcess) -> None:
-    head = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nx: " + b"y" * 32_000 + b"\r\n\r\n"
+HEADS = {
+    "one long header": (b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nx: ", b"y", b"\r\n\r\n"),
+    "many headers": (b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n", b"x: y\r\n", b"\r\n"),
+    "a long request line": (b"GET /healthz?q=", b"y", b" HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"),
+}
+
+
+def head_of_size(kind: str, size: int) -> bytes:
+    before, filler, after = HEADS[kind]
+    times, rest = divmod(size - len(before) - len(after), len(filler))
+    # The rest becomes blanks before a value, which are part of the head like anything else.
+    return (before + filler * times + after).replace(b"host: ", b"host: " + b" " * rest)
+
+
+@pytest.mark.parametrize("step", [10 * MAX_HEAD, 1500], ids=["at once", "in pieces"])
+@pytest.mark.parametrize("kind", HEADS)
+def test_the_limit_of_a_head_is_exact(server: ServerProcess, kind: str, step: int) -> None:
     with connected(server) as sock:
-        sock.sendall(head)
+        send_slowly(sock, head_of_size(kind, MAX_HEAD), step)
         assert sock.recv(65536).startswith(b"HTTP/1.1 200 OK")
+    with connected(server) as sock:
+        # Without its last byte: what the server leaves unread would reset the connection.
+        send_slowly(sock, head_of_size(kind, MAX_HEAD + 1)[:-1], step)
+        refused = answer(sock)
+    assert refused.startswith(b"HTTP/1.1 431")
+    assert b"head_too_large" in refused
+
+
+def test_requests_that_are_sent_ahead_are_counted_one_by_one(server: ServerProcess) -> None:
+    """Together they are above what one head may have, and pieces end in the middle of heads."""
+    one = head_of_size("one long header", 3000)
+    with connected(server) as sock:
+        sock.sendall(one * MOST_AHEAD)
+        found = b""
+        while found.count(b"HTTP/1.1 ") < MOST_AHEAD:
+            piece = sock.recv(1 << 20)
+            assert piece, found[-300:]
+            found += piece
+    assert len(one) * MOST_AHEAD > 2 * MAX_HEAD
+    assert found.count(b"HTTP/1.1 200 OK") == MOST_AHEAD
+
+
+def test_who_sends_too_many_requests_ahead_is_cut(server: ServerProcess) -> None:
+    with connected(server) as sock:
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            sock.sendall(GET * 10 * MOST_AHEAD)
+        assert answer(sock).count(b"HTTP/1.1 ") < 10 * MOST_AHEAD
+    is_well(server)
+
+
+def send_slowly(sock: socket.socket, data: bytes, step: int) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for start in range(0, len(data), step):
+        sock.sendall(data[start : start + step])
 
 
 @pytest.mark.parametrize("framing", ["", "transfer-encoding: chunked"])

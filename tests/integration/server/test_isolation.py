@@ -23,6 +23,7 @@ from paddlecloud.db.base import Tx
 from paddlecloud.db.tokens import TokenKind
 from paddlecloud.model.job import ExitCause, JobType
 from paddlecloud.model.pool import Pool
+from paddlecloud.runtime import cgroups
 from paddlecloud.runtime import isolation as runtime_isolation
 from paddlecloud.server.app import App
 from paddlecloud.server.deps import utc_now
@@ -324,12 +325,110 @@ def test_a_uid_is_given_once_and_to_one_user(make_world: MakeWorld) -> None:
     assert len(strangers) == 2
 
 
+@pytest.mark.parametrize("chosen", [None, False, True])
+@pytest.mark.parametrize("is_team", [False, True])
+def test_jobs_of_a_team_create_no_user_namespaces_unless_the_settings_say_so(
+    make_world: MakeWorld, is_team: bool, chosen: bool | None
+) -> None:
+    def change(settings: Settings) -> Settings:
+        running = replace(settings.running, user_namespaces=chosen)
+        return replace(settings, team=is_team, default_plan="unlimited", running=running)
+
+    _, order = make_world(change=change).placed()
+    assert order["run"]["user_namespaces"] is (not is_team if chosen is None else chosen)
+
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("is_team", "chosen", "asked", "want"),
+    [
+        (False, None, None, None),
+        (False, GIB, None, GIB),
+        (True, None, None, 0.9),
+        (True, GIB, None, GIB),
+        (True, 0, None, None),
+        (True, None, 2 * GIB, 2 * GIB),
+        (True, GIB, 2 * GIB, 2 * GIB),
+    ],
+)
+def test_a_job_of_a_team_that_asks_for_no_memory_leaves_some_to_the_machine(
+    make_world: MakeWorld,
+    is_team: bool,
+    chosen: int | None,
+    asked: int | None,
+    want: float | None,
+) -> None:
+    def change(settings: Settings) -> Settings:
+        running = replace(settings.running, default_memory=chosen)
+        return replace(settings, team=is_team, default_plan="unlimited", running=running)
+
+    world = make_world(change=change)
+    more = {} if asked is None else {"memory": asked}
+    _, order = world.placed(**more)
+    has = world.deps.nodes()["local"][0].total.memory
+    share = round(has * want) if isinstance(want, float) else want
+    assert order["run"]["memory_limit"] == share
+
+
+def test_the_reserve_of_a_large_machine_is_no_tenth() -> None:
+    assert agents.spared(100 * GIB) == 96 * GIB
+    assert agents.spared(10 * GIB) == 9 * GIB
+
+
+@able
+def test_a_job_that_takes_more_than_jobs_without_memory_may_is_told_so(
+    make_world: MakeWorld, tmp_path: Path
+) -> None:
+    if not cgroups.detect().enforces()["memory"]:
+        pytest.skip("this machine cannot limit the memory of a process group")
+
+    def change(settings: Settings) -> Settings:
+        known = team_settings(settings)
+        return replace(known, running=replace(known.running, default_memory=64 * 2**20))
+
+    team = Team(make_world(change=change), tmp_path / "home")
+    team.backends[0].ensure_agent()
+    try:
+        job = team.submit("alice", "head -c 300000000 /dev/zero | tail -c 300000000 > /dev/null")
+        eventually(lambda: team.world.job(job).final, 60)
+        seen = team.people["alice"].get(f"/api/v1/jobs/{job}")
+        assert seen["job_status"] == "failed"
+        assert "64 MiB" in seen["error_msg"] and "without --memory" in seen["error_msg"]
+        assert "--memory" in seen["failure"]["advice"]
+    finally:
+        team.close()
+
+
+@able
+def test_a_job_of_a_team_creates_no_user_namespace(team: Team) -> None:
+    job = team.submit("alice", "unshare -U echo created; echo over")
+    text = team.finished(job)
+    assert text.endswith("over\n")
+    assert "created" not in text
+    (worker,) = team.people["alice"].get(f"/api/v1/jobs/{job}")["workers"]
+    assert worker["enforced"]["user_namespaces"] is True
+
+
 def test_the_embedded_server_gives_no_uid_and_hides_nothing(world: World) -> None:
     _, order = world.placed()
     assert (order["run"]["uid"], order["run"]["hide"], order["run"]["resumes"]) == (None, [], None)
 
 
-def says(world: World, *, uid: bool) -> None:
+@pytest.mark.parametrize("able_to", [False, True])
+def test_doctor_names_the_machines_of_a_team_without_a_memory_limit(
+    make_world: MakeWorld, tmp_path: Path, able_to: bool
+) -> None:
+    team = Team(make_world(change=team_settings), tmp_path / "home")
+    says(team.world, uid=True, memory=able_to)
+    checks = team.world.user.get("/api/v1/doctor")["checks"]
+    (agent,) = (each for each in checks if each["name"] == "agent")
+    assert agent["ok"]
+    assert (f"no memory limit on {NODE}" in agent["detail"]) is not able_to
+
+
+def says(world: World, *, uid: bool, memory: bool = True) -> None:
     """The agent polls and says whether it can."""
     agent = world.agent
     question = {
@@ -339,7 +438,7 @@ def says(world: World, *, uid: bool) -> None:
         "cursor": 0,
         "wait": 0,
         "capacity": {"cpu": 4.0, "memory": 2**30},
-        "enforces": {"uid": uid},
+        "enforces": {"uid": uid, "memory": memory},
     }
     answer = agent.caller.post("/api/v1/agent/poll", question)
     assert answer["settings"]["separate"] is True

@@ -205,6 +205,14 @@ def test_a_memory_death_is_told_with_its_limit() -> None:
     assert "--memory" in render(advice.code, advice.params, "en")
 
 
+def test_a_memory_death_at_the_limit_of_jobs_without_memory_says_how_to_get_more() -> None:
+    reason, advice = spoken(ended(137, oom=True, max_rss=3 * GIB, memory_limit=4 * GIB))
+    assert reason.code == "fail_memory_default"
+    assert "4 GiB" in render(reason.code, reason.params, "en")
+    assert "--memory" in render(reason.code, reason.params, "en")
+    assert "--memory" in render(advice.code, advice.params, "en")
+
+
 def test_a_memory_death_without_a_limit_is_the_machines() -> None:
     reason, _ = spoken(ended(137, oom=True, max_rss=3 * GIB))
     assert reason.code == "fail_host_memory"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from paddlecloud.model.ceilings import parse_membership, parse_mounts
 from paddlecloud.runtime.cgroups import Cgroups, ceiling
 from paddlecloud.runtime.polling import capacity
+from paddlecloud.server.check import can_limit_memory, check
+from paddlecloud.server.settings import Settings
 
 HYBRID = """\
 25 1 0:22 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
@@ -53,6 +56,29 @@ def picture(folder: Path, kind: str, own: str, files: dict[str, str], root: str 
     (folder / "mountinfo").write_text(f"30 23 0:26 {root} {tree} rw - {kind} {kind} rw,{name}\n")
     (folder / "cgroup").write_text(f"1:{name}:{own}\n")
     return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "files", "want"),
+    [
+        ("cgroup", {"agent/cgroup.procs": ""}, True),
+        ("cgroup", {}, False),
+        ("cgroup2", {"agent/cgroup.controllers": "cpu memory pids\n"}, True),
+        ("cgroup2", {"agent/cgroup.controllers": "cpu\n"}, False),
+        ("cgroup2", {}, False),
+    ],
+)
+def test_server_check_knows_whether_memory_can_be_limited(
+    tmp_path: Path, kind: str, files: dict[str, str], want: bool
+) -> None:
+    assert can_limit_memory(picture(tmp_path, kind, "/agent", files)) is want
+
+
+def test_server_check_warns_a_team_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paddlecloud.server.check.can_limit_memory", lambda: False)
+    for is_team in (False, True):
+        found = check(Settings(home=tmp_path, team=is_team), {}, datetime.now(UTC))
+        assert ("memory" in [each.subject for each in found]) is is_team
 
 
 def test_the_least_of_all_groups_above_is_what_there_is(tmp_path: Path) -> None:

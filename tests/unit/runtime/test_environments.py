@@ -67,7 +67,7 @@ def test_another_user_learns_nothing_of_the_agents_environment() -> None:
     plan: installing.Plan = {
         "directory": "/envs/9", "key": "k", "name": "k.1", "python": "/usr/bin/python3",
         "requirements": "", "env": {"PATH": "/usr/bin", "EPOCHS": "9"}, "uid": 9, "hide": [],
-        "seconds": 1.0,
+        "user_namespaces": True, "seconds": 1.0,
     }  # fmt: skip
     told = {"HTTPS_PROXY": "http://me:secret@proxy", "PYTHONPATH": "/x", "HOME": "/home/me"}
     apart = installing.installer_environment(plan, told, home="/e", scratch="/s")

@@ -109,6 +109,26 @@ def test_an_exchanged_library_is_looked_at_again(tmp_path: Path) -> None:
     assert preflight.without_pserver(env) is None
 
 
+def test_a_library_that_takes_too_long_to_read_is_no_news(tmp_path: Path) -> None:
+    install(tmp_path)
+    assert preflight.without_pserver({"PYTHONPATH": str(tmp_path)}, seconds=0.0) is None
+    assert preflight.without_pserver({"PYTHONPATH": str(tmp_path)}) is not None
+
+
+def test_nothing_is_looked_at_for_a_replica_of_another_user(tmp_path: Path) -> None:
+    install(tmp_path)
+    env = {"PYTHONPATH": str(tmp_path)}
+    launch: Launch = {
+        "replica_id": "r",
+        "root": str(tmp_path),
+        "command": "x",
+        "env": env,
+        "grace": 1.0,
+    }
+    told = preflight.complete(launch, a_run(pserver_mode=True, uid=12345))
+    assert told == {**launch, "pserver_mode": True}
+
+
 def test_an_order_is_completed_only_where_it_asks_for_it(tmp_path: Path) -> None:
     install(tmp_path / "site")
     env = {"PATH": "/usr/bin", "PYTHONPATH": str(tmp_path / "site")}

@@ -66,6 +66,8 @@ from paddlecloud.server.shapes import (
 from paddlecloud.stores.base import CanLocalPath, CanPresign, Reader, Store
 
 MAX_ORDERS = 200
+_MOST_RESERVED = 4 * 2**30
+"""Bytes of a machine that no replica without --memory may use."""
 PEERS_REMEMBERED = timedelta(seconds=2)
 
 
@@ -517,11 +519,12 @@ def _run_order(deps: Deps, assigned: Assigned, uids: _Uids) -> RunOrder:
         max_seconds=None if left is None else max(1.0, (left - _late(deps, job)).total_seconds()),
         cpu_request=asked.cpu,
         cpu_limit=asked.cpu if limits_cpu(spec, replica.role) else None,
-        memory_limit=replica.resources.memory or None,
+        memory_limit=_memory_limit(deps, replica),
         pids_limit=deps.settings.running.pids_limit or None,
         log_limit=deps.settings.running.log_limit or None,
         uid=None if pool is None else uids.of(pool, job.owner),
         hide=isolation.hidden(deps),
+        user_namespaces=deps.settings.user_namespaces,
         requirements=spec.requirements,
         private_root=spec.is_gang,
         resumes=_before(assigned),
@@ -548,10 +551,27 @@ def _ports(assigned: Assigned) -> list[int]:
 
 
 def _has_cards(deps: Deps, replica: Replica) -> bool:
-    if replica.cards:
-        return True
+    return bool(replica.cards or _machine(deps, replica).gpu)
+
+
+def _memory_limit(deps: Deps, replica: Replica) -> int | None:
+    """Bytes that it is held to: what it asked for, else what jobs get that ask for none."""
+    chosen = deps.settings.running.default_memory
+    if replica.resources.memory or chosen is not None:
+        return replica.resources.memory or chosen or None
+    return spared(_machine(deps, replica).memory) or None if deps.settings.team else None
+
+
+def spared(memory: int) -> int:
+    """What one replica may use of a machine: the rest is for the server, the agent, the system."""
+    return memory - min(memory // 10, _MOST_RESERVED)
+
+
+def _machine(deps: Deps, replica: Replica) -> Resources:
+    """What its machine has; nothing where no pool knows that any more."""
     nodes = (node for pool in deps.nodes().values() for node in pool)
-    return any(node.total.gpu for node in nodes if node.id == replica.node)
+    nothing = Resources(cpu=0.0, memory=0, gpu=0)
+    return next((node.total for node in nodes if node.id == replica.node), nothing)
 
 
 def _before(assigned: Assigned) -> str | None:

@@ -101,6 +101,10 @@ def _agents(deps: Deps, lang: str) -> str:
     shown = ", ".join(
         f"{name}: {room.cpu:g} CPU, {room.memory / 2**30:.1f} GiB" for name, room in rooms
     )
+    free = [agent.id for agent in known if agent.enforces.get("memory") is False]
+    if deps.settings.team and free:
+        params = {"agents": shown, "names": ", ".join(free)}
+        shown = render("health_no_memory_limit", params, lang)
     return _with_deleted(deps, shown, lang)
 
 

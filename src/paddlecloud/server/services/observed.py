@@ -35,6 +35,7 @@ def _exit_record(note: ExitNote) -> ExitRecord:
         exit_code=note.exit_code,
         signal=note.signal,
         oom=note.oom,
+        memory_limit=note.memory_limit,
         message=note.message,
         started_at=_when(note.started_at),
         finished_at=_when(note.finished_at),

@@ -225,6 +225,13 @@ class Running:
     from 45 seconds after its last word, for an agent may be busy asking for so long."""
     pids_limit: int = 4096
     """Processes and threads of one replica, where the machine can enforce it."""
+    default_memory: Size | None = None
+    """Bytes that one replica of a job without --memory may use, where the machine can enforce it.
+    0: no limit. None: on a team server all memory of its machine except a reserve (a tenth, at most
+    4 GiB); else no limit."""
+    user_namespaces: bool | None = None
+    """true: jobs may create user namespaces, which bubblewrap and rootless containers need.
+    Default: false on a team server, true else."""
     log_limit: Size = 1024 * MIB
     """Bytes of one replica's log; of a longer one the head and the tail are kept. 0: no limit."""
     cache_limit: Size = 10 * 1024 * MIB
@@ -336,6 +343,12 @@ class Settings:
     def node(self) -> str:
         """The name of this machine in the local pool."""
         return self.replica.node or (socket.gethostname() if self.team else LOCAL)
+
+    @property
+    def user_namespaces(self) -> bool:
+        """Whether jobs may create them."""
+        chosen = self.running.user_namespaces
+        return not self.team if chosen is None else chosen
 
     @property
     def pool_list(self) -> tuple[PoolSettings, ...]:
