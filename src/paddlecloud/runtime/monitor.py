@@ -190,6 +190,9 @@ def _see_through(life: _Life, started: Started, log: Capture) -> ExitRecord:
     _tell_of_the_disk(ended, life.root, log.lost)
     if counted or code == -signal.SIGKILL:
         ended["oom"] = _oom_kills(life.group if counted else None) > ooms
+    refused = life.group.forks_refused()
+    if refused:
+        ended["forks_refused"] = refused
     ended["enforced"] = _enforced(life)
     if started.rooted is not None:
         ended["enforced"]["root"] = started.rooted

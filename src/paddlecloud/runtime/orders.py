@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         uid: int | None
         hide: list[str]
         requirements: str
+        install_seconds: float
         private_root: bool
         resumes: str | None
         ports: list[int]
@@ -51,6 +52,7 @@ UNSAID: Mapping[str, Any] = {
     "uid": None,
     "hide": [],
     "requirements": "",
+    "install_seconds": 1800.0,
     "private_root": False,
     "resumes": None,
     "ports": [],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -289,6 +290,16 @@ def test_no_limit_is_none(make_world: MakeWorld) -> None:
         change=lambda settings: replace(settings, running=replace(settings.running, log_limit=0))
     )
     assert world.placed()[1]["run"]["log_limit"] is None
+
+
+def test_the_wall_limit_of_installs_is_a_setting(make_world: MakeWorld) -> None:
+    assert make_world().placed()[1]["run"]["install_seconds"] == 1800.0
+    world = make_world(
+        change=lambda settings: replace(
+            settings, running=replace(settings.running, install_limit=timedelta(minutes=5))
+        )
+    )
+    assert world.placed()[1]["run"]["install_seconds"] == 300.0
 
 
 def test_agents_are_told_how_much_to_keep(make_world: MakeWorld) -> None:

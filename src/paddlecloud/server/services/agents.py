@@ -523,6 +523,7 @@ def _run_order(deps: Deps, assigned: Assigned, uids: _Uids) -> RunOrder:
         uid=None if pool is None else uids.of(pool, job.owner),
         hide=isolation.hidden(deps),
         requirements=spec.requirements,
+        install_seconds=deps.settings.running.install_limit.total_seconds(),
         private_root=spec.is_gang,
         resumes=_before(assigned),
         ports=_ports(assigned),

@@ -224,7 +224,11 @@ class Running:
     """An agent that is silent for this long is lost, and its replicas with it; silence is counted
     from 45 seconds after its last word, for an agent may be busy asking for so long."""
     pids_limit: int = 4096
-    """Processes and threads of one replica, where the machine can enforce it."""
+    """Processes and threads of one replica, or of one install of `--requirements`, where the
+    machine can enforce it."""
+    install_limit: timedelta = timedelta(minutes=30)
+    """An install of `--requirements` that takes longer is ended, and the jobs that wait for it
+    fail. Its CPU, memory and processes are limited as those of the job."""
     log_limit: Size = 1024 * MIB
     """Bytes of one replica's log; of a longer one the head and the tail are kept. 0: no limit."""
     cache_limit: Size = 10 * 1024 * MIB
