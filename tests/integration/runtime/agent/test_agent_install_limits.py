@@ -34,6 +34,7 @@ from tests.integration.runtime.replicas import eventually
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(300),
     pytest.mark.skipif(sys.platform != "linux", reason="needs control groups and /proc"),
 ]
 
