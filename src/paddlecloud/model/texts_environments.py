@@ -12,6 +12,12 @@ ENVIRONMENT_TEXTS: dict[str, tuple[str, str]] = {
         "无法用 {python} 安装 --requirements 中的软件包：{lines}（详见任务日志），"
         "请修改该文件后重新提交",
     ),
+    "environment_host_memory": (
+        "the machine ran out of memory while the packages of --requirements were being installed; "
+        "submit again when fewer jobs run there, or ask for packages that need not be compiled",
+        "安装 --requirements 中的软件包时，机器内存不足，安装被终止，"
+        "请在该机器上任务较少时重新提交，或选用无需编译的软件包",
+    ),
     "environment_installed": (
         "its packages were installed",
         "软件包已安装",
@@ -24,9 +30,22 @@ ENVIRONMENT_TEXTS: dict[str, tuple[str, str]] = {
         "Python environment of --requirements: {key}",
         "--requirements 的 Python 环境：{key}",
     ),
+    "environment_lost": (
+        "the process that supervises the install of --requirements was killed in each of {tries} "
+        "tries; submit again, and see the memory and the agent's log of that machine if it "
+        "happens again",
+        "监管 --requirements 安装的进程在 {tries} 次尝试中均被终止，请重新提交；"
+        "若再次发生，请检查该机器的内存和执行端（Agent）日志",
+    ),
     "environment_making": (
         "its Python environment {key} is being made",
         "正在准备它的 Python 环境 {key}",
+    ),
+    "environment_memory": (
+        "installing the packages of --requirements needed more memory than the {limit} of this "
+        "job; submit again with a larger --memory, or ask for packages that need not be compiled",
+        "安装 --requirements 中的软件包所需内存超过本任务的上限 {limit}，"
+        "请加大 --memory 后重新提交，或选用无需编译的软件包",
     ),
     "environment_network": (
         "the packages of --requirements could not be fetched in {tries} tries: {lines}; see "
@@ -34,15 +53,23 @@ ENVIRONMENT_TEXTS: dict[str, tuple[str, str]] = {
         "尝试 {tries} 次仍无法下载 --requirements 中的软件包：{lines}，"
         "请检查该机器能否访问软件包索引，然后重新提交",
     ),
+    "environment_processes": (
+        "installing the packages of --requirements tried to run more than {limit} processes and "
+        "threads at once, the limit of a job (the job's log has more); ask for packages that need "
+        "not be compiled, or have an admin raise running.pids_limit",
+        "安装 --requirements 中的软件包时，进程和线程数超过任务的上限 {limit}（详见任务日志），"
+        "请选用无需编译的软件包，或请管理员调大 running.pids_limit",
+    ),
     "environment_said": (
         "its packages could not be installed; the installer said:",
         "软件包安装失败，安装程序的输出：",
     ),
     "environment_slow": (
-        "installing the packages of --requirements took more than {minutes} minutes and was given "
-        "up: {lines}; ask for fewer packages, or for ones that need not be compiled",
-        "安装 --requirements 中的软件包超过 {minutes} 分钟，已放弃：{lines}，"
-        "请减少软件包，或选用无需编译的版本",
+        "installing the packages of --requirements took more than the limit of {minutes} minutes "
+        "and was ended: {lines}; ask for fewer packages, or ones that need not be compiled, or "
+        "have an admin raise running.install_limit",
+        "安装 --requirements 中的软件包超过上限 {minutes} 分钟，已终止：{lines}，"
+        "请减少软件包，选用无需编译的版本，或请管理员调大 running.install_limit",
     ),
     "environment_waits": (
         "the packages of --requirements are being installed; it starts when that is done",

@@ -34,7 +34,8 @@ def main(arguments: list[str]) -> int:
     from paddlecloud.runtime.agent import run  # noqa: PLC0415 - the zygote must not hold all this
 
     try:
-        return run(Path(arguments[1]), spawner, lambda text: sys.stderr.write(f"{text}\n"))
+        path, environ = Path(arguments[1]), dict(os.environ)
+        return run(path, spawner, lambda text: sys.stderr.write(f"{text}\n"), environ)
     except PaddleCloudError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

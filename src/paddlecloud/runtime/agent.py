@@ -32,7 +32,7 @@ from paddlecloud.runtime.site import Site
 from paddlecloud.runtime.starting import Starters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from paddlecloud.runtime.spawn import Spawner
@@ -113,14 +113,19 @@ class Agent:
         self._shippers.hurry()
 
 
-def run(config_path: Path, spawner: Spawner, say: Callable[[str], object]) -> int:
+def run(
+    config_path: Path,
+    spawner: Spawner,
+    say: Callable[[str], object],
+    environ: Mapping[str, str],
+) -> int:
     """The life of the agent; its exit code. `spawner` was started before there was any thread."""
     config = read_config(config_path)
     lock = take_lock(config.directory / "lock")
     if lock is None:
         say(f"another agent already serves {config.directory}")
         return 0
-    site = Site(config, Journal(config.directory / "agent.log"), spawner)
+    site = Site(config, Journal(config.directory / "agent.log"), spawner, environ)
     for number in _ENDING:
         signal.signal(number, lambda *_: site.stopping.set())
     try:

@@ -121,6 +121,12 @@ class Group:
         limit = _number(self.v1["memory"] / "memory.limit_in_bytes")
         return limit > 0 and most >= limit * _NEARLY_ALL
 
+    def forks_refused(self) -> int:
+        """How often a process or thread inside could not be started for the limit of them."""
+        place = self.v1.get("pids", self.v2)
+        counted = None if place is None else _counter(place / "pids.events", b"max")
+        return counted or 0
+
     def remove(self) -> bool:
         """Remove what is empty; False when something is left (a later `sweep` takes it)."""
         return all([_remove(top) for top in _tops(self)])

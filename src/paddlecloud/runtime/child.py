@@ -167,8 +167,9 @@ def _become(
         uid = launch.get("uid")
         if uid is not None:
             step = f"a view of its own for user {uid}"
-            show = dict.fromkeys(launch.get("show") or (), False)
-            isolation.enter(str(root), launch.get("hide") or (), also=show, rooted=rooted)
+            also = dict.fromkeys(launch.get("show") or (), False)
+            also |= dict.fromkeys(launch.get("writable") or (), True)
+            isolation.enter(str(root), launch.get("hide") or (), also=also, rooted=rooted)
             step = f"user {uid}"
             isolation.become(uid)
         if not launch.get("user_namespaces", True) and not seccomp.forbid_user_namespaces():

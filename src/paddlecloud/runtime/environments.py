@@ -1,10 +1,14 @@
 """Python environments of `--requirements`: made once, by content, and shared by jobs and replicas.
 
 An environment is known by what goes into it: the text of the file, the interpreter, and what the
-job tells pip. It is made by a process of its own (`installing`) that a thread of ours waits for, so
-a long install holds up nobody else; whoever needs it is told to come again, and is hurried when it
-is there. One exists as soon as its record does; what has no record is rubbish, unless somebody
-holds its lock. Each user has environments of their own: a package may do anything while installed.
+job tells pip. It is installed under a monitor of its own (`installing`) that a thread of ours waits
+for, so a long install blocks no other replica; those that need it are tried again, at once when it
+is there. One exists as soon as its record does; what has no record is rubbish, unless its install
+runs. Each user has environments of their own: a package may do anything while installed.
+
+An install runs under the limits of the replica that started it, also when that one is killed and
+another one waits for it. A failure by such a limit ends only the replicas that have no more of it
+themselves; for the others it is installed again, under their limits.
 """
 
 from __future__ import annotations
@@ -15,27 +19,28 @@ import json
 import os
 import platform
 import shutil
-import signal
 import sys
 import threading
 import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paddlecloud.model.env import FALLBACK_PATH
 from paddlecloud.model.errors import PaddleCloudError, Refused, Retry
-from paddlecloud.runtime import installing, lastwords, record, workspace
+from paddlecloud.model.quantities import format_size
+from paddlecloud.runtime import control, installing, lastwords, record, workspace
 from paddlecloud.runtime.book import Stage
+from paddlecloud.runtime.control import Phase
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable, Iterator, Mapping
 
     from paddlecloud.runtime.book import Tracked
     from paddlecloud.runtime.materials import Kept
     from paddlecloud.runtime.orders import Run
+    from paddlecloud.runtime.record import ExitRecord, Launch
     from paddlecloud.runtime.site import Site
 
 _FORMAT = 1
@@ -44,7 +49,6 @@ _TOLD_LINES = 3
 _TAIL_BYTES = 64 * 1024
 #: A package index that cannot be reached is asked so often, with these pauses in seconds.
 _PAUSES = (5.0, 20.0)
-_LONGEST_SECONDS = 3600.0
 #: So many are made at once.
 _AT_ONCE = 4
 _PROBE_SECONDS = 20.0
@@ -63,22 +67,30 @@ _NETWORK = (
     b"ProxyError",
     b"IncompleteRead",
 )
-_PROBE = "import sys; print(sys.executable, sys.version)"
-_BOOT = (
-    "import os, sys; sys.path.insert(0, sys.argv[1]); from paddlecloud.runtime import installing; "
-    "installing.main(os.environ)"
+#: What programs print when no process or thread is left for them.
+_NO_PROCESS = (
+    b"Resource temporarily unavailable",
+    b"can't start new thread",
+    b"pthread_create failed",
 )
+#: The limit of a replica that each of these failures is about.
+_LIMITED_BY = {
+    "environment_memory": "memory_limit",
+    "environment_processes": "pids_limit",
+    "environment_slow": "cpu_limit",
+}
+_PROBE = "import sys; print(sys.executable, sys.version)"
 
 
 class _Making:
-    """One environment on its way. `waiting` and `over` are guarded by the lock of all."""
+    """One environment on its way. `waiting` is guarded by the lock of all."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, Tracked] = {}
         self.cancelled = threading.Event()
-        """Nobody waits for it any more."""
-        self.process: subprocess.Popen[bytes] | None = None
-        self.over = False
+        """No replica waits for it any more."""
+        self.launch: Launch | None = None
+        """The order of the install, whose limits hold."""
         self.error: Exception | None = None
         self.tail = b""
         self.took = 0.0
@@ -97,17 +109,15 @@ class Environments:
         self._grew = grew
         self._lock = threading.Lock()
         self._makings: dict[Path, _Making] = {}
+        self._over: dict[str, _Making] = {}
+        """What became of it, for each replica that waited and did not ask again yet."""
         self._room = threading.Semaphore(_AT_ONCE)
 
     def ready(self, tracked: Tracked) -> str:
         """Where the environment of this replica is. Retry while it is made, Refused when it cannot
         be; the log of the replica says what goes on."""
-        run = tracked.ordered
-        python = find_python(run["env"])
-        key = key_of(run["requirements"], identity(python, uid=run["uid"]), run["env"])
-        folder = self._directory / str(_OWN if run["uid"] is None else run["uid"])
-        target = folder / key
-        if _say_first(tracked, key):
+        python, target = self._target(tracked.ordered)
+        if _say_first(tracked, target.name):
             self._site.wake_reporter()
         found = self._look_after(target, tracked)
         if found is not None:
@@ -117,17 +127,17 @@ class Environments:
 
     def leave(self, tracked: Tracked) -> bool:
         """It does not need its environment any more; whether nothing runs on its behalf."""
+        if not self._end_left_behind(tracked):
+            return False
         with self._lock:
-            mine = [(t, m) for t, m in self._makings.items() if tracked.id in m.waiting]
-            for target, making in mine:
-                if making.over or len(making.waiting) > 1:
+            self._over.pop(tracked.id, None)
+            mine = [making for making in self._makings.values() if tracked.id in making.waiting]
+            for making in mine:
+                if len(making.waiting) > 1:
                     del making.waiting[tracked.id]
                 else:
                     making.cancelled.set()
-                    _terminate(making)
-                if making.over and not making.waiting:
-                    del self._makings[target]
-            return not any(making.cancelled.is_set() for _, making in mine)
+            return not any(making.cancelled.is_set() for making in mine)
 
     def kept(self) -> Iterator[Kept]:
         """Every environment that no replica uses: when it was used last, its size, how to delete
@@ -145,17 +155,32 @@ class Environments:
         for folder in self._directory.glob("*"):
             self._sweep(folder)
 
+    def _target(self, run: Run) -> tuple[str, Path]:
+        """The interpreter for this run, and what the environment is known as."""
+        python = find_python(run["env"])
+        key = key_of(run["requirements"], identity(python, uid=run["uid"]), run["env"])
+        return python, self._directory / str(_OWN if run["uid"] is None else run["uid"]) / key
+
+    def _end_left_behind(self, tracked: Tracked) -> bool:
+        """End the install that an earlier agent started for this replica, unless another replica
+        waits for it by now; whether none runs."""
+        try:
+            _, target = self._target(tracked.ordered)
+        except OSError:
+            return True
+        launch = None if target in self._makings else installing.running(target)
+        if launch is None:
+            return True
+        with suppress(OSError):
+            control.request_stop(Path(launch["root"]), grace=0.0, now=time.time())
+        return False
+
     def _look_after(self, target: Path, tracked: Tracked) -> str | None:
         """The environment if it is there; raises what became of the making that it waited for."""
-        mine = None
         with self._lock:
-            making = self._makings.get(target)
-            if making is not None and making.over:
-                mine = making.waiting.pop(tracked.id, None)
-                if not making.waiting:
-                    del self._makings[target]
+            making = self._over.pop(tracked.id, None)
             found = use(target)
-        if making is not None and mine is not None:
+        if making is not None and not _has_more(tracked.ordered, making):
             _say(tracked, _words(making))
             if making.error is not None:
                 raise making.error
@@ -163,60 +188,76 @@ class Environments:
 
     def _make(self, target: Path, python: str, tracked: Tracked) -> Retry:
         """See to it that it is made, and that this replica is told when it is over."""
-        run = tracked.ordered
         with self._lock:
             making = self._makings.get(target)
-            if making is None or making.over:
+            if making is None:
                 making = self._makings[target] = _Making()
-                plan = _plan(target, python, run)
                 body = threading.Thread(
-                    target=self._work, args=(target, making, plan), name="installer", daemon=True
+                    target=self._work,
+                    args=(target, making, tracked.ordered, python),
+                    name="installer",
+                    daemon=True,
                 )
                 body.start()
             if not making.cancelled.is_set():
                 making.waiting[tracked.id] = tracked
         return Retry("environment_making", key=target.name)
 
-    def _work(self, target: Path, making: _Making, plan: installing.Plan) -> None:
+    def _work(self, target: Path, making: _Making, run: Run, python: str) -> None:
         try:
-            with self._room:
-                self._install(target, making, plan)
+            if self._enter(making):
+                try:
+                    self._install(target, making, run, python)
+                finally:
+                    self._room.release()
         except (OSError, PaddleCloudError) as error:
             making.error = error
-        except Exception as error:  # noqa: BLE001 - whoever waits has to hear of it
+        except Exception as error:  # noqa: BLE001 - the replicas that wait have to fail
             self._site.journal.failure("an environment could not be made")
-            making.error = Refused("environment_failed", python=plan["python"], lines=repr(error))
+            making.error = Refused("environment_failed", python=python, lines=repr(error))
         with self._lock:
-            making.over = True
-            making.cancelled.clear()
-            waiting = list(making.waiting.values())
-            if not waiting:
-                self._makings.pop(target, None)
-        for tracked in waiting:
+            del self._makings[target]
+            self._over |= dict.fromkeys(making.waiting, making)
+            waiting, making.waiting = making.waiting, {}
+        for tracked in waiting.values():
             self._hurry(tracked)
 
-    def _install(self, target: Path, making: _Making, plan: installing.Plan) -> None:
+    def _enter(self, making: _Making) -> bool:
+        """Wait for its turn; False if no replica wants the environment any more."""
+        while not self._room.acquire(timeout=_LOOK_SECONDS):
+            if making.cancelled.is_set():
+                return False
+        return True
+
+    def _install(self, target: Path, making: _Making, run: Run, python: str) -> None:
         folder = target.parent
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = os.open(f"{target}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             if _take(lock, making):
                 _remove_rubbish(target)
-                self._try(target, making, plan, lock)
+                self._try(target, making, run, python)
         finally:
             os.close(lock)
 
-    def _try(self, target: Path, making: _Making, plan: installing.Plan, lock: int) -> None:
+    def _try(self, target: Path, making: _Making, run: Run, python: str) -> None:
         began = time.monotonic()
         for pause in (*_PAUSES, None):
             if making.cancelled.is_set() or use(target) is not None:
                 return
-            code = self._run(making, plan, lock)
-            making.took = time.monotonic() - began
-            if code == 0:
-                self._made(target, making)
+            left = max(1.0, run["install_seconds"] - (time.monotonic() - began))
+            making.launch = installing.running(target) or installing.prepare(
+                run, target, python, self._site.environ, seconds=left
+            )
+            ended = installing.carry_out(self._site.spawner, making.launch, making.cancelled)
+            root = Path(making.launch["root"])
+            if ended is not None and installing.succeeded(ended):
+                making.took = ended.get("ran") or 0.0
+                self._made(target, making, root)
                 return
-            making.error = _trouble(code, making.tail, plan["python"], tries=len(_PAUSES) + 1)
+            making.tail = _tail(root / record.STDOUT)
+            installing.remove(root)
+            making.error = _trouble(ended, making.tail, making.launch, python, run)
             if not isinstance(making.error, Retry):
                 return
             if pause is None:
@@ -224,36 +265,10 @@ class Environments:
             else:
                 making.cancelled.wait(pause)
 
-    def _made(self, target: Path, making: _Making) -> None:
+    def _made(self, target: Path, making: _Making, root: Path) -> None:
         making.error = None
-        made = record.read(target.with_name(f"{target.name}.json")) or {}
-        self._grew(int(made.get("size", 0)))
+        self._grew(installing.complete(target, root))
         self._site.journal.info(f"environment {target.name} made in {making.took:.1f} s")
-
-    def _run(self, making: _Making, plan: installing.Plan, lock: int) -> int:
-        """One try; its exit code. The words of the installer are in `making.tail`."""
-        import subprocess  # noqa: PLC0415 - 1 MB that an agent without such jobs never needs
-
-        plan["name"] = f"{plan['key']}.{os.urandom(4).hex()}"
-        here = str(Path(__file__).parents[2])
-        log = Path(plan["directory"], f"{plan['name']}.log")
-        try:
-            with log.open("xb") as out, self._lock:
-                if making.cancelled.is_set():
-                    return installing.STOPPED
-                making.process = subprocess.Popen(
-                    [sys.executable, "-I", "-c", _BOOT, here, f"{plan['directory']}/"],
-                    stdin=subprocess.PIPE,
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                    pass_fds=[lock],
-                    start_new_session=True,
-                )
-            making.process.communicate(json.dumps(plan).encode())
-            making.tail = _tail(log)
-        finally:
-            log.unlink(missing_ok=True)
-        return making.process.returncode
 
     def _remove(self, found: Path, home: Path, used_at: int) -> None:
         """Delete an environment, unless somebody began to use it after it was listed."""
@@ -342,24 +357,9 @@ def _asked(python: str) -> str:
     return ""
 
 
-def _plan(target: Path, python: str, run: Run) -> installing.Plan:
-    return {
-        "directory": str(target.parent),
-        "key": target.name,
-        "name": "",
-        "python": python,
-        "requirements": run["requirements"],
-        "env": {"PATH": FALLBACK_PATH, **run["env"]},
-        "uid": run["uid"],
-        "hide": list(run["hide"]),
-        "user_namespaces": run["user_namespaces"],
-        "seconds": _LONGEST_SECONDS,
-    }
-
-
 def _take(lock: int, making: _Making) -> bool:
-    """Wait for the lock: a process that an earlier agent began may still be at it. False if nobody
-    wants the environment any more."""
+    """Wait for the lock: the tidier, or an installer of an earlier version, may hold it. False if
+    no replica wants the environment any more."""
     while True:
         with suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -368,21 +368,49 @@ def _take(lock: int, making: _Making) -> bool:
             return False
 
 
-def _terminate(making: _Making) -> None:
-    process = making.process
-    if process is not None and process.poll() is None:
-        with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
-
-
-def _trouble(code: int, tail: bytes, python: str, *, tries: int) -> PaddleCloudError:
-    """What is to be told of a failed install; Retry where the network is the cause."""
-    lines = last_lines(tail, _TOLD_LINES)
-    if code == installing.TOO_SLOW:
-        return Refused("environment_slow", minutes=int(_LONGEST_SECONDS // 60), lines=lines)
+def _trouble(
+    ended: ExitRecord | None, tail: bytes, launch: Launch, python: str, run: Run
+) -> PaddleCloudError:
+    """Why an install failed; Retry where another try may help."""
+    tries = len(_PAUSES) + 1
+    if ended is None or ended["cause"] == record.CAUSE_STOPPED:
+        return Retry("environment_lost", tries=tries)
+    lines = last_lines(tail, _TOLD_LINES) or ended["message"]
+    if ended["cause"] == record.CAUSE_WALL_TIME:
+        minutes = f"{round(run['install_seconds'] / 60, 2):g}"
+        return Refused("environment_slow", minutes=minutes, lines=lines)
+    memory = launch.get("memory_limit")
+    if ended["oom"] and ended["enforced"]["memory"] and memory is not None:
+        return Refused("environment_memory", limit=format_size(memory))
+    if ended["oom"]:
+        return Refused("environment_host_memory")
+    if _lacked_processes(ended, tail, launch):
+        return Refused("environment_processes", limit=launch.get("pids_limit"))
     if any(sign in tail for sign in _NETWORK):
         return Retry("environment_network", tries=tries, lines=lines)
     return Refused("environment_failed", python=python, lines=lines)
+
+
+def _lacked_processes(ended: ExitRecord, tail: bytes, launch: Launch) -> bool:
+    """Whether the process limit was reached. A control group counts it; where the user is limited
+    instead (see `monitor`), only the words of the programs tell."""
+    if launch.get("pids_limit") is None:
+        return False
+    if ended["enforced"]["pids"]:
+        return bool(ended.get("forks_refused"))
+    said = tail + ended["message"].encode()
+    return launch.get("uid") is not None and any(sign in said for sign in _NO_PROCESS)
+
+
+def _has_more(run: Run, making: _Making) -> bool:
+    """Whether the install failed by a limit that this replica, which waited for it, is above."""
+    code = making.error.code if isinstance(making.error, PaddleCloudError) else ""
+    limit = _LIMITED_BY.get(code)
+    if limit is None or making.launch is None:
+        return False
+    theirs: Any = making.launch.get(limit)
+    own: Any = run.get(limit)
+    return theirs is not None and (own is None or own > theirs)
 
 
 def last_lines(tail: bytes, most: int) -> str:
@@ -398,9 +426,10 @@ def _lines(tail: bytes) -> list[str]:
 
 
 def _tail(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with suppress(FileNotFoundError), path.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
         return file.read()
+    return b""
 
 
 def _words(making: _Making) -> str:
@@ -435,9 +464,18 @@ def _say(tracked: Tracked, text: str) -> None:
 
 
 def _remove_rubbish(target: Path) -> None:
-    """Everything of the environment that its record does not name. To be called with its lock."""
+    """Delete everything of the environment that its record does not name, unless its install runs.
+    One that ended well while no agent ran gets its record. To be called with its lock."""
+    running = set()
+    for root in installing.roots(target):
+        seen = control.inspect(root)
+        lost = seen.phase is Phase.LOST and not control.reap_leftovers(root)
+        if seen.phase is Phase.RUNNING or lost:
+            running |= {root.name, installing.home_of(root).name}
+        elif installing.succeeded(seen.exit) and use(target) is None:
+            installing.complete(target, root)
     made = record.read(target.with_name(f"{target.name}.json")) or {}
-    spared = {f"{target.name}.json", f"{target.name}.lock", made.get("name")}
+    spared = {f"{target.name}.json", f"{target.name}.lock", made.get("name"), *running}
     for left in target.parent.glob(f"{target.name}.*"):
         if left.name not in spared:
             with suppress(OSError):

@@ -1,118 +1,159 @@
-"""Makes one Python environment: a process of its own, begun by the agent (see `environments`).
+"""One install of `--requirements`: the order for it, its run to the end, its record.
 
-An installer runs whatever a package tells it to, so it runs as the job's own user in a view without
-the others, where a job would; the agent has threads and cannot fork into that. This process can: it
-has none. It outlives an agent that is killed, and holds the lock of the environment for its life.
+An installer runs the code of the packages, so it is started as a replica is (`spawn`, `monitor`,
+`child`): with the control groups, process limit, uid, view and wall limit of a replica, under a
+monitor that ends every process of it and outlives the agent. An agent that was restarted finds the
+install by its records and waits for it.
 
-The environment is made where it will stay, for its scripts name their own place, under a name that
-nobody looks for. The record beside it, written last and in one step, is what makes it exist.
+`KEY.NAME` is the environment and `KEY.NAME.tmp` the root of its install, both in the directory of
+one user. The environment is created where it stays, because its scripts contain their own path.
+`KEY.json`, written last and in one step, is what makes it exist.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import sys
+import shlex
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from paddlecloud.runtime import isolation, processes, record, seccomp, workspace
+from paddlecloud.model.env import FALLBACK_PATH
+from paddlecloud.runtime import control, record, workspace
+from paddlecloud.runtime.control import Phase
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import NoReturn, TypedDict
+    import threading
+    from collections.abc import Mapping
 
-    class Plan(TypedDict):
-        """What the agent asks for."""
+    from paddlecloud.runtime.orders import Run
+    from paddlecloud.runtime.record import ExitRecord, Launch
+    from paddlecloud.runtime.spawn import Spawner
 
-        directory: str
-        """Where the environments of one user lie."""
-        key: str
-        name: str
-        """The name of the environment's own directory in there."""
-        python: str
-        requirements: str
-        env: dict[str, str]
-        uid: int | None
-        hide: list[str]
-        user_namespaces: bool
-        """Whether the installer may create user namespaces."""
-        seconds: float
-
-else:
-    Plan = dict
-
-FAILED = 1
-TOO_SLOW = 3
-STOPPED = 4
-_NOT_STARTED = 127
-_POLL_SECONDS = 0.02
 _FILE = "requirements.txt"
-#: They would make the new interpreter somebody else's.
+_ROOT = ".tmp"
+_LOG_BYTES = 1024 * 1024
+_LOOK_SECONDS = 0.1
+#: A monitor that was asked for and did not start within this time does not come any more.
+_MONITOR_SECONDS = 30.0
+#: They would make the new interpreter another one.
 _UNWANTED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 
 
-class Trouble(Exception):
-    """Why there is no environment: the exit code that says it to the agent."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
-
-
-def main(environ: Mapping[str, str]) -> NoReturn:
-    """Read the plan from stdin and carry it out; what is printed is the installer's own words."""
-    plan: Plan = json.load(sys.stdin)
-    code = FAILED
-    signal.signal(signal.SIGTERM, _stop)
-    processes.become_subreaper()
-    try:
-        # The threads of the agent leave it to another one, and whom they start inherits that.
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        make(plan, environ)
-        code = 0
-    except Trouble as trouble:
-        code = trouble.code
-    except OSError as error:
-        sys.stdout.write(f"{error}\n")
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        sys.stdout.flush()
-        _end_all()
-        _clean(plan, failed=code != 0)
-        os._exit(code)
-
-
-def make(plan: Plan, environ: Mapping[str, str]) -> None:
-    """The environment of `plan`, whole, with its record; Trouble or OSError if it cannot be."""
-    deadline = time.monotonic() + plan["seconds"]
-    home = f"{plan['directory']}/{plan['name']}"
-    scratch = _scratch(plan)
-    _lay_out(plan, home, scratch)
-    env = installer_environment(plan, environ, home=home, scratch=scratch)
-    requirements = f"{scratch}/{record.WORK}/{_FILE}"
-    pip = ("-m", "pip", "install", "--no-input", "--disable-pip-version-check", "-r", requirements)
-    for argv in ((plan["python"], "-m", "venv", home), (f"{home}/bin/python", *pip)):
-        _run(plan, argv, env, deadline)
-    made = {"name": plan["name"], "size": size_of(home), "python": plan["python"]}
-    record.write(Path(plan["directory"]) / f"{plan['key']}.json", made)
+def prepare(
+    run: Run, target: Path, python: str, environ: Mapping[str, str], *, seconds: float
+) -> Launch:
+    """Create the directories of one more install of `target` and the order for it. Its limits are
+    those of `run`; it may take so many seconds."""
+    home = Path(f"{target}.{os.urandom(4).hex()}")
+    root = Path(f"{home}{_ROOT}")
+    uid = run["uid"]
+    _lay_out(root, home, run["requirements"], uid)
+    venv = shlex.join([python, "-m", "venv", str(home)])
+    pip = [f"{home}/bin/python", "-m", "pip", "install", "--no-input"]
+    pip += ["--disable-pip-version-check", "-r", _FILE]
+    return {
+        "replica_id": home.name,
+        "root": str(root),
+        "command": f"{venv} && exec {shlex.join(pip)}",
+        "env": installer_environment(run, environ, home=str(home), root=str(root)),
+        "grace": 0.0,
+        "max_seconds": seconds,
+        "cpu_request": run["cpu_request"],
+        "cpu_limit": run["cpu_limit"],
+        "memory_limit": run["memory_limit"],
+        "pids_limit": run["pids_limit"],
+        "log_limit": _LOG_BYTES,
+        "uid": uid,
+        "hide": list(run["hide"]),
+        "user_namespaces": run["user_namespaces"],
+        "writable": [str(home)],
+    }
 
 
 def installer_environment(
-    plan: Plan, environ: Mapping[str, str], *, home: str, scratch: str
+    run: Run, environ: Mapping[str, str], *, home: str, root: str
 ) -> dict[str, str]:
-    """What the installer is told. One's own installs go the way they go in one's own shell, through
-    the same proxy and index; another user learns nothing of the agent's environment."""
-    if plan["uid"] is None:
-        env = {**environ, **plan["env"]}
+    """The environment variables of the installer. An install of the agent's own user gets those of
+    the agent (`environ`), so that it uses the same proxy and index as the user's shell; another
+    user gets none of them."""
+    if run["uid"] is None:
+        env = {**environ, **run["env"]}
     else:
-        env = {**plan["env"], "HOME": f"{scratch}/home"}
+        env = {**run["env"], "HOME": f"{root}/{workspace.HOME}"}
     own = {name: text for name, text in env.items() if name not in _UNWANTED}
-    path = plan["env"].get("PATH", "")
-    return own | {"TMPDIR": f"{scratch}/tmp", "PATH": f"{home}/bin:{path}", "PYTHONUNBUFFERED": "1"}
+    path = f"{home}/bin:{run['env'].get('PATH', FALLBACK_PATH)}"
+    temporary = f"{root}/{workspace.TEMPORARY}"
+    return own | {"TMPDIR": temporary, "PATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+def carry_out(spawner: Spawner, launch: Launch, cancelled: threading.Event) -> ExitRecord | None:
+    """Start the install, or join it if it runs, and wait until none of its processes is left. How
+    it ended; None if its monitor was killed or never started. Raises Retry if the machine has no
+    process for it."""
+    root = Path(launch["root"])
+    spawner.spawn(launch)
+    deadline = time.monotonic() + _MONITOR_SECONDS
+    stopped = False
+    while True:
+        seen = control.inspect(root)
+        if seen.phase is Phase.EXITED:
+            return seen.exit
+        missing = seen.phase is Phase.NOT_STARTED and time.monotonic() > deadline
+        if (cancelled.is_set() or missing) and not stopped:
+            with suppress(OSError):
+                stopped = control.request_stop(root, grace=0.0, now=time.time())
+        if missing or seen.phase is Phase.LOST:
+            break
+        if cancelled.is_set():
+            time.sleep(_LOOK_SECONDS)
+        else:
+            cancelled.wait(_LOOK_SECONDS)
+    while seen.phase is Phase.LOST and not control.reap_leftovers(root):
+        pass
+    return None
+
+
+def running(target: Path) -> Launch | None:
+    """The order of the install of `target` that runs, started by an earlier agent."""
+    for root in roots(target):
+        if control.inspect(root).phase is Phase.RUNNING:
+            found: Launch | None = record.read(root / record.ORDER)
+            return found
+    return None
+
+
+def roots(target: Path) -> list[Path]:
+    """The root of every install of `target`, running or over."""
+    found = target.parent.glob(f"{target.name}.*{_ROOT}")
+    return sorted(path for path in found if path.is_dir())
+
+
+def home_of(root: Path) -> Path:
+    """The environment that the install in `root` creates."""
+    return root.with_name(root.name.removesuffix(_ROOT))
+
+
+def succeeded(ended: ExitRecord | None) -> bool:
+    return ended is not None and ended["exit_code"] == 0 and ended["cause"] == record.CAUSE_EXIT
+
+
+def complete(target: Path, root: Path) -> int:
+    """Write the record of the environment that the install in `root` created; its size."""
+    home = home_of(root)
+    size = size_of(str(home))
+    record.write(target.with_name(f"{target.name}.json"), {"name": home.name, "size": size})
+    with suppress(OSError):
+        workspace.remove(str(root))
+    return size
+
+
+def remove(root: Path) -> None:
+    """Delete an install that failed, and what it created."""
+    for path in (home_of(root), root):
+        with suppress(OSError):
+            workspace.remove(str(path))
 
 
 def size_of(top: str) -> int:
@@ -125,76 +166,13 @@ def size_of(top: str) -> int:
     return total
 
 
-def _scratch(plan: Plan) -> str:
-    return f"{plan['directory']}/{plan['name']}.tmp"
-
-
-def _lay_out(plan: Plan, home: str, scratch: str) -> None:
-    uid = plan["uid"]
-    own = (workspace.WORK, workspace.TEMPORARY, workspace.HOME)
-    for path in (home, scratch, *(f"{scratch}/{name}" for name in own)):
-        Path(path).mkdir(mode=0o700)
-        if uid is not None and path != scratch:
-            os.chown(path, uid, uid)
-    file = Path(scratch, record.WORK, _FILE)
-    file.write_text(plan["requirements"], encoding="utf-8")
+def _lay_out(root: Path, home: Path, requirements: str, uid: int | None) -> None:
+    root.mkdir(mode=0o700)
+    own = [root / name for name in (workspace.WORK, workspace.TEMPORARY, workspace.HOME)]
+    for path in (home, *own):
+        path.mkdir(mode=0o700)
+    file = root / workspace.WORK / _FILE
+    file.write_text(requirements, encoding="utf-8")
     if uid is not None:
-        os.chown(file, uid, uid)
-
-
-def _run(plan: Plan, argv: Sequence[str], env: Mapping[str, str], deadline: float) -> None:
-    """One command to its end; Trouble when it failed or took too long."""
-    sys.stdout.flush()
-    pid = os.fork()
-    if pid == 0:
-        _become(plan, argv, env)
-    while True:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            break
-        if time.monotonic() > deadline:
-            raise Trouble(TOO_SLOW)
-        time.sleep(_POLL_SECONDS)
-    if status:
-        raise Trouble(FAILED)
-
-
-def _become(plan: Plan, argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
-    scratch = _scratch(plan)
-    try:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.setsid()
-        if plan["uid"] is not None:
-            home = f"{plan['directory']}/{plan['name']}"
-            isolation.enter(scratch, plan["hide"], also={home: True})
-            isolation.become(plan["uid"])
-        if not plan.get("user_namespaces", True):
-            seccomp.forbid_user_namespaces()
-        os.chdir(f"{scratch}/{record.WORK}")
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-        os.execve(argv[0], tuple(argv), dict(env))
-    except OSError as error:
-        os.write(1, f"{argv[0]}: {error.strerror}\n".encode())
-    finally:
-        os._exit(_NOT_STARTED)
-
-
-def _stop(*_: object) -> NoReturn:
-    raise Trouble(STOPPED)
-
-
-def _end_all() -> None:
-    """Nothing that the installer began goes on."""
-    with suppress(ChildProcessError):
-        while True:
-            processes.kill_groups(os.getpid())
-            processes.kill_trees(processes.descendants(os.getpid()))
-            if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                time.sleep(_POLL_SECONDS)
-
-
-def _clean(plan: Plan, *, failed: bool) -> None:
-    paths = [_scratch(plan), f"{plan['directory']}/{plan['name']}"] if failed else [_scratch(plan)]
-    for path in paths:
-        with suppress(OSError):
-            workspace.remove(path)
+        for path in (home, *own, file):
+            os.chown(path, uid, uid)

@@ -193,6 +193,9 @@ def _see_through(life: _Life, started: Started, log: Capture) -> ExitRecord:
         ended["oom"] = _oom_kills(life.group if counted else None) > ooms
         if ended["oom"] and life.group.reached_its_memory():
             ended["memory_limit"] = launch.get("memory_limit")
+    refused = life.group.forks_refused()
+    if refused:
+        ended["forks_refused"] = refused
     ended["enforced"] = _enforced(life)
     if started.rooted is not None:
         ended["enforced"]["root"] = started.rooted

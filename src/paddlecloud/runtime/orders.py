@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         hide: list[str]
         user_namespaces: bool
         requirements: str
+        install_seconds: float
         private_root: bool
         resumes: str | None
         ports: list[int]
@@ -53,6 +54,7 @@ UNSAID: Mapping[str, Any] = {
     "hide": [],
     "user_namespaces": True,
     "requirements": "",
+    "install_seconds": 1800.0,
     "private_root": False,
     "resumes": None,
     "ports": [],

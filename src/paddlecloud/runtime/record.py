@@ -54,6 +54,8 @@ if TYPE_CHECKING:
         """False: it is kept from creating user namespaces, where that can be done."""
         show: NotRequired[list[str]]
         """Directories of ours beside its own that it may read: its Python environment."""
+        writable: NotRequired[list[str]]
+        """The same that it may write: the environment that an install creates."""
         private_root: NotRequired[bool]
         """Its `/` is to be its own, where that can be done."""
         tree: NotRequired[str | None]
@@ -108,6 +110,8 @@ if TYPE_CHECKING:
         hint: NotRequired[str]
         said: NotRequired[dict[str, Any]]
         """Code and values of the sentence that its owner reads instead of `message`."""
+        forks_refused: NotRequired[int]
+        """How often its control group had no process or thread left; absent when never."""
         log_lost: NotRequired[int]
         """Bytes of the log that no disk took; absent when there are none."""
 

@@ -16,7 +16,7 @@ from paddlecloud.runtime.link import Link
 from paddlecloud.runtime.record import STDOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from paddlecloud.runtime.book import Tracked
     from paddlecloud.runtime.config import AgentConfig
@@ -25,8 +25,16 @@ if TYPE_CHECKING:
 
 
 class Site:
-    def __init__(self, config: AgentConfig, journal: Journal, spawner: Spawner) -> None:
+    def __init__(
+        self,
+        config: AgentConfig,
+        journal: Journal,
+        spawner: Spawner,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self.config = config
+        self.environ = environ or {}
+        """The agent's own environment variables, for installs of its own user."""
         self.directory = config.directory
         self.journal = journal
         self.spawner = spawner

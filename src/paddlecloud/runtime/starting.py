@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 _MOST_LAUNCHES = 6
 #: So often it is tried although the server makes mistakes about its files: that is ten minutes.
 _MOST_STUMBLES = 300
+#: Failures of an install that the owner can look into by installing the packages elsewhere.
+_PACKAGES = ("environment_failed", "environment_network")
 #: Directories that a job gets unless its environment names another one.
 _OWN = {workspace.TEMPORARY: "TMPDIR", workspace.HOME: "HOME"}
 #: So many trees are held before anybody looks who holds them too by now: each is an open file.
@@ -501,8 +503,9 @@ def request_stop(tracked: Tracked, wish: StopWish) -> None:
 
 
 def _hint(error: Exception) -> str:
-    """What the advice to its owner has to be about, where that is not its files or the disk."""
-    about_packages = isinstance(error, PaddleCloudError) and error.code.startswith("environment_")
+    """What the advice to its owner has to be about, where that is not its files or the disk, and
+    the sentence does not say it."""
+    about_packages = isinstance(error, PaddleCloudError) and error.code in _PACKAGES
     return NO_ENVIRONMENT if about_packages else ""
 
 

@@ -398,6 +398,8 @@ class RunOrder(Answer, frozen=True, kw_only=True):
     """False: it must not create user namespaces."""
     requirements: str = ""
     """What is to be installed for it: the text of a requirements file."""
+    install_seconds: float = 1800.0
+    """How long installing that may take."""
     private_root: bool = False
     """Its `/` is to be its own, where that can be done."""
     resumes: str | None = None

@@ -36,6 +36,7 @@ def test_a_fork_bomb_stays_within_its_limit(bench: Bench) -> None:
     root, end = bench.run(command, pids_limit=20, max_seconds=15.0, grace=0.1)
     assert end["enforced"] == {"cpu": False, "memory": False, "pids": True}
     assert "fork" in (root / "stdout.log").read_text()
+    assert end["forks_refused"] > 0
 
 
 def test_memory_death_is_told_apart(bench: Bench) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -279,9 +280,10 @@ def test_an_order_for_a_pool_that_is_gone_is_still_given(world: World) -> None:
     assert world.agent.order(job_id)["replica"] == order["replica"]
 
 
-def test_the_limit_of_the_log_goes_with_the_order(make_world: MakeWorld) -> None:
-    world = make_world()
-    assert world.placed()[1]["run"]["log_limit"] == 2**30
+def test_the_limits_of_the_log_and_of_installs_go_with_the_order(make_world: MakeWorld) -> None:
+    run = make_world().placed()[1]["run"]
+    assert run["log_limit"] == 2**30
+    assert run["install_seconds"] == 1800.0
 
 
 def test_no_limit_is_none(make_world: MakeWorld) -> None:
@@ -289,6 +291,15 @@ def test_no_limit_is_none(make_world: MakeWorld) -> None:
         change=lambda settings: replace(settings, running=replace(settings.running, log_limit=0))
     )
     assert world.placed()[1]["run"]["log_limit"] is None
+
+
+def test_the_wall_limit_of_installs_is_a_setting(make_world: MakeWorld) -> None:
+    world = make_world(
+        change=lambda settings: replace(
+            settings, running=replace(settings.running, install_limit=timedelta(minutes=5))
+        )
+    )
+    assert world.placed()[1]["run"]["install_seconds"] == 300.0
 
 
 def test_agents_are_told_how_much_to_keep(make_world: MakeWorld) -> None:

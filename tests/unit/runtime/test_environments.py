@@ -6,13 +6,14 @@ import fcntl
 import gc
 import os
 import sys
+import threading
 import weakref
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from paddlecloud.model.errors import Refused, Retry
+from paddlecloud.model.errors import PaddleCloudError, Refused, Retry
 from paddlecloud.runtime import environments, installing, record
 from paddlecloud.runtime.book import Stage, Tracked
 from paddlecloud.runtime.config import AgentConfig
@@ -21,7 +22,11 @@ from paddlecloud.runtime.journal import Journal
 from paddlecloud.runtime.materials import Materials
 from paddlecloud.runtime.site import Site
 from paddlecloud.runtime.spawn import Spawner
+from tests.integration.runtime.replicas import eventually
 from tests.unit.runtime.runs import a_run
+
+if TYPE_CHECKING:
+    from paddlecloud.runtime.record import ExitRecord, Launch
 
 DAY = 86_400
 
@@ -64,32 +69,105 @@ def test_the_job_finds_its_environment_first() -> None:
 
 
 def test_another_user_learns_nothing_of_the_agents_environment() -> None:
-    plan: installing.Plan = {
-        "directory": "/envs/9", "key": "k", "name": "k.1", "python": "/usr/bin/python3",
-        "requirements": "", "env": {"PATH": "/usr/bin", "EPOCHS": "9"}, "uid": 9, "hide": [],
-        "user_namespaces": True, "seconds": 1.0,
-    }  # fmt: skip
+    env = {"PATH": "/usr/bin", "EPOCHS": "9"}
+    their, mine = a_run(env=env, uid=9), a_run(env=env)
     told = {"HTTPS_PROXY": "http://me:secret@proxy", "PYTHONPATH": "/x", "HOME": "/home/me"}
-    apart = installing.installer_environment(plan, told, home="/e", scratch="/s")
+    apart = installing.installer_environment(their, told, home="/e", root="/s")
     assert "HTTPS_PROXY" not in apart and apart["HOME"] == "/s/home" and apart["EPOCHS"] == "9"
-    own = installing.installer_environment({**plan, "uid": None}, told, home="/e", scratch="/s")
+    own = installing.installer_environment(mine, told, home="/e", root="/s")
     assert own["HTTPS_PROXY"] == told["HTTPS_PROXY"] and own["HOME"] == "/home/me"
     assert "PYTHONPATH" not in own
     assert own["PATH"] == apart["PATH"] == "/e/bin:/usr/bin"
 
 
+GIB = 1 << 30
+NO_LIMIT = dict.fromkeys(("cpu", "memory", "pids"), False)
+
+
+def an_end(**changes: Any) -> ExitRecord:
+    """How an install ended that failed."""
+    usual = {"cause": record.CAUSE_EXIT, "exit_code": 1, "oom": False, "message": ""}
+    return cast("ExitRecord", {**usual, "enforced": NO_LIMIT, **changes})
+
+
+def trouble(ended: ExitRecord | None, tail: bytes = b"", **limits: Any) -> PaddleCloudError:
+    run = a_run(install_seconds=5400.0, **limits)
+    launch = cast("Launch", {name: run[name] for name in ("memory_limit", "pids_limit", "uid")})
+    return environments._trouble(ended, tail, launch, "python3", run)
+
+
 @pytest.mark.parametrize(
-    ("code", "tail", "kind", "want"),
+    ("ended", "tail", "kind", "want"),
     [
-        (1, b"Collecting a\nERROR: no a\nnotice\n", Refused, "environment_failed"),
-        (1, b"Retrying: NewConnectionError\nERROR: no a\n", Retry, "environment_network"),
-        (installing.TOO_SLOW, b"Building wheel\n", Refused, "environment_slow"),
+        (an_end(), b"Collecting a\nERROR: no a\nnotice\n", Refused, "environment_failed"),
+        (an_end(), b"NewConnectionError\nERROR: no a\n", Retry, "environment_network"),
+        (an_end(cause="wall_time"), b"Building wheel\n", Refused, "environment_slow"),
     ],
 )
-def test_what_is_told_of_a_failure(code: int, tail: bytes, kind: type, want: str) -> None:
-    trouble = environments._trouble(code, tail, "python3", tries=3)
-    assert (type(trouble), trouble.code) == (kind, want)
-    assert last_lines(tail, 3) in str(trouble)
+def test_what_is_told_of_a_failure(ended: ExitRecord, tail: bytes, kind: type, want: str) -> None:
+    error = trouble(ended, tail)
+    assert (type(error), error.code) == (kind, want)
+    assert last_lines(tail, 3) in str(error)
+
+
+def test_a_failure_by_a_limit_names_the_limit() -> None:
+    assert "the limit of 90 minutes" in str(trouble(an_end(cause="wall_time")))
+    held = an_end(oom=True, enforced=NO_LIMIT | {"memory": True})
+    assert "the 2 GiB of this job" in str(trouble(held, memory_limit=2 * GIB))
+    # Without a control group of its own it was the machine's memory.
+    assert trouble(an_end(oom=True), memory_limit=2 * GIB).code == "environment_host_memory"
+    counted = an_end(forks_refused=3, enforced=NO_LIMIT | {"pids": True})
+    assert "more than 300 processes" in str(trouble(counted, pids_limit=300))
+
+
+@pytest.mark.parametrize(
+    ("ended", "limits", "is_limit"),
+    [
+        pytest.param(an_end(), {"uid": 9, "pids_limit": 60}, True, id="limit of the user"),
+        pytest.param(an_end(), {"pids_limit": 60}, False, id="no limit in force"),
+        pytest.param(an_end(), {"uid": 9}, False, id="no limit"),
+        pytest.param(
+            an_end(enforced=NO_LIMIT | {"pids": True}),
+            {"uid": 9, "pids_limit": 60},
+            False,
+            id="the group refused no process",
+        ),
+    ],
+)
+def test_where_no_group_counts_the_words_of_programs_tell_of_the_process_limit(
+    ended: ExitRecord, limits: dict[str, Any], is_limit: bool
+) -> None:
+    tail = b"sh: 0: Cannot fork\nBlockingIOError: [Errno 11] Resource temporarily unavailable\n"
+    assert (trouble(ended, tail, **limits).code == "environment_processes") is is_limit
+
+
+@pytest.mark.parametrize("ended", [None, an_end(cause="stopped", exit_code=None)])
+def test_one_whose_monitor_was_lost_or_that_another_agent_stopped_is_tried_again(
+    ended: ExitRecord | None,
+) -> None:
+    error = trouble(ended)
+    assert (type(error), error.code) == (Retry, "environment_lost")
+
+
+@pytest.mark.parametrize(
+    ("code", "limit", "theirs", "own", "more"),
+    [
+        ("environment_memory", "memory_limit", GIB, 2 * GIB, True),
+        ("environment_memory", "memory_limit", GIB, None, True),
+        ("environment_memory", "memory_limit", GIB, GIB, False),
+        ("environment_processes", "pids_limit", 60, 300, True),
+        ("environment_slow", "cpu_limit", 0.5, 4.0, True),
+        ("environment_slow", "cpu_limit", None, 4.0, False),
+        ("environment_failed", "memory_limit", GIB, 2 * GIB, False),
+    ],
+)
+def test_who_has_more_than_the_limit_that_was_hit(
+    code: str, limit: str, theirs: float | None, own: float | None, more: bool
+) -> None:
+    making = environments._Making()
+    making.error = Refused(code)
+    making.launch = cast("Launch", {limit: theirs})
+    assert environments._has_more(a_run(**{limit: own}), making) is more
 
 
 def test_the_last_lines_are_the_errors_if_there_are_any() -> None:
@@ -117,6 +195,14 @@ class Cache:
         root.mkdir(parents=True)
         made = Tracked(id=replica, fence=1, root=root, run=run, acked=0)
         return made, self.environments.ready(self.site.book.add(made))
+
+    def waits(self, replica: str, key: str) -> Tracked:
+        """A replica that waits for the environment with this key."""
+        root = self.site.book.root(replica)
+        made = Tracked(id=replica, fence=1, root=root, run=a_run(requirements=key), acked=0)
+        with pytest.raises(Retry, match="is being made"):
+            self.environments.ready(self.site.book.add(made))
+        return made
 
     def has(self, key: str, *, size: int, used_at: float) -> Path:
         home = self.own / f"{key}.aa"
@@ -209,3 +295,39 @@ def test_a_replica_that_is_gone_is_not_remembered_for_its_environment(
     cache.site.book.remove("r")
     gc.collect()
     assert known() is None
+
+
+def test_an_install_that_ended_well_while_no_agent_ran_gets_its_record(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    home, root = cache.own / "k.aa", cache.own / "k.aa.tmp"
+    failed = cache.own / "k.bb.tmp"
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "python").symlink_to(sys.executable)
+    (cache.own / "k.lock").touch()
+    for place, code in ((root, 0), (failed, 1)):
+        place.mkdir()
+        record.write(place / record.EXIT, an_end(exit_code=code))
+    list(cache.environments.kept())
+    assert use(cache.own / "k") == str(home)
+    assert not root.exists() and not failed.exists()
+
+
+def test_a_kill_does_not_wait_for_the_installs_of_others(tmp_path: Path, plain: None) -> None:
+    del plain
+    cache = Cache(tmp_path)
+    cache.environments._room = threading.Semaphore(0)
+    tracked = cache.waits("r", "k")
+    assert not cache.environments.leave(tracked)
+    eventually(lambda: cache.environments.leave(tracked))
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_an_install_is_limited_as_the_job_that_starts_it(tmp_path: Path, allowed: bool) -> None:
+    """Also to the namespaces that it may create; the supervisor enforces it as for a replica."""
+    run = a_run(memory_limit=1 << 30, user_namespaces=allowed)
+    launch = installing.prepare(run, tmp_path / "key", "/usr/bin/python3", {}, seconds=9.0)
+    names = ("cpu_request", "cpu_limit", "memory_limit", "pids_limit", "uid", "user_namespaces")
+    limits: dict[str, object] = {**launch}
+    asked: dict[str, object] = {**run}
+    assert {name: limits[name] for name in names} == {name: asked[name] for name in names}
+    assert limits["max_seconds"] == 9.0

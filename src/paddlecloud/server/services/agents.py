@@ -526,6 +526,7 @@ def _run_order(deps: Deps, assigned: Assigned, uids: _Uids) -> RunOrder:
         hide=isolation.hidden(deps),
         user_namespaces=deps.settings.user_namespaces,
         requirements=spec.requirements,
+        install_seconds=deps.settings.running.install_limit.total_seconds(),
         private_root=spec.is_gang,
         resumes=_before(assigned),
         ports=_ports(assigned),

@@ -224,7 +224,8 @@ class Running:
     """An agent that is silent for this long is lost, and its replicas with it; silence is counted
     from 45 seconds after its last word, for an agent may be busy asking for so long."""
     pids_limit: int = 4096
-    """Processes and threads of one replica, where the machine can enforce it."""
+    """Processes and threads of one replica, or of one install of `--requirements`, where the
+    machine can enforce it."""
     default_memory: Size | None = None
     """Bytes that one replica of a job without --memory may use, where the machine can enforce it.
     0: no limit. None: on a team server all memory of its machine except a reserve (a tenth, at most
@@ -232,6 +233,9 @@ class Running:
     user_namespaces: bool | None = None
     """true: jobs may create user namespaces, which bubblewrap and rootless containers need.
     Default: false on a team server, true else."""
+    install_limit: timedelta = timedelta(minutes=30)
+    """An install of `--requirements` that takes longer is ended, and the jobs that wait for it
+    fail. Its CPU, memory and processes are limited as those of the job."""
     log_limit: Size = 1024 * MIB
     """Bytes of one replica's log; of a longer one the head and the tail are kept. 0: no limit."""
     cache_limit: Size = 10 * 1024 * MIB

@@ -84,7 +84,8 @@ class World:
             # A signal that comes before the agent listens ends it, too.
             assert self.kill_agent(signal.SIGTERM) in (0, -signal.SIGTERM)
         self.server.stop()
-        for root in sorted((self.directory / "replicas").glob("*")):
+        found = [*self.directory.glob("replicas/*"), *self.directory.glob("cache/envs/*/*.tmp")]
+        for root in sorted(path for path in found if path.is_dir()):
             _end(root)
         for replica in self.server.replicas:
             assert processes.marked(f"{record.MARKER}={replica}") == []
