@@ -18,7 +18,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from paddlecloud.runtime import isolation, processes, record, workspace
+from paddlecloud.runtime import isolation, orphans, processes, record, workspace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def main(environ: Mapping[str, str]) -> NoReturn:
     plan: Plan = json.load(sys.stdin)
     code = FAILED
     signal.signal(signal.SIGTERM, _stop)
+    processes.set_name(orphans.INSTALL)
     processes.become_subreaper()
     try:
         # The threads of the agent leave it to another one, and whom they start inherits that.
