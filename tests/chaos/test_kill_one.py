@@ -6,7 +6,10 @@ import hashlib
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,8 @@ from tests.integration.faults.home import WAIT, Home, job_id_of, until
 pytestmark = pytest.mark.chaos
 
 BIG = 96 * 1024 * 1024
+NO_CGROUPS = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /sys/fs/cgroup && exec "$@"', "sh"]
+"""Runs a command for which no control group is writable."""
 
 
 class Gated:
@@ -133,6 +138,82 @@ def test_a_killed_monitor_loses_the_end_and_says_so(home: Home, job: Gated) -> N
     assert view["failure"]["last_lines"] == ["before"]
     assert home.run("logs", job.id).stdout == "before\n"
     assert home.of_kind("monitor", "job") == [], "its processes outlived it"
+
+
+class Escaping:
+    """A job on a machine where no control group is writable, with a process in a session of its
+    own, without environment and without parents."""
+
+    def __init__(self, home: Home, folder: Path) -> None:
+        self.home = home
+        words = [*NO_CGROUPS, sys.executable, "-m", "paddlecloud", "server", "start"]
+        subprocess.run(words, env=home.environ, check=True, timeout=WAIT, stdout=subprocess.DEVNULL)
+        (folder / "job").mkdir()
+        file = folder / "escaped"
+        escape = f"env -i setsid sh -c 'sleep 600 & echo $! > {file}.new; mv {file}.new {file}'"
+        start = f"--start_cmd={escape}; echo up; exec sleep 600"
+        done = home.run("submit_job", f"--files={folder / 'job'}", start)
+        assert done.returncode == 0, done.stderr
+        self.id = job_id_of(done.stdout)
+        until(file.exists, "the escape")
+        self.pid = int(file.read_text())
+        until(lambda: self.view()["job_status"] == "running", "the job to be seen running")
+
+    def view(self) -> dict[str, Any]:
+        done = self.home.run("query_job", self.id, "--json")
+        assert done.returncode == 0, done.stderr
+        view: dict[str, Any] = json.loads(done.stdout)
+        return view
+
+    def end(self) -> dict[str, Any]:
+        until(lambda: self.view()["job_status"] in ("failed", "killed"), "the job's end")
+        return self.view()
+
+    def runs(self) -> bool:
+        return Path(f"/proc/{self.pid}").exists()
+
+
+@pytest.fixture
+def escaping(home: Home, tmp_path: Path) -> Iterator[Escaping]:
+    if subprocess.run([*NO_CGROUPS, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs Linux and the right to mount")
+    made = Escaping(home, tmp_path)
+    yield made
+    with suppress(ProcessLookupError):
+        os.kill(made.pid, signal.SIGKILL)
+
+
+def test_what_left_the_process_tree_is_dead_when_the_job_says_so(
+    home: Home, escaping: Escaping
+) -> None:
+    home.kill_and_await("monitor")
+    view = escaping.end()
+    assert not escaping.runs()
+    assert "all its processes were stopped" in view["error_msg"]
+
+
+def test_killing_a_job_whose_monitor_died_kills_what_left_its_tree(
+    home: Home, escaping: Escaping
+) -> None:
+    (agent,) = home.of_kind("agent")
+    os.kill(agent, signal.SIGSTOP)
+    home.kill_and_await("monitor")
+    assert home.run("kill_job", escaping.id).returncode == 0
+    assert escaping.view()["job_status"] == "killing"
+    os.kill(agent, signal.SIGCONT)
+    view = escaping.end()
+    assert (view["job_status"], escaping.runs()) == ("killed", False)
+    assert view["error_msg"] == "killed on request while it ran"
+
+
+def test_a_job_of_which_processes_may_run_does_not_say_that_all_were_stopped(
+    home: Home, escaping: Escaping
+) -> None:
+    home.kill_and_await("agent", "zygote", "monitor")
+    view = escaping.end()
+    assert escaping.runs()
+    assert "processes that left its process tree may still be running" in view["error_msg"]
+    assert view["failure"]["advice"]
 
 
 def test_killing_a_job_while_the_agent_is_dead_kills_it(home: Home, job: Gated) -> None:

@@ -40,6 +40,7 @@ from paddlecloud.model.retries import (
     MOST_PORTS_TAKEN,
     PORTS_TAKEN,
     UNWATCHED,
+    UNWATCHED_LEFT,
     is_tried_again,
     times_taken,
 )
@@ -244,15 +245,36 @@ def _killed(job: Job, attempt: Attempt | None, tails: Mapping[str, bytes]) -> Fa
     waited = "killed_waiting" if job.started_at is None else "killed_between"
     if attempt is None or replica is None:
         return Failure(reason=Reason(code=waited))
-    left = _unsent(attempt.replicas)
-    told = "killed_running" if left is None else "killed_unsent"
-    given = {} if left is None else caused(told, left.code, left.params).params
+    words = _words_of_kill(attempt, waited)
     return Failure(
-        reason=Reason(code=waited) if _never_began(attempt) else Reason(code=told, params=given),
+        reason=words.reason,
+        advice=words.advice,
         worker=replica.worker,
         exit_code=exit_code(replica),
         last_lines=last_lines(tails.get(replica.worker, b"")),
     )
+
+
+def _words_of_kill(attempt: Attempt, waited: str) -> Words:
+    """What is known of a killed attempt; `waited` is the code for one that never began."""
+    unsure = next((one for one in attempt.replicas if _may_run(one)), None)
+    if unsure is not None:
+        code = "killed_lost" if unsure.exit is None else "killed_unwatched"
+        about = {"worker": unsure.worker, "node": unsure.node}
+        advice = Reason(code=f"advice_{code}", params={"node": unsure.node})
+        return Words(Reason(code=code, params=about), advice)
+    if _never_began(attempt):
+        return Words(Reason(code=waited), None)
+    left = _unsent(attempt.replicas)
+    if left is None:
+        return Words(Reason(code="killed_running"), None)
+    return Words(caused("killed_unsent", left.code, left.params), None)
+
+
+def _may_run(replica: Replica) -> bool:
+    """Whether processes of it may be running although it is over."""
+    lost = replica.state is ReplicaState.LOST
+    return lost and (replica.exit is None or not replica.exit.all_ended)
 
 
 def _never_began(attempt: Attempt) -> bool:
@@ -292,13 +314,15 @@ def _words(job: Job, replica: Replica, tail: bytes) -> Words:
 
 def _lost(job: Job, replica: Replica) -> Words:
     """A machine that is silent, or one whose agent says that nobody watched how it ended."""
-    unwatched = replica.exit is not None and replica.exit.cause is ExitCause.UNWATCHED
     about = {"worker": replica.worker, "node": replica.node}
-    retries = {"max_retries": job.spec.max_retries}
-    if unwatched:
-        advice = Reason(code="advice_unwatched", params={"node": replica.node, **retries})
-        return Words(Reason(code=UNWATCHED, params=about), advice)
-    return Words(Reason(code=LOST, params=about), Reason(code="advice_lost", params=retries))
+    retries: dict[str, str | int] = {"max_retries": job.spec.max_retries}
+    if replica.exit is None or replica.exit.cause is not ExitCause.UNWATCHED:
+        return Words(Reason(code=LOST, params=about), Reason(code="advice_lost", params=retries))
+    code, advice = UNWATCHED, "advice_unwatched"
+    if not replica.exit.all_ended:
+        code, advice = UNWATCHED_LEFT, "advice_unwatched_left"
+    given = retries | {"node": replica.node}
+    return Words(Reason(code=code, params=about), Reason(code=advice, params=given))
 
 
 def hung_words(job: Job, worker: str) -> Words:

@@ -225,6 +225,8 @@ class ExitRecord:
     """What its machine saw before it began that may be why it failed (`no_pserver`)."""
     said: Reason | None = None
     """What `message` says, where that is a sentence of ours: put into words for its reader."""
+    all_ended: bool = False
+    """Of one that is UNWATCHED: no process of it can be running. False: one may."""
 
     @property
     def ok(self) -> bool:

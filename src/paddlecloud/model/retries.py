@@ -21,6 +21,7 @@ PORT_IN_USE = "fail_port_in_use"
 """Code of the reason of a program that found one of its own ports in use."""
 LOST = "fail_lost"
 UNWATCHED = "fail_unwatched"
+UNWATCHED_LEFT = "fail_unwatched_left"
 _HOPELESS_CODES = (126, 127)
 _PASSING = frozenset({ExitCause.STOPPED, ExitCause.PREEMPTED, ExitCause.UNWATCHED})
 
@@ -53,7 +54,7 @@ def pause_before_retry(job: Job, failure: Failure | None, first: timedelta) -> t
     code = None if failure is None else failure.reason.code
     if code in UNCOUNTED:
         return timedelta(0)
-    steps = job.retried - (code in (LOST, UNWATCHED))
+    steps = job.retried - (code in (LOST, UNWATCHED, UNWATCHED_LEFT))
     if steps < 0 or first <= timedelta(0):
         return timedelta(0)
     doubled: int = 2 ** min(steps, 20)

@@ -131,9 +131,16 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "{worker} 被平台停止",
     ),
     "fail_unwatched": (
-        "the process that watched over {worker} on machine {node} was killed, so nobody knows how "
-        "{worker} would have ended; what was left of it was stopped",
-        "机器 {node} 上监视 {worker} 的进程被结束，无法得知 {worker} 的结果；其残余进程已被停止",
+        "the supervisor of {worker} on machine {node} was killed, so it is not known how {worker} "
+        "would have ended; all its processes were stopped",
+        "机器 {node} 上监视 {worker} 的进程被结束，无法得知 {worker} 的结果；其所有进程均已停止",
+    ),
+    "fail_unwatched_left": (
+        "the supervisor of {worker} on machine {node} was killed, so it is not known how {worker} "
+        "would have ended; the processes that could be found were stopped, but processes that left "
+        "its process tree may still be running",
+        "机器 {node} 上监视 {worker} 的进程被结束，无法得知 {worker} 的结果；"
+        "能找到的进程均已停止，但脱离其进程树的进程可能仍在运行",
     ),
     "fail_wall_time": (
         "the job ran longer than its wall_time of {wall_time} and was stopped",
@@ -143,6 +150,12 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "killed on request while it waited for its next attempt",
         "等待下一次运行时被终止（kill_job）",
     ),
+    "killed_lost": (
+        "killed on request, but lost contact with machine {node}, which was running {worker}: it "
+        "may still be running there until the machine is back in contact",
+        "已按请求终止（kill_job），但运行 {worker} 的机器 {node} 失去联系："
+        "恢复联系之前，{worker} 可能仍在该机器上运行",
+    ),
     "killed_running": (
         "killed on request while it ran",
         "运行中被终止（kill_job）",
@@ -150,6 +163,13 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
     "killed_unsent": (
         "killed on request while it ran; these outputs were not stored: {message}",
         "运行中被终止（kill_job）；以下输出未保存：{message}",
+    ),
+    "killed_unwatched": (
+        "killed on request, but the supervisor of {worker} on machine {node} was killed before: "
+        "the processes that could be found were stopped, but processes that left its process tree "
+        "may still be running",
+        "已按请求终止（kill_job），但此前机器 {node} 上监视 {worker} 的进程已被结束："
+        "能找到的进程均已停止，但脱离其进程树的进程可能仍在运行",
     ),
     "killed_waiting": (
         "killed on request before it ran",
@@ -196,6 +216,15 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "name; convert it with sed -i 's/\\r$//' SCRIPT and submit again",
         "脚本使用了 Windows 换行符（CR LF），shell 会把 CR 当作名称的一部分；"
         "请用 sed -i 's/\\r$//' 脚本文件 转换后重新提交",
+    ),
+    "advice_killed_lost": (
+        "check that machine {node} and its agent are running; the agent stops what is left of the "
+        "job when it is back in contact",
+        "请检查机器 {node} 及其代理是否在运行；恢复联系后，代理会停止任务的残余进程",
+    ),
+    "advice_killed_unwatched": (
+        "check {node} for processes of the job (ps -ef) and end those that still run",
+        "请在 {node} 上查找任务的残余进程（ps -ef）并结束它们",
     ),
     "advice_log": (
         "the last lines are below; the whole log: paddlecloud logs --job_id={job_id}",
@@ -300,6 +329,14 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "see what ends processes on {node} (a restart, lack of memory, somebody's kill -9); "
         "--max_retries (now {max_retries}) starts such a job again",
         "请检查 {node} 上是什么结束了进程（重启、内存不足或 kill -9）；"
+        "--max_retries（当前 {max_retries}）可使任务自动重试",
+    ),
+    "advice_unwatched_left": (
+        "check {node} for processes of the job (ps -ef) and end those that still run; find out "
+        "what kills processes there (a restart, lack of memory, kill -9); --max_retries (now "
+        "{max_retries}) starts such a job again",
+        "请在 {node} 上查找任务的残余进程（ps -ef）并结束它们；"
+        "请检查该机器上是什么结束了进程（重启、内存不足或 kill -9）；"
         "--max_retries（当前 {max_retries}）可使任务自动重试",
     ),
     "advice_wall_time": (

@@ -178,6 +178,12 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "again",
         "{worker} 的输出尚未写入存储桶（{reason}）；任务继续运行，系统会重试",
     ),
+    "replica_not_ending": (
+        "the supervisor of {worker} on machine {node} was killed, and processes {pids} of it do "
+        "not end; the job ends when they do, and ending them is tried again",
+        "机器 {node} 上监视 {worker} 的进程被结束，其进程 {pids} 无法结束；"
+        "系统会重试，这些进程结束后任务才会结束",
+    ),
     "held_fetching": (
         "the files of {worker} are being fetched; it starts when they are here",
         "正在读取 {worker} 的文件，完成后启动",

@@ -20,7 +20,16 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from paddlecloud.runtime import cgroups, child, isolation, monitor, processes, record, seccomp
+from paddlecloud.runtime import (
+    cgroups,
+    child,
+    isolation,
+    monitor,
+    orphans,
+    processes,
+    record,
+    seccomp,
+)
 from paddlecloud.runtime.course import Course
 from paddlecloud.runtime.spool import Spool
 
@@ -44,7 +53,7 @@ _libc = ctypes.PyDLL(None, use_errno=True)
 
 def run(root: Path) -> None:
     """The whole life of this process: the command that `root` describes, once."""
-    processes.set_name("pc-beside")
+    processes.set_name(orphans.BESIDE)
     if record.take_lock(root / record.LOCK) is None or (root / record.EXIT).exists():
         return
     ended: dict[str, Any] = {"cause": CAUSE_FAILED, "exit_code": None, "message": ""}

@@ -110,6 +110,8 @@ class Tracked:
         self.hold_until = 0.0
         self.watch: int | None = None
         self.exit: record.ExitRecord | None = None
+        self.all_ended = False
+        """Of one whose monitor died: no process of it can be running."""
         self.cleared = False
         self.reaping = False
         """Its monitor or its records are gone; the janitor ends what is left of it."""

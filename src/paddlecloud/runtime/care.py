@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from paddlecloud.runtime import control, orders, record, shortnames, unsent, workspace
+from paddlecloud.runtime import control, orders, record, shortnames, unsent, waiting, workspace
 from paddlecloud.runtime.book import Stage, StopWish, Tracked, read_order
 from paddlecloud.runtime.control import Phase
 from paddlecloud.runtime.spreading import spread
@@ -348,17 +348,24 @@ class Janitor:
                 self._site.journal.warning(f"{path} cannot be deleted: {error}")
 
     def _reap(self, tracked: Tracked) -> None:
-        reaped = False
+        reaped = None
         try:
-            reaped = control.reap_leftovers(tracked.root)
+            reaped = control.reap_leftovers(tracked.root, self._site.spawner.kill_orphans)
         finally:
-            if not reaped:
+            if reaped is None or reaped.left:
                 self._queue.put(tracked)
-        if not reaped:
-            text = "some of its processes do not end; trying again"
-            self._site.journal.warning(text, tracked.id)
+        if reaped.left:
+            pids = ", ".join(map(str, reaped.left))
+            self._site.journal.warning(f"processes {pids} do not end; trying again", tracked.id)
+            tracked.hold(waiting.of("replica_not_ending", {"pids": pids}), now=time.monotonic())
+            self._site.wake_reporter()
             self._site.stopping.wait(_REAP_AGAIN)
             return
+        if not reaped.all_ended:
+            text = "processes that left its process tree may still be running"
+            self._site.journal.warning(text, tracked.id)
+        tracked.held = None
+        tracked.all_ended = reaped.all_ended
         tracked.end(None)
         self._shippers.finish(tracked)
         self._site.wake_reporter()

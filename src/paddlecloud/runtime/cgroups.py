@@ -67,10 +67,11 @@ class Cgroups:
 class Group:
     """The groups of one replica: `v2` kills and may limit, `v1` holds one directory a controller.
 
-    `set` names the limits that were accepted by the kernel.
+    `set` names the limits that were accepted by the kernel, `missed` says that a group could not be
+    joined.
     """
 
-    __slots__ = ("set", "v1", "v2")
+    __slots__ = ("missed", "set", "v1", "v2")
 
     def __init__(
         self, *, v2: Path | None, v1: Mapping[str, Path], limits: Iterable[str] = ()
@@ -78,6 +79,7 @@ class Group:
         self.v2 = v2
         self.v1 = dict(v1)
         self.set = set(limits)
+        self.missed = False
 
     def to_json(self) -> dict[str, str]:
         """Where it is, for the run record."""
@@ -86,6 +88,7 @@ class Group:
 
     def forget(self, controller: str) -> None:
         """The group of this controller ("v2": of the rest) could not be joined: no limit there."""
+        self.missed = True
         self.set -= set(CONTROLLERS) - self.v1.keys() if controller == "v2" else {controller}
 
     def pids(self) -> list[int]:

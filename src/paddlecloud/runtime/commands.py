@@ -146,6 +146,8 @@ class Commands:
             how = (ended["cause"], ended["exit_code"], str(ended.get("message") or ""))
             return self._tell_end(one, channel, *how)
         if lost:
+            # Its helper was killed: no other process would ever end what is left of it.
+            self._site.spawner.kill_orphans()
             return self._tell_end(one, channel, beside.CAUSE_FAILED, None, "killed")
         return False
 

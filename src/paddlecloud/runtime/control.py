@@ -13,13 +13,20 @@ import signal
 import time
 from contextlib import suppress
 
-from paddlecloud.runtime import cgroups, monitor, processes, record
+from paddlecloud.runtime import cgroups, monitor, orphans, processes, record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
+    from typing import Any
 
     from paddlecloud.runtime.record import ExitRecord, StopRecord
+
+
+#: So many looks in a row have to find no process of a dead monitor: one that forks and ends all the
+#: time can be missed by a single look at all processes.
+_CLEAN_ROUNDS = 3
 
 
 class Phase(enum.Enum):
@@ -48,6 +55,18 @@ class Observed:
         self.pid = pid
         self.started_at = started_at
         self.exit = exit
+
+
+class Reaped:
+    """What became of the processes of a LOST replica."""
+
+    __slots__ = ("all_ended", "left")
+
+    def __init__(self, *, left: Sequence[int] = (), all_ended: bool = False) -> None:
+        self.left = left
+        """Those that were found and have not ended yet."""
+        self.all_ended = all_ended
+        """No process of the replica can be running. False: one that left its process tree may."""
 
 
 def inspect(root: Path) -> Observed:
@@ -101,29 +120,36 @@ def request_stop(
     return True
 
 
-def reap_leftovers(root: Path, *, seconds: float = 10.0) -> bool:
-    """Kill what runs of a LOST replica; True when nothing is left. Does nothing to a live one.
+def reap_leftovers(
+    root: Path, kill_orphans: Callable[[], tuple[str, list[int]]], *, seconds: float = 10.0
+) -> Reaped:
+    """Kill what runs of a LOST replica. Does nothing to a live one, whose monitor then is `left`.
 
-    Found by its control group, or else by the marker in its environment and by descent from a
-    process that has it. What dropped its environment and its parents without a control group to
-    hold it cannot be found; no promise is made for it.
+    Its processes are found by its control group, by the marker in their environment, by descent
+    from such a process, by its uid if it has one of its own, and among those that the zygote
+    inherited from dead monitors (`kill_orphans`, see `Spawner`). Not every replica has a control
+    group or a uid, and only the zygote that forked the monitor inherits from it; where all three
+    are missing, a process that left the process tree and its environment is not found.
     """
-    if record.lock_holder(root / record.LOCK) is not None:
-        return False
+    holder = record.lock_holder(root / record.LOCK)
+    if holder is not None:
+        return Reaped(left=(holder,))
     run = record.read(root / record.RUN) or {}
     # A record that a full disk cut short says nothing, also not that there is nothing.
     if run.get("boot_id", processes.boot_id()) != processes.boot_id():
-        return True
-    launch = record.read(root / record.ORDER) or {}
-    marker = f"{record.MARKER}={launch.get('replica_id', root.name)}"
-    group = cgroups.from_json(run.get("cgroup", {}))
+        return Reaped(all_ended=True)
+    search = _Search(root, run, kill_orphans)
     deadline = time.monotonic() + seconds
-    while _kill_round(group, marker):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    group.remove()
-    return True
+    clean = 0
+    while clean < _CLEAN_ROUNDS:
+        left = search.kill_round()
+        clean = 0 if left else clean + 1
+        if left and time.monotonic() > deadline:
+            return Reaped(left=left)
+        if left:
+            time.sleep(0.01)
+    search.group.remove()
+    return Reaped(all_ended=search.is_complete())
 
 
 def _over(root: Path) -> Observed | None:
@@ -156,10 +182,38 @@ def _wake_monitor(root: Path) -> bool:
         os.close(fd)
 
 
-def _kill_round(group: cgroups.Group, marker: str) -> int:
-    """One round of SIGKILL; how many processes were still alive in it."""
-    group.kill()
-    found = {*group.pids(), *processes.marked(marker)} - {os.getpid()}
-    living = [pid for pid in found if processes.alive(pid)]
-    processes.kill_trees(living)
-    return len(living)
+class _Search:
+    """The ways to find the processes of one LOST replica."""
+
+    def __init__(
+        self, root: Path, run: Any, kill_orphans: Callable[[], tuple[str, list[int]]]
+    ) -> None:
+        launch = record.read(root / record.ORDER) or {}
+        self.group = cgroups.from_json(run.get("cgroup", {}))
+        self._run = run
+        self._kill_orphans = kill_orphans
+        self._marker = f"{record.MARKER}={launch.get('replica_id', root.name)}"
+        self._uid: int | None = launch.get("uid")
+        self._zygote = ""
+
+    def kill_round(self) -> list[int]:
+        """One round of SIGKILL; the processes that were still alive in it."""
+        monitor_pid = self._run.get("monitor_pid", 0)
+        if processes.is_ending(monitor_pid, self._run.get("monitor_start")):
+            # Its lock is free already, but its children are not orphans yet.
+            return [monitor_pid]
+        self.group.kill()
+        self._zygote, inherited = self._kill_orphans()
+        of_user, unclear = ([], []) if self._uid is None else orphans.of_user(self._uid)
+        marked = processes.marked(self._marker)
+        found = {*self.group.pids(), *marked, *of_user} - {os.getpid()}
+        living = [pid for pid in found if processes.alive(pid)]
+        processes.kill_trees(living)
+        return sorted({*living, *unclear, *inherited})
+
+    def is_complete(self) -> bool:
+        """Whether no process can have been missed by a round that found none."""
+        if "monitor_pid" not in self._run:
+            return False
+        of_its_zygote = bool(self._zygote) and self._zygote == self._run.get("zygote")
+        return of_its_zygote or bool(self._run.get("contained")) or self._uid is not None

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from paddlecloud.runtime.orders import Run
     from paddlecloud.runtime.record import ExitRecord, Launch
     from paddlecloud.runtime.site import Site
+    from paddlecloud.runtime.spawn import Spawner
 
 _FORMAT = 1
 _SHOWN_LINES = 20
@@ -235,7 +236,7 @@ class Environments:
         lock = os.open(f"{target}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             if _take(lock, making):
-                _remove_rubbish(target)
+                _remove_rubbish(target, self._site.spawner)
                 self._try(target, making, run, python)
         finally:
             os.close(lock)
@@ -293,7 +294,7 @@ class Environments:
                 fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
                 try:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    _remove_rubbish(lock.with_suffix(""))
+                    _remove_rubbish(lock.with_suffix(""), self._site.spawner)
                 finally:
                     os.close(fd)
 
@@ -463,14 +464,17 @@ def _say(tracked: Tracked, text: str) -> None:
     tracked.dirty = True
 
 
-def _remove_rubbish(target: Path) -> None:
+def _remove_rubbish(target: Path, spawner: Spawner) -> None:
     """Delete everything of the environment that its record does not name, unless its install runs.
     One that ended well while no agent ran gets its record. To be called with its lock."""
     running = set()
     for root in installing.roots(target):
         seen = control.inspect(root)
-        lost = seen.phase is Phase.LOST and not control.reap_leftovers(root)
-        if seen.phase is Phase.RUNNING or lost:
+        if seen.phase is Phase.LOST:
+            is_over = not control.reap_leftovers(root, spawner.kill_orphans).left
+        else:
+            is_over = seen.phase is not Phase.RUNNING
+        if not is_over:
             running |= {root.name, installing.home_of(root).name}
         elif installing.succeeded(seen.exit) and use(target) is None:
             installing.complete(target, root)

@@ -110,7 +110,7 @@ def carry_out(spawner: Spawner, launch: Launch, cancelled: threading.Event) -> E
             time.sleep(_LOOK_SECONDS)
         else:
             cancelled.wait(_LOOK_SECONDS)
-    while seen.phase is Phase.LOST and not control.reap_leftovers(root):
+    while seen.phase is Phase.LOST and control.reap_leftovers(root, spawner.kill_orphans).left:
         pass
     return None
 

@@ -3,8 +3,9 @@
 It outlives the agent and the server: it belongs to nobody, needs nobody, and keeps its facts on
 disk. It is a subreaper, so every process of the replica, whatever it does (setsid, double fork),
 stays below it, and the kernel's "no child left" is the proof that nothing runs any more; only then
-`exit.json` appears. All its signals are blocked from birth and waited for one at a time, so there
-is no handler and no race. What the replica prints is copied by a thread (see `capture`).
+`exit.json` appears. If the monitor itself is killed, the zygote inherits its processes (see
+`control.reap_leftovers`). All its signals are blocked from birth and waited for one at a time, so
+there is no handler and no race. What the replica prints is copied by a thread (see `capture`).
 
 Wall time is counted by the monotonic clock: a clock set forward ends no job, and the time a laptop
 sleeps is no running time.
@@ -22,7 +23,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from paddlecloud.runtime import cgroups, child, processes, record, stacks
+from paddlecloud.runtime import cgroups, child, orphans, processes, record, stacks
 from paddlecloud.runtime.capture import Capture
 from paddlecloud.runtime.course import Act, Course
 
@@ -56,20 +57,20 @@ def block_signals() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, [*_WAITED_FOR, *_UNHEARD])
 
 
-def run(root: Path, places: Cgroups, *, again: bool = False) -> bool:
+def run(root: Path, places: Cgroups, *, zygote: str = "", again: bool = False) -> bool:
     """The whole life of a monitor. Returns at once when the replica has, or had, another one.
 
     Whether this process is as it was before and may be the monitor of a further replica; `again`
-    says that it was one already.
+    says that it was one already. `zygote` is the id of the one that forked it.
     """
-    processes.set_name("pc-monitor")
+    processes.set_name(orphans.MONITOR)
     try:
         if again:
             _forget_signals()
         lock = record.take_lock(root / record.LOCK)
         if lock is None or record.has_begun(root):
             return False
-        unchanged = _live(root, places, again=again)
+        unchanged = _live(root, places, zygote, again=again)
         if unchanged:
             # Else it is let go by the end of this process, with all that it holds besides.
             os.close(lock)
@@ -102,8 +103,11 @@ def perform(act: Act | None, main: int, group: Group | None = None) -> None:
 class _Life:
     """What a monitor knows of its replica while it runs."""
 
-    def __init__(self, root: Path, launch: Launch, places: Cgroups, *, again: bool) -> None:
+    def __init__(
+        self, root: Path, launch: Launch, places: Cgroups, zygote: str, *, again: bool
+    ) -> None:
         self.root = root
+        self.zygote = zygote
         self.again = again
         """This process was the monitor of another replica before."""
         self.unchanged = False
@@ -112,6 +116,8 @@ class _Life:
         self.launch = launch
         self.places = places
         self.group = cgroups.Group(v2=None, v1={})
+        self.contained = False
+        """Every process of the replica is in its control group."""
         self.main = 0
         self.status = 0
         self.stop: StopRecord | None = None
@@ -120,14 +126,14 @@ class _Life:
         """When the limits that can wait are put on; None when they are on, or there is none."""
 
 
-def _live(root: Path, places: Cgroups, *, again: bool) -> bool:
+def _live(root: Path, places: Cgroups, zygote: str, *, again: bool) -> bool:
     launch: Launch | None = record.read(root / record.ORDER)
     if launch is None:
         _leave(root, _never_started(f"{record.ORDER} is missing", None))
         return False
     root.chmod(0o700)
     stop = _asked(root, launch)
-    life = _Life(root, launch, places, again=again)
+    life = _Life(root, launch, places, zygote, again=again)
     _leave(root, _carry_out(life) if stop is None else _ended(cause=stop["cause"], stop=stop))
     notify(launch, _END_NOTICE_SECONDS)
     life.group.remove()
@@ -158,6 +164,7 @@ def _carry_out(life: _Life) -> ExitRecord:
         return _never_started(_words(error), error.errno)
     life.main = started.pid
     if not started.message:
+        life.contained = _has_group(life) and not life.group.missed
         _rewrite_run(life)  # before its log can fill the disk
     log.begin()
     if not started.message:
@@ -174,7 +181,7 @@ def _see_through(life: _Life, started: Started, log: Capture) -> ExitRecord:
     _wait(life, course)
     ran = time.monotonic() - began
     log.finish()
-    unlimited = not life.group.v1 and life.group.v2 is None
+    unlimited = not _has_group(life)
     life.unchanged = log.close() and started.plain and unlimited and ran < _SETTLE_SECONDS
     if started.message:
         return _never_started(started.message, started.errno)
@@ -258,6 +265,19 @@ def _settle(life: _Life) -> None:
     life.group = cgroups.create(life.places, life.launch)
     _rewrite_run(life)
     cgroups.adopt(life.group, lambda: processes.descendants(os.getpid()))
+    life.contained = _is_contained(life)
+    if life.contained:
+        _rewrite_run(life)
+
+
+def _is_contained(life: _Life) -> bool:
+    """Whether the control group has every process of the replica, and so all that they start."""
+    below = processes.descendants(os.getpid())
+    return bool(below) and set(below) <= set(life.group.pids())
+
+
+def _has_group(life: _Life) -> bool:
+    return bool(life.group.v1) or life.group.v2 is not None
 
 
 def _enforced(life: _Life) -> dict[str, bool]:
@@ -273,7 +293,9 @@ def _run_record(life: _Life) -> RunRecord:
         "monitor_pid": os.getpid(),
         "monitor_start": processes.start_time(os.getpid()),
         "boot_id": processes.boot_id(),
+        "zygote": life.zygote,
         "cgroup": life.group.to_json(),
+        "contained": life.contained,
         "pid": life.main or None,
         "started_at": life.started_at if life.main else None,
     }

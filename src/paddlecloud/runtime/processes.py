@@ -33,6 +33,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _SYS_CLONE3 = 435
 _CLONE_INTO_CGROUP = 0x2_0000_0000
 _SIGCHLD = 17
+_PF_EXITING = 0x4
 
 # PyDLL keeps the interpreter lock during the call: the child of a clone must own it at once.
 _libc = ctypes.PyDLL(None, use_errno=True)
@@ -188,13 +189,18 @@ def kill_trees(roots: Iterable[int]) -> None:
 
 
 def kill_groups(root: int) -> None:
-    """Kill every process group in which a process below `root` is, but not our own.
+    """Kill every process group in which a process below `root` is, but not our own."""
+    kill_groups_of(descendants(root))
+
+
+def kill_groups_of(members: Iterable[int]) -> None:
+    """Kill every process group in which one of these is, but not our own.
 
     The kernel does a group in one step that no fork slips through, so this ends a fork bomb that
-    a walk from process to process would run after. Meant for a `root` whose descendants live in
-    sessions of their own: then every member of their groups is theirs.
+    a walk from process to process would run after. Meant for processes that live in sessions of
+    their own: then every member of their groups is theirs.
     """
-    groups = {_group(pid) for pid in descendants(root)} - {0, os.getpgrp()}
+    groups = {_group(pid) for pid in members} - {0, os.getpgrp()}
     for group in groups:
         with suppress(OSError):
             os.killpg(group, signal.SIGKILL)
@@ -219,9 +225,25 @@ def alive(pid: int) -> bool:
     return fields is not None and fields[0] not in (b"Z", b"X")
 
 
+def is_ending(pid: int, start: int | None) -> bool:
+    """The process with this pid and start time is on its way out: its files are closed, or will be,
+    but its children do not have another parent yet."""
+    fields = stat_fields(pid)
+    if fields is None or int(fields[19]) != start:
+        return False
+    # A leader that is a zombie may still have threads.
+    over = fields[0] in (b"Z", b"X") and int(fields[17]) <= 1
+    return bool(int(fields[6]) & _PF_EXITING) and not over
+
+
+def children(pid: int) -> list[int]:
+    """Those that have this process as their parent now."""
+    return list(_lister()(pid))
+
+
 def _below(root: int) -> dict[int, int]:
     """From pid to start time, parents before children."""
-    children = _children if Path("/proc/thread-self/children").exists() else _scanned()
+    children = _lister()
     found: dict[int, int] = {}
     layer = [root]
     while layer:
@@ -232,6 +254,10 @@ def _below(root: int) -> dict[int, int]:
             if fields is not None and int(fields[1]) in (below[pid], root):
                 found[pid] = int(fields[19])
     return found
+
+
+def _lister() -> Callable[[int], Iterable[int]]:
+    return _children if Path("/proc/thread-self/children").exists() else _scanned()
 
 
 def _children(pid: int) -> Iterable[int]:

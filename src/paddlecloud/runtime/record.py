@@ -75,7 +75,11 @@ if TYPE_CHECKING:
         monitor_pid: int
         monitor_start: int | None
         boot_id: str
+        zygote: NotRequired[str]
+        """The id of the zygote that inherits its processes if the monitor is killed."""
         cgroup: dict[str, str]
+        contained: NotRequired[bool]
+        """Whether all of its processes are in the control group."""
         pid: int | None
         started_at: float | None
 

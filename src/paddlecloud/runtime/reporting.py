@@ -403,7 +403,10 @@ def _add_log(item: dict[str, Any], tracked: Tracked, room: int) -> bytes:
         tracked.dirty = True
     elif over:
         ended = tracked.exit
-        item |= {"lost": True} if ended is None else {"exited": _exited(tracked, ended, size)}
+        if ended is None:
+            item |= {"lost": True, "all_ended": tracked.all_ended}
+        else:
+            item["exited"] = _exited(tracked, ended, size)
     return piece
 
 

@@ -8,6 +8,10 @@ mounts. The zygote belongs to nobody (its parent is init), holds none of the age
 when the agent's side of the socket closes; monitors that it forked go on. One that died is replaced
 by a fresh interpreter (slower once, never again).
 
+The zygote is a subreaper, so what a killed monitor leaves behind becomes its child and can be found
+(`kill_orphans`); the kernel reaps it when it ends. Each zygote has an id, which monitors write into
+their records: only the zygote that forked a monitor inherits its processes.
+
 One monitor is always forked ahead and waits for its replica, so that a start does not even wait for
 the fork; the next one is forked while the replica already runs. A monitor whose replica was over
 within milliseconds, and which is as it was before, takes a further one (`_Crew`): a fork with the
@@ -37,12 +41,14 @@ from paddlecloud.runtime import (
     isolation,
     layers,
     monitor,
+    orphans,
     processes,
     record,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any, NoReturn
 
     from paddlecloud.runtime.cgroups import Cgroups
@@ -58,6 +64,9 @@ _INT = struct.Struct("i")
 # So long a monitor whose replica was over soon waits for another one. Jobs that take no time come
 # one after the other, and then a fork for each would be a good part of what they cost.
 _IDLE_SECONDS = 1.0
+#: The zygote drops ended monitors from its list when that is twice as long as after the last time,
+#: and longer than this.
+_FORKED = 256
 
 
 class Spawner:
@@ -109,6 +118,16 @@ class Spawner:
             return bool(self._answer_to({"layers": root, "tree": tree})["layers"])
         except (OSError, EOFError):
             return None
+
+    def kill_orphans(self) -> tuple[str, list[int]]:
+        """Kill what the zygote inherited from dead monitors: its id, and what it found last, which
+        may not have ended yet. An empty id if it cannot be asked, or this system has no subreapers.
+        """
+        try:
+            answer = self._answer_to({"orphans": None})
+        except (OSError, EOFError):
+            return "", []
+        return str(answer["zygote"]), list(answer["left"])
 
     def close(self) -> None:
         """Let the zygote go; replicas go on."""
@@ -211,6 +230,7 @@ def _zygote(fd: int, agent: int) -> NoReturn:
         _forget_the_agent(fd)
         monitor.block_signals()
         processes.set_name("pc-zygote")
+        processes.become_subreaper()
         places = cgroups.detect(movable={os.getpid(), agent})
         processes.boot_id()
         gc.disable()
@@ -232,7 +252,7 @@ def _forget_the_agent(fd: int) -> None:
         with suppress(OSError, ValueError):
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    # Nobody waits for monitors: the kernel buries them by itself.
+    # The kernel reaps monitors and orphans by itself: the zygote waits for none of them.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     os.dup2(fd, _SOCKET, inheritable=False)
     os.closerange(_SOCKET + 1, os.sysconf("SC_OPEN_MAX"))
@@ -244,22 +264,31 @@ def _forget_the_agent(fd: int) -> None:
 
 
 def _serve(talk: socket.socket, places: Cgroups) -> None:
-    waiting = b""
     crew = _Crew(talk, places)
     crew.prepare()
-    while piece := talk.recv(65536):
-        *lines, waiting = (waiting + piece).split(b"\n")
-        for line in lines:
-            question = json.loads(line)
+    try:
+        for question in _questions(talk):
             if "separates" in question:
                 _answer(talk, {"separates": isolation.possible()})
-                continue
-            if "layers" in question:
+            elif "layers" in question:
                 able = layers.possible(question["layers"], question["tree"])
                 _answer(talk, {"layers": able})
-                continue
-            _answer(talk, crew.send(os.fsencode(question["root"])))
-            crew.prepare()
+            elif "orphans" in question:
+                _answer(talk, {"zygote": crew.id, "left": crew.kill_orphans()})
+            else:
+                _answer(talk, crew.send(os.fsencode(question["root"])))
+                crew.prepare()
+    finally:
+        # The agent may have been killed together with a monitor. The next agent has another zygote
+        # and cannot find these.
+        crew.kill_orphans()
+
+
+def _questions(talk: socket.socket) -> Iterator[Any]:
+    waiting = b""
+    while piece := talk.recv(65536):
+        *lines, waiting = (waiting + piece).split(b"\n")
+        yield from map(json.loads, lines)
 
 
 class _Spare:
@@ -297,6 +326,14 @@ class _Crew:
         self._door.setblocking(False)
         self._bell.setblocking(False)
         self._free: list[_Spare] = []
+        self._forked: dict[int, int] = {}
+        """Every monitor of ours that may live, by pid when it started."""
+        self._most_forked = _FORKED
+        self.id = os.urandom(8).hex() if processes.LINUX else ""
+
+    def kill_orphans(self) -> list[int]:
+        """Those that were there at the last look."""
+        return orphans.kill_inherited(self._forked)
 
     def send(self, root: bytes) -> dict[str, int]:
         """Give this replica a monitor: its pid, or why there is none."""
@@ -339,12 +376,22 @@ class _Crew:
         if pid == 0:
             for held in (self._talk, self._door, ours, *(spare.talk for spare in self._free)):
                 held.close()
-            _be_monitor(theirs, self._bell, self._places)
+            _be_monitor(theirs, self._bell, self._places, self.id)
         theirs.close()
+        self._note(pid)
         return _Spare(pid=pid, talk=ours)
 
+    def _note(self, pid: int) -> None:
+        start = processes.start_time(pid)
+        if start is not None:
+            self._forked[pid] = start
+        if len(self._forked) > self._most_forked:
+            known = self._forked.items()
+            self._forked = {pid: at for pid, at in known if processes.start_time(pid) == at}
+            self._most_forked = max(_FORKED, 2 * len(self._forked))
 
-def _be_monitor(work: socket.socket, bell: socket.socket, places: Cgroups) -> NoReturn:
+
+def _be_monitor(work: socket.socket, bell: socket.socket, places: Cgroups, zygote: str) -> NoReturn:
     """Wait for a replica; when it was over soon, for another one."""
     try:
         os.setsid()
@@ -353,7 +400,7 @@ def _be_monitor(work: socket.socket, bell: socket.socket, places: Cgroups) -> No
         processes.set_name("pc-spare")
         root = work.recv(65536)
         again = False
-        while root and _work(Path(os.fsdecode(root)), places, again=again):
+        while root and _work(Path(os.fsdecode(root)), places, zygote, again=again):
             work.close()
             again = True
             work, theirs = socket.socketpair()
@@ -377,13 +424,13 @@ def _next_root(work: socket.socket) -> bytes:
     return work.recv(65536)
 
 
-def _work(root: Path, places: Cgroups, *, again: bool) -> bool:
+def _work(root: Path, places: Cgroups, zygote: str, *, again: bool) -> bool:
     """Be what the directory asks for, beside a command or the monitor of a replica; whether this
     process is good for more."""
     if (root / beside.COMMAND).exists():
         beside.run(root)
         return False
-    return monitor.run(root, places, again=again) and processes.LINUX
+    return monitor.run(root, places, zygote=zygote, again=again) and processes.LINUX
 
 
 def _answer(talk: socket.socket, fact: dict[str, Any]) -> None:

@@ -524,6 +524,8 @@ class ReportItem(Struct, frozen=True, kw_only=True):
     usage: UseNote | None = None
     held: HeldNote | None = None
     lost: bool = False
+    all_ended: bool = False
+    """Of one that is lost: its agent knows that no process of it can be running."""
 
 
 class Report(Struct, frozen=True, kw_only=True):

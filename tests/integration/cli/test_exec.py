@@ -112,6 +112,23 @@ def test_what_goes_wrong_is_said(
     assert says in done.err
 
 
+@pytest.mark.slow
+def test_a_command_whose_helper_is_killed_does_not_run_on(shared: Person, sleeper: str) -> None:
+    file = place(shared, sleeper) / "work" / "command"
+    script = "echo $$ > command.new; mv command.new command; exec env -i sleep 600"
+    words = [PROGRAM, "exec", sleeper, "--", "sh", "-c", script]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stderr=pipe, cwd=shared.here, env=shared.environ()) as command:
+        until(file.exists)
+        pid = int(file.read_text())
+        helper = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        assert name_of(helper).strip() == "pc-beside"
+        os.kill(helper, signal.SIGKILL)
+        _, said = command.communicate(timeout=60)
+    assert b"killed" in said
+    assert not Path(f"/proc/{pid}").exists()
+
+
 def test_what_is_piped_in_and_what_comes_out_arrive_whole(shared: Person, sleeper: str) -> None:
     data = os.urandom(MIB)
     script = "sha256sum; i=0; while [ $i -lt 3 ]; do head -c 1000000 /dev/zero; i=$((i+1)); done"

@@ -312,7 +312,7 @@ FOURTEEN = [
         name="lost agent",
         script="echo begun; sleep 60",
         act=loses_it,
-        says="the process that watched over trainer-0",
+        says="the supervisor of trainer-0",
         advises="--max_retries (now 0)",
         last="begun",
     ),

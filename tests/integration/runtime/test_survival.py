@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.runtime import processes, record
-from paddlecloud.runtime.control import Phase, inspect, reap_leftovers, request_stop
+from paddlecloud.runtime.control import Phase, Reaped, inspect, reap_leftovers, request_stop
 from paddlecloud.runtime.record import Launch
 from paddlecloud.runtime.spawn import Spawner
 from tests.integration.runtime.replicas import (
@@ -175,7 +175,7 @@ def test_a_killed_monitor_is_noticed_and_its_processes_are_cleared(
     assert seen.pid is not None
     replica_id = bench.launches[0]["replica_id"]
     assert living(replica_id) != []
-    assert reap_leftovers(root) is True
+    assert clear(bench, root).left == ()
     assert living(replica_id) == []
     assert [pid for pid in bare if processes.alive(pid)] == []
     assert groups_of([replica_id]) == []
@@ -189,7 +189,7 @@ def test_what_has_no_environment_and_no_parent_is_found_by_its_group(bench: Benc
     root = bench.start(command, pids_limit=500)
     bare = int(has_file(root, "bare"))
     kill_monitor(root)
-    assert reap_leftovers(root) is True
+    assert clear(bench, root).left == ()
     assert not processes.alive(bare)
 
 
@@ -204,14 +204,14 @@ def test_a_damaged_record_hides_no_process(bench: Bench, left: str, order: bool)
         (root / record.ORDER).write_text("")
     assert inspect(root).phase is Phase.LOST
     assert living(root.name) != []
-    assert reap_leftovers(root) is True
+    assert clear(bench, root).left == ()
     assert living(root.name) == []
 
 
 def test_clearing_away_leaves_a_live_replica_alone(bench: Bench) -> None:
     root = bench.start(WAITS)
     pid = running(root).pid
-    assert reap_leftovers(root) is False
+    assert clear(bench, root).left == (inspect(root).monitor_pid,)
     assert inspect(root).pid == pid
     (root / "work" / "go").touch()
     assert ended(root)["exit_code"] == 7
@@ -222,10 +222,10 @@ def test_pids_of_another_boot_are_left_alone(bench: Bench) -> None:
     kill_monitor(root)
     run = record.read(root / record.RUN)
     record.write(root / record.RUN, {**run, "boot_id": "another"})
-    assert reap_leftovers(root) is True
+    assert clear(bench, root).left == ()
     assert living(bench.launches[0]["replica_id"]) != []
     record.write(root / record.RUN, run)
-    assert reap_leftovers(root) is True
+    assert clear(bench, root).left == ()
 
 
 def test_a_lost_replica_is_not_started_again(bench: Bench) -> None:
@@ -234,11 +234,15 @@ def test_a_lost_replica_is_not_started_again(bench: Bench) -> None:
     bench.spawner.spawn(launch)
     has_file(root, "runs")
     kill_monitor(root)
-    reap_leftovers(root)
+    clear(bench, root)
     second = bench.spawner.spawn(launch)
     eventually(lambda: not processes.alive(second))
     assert inspect(root).phase is Phase.LOST
     assert has_file(root, "runs") == "x"
+
+
+def clear(bench: Bench, root: Path) -> Reaped:
+    return reap_leftovers(root, bench.spawner.kill_orphans)
 
 
 def kill_monitor(root: Path) -> None:

@@ -82,6 +82,18 @@ def test_packages_that_are_installed_are_why_it_waits(world: World) -> None:
     assert world.look(job_id)["advice"] == []
 
 
+def test_processes_that_do_not_end_are_named_until_they_do(world: World) -> None:
+    job_id, order = world.placed()
+    world.agent.start(order)
+    tells(world, order, code="replica_not_ending", params={"pids": "12, 34"})
+    job = world.look(job_id)
+    assert job["job_status"] == "running"
+    assert "the supervisor of trainer-0 on machine node-0 was killed" in job["queue_reason"]
+    assert "processes 12, 34 of it do not end" in job["queue_reason"]
+    world.agent.report(item(order, lost=True, all_ended=True))
+    assert world.look(job_id)["advice"] != [job["queue_reason"]]
+
+
 def test_who_kills_it_waits_for_no_store(world: World) -> None:
     job_id, order = world.placed()
     world.agent.start(order)

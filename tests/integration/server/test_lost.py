@@ -77,6 +77,39 @@ def test_a_machine_that_stays_silent_is_tried_again_at_last(world: World) -> Non
     assert world.look(job_id)["attempts"] == 2
 
 
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("all_ended", [True, False, None])
+def test_that_a_job_was_stopped_is_said_only_if_its_agent_is_certain(
+    world: World, all_ended: bool | None, killed: bool
+) -> None:
+    """An agent of an earlier version does not say it."""
+    job_id, order = world.placed()
+    world.agent.start(order)
+    if killed:
+        world.user.post(f"/api/v1/jobs/{job_id}/kill")
+    certainty = {} if all_ended is None else {"all_ended": all_ended}
+    world.agent.report(item(order, lost=True, **certainty))
+    job = world.look(job_id)
+    assert job["job_status"] == ("killed" if killed else "failed")
+    may_run = "processes that left its process tree may still be running" in job["error_msg"]
+    assert may_run is not bool(all_ended)
+    if not killed:
+        assert ("all its processes were stopped" in job["error_msg"]) is bool(all_ended)
+    headers = {"accept-language": "zh"}
+    zh = world.user.call("GET", f"/api/v1/jobs/{job_id}", headers=headers).json()
+    assert ("脱离其进程树的进程可能仍在运行" in zh["error_msg"]) is may_run
+
+
+def test_a_job_that_is_killed_while_its_machine_is_silent_may_still_run(world: World) -> None:
+    job_id, order = world.placed()
+    world.agent.start(order)
+    world.user.post(f"/api/v1/jobs/{job_id}/kill")
+    agents.mark_lost(world.deps, "node-0")
+    job = world.look(job_id)
+    assert job["job_status"] == "killed"
+    assert "lost contact with machine node-0" in job["error_msg"]
+
+
 def test_a_loss_that_shifts_the_blame_keeps_the_last_words_of_the_culprit(
     make_world: MakeWorld,
 ) -> None:

@@ -22,7 +22,7 @@ def lost_job(world: World, log: bytes = b"first\n", **changes: Any) -> tuple[str
     job_id, order = world.placed(max_retries=1, **changes)
     world.agent.start(order)
     world.agent.log(order, 0, log)
-    world.agent.report(item(order, lost=True))
+    world.agent.report(item(order, lost=True, all_ended=True))
     assert world.state(job_id) == "schedule"
     return job_id, order
 
@@ -31,8 +31,8 @@ def test_a_lost_attempt_goes_back_to_schedule_with_a_reason(world: World) -> Non
     job_id, order = lost_job(world)
     view = world.look(job_id)
     want = (
-        "the process that watched over trainer-0 on machine node-0 was killed, so nobody knows how "
-        "trainer-0 would have ended; what was left of it was stopped"
+        "the supervisor of trainer-0 on machine node-0 was killed, so it is not known how "
+        "trainer-0 would have ended; all its processes were stopped"
     )
     assert (view["queue_reason"], view["pool"], view["attempts"]) == (want, "", 1)
     assert world.agent.order(job_id, "forget")["replica"] == order["replica"]

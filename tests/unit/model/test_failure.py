@@ -78,15 +78,31 @@ def test_a_placed_job_of_one_replica(replica: Replica, want: list[Event]) -> Non
         assert job.failure is not None
 
 
-@pytest.mark.parametrize("replica", [a_replica(ended=OK), a_replica(ended=ended(1)), LOST])
+ALL_ENDED = ExitRecord(cause=ExitCause.UNWATCHED, all_ended=True)
+SOME_MAY_RUN = ExitRecord(cause=ExitCause.UNWATCHED)
+
+
+@pytest.mark.parametrize(
+    ("replica", "code"),
+    [
+        (a_replica(ended=OK), "killed_running"),
+        (a_replica(ended=ended(1)), "killed_running"),
+        (a_replica(state=ReplicaState.LOST, ended=ALL_ENDED), "killed_running"),
+        (a_replica(state=ReplicaState.LOST, ended=SOME_MAY_RUN), "killed_unwatched"),
+        (LOST, "killed_lost"),
+    ],
+)
 def test_a_job_that_is_being_killed_ends_killed_whatever_its_replica_did(
-    replica: Replica,
+    replica: Replica, code: str
 ) -> None:
     events, job = the_end(a_job(state=JobState.KILLING, kill_asked=True), an_attempt(replica))
     assert events == [Event.STOPPED]
     assert job.state is JobState.KILLED
     assert job.failure is not None
-    assert job.failure.reason.code == "killed_running"
+    assert job.failure.reason.code == code
+    said = render(code, job.failure.reason.params, "en")
+    assert ("may still be running" in said) is (code != "killed_running")
+    assert (job.failure.advice is not None) is (code != "killed_running")
 
 
 KEPT = Reason(
@@ -149,7 +165,7 @@ NOT_BEGUN = a_replica(ended=ended(cause=ExitCause.STOPPED, ran=False))
         ([NOT_BEGUN], False, "killed_waiting"),
         ([NOT_BEGUN], True, "killed_between"),
         ([NOT_BEGUN, a_replica(rank=1, ended=STOPPED)], False, "killed_running"),
-        ([NOT_BEGUN, a_replica(rank=1, state=ReplicaState.LOST)], False, "killed_running"),
+        ([NOT_BEGUN, a_replica(rank=1, state=ReplicaState.LOST)], False, "killed_lost"),
     ],
     ids=["before its start", "before its next start", "one had begun", "one is unknown"],
 )
@@ -239,13 +255,18 @@ def test_a_clock_that_is_wrong_is_believed_as_far_as_it_can_be(told: int, want: 
     assert moment(Event.BROKE, running, over, later(60)) == later(max(want, 40))
 
 
-def test_a_killed_monitor_is_not_told_as_a_silent_machine() -> None:
-    gone = a_replica(state=ReplicaState.LOST, ended=ExitRecord(cause=ExitCause.UNWATCHED))
-    attempt = an_attempt(gone)
+@pytest.mark.parametrize(
+    ("record", "code"), [(ALL_ENDED, "fail_unwatched"), (SOME_MAY_RUN, "fail_unwatched_left")]
+)
+def test_a_killed_monitor_is_not_told_as_a_silent_machine(record: ExitRecord, code: str) -> None:
+    attempt = an_attempt(a_replica(state=ReplicaState.LOST, ended=record))
     failure = explain(a_job(), attempt, {})
     assert failure is not None
-    assert (failure.reason.code, failure.exit_code) == ("fail_unwatched", None)
-    assert "watched over trainer-0" in render(failure.reason.code, failure.reason.params, "en")
+    assert (failure.reason.code, failure.exit_code) == (code, None)
+    said = render(failure.reason.code, failure.reason.params, "en")
+    assert "the supervisor of trainer-0" in said
+    assert ("all its processes were stopped" in said) is record.all_ended
+    assert ("may still be running" in said) is not record.all_ended
     assert failure.advice is not None
     assert "--max_retries (now 0)" in render(failure.advice.code, failure.advice.params, "en")
     assert outcome(attempt) is Outcome.LOST

@@ -113,6 +113,7 @@ def failed(code: str) -> Failure:
         ("fail_exit", [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]),
         ("fail_lost", [0, 1, 2, 4]),
         ("fail_unwatched", [0, 1, 2, 4]),
+        ("fail_unwatched_left", [0, 1, 2, 4]),
         ("preempted", [0, 0, 0]),
         ("fail_port_taken", [0, 0, 0]),
     ],

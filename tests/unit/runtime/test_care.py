@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
@@ -10,6 +14,7 @@ import pytest
 
 from paddlecloud.runtime.agent import Agent
 from paddlecloud.runtime.book import Stage, Tracked
+from paddlecloud.runtime.care import Janitor
 from paddlecloud.runtime.config import AgentConfig
 from paddlecloud.runtime.journal import Journal
 from paddlecloud.runtime.materials import Materials
@@ -22,12 +27,23 @@ class NoSpawner:
     def layers(self, _root: str, _tree: str) -> bool:
         return False
 
+    def kill_orphans(self) -> tuple[str, list[int]]:
+        return "", []
 
-def test_a_lost_replica_is_reaped_while_a_large_cache_is_pruned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pruned = threading.Event()
-    monkeypatch.setattr(Materials, "prune", lambda *_: 0 if pruned.wait(60) else 1)
+
+HOLDS_THE_LOCK = """
+import sys
+from pathlib import Path
+from paddlecloud.runtime import record
+lock = record.take_lock(Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def at_work(tmp_path: Path) -> Iterator[tuple[Janitor, Tracked]]:
+    """The janitor of an agent, at work while inside, and a replica without records."""
     config = AgentConfig(
         path=tmp_path / "agent.json", agent_id="a", ak="a", sk="s", url="http://127.0.0.1:9"
     )
@@ -38,15 +54,43 @@ def test_a_lost_replica_is_reaped_while_a_large_cache_is_pruned(
     root.mkdir(parents=True)
     lost = site.book.add(Tracked(id="r", fence=1, root=root, run=None, acked=0))
     lost.stage = Stage.LAUNCHED
-    janitor.reap(lost)
     thread = threading.Thread(target=janitor.work)
     thread.start()
     try:
-        eventually(lambda: lost.stage is Stage.OVER)
+        yield janitor, lost
     finally:
-        pruned.set()
         site.stop()
         janitor.close()
         thread.join(20)
         agent._reporter._notices.close()
     assert not thread.is_alive()
+
+
+def test_a_lost_replica_is_reaped_while_a_large_cache_is_pruned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pruned = threading.Event()
+    monkeypatch.setattr(Materials, "prune", lambda *_: 0 if pruned.wait(60) else 1)
+    with at_work(tmp_path) as (janitor, lost):
+        janitor.reap(lost)
+        try:
+            eventually(lambda: lost.stage is Stage.OVER)
+        finally:
+            pruned.set()
+    assert lost.all_ended is False, "nothing is known of it"
+
+
+def test_processes_that_do_not_end_are_reported_and_waited_for(tmp_path: Path) -> None:
+    with at_work(tmp_path) as (janitor, lost):
+        words = [sys.executable, "-c", HOLDS_THE_LOCK, lost.place("lock")]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+            assert holder.stdin is not None
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == b"held\n"
+            janitor.reap(lost)
+            held = eventually(lambda: lost.held)
+            assert held == {"code": "replica_not_ending", "params": {"pids": str(holder.pid)}}
+            assert lost.alive
+            holder.stdin.close()
+            eventually(lambda: lost.stage is Stage.OVER)
+        assert lost.held is None

@@ -456,7 +456,13 @@ def _given_up(item: ReportItem, assigned: Assigned) -> bool:
 
 
 def _without_exit(item: ReportItem) -> ReportItem:
-    return ReportItem(replica=item.replica, fence=item.fence, started=item.started, lost=item.lost)
+    return ReportItem(
+        replica=item.replica,
+        fence=item.fence,
+        started=item.started,
+        lost=item.lost,
+        all_ended=item.all_ended,
+    )
 
 
 def _tail(deps: Deps, assigned: Assigned, size: int) -> bytes:

@@ -23,9 +23,11 @@ NO_MORE = "held_no_more"
 _START, _INSTALLS = "private_start_waits", "environment_waits"
 _ON_ITS_WAY = frozenset({"held_fetching", "held_sending"})
 """All is well with it, and it takes its time."""
+_NOT_ENDING = "replica_not_ending"
 _HELD = frozenset(
     {
         *_ON_ITS_WAY,
+        _NOT_ENDING,
         _INSTALLS,
         _START,
         "outputs_late",
@@ -37,11 +39,16 @@ _HELD = frozenset(
 
 
 def held(deps: Deps, note: HeldNote, job: Job, replica: Replica) -> Reason | None:
-    """Before a replica runs its files are waited for, then its outputs; None: nothing any more."""
+    """Before a replica runs its files are waited for, then its outputs, or the end of processes
+    that its dead supervisor left; None: nothing any more."""
     if note.code == NO_MORE:
         return None
     if note.code in _ON_ITS_WAY:
         return Reason(code=note.code, params={"worker": replica.worker, "attempt": job.attempt})
+    if note.code == _NOT_ENDING:
+        pids, node = note.params.get("pids", "?"), replica.node
+        about = {"worker": replica.worker, "node": node, "pids": pids, "attempt": job.attempt}
+        return Reason(code=note.code, params=about)
     code = "outputs_late" if note.runs else "outputs_wait"
     code = code if job.spec.public_bos else f"private_{code}"
     if replica.state is ReplicaState.ORDERED:

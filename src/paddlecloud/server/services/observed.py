@@ -19,7 +19,7 @@ def observed(replica: Replica, item: ReportItem) -> Replica:
         pid = item.started.pid
         replica = replace(replica, state=ReplicaState.RUNNING, pid=pid, started_at=began)
     if item.lost and replica.state is not ReplicaState.LOST:
-        gone = ExitRecord(cause=ExitCause.UNWATCHED)
+        gone = ExitRecord(cause=ExitCause.UNWATCHED, all_ended=item.all_ended)
         replica = replace(replica, state=ReplicaState.LOST, exit=gone)
     if item.exited is not None:
         record = _exit_record(item.exited)

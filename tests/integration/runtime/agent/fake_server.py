@@ -44,6 +44,7 @@ class Stored:
         self.held: list[dict[str, Any]] = []
         self.exited: dict[str, Any] | None = None
         self.lost = False
+        self.all_ended: bool | None = None
         self.files: dict[str, bytes] = {}
         self.puts: list[str] = []
         self.sent = 0
@@ -353,4 +354,5 @@ def _store(stored: Stored, item: dict[str, Any], offset: int, piece: bytes) -> N
         stored.held.append(item["held"])
     if "exited" in item and item["exited"]["log_size"] <= len(stored.log):
         stored.exited = stored.exited or item["exited"]
-    stored.lost = stored.lost or bool(item.get("lost"))
+    if item.get("lost"):
+        stored.lost, stored.all_ended = True, item.get("all_ended")

@@ -94,7 +94,7 @@ class World:
 def _end(root: Path) -> None:
     control.request_stop(root, grace=0.0, now=time.time())
     eventually(lambda: record.lock_holder(root / record.LOCK) is None)
-    control.reap_leftovers(root)
+    control.reap_leftovers(root, lambda: ("", []))
 
 
 def alive(pid: int) -> bool:
