@@ -89,7 +89,9 @@ class Gate:
         assert caller is not None
         if caller.kind != kind:
             raise Unauthenticated("auth_role", ak=caller.ak, role=caller.kind)
-        await self._spend(auth, headers[signing.NONCE])
+        nonce = headers[signing.NONCE]
+        signing.check_nonce(nonce)
+        await self._spend(auth, nonce)
         self._note_use(caller, now)
         return caller
 
@@ -177,15 +179,12 @@ class Gate:
             self._known.clear()
 
     async def _spend(self, auth: signing.Authorization, nonce: str) -> None:
-        if not nonce.isascii():
-            # Bytes that are no text cannot be stored, and many nonces are stored together.
-            raise Unauthenticated("auth_malformed")
         nonces = self._nonces
         if isinstance(nonces, SharedNonces):
-            asked = nonces.spend(auth.ak, nonce[:64], auth.expires_at)
+            asked = nonces.spend(auth.ak, nonce, auth.expires_at)
             new = await asyncio.wrap_future(asked)
         else:
-            new = nonces.spend(auth.ak, nonce[:64], auth.expires_at)
+            new = nonces.spend(auth.ak, nonce, auth.expires_at)
             self._flush_later(nonces)
         if not new:
             raise Unauthenticated("auth_replay")
@@ -203,9 +202,10 @@ class Gate:
 
 
 def _required(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """What a signature has to cover: where it says nothing of the digest, the checksum too."""
+    """What a signature has to cover: every x-bce header, and without a digest the checksum."""
+    ours = (name for name in headers if name.startswith("x-bce-"))
     unsigned = headers.get(signing.CONTENT_SHA256) == signing.UNSIGNED
-    return (*REQUIRED, signing.CONTENT_CRC32) if unsigned else REQUIRED
+    return (*REQUIRED, *ours, signing.CONTENT_CRC32) if unsigned else (*REQUIRED, *ours)
 
 
 def source_of(request: Request) -> str:
