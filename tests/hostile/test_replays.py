@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
 from paddlecloud.model import signing
 from paddlecloud.testing import SignedCaller
-from tests.hostile.site import HOST, Site, a_site
+from tests.hostile.site import HOST, Site, a_site, prepared
 
 Header = tuple[str, bytes]
 
@@ -73,7 +74,7 @@ Disguise = Callable[[Wire], Wire]
 SIGNED = (
     "host", "content-type", "x-bce-date", "x-bce-content-sha256", "x-bce-nonce", "authorization",
 )  # fmt: skip
-BLANKS = {
+_BLANKS: dict[str, Callable[[bytes], bytes]] = {
     "space behind": lambda value: value + b" ",
     "spaces behind": lambda value: value + b"   ",
     "tab behind": lambda value: value + b"\t",
@@ -92,41 +93,24 @@ BLANKS = {
     "comma behind": lambda value: value + b",",
     "quotes around": lambda value: b'"' + value + b'"',
 }
-_BLANKS_OF_EACH: dict[str, Disguise] = {
-    f"{name}: {how}": (lambda wire, name=name, change=change: wire.changing(name, change))
-    for name in SIGNED
-    for how, change in BLANKS.items()
+_NAMES: dict[str, Callable[[str], str]] = {
+    "name in capitals": str.upper,
+    "name in title case": str.title,
+    "space behind the name": lambda text: text + " ",
+    "underscores in the name": lambda text: text.replace("-", "_"),
 }
-_NAMES: dict[str, Disguise] = {
-    f"{name}: {how}": (
-        lambda wire, name=name, change=change: replace(
-            wire, headers=tuple((change(k) if k == name else k, v) for k, v in wire.headers)
-        )
-    )
-    for name in SIGNED
-    for how, change in {
-        "name in capitals": str.upper,
-        "name in title case": str.title,
-        "space behind the name": lambda text: text + " ",
-        "underscores in the name": lambda text: text.replace("-", "_"),
-    }.items()
-}
-_TWICE: dict[str, Disguise] = {
-    f"{name}: {how}": (lambda wire, name=name, more=more: more(wire, name))
-    for name in SIGNED
-    for how, more in {
-        "the same twice": lambda wire, name: wire.adding((name, wire.value(name))),
-        "twice, the other case": lambda wire, name: wire.adding((name.upper(), wire.value(name))),
-        "another one behind": lambda wire, name: wire.adding((name, fresh(name))),
-        "another one before": lambda wire, name: replace(
-            wire, headers=((name, fresh(name)), *wire.headers)
-        ),
-        "an empty one behind": lambda wire, name: wire.adding((name, b"")),
-        "empty": lambda wire, name: wire.having(name, b""),
-        "in a trailer too": lambda wire, name: replace(
-            wire, chunked=True, chunk_end=b"0\r\n%b: %b\r\n\r\n" % (name.encode(), fresh(name))
-        ),
-    }.items()
+_TWICE: dict[str, Callable[[Wire, str], Wire]] = {
+    "the same twice": lambda wire, name: wire.adding((name, wire.value(name))),
+    "twice, the other case": lambda wire, name: wire.adding((name.upper(), wire.value(name))),
+    "another one behind": lambda wire, name: wire.adding((name, fresh(name))),
+    "another one before": lambda wire, name: replace(
+        wire, headers=((name, fresh(name)), *wire.headers)
+    ),
+    "an empty one behind": lambda wire, name: wire.adding((name, b"")),
+    "empty": lambda wire, name: wire.having(name, b""),
+    "in a trailer too": lambda wire, name: replace(
+        wire, chunked=True, chunk_end=b"0\r\n%b: %b\r\n\r\n" % (name.encode(), fresh(name))
+    ),
 }
 _LETTERS: dict[str, Disguise] = {
     "nonce in capitals": lambda wire: wire.changing("x-bce-nonce", bytes.upper),
@@ -177,42 +161,65 @@ _MORE: dict[str, Disguise] = {
     ),
     "another body": lambda wire: replace(wire, body=wire.body + b" "),
 }
-_TARGETS: dict[str, Disguise] = {
-    how: (lambda wire, change=change: replace(wire, target=change(wire.target)))
-    for how, change in {
-        "a letter of the path encoded": lambda text: text.replace("/api/", "/%61pi/", 1),
-        "a slash of the path encoded": lambda text: text.replace("/v1/", "%2Fv1/", 1),
-        "a slash more": lambda text: text.replace("/v1/", "/v1//", 1),
-        "a dot segment": lambda text: text.replace("/v1/", "/v1/./", 1),
-        "two dot segments": lambda text: text.replace("/v1/", "/v1/x/../", 1),
-        "a slash at the end of the path": lambda text: text.replace("?", "/?", 1),
-        "a parameter of the path": lambda text: text.replace("?", ";x=1?", 1),
-        "a NUL at the end of the path": lambda text: text.replace("?", "%00?", 1),
-        "path in capitals": lambda text: text.replace("/api/v1/", "/API/V1/", 1),
-        "absolute form": lambda text: f"http://{HOST}{text}",
-        "absolute form of another server": lambda text: f"http://evil.example{text}",
-        "a fragment": lambda text: f"{text}#x",
-        "pairs in another order": lambda text: _pairs(text, lambda pairs: pairs[::-1]),
-        "an empty pair": lambda text: f"{text}&",
-        "empty pairs": lambda text: text.replace("&", "&&"),
-        "blank as %20": lambda text: text.replace("+", "%20"),
-        "small hexadecimal digits": lambda text: text.replace("%C3%A4", "%c3%a4"),
-        "bytes that are not encoded": lambda text: text.replace("%C3%A4", "\xe4"),
-        "a letter of the query encoded": lambda text: text.replace("name=", "n%61me="),
-        "an encoded ampersand": lambda text: text.replace("&", "%26"),
-        "a semicolon for an ampersand": lambda text: text.replace("&", ";"),
-        "a pair more": lambda text: f"{text}&limit=2",
-        "the same pair twice": lambda text: f"{text}&limit=1",
-        "a pair less": lambda text: _pairs(text, lambda pairs: pairs[1:]),
-        "a second question mark": lambda text: text.replace("?", "??", 1),
-        "a signature in the query": lambda text: f"{text}&authorization=x",
-        "an encoded signature in the query": lambda text: f"{text}&%61uthorization=x",
-    }.items()
+_TARGETS: dict[str, Callable[[str], str]] = {
+    "a letter of the path encoded": lambda text: text.replace("/api/", "/%61pi/", 1),
+    "a slash of the path encoded": lambda text: text.replace("/v1/", "%2Fv1/", 1),
+    "a slash more": lambda text: text.replace("/v1/", "/v1//", 1),
+    "a dot segment": lambda text: text.replace("/v1/", "/v1/./", 1),
+    "two dot segments": lambda text: text.replace("/v1/", "/v1/x/../", 1),
+    "a slash at the end of the path": lambda text: text.replace("?", "/?", 1),
+    "a parameter of the path": lambda text: text.replace("?", ";x=1?", 1),
+    "a NUL at the end of the path": lambda text: text.replace("?", "%00?", 1),
+    "path in capitals": lambda text: text.replace("/api/v1/", "/API/V1/", 1),
+    "absolute form": lambda text: f"http://{HOST}{text}",
+    "absolute form of another server": lambda text: f"http://evil.example{text}",
+    "a fragment": lambda text: f"{text}#x",
+    "pairs in another order": lambda text: _pairs(text, lambda pairs: pairs[::-1]),
+    "an empty pair": lambda text: f"{text}&",
+    "empty pairs": lambda text: text.replace("&", "&&"),
+    "blank as %20": lambda text: text.replace("+", "%20"),
+    "small hexadecimal digits": lambda text: text.replace("%C3%A4", "%c3%a4"),
+    "bytes that are not encoded": lambda text: text.replace("%C3%A4", "\xe4"),
+    "a letter of the query encoded": lambda text: text.replace("name=", "n%61me="),
+    "an encoded ampersand": lambda text: text.replace("&", "%26"),
+    "a semicolon for an ampersand": lambda text: text.replace("&", ";"),
+    "a pair more": lambda text: f"{text}&limit=2",
+    "the same pair twice": lambda text: f"{text}&limit=1",
+    "a pair less": lambda text: _pairs(text, lambda pairs: pairs[1:]),
+    "a second question mark": lambda text: text.replace("?", "??", 1),
+    "a signature in the query": lambda text: f"{text}&authorization=x",
+    "an encoded signature in the query": lambda text: f"{text}&%61uthorization=x",
 }
-DISGUISES = {
-    "none": lambda wire: wire, **_BLANKS_OF_EACH, **_NAMES, **_TWICE, **_LETTERS, **_MORE,
-    **_TARGETS,
-}  # fmt: skip
+
+
+def _with_value(name: str, change: Callable[[bytes], bytes]) -> Disguise:
+    return lambda wire: wire.changing(name, change)
+
+
+def _with_name(name: str, change: Callable[[str], str]) -> Disguise:
+    return lambda wire: replace(
+        wire, headers=tuple((change(k) if k == name else k, v) for k, v in wire.headers)
+    )
+
+
+def _with_header(name: str, change: Callable[[Wire, str], Wire]) -> Disguise:
+    return lambda wire: change(wire, name)
+
+
+def _with_target(change: Callable[[str], str]) -> Disguise:
+    return lambda wire: replace(wire, target=change(wire.target))
+
+
+BLANKS = {f"{n}: {how}": _with_value(n, it) for n in SIGNED for how, it in _BLANKS.items()}
+DISGUISES: dict[str, Disguise] = {
+    "none": lambda wire: wire,
+    **BLANKS,
+    **{f"{n}: {how}": _with_name(n, it) for n in SIGNED for how, it in _NAMES.items()},
+    **{f"{n}: {how}": _with_header(n, it) for n in SIGNED for how, it in _TWICE.items()},
+    **_LETTERS,
+    **_MORE,
+    **{how: _with_target(it) for how, it in _TARGETS.items()},
+}
 
 
 @pytest.fixture(scope="module")
@@ -237,8 +244,14 @@ def writing(caller: SignedCaller) -> Wire:
 
 
 def captured(
-    caller: SignedCaller, method: str, path: str, query: str, body: bytes = b"", **more: str
+    caller: SignedCaller,
+    method: str,
+    path: str,
+    query: str = "",
+    body: bytes = b"",
+    headers: dict[str, str] | None = None,
 ) -> Wire:
+    more = headers or {}
     headers = caller.headers(method, path, query, body)
     headers |= {"content-type": "application/json"} | more
     del headers["authorization"]
@@ -307,7 +320,7 @@ def test_a_disguised_request_counts_as_the_same(
 
 def test_of_many_copies_at_once_one_is_accepted(site: Site, alice: SignedCaller) -> None:
     wire = writing(alice)
-    copies = [wire, *(change(wire) for change in _BLANKS_OF_EACH.values())]
+    copies = [wire, *(change(wire) for change in BLANKS.values())]
     with ThreadPoolExecutor(16) as pool:
         answers = pool.map(lambda copy: accepted(site, copy)[0], copies)
         assert sum(answers) == 1
@@ -339,7 +352,7 @@ def test_a_copy_behind_it_on_the_same_connection_is_refused(
     ],
 )
 def test_a_nonce_has_one_form(site: Site, alice: SignedCaller, nonce: str) -> None:
-    wire = captured(alice, "GET", "/api/v1/whoami", "", **{"x-bce-nonce": nonce})
+    wire = captured(alice, "GET", "/api/v1/whoami", headers={"x-bce-nonce": nonce})
     assert accepted(site, wire) == [False]
 
 
@@ -352,7 +365,7 @@ def test_only_its_own_route_takes_a_word_for_a_digest(
         for path in ("/api/v1/snapshots", "/api/v1/blobs"):
             for extra in ({}, {"x-bce-content-crc32": "00000000"}):
                 more = {"x-bce-content-sha256": digest, **extra}
-                wire = captured(alice, "POST", path, "", b'{"entries": []}', **more)
+                wire = captured(alice, "POST", path, "", b'{"entries": []}', more)
                 assert accepted(site, wire) == [False]
 
 
@@ -364,5 +377,23 @@ def test_the_checksum_of_a_part_is_signed_whatever_stands_behind_the_word(
     alice.post("/api/v1/uploads", {"sha256": sha256, "size": len(data)})
     for word in ("UNSIGNED-PAYLOAD", "UNSIGNED-PAYLOAD ", "UNSIGNED-PAYLOAD\t"):
         more = {"x-bce-content-sha256": word}
-        wire = captured(alice, "PUT", f"/api/v1/uploads/{sha256}/1", "", data, **more)
+        wire = captured(alice, "PUT", f"/api/v1/uploads/{sha256}/1", "", data, more)
         assert accepted(site, wire.adding(("x-bce-content-crc32", b"00000000"))) == [False]
+
+
+def test_what_was_changed_just_before_a_kill_is_not_changed_again(tmp_path: Path) -> None:
+    """A nonce is at least as durable as what its request changed."""
+    killed = prepared(tmp_path / "killed")
+    try:
+        process = killed.server.start()
+        admin, asked = killed.server.caller(), b'{"name": "once"}'
+        wires = [captured(admin, "POST", "/api/v1/tokens", "", asked) for _ in range(5)]
+        assert accepted(killed, *wires) == [True] * 5
+        process.kill()
+        process.wait(60)
+        killed.server.start()
+        assert accepted(killed, *wires) == [False] * 5
+        found = killed.server.caller().get("/api/v1/tokens")["tokens"]
+        assert [row["name"] for row in found].count("once") == 5
+    finally:
+        killed.server.close()
