@@ -1,7 +1,7 @@
 """A captured request, sent again in every disguise: one signature is good for one request.
 
-Each disguise is tried in both orders: after the request itself, as somebody who overheard it would,
-and before it, as somebody who held it back would. Of the two the server may accept one.
+Each disguise is sent in both orders: after the request itself, which was overheard, and before it,
+because it was held back. The server may accept one of the two.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ _MORE: dict[str, Disguise] = {
     "one more header": lambda wire: wire.adding(("x-forwarded-for", b"10.0.0.1")),
     "one more x-bce header": lambda wire: wire.adding(("x-bce-request-id", b"1")),
     "an empty x-bce header": lambda wire: wire.adding(("x-bce-request-id", b"")),
-    "a checksum that nobody signed": lambda wire: wire.adding(("x-bce-content-crc32", b"0" * 8)),
+    "a checksum that is not signed": lambda wire: wire.adding(("x-bce-content-crc32", b"0" * 8)),
     "another language": lambda wire: wire.adding(("accept-language", b"zh")),
     "said to be compressed": lambda wire: wire.adding(("content-encoding", b"deflate")),
     "method override": lambda wire: wire.adding(("x-http-method-override", b"DELETE")),

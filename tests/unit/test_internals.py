@@ -1,7 +1,7 @@
-"""The internals of uvicorn and psycopg that we build on: each has to be there, or we must know.
+"""Names every internal of uvicorn and psycopg that our code uses, and fails when one is gone.
 
 No release note announces a change of these, so both packages are capped below the next minor
-version. Whoever raises a cap runs this first: what fails here is what to look at.
+version. Run this first when you raise a cap: what fails here has to be adapted.
 """
 
 from __future__ import annotations

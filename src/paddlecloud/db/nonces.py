@@ -41,15 +41,15 @@ class Horizon:
     """
 
     def __init__(self, now: datetime, seconds: float) -> None:
-        self._looks = deque([(seconds, now.timestamp() - seconds)])
+        self._readings = deque([(seconds, now.timestamp() - seconds)])
 
     def at(self, now: datetime, seconds: float) -> datetime:
         """`seconds` are those of the monotonic clock at this moment."""
-        self._looks.append((seconds, now.timestamp() - seconds))
-        while self._looks[1][0] <= seconds - LIFE:
-            self._looks.popleft()
-        slowest = seconds + min(offset for _, offset in self._looks)
-        watched = self._looks[0][0] <= seconds - LIFE
+        self._readings.append((seconds, now.timestamp() - seconds))
+        while self._readings[1][0] <= seconds - LIFE:
+            self._readings.popleft()
+        slowest = seconds + min(offset for _, offset in self._readings)
+        watched = self._readings[0][0] <= seconds - LIFE
         return datetime.fromtimestamp(slowest if watched else slowest - DAY, UTC)
 
 
@@ -110,7 +110,7 @@ class WriteBehindNonces:
             self._db.leave(self._write, durable=False).add_done_callback(self._settle)
         return True
 
-    def forget(self, before: datetime) -> None:
+    def evict(self, before: datetime) -> None:
         """Drop from memory what expired before this time."""
         for minute in [m for m in self._buckets if (m + 1) * BUCKET < before.timestamp()]:
             del self._buckets[minute]

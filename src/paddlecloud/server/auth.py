@@ -186,7 +186,7 @@ class Gate:
             new = nonces.spend(auth.ak, nonce, auth.expires_at)
             self._flush_later(nonces)
             if pruned is not None:
-                nonces.forget(pruned)
+                nonces.evict(pruned)
         if not new:
             raise Unauthenticated("auth_replay")
 

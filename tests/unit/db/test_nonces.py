@@ -88,9 +88,9 @@ def test_it_is_dropped_from_memory_when_its_signature_has_expired_and_not_before
     seen = WriteBehindNonces(Failing(), at(0))  # type: ignore[arg-type]
     seen.spend("ak", "late", NOON + 1800)
     seen.spend("ak", "n", NOON + 59)
-    seen.forget(at(59))
+    seen.evict(at(59))
     assert not seen.spend("ak", "n", NOON + 59)
-    seen.forget(at(61))
+    seen.evict(at(61))
     assert seen.spend("ak", "n", NOON + 59)
     assert not seen.spend("ak", "late", NOON + 1800)
 

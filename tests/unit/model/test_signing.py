@@ -285,7 +285,7 @@ def test_the_body_must_have_the_signed_hash() -> None:
 
 @pytest.mark.parametrize("name", [b"x-bce-nonce", b"x-bce-content-sha256", b"host", b"range"])
 def test_the_value_that_is_used_is_the_value_that_was_signed(name: bytes) -> None:
-    """Blanks around a value are not signed, so nobody behind the check may see them."""
+    """Blanks around a value are not signed, so no code behind the check may see them."""
     for value in (b"ab", b"ab ", b"ab\t", b" ab", b"\t ab \t", b"ab\r\n ", b"ab\x0b\x0c"):
         assert header_map([(name, value)]) == {name.decode(): "ab"}
     assert header_map([(name, "ab\u00a0".encode())]) == {name.decode(): "ab\u00a0"}
@@ -310,7 +310,7 @@ QUERY_STRING = st.lists(
 
 @given(QUERY_STRING)
 def test_two_queries_under_one_signature_say_the_same_to_a_route(query: bytes) -> None:
-    """What is signed stands for the same pairs, so two queries of which it is the same do too."""
+    """The signed form has the same pairs, so two queries with one signed form have them too."""
     signed = signing._canonical_query(query.decode("latin-1"))
     assert sorted(QueryParams(query).multi_items()) == sorted(QueryParams(signed).multi_items())
 
