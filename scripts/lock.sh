@@ -1,8 +1,9 @@
 #!/bin/sh
-# Writes the two lock files anew, for every supported system and Python at once.
+# Writes the lock files, for every supported system and Python at once.
 #
-#   requirements.lock      what a server needs (scripts/install.sh)
-#   requirements-dev.lock  the same plus what people who work on the code need (make install)
+#   requirements.lock           what a server needs (scripts/install.sh)
+#   requirements-postgres.lock  the same plus what it needs for PostgreSQL (deploy/Dockerfile)
+#   requirements-dev.lock       the same plus what people who work on the code need (make install)
 #
 # They hold versions and hashes, never an address: everybody fetches from the registry of their own
 # pip configuration. `scripts/lock.sh --upgrade` takes newer versions; without it, pins are kept.
@@ -22,9 +23,12 @@ compile() {
 }
 
 compile requirements.lock --extra server "$@"
-compile requirements-dev.lock --extra server --group dev --constraint requirements.lock "$@"
+compile requirements-postgres.lock --extra server --extra postgres \
+    --constraint requirements.lock "$@"
+compile requirements-dev.lock --extra server --extra postgres --group dev \
+    --constraint requirements-postgres.lock "$@"
 
-if grep -nE '://|^-|@ |file:' requirements.lock requirements-dev.lock; then
+if grep -nE '://|^-|@ |file:' requirements*.lock; then
     echo "lock.sh: an address or a path is in a lock file (above)" >&2
     exit 1
 fi

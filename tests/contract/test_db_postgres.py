@@ -329,14 +329,14 @@ def test_a_nonce_is_spent_once_over_all_servers(
         ]
         answers = [answer.result(PATIENCE) for answer in asked]
     finally:
-        here.close(NOW)
-        there.close(NOW)
+        here.close()
+        there.close()
     assert [sum(answers[i : i + 3]) for i in range(0, 600, 3)] == [1] * 200
     kept = db.read(lambda tx: tx.one("select count(*), min(expires_at) from nonces"))
     assert kept == (200, until * 1_000_000)
     with pytest.raises(Retry):
         late = SharedNonces(db)
-        late.close(NOW)
+        late.close()
         db.close()
         SharedNonces(db).spend("ak", "late", until).result(PATIENCE)
 
@@ -350,7 +350,7 @@ def test_a_nonce_whose_fate_is_unknown_is_asked_for_again_by_the_client(
     with pytest.raises(Retry):
         nonces.spend("ak", "two", 1).result(PATIENCE)
     assert nonces.spend("ak", "three", 1).result(PATIENCE)
-    nonces.close(NOW)
+    nonces.close()
 
 
 def test_the_password_is_in_no_message(postgres_url: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.db import agents, attempts, coordination, jobs, snapshots, tokens
+from paddlecloud.db import agents, attempts, coordination, jobs, servers, snapshots, tokens
 from paddlecloud.db.agents import Agent
 from paddlecloud.db.base import Database, Tx
 from paddlecloud.db.coordination import KnownKey
+from paddlecloud.db.servers import Server
 from paddlecloud.db.tokens import Token, TokenKind, User, UserRole
 from paddlecloud.model.errors import Conflict
 from paddlecloud.model.job import Job, ReplicaState, Resources
@@ -204,6 +205,23 @@ def test_of_many_at_once_no_more_than_the_limit_are_allowed(db: Database) -> Non
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(ask, range(40))) == 5
+
+
+def test_a_nonce_is_kept_until_it_has_expired_by_the_clock_of_every_server(db: Database) -> None:
+    def seen(boot: str, at: datetime) -> None:
+        server = Server(
+            boot=boot, place=boot, url="", node="", key_mark="k", version="0", started_at=at,
+            seen_at=at,
+        )  # fmt: skip
+        db.write(lambda tx: servers.seen(tx, server))
+
+    hour = timedelta(hours=1)
+    db.write(lambda tx: coordination.spend_nonce(tx, "ak", "n", NOW + SECOND))
+    seen("right", NOW)
+    seen("fast", NOW + hour)
+    assert db.write(lambda tx: coordination.forget_nonces(tx, NOW + hour)) == 0
+    seen("right", NOW + hour)
+    assert db.write(lambda tx: coordination.forget_nonces(tx, NOW + hour)) == 1
 
 
 def test_many_nonces_are_spent_in_one_statement(db: Database) -> None:

@@ -72,8 +72,10 @@ def test_a_request_counts_once_on_all_servers_together(
             alice = first.people["alice"]
             headers = signed(alice, "GET", WHO)
             assert fire(alice, "GET", WHO, headers).status == 200
-            again = exchange(HOST, second.server.port, "GET", WHO, headers)
-            assert again.code == "auth_replay"
+            for blank in ("", " ", "\t"):
+                disguised = headers | {"x-bce-nonce": headers["x-bce-nonce"] + blank}
+                again = exchange(HOST, second.server.port, "GET", WHO, disguised)
+                assert again.code == "auth_replay"
             fresh = signed(alice, "GET", WHO)
             assert exchange(HOST, second.server.port, "GET", WHO, fresh).status == 200
         finally:
@@ -138,7 +140,7 @@ def test_a_parameter_given_twice_is_refused(alice: SignedCaller) -> None:
 
 def test_nobody_else_suffers_from_a_nonce_that_is_no_text(site: Site, alice: SignedCaller) -> None:
     bad = send(alice, "GET", WHO, headers={"x-bce-nonce": "n\udcff"})
-    assert bad.code == "auth_malformed"
+    assert bad.code == "auth_nonce"
     nonce = secrets.token_hex(16)
     assert send(alice, "GET", WHO, headers={"x-bce-nonce": nonce}).status == 200
 

@@ -489,17 +489,26 @@ def pins(text: str) -> dict[str, str]:
 
 def test_the_lock_files_agree_with_each_other_and_with_the_project() -> None:
     server = pins((TOP / "requirements.lock").read_text())
+    postgres = pins((TOP / "requirements-postgres.lock").read_text())
     everything = pins((TOP / "requirements-dev.lock").read_text())
     project = tomllib.loads((TOP / "pyproject.toml").read_text())
-    wanted = {
-        re.split(r"[^\w-]", requirement)[0]
-        for requirement in project["project"]["optional-dependencies"]["server"]
-    }
-    tools = {re.split(r"[^\w-]", name)[0] for name in project["dependency-groups"]["dev"]}
+    extras = project["project"]["optional-dependencies"]
+
+    def names(requirements: list[str]) -> set[str]:
+        return {re.split(r"[^\w-]", requirement)[0] for requirement in requirements}
+
     assert project["project"]["dependencies"] == []
-    assert wanted <= set(server)
-    assert tools <= set(everything)
-    assert server.items() <= everything.items()
+    assert names(extras["server"]) <= set(server)
+    assert names(extras["postgres"]) | {"psycopg-binary"} <= set(postgres)
+    assert names(project["dependency-groups"]["dev"]) <= set(everything)
+    assert server.items() <= postgres.items() <= everything.items()
+
+
+def test_the_container_image_installs_nothing_that_is_not_locked() -> None:
+    lines = (TOP / "deploy" / "Dockerfile").read_text().splitlines()
+    installs = [line for line in lines if "pip install" in line]
+    assert "--require-hashes -r requirements-postgres.lock" in installs[0]
+    assert [line for line in installs[1:] if "--no-deps" not in line] == []
 
 
 @pytest.mark.parametrize("line", ["--index-url x", "a @ file:///a", "a==1", "a>=1 \\"])

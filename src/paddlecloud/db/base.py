@@ -105,7 +105,8 @@ class Prompt(Protocol):
     """What a database in this very process can do besides: commit on the caller's own thread."""
 
     def leave(self, work: Callable[[Tx], T], *, durable: bool = True) -> Future[T]:
-        """`submit`, but nobody is woken for it: `drain` has to follow at once."""
+        """`submit` that wakes no thread: it is committed in its turn with the next `write` or
+        `submit`, or by `drain`."""
 
     def drain(self, last: Future[Any]) -> None:
         """Commit what was left until `last` is done; returns early if another thread is at it."""

@@ -65,18 +65,25 @@ def spend_nonce(tx: Tx, ak: str, nonce: str, expires_at: datetime) -> bool:
     return changed == 1
 
 
-def live_nonces(tx: Tx, now: datetime) -> list[tuple[tuple[str, str], int]]:
-    """Every nonce that still matters, with the second until when, the first to expire first."""
+def live_nonces(tx: Tx, since: datetime) -> list[tuple[tuple[str, str], int]]:
+    """Every nonce that expires at `since` or later, with that second, the first to expire first."""
     rows = tx.all(
         "select ak, nonce, expires_at from nonces where expires_at >= ? order by expires_at",
-        (to_micros(now),),
+        (to_micros(since),),
     )
     return [((ak, nonce), expires // 1_000_000) for ak, nonce, expires in rows]
 
 
-def forget_nonces(tx: Tx, now: datetime) -> int:
-    """Drop nonces whose signatures have expired by `now`, and say how many."""
-    return tx.execute("delete from nonces where expires_at < ?", (to_micros(now),))
+def forget_nonces(tx: Tx, before: datetime) -> int:
+    """Delete nonces that expired before this time; returns how many.
+
+    Where several servers share the database, they have to be expired by the clock of each of them.
+    """
+    return tx.execute(
+        "delete from nonces where expires_at < ?"
+        " and expires_at < (select coalesce(min(seen_at), ?) from servers)",
+        (to_micros(before), to_micros(before)),
+    )
 
 
 def spend_nonces(tx: Tx, spent: Mapping[tuple[str, str], int]) -> set[tuple[str, str]]:

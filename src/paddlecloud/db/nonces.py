@@ -1,80 +1,142 @@
-"""Which signed requests were used: answered from memory, kept in the database.
+"""Nonces of accepted requests: each is accepted once, for as long as its signature is valid.
 
 Every request spends a nonce, so a transaction each would cost more than most of the requests. An
-SQLite database has one server by design (it holds a lock for its life), so that server may answer
-from memory and write behind, many at a time; what a crash can forget is the last fraction of a
-second. A database that several servers share has to be asked each time, but all requests that wait
-at one moment ask together.
+SQLite database has one server by design (it holds a lock for its life), so that server answers from
+memory. A nonce is queued for the database before its request is handled: every commit that follows
+carries it along, so whatever a request changed is never kept without its nonce. With no such commit
+it is written within a fraction of a second. A database that several servers share has to be asked
+each time, but all requests that wait at one moment ask together.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Mapping
+from collections import deque
 from concurrent.futures import Future
 from datetime import UTC, datetime
+from typing import Protocol
 
 from paddlecloud.db import coordination
-from paddlecloud.db.base import Apart, Database, Tx
+from paddlecloud.db.base import Apart, Database, Prompt, Tx
 from paddlecloud.model.errors import PaddleCloudError, Retry
+from paddlecloud.model.signing import DEFAULT_EXPIRE, MAX_AHEAD
 
 Key = tuple[str, str]
 BUCKET = 60
-"""Seconds of expiry that are forgotten together: nobody walks over every nonce to find the old."""
+"""Seconds of expiry that are deleted together, so that no walk over every nonce is needed."""
 BATCH = 256
 """Nonces that are asked for together at most."""
+LIFE = DEFAULT_EXPIRE + MAX_AHEAD
+"""Seconds after which no accepted signature is valid any more."""
+DAY = 24 * 3600
+
+
+class Horizon:
+    """The time before which nonces are expired, however the clock was set in between.
+
+    A clock that is set ahead expires every signature, and when it is set right again they are all
+    valid once more. So the slowest reading of the last `LIFE` seconds counts, measured by a clock
+    that cannot be set. A server that has not watched its clock for that long subtracts a day.
+    """
+
+    def __init__(self, now: datetime, seconds: float) -> None:
+        self._readings = deque([(seconds, now.timestamp() - seconds)])
+
+    def at(self, now: datetime, seconds: float) -> datetime:
+        """`seconds` are those of the monotonic clock at this moment."""
+        self._readings.append((seconds, now.timestamp() - seconds))
+        while self._readings[1][0] <= seconds - LIFE:
+            self._readings.popleft()
+        slowest = seconds + min(offset for _, offset in self._readings)
+        watched = self._readings[0][0] <= seconds - LIFE
+        return datetime.fromtimestamp(slowest if watched else slowest - DAY, UTC)
+
+
+class Pruner:
+    """Deletes expired nonces from the database, once in `BUCKET` seconds."""
+
+    def __init__(self, db: Database, now: datetime, seconds: float) -> None:
+        self._db = db
+        self._horizon = Horizon(now, seconds)
+        self._next = seconds + BUCKET
+
+    def prune(self, now: datetime, seconds: float) -> datetime | None:
+        """The time before which nonces are deleted now, without waiting; None: not yet again."""
+        if seconds < self._next:
+            return None
+        self._next = seconds + BUCKET
+        before = self._horizon.at(now, seconds)
+        self._db.submit(lambda tx: coordination.forget_nonces(tx, before), durable=False)
+        return before
+
+
+class PromptDatabase(Database, Prompt, Protocol):
+    """A database in this very process."""
 
 
 class WriteBehindNonces:
-    """Not for several threads: the event loop is its only user."""
+    """Its methods are for one thread, the event loop; the database runs `_write` on its own."""
 
-    def __init__(self, db: Database, now: datetime) -> None:
+    def __init__(self, db: PromptDatabase, now: datetime) -> None:
         self._db = db
         self._buckets: dict[int, set[int]] = {}
         """Hashes of 64 bits that an attacker cannot choose: a third of the memory of the texts, and
         two that are alike by chance would only make one client sign its request again."""
-        self._unwritten: dict[Key, int] = {}
-        self._sent: tuple[Future[None], Mapping[Key, int]] | None = None
-        for key, expires_at in db.read(lambda tx: coordination.live_nonces(tx, now)):
+        self._unwritten: deque[tuple[Key, int]] = deque()
+        self._writing: list[tuple[Key, int]] = []
+        """Those of a transaction that is not committed yet."""
+        self._queued = False
+        """Whether a `_write` that has not begun is in the queue of the database."""
+        self._flushed: Future[None] | None = None
+        since = datetime.fromtimestamp(now.timestamp() - DAY, UTC)
+        for key, expires_at in db.read(lambda tx: coordination.live_nonces(tx, since)):
             self._buckets.setdefault(expires_at // BUCKET, set()).add(hash(key))
 
     def spend(self, ak: str, nonce: str, expires_at: int) -> bool:
-        """True for the first that spends this nonce of this key; until when it matters is given."""
+        """True for the first that spends this nonce of this key; until when it matters is given.
+
+        Whatever is written to the database after this call is committed with or after the nonce.
+        """
         key = (ak, nonce)
         mark = hash(key)
         for bucket in self._buckets.values():
             if mark in bucket:
                 return False
         self._buckets.setdefault(expires_at // BUCKET, set()).add(mark)
-        self._unwritten[key] = expires_at
+        self._unwritten.append((key, expires_at))
+        if not self._queued:
+            self._queued = True
+            self._db.leave(self._write, durable=False).add_done_callback(self._settle)
         return True
 
-    def flush(self, now: datetime) -> bool:
-        """Hand what is new to the database, without waiting, and forget what has expired.
-
-        True when nothing is left to do. What the database could not keep is handed over again.
-        """
-        for minute in [m for m in self._buckets if (m + 1) * BUCKET < now.timestamp()]:
+    def evict(self, before: datetime) -> None:
+        """Drop from memory what expired before this time."""
+        for minute in [m for m in self._buckets if (m + 1) * BUCKET < before.timestamp()]:
             del self._buckets[minute]
-        if self._sent is not None and not self._settle(*self._sent):
-            return False
-        batch, self._unwritten = self._unwritten, {}
-        if batch:
-            self._sent = self._db.submit(lambda tx: _write(tx, batch), durable=False), batch
-        return not batch
 
-    def close(self, now: datetime) -> None:
-        self.flush(now)
+    def flush(self) -> bool:
+        """Have what is in memory alone written, without waiting; True when there is nothing."""
+        if self._unwritten and (self._flushed is None or self._flushed.done()):
+            self._flushed = self._db.submit(self._write, durable=False)
+            self._flushed.add_done_callback(self._settle)
+        return not self._unwritten and not self._writing
 
-    def _settle(self, writing: Future[None], batch: Mapping[Key, int]) -> bool:
-        """False while the last batch is on its way; one that failed is to be written again."""
-        if not writing.done():
-            return False
-        if writing.cancelled() or writing.exception() is not None:
-            self._unwritten = {**batch, **self._unwritten}
-        self._sent = None
-        return True
+    def close(self) -> None:
+        self.flush()
+
+    def _write(self, tx: Tx) -> None:
+        self._queued = False
+        while self._unwritten:
+            self._writing.append(self._unwritten.popleft())
+        for (ak, nonce), until in self._writing:
+            coordination.spend_nonce(tx, ak, nonce, datetime.fromtimestamp(until, UTC))
+
+    def _settle(self, written: Future[None]) -> None:
+        """After the commit, on the thread of the database: what failed is to be written again."""
+        if written.exception() is not None:
+            self._unwritten.extendleft(reversed(self._writing))
+        self._writing.clear()
 
 
 class SharedNonces:
@@ -99,7 +161,7 @@ class SharedNonces:
         self._asked.put(((ak, nonce), expires_at, answer))
         return answer
 
-    def close(self, now: datetime) -> None:
+    def close(self) -> None:
         """Answer what was asked, and end."""
         self._asked.put(None)
         self._thread.join()
@@ -142,8 +204,3 @@ class SharedNonces:
 
 
 _Asked = tuple[Key, int, "Future[bool]"]
-
-
-def _write(tx: Tx, spent: Mapping[Key, int]) -> None:
-    for (ak, nonce), until in spent.items():
-        coordination.spend_nonce(tx, ak, nonce, datetime.fromtimestamp(until, UTC))

@@ -25,6 +25,7 @@ CONTENT_CRC32 = "x-bce-content-crc32"
 #: digest of the whole that it belongs to say enough.
 UNSIGNED = "UNSIGNED-PAYLOAD"
 NONCE = "x-bce-nonce"
+NONCE_DIGITS = 32
 DEFAULT_EXPIRE = 1800
 #: A nonce has to be remembered for as long as its signature is valid; a week is what presigned
 #: links need, and keeps that memory bounded.
@@ -117,20 +118,29 @@ def verify(
 
 def check_body(headers: Mapping[str, str], sha256: str) -> None:
     """Raise unless the body that arrived, with this hex digest, is the one that was signed."""
-    signed = headers.get(CONTENT_SHA256, "").strip(_BLANKS).lower()
-    if not hmac.compare_digest(signed.encode(), sha256.encode()):
+    signed = headers.get(CONTENT_SHA256, "")
+    if not hmac.compare_digest(signed.encode("utf-8", "surrogateescape"), sha256.encode()):
         raise Unauthenticated("auth_body_hash")
 
 
-def header_map(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Headers as they arrived, by lower-case name, every byte kept.
+def check_nonce(nonce: str) -> None:
+    """Raise unless this is a nonce in its only form: 32 lower-case hexadecimal digits."""
+    if len(nonce) != NONCE_DIGITS or nonce.strip("0123456789abcdef"):
+        shown = nonce[:64].encode("ascii", "backslashreplace").decode()
+        raise Unauthenticated("auth_nonce", nonce=shown, digits=NONCE_DIGITS)
 
-    A signed header that comes twice is refused: signature and application might each read another.
+
+def header_map(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Header values by lower-case name, without the blanks around them, every other byte kept.
+
+    Signatures ignore those blanks, so nothing behind the signature check may see them: the value
+    that is used has to be the value that was signed. A signed header that comes twice is refused:
+    signature and application might each read another.
     """
     found: dict[str, str] = {}
     for raw_name, raw_value in pairs:
         name = raw_name.decode("latin-1").lower()
-        value = raw_value.decode("utf-8", "surrogateescape")
+        value = raw_value.decode("utf-8", "surrogateescape").strip(_BLANKS)
         if name not in found:
             found[name] = value
         elif name in _DEFAULT or name == "authorization" or name.startswith("x-bce-"):

@@ -193,6 +193,12 @@ TEXTS: dict[str, tuple[str, str]] = {
         "this signed request was already used once; sign a new one",
         "该签名请求已被使用过，请重新签名",
     ),
+    "auth_nonce": (
+        "the header x-bce-nonce is {nonce}, not {digits} lower-case hexadecimal digits; make a "
+        "new one for each request, in Python with secrets.token_hex(16)",
+        "请求头 x-bce-nonce 为 {nonce}，应为 {digits} 位小写十六进制数字，请为每个请求生成新的值，"
+        "例如 Python 的 secrets.token_hex(16)",
+    ),
     "auth_header_unsigned": (
         "the header {header} must be covered by the signature",
         "请求头 {header} 必须包含在签名中",

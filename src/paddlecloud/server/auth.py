@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -18,8 +19,8 @@ from functools import lru_cache, partial
 from starlette.requests import Request
 
 from paddlecloud.db import audit, tokens
-from paddlecloud.db.base import EVERYTHING, Apart, Tx
-from paddlecloud.db.nonces import SharedNonces, WriteBehindNonces
+from paddlecloud.db.base import EVERYTHING, Apart, Prompt, Tx
+from paddlecloud.db.nonces import Pruner, SharedNonces, WriteBehindNonces
 from paddlecloud.db.tokens import Scope, TokenKind, UserRole
 from paddlecloud.model import signing
 from paddlecloud.model.errors import Unauthenticated
@@ -31,7 +32,7 @@ _REMEMBERED_SECONDS = 3.0
 _MOST_REMEMBERED = 10_000
 _NOTED_SECONDS = tokens.USE_STEP.total_seconds()
 WRITE_BEHIND = 0.1
-"""Seconds that a spent nonce may be in memory alone."""
+"""Seconds that the nonce of a request that wrote nothing may be in memory alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,17 +66,14 @@ class Gate:
         """When the use of a key was last handed to the database."""
         self._revocations = 0
         self._flush_pending = False
-        self._nonces = (
-            SharedNonces(deps.db)
-            if isinstance(deps.db, Apart)
-            else WriteBehindNonces(deps.db, deps.clock())
-        )
+        self._nonces = _nonces(deps)
+        self._pruner = Pruner(deps.db, deps.clock(), time.monotonic())
         self._unsubscribe = deps.db.subscribe(self._forget)
 
     def close(self) -> None:
         """Write down what was only in memory. The event loop that served is over."""
         self._unsubscribe()
-        self._nonces.close(self._deps.clock())
+        self._nonces.close()
 
     async def admit(self, request: Request, headers: Mapping[str, str], kind: str) -> Caller:
         """The caller of a request whose signature holds and whose nonce is new."""
@@ -89,7 +87,9 @@ class Gate:
         assert caller is not None
         if caller.kind != kind:
             raise Unauthenticated("auth_role", ak=caller.ak, role=caller.kind)
-        await self._spend(auth, headers[signing.NONCE])
+        nonce = headers[signing.NONCE]
+        signing.check_nonce(nonce)
+        await self._spend(auth, nonce, now)
         self._note_use(caller, now)
         return caller
 
@@ -176,17 +176,17 @@ class Gate:
             self._revocations += 1
             self._known.clear()
 
-    async def _spend(self, auth: signing.Authorization, nonce: str) -> None:
-        if not nonce.isascii():
-            # Bytes that are no text cannot be stored, and many nonces are stored together.
-            raise Unauthenticated("auth_malformed")
+    async def _spend(self, auth: signing.Authorization, nonce: str, now: datetime) -> None:
         nonces = self._nonces
+        pruned = self._pruner.prune(now, time.monotonic())
         if isinstance(nonces, SharedNonces):
-            asked = nonces.spend(auth.ak, nonce[:64], auth.expires_at)
+            asked = nonces.spend(auth.ak, nonce, auth.expires_at)
             new = await asyncio.wrap_future(asked)
         else:
-            new = nonces.spend(auth.ak, nonce[:64], auth.expires_at)
+            new = nonces.spend(auth.ak, nonce, auth.expires_at)
             self._flush_later(nonces)
+            if pruned is not None:
+                nonces.evict(pruned)
         if not new:
             raise Unauthenticated("auth_replay")
 
@@ -196,16 +196,24 @@ class Gate:
             asyncio.get_running_loop().call_later(WRITE_BEHIND, self._flush, nonces)
 
     def _flush(self, nonces: WriteBehindNonces) -> None:
-        """Hand the nonces that were spent since the last time to the database."""
+        """Have the database write the nonces that no other commit has carried along."""
         self._flush_pending = False
-        if not nonces.flush(self._deps.clock()):
+        if not nonces.flush():
             self._flush_later(nonces)
 
 
+def _nonces(deps: Deps) -> SharedNonces | WriteBehindNonces:
+    if isinstance(deps.db, Apart):
+        return SharedNonces(deps.db)
+    assert isinstance(deps.db, Prompt)  # a database is one or the other
+    return WriteBehindNonces(deps.db, deps.clock())
+
+
 def _required(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """What a signature has to cover: where it says nothing of the digest, the checksum too."""
+    """What a signature has to cover: every x-bce header, and without a digest the checksum."""
+    ours = (name for name in headers if name.startswith("x-bce-"))
     unsigned = headers.get(signing.CONTENT_SHA256) == signing.UNSIGNED
-    return (*REQUIRED, signing.CONTENT_CRC32) if unsigned else REQUIRED
+    return (*REQUIRED, *ours, signing.CONTENT_CRC32) if unsigned else (*REQUIRED, *ours)
 
 
 def source_of(request: Request) -> str:

@@ -35,7 +35,8 @@ def document(routes: tuple[Route, ...]) -> dict[str, Any]:
                     "in": "header",
                     "name": "Authorization",
                     "description": "bce-auth-v1/{ak}/{time}/{seconds}/{headers}/{signature}; "
-                    "host, x-bce-content-sha256 and x-bce-nonce must be signed.",
+                    "host, x-bce-content-sha256, x-bce-nonce and every other x-bce header must be "
+                    "signed.",
                 }
             },
         },

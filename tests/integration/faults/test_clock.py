@@ -8,8 +8,11 @@ from datetime import datetime, timedelta
 import pytest
 
 from paddlecloud.db import agents, coordination
+from paddlecloud.server.app import App
 from paddlecloud.server.loops.runner import LEASE, Leased
 from paddlecloud.server.loops.watch import Watch
+from paddlecloud.server.services import retention
+from paddlecloud.testing import exchange
 from tests.integration.server.world import World, eventually
 
 
@@ -66,6 +69,26 @@ def test_spent_nonces_are_kept_after_the_clock_was_set_back(world: World) -> Non
     while world.count("nonces") <= before + 1:
         world.user.get("/api/v1/whoami")
         assert time.monotonic() < deadline, "nonces stay in memory for two days"
+
+
+@pytest.mark.parametrize("hours", [1, 24 * 400])
+def test_a_spent_nonce_is_known_after_the_clock_was_set_ahead_and_back(
+    world: World, hours: int
+) -> None:
+    user = world.user
+    where = ("127.0.0.1", user.port, "GET", "/api/v1/whoami")
+    headers = user.headers("GET", "/api/v1/whoami", "", b"")
+    assert exchange(*where, headers).status == 200
+    eventually(lambda: world.count("nonces") > 0)
+    world.clock.move(hours=hours)
+    seen = world.count("nonces")
+    retention.collect(world.deps)
+    while world.count("nonces") <= seen:  # until the server has looked at the nonces in memory
+        user.get("/api/v1/whoami")
+    world.clock.move(hours=-hours)
+    assert exchange(*where, headers).code == "auth_replay"
+    world.stage.app = App(world.deps)
+    assert exchange(*where, headers).code == "auth_replay", "nor by the next server"
 
 
 def test_an_agent_that_dies_after_the_clock_was_set_back_is_noticed(world: World) -> None:

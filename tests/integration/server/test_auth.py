@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ import pytest
 
 from paddlecloud.client.transport import EMPTY_SHA256
 from paddlecloud.db import tokens
+from paddlecloud.db.nonces import Pruner, WriteBehindNonces
 from paddlecloud.db.tokens import UserRole
 from paddlecloud.model import signing
 from paddlecloud.server.app import App
@@ -393,6 +395,21 @@ def test_a_nonce_is_remembered_by_the_next_server_too(site: Site) -> None:
     eventually(lambda: bool(world.deps.db.read(lambda tx: tx.all(written, (nonce,)))))  # behind
     world.stage.app = App(world.deps)
     assert request.send().code == "auth_replay"
+
+
+def test_nonces_are_deleted_when_their_signatures_have_expired(site: Site) -> None:
+    world = site.world
+    world.user.get("/api/v1/whoami")
+    eventually(lambda: world.count("nonces") > 0)
+    before, hour = world.count("nonces"), 3600
+    assert isinstance(world.stage.app, App)
+    gate = world.stage.app._gate
+    gate._pruner = Pruner(world.deps.db, world.clock(), time.monotonic() - hour)  # as if it ran
+    world.clock.move(seconds=hour)
+    world.user.get("/api/v1/whoami")
+    eventually(lambda: world.count("nonces") < before)
+    assert isinstance(gate._nonces, WriteBehindNonces)
+    assert len(gate._nonces._buckets) == 1
 
 
 @pytest.mark.parametrize(

@@ -395,15 +395,6 @@ def test_a_live_job_keeps_everything_however_old_it_is(make_world: MakeWorld) ->
         assert world.raw(f"/api/v1/jobs/{job}/files/run.sh").body == b"echo hi\n"
 
 
-def test_spent_nonces_are_forgotten_when_their_signatures_are_worthless(world: World) -> None:
-    world.look(world.submit())
-    world.app.close()
-    eventually(lambda: world.count("nonces") > 0)
-    world.clock.move(hours=1)
-    retention.collect(world.deps)
-    assert world.count("nonces") == 0
-
-
 def test_a_runner_that_never_began_can_be_stopped(world: World) -> None:
     Runner(world.deps, (schedule.loop(),)).stop()
     assert world.deps.hub.closed

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from paddlecloud.db import agents, attempts, audit, coordination, jobs, snapshots, tokens, usage
+from paddlecloud.db import agents, attempts, audit, jobs, snapshots, tokens, usage
 from paddlecloud.db.base import Tx
 from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry
 from paddlecloud.model.job import Job
@@ -58,7 +58,6 @@ class Collected:
 def collect(deps: Deps) -> Collected:
     """Delete finished jobs and unused files past their time; files before the rows naming them."""
     now = deps.clock()
-    deps.db.write(lambda tx: coordination.forget_nonces(tx, now), durable=False)
     deps.db.write(lambda tx: agents.forget_silent(tx, now - SILENT_AGENTS), durable=False)
     _forget_audit(deps, now)
     finished = _finished_jobs(deps)
