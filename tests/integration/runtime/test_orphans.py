@@ -4,6 +4,7 @@ touched. Replicas without limits have no control group, so none helps here."""
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -161,7 +162,7 @@ def working_in(root: Path) -> list[int]:
 
 
 def test_one_that_forks_and_ends_all_the_time_is_caught(bench: Bench) -> None:
-    hops = f"env -i {sys.executable} -S -c '{HOPS}'"
+    hops = f"env -i {shlex.quote(sys.executable)} -S -c '{HOPS}'"
     root = bench.start(f"{hops}; exec sleep 600")
     first = int(has_file(root, "escaped"))
     eventually(lambda: (root / "work" / "last").exists() and not processes.alive(first))
