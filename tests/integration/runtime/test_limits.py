@@ -50,7 +50,7 @@ def test_memory_death_is_told_apart(bench: Bench) -> None:
 def test_a_memory_death_names_the_limit_that_was_reached(bench: Bench) -> None:
     """Killed for memory below its limit, it was the machine that had none left."""
     needs(bench, "memory")
-    eater = f"exec {sys.executable} -S -c 'x = bytearray(300 << 20)'"
+    eater = f"exec {shlex.quote(sys.executable)} -S -c 'x = bytearray(300 << 20)'"
     _, end = bench.run(eater, memory_limit=64 * MIB)
     assert end.get("memory_limit") == 64 * MIB
     _, end = bench.run("true", memory_limit=64 * MIB)
