@@ -249,7 +249,8 @@ class Submit:
         except PaddleCloudError as error:
             if not self._unanswered:
                 raise
-            raise PaddleCloudError("submit_unanswered", cause=error.code) from error
+            told = {"cause": error.code, "reason": error.words()}
+            raise PaddleCloudError("submit_unanswered", **told) from error
         return answer
 
     def _ask_once(self, whole: Mapping[str, object]) -> dict[str, Any]:

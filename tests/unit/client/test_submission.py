@@ -91,7 +91,9 @@ def test_a_job_may_be_there_when_its_answer_is_lost(
             client.rerun(FIRST)
         else:
             client.submit_job(files=tmp_path, start_cmd="true")
-    assert (caught.value.code, caught.value.params) == ("submit_unanswered", {"cause": cause})
+    assert (caught.value.code, caught.value.params["cause"]) == ("submit_unanswered", cause)
+    for lang in LANGUAGES:
+        assert cause not in caught.value.text(lang)
     assert not isinstance(caught.value, Retry)
     for lang in LANGUAGES:
         assert "list_jobs" in caught.value.text(lang)
@@ -113,7 +115,11 @@ def test_so_it_is_when_the_server_cannot_say_it_either(
     server.routes["POST /api/v1/jobs"] = [*answers]
     with pytest.raises(PaddleCloudError) as caught:
         client.submit_job(files=tmp_path, start_cmd="true")
-    assert (caught.value.code, caught.value.params) == ("submit_unanswered", {"cause": cause})
+    assert (caught.value.code, caught.value.params["cause"]) == ("submit_unanswered", cause)
+    reason = caught.value.__cause__
+    assert isinstance(reason, PaddleCloudError)
+    for lang in LANGUAGES:
+        assert reason.text(lang) in caught.value.text(lang)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -131,7 +137,7 @@ def test_so_it_is_when_the_server_is_away_after_that(tmp_path: Path) -> None:
         with Client(host=f"http://127.0.0.1:{port}", ak=AK, sk=SK) as client:
             with pytest.raises(PaddleCloudError) as caught:
                 client.submit_job(files=tmp_path, start_cmd="true")
-            assert caught.value.params == {"cause": "server_unreachable"}
+            assert caught.value.params["cause"] == "server_unreachable"
             with pytest.raises(Unreachable) as caught:
                 client.submit_job(files=tmp_path, start_cmd="true")
             assert caught.value.code == "server_unreachable"
