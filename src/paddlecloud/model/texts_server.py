@@ -231,9 +231,9 @@ SERVER_TEXTS: dict[str, tuple[str, str]] = {
         "--fresh 无法移走 {place} 中的对象，请先设置其他的 store.prefix 或 store.bucket",
     ),
     "fresh_cannot_move": (
-        "{path} cannot be moved to {to} ({reason}); move it yourself, then start again with "
+        "{path} cannot be moved to {target} ({reason}); move it yourself, then start again with "
         "--fresh",
-        "无法将 {path} 移到 {to}（{reason}），请自行移走，然后再用 --fresh 启动",
+        "无法把目录或文件 {path} 移到 {target}（{reason}），请自行将其移走，然后再用 --fresh 启动",
     ),
     "fresh_jobs_run": (
         "jobs of the lost database are still running ({replicas}); wait until they have ended, or "

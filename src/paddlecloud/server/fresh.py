@@ -153,7 +153,7 @@ def _move(source: Path, target: Path) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         raise Refused(
-            "fresh_cannot_move", path=str(source), to=str(target), reason=reason
+            "fresh_cannot_move", path=str(source), target=str(target), reason=reason
         ) from error
 
 

@@ -8,7 +8,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -23,6 +23,7 @@ from paddlecloud.server import check
 from paddlecloud.server.opening import open_deps
 from paddlecloud.server.settings import Settings
 from paddlecloud.server.settings.values import DatabaseSettings, StoreSettings
+from paddlecloud.stores.s3 import S3Store
 
 OURS = str(Path("src") / "paddlecloud")
 Lose = Callable[[Path], object]
@@ -47,7 +48,8 @@ def settings_of(home: Path) -> Settings:
 def start(settings: Settings, *, fresh: bool = False) -> int:
     """Open and close what a server needs; how many users there are."""
     deps = open_deps(settings, fresh=fresh)
-    with closing(deps.db), closing(deps.logs):
+    store: Any = deps.store
+    with closing(deps.db), closing(deps.logs), closing(store):
         rows = deps.db.read(lambda tx: tx.all("select id from users"))
     return len(rows)
 
@@ -203,6 +205,25 @@ def test_a_store_elsewhere_is_moved_beside_its_place(settings: Settings, tmp_pat
     start(settings, fresh=True)
     (aside,) = (tmp_path / "disk").glob("files.aside-*")
     assert (aside / "users" / "ann" / "model").read_bytes() == b"weights"
+
+
+def test_objects_of_a_bucket_are_not_left_to_a_fresh_start(
+    settings: Settings, bucket: S3Store, s3_settings: dict[str, str]
+) -> None:
+    """They cannot be moved, and it would delete them as unused in time."""
+    known = {field.name for field in fields(StoreSettings)}
+    named: dict[str, Any] = {key: value for key, value in s3_settings.items() if key in known}
+    store = StoreSettings(kind="s3", **named)
+    settings = replace(settings, store=store)
+    used(settings)
+    bucket.write("users/ann/model", [b"weights"])
+    (settings.server_dir / "paddlecloud.db").unlink()
+    with pytest.raises(Refused) as caught:
+        start(settings, fresh=True)
+    assert caught.value.code == "fresh_bucket_used"
+    assert not list(settings.home.glob("*.aside-*"))
+    other = replace(store, prefix=f"{store.prefix}-2")
+    assert start(replace(settings, store=other), fresh=True) == 2
 
 
 def test_what_cannot_be_moved_is_named(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
