@@ -154,7 +154,8 @@ def _option_table(options: Iterable[Option], lang: str) -> str:
 
 def _classes_by_code() -> dict[str, set[str]]:
     """Which classes of the error tree are raised with a code, read from the code itself."""
-    known = {name for name, kind in vars(errors).items() if isinstance(kind, type)}
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    known = {kind.__name__ for kind in kinds if issubclass(kind, errors.PaddleCloudError)}
     found: dict[str, set[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

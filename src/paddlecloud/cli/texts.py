@@ -38,6 +38,10 @@ TEXTS: dict[str, tuple[str, str]] = {
         "replacing the server {old} by {new}; running jobs go on",
         "正在将服务器从 {old} 升级到 {new}，运行中的任务不受影响",
     ),
+    "server_fresh": (
+        "a fresh start; what was there is now in {path}",
+        "已重新开始；原有内容现位于 {path}",
+    ),
     "server_running": ("running: {url} (pid {pid})", "运行中：{url}（pid {pid}）"),
     "server_not_running": (
         "not running; any command starts it, or: paddlecloud server start",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from paddlecloud.client import schemas
+from paddlecloud.client.transport import DONE
 from paddlecloud.model.errors import Retry
 from paddlecloud.model.signing import quote
 
@@ -25,53 +27,57 @@ class Admin:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._transport = client.transport
+        self._pages = client.transport.pages
 
     def users(self) -> Rows:
         """Everybody, by id."""
-        return self._transport.pages("/admin/users", "users", "after", {}, None)
+        return self._pages("/admin/users", "users", "after", {}, None, schema=schemas.USERS)
 
     def user(self, user_id: str) -> dict[str, Any]:
-        return self._transport.get(_user(user_id))
+        return self._transport.get(_user(user_id), schema=schemas.USER)
 
     def create_user(self, user_id: str, **values: Any) -> dict[str, Any]:
         """Make a user; role, email, plan and lang may be given."""
-        return self._transport.post("/admin/users", {"user_id": user_id, **values})
+        asked = {"user_id": user_id, **values}
+        return self._transport.post("/admin/users", asked, schema=schemas.USER)
 
     def set_user(self, user_id: str, **values: Any) -> dict[str, Any]:
         """Change role, email, plan, lang or disabled."""
-        return self._transport.post(_user(user_id), values, again=True)
+        return self._transport.post(_user(user_id), values, schema=schemas.USER, again=True)
 
     def delete_user(self, user_id: str) -> None:
         """Forget a user who has neither jobs nor files."""
-        self._transport.post(f"{_user(user_id)}/delete", {})
+        self._transport.post(f"{_user(user_id)}/delete", {}, schema=DONE)
 
     def tokens(self, user: str | None = None, *, revoked: bool = False) -> Rows:
         """Everybody's keys, or one user's, without their secrets."""
         query = {"user": user, "revoked": int(revoked)}
-        return list(self._transport.get("/admin/tokens", query)["tokens"])
+        return list(self._transport.get("/admin/tokens", query, schema=schemas.TOKENS)["tokens"])
 
     def create_token(self, user_id: str, *, name: str = "", scope: str = "full") -> dict[str, Any]:
         """A pair of keys for a user; nobody can ask for its `sk` again."""
         path = f"{_user(user_id)}/tokens"
-        return self._transport.post(path, {"name": name, "scope": scope})
+        asked = {"name": name, "scope": scope}
+        return self._transport.post(path, asked, schema=schemas.NEW_TOKEN)
 
     def revoke_token(self, ak: str) -> dict[str, Any]:
         path = f"/admin/tokens/{quote(ak)}/revoke"
-        return self._transport.post(path, {}, again=True)
+        return self._transport.post(path, {}, schema=schemas.TOKEN, again=True)
 
     def jobs(self, *, limit: int | None = 50, **filters: str | None) -> Rows:
         """Everybody's jobs, newest first; owner, state and name may be given."""
-        return self._transport.pages("/admin/jobs", "jobs", "before", filters, limit)
+        return self._pages("/admin/jobs", "jobs", "before", filters, limit, schema=schemas.JOBS)
 
     def pools(self) -> Rows:
-        return list(self._transport.get("/admin/pools")["pools"])
+        return list(self._transport.get("/admin/pools", schema=schemas.POOLS)["pools"])
 
     def audit(
         self, *, user: str | None = None, since: float | None = None, limit: int | None = 100
     ) -> Rows:
         """Who changed what, newest first, since a time in seconds of 1970."""
         query = {"user": user, "since": since}
-        return self._transport.pages("/admin/audit", "events", "before", query, limit)
+        paged = ("/admin/audit", "events", "before", query, limit)
+        return self._pages(*paged, schema=schemas.EVENTS)
 
     def verify(self, user: str | None = None) -> Iterator[dict[str, Any]]:
         """Have the server read what it keeps once more, page by page: `files` and `bytes` that were
@@ -83,7 +89,7 @@ class Admin:
         from paddlecloud.client.following import Patience  # noqa: PLC0415 - the others wait for none
 
         patience = Patience(self._client)
-        how: dict[str, Any] = {"again": True, "timeout": _READING}
+        how: dict[str, Any] = {"schema": schemas.VERIFIED, "again": True, "timeout": _READING}
         wanted: dict[str, object] = {"user": user, "at": None}
         while True:
             try:

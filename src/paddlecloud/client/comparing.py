@@ -5,6 +5,9 @@ A pure comparison of what the server says of each; showing it is the caller's wo
 
 from __future__ import annotations
 
+from paddlecloud.client import schemas
+from paddlecloud.client.transport import MAX_LISTING
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,13 +23,15 @@ _UNTOLD = ("snapshot", "directory")
 
 def diff(transport: Transport, first: str, second: str) -> dict[str, Any]:
     """What differs, the first job's value before the second's; `same` when nothing does."""
-    specs = [transport.get(f"/jobs/{job}/spec")["spec"] for job in (first, second)]
+    jobs = first, second
+    specs = [transport.get(f"/jobs/{job}/spec", schema=schemas.SPEC)["spec"] for job in jobs]
     found: dict[str, Any] = {"jobs": [first, second], "parameters": parameters(*specs)}
     for name in _ENVIRONMENTS:
         found[name] = values(specs[0].get(name) or {}, specs[1].get(name) or {})
     found["files"] = []
-    if specs[0]["snapshot"] != specs[1]["snapshot"]:
-        one, two = (transport.get(f"/jobs/{job}/snapshot") for job in (first, second))
+    if specs[0].get("snapshot") != specs[1].get("snapshot"):
+        how: dict[str, Any] = {"schema": schemas.SNAPSHOT, "most": MAX_LISTING}
+        one, two = (transport.get(f"/jobs/{job}/snapshot", **how) for job in jobs)
         tags = one.get("tags"), two.get("tags")
         found["files"] = files(one["entries"], two["entries"], tags)
     found["same"] = not any(found[part] for part in ("parameters", "files", *_ENVIRONMENTS))

@@ -26,6 +26,7 @@ from paddlecloud.client.local_names import NAME_TWICE, check_twice, local_name
 from paddlecloud.client.naming import alike, few, folded, shown
 from paddlecloud.client.pieces import File
 from paddlecloud.client.records import records_in
+from paddlecloud.client.responses import number, whole_number
 from paddlecloud.client.retries import PAUSES, Patience, patiently
 from paddlecloud.client.writing import Writer, claim
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, Retry
@@ -441,6 +442,7 @@ class _Download:
         if not whole:
             query |= {"offset": start, "length": length}
         with self._transport.open(f"{self._path}/{quote(file.path, '/')}", query) as stream:
+            pieces.check_length(stream.headers, _DIGEST, None if whole else length)
             version = stream.headers.get("x-content-version") or ""
             with file.lock:
                 if versions != file.versions or not (whole or self._is_same(file, version)):
@@ -474,9 +476,10 @@ class _Download:
         if file.versions > _MOST_VERSIONS:
             raise Conflict(_CHANGING, paths=shown(file.path))
         file.version, file.sha256 = version, ""
-        file.size = int(size) if size.isdigit() else file.size
+        now = whole_number(size)
+        file.size = file.size if now is None else now
         # The fewer they are, the less it changes between two of them; a small one comes at once.
-        file.piece = pieces.PIECE
+        file.piece = pieces.largest(pieces.PIECE, file.size)
         file.done.clear()
         self._place.check_open()
         self._place.clear(file)
@@ -494,7 +497,7 @@ class _Download:
     def _take(self, file: File, writer: Writer, stream: Stream, *, whole: bool) -> tuple[int, str]:
         """Write a piece to its place and compare it with the digest behind it; size and digest.
         What was told of one that is not right is taken back."""
-        length = int(stream.headers.get("content-length") or 0) - _DIGEST
+        length = number(stream.headers, "content-length") - _DIGEST
         digest = hashlib.sha256()
         got, behind = 0, b""
         try:

@@ -78,11 +78,13 @@ def ensure(
     wake: bool = True,
     settings: str = "",
     lang: str = "en",
+    fresh: bool = False,
 ) -> Endpoint:
     """The endpoint of a server that answers; one is started if none does.
 
     `settings` is the file it is started with; without one it is that of the last start. A server
-    that runs with another one is refused.
+    that runs with another one is refused. `fresh`: it is to start without the database that its
+    home lost; refused if one runs.
 
     `note(code, **params)` hears what takes long; `lang` is the language in which a server that
     cannot start says why. An older server than this program is replaced;
@@ -99,6 +101,8 @@ def ensure(
             old = _outdated(home)
             found = _wait_for(home, None) if old is None else None
             if found is not None:
+                if fresh:
+                    raise Refused("server_runs_already", home=home)
                 _check_settings(home, settings)
                 return found
         _check_start(home, environ, wake)
@@ -110,7 +114,7 @@ def ensure(
             _tell(note, "server_starting_with", path=told)
         else:
             _tell(note, "server_starting")
-        words = command(home, settings, "--lang", lang)
+        words = command(home, settings, "--lang", lang, *(["--fresh"] if fresh else []))
         return _start(home, server_environ(environ), gone, words)
 
 

@@ -7,8 +7,13 @@ breaks is made anew and goes on where it broke, without a byte lost or doubled.
 
 from __future__ import annotations
 
+from paddlecloud.client import schemas
 from paddlecloud.client.following import LOG_SILENCE, Patience
+from paddlecloud.client.quickjson import loads
+from paddlecloud.client.responses import check, refuse
+from paddlecloud.client.transport import DONE
 from paddlecloud.model.errors import Invalid, Retry, TooLarge, Unreachable
+from paddlecloud.model.signing import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +28,8 @@ STREAMS = {b"o": "out", b"e": "err"}
 _END = b"x"
 _MORE = b"m"
 _HEAD = 5
+#: Bytes of one frame.
+_MOST_FRAME = 16 * 1024 * 1024
 
 
 class Command:
@@ -70,15 +77,15 @@ class Command:
 
     def hold(self) -> None:
         """Say that it is still wanted, while nothing of its output is taken."""
-        self._client.transport.get(self._path, wake=False)
+        self._client.transport.get(self._path, schema=DONE, wake=False)
 
     def stop(self) -> None:
         """Ask for its end."""
-        self._client.transport.post(f"{self._path}/stop", {}, again=True)
+        self._client.transport.post(f"{self._path}/stop", {}, schema=DONE, again=True)
 
     @property
     def _path(self) -> str:
-        return f"/jobs/{self.view['job_id']}/commands/{self.id}"
+        return f"/jobs/{quote(self.view['job_id'])}/commands/{quote(self.id)}"
 
     def _cut(self) -> Unreachable:
         return Unreachable("server_closed", address=self._client.transport.endpoint.url)
@@ -87,19 +94,30 @@ class Command:
         self._more = False
         while len(head := stream.take(_HEAD)) == _HEAD:
             kind, size = head[:1], int.from_bytes(head[1:], "big")
+            if size > _MOST_FRAME:
+                refuse("frame", size, "response_count", most=_MOST_FRAME)
             data = stream.take(size)
             if len(data) < size:
                 return
             if kind == _END:
-                from json import loads  # noqa: PLC0415 - once, at the end
-
-                self.view = loads(data)
+                self.view = _ended(data)
             elif kind == _MORE:
                 self._more = True
             elif kind in STREAMS:
                 name = STREAMS[kind]
                 self._offsets[name] += len(data)
                 yield name, data
+
+
+def _ended(data: bytes) -> dict[str, Any]:
+    """What the server says of a command in the last frame."""
+    try:
+        view = loads(data)
+    except ValueError:
+        view = None
+    check(view, schemas.COMMAND)
+    found: dict[str, Any] = view
+    return found
 
 
 def begin(
@@ -124,4 +142,5 @@ def begin(
         "timeout": timeout,
         "stdin": b64encode(stdin).decode(),
     }
-    return Command(client, client.transport.post(f"/jobs/{job_id}/commands", asked))
+    path = f"/jobs/{job_id}/commands"
+    return Command(client, client.transport.post(path, asked, schema=schemas.COMMAND))

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from time import monotonic, sleep
 
+from paddlecloud.client import schemas
 from paddlecloud.client.http import TIMEOUT
+from paddlecloud.client.responses import number
 from paddlecloud.client.retries import may_pass
 from paddlecloud.client.sdk import Client, Job
 from paddlecloud.model.errors import Retry
@@ -19,6 +21,7 @@ from paddlecloud.model.errors import Retry
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from typing import Any
 
 #: How long one long poll asks the server to hold its answer, in seconds.
 POLL_SECONDS = 30
@@ -84,7 +87,8 @@ def changes(
     while True:
         seconds = _left(deadline)
         query = {"wait": seconds, "version": version} if version >= 0 else None
-        how = {"timeout": seconds + TIMEOUT, "wake": not patience.begun}
+        how: dict[str, Any] = {"timeout": seconds + TIMEOUT, "wake": not patience.begun}
+        how["schema"] = schemas.FOLLOWED
         try:
             job = Job(client.transport.get(f"/jobs/{job_id}", query, **how))
         except Retry as error:
@@ -156,7 +160,7 @@ class Place:
 
     def enter(self, headers: Mapping[str, str]) -> None:
         """The server says which attempt it shows (0: none has begun yet)."""
-        self.attempt = int(headers.get("x-log-attempt", 0))
+        self.attempt = number(headers, "x-log-attempt")
         self.moves_on = self._goes_through_all and "x-log-attempt" in headers
         self.pin()
         # The one that failed has a name now, and may have another later.
@@ -181,7 +185,7 @@ class _BytePlace(Place):
         self._offset = 0
 
     def enter(self, headers: Mapping[str, str]) -> None:
-        self._offset = int(headers.get("x-log-offset", self._offset))
+        self._offset = number(headers, "x-log-offset", self._offset)
         super().enter(headers)
         self._resume()
 

@@ -6,6 +6,8 @@ has it all, so whoever asks for submitted files asks for that, too.
 
 from __future__ import annotations
 
+from paddlecloud.client import schemas
+from paddlecloud.client.transport import MAX_LISTING
 from paddlecloud.model.errors import NotFound
 from paddlecloud.model.prefixes import means
 
@@ -28,7 +30,8 @@ def furnished(
     if prefix is None or wanted.startswith(f"output/{job_id}"):
         return [*rows]
     try:
-        answer = transport.get(f"/jobs/{job_id}/snapshot")
+        how: dict[str, Any] = {"schema": schemas.SNAPSHOT, "most": MAX_LISTING}
+        answer = transport.get(f"/jobs/{job_id}/snapshot", **how)
     except NotFound:  # the job was deleted since it was listed: who gets its files is told so
         return [*rows]
     entries = answer["entries"]

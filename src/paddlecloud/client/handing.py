@@ -15,6 +15,7 @@ import os
 import stat
 from contextlib import suppress
 
+from paddlecloud.client import schemas
 from paddlecloud.client.naming import shown
 from paddlecloud.client.retries import patiently
 from paddlecloud.client.scanning import stamp, unreadable
@@ -68,7 +69,7 @@ class Handing:
             return False
         request = {"sha256": sha256, "size": source[1], "handed": self._name}
         post = self._transport.post
-        answer = patiently(lambda: post("/uploads", request, again=True))
+        answer = patiently(lambda: post("/uploads", request, schema=schemas.UPLOAD, again=True))
         self._held.discard(sha256)
         return bool(answer["stored"])
 
@@ -100,16 +101,17 @@ class Handing:
     def _begin(self) -> None:
         """Ask for a directory; one that others could enter too is not the one that was meant."""
         post = self._transport.post
-        place = patiently(lambda: post("/uploads/place", {}, again=True))
-        if not place["path"]:
+        place = patiently(lambda: post("/uploads/place", {}, schema=schemas.HANDING, again=True))
+        path, name = place.get("path", ""), place.get("name", "")
+        if not path or "\0" in path:
             return
-        directory = os.open(place["path"], os.O_RDONLY | _DIRECTORY)
+        directory = os.open(path, os.O_RDONLY | _DIRECTORY)
         found = os.fstat(directory)
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
             os.close(directory)
             return
         _hold(directory)
-        self._name, self._path, self._directory = place["name"], place["path"], directory
+        self._name, self._path, self._directory = name, path, directory
 
     def _has_room(self, size: int) -> bool:
         found = os.fstatvfs(self._directory)

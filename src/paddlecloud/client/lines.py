@@ -9,7 +9,9 @@ taken up where each worker's log was left.
 from __future__ import annotations
 
 from paddlecloud.client.following import Patience, Place, answers, has_newer
+from paddlecloud.client.naming import shown
 from paddlecloud.client.quickjson import loads
+from paddlecloud.client.responses import anything, by_key, check, refuse
 from paddlecloud.model.errors import Refused
 from paddlecloud.model.logframes import TROUBLE, Frames, Prefixes
 from paddlecloud.model.loggrep import compiled
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
 #: A longer line is searched in parts.
 LONGEST = 16 * 1024 * 1024
+#: Workers of one job: more are not from our server.
+_MOST_WORKERS = 10_000
+#: Bytes of a stream that is none of ours, as a person is shown it.
+_SHOWN = 40
 
 
 def lines(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[bytes]:
@@ -61,13 +67,27 @@ def _chosen(
 
 def _frames(client: Client, job_id: str, place: _LinePlace, patience: Patience) -> Iterator[Frame]:
     for piece in answers(client, job_id, place, patience):
-        for frame in place.parser.feed(piece):
+        try:
+            frames = [*place.parser.feed(piece)]
+        except ValueError:
+            refuse("log", shown(piece[:_SHOWN].decode("latin-1")), "response_frame")
+        for frame in frames:
             worker, reached, data = frame
             if worker == TROUBLE:
-                code, _, params = data.decode().partition(" ")
-                raise Refused(code, **loads(params.encode()))
+                raise _trouble(data)
             place.reach(worker, reached)
             yield frame
+
+
+def _trouble(data: bytes) -> Refused:
+    """Why the server cannot go on, as its last frame tells it."""
+    try:
+        code, _, params = data.decode().partition(" ")
+        given = loads(params)
+        check(given, by_key(anything))
+    except ValueError:
+        refuse("log", shown(data[:_SHOWN].decode("latin-1")), "response_frame")
+    return Refused(code, **given)
 
 
 def _matching(pattern: Pattern, frames: Iterator[Frame]) -> Iterator[tuple[str, bytes]]:
@@ -110,6 +130,8 @@ class _LinePlace(Place):
     def reach(self, worker: str, reached: int) -> None:
         """Everything of this worker's log was told up to here."""
         self._reached[worker] = reached
+        if len(self._reached) > _MOST_WORKERS:
+            refuse("log", len(self._reached), "response_count", most=_MOST_WORKERS)
         self.query["at"] = ",".join(f"{name}:{offset}" for name, offset in self._reached.items())
 
     def next_attempt(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from paddlecloud.client.naming import check_name, shown
+from paddlecloud.client.naming import shown, why_not
 from paddlecloud.model.errors import Invalid
 
 TYPE_CHECKING = False
@@ -27,7 +27,9 @@ _WINDOWS_DEVICES = frozenset(
 def local_name(path: str, job_id: str, *, windows: bool = os.name == "nt") -> str:
     """Where a file of a job goes below the download directory; Invalid if it would lead out, or
     cannot be called so here. What the job itself left behind does without its `output/`."""
-    check_name(path.rstrip("/"))
+    reason = why_not(path.rstrip("/"))
+    if reason:
+        raise Invalid("download_name", path=shown(path), reason=reason)
     _check_letters(path)
     names = path.rstrip("/").split("/")
     if names[:2] == ["output", job_id]:

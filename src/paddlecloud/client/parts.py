@@ -13,8 +13,10 @@ import os
 from functools import partial
 from zlib import crc32
 
+from paddlecloud.client import schemas
 from paddlecloud.client.crew import work_off
 from paddlecloud.client.naming import shown
+from paddlecloud.client.responses import refuse
 from paddlecloud.client.retries import patiently
 from paddlecloud.client.scanning import stamp, unreadable
 from paddlecloud.client.transport import connection_to, target_in
@@ -91,14 +93,16 @@ class _Upload:
             state = self._state()
             if state["stored"]:
                 return True
-            self._part_size = state["part_size"]
-            missing = self._missing(state["parts"])
+            self._part_size = state.get("part_size", 0)
+            if not self._part_size:
+                refuse("part_size", self._part_size, "response_positive")
+            missing = self._missing(state.get("parts", []))
             if not missing:
                 return self._finish()
             if len(missing) == left:
                 return False
             left = len(missing)
-            urls = dict(state["urls"])
+            urls = dict(state.get("urls", []))
             self._send([n for n in missing if not urls or n in urls], urls)
 
     def _state(self) -> dict[str, Any]:
@@ -108,13 +112,13 @@ class _Upload:
         if allocated is not None and allocated < size:
             request["allocated"] = allocated
         post = self._transport.post
-        return patiently(lambda: post("/uploads", request, again=True))
+        return patiently(lambda: post("/uploads", request, schema=schemas.UPLOAD, again=True))
 
     def _missing(self, there: list[int]) -> list[int]:
-        for number in there:
-            self._count(number, self._skip)
-        known = frozenset(there)
         count = -(-self._source[1] // self._part_size)
+        known = frozenset(number for number in there if 1 <= number <= count)
+        for number in known:
+            self._count(number, self._skip)
         return [number for number in range(1, count + 1) if number not in known]
 
     def _send(self, numbers: list[int], urls: Mapping[int, str]) -> None:
@@ -128,14 +132,14 @@ class _Upload:
     def _send_some(self, urls: Mapping[int, str], numbers: Iterator[int]) -> None:
         """What one thread does."""
         path, size, read_at = self._source
-        room = memoryview(bytearray(self._part_size))
+        room = memoryview(bytearray(min(self._part_size, size)))
         try:
             file = open(path, "rb", buffering=0)  # noqa: PTH123, SIM115 - no pathlib; closed below
         except OSError as error:
             raise unreadable(path, error) from None
         with file, _Store() as store:
             for number in numbers:
-                begin = (number - 1) * len(room)
+                begin = (number - 1) * self._part_size
                 want = min(len(room), size - begin)
                 try:
                     got = _read_at(file, begin, room[:want])
@@ -160,7 +164,8 @@ class _Upload:
         """Have the whole file verified; a long check answers from time to time: not yet."""
         path = f"/uploads/{self._sha256}/finish"
         post = self._transport.post
-        while not patiently(lambda: post(path, {}, again=True))["stored"]:
+        how: dict[str, Any] = {"schema": schemas.FINISHED, "again": True}
+        while not patiently(lambda: post(path, {}, **how))["stored"]:
             pass
         return True
 

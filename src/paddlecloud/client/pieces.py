@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from threading import Lock
 
+from paddlecloud.client.responses import number, refuse
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +33,8 @@ LEAST = 64 * 1024
 LITTLE = 1024 * 1024
 #: Whoever is killed has at most this share (one twentieth) under way, to be sent once more.
 LOSS = 20
+#: Pieces of one download: each takes memory until it is here, so a huge one comes in larger pieces.
+MOST = 200_000
 _PAGE = 4096
 
 
@@ -49,11 +53,26 @@ def piece_of(rows: Sequence[Row]) -> int:
     if total <= LITTLE:
         return PIECE
     share = total // (LOSS * at_once(rows)) // _PAGE * _PAGE
-    return min(PIECE, max(LEAST, share))
+    return largest(min(PIECE, max(LEAST, share)), total)
+
+
+def largest(piece: int, total: int) -> int:
+    """That piece, or a larger one where there would be more than MOST of so many bytes."""
+    return max(piece, -(-total // MOST))
 
 
 def _total(rows: Sequence[Row]) -> int:
     return sum(row["size"] for row in rows)
+
+
+def check_length(headers: Mapping[str, str], behind: int, most: int | None) -> None:
+    """Refuse an answer that does not tell its length, or tells one of more than `most` bytes (None:
+    as many as there are) and those `behind` them."""
+    length = number(headers, "content-length")
+    if length < behind:
+        refuse("content-length", length, "response_at_least", least=behind)
+    if most is not None and length > most + behind:
+        refuse("content-length", length, "response_count", most=most + behind)
 
 
 class File:

@@ -8,10 +8,12 @@ large one goes in parts (`client.private_parts`).
 
 from __future__ import annotations
 
-from paddlecloud.client import private_parts
+from paddlecloud.client import private_parts, schemas
 from paddlecloud.client.naming import few
 from paddlecloud.client.putting import check_unchanged, md5_of_piece, put_all
+from paddlecloud.client.responses import refuse
 from paddlecloud.client.retries import patiently
+from paddlecloud.client.transport import MAX_LISTING
 from paddlecloud.client.uploading import batches
 from paddlecloud.model.errors import Refused
 from paddlecloud.model.private import LEAST_PART, at_once, md5_of, part_size
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from paddlecloud.client.findings import Row
     from paddlecloud.client.putting import Sending
+    from paddlecloud.client.responses import Schema
     from paddlecloud.client.scanning import Scan
     from paddlecloud.client.sdk import Client
     from paddlecloud.client.transport import Transport
@@ -77,7 +80,8 @@ def bring(
     `request` is the submit to be: what it would be refused for is told before a byte is sent.
     Conflict("files_changed") names a file that is not any more what was scanned.
     """
-    there = patiently(lambda: transport.post("/private/files", request, again=True))["files"]
+    how: dict[str, Any] = {"schema": schemas.PRIVATE_FILES, "most": MAX_LISTING, "again": True}
+    there = patiently(lambda: transport.post("/private/files", request, **how))["files"]
     known = {path: (size, tag) for path, size, tag in there}
     _tell_losses(scan, note)
     wanted = [
@@ -187,7 +191,10 @@ class _Bucket:
                 private_parts.send(sending, self._ask, self._bos_url, self._total, self._add)
 
     def _put_whole(self, batch: list[Sending]) -> None:
-        given = self._ask("/addresses", paths=[path for path, *_ in batch])["addresses"]
+        paths = [path for path, *_ in batch]
+        given = self._ask("/addresses", schemas.ADDRESSES, paths=paths)["addresses"]
+        if len(given) != len(batch):
+            refuse("addresses", given, "response_row", count=len(batch))
         pieces = [
             (path, source, 0, size, address, seen)
             for (path, source, size, seen), address in zip(batch, given, strict=True)
@@ -195,6 +202,7 @@ class _Bucket:
         together = at_once(self._total, max(size for _, _, size, _ in batch))
         put_all(pieces, self._bos_url, lambda *_: None, self._add, at_once=together)
 
-    def _ask(self, where: str, **more: object) -> Any:
+    def _ask(self, where: str, schema: Schema, **more: object) -> Any:
         asked = {**self._asked, **more}
-        return patiently(lambda: self._transport.post(f"/private{where}", asked, again=True))
+        how: dict[str, Any] = {"schema": schema, "again": True}
+        return patiently(lambda: self._transport.post(f"/private{where}", asked, **how))

@@ -7,8 +7,11 @@ compares their MD5s with the file, and sends the others. No note of it is kept o
 
 from __future__ import annotations
 
+from paddlecloud.client import schemas
 from paddlecloud.client.naming import shown
 from paddlecloud.client.putting import check_unchanged, md5_of_piece, put_all
+from paddlecloud.client.responses import refuse
+from paddlecloud.client.transport import DONE
 from paddlecloud.model.errors import PaddleCloudError, Retry
 from paddlecloud.model.private import at_once, count_in, cuts, joined_tag, md5_of
 
@@ -83,7 +86,8 @@ class _Upload:
 
     def go_on(self) -> None:
         """Bring what is missing, and have it joined."""
-        state = self._ask("/uploads", path=self._path, size=self._size)
+        asked = {"path": self._path, "size": self._size}
+        state = self._ask("/uploads", schemas.PRIVATE_UPLOAD, **asked)
         self._rounds += 1
         if self._rounds > 1 and is_of_parts(self._source, self._size, state["tag"]):
             check_unchanged(self._sending)
@@ -91,13 +95,15 @@ class _Upload:
         self._tags.clear()
         self._went(-self._told)
         self._each = state["part_size"]
+        if not self._each:
+            refuse("part_size", self._each, "response_positive")
         upload = state["upload"]
         pieces = self._pieces(upload, dict(state["parts"]))
         together = at_once(self._total, self._each)
         put_all(pieces, self._bos_url, self._took, self._went, at_once=together)
         check_unchanged(self._sending)
         tags = [self._tags[number] for number in sorted(self._tags)]
-        self._ask("/uploads/join", path=self._path, upload=upload, size=self._size, tags=tags)
+        self._ask("/uploads/join", DONE, **asked, upload=upload, tags=tags)
 
     def _pieces(self, upload: str, there: dict[int, str]) -> Iterator[Piece]:
         """The parts that have to be sent; addresses are asked for when they are needed."""
@@ -108,7 +114,9 @@ class _Upload:
                 missing.append(number)
             if missing and (len(missing) == BATCH or number == count):
                 asked = {"path": self._path, "upload": upload, "numbers": missing}
-                given = self._ask("/uploads/addresses", **asked)["addresses"]
+                given = self._ask("/uploads/addresses", schemas.ADDRESSES, **asked)["addresses"]
+                if len(given) != len(missing):
+                    refuse("addresses", given, "response_row", count=len(missing))
                 for part, address in zip(missing, given, strict=True):
                     begin, size = self._span(part)
                     yield self._path, self._source, begin, size, address, self._seen

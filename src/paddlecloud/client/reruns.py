@@ -7,6 +7,7 @@ between.
 
 from __future__ import annotations
 
+from paddlecloud.client import schemas
 from paddlecloud.client.submission import Submit, requirements_of, submit
 from paddlecloud.model.bosurl import plain_bos_url
 from paddlecloud.model.errors import Conflict, Invalid, SnapshotMissing
@@ -45,7 +46,7 @@ def rerun(
     changes = {ALIASES.get(name, name): value for name, value in changes.items()}
     if changes.get("files") == "":
         raise Invalid("rerun_files_empty", job_id=job_id)
-    asked = client.transport.get(f"/jobs/{job_id}/spec")["spec"]
+    asked = client.transport.get(f"/jobs/{job_id}/spec", schema=schemas.SPEC)["spec"]
     wanted = parameters(asked, changes)
     if changes.get("files"):
         return _with_files(client, wanted, changes, hearing)
@@ -114,7 +115,7 @@ def _check_agreement(given: Mapping[str, Any], taken_back: set[str], unset: set[
 
 def _storage(spec: Mapping[str, Any]) -> str | None:
     """Where the files of such a job lie; empty: with the server."""
-    return "" if spec["public_bos"] else plain_bos_url(spec["bos_url"])
+    return "" if spec.get("public_bos", 1) else plain_bos_url(spec.get("bos_url") or "")
 
 
 def _diff_of(
@@ -124,7 +125,7 @@ def _diff_of(
     nobody from running the job again."""
     if (asked.get("git") or {}).get("dirty") != "1":
         return ""
-    git = client.transport.get(f"/jobs/{job_id}").get("git") or {}
+    git = client.transport.get(f"/jobs/{job_id}", schema=schemas.JOB).get("git") or {}
     if "diff_missing" in git and note is not None:
         note("diff_unkept", reason=git["diff_missing"])
     return str(git.get("diff") or "")

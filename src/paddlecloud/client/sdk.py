@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 
-from paddlecloud.client.transport import Endpoint, Transport
+from paddlecloud.client import schemas
+from paddlecloud.client.transport import MAX_LISTING, Endpoint, Transport
 from paddlecloud.model.errors import ConfigError, Invalid, Retry
 from paddlecloud.model.signing import quote
 
@@ -156,27 +157,33 @@ class Client:
 
     def query_job(self, job_id: str, *, diff: bool = True) -> Job:
         """`diff`: with what its files differed in from their commit, if they did (`git`)."""
-        return Job(self.transport.get(f"/jobs/{check_id(job_id)}", None if diff else {"diff": 0}))
+        path, query = f"/jobs/{check_id(job_id)}", None if diff else {"diff": 0}
+        return Job(self.transport.get(path, query, schema=schemas.JOB))
 
     def list_jobs(
         self, *, state: str | None = None, name: str | None = None, limit: int | None = 50
     ) -> list[Job]:
         """The newest jobs first; `limit=None` gives all of them."""
         query = {"state": state, "name": name}
-        return [Job(row) for row in self.transport.pages("/jobs", "jobs", "before", query, limit)]
+        pages = self.transport.pages
+        rows = pages("/jobs", "jobs", "before", query, limit, schema=schemas.JOBS)
+        return [Job(row) for row in rows]
 
     def history(self, job_id: str) -> list[dict[str, Any]]:
         """Every change of state of a job, with its reason, oldest first."""
-        return list(self.transport.get(f"/jobs/{check_id(job_id)}/history")["history"])
+        path = f"/jobs/{check_id(job_id)}/history"
+        return list(self.transport.get(path, schema=schemas.HISTORY)["history"])
 
     def kill_job(self, job_id: str) -> Job:
         """Ask for the end of a job; its state is `killed` when nothing of it runs any more."""
-        return Job(self.transport.post(f"/jobs/{check_id(job_id)}/kill", {}, again=True))
+        path = f"/jobs/{check_id(job_id)}/kill"
+        return Job(self.transport.post(path, {}, schema=schemas.JOB, again=True))
 
     def delete_job(self, job_id: str) -> int:
         """Forget a job that has ended, with its outputs and logs; how many bytes that freed."""
         path = f"/jobs/{check_id(job_id)}/delete"
-        return int(self.transport.post(path, {}, again=True, timeout=_DELETING)["bytes"])
+        how = {"again": True, "timeout": _DELETING}
+        return int(self.transport.post(path, {}, schema=schemas.DELETED, **how)["bytes"])
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
         """The job when it has ended; Retry (code wait_timeout) after `timeout` seconds."""
@@ -244,7 +251,7 @@ class Client:
     def top(self, job_id: str | None = None) -> list[dict[str, Any]]:
         """What each worker of a job, or of all your running jobs, uses of what it asked for."""
         path = "/usage" if job_id is None else f"/jobs/{check_id(job_id)}/usage"
-        return list(self.transport.get(path)["workers"])
+        return list(self.transport.get(path, schema=schemas.USES)["workers"])
 
     def get_files(
         self,
@@ -283,7 +290,8 @@ class Client:
     def listing(self, job_id: str, prefix: str | None = None, *, direct: bool = False) -> Listing:
         """The job's files, and with `direct` where else they can be had."""
         query = {"prefix": prefix, "direct": 1 if direct else None}
-        answer = self.transport.get(f"/jobs/{check_id(job_id)}/files", query)
+        path = f"/jobs/{check_id(job_id)}/files"
+        answer = self.transport.get(path, query, schema=schemas.FILES, most=MAX_LISTING)
         ways: dict[str, str] = answer.get("ways") or {}
         if not self.config.embedded:  # somebody else's machine
             ways = {path: way for path, way in ways.items() if not way.startswith("/")}
@@ -296,29 +304,32 @@ class Client:
         return Listing(f"output/{job_id}" if prefix is None else prefix, files, ways, *said)
 
     def whoami(self) -> dict[str, Any]:
-        return self.transport.get("/whoami")
+        return self.transport.get("/whoami", schema=schemas.WHOAMI)
 
     def gen_token(self, email: str) -> dict[str, Any]:
         """Have a new token mailed to an address; no keys are needed for it."""
         endpoint = Endpoint(server_url(self.config), "", "", ca_file=self.config.ca_file)
         transport = Transport(lambda *_: endpoint, self.config.lang)
         try:
-            return transport.post("/gen_token", {"email": email, "lang": self.config.lang})
+            asked = {"email": email, "lang": self.config.lang}
+            return transport.post("/gen_token", asked, schema=schemas.MAILED)
         finally:
             transport.close()
 
     def list_tokens(self, *, revoked: bool = False) -> list[dict[str, Any]]:
         """Your keys, newest first, without their secrets."""
-        return list(self.transport.get("/tokens", {"revoked": int(revoked)})["tokens"])
+        query = {"revoked": int(revoked)}
+        return list(self.transport.get("/tokens", query, schema=schemas.TOKENS)["tokens"])
 
     def create_token(self, *, name: str = "", scope: str = "full") -> dict[str, Any]:
         """Another pair of keys for you; nobody can ask for its `sk` again."""
-        return self.transport.post("/tokens", {"name": name, "scope": scope})
+        asked = {"name": name, "scope": scope}
+        return self.transport.post("/tokens", asked, schema=schemas.NEW_TOKEN)
 
     def revoke_token(self, ak: str) -> dict[str, Any]:
         """Make one of your keys useless, everywhere and for ever."""
         path = f"/tokens/{quote(ak)}/revoke"
-        return self.transport.post(path, {}, again=True)
+        return self.transport.post(path, {}, schema=schemas.TOKEN, again=True)
 
     @property
     def admin(self) -> Admin:
@@ -329,43 +340,46 @@ class Client:
 
     def doctor(self) -> list[dict[str, Any]]:
         """What the server says about its own parts."""
-        return list(self.transport.get("/doctor")["checks"])
+        return list(self.transport.get("/doctor", schema=schemas.CHECKS)["checks"])
 
     def gc(self) -> dict[str, Any]:
         """Delete what is past its keeping time, now."""
-        return self.transport.post("/admin/gc", {}, again=True, timeout=600.0)
+        how = {"again": True, "timeout": 600.0}
+        return self.transport.post("/admin/gc", {}, schema=schemas.COLLECTED, **how)
 
     def notifications(self) -> dict[str, Any]:
         """What you are told of, and how."""
-        return self.transport.get("/notifications")
+        return self.transport.get("/notifications", schema=schemas.NOTIFICATIONS)
 
     def set_notifications(self, **wanted: Any) -> dict[str, Any]:
         """Change `events` (a list), `mail` (a bool) or `webhook` (a URL; "" ends it).
 
         The answer holds `webhook_secret` when the webhook is new, and never again.
         """
-        return self.transport.post("/notifications", wanted, timeout=60.0)
+        schema = schemas.NOTIFICATIONS
+        return self.transport.post("/notifications", wanted, schema=schema, timeout=60.0)
 
     def test_notifications(self) -> list[dict[str, Any]]:
         """Send a test by every way that is chosen: `kind`, `ok` and `message` of each."""
-        return list(self.transport.post("/notifications/test", {}, timeout=180.0)["deliveries"])
+        path, schema = "/notifications/test", schemas.DELIVERIES
+        return list(self.transport.post(path, {}, schema=schema, timeout=180.0)["deliveries"])
 
     def quota(self, user: str | None = None) -> dict[str, Any]:
         """The plan, each limit and what is used of it; another `user`'s for an admin."""
-        return self.transport.get(_quota_of(user))
+        return self.transport.get(_quota_of(user), schema=schemas.QUOTA)
 
     def quota_history(self, days: int = 30, user: str | None = None) -> list[dict[str, Any]]:
         """What was run on each of the last `days` days, the newest first."""
         path = f"{_quota_of(user)}/history"
-        return list(self.transport.get(path, {"days": days})["days"])
+        return list(self.transport.get(path, {"days": days}, schema=schemas.DAYS)["days"])
 
     def set_quota(self, user: str, **wanted: Any) -> dict[str, Any]:
         """Change `plan` (None: the default) or `limits` (a dict) of a user; for admins."""
-        return self.transport.post(_quota_of(user), wanted, again=True)
+        return self.transport.post(_quota_of(user), wanted, schema=schemas.QUOTA, again=True)
 
     def plans(self) -> list[dict[str, Any]]:
         """The plans that the server's settings have; for admins."""
-        return list(self.transport.get("/admin/plans")["plans"])
+        return list(self.transport.get("/admin/plans", schema=schemas.PLANS)["plans"])
 
     def close(self) -> None:
         self.transport.close()

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 from time import time
 
-from paddlecloud.client import repository
+from paddlecloud.client import repository, schemas
 from paddlecloud.client.handing import Handing
 from paddlecloud.client.naming import few, shown
 from paddlecloud.client.retries import may_pass, patiently
 from paddlecloud.client.scanning import scan as scanned
+from paddlecloud.client.transport import DONE, MAX_LISTING
 from paddlecloud.client.uploading import persistently, upload
 from paddlecloud.model.errors import (
     Conflict,
@@ -212,7 +213,8 @@ class Submit:
         else:
             path, request = "/jobs", _request({**self._spec, "snapshot": NO_SNAPSHOT})
         try:
-            self._client.transport.post(path, {**request, **self._keys}, again=True)
+            asked = {**request, **self._keys}
+            self._client.transport.post(path, asked, schema=DONE, most=MAX_LISTING, again=True)
         except SnapshotMissing:
             pass
         except Retry as error:
@@ -249,13 +251,15 @@ class Submit:
         except PaddleCloudError as error:
             if not self._unanswered:
                 raise
-            raise PaddleCloudError("submit_unanswered", cause=error.code) from error
+            told = {"cause": error.code, "reason": error.words()}
+            raise PaddleCloudError("submit_unanswered", **told) from error
         return answer
 
     def _ask_once(self, whole: Mapping[str, object]) -> dict[str, Any]:
         post = self._client.transport.post
         try:
-            return post("/jobs", whole, again=True, sent=self._went_out)
+            how = {"again": True, "sent": self._went_out}
+            return post("/jobs", whole, schema=schemas.SUBMITTED, **how)
         except PaddleCloudError as error:
             if _is_refusal(error):
                 self._unanswered = 0

@@ -15,6 +15,7 @@ from time import perf_counter, time
 
 from paddlecloud.client.http import TIMEOUT, Connection, Response
 from paddlecloud.client.quickjson import loads
+from paddlecloud.client.responses import check, keys, refuse
 from paddlecloud.model.errors import (
     Internal,
     PaddleCloudError,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, TypeVar
 
+    from paddlecloud.client.responses import Schema
+
     T = TypeVar("T")
     Find = Callable[["Endpoint | None", bool], "Endpoint"]
     Trace = Callable[[str], None]
@@ -45,17 +48,22 @@ if TYPE_CHECKING:
     """A JSON object: no route of ours answers with anything else."""
 
 PREFIX = "/api/v1"
+#: A JSON object of which nothing is read.
+DONE = keys({})
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 #: An error answer has at most this many bytes; more than that is not from our server.
 MAX_ERROR = 1024 * 1024
+#: Bytes of a JSON answer; of one that lists all files of a job; and, of such a long one, those that
+#: each list or object in it has at least: what a server sends takes several times as much here.
+MAX_ANSWER, MAX_LISTING, LEAST_ROW = 16 * 1024 * 1024, 128 * 1024 * 1024, 16
 #: What a request is refused with whose body does not have the signed digest.
 _BODY_CHANGED = "auth_body_hash"
 #: What an answer is that did not come as it was sent.
 _CUT_OR_DAMAGED = ("answer_damaged", "server_closed")
 #: Seconds until a store, to which the server gave an address, takes a connection.
 CONNECTING = 8.0
-#: Rows of one page when all are wanted.
-PAGE = 1000
+#: Rows of one page when all are wanted, and of all pages: more are not from our server.
+PAGE, MOST_ROWS = 1000, 1_000_000
 
 
 class Endpoint:
@@ -100,28 +108,31 @@ class Transport:
             self._endpoint = self._find(None, True)
         return self._endpoint
 
-    def get(self, path: str, query: Mapping[str, object] | None = None, **how: Any) -> Answer:
-        """The JSON object that the server gives for `path`."""
-        return self._json("GET", path, query, **how)
+    def get(
+        self, path: str, query: Mapping[str, object] | None = None, *, schema: Schema, **how: Any
+    ) -> Answer:
+        """The JSON object that the server gives for `path`, checked by `schema`; `most` are the
+        bytes that it may have, MAX_ANSWER unless given."""
+        return self._json("GET", path, query, schema, **how)
 
-    def post(self, path: str, value: object, **how: Any) -> Answer:
-        """The JSON answer to the JSON `value`, which may be bytes already; `again=True` if doing
-        it twice is doing it once. `sent` is called whenever it is about to go out."""
+    def post(self, path: str, value: object, *, schema: Schema, **how: Any) -> Answer:
+        """The JSON answer to the JSON `value`, which may be bytes already; `again=True` if the
+        request is idempotent. `sent` is called whenever it is about to go out."""
         if not isinstance(value, bytes):
             from json import dumps  # noqa: PLC0415 - reading commands never write JSON
 
             value = dumps(value).encode()
-        return self._json("POST", path, None, body=value, **how)
+        return self._json("POST", path, None, schema, body=value, **how)
 
     def send(self, path: str, data: bytes, sha256: str) -> Answer:
         """The JSON answer to bytes, which are not sent again when the connection breaks: part of
         them may have arrived, and whoever asks for that has less to send."""
-        return self._json("POST", path, None, body=memoryview(data), sha256=sha256)
+        return self._json("POST", path, None, DONE, body=memoryview(data), sha256=sha256)
 
     def put(self, path: str, data: memoryview, crc32: str) -> Answer:
         """The JSON answer to a part of something whose digest is known to the server: these bytes
         are signed by their CRC-32 alone."""
-        return self._json("PUT", path, None, body=data, crc32=crc32, again=True)
+        return self._json("PUT", path, None, DONE, body=data, crc32=crc32, again=True)
 
     def open(
         self,
@@ -134,7 +145,14 @@ class Transport:
         return self._ask("GET", target_of(path, query), timeout=timeout, wake=wake)
 
     def pages(
-        self, path: str, key: str, cursor: str, query: Mapping[str, object], limit: int | None
+        self,
+        path: str,
+        key: str,
+        cursor: str,
+        query: Mapping[str, object],
+        limit: int | None,
+        *,
+        schema: Schema,
     ) -> list[Answer]:
         """The first `limit` rows (None: all) of a list that is given page by page: `key` is what
         it is called in an answer, `cursor` what `next` of one page is called in the question."""
@@ -142,11 +160,18 @@ class Transport:
         at = None
         while limit is None or len(found) < limit:
             size = PAGE if limit is None else min(PAGE, limit - len(found))
-            page = self.get(path, {**query, "limit": size, cursor: at})
-            found += page[key]
-            at = page["next"]
+            page = self.get(path, {**query, "limit": size, cursor: at}, schema=schema)
+            rows = page[key]
+            if len(rows) > size:
+                refuse(key, rows, "response_at_most", most=size)
+            found += rows
+            if len(found) > MOST_ROWS:
+                raise Internal("response_large", limit=MOST_ROWS)
+            before, at = at, page["next"]
             if at is None:
                 break
+            if not rows or at == before:
+                refuse("next", at, "response_null")
         return found
 
     def close(self) -> None:
@@ -155,7 +180,14 @@ class Transport:
             kept[2].close()
 
     def _json(
-        self, method: str, path: str, query: Mapping[str, object] | None, **how: Any
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, object] | None,
+        schema: Schema,
+        *,
+        most: int = MAX_ANSWER,
+        **how: Any,
     ) -> Answer:
         """One that was damaged or cut on its way is asked for again, if nothing is done twice by
         that."""
@@ -164,7 +196,9 @@ class Transport:
             stream = self._ask(method, target_of(path, query), **how)
             try:
                 with stream:
-                    return _object(stream.read(), stream)
+                    answer = _object(stream.whole(most), stream)
+                check(answer, schema)
+                return answer
             except Retry as error:
                 if not tries_left or not repeatable or error.code not in _CUT_OR_DAMAGED:
                     raise
@@ -277,10 +311,18 @@ class Stream:
 
     def take(self, size: int) -> bytes:
         """So many bytes; fewer, or none, where the answer ends before."""
-        taken = b""
-        while len(taken) < size and (piece := self.read(size - len(taken))):
-            taken += piece
-        return taken
+        pieces, left = [], size
+        while left and (piece := self.read(left)):
+            pieces.append(piece)
+            left -= len(piece)
+        return b"".join(pieces)
+
+    def whole(self, most: int) -> bytes:
+        """All that is left; Internal if that is more than so many bytes."""
+        found = self.take(most + 1)
+        if len(found) > most:
+            raise Internal("response_large", limit=most)
+        return found
 
     def close(self) -> None:
         """Give the connection back, or give it up if there is still something to read on it."""
@@ -364,6 +406,8 @@ def _content(
 
 def _object(body: bytes, stream: Stream) -> Answer:
     """A whole answer, read; Retry: it was meant to be JSON and is none."""
+    if len(body) > MAX_ANSWER and body.count(b"[") + body.count(b"{") > len(body) // LEAST_ROW:
+        raise Internal("response_large", limit=MAX_ANSWER)
     try:
         answer = loads(body)
     except ValueError:

@@ -11,9 +11,12 @@ import hashlib
 import os
 from time import sleep
 
+from paddlecloud.client import schemas
 from paddlecloud.client.naming import shown
+from paddlecloud.client.responses import refuse
 from paddlecloud.client.retries import PAUSES, Patience, may_pass, patiently
 from paddlecloud.client.scanning import BIG, BLOCK, stamp, unreadable
+from paddlecloud.client.transport import MAX_LISTING
 from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry
 
 TYPE_CHECKING = False
@@ -59,7 +62,11 @@ def upload(
     body, how = _manifest(scan)
 
     def lacking() -> list[str]:
-        missing: list[str] = transport.post("/snapshots", body, **how)["missing"]
+        asked = {"schema": schemas.MISSING, "most": MAX_LISTING, **how}
+        missing: list[str] = transport.post("/snapshots", body, **asked)["missing"]
+        for at, sha256 in enumerate(missing):
+            if sha256 not in scan.sources:
+                refuse(f"missing[{at}]", sha256, "response_ours")
         return missing
 
     bringing = _Bringing(transport, scan.sources, lacking, handing)

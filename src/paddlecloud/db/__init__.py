@@ -16,14 +16,19 @@ from paddlecloud.db.sqlite import open_sqlite
 from paddlecloud.model.errors import ConfigError
 
 
-def open_database(place: str | Path, *, now: datetime, connections: int = 10) -> Database:
-    """The database at a path (SQLite) or a postgresql:// address, made or brought up to date."""
+def open_database(
+    place: str | Path, *, now: datetime, connections: int = 10, must_exist: bool = False
+) -> Database:
+    """The database at a path (SQLite) or a postgresql:// address, made or brought up to date.
+
+    `must_exist`: ConfigError (database_lost) if it is missing or has no tables, and none is made.
+    """
     if not isinstance(place, str) or not place.startswith(("postgresql://", "postgres://")):
-        return open_sqlite(Path(place), now=now, reserve=SIZE)
+        return open_sqlite(Path(place), now=now, reserve=SIZE, must_exist=must_exist)
     try:
         from paddlecloud.db.postgres import (  # noqa: PLC0415 - an extra that few servers need
             open_postgres,
         )
     except ImportError as error:
         raise ConfigError("database_driver_missing", detail=str(error)) from error
-    return open_postgres(place, now=now, connections=connections)
+    return open_postgres(place, now=now, connections=connections, must_exist=must_exist)

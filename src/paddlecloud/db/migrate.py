@@ -65,12 +65,17 @@ def migrations(folder: Path = FOLDER) -> list[Migration]:
     return found
 
 
-def migrate(tx: Tx, *, now: datetime, folder: Path = FOLDER) -> list[int]:
-    """Apply what is missing and return its numbers; all of it is committed, or none."""
+def migrate(tx: Tx, *, now: datetime, folder: Path = FOLDER, existing: str = "") -> list[int]:
+    """Apply what is missing and return its numbers; all of it is committed, or none.
+
+    `existing` names a database that has to have tables already: ConfigError if it has none.
+    """
     known = migrations(folder)
     tx.run(_LEDGER)
     applied: dict[int, str] = dict(tx.all("select number, checksum from schema_migrations"))
     newest = max(applied, default=0)
+    if existing and not newest:
+        raise ConfigError("database_lost", database=existing)
     if newest == 1:
         # Only the first release stopped at 1, and its ledger had no such column.
         tx.run("alter table schema_migrations add column oldest integer")

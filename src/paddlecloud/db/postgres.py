@@ -46,9 +46,11 @@ _READER = ("idle_in_transaction_session_timeout = '60s'",)
 _APART = ("synchronous_commit = off", "lock_timeout = '10s'")
 
 
-def open_postgres(url: str, *, now: datetime, connections: int = 10) -> PostgresDatabase:
+def open_postgres(
+    url: str, *, now: datetime, connections: int = 10, must_exist: bool = False
+) -> PostgresDatabase:
     """The database at `url`, brought up to date first, with so many connections at most."""
-    return PostgresDatabase(Address(url), now=now, connections=connections)
+    return PostgresDatabase(Address(url), now=now, connections=connections, must_exist=must_exist)
 
 
 class PostgresDatabase:
@@ -56,11 +58,13 @@ class PostgresDatabase:
 
     shared = True
 
-    def __init__(self, address: Address, *, now: datetime, connections: int) -> None:
+    def __init__(
+        self, address: Address, *, now: datetime, connections: int, must_exist: bool = False
+    ) -> None:
         boot = secrets.token_hex(8)
         writer = _PgWriter(address, boot)
         try:
-            writer.prepare(now)
+            writer.prepare(now, must_exist=must_exist)
         except BaseException:
             writer.close()
             raise
@@ -120,12 +124,13 @@ class _PgWriter:
         self._careful = False
         self._gave_up_at = time.monotonic()  # whoever starts us is told at once
 
-    def prepare(self, now: datetime) -> None:
-        """Bring the database to the shape that this version knows; of several servers, one does."""
+    def prepare(self, now: datetime, *, must_exist: bool) -> None:
+        """Bring the database to the schema of this version; of several servers, one does."""
+        existing = repr(self._address) if must_exist else ""
         try:
             self.begin(durable=True)
             tx = PgTx(self._live())
-            migrate(tx, now=now)
+            migrate(tx, now=now, existing=existing)
             tx.finish()
             self.commit(())
         except Lost as lost:

@@ -22,7 +22,14 @@ from paddlecloud.db.base import Answer, Listener, Row, Tx, Value
 from paddlecloud.db.group import Group, Lost, Notice, Task
 from paddlecloud.db.migrate import migrate
 from paddlecloud.db.reserve import Reserve
-from paddlecloud.model.errors import Conflict, Internal, PaddleCloudError, Retry, StorageFull
+from paddlecloud.model.errors import (
+    ConfigError,
+    Conflict,
+    Internal,
+    PaddleCloudError,
+    Retry,
+    StorageFull,
+)
 
 T = TypeVar("T")
 
@@ -45,17 +52,30 @@ _READER_PRAGMAS = ("query_only = on", "cache_size = -1024")
 log = logging.getLogger(__name__)
 
 
-def open_sqlite(path: Path, *, now: datetime, reserve: int = 0) -> SqliteDatabase:
+def open_sqlite(
+    path: Path, *, now: datetime, reserve: int = 0, must_exist: bool = False
+) -> SqliteDatabase:
     """The database at `path`, made or brought up to date first; only its owner may read it.
 
-    `reserve` is how many bytes it keeps beside it for a full disk.
+    `reserve` is how many bytes it keeps beside it for a full disk. `must_exist`: see
+    `open_database`; SQLite itself would delete the log that belongs to an empty file.
     """
+    if must_exist and is_missing(path):
+        raise ConfigError("database_lost", database=str(path))
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         path.chmod(0o600)
     except OSError as error:
         raise Retry("database_failed", path=str(path), detail=str(error)) from error
-    return SqliteDatabase(path, now=now, reserve=reserve)
+    return SqliteDatabase(path, now=now, reserve=reserve, must_exist=must_exist)
+
+
+def is_missing(path: Path) -> bool:
+    """Whether there is no file, or one without a byte."""
+    try:
+        return path.stat().st_size == 0
+    except FileNotFoundError:
+        return True
 
 
 class SqliteDatabase:
@@ -63,12 +83,14 @@ class SqliteDatabase:
 
     shared = False
 
-    def __init__(self, path: Path, *, now: datetime, reserve: int = 0) -> None:
+    def __init__(
+        self, path: Path, *, now: datetime, reserve: int = 0, must_exist: bool = False
+    ) -> None:
         self._path = path
         self._idle: deque[sqlite3.Connection] = deque()
         writer = _SqliteWriter(path, Reserve(path.with_name(path.name + "-reserve"), reserve))
         try:
-            writer.prepare(now)
+            writer.prepare(now, must_exist=must_exist)
         except BaseException:
             writer.close()
             raise
@@ -138,11 +160,12 @@ class _SqliteWriter:
         self._durable = True
         self._connection = _connect(path, _WRITER_PRAGMAS)
 
-    def prepare(self, now: datetime) -> None:
-        """Bring the database to the shape that this version knows."""
+    def prepare(self, now: datetime, *, must_exist: bool) -> None:
+        """Bring the database to the schema of this version."""
+        existing = str(self._path) if must_exist else ""
         self.begin(durable=True)
         try:
-            migrate(_SqliteTx(self._connection, self._path), now=now)
+            migrate(_SqliteTx(self._connection, self._path), now=now, existing=existing)
         except sqlite3.Error as error:
             raise _translated(error, self._path) from error
         self._hopeful = False  # there is nobody yet who would try again

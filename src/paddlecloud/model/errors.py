@@ -26,7 +26,7 @@ server raised. Nothing here imports dataclasses or typing: the command line star
 
 from __future__ import annotations
 
-from paddlecloud.model.texts import render
+from paddlecloud.model.texts import Words, both, render
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +50,10 @@ class PaddleCloudError(Exception):
     def text(self, lang: str) -> str:
         """The sentence in `lang` ("zh" or "en")."""
         return self.said or render(self.code, self.params, lang)
+
+    def words(self) -> Words:
+        """The sentence as a value within another one."""
+        return both(self.text("en"), self.text("zh"))
 
     def __str__(self) -> str:
         return self.text("en")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: A head line is shorter than this, or the stream is not ours.
 MAX_HEAD = 4096
+#: Bytes of one frame, as far as a reader takes them.
+MAX_DATA = 64 * 1024 * 1024
 TROUBLE = "!"
 
 
@@ -27,7 +29,8 @@ def trouble(code: str, params: str) -> bytes:
 
 
 class Frames:
-    """Whole frames out of a stream that is cut anywhere: (worker, next, bytes)."""
+    """Whole frames out of a stream that is cut anywhere: (worker, next, bytes). ValueError: it is
+    not such a stream."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -56,6 +59,8 @@ class Frames:
         worker, _, rest = self._buffer[:end].decode().partition(" ")
         del self._buffer[: end + 1]
         reached, length = rest.split(" ")
+        if not (reached.isdecimal() and length.isdecimal()) or int(length) > MAX_DATA:
+            raise ValueError("not the head of a frame")
         self._head, self._length = (worker, int(reached)), int(length)
         return True
 

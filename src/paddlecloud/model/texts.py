@@ -48,13 +48,20 @@ class Words(str):
 
 def words(code: str, /, **params: object) -> Words:
     """The sentence for `code` as a value within another one."""
-    return _made(render(code, params, "en"), render(code, params, "zh"))
+    return both(render(code, params, "en"), render(code, params, "zh"))
+
+
+def both(english: str, chinese: str) -> Words:
+    """A value with these words in the two languages."""
+    found = Words(english)
+    found.zh = chinese
+    return found
 
 
 def joined(parts: Iterable[str], between: str = ", ") -> Words:
     """Several values as one."""
     found = [*parts]
-    return _made(between.join(found), between.join(getattr(part, "zh", part) for part in found))
+    return both(between.join(found), between.join(getattr(part, "zh", part) for part in found))
 
 
 def spoken(params: Mapping[str, object], lang: str) -> Mapping[str, object]:
@@ -83,14 +90,8 @@ def render(code: str, params: Mapping[str, object], lang: str) -> str:
     sentence = texts[1] if lang == "zh" else texts[0]
     try:
         return sentence.format_map(spoken(params, lang))
-    except (KeyError, ValueError, IndexError):
+    except (KeyError, ValueError, IndexError, TypeError):
         return f"{sentence} ({dict(params)})"
-
-
-def _made(english: str, chinese: str) -> Words:
-    found = Words(english)
-    found.zh = chinese
-    return found
 
 
 def _it(params: Mapping[str, object], lang: str) -> str:
@@ -122,7 +123,7 @@ def _loaded(text: str) -> object:
 
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

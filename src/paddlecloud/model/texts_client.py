@@ -103,6 +103,40 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
         "没有 {host} 的 ak/sk，请用 paddlecloud gen_token --email=邮箱地址 获取，"
         "或填写到 {path} 的 [main] 中",
     ),
+    "response_invalid": (
+        "the server's response is not valid: {where} is {value}, expected {want}; the server, or a "
+        "proxy before it, may be broken or of another version",
+        "服务器的响应无效：{where} 的值为 {value}，应为 {want}；"
+        "服务器或其前面的代理可能有故障，或版本不同",
+    ),
+    "response_large": (
+        "the server's response is not valid: it is larger than {limit}; ask for less, or have the "
+        "server looked at",
+        "服务器的响应无效：超过 {limit}；请缩小查询范围，或检查服务器",
+    ),
+    "response_any": ("any value", "任意值"),
+    "response_at_least": ("at least {least}", "至少 {least}"),
+    "response_at_most": ("at most {most} rows", "最多 {most} 行"),
+    "response_choice": ("one of {choices}", "{choices} 之一"),
+    "response_count": ("a whole number from 0 to {most}", "0 到 {most} 之间的整数"),
+    "response_flag": ("true or false", "true 或 false"),
+    "response_frame": ("a frame of a log", "日志帧"),
+    "response_integer": ("a whole number up to {most}", "不超过 {most} 的整数"),
+    "response_list": ("a list", "列表"),
+    "response_missing": ("missing", "（缺失）"),
+    "response_null": ("null, the end of the list", "null（列表结束）"),
+    "response_number": ("a number up to {most}", "不超过 {most} 的数"),
+    "response_object": ("an object", "对象"),
+    "response_ours": ("a file of this submit", "本次提交的文件"),
+    "response_positive": ("a whole number above 0", "大于 0 的整数"),
+    "response_row": ("a list of {count} values", "含 {count} 个值的列表"),
+    "response_scalar": ("text, a number, true, false or null", "文本、数、true、false 或 null"),
+    "response_some_list": ("a list", "列表"),
+    "response_some_object": ("an object", "对象"),
+    "response_text": ("text", "文本"),
+    "response_time": ("a time", "时间"),
+    "response_url": ("an address (http or https)", "地址（http 或 https）"),
+    "response_whole": ("the whole of it", "整个响应"),
     "stdout_lost": (
         "the answer could not be written to stdout ({reason}); what was asked for may be done "
         "already, look before you repeat it",

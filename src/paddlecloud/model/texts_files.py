@@ -136,9 +136,9 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
         "{path} 规定了哪些内容不提交，但无法读取（{reason}），请换成可以读取的文件，或将其删除",
     ),
     "submit_unanswered": (
-        "the server's answer did not come whole ({cause}), so the job may have been accepted; look "
-        "for it with paddlecloud list_jobs before you submit it again",
-        "没有收到服务器的完整应答（{cause}），任务可能已被接受；再次提交前请用 "
+        "the server's response did not arrive whole ({reason}), so the job may have been accepted; "
+        "look for it with paddlecloud list_jobs before you submit it again",
+        "没有收到服务器的完整响应（{reason}），任务可能已被接受；再次提交前请用 "
         "paddlecloud list_jobs 查看",
     ),
     "submit_unsure": (

@@ -105,6 +105,12 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "部分文件未下载：以下输入文件在任务提交后于存储桶中被修改或删除，已跳过：{paths}；"
         "其余文件均已下载",
     ),
+    "download_name": (
+        'the server lists a file "{path}", a name that cannot be used here ({reason}); nothing was '
+        "downloaded, choose other files with --prefix",
+        "服务器列出的文件“{path}”的名称无法在本机使用（{reason}）；没有下载任何内容，"
+        "请用 --prefix 选择其他文件",
+    ),
     "download_name_letters": (
         'no file can be called "{path}" where names are written as {encoding}; set LC_ALL=C.UTF-8 '
         "(and not PYTHONUTF8=0), or download other files with --prefix",

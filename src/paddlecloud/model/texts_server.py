@@ -223,6 +223,51 @@ SERVER_TEXTS: dict[str, tuple[str, str]] = {
         "the file {path} with the issuer's certificate cannot be used: {reason}; correct ca_file",
         "签发机构的证书文件 {path} 无法使用：{reason}，请更正 ca_file",
     ),
+    "database_lost": (
+        "the database {database} is missing or empty, but keys and files of its jobs are still "
+        "there; restore it from a backup, or start without its jobs: paddlecloud server start "
+        "--fresh (moves the old keys and files aside, deletes nothing)",
+        "数据库 {database} 不存在或为空，但其任务的密钥和文件仍在；请从备份恢复，"
+        "或放弃其中的任务重新开始：paddlecloud server start --fresh"
+        "（原有的密钥和文件会移到一旁，不会删除）",
+    ),
+    "fresh_agent_runs": (
+        "the agent that holds {path} does not end; end it, then start again with --fresh",
+        "占用 {path} 的执行端（Agent）没有结束，请结束它，然后再用 --fresh 启动",
+    ),
+    "fresh_bucket_used": (
+        "--fresh cannot move the objects of {place} aside; set another store.prefix or "
+        "store.bucket first",
+        "--fresh 无法移走 {place} 中的对象，请先设置其他的 store.prefix 或 store.bucket",
+    ),
+    "fresh_cannot_move": (
+        "{path} cannot be moved to {target} ({reason}); move it yourself, then start again with "
+        "--fresh",
+        "无法把目录或文件 {path} 移到 {target}（{reason}），请自行将其移走，然后再用 --fresh 启动",
+    ),
+    "fresh_jobs_run": (
+        "jobs of the lost database are still running ({replicas}); wait until they have ended, or "
+        "end their processes, then start again with --fresh",
+        "丢失的数据库中仍有任务在运行（{replicas}）；请等待其结束或结束其进程，"
+        "然后再用 --fresh 启动",
+    ),
+    "fresh_not_lost": (
+        "the database {database} is not lost, so there is nothing to start without it for; leave "
+        "--fresh out",
+        "数据库 {database} 没有丢失，无需重新开始，请去掉 --fresh",
+    ),
+    "server_key_damaged": (
+        "{path} does not hold a server key (64 hexadecimal digits; it has {size} bytes); restore "
+        "it from a backup, or delete it: a new key is made then, and all tokens have to be made "
+        "again",
+        "{path} 中不是服务器密钥（应为 64 位十六进制数字，实际 {size} 字节）；请从备份恢复，"
+        "或删除该文件：服务器会生成新密钥，此后所有密钥对都需要重新申请",
+    ),
+    "server_key_unreadable": (
+        "the server key {path} cannot be read ({reason}); make it a file that the server may read, "
+        "or restore it from a backup",
+        "无法读取服务器密钥 {path}（{reason}），请使其成为服务器可读的文件，或从备份恢复",
+    ),
     "database_of_team": (
         "{database} belongs to a team server, and these settings do not say team = true: its "
         "users' jobs would run with the rights of the server; start it with the team's settings: "

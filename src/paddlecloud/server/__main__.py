@@ -78,7 +78,7 @@ def main() -> int:
     try:
         (home / "server").mkdir(parents=True, exist_ok=True, mode=0o700)
         _log_to(None if args.foreground else home / "server" / "server.log")
-        _run(home, settings_file)
+        _run(home, settings_file, fresh=args.fresh)
     except PaddleCloudError as error:
         return _refuse(error, args)
     except OSError as error:
@@ -114,14 +114,14 @@ def _settings_of(home: Path) -> Path | None:
         return None
 
 
-def _run(home: Path, settings_file: Path | None) -> None:
+def _run(home: Path, settings_file: Path | None, *, fresh: bool) -> None:
     held = _take_lock(home / "server" / "lock")
     if held is None:
         raise Refused("server_runs_already", home=str(home))
     settings, origins = read_with_origins(home, settings_file, os.environ)
     _forget_secrets(origins)
     own = home / "server.toml"
-    serve(settings, settings_file or (own if own.exists() else None), held)
+    serve(settings, settings_file or (own if own.exists() else None), held, fresh=fresh)
 
 
 def _forget_secrets(origins: Origins) -> None:
@@ -132,11 +132,13 @@ def _forget_secrets(origins: Origins) -> None:
             os.environ.pop(name, None)
 
 
-def serve(settings: Settings, settings_file: Path | None, held: HeldLock) -> None:
+def serve(
+    settings: Settings, settings_file: Path | None, held: HeldLock, *, fresh: bool = False
+) -> None:
     """Run until SIGTERM or SIGINT, or until the home is gone."""
     context = _tls_context(settings)
     listeners = listen(settings)
-    deps = open_deps(settings, listeners.url_for_agents(settings))
+    deps = open_deps(settings, listeners.url_for_agents(settings), fresh=fresh)
     fixed = (watch.LOOP, clean.LOOP, outbox.LOOP, private.LOOP, count.LOOP)
     loops = (schedule.loop(), *fixed, holding.loop(), *presence.loop_for(deps))
     runner = Runner(deps, loops)
@@ -266,6 +268,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--settings", type=Path)
     parser.add_argument("--foreground", action="store_true", help="log to stderr")
     parser.add_argument("--check", action="store_true", help="check the settings and end")
+    parser.add_argument("--fresh", action="store_true", help="start without the lost database")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--lang", default="en")
     return parser.parse_args()

@@ -16,13 +16,16 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
+from paddlecloud.db.sqlite import is_missing
 from paddlecloud.model import ceilings
 from paddlecloud.model.errors import ConfigError, PaddleCloudError, Refused, Retry
 from paddlecloud.model.texts import render
 from paddlecloud.server import tls
 from paddlecloud.server.door import is_any_address
+from paddlecloud.server.fresh import DATABASE, has_traces
 from paddlecloud.server.keeping import open_bucket
 from paddlecloud.server.services import mail
 from paddlecloud.server.settings import Origins, Settings, read_with_origins
@@ -167,13 +170,19 @@ def _exposed(settings: Settings, origins: Origins) -> Iterator[Finding]:
 
 def _database(settings: Settings) -> Iterator[Finding]:
     url = settings.database.url
+    traces = has_traces(settings)
     if not url:
-        yield _directory("database", settings.server_dir)
+        place = settings.server_dir / DATABASE
+        if traces and is_missing(place):
+            yield _failed("database", ConfigError("database_lost", database=str(place)))
+        else:
+            yield _directory("database", settings.server_dir)
         return
-    yield _tried("database", "check_database_failed", settings, lambda: _ask_postgres(url))
+    ask = partial(_ask_postgres, url, must_exist=traces)
+    yield _tried("database", "check_database_failed", settings, ask)
 
 
-def _ask_postgres(url: str) -> Finding:
+def _ask_postgres(url: str, *, must_exist: bool) -> Finding:
     try:
         import psycopg  # noqa: PLC0415 - only a server on PostgreSQL needs it
     except ImportError as error:
@@ -181,8 +190,11 @@ def _ask_postgres(url: str) -> Finding:
     try:
         with psycopg.connect(url, connect_timeout=CONNECT_SECONDS) as connection:
             version = str(connection.info.server_version // 10_000)
+            ledger = connection.execute("select to_regclass('public.schema_migrations')").fetchone()
     except psycopg.Error as error:
         raise OSError(str(error)) from error
+    if must_exist and ledger == (None,):
+        raise ConfigError("database_lost", database="database.url")
     return _ok("database", "check_postgres", version=version)
 
 

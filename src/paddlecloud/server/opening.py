@@ -28,6 +28,7 @@ from paddlecloud.model.job import JobType
 from paddlecloud.model.pool import Pool
 from paddlecloud.model.quantities import parse_size
 from paddlecloud.server.deps import Deps, OwnerLocks
+from paddlecloud.server.fresh import database_of, has_traces, prepare
 from paddlecloud.server.keeping import open_store
 from paddlecloud.server.services import accounts, stored
 from paddlecloud.server.settings import PoolSettings, Settings
@@ -42,10 +43,16 @@ ADMIN = "admin"
 """The first user of a team server; that of an embedded one is the person at the machine."""
 
 
-def open_deps(settings: Settings, url: str = "") -> Deps:
-    """`url` is where agents on other machines reach this server."""
+def open_deps(settings: Settings, url: str = "", *, fresh: bool = False) -> Deps:
+    """`url` is where agents on other machines reach this server; `fresh`: it starts without the
+    database that its home lost.
+
+    The order matters: what shows that there was a database is written after it was committed.
+    """
     server_dir = settings.server_dir
     now = datetime.now(UTC)
+    if fresh:
+        prepare(settings, now)
     key = (
         key_bytes(settings.key) if settings.key else accounts.server_key(server_dir / "server.key")
     )
@@ -119,7 +126,7 @@ def place_of(path: Path) -> str:
     """The name of this home among all homes, made when there is none."""
     if not path.exists():
         accounts.write_private(path, secrets.token_hex(8))
-    return path.read_text("ascii").strip()
+    return path.read_text("utf-8", errors="replace").strip()
 
 
 def key_mark(key: bytes) -> str:
@@ -143,16 +150,16 @@ def together(deps: Deps, db: Apart) -> Deps:
 
 
 def open_the_database(settings: Settings, now: datetime) -> Database:
-    url, connections = settings.database.url, settings.database.connections
-    place = url or settings.server_dir / "paddlecloud.db"
-    db = open_database(place, now=now, connections=connections)
+    place, connections = database_of(settings), settings.database.connections
+    lost_if_empty = has_traces(settings)
+    db = open_database(place, now=now, connections=connections, must_exist=lost_if_empty)
     try:
         claim(settings, db)
         keep_pools(settings, db)
     except PaddleCloudError:
         db.close()
         raise
-    if not url:
+    if not db.shared:
         # The lock of the home is ours, so whoever held a lease is dead.
         db.write(coordination.break_leases, durable=False)
     return db
@@ -168,8 +175,8 @@ def claim(settings: Settings, db: Database) -> None:
     if settings.team and not known:
         db.write(servers.mark_team)
     elif known and not settings.team:
-        place = settings.server_dir / "paddlecloud.db"
-        raise ConfigError("database_of_team", database="database.url" if db.shared else str(place))
+        place = "database.url" if db.shared else str(database_of(settings))
+        raise ConfigError("database_of_team", database=place)
 
 
 def keep_pools(settings: Settings, db: Database) -> None:

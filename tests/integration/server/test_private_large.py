@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.client import downloads, private, private_parts
+from paddlecloud.client import downloads, private, private_parts, schemas
 from paddlecloud.client.pieces import piece_of
 from paddlecloud.client.scanning import Scan, scan, stamp
+from paddlecloud.client.transport import DONE
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, PaddleCloudError, TooMany
 from paddlecloud.model.quota import Plan
 from paddlecloud.server.services import private_uploads
@@ -54,10 +55,10 @@ class Person:
         self.progress = 0
         self._transport = world.transport()
 
-    def ask(self, where: str, **more: Any) -> Any:
+    def ask(self, where: str, schema: Any = DONE, **more: Any) -> Any:
         self.asked.append((where, more))
         asked = {**self.keys, "bos_url": self.bos_url, **more}
-        return self._transport.post(f"/private{where}", asked, again=True)
+        return self._transport.post(f"/private{where}", asked, schema=schema, again=True)
 
     def sends(self, name: str) -> None:
         def add(size: int) -> None:
@@ -147,7 +148,8 @@ def test_each_piece_of_a_large_input_is_asked_for_once(
     answer = person.world.user.post("/api/v1/jobs", a_submit(spec) | person.keys)
     job_id = answer["job"]["job_id"]
     transport = person.world.transport()
-    rows = transport.get(f"/jobs/{job_id}/files", {"prefix": "big"})["files"]
+    query = {"prefix": "big"}
+    rows = transport.get(f"/jobs/{job_id}/files", query, schema=schemas.FILES)["files"]
     asked: list[int] = []
     opened = transport.open
 
@@ -170,10 +172,10 @@ def test_a_client_that_is_stopped_leaves_no_file_and_the_next_one_goes_on(
     monkeypatch.setattr(private_parts, "BATCH", 1)
     ask = person.ask
 
-    def stopped(where: str, **more: Any) -> Any:
+    def stopped(where: str, schema: Any = DONE, **more: Any) -> Any:
         if more.get("numbers") == [3]:
             raise KeyboardInterrupt
-        return ask(where, **more)
+        return ask(where, schema, **more)
 
     monkeypatch.setattr(person, "ask", stopped)
     with pytest.raises(KeyboardInterrupt):
@@ -280,8 +282,8 @@ def test_an_upload_that_somebody_else_ends_is_found_done(person: Person, bucket:
     ended: list[int] = []
     ask = person.ask
 
-    def beside(where: str, **more: Any) -> Any:
-        answer = ask(where, **more)
+    def beside(where: str, schema: Any = DONE, **more: Any) -> Any:
+        answer = ask(where, schema, **more)
         if where == "/uploads/addresses" and not ended:
             ended.append(1)
             person.sends("big")
@@ -315,8 +317,8 @@ def test_a_file_that_changes_while_it_is_sent_gets_no_name(person: Person, bucke
     (person.top / "big").write_bytes(content(1))
     ask = person.ask
 
-    def meanwhile(where: str, **more: Any) -> Any:
-        answer = ask(where, **more)
+    def meanwhile(where: str, schema: Any = DONE, **more: Any) -> Any:
+        answer = ask(where, schema, **more)
         if where == "/uploads/addresses":
             os.utime(person.top / "big", (1, 1))
         return answer

@@ -10,6 +10,7 @@ import pytest
 from paddlecloud.cli.render import Output
 from paddlecloud.cli.watch import LAST_STATE, _States, follow
 from paddlecloud.client.sdk import Client, Job
+from paddlecloud.client.transport import DONE
 from paddlecloud.model.errors import Internal
 from tests.unit.cli.scripted import ID, JOB, VIEW, submits
 from tests.unit.client.fake_server import AK, SK, Answer, FakeServer, error, ok
@@ -121,7 +122,7 @@ def test_a_job_that_succeeds_while_the_database_restarts_is_a_success(
 ) -> None:
     """Either connection meets some of the failures, whichever comes first."""
     submits(server, VIEW)
-    job = Job(client.transport.post("/jobs", {})["job"])
+    job = Job(client.transport.post("/jobs", {}, schema=DONE)["job"])
     later = [error(503, "Retry", "database_failed", "no database"), Answer(b"<html>", 502)]
     server.routes[f"GET {JOB}"] = [*later, ok(VIEW), *later, *later, ok(SUCCESS)]
     assert follow(client, job, Output("en", {})) == 0

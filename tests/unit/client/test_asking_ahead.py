@@ -13,7 +13,7 @@ from tests.unit.client.fake_server import AK, SK, Answer, FakeServer, error, ok
 
 JOBS = "POST /api/v1/jobs"
 MISSING = error(409, "SnapshotMissing", "snapshot_missing", snapshot="sha256:0")
-DONE = ok({"job": {"job_id": "job-1"}, "notes": []})
+DONE = ok({"job": {"job_id": "job-1", "job_status": "submitted"}, "notes": []})
 REFUSED = error(422, "Refused", "quota_jobs")
 BUCKET = {"public_bos": 0, "bos_url": "bucket.bj.bcebos.com/dir"}
 

@@ -16,7 +16,7 @@ from tests.unit.client.downloading import ENTRIES, JOB, Server
 )
 def test_a_snapshot_is_asked_for_only_with_submitted_files(prefix: str | None, asked: bool) -> None:
     class Snapshots:
-        def get(self, path: str) -> dict[str, Any]:
+        def get(self, path: str, **_: object) -> dict[str, Any]:
             paths.append(path)
             return {"entries": ENTRIES}
 
@@ -48,7 +48,7 @@ def test_a_link_or_an_empty_directory_is_meant_by_its_name(prefix: str, want: li
     entries += [[path, "file", 1, "1" * 64, 0, ""] for path in files]
 
     class Snapshots:
-        def get(self, path: str) -> dict[str, Any]:
+        def get(self, path: str, **_: object) -> dict[str, Any]:
             return {"entries": entries}
 
     got = furnishing.furnished(cast("Transport", Snapshots()), JOB, prefix, rows)

@@ -218,8 +218,12 @@ def test_what_the_files_differed_in_goes_along(
     spec = asked(requirements="", git=git)
     server.routes[f"GET /api/v1/jobs/{first}/spec"] = [ok({"spec": spec})]
     if told is not None:
-        server.routes[f"GET /api/v1/jobs/{first}"] = [ok({"job_id": first, "git": git | told})]
-    server.routes["POST /api/v1/jobs"] = [ok({"job": {}, "notes": []})]
+        server.routes[f"GET /api/v1/jobs/{first}"] = [
+            ok({"job_id": first, "job_status": "failed", "git": git | told})
+        ]
+    server.routes["POST /api/v1/jobs"] = [
+        ok({"job": {"job_id": "job-2", "job_status": "submitted"}, "notes": []})
+    ]
     heard: list[object] = []
     rerun(client, first, {}, note=lambda code, **params: heard.append(params["reason"]))
     assert server.seen[-1].json.get("diff") == diff

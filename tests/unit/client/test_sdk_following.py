@@ -153,7 +153,7 @@ def test_an_absence_is_told_once(server: FakeServer, monkeypatch: pytest.MonkeyP
 def test_a_client_that_was_answered_before_is_patient_from_the_start(
     server: FakeServer, client: Client
 ) -> None:
-    server.routes["GET /api/v1/whoami"] = [ok({})]
+    server.routes["GET /api/v1/whoami"] = [ok({"user_id": "me"})]
     client.whoami()
     server.routes[f"GET {JOB}"] = [*[Answer(drop=0)] * 9, ok(view("success", 3))]
     assert client.wait(ID).state == "success"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.client.transport import Endpoint, Transport, split_url
+from paddlecloud.client.transport import DONE, Endpoint, Transport, split_url
 from paddlecloud.model.errors import (
     Conflict,
     Internal,
@@ -64,9 +64,9 @@ def test_an_answer_that_was_damaged_is_asked_for_again(
     server: FakeServer, transport: Transport
 ) -> None:
     server.routes["GET /api/v1/files"] = [DAMAGED, DAMAGED, ok({"files": []})]
-    assert transport.get("/files") == {"files": []}
+    assert transport.get("/files", schema=DONE) == {"files": []}
     server.routes["POST /api/v1/kill"] = [DAMAGED, ok({"done": 1})]
-    assert transport.post("/kill", {}, again=True) == {"done": 1}
+    assert transport.post("/kill", {}, again=True, schema=DONE) == {"done": 1}
 
 
 @pytest.mark.parametrize(("method", "asked"), [("get", 3), ("post", 1)])
@@ -75,7 +75,7 @@ def test_that_answers_are_damaged_is_told(
 ) -> None:
     server.routes[f"{method.upper()} /api/v1/files"] = [DAMAGED]
     with pytest.raises(Retry) as caught:
-        getattr(transport, method)("/files", {})
+        getattr(transport, method)("/files", {}, schema=DONE)
     assert caught.value.code == "answer_damaged"
     assert "damaged on its way" in caught.value.text("en")
     assert server.count(method.upper(), "/api/v1/files") == asked
@@ -85,7 +85,7 @@ def test_a_call_is_signed_and_says_its_language(server: FakeServer, transport: T
     server.routes["GET /api/v1/jobs"] = [ok({"jobs": []})]
     transport.lang = "zh"
     query = {"name": "a b/ü&=", "before": None}
-    assert transport.get("/jobs", query) == {"jobs": []}
+    assert transport.get("/jobs", query, schema=DONE) == {"jobs": []}
     seen = server.seen[0]
     assert seen.query == {"name": "a%20b%2F%C3%BC%26%3D"}
     assert seen.headers["accept-language"] == "zh"
@@ -94,7 +94,7 @@ def test_a_call_is_signed_and_says_its_language(server: FakeServer, transport: T
 def test_a_connection_is_used_again(server: FakeServer, transport: Transport) -> None:
     server.routes["GET /api/v1/whoami"] = [ok({})]
     for _ in range(5):
-        transport.get("/whoami")
+        transport.get("/whoami", schema=DONE)
     assert server.connections == 1
     assert len(server.nonces) == 5
 
@@ -105,7 +105,7 @@ def test_threads_share_a_transport(server: FakeServer, transport: Transport) -> 
 
     def ask() -> None:
         for _ in range(20):
-            answer = transport.get("/whoami")
+            answer = transport.get("/whoami", schema=DONE)
             if answer != {"path": "/api/v1/whoami"}:
                 wrong.append(answer)
 
@@ -123,8 +123,8 @@ def test_a_dropped_get_is_asked_again_with_a_new_signature(
     server: FakeServer, transport: Transport
 ) -> None:
     server.routes["GET /api/v1/whoami"] = [ok({}), Answer(drop=0), ok({"second": True})]
-    transport.get("/whoami")
-    assert transport.get("/whoami") == {"second": True}
+    transport.get("/whoami", schema=DONE)
+    assert transport.get("/whoami", schema=DONE) == {"second": True}
     assert len(server.nonces) == 3
 
 
@@ -132,14 +132,14 @@ def test_an_answer_that_is_cut_is_asked_for_again(server: FakeServer, transport:
     whole = ok({"files": ["a", "b"]})
     cut = Answer(whole.body, drop=10)
     server.routes["GET /api/v1/files"] = [cut, cut, whole]
-    assert transport.get("/files") == {"files": ["a", "b"]}
+    assert transport.get("/files", schema=DONE) == {"files": ["a", "b"]}
     server.routes["GET /api/v1/files"] = [cut]
     with pytest.raises(Unreachable):
-        transport.get("/files")
+        transport.get("/files", schema=DONE)
     assert server.count("GET", "/api/v1/files") == 6
     server.routes["POST /api/v1/jobs"] = [cut, whole]
     with pytest.raises(Unreachable):
-        transport.post("/jobs", {})
+        transport.post("/jobs", {}, schema=DONE)
     assert server.count("POST", "/api/v1/jobs") == 1
 
 
@@ -148,11 +148,11 @@ def test_a_dropped_post_is_not_repeated_unless_that_is_safe(
 ) -> None:
     server.routes["POST /api/v1/jobs"] = [Answer(drop=0)]
     with pytest.raises(Unreachable) as caught:
-        transport.post("/jobs", {})
+        transport.post("/jobs", {}, schema=DONE)
     assert caught.value.code == "server_closed"
     assert server.count("POST", "/api/v1/jobs") == 1
     server.routes["POST /api/v1/jobs"] = [Answer(drop=0), ok({"done": 1})]
-    assert transport.post("/jobs", {}, again=True) == {"done": 1}
+    assert transport.post("/jobs", {}, again=True, schema=DONE) == {"done": 1}
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_errors_keep_their_class(
 ) -> None:
     server.routes["GET /api/v1/whoami"] = [answer]
     with pytest.raises(PaddleCloudError) as caught:
-        transport.get("/whoami")
+        transport.get("/whoami", schema=DONE)
     assert type(caught.value) is kind
     assert caught.value.code == code
 
@@ -188,8 +188,8 @@ def test_an_error_that_comes_in_pieces_keeps_its_class(
     missing.chunk = 7
     server.routes["GET /api/v1/whoami"] = [missing, ok({"next": 1})]
     with pytest.raises(SnapshotMissing, match="upload first"):
-        transport.get("/whoami")
-    assert transport.get("/whoami") == {"next": 1}
+        transport.get("/whoami", schema=DONE)
+    assert transport.get("/whoami", schema=DONE) == {"next": 1}
     assert server.connections == 1
 
 
@@ -199,13 +199,13 @@ def test_an_error_without_end_is_not_read_for_ever(
     monkeypatch.setattr("paddlecloud.client.transport.MAX_ERROR", 1000)
     server.routes["GET /api/v1/whoami"] = [Answer(b"x" * 100_000, 500, hold=True)]
     with pytest.raises(Internal):
-        transport.get("/whoami")
+        transport.get("/whoami", schema=DONE)
 
 
 def test_the_words_of_the_server_win(server: FakeServer, transport: Transport) -> None:
     server.routes["GET /api/v1/whoami"] = [error(404, "NotFound", "from_the_future", "新的句子")]
     with pytest.raises(NotFound) as caught:
-        transport.get("/whoami")
+        transport.get("/whoami", schema=DONE)
     assert caught.value.text("en") == "新的句子"
 
 
@@ -228,7 +228,7 @@ def test_a_stream_gives_its_connection_back(server: FakeServer, transport: Trans
 def test_a_long_body_is_sent_in_each_try(server: FakeServer, transport: Transport) -> None:
     data = b'"%b"' % (b"a" * 2000)
     server.routes["POST /api/v1/snapshots"] = [Answer(drop=0), ok({"missing": []})]
-    assert transport.post("/snapshots", data, again=True) == {"missing": []}
+    assert transport.post("/snapshots", data, again=True, schema=DONE) == {"missing": []}
     assert [seen.body for seen in server.seen] == [data] * 2
 
 
@@ -256,8 +256,8 @@ def test_another_program_on_the_port_is_not_believed(server: FakeServer) -> None
             return endpoint_of(server) if failed is None else endpoint_of(ours, "boot-2")
 
         transport = Transport(find)
-        assert transport.post("/jobs", {}) == {"ours": True}
-        assert transport.post("/jobs", {}) == {"ours": True}
+        assert transport.post("/jobs", {}, schema=DONE) == {"ours": True}
+        assert transport.post("/jobs", {}, schema=DONE) == {"ours": True}
         transport.close()
     assert len(asked) == 2
     assert server.count("POST", "/api/v1/jobs") == 1
@@ -271,7 +271,7 @@ def test_a_later_start_of_our_own_server_is_believed(server: FakeServer) -> None
     transport = Transport(
         lambda failed, wake: endpoint_of(server, "boot-2" if failed else "boot-1")
     )
-    assert transport.post("/jobs", {}) == {"done": 1}
+    assert transport.post("/jobs", {}, schema=DONE) == {"done": 1}
     transport.close()
     assert server.count("POST", "/api/v1/jobs") == 1
 
@@ -281,7 +281,7 @@ def test_nobody_listening_is_asked_once_more_elsewhere(server: FakeServer) -> No
         dead = endpoint_of(gone)
     server.routes["POST /api/v1/jobs"] = [ok({"done": 1})]
     transport = Transport(lambda failed, wake: endpoint_of(server) if failed else dead)
-    assert transport.post("/jobs", {}) == {"done": 1}
+    assert transport.post("/jobs", {}, schema=DONE) == {"done": 1}
     transport.close()
 
 
@@ -289,7 +289,7 @@ def test_a_remote_server_that_is_down_is_named() -> None:
     with serving() as gone:
         dead = endpoint_of(gone)
     with pytest.raises(Unreachable) as caught:
-        Transport(lambda failed, wake: failed or dead).get("/whoami")
+        Transport(lambda failed, wake: failed or dead).get("/whoami", schema=DONE)
     assert str(dead.port) in str(caught.value)
 
 
@@ -297,7 +297,7 @@ def test_what_happens_can_be_traced(server: FakeServer) -> None:
     lines: list[str] = []
     server.routes["GET /api/v1/whoami"] = [ok({})]
     transport = Transport(lambda failed, wake: endpoint_of(server), trace=lines.append)
-    transport.get("/whoami")
+    transport.get("/whoami", schema=DONE)
     transport.close()
     assert lines[0].startswith("GET /api/v1/whoami 200 ")
 
@@ -308,7 +308,7 @@ def test_the_secret_never_travels(server: FakeServer, transport: Transport) -> N
         return ok({})
 
     server.routes["POST /api/v1/jobs"] = check
-    transport.post("/jobs", {"x": 1})
+    transport.post("/jobs", {"x": 1}, schema=DONE)
     assert server.count("POST", "/api/v1/jobs") == 1
 
 
@@ -321,7 +321,7 @@ def test_a_body_that_was_damaged_on_the_way_is_sent_again(
 ) -> None:
     """The server has done nothing with it, so even what may be done once only is repeated."""
     server.routes["POST /api/v1/jobs"] = [damaged(), damaged(), ok({"job": {}})]
-    assert transport.post("/jobs", {"spec": {}}) == {"job": {}}
+    assert transport.post("/jobs", {"spec": {}}, schema=DONE) == {"job": {}}
     assert [seen.json for seen in server.seen] == [{"spec": {}}] * 3
     assert len(server.nonces) == 3
 
@@ -329,7 +329,7 @@ def test_a_body_that_was_damaged_on_the_way_is_sent_again(
 def test_a_line_that_damages_everything_is_told(server: FakeServer, transport: Transport) -> None:
     server.routes["POST /api/v1/jobs"] = [damaged()] * 9
     with pytest.raises(PaddleCloudError) as caught:
-        transport.post("/jobs", {})
+        transport.post("/jobs", {}, schema=DONE)
     assert caught.value.code == "auth_body_hash"
     assert len(server.seen) == 3
 
@@ -347,8 +347,8 @@ def test_two_threads_that_want_the_last_connection_both_get_one(
     server: FakeServer, transport: Transport
 ) -> None:
     server.routes["GET /api/v1/whoami"] = [ok({})]
-    assert transport.get("/whoami") == {}
+    assert transport.get("/whoami", schema=DONE) == {}
     transport._idle = Snatched(transport._idle)
-    assert transport.get("/whoami") == {}
+    assert transport.get("/whoami", schema=DONE) == {}
     transport._idle = Snatched(transport._idle)
     transport.close()

@@ -35,7 +35,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def interrupted(_: Seen) -> Answer:
     """Ctrl-C before the answer is there."""
     interrupt_main()
-    return ok({"job": {"job_id": "job-1"}, "notes": []})
+    return ok({"job": {"job_id": "job-1", "job_status": "submitted"}, "notes": []})
 
 
 def told_at_submit(client: Client, directory: Path) -> list[str]:
@@ -91,7 +91,9 @@ def test_a_job_may_be_there_when_its_answer_is_lost(
             client.rerun(FIRST)
         else:
             client.submit_job(files=tmp_path, start_cmd="true")
-    assert (caught.value.code, caught.value.params) == ("submit_unanswered", {"cause": cause})
+    assert (caught.value.code, caught.value.params["cause"]) == ("submit_unanswered", cause)
+    for lang in LANGUAGES:
+        assert cause not in caught.value.text(lang)
     assert not isinstance(caught.value, Retry)
     for lang in LANGUAGES:
         assert "list_jobs" in caught.value.text(lang)
@@ -113,7 +115,11 @@ def test_so_it_is_when_the_server_cannot_say_it_either(
     server.routes["POST /api/v1/jobs"] = [*answers]
     with pytest.raises(PaddleCloudError) as caught:
         client.submit_job(files=tmp_path, start_cmd="true")
-    assert (caught.value.code, caught.value.params) == ("submit_unanswered", {"cause": cause})
+    assert (caught.value.code, caught.value.params["cause"]) == ("submit_unanswered", cause)
+    reason = caught.value.__cause__
+    assert isinstance(reason, PaddleCloudError)
+    for lang in LANGUAGES:
+        assert reason.text(lang) in caught.value.text(lang)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -131,7 +137,7 @@ def test_so_it_is_when_the_server_is_away_after_that(tmp_path: Path) -> None:
         with Client(host=f"http://127.0.0.1:{port}", ak=AK, sk=SK) as client:
             with pytest.raises(PaddleCloudError) as caught:
                 client.submit_job(files=tmp_path, start_cmd="true")
-            assert caught.value.params == {"cause": "server_unreachable"}
+            assert caught.value.params["cause"] == "server_unreachable"
             with pytest.raises(Unreachable) as caught:
                 client.submit_job(files=tmp_path, start_cmd="true")
             assert caught.value.code == "server_unreachable"
@@ -161,7 +167,9 @@ def test_a_refusal_is_told_as_it_is(
 def test_of_a_job_is_heard_before_anything_else_is_told(
     server: FakeServer, client: Client, tmp_path: Path
 ) -> None:
-    server.routes["POST /api/v1/jobs"] = [ok({"job": {"job_id": "job-1"}, "notes": []})]
+    server.routes["POST /api/v1/jobs"] = [
+        ok({"job": {"job_id": "job-1", "job_status": "submitted"}, "notes": []})
+    ]
     heard: list[object] = []
     parameters = {"files": str(tmp_path), "start_cmd": "true"}
 
@@ -169,7 +177,7 @@ def test_of_a_job_is_heard_before_anything_else_is_told(
         heard.append(code)
 
     submission.submit(client, parameters, note=note, accepted=heard.append)
-    assert heard == [{"job_id": "job-1"}, "files_none"]
+    assert heard == [{"job_id": "job-1", "job_status": "submitted"}, "files_none"]
 
 
 def test_nothing_is_there_before_the_server_is_found(
@@ -213,7 +221,9 @@ def test_a_directory_that_changes_is_told_as_it_is_submitted(
             return ok({"missing": [row[3] for row in entries if row[1] == "file"]})
         return ok({"missing": []})
 
-    submits = [MISSING] * 3 + [ok({"job": {"job_id": "job-1"}, "notes": []})]
+    submits = [MISSING] * 3 + [
+        ok({"job": {"job_id": "job-1", "job_status": "submitted"}, "notes": []})
+    ]
     server.routes["POST /api/v1/jobs"] = submits
     server.routes["POST /api/v1/snapshots"] = missing
     told: list[tuple[str, object]] = []
@@ -251,7 +261,9 @@ def test_a_file_that_changes_while_it_is_submitted_to_a_bucket_is_read_again(
     address = f"{server.url}{BUCKET}a"
     server.routes["POST /api/v1/private/addresses"] = [ok({"addresses": [address]})]
     server.routes[f"PUT {BUCKET}a"] = [Answer(b"", headers={"etag": '"0"'})]
-    server.routes["POST /api/v1/jobs"] = [ok({"job": {"job_id": "job-1"}, "notes": []})]
+    server.routes["POST /api/v1/jobs"] = [
+        ok({"job": {"job_id": "job-1", "job_status": "submitted"}, "notes": []})
+    ]
     told: list[str] = []
     parameters = {"files": str(tmp_path), "start_cmd": "true", "public_bos": 0}
     parameters["bos_url"] = "bucket.bj.bcebos.com/dir"

@@ -32,7 +32,7 @@ def run(args: Args, context: Context) -> int:
 
         tell_end(job, context.out)
     for told in job.view.get("advice", ()):
-        if " ".join(told.split()) != job.view["queue_reason"]:
+        if " ".join(told.split()) != job.view.get("queue_reason"):
             context.out.tell(told)
     return 0
 

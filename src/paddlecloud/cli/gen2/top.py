@@ -75,7 +75,7 @@ def _gpu(use: dict[str, Any], asked: dict[str, Any]) -> str:
         return "-"
     if use.get("gpu") is None:
         return f"- / {asked['gpu']:g}"
-    return f"{use['gpu']:.2f} / {asked['gpu']:g}, {size(use['gpu_memory'] or 0)}"
+    return f"{use['gpu']:.2f} / {asked['gpu']:g}, {size(use.get('gpu_memory') or 0)}"
 
 
 COMMANDS = (

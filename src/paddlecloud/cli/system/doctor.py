@@ -15,6 +15,7 @@ from paddlecloud.cli.options import Command
 from paddlecloud.cli.texts import TEXTS
 from paddlecloud.client.http import Connection
 from paddlecloud.client.quickjson import loads
+from paddlecloud.client.responses import refuse
 from paddlecloud.client.sdk import server_url
 from paddlecloud.client.submission import submit
 from paddlecloud.client.transport import Endpoint
@@ -121,8 +122,11 @@ def _address(context: Context) -> Endpoint:
 
 def _signature(context: Context) -> str:
     answer = context.client.whoami()
-    seconds = abs(time() - datetime.fromisoformat(answer["time"]).timestamp())
-    who = f"{answer['user_id']} ({answer['ak']})"
+    try:
+        seconds = abs(time() - datetime.fromisoformat(answer.get("time", "")).timestamp())
+    except (ValueError, OverflowError):
+        refuse("time", answer.get("time"), "response_time")
+    who = f"{answer['user_id']} ({answer.get('ak', '')})"
     if seconds < CLOCK_SECONDS:
         return who
     return f"{who}; {context.out.text('clock_off', seconds=round(seconds))}"

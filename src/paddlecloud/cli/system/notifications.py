@@ -57,7 +57,7 @@ def _print(context: Context, answer: dict[str, Any]) -> None:
     out.line(f"webhook: {view['webhook']}")
     if view["webhook_off"]:
         out.line(f"webhook_off: {view['webhook_off']}")
-    if answer["webhook_secret"]:
+    if answer.get("webhook_secret"):
         out.line(f"webhook_secret: {answer['webhook_secret']}")
         out.say("notify_secret_once")
 

@@ -53,7 +53,7 @@ def plans(args: Args, context: Context) -> int:
     rows = [
         [
             plan["name"] + ("*" if plan["default"] else ""),
-            *(_word(name, plan["limits"][name]) for name in names),
+            *(_word(name, plan["limits"].get(name)) for name in names),
             plan["max_priority"],
         ]
         for plan in found

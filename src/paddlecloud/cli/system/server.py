@@ -29,7 +29,12 @@ def start(args: Args, context: Context) -> int:
         _mention_remote(context)
     before = embedded.read_info(home).get("boot")
     out = context.out
-    endpoint = embedded.ensure(home, context.environ, out.say, settings=settings, lang=out.lang)
+    aside = _aside(home)
+    endpoint = embedded.ensure(
+        home, context.environ, out.say, settings=settings, lang=out.lang, fresh=args["fresh"]
+    )
+    for path in sorted(_aside(home) - aside):
+        out.say("server_fresh", path=path)
     if settings and endpoint.boot == before:
         out.say("server_settings_later", path=settings)
     if out.json:
@@ -43,7 +48,8 @@ def run(args: Args, context: Context) -> int:
     """Become the server: whoever started this command, such as systemd, watches it itself."""
     embedded.check_installed()
     home, lang = _home(context), context.out.lang
-    words = embedded.command(home, _settings(args), "--foreground", "--lang", lang)
+    more = ["--fresh"] if args["fresh"] else []
+    words = embedded.command(home, _settings(args), "--foreground", "--lang", lang, *more)
     context.out.flush()
     os.execve(words[0], words, embedded.server_environ(context.environ))
 
@@ -126,6 +132,11 @@ def _follow(path: Path, seen: os.stat_result, context: Context) -> None:
             context.out.raw(data)
 
 
+def _aside(home: str) -> set[str]:
+    """What fresh starts of this home moved aside."""
+    return {str(path) for path in Path(home).glob("*.aside-*")}
+
+
 def _home(context: Context) -> str:
     from paddlecloud.client.config import resolve  # noqa: PLC0415 - as in Context
 
@@ -142,6 +153,15 @@ def _mention_remote(context: Context) -> None:
         context.out.say("server_is_remote", url=server_url(context.config))
 
 
+FRESH = Option(
+    "fresh", FLAG,
+    (
+        "if the database was lost: start without it; the old keys and files are moved aside, "
+        "nothing is deleted",
+        "数据库丢失时重新开始：原有的密钥和文件会移到一旁，不会删除",
+    ),
+)  # fmt: skip
+
 COMMANDS = (
     Command(
         "server start",
@@ -151,6 +171,7 @@ COMMANDS = (
             "--config is its settings file.",
             "启动本机服务器（如未运行），并输出其地址。--config 为服务器的设置文件。",
         ),
+        options=(FRESH,),
         examples=("paddlecloud server start", "paddlecloud server start --config server.toml"),
     ),
     Command(
@@ -162,6 +183,7 @@ COMMANDS = (
             "在前台运行服务器，日志输出到 stderr，适用于 systemd 和容器。"
             "--config 为服务器的设置文件。",
         ),
+        options=(FRESH,),
         examples=("paddlecloud server run --config server.toml",),
     ),
     Command(

@@ -21,12 +21,21 @@ from paddlecloud.db.tokens import Token, TokenKind, User, UserRole
 from paddlecloud.model.errors import ConfigError
 from paddlecloud.server.auth import secret_of
 
+_KEY = re.compile(rb"[0-9A-Fa-f]{64}")
+
 
 def server_key(path: Path) -> bytes:
     """The secret of this server, made when there is none."""
     if not path.exists():
         write_private(path, secrets.token_hex(32))
-    return bytes.fromhex(path.read_text("ascii").strip())
+    try:
+        kept = path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError("server_key_unreadable", path=str(path), reason=reason) from error
+    if not _KEY.fullmatch(kept.strip()):
+        raise ConfigError("server_key_damaged", path=str(path), size=len(kept))
+    return bytes.fromhex(kept.decode())
 
 
 def embedded_user(

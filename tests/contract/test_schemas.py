@@ -1,0 +1,132 @@
+"""The client's schemas against what the server declares: the client takes all that a server may
+answer, and requires nothing that a server does not promise."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import inspect
+
+from paddlecloud.client import schemas
+from paddlecloud.client.responses import check
+from paddlecloud.client.transport import DONE
+from paddlecloud.server.routes import ROUTES
+
+if TYPE_CHECKING:
+    from paddlecloud.client.responses import Schema
+
+ANSWERS: dict[str, Schema] = {
+    "GET /whoami": schemas.WHOAMI,
+    "GET /jobs": schemas.JOBS,
+    "POST /jobs": schemas.SUBMITTED,
+    "GET /jobs/{job_id}": schemas.FOLLOWED,
+    "POST /jobs/{job_id}/kill": schemas.JOB,
+    "POST /jobs/{job_id}/delete": schemas.DELETED,
+    "GET /jobs/{job_id}/history": schemas.HISTORY,
+    "GET /jobs/{job_id}/files": schemas.FILES,
+    "GET /jobs/{job_id}/snapshot": schemas.SNAPSHOT,
+    "GET /jobs/{job_id}/usage": schemas.USES,
+    "GET /usage": schemas.USES,
+    "POST /jobs/{job_id}/commands": schemas.COMMAND,
+    "POST /snapshots": schemas.MISSING,
+    "POST /blobs": DONE,
+    "POST /uploads": schemas.UPLOAD,
+    "POST /uploads/place": schemas.HANDING,
+    "POST /uploads/{sha256}/finish": schemas.FINISHED,
+    "POST /private/files": schemas.PRIVATE_FILES,
+    "POST /private/addresses": schemas.ADDRESSES,
+    "POST /private/uploads": schemas.PRIVATE_UPLOAD,
+    "POST /private/uploads/addresses": schemas.ADDRESSES,
+    "GET /tokens": schemas.TOKENS,
+    "POST /tokens": schemas.NEW_TOKEN,
+    "POST /tokens/{ak}/revoke": schemas.TOKEN,
+    "POST /gen_token": schemas.MAILED,
+    "GET /doctor": schemas.CHECKS,
+    "POST /admin/gc": schemas.COLLECTED,
+    "GET /notifications": schemas.NOTIFICATIONS,
+    "POST /notifications": schemas.NOTIFICATIONS,
+    "POST /notifications/test": schemas.DELIVERIES,
+    "GET /quota": schemas.QUOTA,
+    "GET /quota/history": schemas.DAYS,
+    "GET /admin/plans": schemas.PLANS,
+    "GET /admin/users": schemas.USERS,
+    "GET /admin/users/{user_id}": schemas.USER,
+    "GET /admin/tokens": schemas.TOKENS,
+    "GET /admin/jobs": schemas.JOBS,
+    "GET /admin/pools": schemas.POOLS,
+    "GET /admin/audit": schemas.EVENTS,
+    "POST /admin/verify": schemas.VERIFIED,
+}
+ADDRESSES = frozenset(("addresses", "urls", "ways"))
+"""What holds addresses that can be asked."""
+
+
+def answer_of(name: str) -> Any:
+    """What the route of that name is declared to answer."""
+    method, _, path = name.partition(" ")
+    wanted = re.sub(r"\{[^}]*\}", "{}", f"/api/v1{path}")
+    found = [
+        route.answer
+        for route in ROUTES
+        if route.method == method and re.sub(r"\{[^}]*\}", "{}", route.path) == wanted
+    ]
+    assert len(found) == 1, name
+    return found[0]
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@given(data=st.data())
+def test_whatever_a_server_may_answer_is_taken(name: str, data: st.DataObject) -> None:
+    drawn = data.draw(values(inspect.type_info(answer_of(name))))
+    value = msgspec.json.decode(msgspec.json.encode(drawn))
+    check(value, ANSWERS[name])
+
+
+def values(kind: Any, field: str = "") -> st.SearchStrategy[Any]:
+    """Values of a declared type, as a real server may fill it."""
+    match kind:
+        case inspect.StructType():
+            return struct(kind)
+        case inspect.UnionType():
+            return st.one_of([values(one, field) for one in kind.types])
+        case inspect.ListType():
+            return st.lists(values(kind.item_type, field), max_size=2)
+        case inspect.TupleType():
+            return st.tuples(*(values(item, field) for item in kind.item_types))
+        case inspect.DictType() if field == "asked":  # always these
+            return st.fixed_dictionaries(dict.fromkeys(("cpu", "memory", "gpu"), st.floats(0, 9)))
+        case inspect.DictType():
+            return st.dictionaries(st.text(max_size=3), values(kind.value_type, field), max_size=2)
+    return plain(kind, field)
+
+
+def struct(kind: inspect.StructType) -> st.SearchStrategy[Any]:
+    made = {field.encode_name: values(field.type, field.encode_name) for field in kind.fields}
+    needed = {field.encode_name for field in kind.fields if field.required}
+    required = {name: value for name, value in made.items() if name in needed}
+    optional = {name: value for name, value in made.items() if name not in needed}
+    return st.fixed_dictionaries(required, optional=optional)
+
+
+def plain(kind: Any, field: str) -> st.SearchStrategy[Any]:
+    if isinstance(kind, inspect.IntType):
+        least = -1 if field in ("pid", "exit_code", "signal", "version") else 0
+        most = 2**20 if field == "part_size" else 2**40
+        return st.integers(least if kind.ge is None else kind.ge, most)
+    if isinstance(kind, inspect.LiteralType):
+        return st.sampled_from(kind.values)
+    if field in ADDRESSES and isinstance(kind, inspect.StrType):
+        return st.just("https://bucket.example/a?b=c")
+    known: dict[type, st.SearchStrategy[Any]] = {
+        inspect.FloatType: st.floats(0, 1e12),
+        inspect.StrType: st.text(max_size=3),
+        inspect.BoolType: st.booleans(),
+        inspect.NoneType: st.none(),
+        inspect.AnyType: st.none() | st.integers(0, 9) | st.text(max_size=3),
+    }
+    return known[type(kind)]
