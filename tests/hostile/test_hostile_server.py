@@ -388,6 +388,15 @@ def test_wrong_frames_of_a_command(hostile: Hostile, body: bytes) -> None:
     assert isinstance(attempt(CALLS["exec"]), Internal)
 
 
+def test_a_bucket_that_answers_without_end_is_not_read_for_ever(hostile: Hostile) -> None:
+    hostile.restore()
+    hostile.server.routes["PUT /bucket/data"] = [Answer(b"x" * 200_000, 403, hold=True)]
+    error = attempt(CALLS["submit to a bucket"])
+    assert error is not None
+    assert error.code == "private_put_failed"
+    assert "403" in str(error)
+
+
 ERROR = {"kind": "Invalid", "code": "param_range", "message": "no", "params": {"name": "cpu"}}
 
 

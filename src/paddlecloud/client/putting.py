@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import IO
 
-    from paddlecloud.client.http import Connection
+    from paddlecloud.client.http import Connection, Response
 
     Connections = dict[tuple[str, str, int], Connection]
     Took = Callable[[int, int, str], object]
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 #: Bytes that are counted at a time while they go out.
 _COUNTED = 256 * 1024
+#: Bytes of what a bucket says that are read.
+_MOST_SAID = 64 * 1024
 
 
 def put_all(pieces: Iterable[Piece], bos_url: str, took: Took, went: Went, *, at_once: int) -> None:
@@ -153,7 +155,7 @@ def _put_once(piece: Piece, connections: Connections, sending: _Sending) -> tupl
         file.seek(begin)
         blocks = sending.blocks(file, size)
         answer = connections[place].request("PUT", target_in(address), headers, blocks)
-        said = answer.read()
+        said = _said(answer)
     if answer.status == 404 and "uploadId=" in address:
         raise NotFound("upload_missing", upload=shown(path))
     tag = answer.headers.get("etag", "")
@@ -161,3 +163,12 @@ def _put_once(piece: Piece, connections: Connections, sending: _Sending) -> tupl
     if answer.status >= 300 or not tag:
         return "", said_by(answer.status, said)
     return tag, ""
+
+
+def _said(answer: Response) -> bytes:
+    """What a bucket answers, up to a length that no bucket needs."""
+    said = b""
+    while len(said) < _MOST_SAID and (piece := answer.read(_MOST_SAID)):
+        said += piece
+    answer.close()
+    return said
