@@ -22,11 +22,13 @@ from pathlib import Path
 from bench.home import fresh_home
 from bench.row import Row
 from paddlecloud import Client
-from paddlecloud.client import embedded
-from paddlecloud.model.snapshot import Entry, Snapshot, snapshot_of
-from paddlecloud.runtime import cgroups, child, layers, naming, trees, workspace
-from paddlecloud.runtime.record import Launch
-from paddlecloud.runtime.trees import Trees
+from paddlecloud.agent.inputs import snapshot_tree
+from paddlecloud.agent.inputs.snapshot_tree import Trees
+from paddlecloud.agent.replica.records import Launch
+from paddlecloud.agent.sandbox import cgroups, hardlinks, overlay, workspace
+from paddlecloud.agent.supervisor import spawn_child
+from paddlecloud.client import local_server
+from paddlecloud.model.files.snapshot import Entry, Snapshot, snapshot_of
 
 MANY, SIZE = 10_000, 4096
 LARGE = 256 * 1024 * 1024
@@ -102,7 +104,7 @@ def _many_back(home: Path, client: Client, directory: Path) -> Iterator[Row]:
     assert client.wait(job.id, timeout=300).state == "success"
     since = time.time() - float(b"".join(client.logs(job.id)))
     yield _told_beside_cp(f"{MANY:,} outputs of 4 KiB: from their last to the end", since, plain)
-    private = embedded.find(str(home))
+    private = local_server.find(str(home))
     assert private is not None
     with Client(host=private.url, ak=private.ak, sk=private.sk) as far:
         for who, where in ((client, "here"), (far, "by the network")):
@@ -133,7 +135,7 @@ def _copies_and_layers(scratch: Path) -> Iterator[Row]:
     """From how many small files on two mounts are faster than copies."""
     store = scratch / "store"
     store.mkdir()
-    for count in (16, trees.WORTH_ENTRIES, 4 * trees.WORTH_ENTRIES):
+    for count in (16, snapshot_tree.WORTH_ENTRIES, 4 * snapshot_tree.WORTH_ENTRIES):
         snapshot = _snapshot(store, count)
         copied = _start_milliseconds(scratch, store, snapshot, None)
         tree = _tree(scratch, store, snapshot)
@@ -141,11 +143,11 @@ def _copies_and_layers(scratch: Path) -> Iterator[Row]:
             yield Row(what="layers", measured="not possible here", goal="-", reached=True)
             return
         layered = _start_milliseconds(scratch, store, snapshot, tree)
-        right = count < trees.WORTH_ENTRIES or layered < copied
+        right = count < snapshot_tree.WORTH_ENTRIES or layered < copied
         yield Row(
             what=f"{count} small files and a start: copied, layered",
             measured=f"{copied:.1f}, {layered:.1f} ms",
-            goal="-" if count < trees.WORTH_ENTRIES else "layered wins",
+            goal="-" if count < snapshot_tree.WORTH_ENTRIES else "layered wins",
             reached=right,
         )
 
@@ -155,7 +157,7 @@ def _snapshot(store: Path, count: int) -> Snapshot:
     for number in range(count):
         content = f"{count} {number}".encode().ljust(1000, b".")
         digest = hashlib.sha256(content).hexdigest()
-        file = store / naming.name_of(digest)
+        file = store / hardlinks.name_of(digest)
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(content)
         entries.append(Entry(path=f"{number % 8}/{number}", size=len(content), sha256=digest))
@@ -163,19 +165,19 @@ def _snapshot(store: Path, count: int) -> Snapshot:
 
 
 def _tree(scratch: Path, store: Path, snapshot: Snapshot) -> str | None:
-    kept = Trees(scratch / "cache", workspace.Layer(), layers.possible, lambda size: None)
+    kept = Trees(scratch / "cache", workspace.Layer(), overlay.possible, lambda size: None)
     if not kept._can():
         return None
     place = scratch / f"tree-{len(snapshot.entries)}" / "files"
     place.parent.mkdir()
-    (place.parent / layers.NOTE).touch()
+    (place.parent / overlay.NOTE).touch()
     find = _finder(store)
     workspace.Layer().fill([str(place)], snapshot.entries, find, shelf=str(store))
     return str(place)
 
 
 def _finder(store: Path) -> Callable[[str, int], int]:
-    return lambda sha256, _size: os.open(store / naming.name_of(sha256), _READ)
+    return lambda sha256, _size: os.open(store / hardlinks.name_of(sha256), _READ)
 
 
 def _start_milliseconds(scratch: Path, store: Path, snapshot: Snapshot, tree: str | None) -> float:
@@ -190,7 +192,7 @@ def _start_milliseconds(scratch: Path, store: Path, snapshot: Snapshot, tree: st
         }  # fmt: skip
         began = time.perf_counter()
         layer.lay_out(root, snapshot, _finder(store), layered=tree is not None)
-        started = child.start(root, launch, cgroups.Group(v2=None, v1={}), log=log)
+        started = spawn_child.start(root, launch, cgroups.Group(v2=None, v1={}), log=log)
         took.append((time.perf_counter() - began) * 1000)
         os.waitpid(started.pid, 0)
         workspace.remove(str(root))

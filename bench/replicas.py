@@ -27,7 +27,7 @@ from typing import Any
 from bench.limits import limited
 from bench.row import Row
 from bench.traffic import Keys, a_job, a_poll, began, channel, ended, in_processes, report
-from paddlecloud.runtime.link import Channel
+from paddlecloud.agent.server_link.channel import Channel
 from scripts import postgres
 
 ACCEPTED = 2_000

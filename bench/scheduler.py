@@ -15,9 +15,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 
 from bench.row import Row
-from paddlecloud.model.job import JobType, ReplicaGroup, Resources, Role
-from paddlecloud.model.pool import Pool
-from paddlecloud.model.priority import CLASSES
+from paddlecloud.model.jobs.job import JobType, ReplicaGroup, Resources, Role
+from paddlecloud.model.policy.pool import Pool
+from paddlecloud.model.policy.priority import CLASSES
 from paddlecloud.scheduler.planner import Planner
 from paddlecloud.scheduler.view import NodeView, Place, PoolView, Preempt, View, WaitingJob
 

@@ -25,7 +25,7 @@ from datetime import timedelta
 from heapq import heappop, heappush
 
 from bench.scheduler import NOW, USERS, a_job, a_pool
-from paddlecloud.model.priority import CLASSES, class_name
+from paddlecloud.model.policy.priority import CLASSES, class_name
 from paddlecloud.scheduler.planner import Planner
 from paddlecloud.scheduler.view import Decision, Place, Preempt, Rules, WaitingJob, weight
 

@@ -19,11 +19,12 @@ from pathlib import Path
 
 from bench.row import Row
 from paddlecloud.backends.scripted import Scripted
-from paddlecloud.db import attempts, jobs, tokens
-from paddlecloud.db.base import Tx
-from paddlecloud.db.sqlite import open_sqlite
-from paddlecloud.db.tokens import User, UserRole
-from paddlecloud.model.job import (
+from paddlecloud.db.engine.base import Tx
+from paddlecloud.db.engine.sqlite import open_sqlite
+from paddlecloud.db.tables import attempts, jobs
+from paddlecloud.db.tables import users as tables_users
+from paddlecloud.db.tables.users import User, UserRole
+from paddlecloud.model.jobs.job import (
     ExitCause,
     ExitRecord,
     Job,
@@ -34,14 +35,14 @@ from paddlecloud.model.job import (
     Resources,
     Role,
 )
-from paddlecloud.model.pool import Pool
-from paddlecloud.model.states import JobState
+from paddlecloud.model.jobs.states import JobState
+from paddlecloud.model.policy.pool import Pool
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops.schedule import Schedule
-from paddlecloud.server.services import jobs as service
+from paddlecloud.server.services.jobs import actions as service
 from paddlecloud.server.settings import Settings
-from paddlecloud.stores.directory import DirectoryStore
-from paddlecloud.stores.logs import LogStore
+from paddlecloud.stores.directory.store import DirectoryStore
+from paddlecloud.stores.logs.log_store import LogStore
 
 WAITING = 20_000
 ENDS = 200
@@ -106,7 +107,7 @@ def _accept(deps: Deps, users: int, count: int) -> None:
 
     def create(tx: Tx) -> None:
         for name in names:
-            tokens.create_user(tx, User(id=name, role=UserRole.USER), now)
+            tables_users.create_user(tx, User(id=name, role=UserRole.USER), now)
 
     deps.db.write(create)
     for first in range(0, count, AT_ONCE):

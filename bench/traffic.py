@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from paddlecloud import __version__
+from paddlecloud.agent.config import AgentConfig
+from paddlecloud.agent.server_link.channel import Channel, Link
 from paddlecloud.model.errors import PaddleCloudError
-from paddlecloud.runtime.config import AgentConfig
-from paddlecloud.runtime.link import Channel, Link
 
 Keys = Mapping[str, str]
 """ak and sk of a user or an agent."""

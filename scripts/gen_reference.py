@@ -16,14 +16,15 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from paddlecloud.cli import commands, helptext
-from paddlecloud.cli.options import COMMON, Command, Option
+from paddlecloud.cli import help as cli_help
+from paddlecloud.cli import registry
+from paddlecloud.cli.parser import COMMON, Command, Option
+from paddlecloud.messages import TEXTS
 from paddlecloud.model import errors
 from paddlecloud.model.errors import PaddleCloudError
-from paddlecloud.model.quota import Plan
-from paddlecloud.model.texts import TEXTS
+from paddlecloud.model.policy.quota import Plan
 from paddlecloud.server import settings
-from paddlecloud.server.http import Access, Route
+from paddlecloud.server.http.routing import Access, Route
 from paddlecloud.server.routes import ROUTES
 
 TOP = Path(__file__).resolve().parents[1]
@@ -57,11 +58,11 @@ def command_page(lang: str) -> str:
     words = _PAGE_WORDS[lang]
     parts = [f"# {words['title']}", MARK, words["intro"]]
     parts += [f"## {words['common']}", _option_table(COMMON, lang)]
-    tables = (("jobs", commands.JOBS), ("system", commands.SYSTEM), ("admin", commands.ADMIN))
+    tables = (("jobs", registry.JOBS), ("system", registry.SYSTEM), ("admin", registry.ADMIN))
     for title, table in tables:
         parts.append(f"## {words[title]}")
         for name, _, _ in table:
-            found = commands.load(name)
+            found = registry.load(name)
             assert found is not None
             parts += _command(found, lang)
     return "\n\n".join(parts) + "\n"
@@ -136,7 +137,7 @@ def _command(command: Command, lang: str) -> list[str]:
     words = _PAGE_WORDS[lang]
     own = [option for option in command.options if option not in COMMON]
     parts = [f"### {command.name}", command.help[lang == "zh"]]
-    parts.append(f"```text\n{helptext.usage(command)}\n```")
+    parts.append(f"```text\n{cli_help.usage(command)}\n```")
     parts += [_option_table(own, lang)] if own else []
     examples = "\n".join(command.examples)
     return [*parts, f"{words['examples']}\n\n```text\n{examples}\n```"]
@@ -147,8 +148,8 @@ def _option_table(options: Iterable[Option], lang: str) -> str:
     rows = []
     for option in options:
         also = ", ".join(f"`--{alias}`" for alias in option.aliases)
-        text = helptext.explanation(option, lang)
-        rows.append((f"`{helptext.spelling(option)}`", f"{text} ({also})" if also else text))
+        text = cli_help.explanation(option, lang)
+        rows.append((f"`{cli_help.spelling(option)}`", f"{text} ({also})" if also else text))
     return _table((words["option"], words["meaning"]), rows)
 
 
@@ -221,7 +222,8 @@ def _duration(value: timedelta) -> str:
 def _field_notes() -> dict[tuple[str, str], str]:
     """The text under each field of the settings, by class and field."""
     notes: dict[tuple[str, str], str] = {}
-    files = (PACKAGE / "server" / "settings" / "values.py", PACKAGE / "model" / "quota.py")
+    names = ("server/settings/values.py", "model/policy/quota.py")
+    files = [PACKAGE / name for name in names]
     trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
     nodes = [node for tree in trees for node in tree.body]
     for kind in (node for node in nodes if isinstance(node, ast.ClassDef)):

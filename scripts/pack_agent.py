@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SOURCES = Path(__file__).parents[1] / "src"
-START = "paddlecloud.runtime.__main__"
-_MAIN = "import sys\nfrom paddlecloud.runtime.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
+START = "paddlecloud.agent.__main__"
+_MAIN = "import sys\nfrom paddlecloud.agent.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
 _SHEBANG = b"#!/usr/bin/env python3\n"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.stores import create
-from paddlecloud.stores.s3 import S3Store
+from paddlecloud.stores.s3.store import S3Store
 from scripts import s3
 from tests.keepers import shared_server
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from paddlecloud.db.sqlite import SqliteDatabase, open_sqlite
+from paddlecloud.db.engine.sqlite import SqliteDatabase, open_sqlite
 
 
 def open_with_tables(path: Path, *, now: datetime) -> SqliteDatabase:

@@ -20,9 +20,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from paddlecloud import __version__
-from paddlecloud.model import signing
 from paddlecloud.model.errors import from_wire
-from paddlecloud.model.job import (
+from paddlecloud.model.files.layout import replica_id, worker_name
+from paddlecloud.model.jobs.job import (
     Attempt,
     Job,
     JobSpec,
@@ -32,8 +32,8 @@ from paddlecloud.model.job import (
     Resources,
     Role,
 )
-from paddlecloud.model.paths import replica_id, worker_name
-from paddlecloud.model.states import JobState
+from paddlecloud.model.jobs.states import JobState
+from paddlecloud.model.protocol import bce_auth
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 """The time at which the things of a test happen unless it says otherwise."""
@@ -135,7 +135,7 @@ class SignedCaller:
     ) -> Reply:
         """Send one request; a body that is not bytes goes as JSON."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        raw_path, pairs = signing.quote(path, "/"), encode_query(query or {})
+        raw_path, pairs = bce_auth.quote(path, "/"), encode_query(query or {})
         signed = self.headers(method, raw_path, pairs, data) | dict(headers or {})
         target = f"{raw_path}?{pairs}" if pairs else raw_path
         reply = exchange(self.host, self.port, method, target, signed, data, self.timeout)
@@ -148,11 +148,11 @@ class SignedCaller:
         now = int(self.clock())
         found = {
             "host": f"{self.host}:{self.port}",
-            "x-bce-date": signing.format_time(now),
-            signing.CONTENT_SHA256: hashlib.sha256(body).hexdigest(),
-            signing.NONCE: secrets.token_hex(16),
+            "x-bce-date": bce_auth.format_time(now),
+            bce_auth.CONTENT_SHA256: hashlib.sha256(body).hexdigest(),
+            bce_auth.NONCE: secrets.token_hex(16),
         }
-        found["authorization"] = signing.sign(
+        found["authorization"] = bce_auth.sign(
             self.ak, self.sk, method, raw_path, query_string, found, now
         )
         return found
@@ -167,7 +167,7 @@ class SignedCaller:
 def encode_query(query: Mapping[str, object]) -> str:
     """A query string; a value of None is left out."""
     pairs = [(name, str(value)) for name, value in query.items() if value is not None]
-    return "&".join(f"{signing.quote(name)}={signing.quote(value)}" for name, value in pairs)
+    return "&".join(f"{bce_auth.quote(name)}={bce_auth.quote(value)}" for name, value in pairs)
 
 
 def exchange(

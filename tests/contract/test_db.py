@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.db.base import Database, Tx
-from paddlecloud.db.coordination import next_number
+from paddlecloud.db.engine.base import Database, Tx
+from paddlecloud.db.tables.counters import next_number
 from paddlecloud.model.errors import Conflict, Internal, PaddleCloudError, Retry
 from tests.unit.db.values import ENGINES, Ear, opened
 

@@ -11,15 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.db import accepting, attempts, coordination, jobs, snapshots, tokens, usage
-from paddlecloud.db.accepting import Grounds, Standing
-from paddlecloud.db.base import Database, Tx
-from paddlecloud.db.lists import in_parts
-from paddlecloud.db.tokens import User, UserRole
+from paddlecloud.db.engine.base import Database, Tx
+from paddlecloud.db.engine.columns import in_parts
+from paddlecloud.db.tables import (
+    attempts,
+    idempotency,
+    job_fast_insert,
+    jobs,
+    snapshots,
+    usage,
+    users,
+)
+from paddlecloud.db.tables.job_fast_insert import Grounds, Standing
+from paddlecloud.db.tables.users import User, UserRole
 from paddlecloud.model.errors import Conflict
-from paddlecloud.model.job import Job
-from paddlecloud.model.snapshot import Snapshot
-from paddlecloud.model.states import Event, JobState
+from paddlecloud.model.files.snapshot import Snapshot
+from paddlecloud.model.jobs.job import Job
+from paddlecloud.model.jobs.states import Event, JobState
 from tests.unit.db.values import (
     ENGINES,
     NEW,
@@ -44,11 +52,11 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
 
 
 def a_user(tx: Tx, name: str = "ann") -> None:
-    assert tokens.create_user(tx, User(id=name, role=UserRole.USER), NOW)
+    assert users.create_user(tx, User(id=name, role=UserRole.USER), NOW)
 
 
 def accepted(db: Database, job: Job, grounds: Grounds = PLAIN) -> Job | None:
-    job, answer = db.write(lambda tx: accepting.accept(tx, job, grounds, NOW, NEW))
+    job, answer = db.write(lambda tx: job_fast_insert.accept(tx, job, grounds, NOW, NEW))
     rows = answer()
     return replace(job, number=int(rows[0][0])) if rows else None
 
@@ -68,7 +76,7 @@ def test_it_is_the_same_as_the_long_way(db: Database) -> None:
     for each in (earlier, short):
         (row,) = db.read(lambda tx, it=each: jobs.history(tx, it.id))  # type: ignore[misc]
         assert (row.event, row.before, row.after) == (Event.ACCEPTED, "submit", "schedule")
-    known = db.read(lambda tx: coordination.find_key(tx, "ann", "k"))
+    known = db.read(lambda tx: idempotency.find_key(tx, "ann", "k"))
     assert known is not None
     assert (known.job_id, known.request_hash) == (short.id, "h")
     later = db.write(lambda tx: jobs.insert_job(tx, a_job()))
@@ -100,16 +108,16 @@ def test_files_have_to_be_there_and_not_about_to_go(db: Database) -> None:
 
 def test_a_plan_that_changed_meanwhile_is_noticed(db: Database) -> None:
     db.write(a_user)
-    known = db.read(lambda tx: accepting.standing(tx, "ann", 9))
+    known = db.read(lambda tx: job_fast_insert.standing(tx, "ann", 9))
     assert known == Standing(plan="", limits="", live=0, number=0)
     grounds = replace(PLAIN, standing=known)
     db.write(lambda tx: usage.set_plan(tx, "ann", "small", {"waiting_jobs": 1}))
     assert accepted(db, a_job(), grounds) is None
-    now_known = db.read(lambda tx: accepting.standing(tx, "ann", 9))
+    now_known = db.read(lambda tx: job_fast_insert.standing(tx, "ann", 9))
     assert now_known is not None
     assert (now_known.plan, now_known.limits) == ("small", '{"waiting_jobs":1}')
     assert accepted(db, a_job(), replace(PLAIN, standing=now_known)) is not None
-    assert db.read(lambda tx: accepting.standing(tx, "nobody", 9)) is None
+    assert db.read(lambda tx: job_fast_insert.standing(tx, "nobody", 9)) is None
 
 
 def test_stored_bytes_count(db: Database) -> None:
@@ -132,10 +140,10 @@ def test_live_jobs_are_those_that_wait_and_those_that_have_a_place(db: Database)
         stored(tx, a_job(), Event.ACCEPTED, Event.STARTED, Event.SUCCEEDED)
 
     db.write(several)
-    known = db.read(lambda tx: accepting.standing(tx, "ann", 100))
+    known = db.read(lambda tx: job_fast_insert.standing(tx, "ann", 100))
     assert known is not None
     assert (known.live, known.number) == (4, 6)
-    few = db.read(lambda tx: accepting.standing(tx, "ann", 2))
+    few = db.read(lambda tx: job_fast_insert.standing(tx, "ann", 2))
     assert few is not None
     assert few.live == 3, "two of those that wait, and the placed one"
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.db import audit, tokens
-from paddlecloud.db.base import Database, Tx
-from paddlecloud.db.tokens import Origin, Scope, Token, TokenKind, User, UserRole
+from paddlecloud.db.engine.base import Database, Tx
+from paddlecloud.db.tables import audit, tokens, users
+from paddlecloud.db.tables.tokens import Origin, Scope, Token, TokenKind
+from paddlecloud.db.tables.users import User, UserRole
 from tests.unit.db.values import ENGINES, NOW, Ear, opened
 
 MINUTE = timedelta(minutes=1)
@@ -30,20 +31,20 @@ def a_key(tx: Tx, ak: str, user_id: str = "ann", minutes: int = 0, **more: objec
 
 
 def test_a_user_comes_back_as_stored_and_changed(db: Database) -> None:
-    assert db.write(lambda tx: tokens.create_user(tx, ANN, NOW))
-    found = db.read(lambda tx: tokens.get_user(tx, "ann"))
+    assert db.write(lambda tx: users.create_user(tx, ANN, NOW))
+    found = db.read(lambda tx: users.get_user(tx, "ann"))
     assert found == ANN and found.created_at == NOW
-    assert db.read(lambda tx: tokens.user_of_email(tx, "张三@163.com")) == ANN
-    assert db.read(lambda tx: tokens.user_of_email(tx, "ann")) is None
+    assert db.read(lambda tx: users.user_of_email(tx, "张三@163.com")) == ANN
+    assert db.read(lambda tx: users.user_of_email(tx, "ann")) is None
     changed = replace(ANN, role=UserRole.ADMIN, email=None, plan=None, disabled_at=NOW)
-    assert db.write(lambda tx: tokens.save_user(tx, changed))
-    assert db.read(lambda tx: tokens.get_user(tx, "ann")) == changed
-    assert not db.write(lambda tx: tokens.save_user(tx, replace(changed, id="bob")))
+    assert db.write(lambda tx: users.save_user(tx, changed))
+    assert db.read(lambda tx: users.get_user(tx, "ann")) == changed
+    assert not db.write(lambda tx: users.save_user(tx, replace(changed, id="bob")))
 
 
 def test_the_keys_of_a_disabled_user_are_no_good_and_everybody_hears_of_it(db: Database) -> None:
     def create(tx: Tx) -> None:
-        tokens.create_user(tx, ANN, NOW)
+        users.create_user(tx, ANN, NOW)
         a_key(tx, "k1")
         a_key(tx, "k2", scope=Scope.READ)
 
@@ -52,36 +53,36 @@ def test_the_keys_of_a_disabled_user_are_no_good_and_everybody_hears_of_it(db: D
         ak="k2", user_id="ann", kind=TokenKind.USER, role=UserRole.READONLY, scope=Scope.READ
     )
     ear = Ear(db)
-    db.write(lambda tx: tokens.save_user(tx, replace(ANN, disabled_at=NOW)))
+    db.write(lambda tx: users.save_user(tx, replace(ANN, disabled_at=NOW)))
     assert sorted(ear.heard()) == [("token", "k1"), ("token", "k2"), ("user", "ann")]
     assert db.read(lambda tx: tokens.find_token(tx, "k1")) is None
-    db.write(lambda tx: tokens.save_user(tx, ANN))
+    db.write(lambda tx: users.save_user(tx, ANN))
     assert db.read(lambda tx: tokens.find_token(tx, "k1")) is not None
 
 
 def test_a_deleted_user_takes_the_keys_along(db: Database) -> None:
-    db.write(lambda tx: (tokens.create_user(tx, ANN, NOW), a_key(tx, "k1")))
-    assert db.write(lambda tx: tokens.delete_user(tx, "ann"))
+    db.write(lambda tx: (users.create_user(tx, ANN, NOW), a_key(tx, "k1")))
+    assert db.write(lambda tx: users.delete_user(tx, "ann"))
     assert db.read(lambda tx: tokens.get_token(tx, "k1")) is None
-    assert not db.write(lambda tx: tokens.delete_user(tx, "ann"))
+    assert not db.write(lambda tx: users.delete_user(tx, "ann"))
 
 
 def test_machines_are_not_listed_among_people(db: Database) -> None:
     def create(tx: Tx) -> None:
         for name in ("bob", "ann", "node"):
-            tokens.create_user(tx, User(id=name), NOW)
+            users.create_user(tx, User(id=name), NOW)
         tokens.create_token(tx, "m", "node", TokenKind.AGENT, NOW)
         a_key(tx, "k1")
 
     db.write(create)
-    assert [user.id for user in db.read(tokens.list_users)] == ["ann", "bob"]
-    assert [u.id for u in db.read(lambda tx: tokens.list_users(tx, after="ann"))] == ["bob"]
-    assert db.read(lambda tx: tokens.get_person(tx, "node")) is None
+    assert [user.id for user in db.read(users.list_users)] == ["ann", "bob"]
+    assert [u.id for u in db.read(lambda tx: users.list_users(tx, after="ann"))] == ["bob"]
+    assert db.read(lambda tx: users.get_person(tx, "node")) is None
     assert [row.ak for row in db.read(tokens.list_tokens)] == ["k1"]
 
 
 def test_the_last_use_moves_in_steps_and_the_first_is_told(db: Database) -> None:
-    db.write(lambda tx: (tokens.create_user(tx, ANN, NOW), a_key(tx, "k1", origin=Origin.MAIL)))
+    db.write(lambda tx: (users.create_user(tx, ANN, NOW), a_key(tx, "k1", origin=Origin.MAIL)))
     token = db.read(lambda tx: tokens.find_token(tx, "k1"))
     assert token is not None and token.unused_mail
     ear = Ear(db)
@@ -98,8 +99,8 @@ def test_the_last_use_moves_in_steps_and_the_first_is_told(db: Database) -> None
 
 def test_only_older_mailed_keys_of_the_same_user_are_replaced(db: Database) -> None:
     def create(tx: Tx) -> list[str]:
-        tokens.create_user(tx, ANN, NOW)
-        tokens.create_user(tx, User(id="bob"), NOW)
+        users.create_user(tx, ANN, NOW)
+        users.create_user(tx, User(id="bob"), NOW)
         a_key(tx, "older", origin=Origin.MAIL)
         a_key(tx, "shown")
         a_key(tx, "bobs", "bob", origin=Origin.MAIL)
@@ -115,7 +116,7 @@ def test_only_older_mailed_keys_of_the_same_user_are_replaced(db: Database) -> N
 
 def test_unused_mailed_keys_are_dropped(db: Database) -> None:
     def create(tx: Tx) -> int:
-        tokens.create_user(tx, ANN, NOW)
+        users.create_user(tx, ANN, NOW)
         a_key(tx, "old", origin=Origin.MAIL)
         a_key(tx, "used", origin=Origin.MAIL)
         a_key(tx, "shown")

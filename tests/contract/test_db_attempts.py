@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.db import attempts, jobs
-from paddlecloud.db.attempts import Want
-from paddlecloud.db.base import Database, Tx
+from paddlecloud.db.engine.base import Database, Tx
+from paddlecloud.db.tables import attempts, jobs
+from paddlecloud.db.tables.attempts import Want
 from paddlecloud.model.errors import Conflict
-from paddlecloud.model.job import (
+from paddlecloud.model.jobs.job import (
     Attempt,
     ExitCause,
     ExitRecord,

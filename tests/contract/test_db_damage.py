@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.db import snapshots
-from paddlecloud.db.base import Database, Tx
-from paddlecloud.model.snapshot import Entry, Snapshot, snapshot_of
+from paddlecloud.db.engine.base import Database, Tx
+from paddlecloud.db.tables import snapshots
+from paddlecloud.model.files.snapshot import Entry, Snapshot, snapshot_of
 from tests.unit.db.values import ENGINES, NOW, SECOND, opened
 
 BAD, GOOD = "b" * 64, "a" * 64

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.db import agents, attempts, coordination, jobs, snapshots, tokens
-from paddlecloud.db.base import Answer, Database, Row, Tx, Value
-from paddlecloud.db.sqlite import IDLE_READERS, SqliteDatabase, open_sqlite
+from paddlecloud.db.engine.base import Answer, Database, Row, Tx, Value
+from paddlecloud.db.engine.sqlite import IDLE_READERS, SqliteDatabase, open_sqlite
+from paddlecloud.db.tables import agents, attempts, idempotency, jobs, nonces, snapshots, tokens
 from paddlecloud.model.errors import Conflict, Internal, PaddleCloudError, Retry, StorageFull
-from paddlecloud.model.states import JobState
+from paddlecloud.model.jobs.states import JobState
 from tests.contract.disk import small_disk
 from tests.unit.db.values import NOW, a_job
 
@@ -32,7 +32,7 @@ WRITER = """
 import sys, threading
 from datetime import UTC, datetime
 from pathlib import Path
-from paddlecloud.db.sqlite import open_sqlite
+from paddlecloud.db.engine.sqlite import open_sqlite
 
 db = open_sqlite(Path(sys.argv[1]), now=datetime.now(UTC))
 lock = threading.Lock()
@@ -280,8 +280,8 @@ def test_no_question_walks_a_whole_table(db: Database) -> None:
         snapshots.last_use(asked, "ann", "s")
         snapshots.unused_snapshots(asked, NOW)
         snapshots.delete_snapshot(asked, "ann", "s", NOW)
-        coordination.find_key(asked, "ann", "k")
-        coordination.forget_nonces(asked, NOW)
+        idempotency.find_key(asked, "ann", "k")
+        nonces.forget_nonces(asked, NOW)
         return asked.plans
 
     jobs_ = ("jobs_line", "jobs_live", "jobs_placed")

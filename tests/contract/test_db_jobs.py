@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.db import jobs
-from paddlecloud.db.base import Database, Tx
+from paddlecloud.db.engine.base import Database, Tx
+from paddlecloud.db.tables import jobs
 from paddlecloud.model.errors import IllegalTransition, StaleVersion
-from paddlecloud.model.job import Failure, HistoryRow, Job, Reason
-from paddlecloud.model.states import FINAL, Event, JobState
+from paddlecloud.model.jobs.job import Failure, HistoryRow, Job, Reason
+from paddlecloud.model.jobs.states import FINAL, Event, JobState
 from tests.unit.db.values import (
     ENGINES,
     NEW,

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.db import attempts, commands, jobs, live_usage
-from paddlecloud.db.base import Database, Tx
-from paddlecloud.db.commands import Command
-from paddlecloud.db.live_usage import Use
-from paddlecloud.model.job import Attempt, ReplicaState
+from paddlecloud.db.engine.base import Database, Tx
+from paddlecloud.db.tables import attempts, exec_commands, jobs, live_usage
+from paddlecloud.db.tables.exec_commands import Command
+from paddlecloud.db.tables.live_usage import Use
+from paddlecloud.model.jobs.job import Attempt, ReplicaState
 from tests.unit.db.values import ENGINES, NOW, SECOND, Ear, an_attempt, opened, waiting
 
 
@@ -89,32 +89,32 @@ def test_an_owner_sees_what_holds_a_place_newest_job_first(db: Database) -> None
 def test_a_command_comes_back_as_it_was_asked_for(db: Database) -> None:
     attempt = placed(db)
     ear, command = Ear(db), a_command(attempt)
-    db.write(lambda tx: commands.insert(tx, command))
-    assert db.read(lambda tx: commands.get(tx, "c1")) == command
-    assert db.read(lambda tx: commands.get(tx, "c2")) is None
-    assert db.read(lambda tx: commands.live_on(tx, "n1")) == [command]
-    assert db.read(lambda tx: commands.live_on(tx, "n2")) == []
-    assert db.read(lambda tx: commands.count_live(tx, command.replica)) == 1
+    db.write(lambda tx: exec_commands.insert(tx, command))
+    assert db.read(lambda tx: exec_commands.get(tx, "c1")) == command
+    assert db.read(lambda tx: exec_commands.get(tx, "c2")) is None
+    assert db.read(lambda tx: exec_commands.live_on(tx, "n1")) == [command]
+    assert db.read(lambda tx: exec_commands.live_on(tx, "n2")) == []
+    assert db.read(lambda tx: exec_commands.count_live(tx, command.replica)) == 1
     assert ("agent", "n1") in ear.heard()
 
 
 def test_a_command_stops_once_and_ends_once(db: Database) -> None:
     attempt = placed(db)
     command = a_command(attempt)
-    db.write(lambda tx: commands.insert(tx, command))
+    db.write(lambda tx: exec_commands.insert(tx, command))
     ear = Ear(db)
     for _ in range(2):
-        db.write(lambda tx: commands.ask_stop(tx, command))
-    stopping = db.read(lambda tx: commands.get(tx, "c1"))
+        db.write(lambda tx: exec_commands.ask_stop(tx, command))
+    stopping = db.read(lambda tx: exec_commands.get(tx, "c1"))
     assert stopping == replace(command, stop_asked=True)
-    assert db.write(lambda tx: commands.end(tx, "c1", at=NOW, exit_code=7, message="exit:"))
+    assert db.write(lambda tx: exec_commands.end(tx, "c1", at=NOW, exit_code=7, message="exit:"))
     again = db.write(
-        lambda tx: commands.end(tx, "c1", at=NOW + SECOND, exit_code=None, message="failed:x")
+        lambda tx: exec_commands.end(tx, "c1", at=NOW + SECOND, exit_code=None, message="failed:x")
     )
     assert not again
-    ended = db.read(lambda tx: commands.get(tx, "c1"))
+    ended = db.read(lambda tx: exec_commands.get(tx, "c1"))
     assert ended == replace(command, stop_asked=True, ended_at=NOW, exit_code=7, message="exit:")
-    assert db.read(lambda tx: commands.live_on(tx, "n1")) == []
+    assert db.read(lambda tx: exec_commands.live_on(tx, "n1")) == []
     heard = ear.heard()
     assert heard.count(("agent", "n1")) == 1
     assert ("command", "c1") in heard
@@ -122,25 +122,25 @@ def test_a_command_stops_once_and_ends_once(db: Database) -> None:
 
 def test_what_was_taken_of_a_command_and_who_holds_it_is_known(db: Database) -> None:
     command = a_command(placed(db))
-    db.write(lambda tx: commands.insert(tx, command))
-    db.write(lambda tx: commands.note_taken(tx, "c1", {"out": 10}))
-    db.write(lambda tx: commands.note_taken(tx, "c1", {"out": 5, "err": 3}))
-    db.write(lambda tx: commands.note_held(tx, "c1", NOW))
+    db.write(lambda tx: exec_commands.insert(tx, command))
+    db.write(lambda tx: exec_commands.note_taken(tx, "c1", {"out": 10}))
+    db.write(lambda tx: exec_commands.note_taken(tx, "c1", {"out": 5, "err": 3}))
+    db.write(lambda tx: exec_commands.note_held(tx, "c1", NOW))
     held = replace(command, taken={"out": 10, "err": 3}, held_at=NOW)
-    assert db.read(commands.live) == [held]
+    assert db.read(exec_commands.live) == [held]
     ear = Ear(db)
-    assert not db.write(lambda tx: commands.leave(tx, command)), "it was held since"
-    assert db.write(lambda tx: commands.leave(tx, held))
-    assert not db.write(lambda tx: commands.leave(tx, held))
-    db.write(lambda tx: commands.note_held(tx, "c1", NOW + SECOND))
-    assert db.read(commands.live) == [replace(held, left=True, stop_asked=True)]
+    assert not db.write(lambda tx: exec_commands.leave(tx, command)), "it was held since"
+    assert db.write(lambda tx: exec_commands.leave(tx, held))
+    assert not db.write(lambda tx: exec_commands.leave(tx, held))
+    db.write(lambda tx: exec_commands.note_held(tx, "c1", NOW + SECOND))
+    assert db.read(exec_commands.live) == [replace(held, left=True, stop_asked=True)]
     assert ear.heard().count(("agent", "n1")) == 1
 
 
 def test_both_go_with_their_job(db: Database) -> None:
     attempt = placed(db)
-    db.write(lambda tx: commands.insert(tx, a_command(attempt)))
+    db.write(lambda tx: exec_commands.insert(tx, a_command(attempt)))
     db.write(lambda tx: live_usage.save(tx, {attempt.replicas[0].id: a_use()}))
     db.write(lambda tx: jobs.delete_job(tx, attempt.job_id))
-    assert db.read(lambda tx: commands.get(tx, "c1")) is None
+    assert db.read(lambda tx: exec_commands.get(tx, "c1")) is None
     assert db.read(lambda tx: tx.one("select count(*) from replica_usage")) == (0,)

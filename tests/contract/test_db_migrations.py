@@ -18,22 +18,25 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from paddlecloud.db import (
+from paddlecloud.db import open_database
+from paddlecloud.db.engine.base import Tx
+from paddlecloud.db.engine.migrate import FOLDER, Migration, migrate, migrations
+from paddlecloud.db.engine.sqlite import open_sqlite
+from paddlecloud.db.tables import (
     agents,
     attempts,
-    coordination,
+    counters,
+    idempotency,
     jobs,
-    open_database,
+    leases,
+    nonces,
     snapshots,
     tokens,
     usage,
 )
-from paddlecloud.db.base import Tx
-from paddlecloud.db.migrate import FOLDER, Migration, migrate, migrations
-from paddlecloud.db.sqlite import open_sqlite
 from paddlecloud.model.errors import ConfigError, Internal, Retry
-from paddlecloud.model.job import ExitCause, ReplicaState, Resources
-from paddlecloud.model.states import Event, JobState
+from paddlecloud.model.jobs.job import ExitCause, ReplicaState, Resources
+from paddlecloud.model.jobs.states import Event, JobState
 from tests.postgres import empty_database_of
 from tests.unit.db.values import ENGINES, NOW, opened
 
@@ -154,12 +157,12 @@ def test_rows_of_the_first_release_are_read_today(engine: str, tmp_path: Path) -
         snapshot = db.read(lambda tx: snapshots.get_snapshot(tx, "ann", "sha256:1"))
         assert snapshot is not None
         assert snapshot.entries[0].executable
-        known = db.read(lambda tx: coordination.find_key(tx, "ann", "k1"))
+        known = db.read(lambda tx: idempotency.find_key(tx, "ann", "k1"))
         assert known is not None
         assert known.job_id == "job-1"
-        assert not db.write(lambda tx: coordination.spend_nonce(tx, "ak1", "n1", NOW))
-        assert db.write(lambda tx: coordination.take_lease(tx, "loop", "x", NOW, timedelta(1))) == 5
-        assert db.write(lambda tx: coordination.next_number(tx, "job")) == 3
+        assert not db.write(lambda tx: nonces.spend_nonce(tx, "ak1", "n1", NOW))
+        assert db.write(lambda tx: leases.take_lease(tx, "loop", "x", NOW, timedelta(1))) == 5
+        assert db.write(lambda tx: counters.next_number(tx, "job")) == 3
 
 
 def test_outputs_of_before_their_sum_count(
@@ -172,7 +175,8 @@ def test_outputs_of_before_their_sum_count(
         file.unlink()
     with monkeypatch.context() as patch:
         for module in ("sqlite", "postgres"):
-            patch.setattr(f"paddlecloud.db.{module}.migrate", partial(migrate, folder=folder))
+            name = f"paddlecloud.db.engine.{module}.migrate"
+            patch.setattr(name, partial(migrate, folder=folder))
         with opened(engine, tmp_path) as db:
             db.write(lambda tx: tx.execute("update jobs set output_bytes = number * 10"))
             db.write(lambda tx: usage.add_files(tx, "ann", 5))
@@ -213,7 +217,7 @@ def test_a_newer_database_is_used_if_it_says_that_we_may(
         db.write(lambda tx: migrate(tx, now=NOW, folder=folder))
     if works:
         with opened(engine, tmp_path) as again:
-            assert again.write(lambda tx: coordination.next_number(tx, "x")) == 1
+            assert again.write(lambda tx: counters.next_number(tx, "x")) == 1
     else:
         with pytest.raises(ConfigError), opened(engine, tmp_path):
             pass

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.db import attempts, jobs
-from paddlecloud.db.base import Database, Tx
-from paddlecloud.model.job import Job
+from paddlecloud.db.engine.base import Database, Tx
+from paddlecloud.db.tables import attempts, jobs
+from paddlecloud.model.jobs.job import Job
 from tests.unit.db.values import ENGINES, an_attempt, opened, waiting
 
 

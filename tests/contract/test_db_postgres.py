@@ -23,13 +23,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from paddlecloud.db import jobs, open_database
-from paddlecloud.db.base import EVERYTHING, Answer, Database, Row, Tx
-from paddlecloud.db.coordination import next_number
-from paddlecloud.db.nonces import SharedNonces
-from paddlecloud.db.pglisten import MAX_PAYLOAD, packed, unpacked
-from paddlecloud.db.pgwire import Address
-from paddlecloud.db.postgres import PostgresDatabase, open_postgres
+from paddlecloud.db import open_database
+from paddlecloud.db.engine.base import EVERYTHING, Answer, Database, Row, Tx
+from paddlecloud.db.engine.notify import MAX_PAYLOAD, packed, unpacked
+from paddlecloud.db.engine.pg_session import Address
+from paddlecloud.db.engine.postgres import PostgresDatabase, open_postgres
+from paddlecloud.db.tables import jobs
+from paddlecloud.db.tables.counters import next_number
+from paddlecloud.db.tables.nonces import SharedNonces
 from paddlecloud.model.errors import ConfigError, Conflict, Invalid, Retry
 from scripts import postgres
 from tests.unit.db.values import NOW, a_job
@@ -305,7 +306,7 @@ def test_what_was_acknowledged_survives_kill_9_of_our_server(
 def test_while_the_database_is_away_callers_are_told_so_and_later_served(
     postgres_place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paddlecloud.db.postgres.PATIENCE", 0.2)
+    monkeypatch.setattr("paddlecloud.db.engine.postgres.PATIENCE", 0.2)
     with closing(open_database(postgres.url(postgres_place), now=NOW)) as db:
         postgres.stop(postgres_place)
         for call in (lambda: db.write(put("a")), lambda: names(db)):

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.db import jobs, private, snapshots
-from paddlecloud.db.base import Database, Tx
-from paddlecloud.model.job import Job, Reason
-from paddlecloud.model.snapshot import Entry, snapshot_of
-from paddlecloud.model.states import Event
+from paddlecloud.db.engine.base import Database, Tx
+from paddlecloud.db.tables import jobs, snapshots, user_buckets
+from paddlecloud.model.files.snapshot import Entry, snapshot_of
+from paddlecloud.model.jobs.job import Job, Reason
+from paddlecloud.model.jobs.states import Event
 from tests.unit.db.values import ENGINES, NOW, SECOND, opened, waiting
 
 WAITS = Reason(code="private_logs_wait", params={"bos_url": "b.bj.bcebos.com", "reason": "away"})
@@ -26,12 +26,12 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
 
 def a_job(db: Database) -> Job:
     job = db.write(waiting)
-    db.write(lambda tx: private.keep_keys(tx, job.id, "sealed", NOW))
+    db.write(lambda tx: user_buckets.keep_keys(tx, job.id, "sealed", NOW))
     return job
 
 
 def due(db: Database, now: int = 1) -> list[str]:
-    found = db.read(lambda tx: private.to_copy(tx, NOW + now * SECOND, 10))
+    found = db.read(lambda tx: user_buckets.to_copy(tx, NOW + now * SECOND, 10))
     return [row.job_id for row in found]
 
 
@@ -45,10 +45,10 @@ def end(db: Database, job: Job) -> Job:
 
 def test_keys_are_kept_once_and_go_with_their_job(db: Database) -> None:
     job = a_job(db)
-    db.write(lambda tx: private.keep_keys(tx, job.id, "others", NOW))
-    assert db.read(lambda tx: private.sealed_keys(tx, job.id)) == "sealed"
+    db.write(lambda tx: user_buckets.keep_keys(tx, job.id, "others", NOW))
+    assert db.read(lambda tx: user_buckets.sealed_keys(tx, job.id)) == "sealed"
     db.write(lambda tx: jobs.delete_job(tx, job.id))
-    assert db.read(lambda tx: private.sealed_keys(tx, job.id)) is None
+    assert db.read(lambda tx: user_buckets.sealed_keys(tx, job.id)) is None
 
 
 def test_tags_go_with_their_snapshot(db: Database) -> None:
@@ -57,15 +57,15 @@ def test_tags_go_with_their_snapshot(db: Database) -> None:
 
     def keep(tx: Tx) -> None:
         snapshots.put_snapshot(tx, "ann", snapshot, NOW)
-        private.keep_tags(tx, "ann", snapshot.id, tags)
-        private.keep_tags(tx, "ann", snapshot.id, {})
+        user_buckets.keep_tags(tx, "ann", snapshot.id, tags)
+        user_buckets.keep_tags(tx, "ann", snapshot.id, {})
 
     db.write(keep)
-    assert db.read(lambda tx: private.get_tags(tx, "ann", snapshot.id)) == tags
-    assert db.read(lambda tx: private.get_tags(tx, "bob", snapshot.id)) is None
+    assert db.read(lambda tx: user_buckets.get_tags(tx, "ann", snapshot.id)) == tags
+    assert db.read(lambda tx: user_buckets.get_tags(tx, "bob", snapshot.id)) is None
     later = NOW + timedelta(days=1)
     assert db.write(lambda tx: snapshots.delete_snapshot(tx, "ann", snapshot.id, later))
-    assert db.read(lambda tx: private.get_tags(tx, "ann", snapshot.id)) is None
+    assert db.read(lambda tx: user_buckets.get_tags(tx, "ann", snapshot.id)) is None
 
 
 def test_logs_are_due_when_the_job_is_over_until_they_are_copied(db: Database) -> None:
@@ -73,11 +73,11 @@ def test_logs_are_due_when_the_job_is_over_until_they_are_copied(db: Database) -
     assert due(db) == []
     end(db, job)
     assert due(db) == [job.id]
-    db.write(lambda tx: private.note_trouble(tx, job.id, WAITS, NOW + 5 * SECOND))
-    assert db.read(lambda tx: private.trouble(tx, job.id)) == WAITS
+    db.write(lambda tx: user_buckets.note_trouble(tx, job.id, WAITS, NOW + 5 * SECOND))
+    assert db.read(lambda tx: user_buckets.trouble(tx, job.id)) == WAITS
     assert (due(db, 4), due(db, 5)) == ([], [job.id])
-    (row,) = db.read(lambda tx: private.to_copy(tx, NOW + 5 * SECOND, 10))
+    (row,) = db.read(lambda tx: user_buckets.to_copy(tx, NOW + 5 * SECOND, 10))
     assert (row.copied, row.tries) == (0, 1)
-    db.write(lambda tx: private.note_copied(tx, job.id, 0, done=True))
+    db.write(lambda tx: user_buckets.note_copied(tx, job.id, 0, done=True))
     assert due(db, 9) == []
-    assert db.read(lambda tx: private.trouble(tx, job.id)) is None
+    assert db.read(lambda tx: user_buckets.trouble(tx, job.id)) is None

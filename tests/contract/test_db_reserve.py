@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.db.base import Database, Tx
-from paddlecloud.db.reserve import ROOM, STEPS, Reserve
-from paddlecloud.db.sqlite import open_sqlite
+from paddlecloud.db.engine.base import Database, Tx
+from paddlecloud.db.engine.disk_reserve import ROOM, STEPS, Reserve
+from paddlecloud.db.engine.sqlite import open_sqlite
 from paddlecloud.model.errors import StorageFull
 from tests.contract.disk import small_disk
 from tests.unit.db.values import NOW

@@ -12,15 +12,29 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.db import agents, attempts, coordination, jobs, servers, snapshots, tokens
-from paddlecloud.db.agents import Agent
-from paddlecloud.db.base import Database, Tx
-from paddlecloud.db.coordination import KnownKey
-from paddlecloud.db.servers import Server
-from paddlecloud.db.tokens import Token, TokenKind, User, UserRole
+from paddlecloud.db.engine.base import Database, Tx
+from paddlecloud.db.tables import (
+    agents,
+    attempts,
+    counters,
+    idempotency,
+    jobs,
+    leases,
+    nonces,
+    rate_limits,
+    servers,
+    snapshots,
+    tokens,
+    users,
+)
+from paddlecloud.db.tables.agents import Agent
+from paddlecloud.db.tables.idempotency import KnownKey
+from paddlecloud.db.tables.servers import Server
+from paddlecloud.db.tables.tokens import Token, TokenKind
+from paddlecloud.db.tables.users import User, UserRole
 from paddlecloud.model.errors import Conflict
-from paddlecloud.model.job import Job, ReplicaState, Resources
-from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, snapshot_of
+from paddlecloud.model.files.snapshot import Entry, EntryKind, Snapshot, snapshot_of
+from paddlecloud.model.jobs.job import Job, ReplicaState, Resources
 from tests.unit.db.values import (
     ENGINES,
     NOW,
@@ -65,7 +79,7 @@ def test_of_two_that_spend_one_nonce_exactly_one_may(db: Database) -> None:
         start.wait(30)
         return [
             db.write(
-                lambda tx, n=n: coordination.spend_nonce(tx, "ak", f"{n:032x}", NOW),  # type: ignore[misc]
+                lambda tx, n=n: nonces.spend_nonce(tx, "ak", f"{n:032x}", NOW),  # type: ignore[misc]
                 durable=False,
             )
             for n in range(25)
@@ -78,11 +92,11 @@ def test_of_two_that_spend_one_nonce_exactly_one_may(db: Database) -> None:
 
 def test_a_nonce_belongs_to_its_key_and_is_forgotten_after_its_time(db: Database) -> None:
     def spend(ak: str) -> bool:
-        return db.write(lambda tx: coordination.spend_nonce(tx, ak, "n", NOW))
+        return db.write(lambda tx: nonces.spend_nonce(tx, ak, "n", NOW))
 
     assert [spend("a"), spend("b"), spend("a")] == [True, True, False]
-    assert db.write(lambda tx: coordination.forget_nonces(tx, NOW)) == 0
-    assert db.write(lambda tx: coordination.forget_nonces(tx, NOW + SECOND)) == 2
+    assert db.write(lambda tx: nonces.forget_nonces(tx, NOW)) == 0
+    assert db.write(lambda tx: nonces.forget_nonces(tx, NOW + SECOND)) == 2
     assert spend("a")
 
 
@@ -90,20 +104,20 @@ def test_an_idempotency_key_means_its_first_job(db: Database) -> None:
     first, second = db.write(waiting), db.write(waiting)
 
     def remember(job: Job, owner: str = "ann") -> bool:
-        return db.write(lambda tx: coordination.remember_key(tx, owner, "k", job.id, "h", NOW))
+        return db.write(lambda tx: idempotency.remember_key(tx, owner, "k", job.id, "h", NOW))
 
     assert [remember(first), remember(second), remember(second, "bob")] == [True, False, True]
-    known = db.read(lambda tx: coordination.find_key(tx, "ann", "k"))
+    known = db.read(lambda tx: idempotency.find_key(tx, "ann", "k"))
     assert known == KnownKey(job_id=first.id, request_hash="h")
-    assert db.read(lambda tx: coordination.find_key(tx, "ann", "other")) is None
+    assert db.read(lambda tx: idempotency.find_key(tx, "ann", "other")) is None
     db.write(lambda tx: jobs.delete_job(tx, first.id))
-    assert db.read(lambda tx: coordination.find_key(tx, "ann", "k")) is None
+    assert db.read(lambda tx: idempotency.find_key(tx, "ann", "k")) is None
 
 
 def test_a_lease_has_one_holder_and_a_fence_that_only_grows(db: Database) -> None:
     def take(holder: str, seconds: int) -> int | None:
         now = NOW + seconds * SECOND
-        return db.write(lambda tx: coordination.take_lease(tx, "loop", holder, now, TTL))
+        return db.write(lambda tx: leases.take_lease(tx, "loop", holder, now, TTL))
 
     assert take("a", 0) == 1
     assert take("b", 9) is None
@@ -111,20 +125,20 @@ def test_a_lease_has_one_holder_and_a_fence_that_only_grows(db: Database) -> Non
     assert take("b", 18) is None
     assert take("b", 19) == 2, "it lapsed and changed hands"
     assert take("a", 20) is None
-    assert not db.write(lambda tx: coordination.release_lease(tx, "loop", "a", 1))
-    assert db.write(lambda tx: coordination.release_lease(tx, "loop", "b", 2))
+    assert not db.write(lambda tx: leases.release_lease(tx, "loop", "a", 1))
+    assert db.write(lambda tx: leases.release_lease(tx, "loop", "b", 2))
     assert take("b", 21) == 3, "given back, it is taken anew"
     assert take("b", 31) == 4, "lapsed, even its own holder takes it anew"
-    assert db.write(coordination.break_leases) == 1
+    assert db.write(leases.break_leases) == 1
     assert take("a", 32) == 5, "broken, it is free at once"
 
 
 def test_a_lease_that_was_found_dead_is_taken_whatever_its_end_says(db: Database) -> None:
-    def take(holder: str, now: datetime, dead: coordination.Held | None = None) -> int | None:
-        return db.write(lambda tx: coordination.take_lease(tx, "loop", holder, now, TTL, dead=dead))
+    def take(holder: str, now: datetime, dead: leases.Held | None = None) -> int | None:
+        return db.write(lambda tx: leases.take_lease(tx, "loop", holder, now, TTL, dead=dead))
 
-    def seen(holder: str) -> coordination.Held | None:
-        return db.read(lambda tx: coordination.held_by_others(tx, "loop", holder, NOW))
+    def seen(holder: str) -> leases.Held | None:
+        return db.read(lambda tx: leases.held_by_others(tx, "loop", holder, NOW))
 
     fast = NOW + timedelta(days=1)
     assert (seen("b"), take("a", fast), seen("a")) == (None, 1, None)
@@ -140,21 +154,21 @@ def test_a_lease_that_was_found_dead_is_taken_whatever_its_end_says(db: Database
 
 
 def test_a_fence_is_good_while_the_lease_is_held(db: Database) -> None:
-    db.write(lambda tx: coordination.take_lease(tx, "loop", "a", NOW, TTL))
+    db.write(lambda tx: leases.take_lease(tx, "loop", "a", NOW, TTL))
 
     def good(fence: int, seconds: int) -> bool:
         now = NOW + seconds * SECOND
-        return db.read(lambda tx: coordination.holds_lease(tx, "loop", fence, now))
+        return db.read(lambda tx: leases.holds_lease(tx, "loop", fence, now))
 
     assert good(1, 9)
     assert not good(1, 10)
-    db.write(lambda tx: coordination.take_lease(tx, "loop", "b", NOW + 10 * SECOND, TTL))
+    db.write(lambda tx: leases.take_lease(tx, "loop", "b", NOW + 10 * SECOND, TTL))
     assert [good(1, 11), good(2, 11)] == [False, True]
 
 
 def test_one_of_many_gets_the_lease(db: Database) -> None:
     def take(holder: int) -> int | None:
-        return db.write(lambda tx: coordination.take_lease(tx, "loop", str(holder), NOW, TTL))
+        return db.write(lambda tx: leases.take_lease(tx, "loop", str(holder), NOW, TTL))
 
     with ThreadPoolExecutor(8) as pool:
         fences = list(pool.map(take, range(8)))
@@ -163,10 +177,10 @@ def test_one_of_many_gets_the_lease(db: Database) -> None:
 
 def test_a_counter_gives_each_number_once_or_several_at_once(db: Database) -> None:
     def take(tx: Tx) -> list[int]:
-        return [coordination.next_number(tx, "c", step) for step in (1, 1, 5, 1)]
+        return [counters.next_number(tx, "c", step) for step in (1, 1, 5, 1)]
 
     assert db.write(take) == [1, 2, 7, 8]
-    assert db.write(lambda tx: coordination.next_number(tx, "other")) == 1
+    assert db.write(lambda tx: counters.next_number(tx, "other")) == 1
 
 
 def test_a_rate_is_exact_in_every_window(db: Database) -> None:
@@ -174,7 +188,7 @@ def test_a_rate_is_exact_in_every_window(db: Database) -> None:
 
     def ask(seconds: float, key: str = "ann", limit: int = 3) -> timedelta | None:
         now = NOW + timedelta(seconds=seconds)
-        return db.write(lambda tx: coordination.allow_rate(tx, "mail", key, limit, minute, now))
+        return db.write(lambda tx: rate_limits.allow_rate(tx, "mail", key, limit, minute, now))
 
     assert [ask(0), ask(0), ask(20)] == [None, None, None]
     assert ask(20) == timedelta(seconds=40), "the first of the last three leaves the window then"
@@ -193,14 +207,14 @@ def test_a_rate_is_exact_in_every_window(db: Database) -> None:
 def test_a_clock_that_was_wrong_does_not_lock_anybody_out(db: Database) -> None:
     def ask(days: int) -> timedelta | None:
         now = NOW + timedelta(days=days)
-        return db.write(lambda tx: coordination.allow_rate(tx, "mail", "a", 1, 60 * SECOND, now))
+        return db.write(lambda tx: rate_limits.allow_rate(tx, "mail", "a", 1, 60 * SECOND, now))
 
     assert [ask(400), ask(0), ask(0)] == [None, None, 60 * SECOND]
 
 
 def test_of_many_at_once_no_more_than_the_limit_are_allowed(db: Database) -> None:
     def ask(_: int) -> bool:
-        wait = db.write(lambda tx: coordination.allow_rate(tx, "m", "k", 5, TTL, NOW))
+        wait = db.write(lambda tx: rate_limits.allow_rate(tx, "m", "k", 5, TTL, NOW))
         return wait is None
 
     with ThreadPoolExecutor(8) as pool:
@@ -216,18 +230,18 @@ def test_a_nonce_is_kept_until_it_has_expired_by_the_clock_of_every_server(db: D
         db.write(lambda tx: servers.seen(tx, server))
 
     hour = timedelta(hours=1)
-    db.write(lambda tx: coordination.spend_nonce(tx, "ak", "n", NOW + SECOND))
+    db.write(lambda tx: nonces.spend_nonce(tx, "ak", "n", NOW + SECOND))
     seen("right", NOW)
     seen("fast", NOW + hour)
-    assert db.write(lambda tx: coordination.forget_nonces(tx, NOW + hour)) == 0
+    assert db.write(lambda tx: nonces.forget_nonces(tx, NOW + hour)) == 0
     seen("right", NOW + hour)
-    assert db.write(lambda tx: coordination.forget_nonces(tx, NOW + hour)) == 1
+    assert db.write(lambda tx: nonces.forget_nonces(tx, NOW + hour)) == 1
 
 
 def test_many_nonces_are_spent_in_one_statement(db: Database) -> None:
-    first = db.write(lambda tx: coordination.spend_nonces(tx, {("a", "1"): 9, ("a", "2"): 9}))
+    first = db.write(lambda tx: nonces.spend_nonces(tx, {("a", "1"): 9, ("a", "2"): 9}))
     assert first == {("a", "1"), ("a", "2")}
-    again = db.write(lambda tx: coordination.spend_nonces(tx, {("b", "1"): 9, ("a", "2"): 9}))
+    again = db.write(lambda tx: nonces.spend_nonces(tx, {("b", "1"): 9, ("a", "2"): 9}))
     assert again == {("b", "1")}
 
 
@@ -274,13 +288,13 @@ def test_a_key_speaks_for_its_user_until_it_is_revoked(db: Database) -> None:
     user = User(id="ann", role=UserRole.ADMIN)
 
     def create(tx: Tx) -> tuple[bool, bool, bool]:
-        new = tokens.create_user(tx, user, NOW)
-        again = tokens.create_user(tx, User(id="ann"), NOW)
+        new = users.create_user(tx, user, NOW)
+        again = users.create_user(tx, User(id="ann"), NOW)
         return new, again, tokens.create_token(tx, "ak", "ann", TokenKind.AGENT, NOW)
 
     assert db.write(create) == (True, False, True)
-    assert db.read(lambda tx: tokens.get_user(tx, "ann")) == user
-    assert db.read(lambda tx: tokens.get_user(tx, "bob")) is None
+    assert db.read(lambda tx: users.get_user(tx, "ann")) == user
+    assert db.read(lambda tx: users.get_user(tx, "bob")) is None
     assert db.read(lambda tx: tokens.find_token(tx, "ak")) == Token(
         ak="ak", user_id="ann", kind=TokenKind.AGENT, role=UserRole.ADMIN
     )

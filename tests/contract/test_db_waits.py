@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.db import jobs, waits
-from paddlecloud.db.base import Database, Tx
-from paddlecloud.model.job import Job
+from paddlecloud.db.engine.base import Database, Tx
+from paddlecloud.db.tables import jobs, usage
+from paddlecloud.model.jobs.job import Job
 from tests.unit.db.values import ENGINES, NOW, opened, waiting
 
 MINUTE = timedelta(minutes=1)
@@ -46,7 +46,7 @@ def test_a_clock_that_is_set_forward(db: Database) -> None:
 
     before, after = db.write(fill)
     later = NOW + 60 * MINUTE
-    shift = partial(waits.shift, ahead=60 * MINUTE, now=later, passed=2 * MINUTE)
+    shift = partial(usage.shift, ahead=60 * MINUTE, now=later, passed=2 * MINUTE)
     assert db.write(shift) == 1
     moved = again(db, before)
     assert (moved.waiting_since, moved.version) == (later - 5 * MINUTE, before.version)
@@ -62,7 +62,7 @@ def test_a_clock_that_is_set_back(db: Database) -> None:
 
     before, after = db.write(fill)
     earlier = NOW - 60 * MINUTE
-    shift = partial(waits.shift, ahead=-60 * MINUTE, now=earlier, passed=2 * MINUTE)
+    shift = partial(usage.shift, ahead=-60 * MINUTE, now=earlier, passed=2 * MINUTE)
     assert db.write(shift) == 1
     moved = again(db, before)
     assert (moved.waiting_since, moved.not_before) == (earlier - 5 * MINUTE, earlier + MINUTE)

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.model.errors import Retry
-from paddlecloud.stores.filelock import FileLock
+from paddlecloud.stores.directory.filelock import FileLock
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from paddlecloud.stores.filelock import FileLock
+from paddlecloud.stores.directory.filelock import FileLock
 with FileLock(Path(sys.argv[1]), 10.0):
     print("held", flush=True)
     time.sleep(600)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from paddlecloud.agent.sandbox import cgroups
 from paddlecloud.backends import local
 from paddlecloud.backends.base import JoinedByAgents, KeepsAgent, Presence
 from paddlecloud.backends.local import Local
-from paddlecloud.model.job import Resources
-from paddlecloud.runtime import cgroups
+from paddlecloud.model.jobs.job import Resources
 from paddlecloud.testing import a_job, a_replica, an_attempt
 
 

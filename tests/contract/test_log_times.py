@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddlecloud.model.logmerge import Source, merged
-from paddlecloud.stores.directory import DirectoryStore
-from paddlecloud.stores.logs import LogStore
+from paddlecloud.model.logs.merge import Source, merged
+from paddlecloud.stores.directory.store import DirectoryStore
+from paddlecloud.stores.logs.log_store import LogStore
 
 LOG = "users/u/output/job-1/log/trainer-0.log"
 ASIDE = "users/u/output/job-1/log/attempt-1/trainer-0.log"

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, StorageFull
-from paddlecloud.stores.directory import DirectoryStore
-from paddlecloud.stores.logs import LogStore
+from paddlecloud.stores.directory.store import DirectoryStore
+from paddlecloud.stores.logs.log_store import LogStore
 from tests.contract.disk import open_descriptors, small_disk
 
 LOG = "users/u/output/job-1/log/trainer-0.log"

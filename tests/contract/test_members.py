@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.db import attempts
-from paddlecloud.db.base import Database, Tx
-from paddlecloud.model import gangs
-from paddlecloud.model.job import Replica, Resources, Role
+from paddlecloud.db.engine.base import Database, Tx
+from paddlecloud.db.tables import attempts
+from paddlecloud.model.jobs import gang
+from paddlecloud.model.jobs.job import Replica, Resources, Role
 from paddlecloud.scheduler.view import Seat
-from paddlecloud.server.services.members import BASE_PORT, Lacking, members
+from paddlecloud.server.services.placement.allocate import BASE_PORT, Lacking, members
 from tests.unit.db.values import ENGINES, an_attempt, opened, waiting
 
 
@@ -50,10 +50,10 @@ def test_a_single_replica_has_the_port_of_the_documents(db: Database) -> None:
 
 def test_a_gang_on_one_machine_has_addresses_and_ports_of_its_own(db: Database) -> None:
     found = placed(db, seats(*ONE_MACHINE)) + placed(db, seats(*ONE_MACHINE))
-    ports = [port for each in found for port in gangs.ports_of(each.role, each.rank, each.port)]
+    ports = [port for each in found for port in gang.ports_of(each.role, each.rank, each.port)]
     assert len(set(ports)) == 8
     assert len({each.host for each in found}) == 6
-    assert all(each.host == gangs.loopback(each.port) for each in found)
+    assert all(each.host == gang.loopback(each.port) for each in found)
     assert {each.resources for each in found} == {Resources(cpu=0.5)}
 
 
@@ -74,7 +74,7 @@ def test_cards_are_exclusive_and_what_is_lacking_is_told(db: Database) -> None:
 def test_a_machine_without_free_ports_is_told(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gangs, "PORTS", 6)
+    monkeypatch.setattr(gang, "PORTS", 6)
     placed(db, seats(*ONE_MACHINE))
     with pytest.raises(Lacking) as lacking:
         placed(db, seats(*ONE_MACHINE))

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.db import choices, outbox, tokens
-from paddlecloud.db.base import Database, Tx
-from paddlecloud.db.choices import Wishes
-from paddlecloud.db.outbox import MAIL, WEBHOOK
-from paddlecloud.db.tokens import User
-from paddlecloud.model.job import Reason
+from paddlecloud.db.engine.base import Database, Tx
+from paddlecloud.db.tables import notification_prefs, outbox, users
+from paddlecloud.db.tables.notification_prefs import Wishes
+from paddlecloud.db.tables.outbox import MAIL, WEBHOOK
+from paddlecloud.db.tables.users import User
+from paddlecloud.model.jobs.job import Reason
 from tests.unit.db.values import ENGINES, NOW, SECOND, opened, waiting
 
 LEASE = timedelta(minutes=5)
@@ -155,19 +155,19 @@ def _put_and_fail(tx: Tx) -> None:
 def test_choices_are_kept_and_told(db: Database) -> None:
     heard: list[tuple[str, str]] = []
     db.subscribe(lambda channel, payload: heard.append((channel, payload)))
-    db.write(lambda tx: tokens.create_user(tx, User(id="ann"), NOW))
-    assert db.read(choices.choosers) == frozenset()
+    db.write(lambda tx: users.create_user(tx, User(id="ann"), NOW))
+    assert db.read(notification_prefs.choosers) == frozenset()
     wishes = Wishes(events=("ended",), webhook="https://a.example/", webhook_secret="v1.x.y")
-    db.write(lambda tx: choices.save_wishes(tx, "ann", wishes))
+    db.write(lambda tx: notification_prefs.save_wishes(tx, "ann", wishes))
     assert ("user", "ann") in heard
-    assert db.read(choices.choosers) == {"ann"}
-    choice = db.read(lambda tx: choices.get_choice(tx, "ann"))
+    assert db.read(notification_prefs.choosers) == {"ann"}
+    choice = db.read(lambda tx: notification_prefs.get_choice(tx, "ann"))
     assert choice is not None and choice.wishes == wishes
     db.write(lambda tx: tx.execute("update users set disabled_at = 1 where id = 'ann'"))
-    assert db.read(choices.choosers) == frozenset()
-    db.write(lambda tx: choices.save_wishes(tx, "ann", Wishes()))
+    assert db.read(notification_prefs.choosers) == frozenset()
+    db.write(lambda tx: notification_prefs.save_wishes(tx, "ann", Wishes()))
     assert db.read(lambda tx: tx.one("select notify from users where id = 'ann'")) == (None,)
-    assert db.read(lambda tx: choices.get_choice(tx, "nobody")) is None
+    assert db.read(lambda tx: notification_prefs.get_choice(tx, "nobody")) is None
 
 
 def test_jobs_that_wait_long_and_were_not_told_of(db: Database) -> None:
@@ -175,7 +175,9 @@ def test_jobs_that_wait_long_and_were_not_told_of(db: Database) -> None:
     db.write(lambda tx: waiting(tx, owner="bob"))
 
     def untold(since: Any) -> list[str]:
-        return db.read(lambda tx: choices.waiting_untold(tx, "ann", since, "long_queue", 9))
+        return db.read(
+            lambda tx: notification_prefs.waiting_untold(tx, "ann", since, "long_queue", 9)
+        )
 
     assert untold(NOW - SECOND) == []
     assert untold(NOW) == [job.id]

@@ -12,55 +12,55 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from paddlecloud.client import schemas
-from paddlecloud.client.responses import check
+from paddlecloud.client import response_schemas
+from paddlecloud.client.response_checks import check
 from paddlecloud.client.transport import DONE
 from paddlecloud.server.routes import ROUTES
 
 if TYPE_CHECKING:
-    from paddlecloud.client.responses import Schema
+    from paddlecloud.client.response_checks import Schema
 
 ANSWERS: dict[str, Schema] = {
-    "GET /whoami": schemas.WHOAMI,
-    "GET /jobs": schemas.JOBS,
-    "POST /jobs": schemas.SUBMITTED,
-    "GET /jobs/{job_id}": schemas.FOLLOWED,
-    "POST /jobs/{job_id}/kill": schemas.JOB,
-    "POST /jobs/{job_id}/delete": schemas.DELETED,
-    "GET /jobs/{job_id}/history": schemas.HISTORY,
-    "GET /jobs/{job_id}/files": schemas.FILES,
-    "GET /jobs/{job_id}/snapshot": schemas.SNAPSHOT,
-    "GET /jobs/{job_id}/usage": schemas.USES,
-    "GET /usage": schemas.USES,
-    "POST /jobs/{job_id}/commands": schemas.COMMAND,
-    "POST /snapshots": schemas.MISSING,
+    "GET /whoami": response_schemas.WHOAMI,
+    "GET /jobs": response_schemas.JOBS,
+    "POST /jobs": response_schemas.SUBMITTED,
+    "GET /jobs/{job_id}": response_schemas.FOLLOWED,
+    "POST /jobs/{job_id}/kill": response_schemas.JOB,
+    "POST /jobs/{job_id}/delete": response_schemas.DELETED,
+    "GET /jobs/{job_id}/history": response_schemas.HISTORY,
+    "GET /jobs/{job_id}/files": response_schemas.FILES,
+    "GET /jobs/{job_id}/snapshot": response_schemas.SNAPSHOT,
+    "GET /jobs/{job_id}/usage": response_schemas.USES,
+    "GET /usage": response_schemas.USES,
+    "POST /jobs/{job_id}/commands": response_schemas.COMMAND,
+    "POST /snapshots": response_schemas.MISSING,
     "POST /blobs": DONE,
-    "POST /uploads": schemas.UPLOAD,
-    "POST /uploads/place": schemas.HANDING,
-    "POST /uploads/{sha256}/finish": schemas.FINISHED,
-    "POST /private/files": schemas.PRIVATE_FILES,
-    "POST /private/addresses": schemas.ADDRESSES,
-    "POST /private/uploads": schemas.PRIVATE_UPLOAD,
-    "POST /private/uploads/addresses": schemas.ADDRESSES,
-    "GET /tokens": schemas.TOKENS,
-    "POST /tokens": schemas.NEW_TOKEN,
-    "POST /tokens/{ak}/revoke": schemas.TOKEN,
-    "POST /gen_token": schemas.MAILED,
-    "GET /doctor": schemas.CHECKS,
-    "POST /admin/gc": schemas.COLLECTED,
-    "GET /notifications": schemas.NOTIFICATIONS,
-    "POST /notifications": schemas.NOTIFICATIONS,
-    "POST /notifications/test": schemas.DELIVERIES,
-    "GET /quota": schemas.QUOTA,
-    "GET /quota/history": schemas.DAYS,
-    "GET /admin/plans": schemas.PLANS,
-    "GET /admin/users": schemas.USERS,
-    "GET /admin/users/{user_id}": schemas.USER,
-    "GET /admin/tokens": schemas.TOKENS,
-    "GET /admin/jobs": schemas.JOBS,
-    "GET /admin/pools": schemas.POOLS,
-    "GET /admin/audit": schemas.EVENTS,
-    "POST /admin/verify": schemas.VERIFIED,
+    "POST /uploads": response_schemas.UPLOAD,
+    "POST /uploads/place": response_schemas.HANDING,
+    "POST /uploads/{sha256}/finish": response_schemas.FINISHED,
+    "POST /private/files": response_schemas.PRIVATE_FILES,
+    "POST /private/addresses": response_schemas.ADDRESSES,
+    "POST /private/uploads": response_schemas.PRIVATE_UPLOAD,
+    "POST /private/uploads/addresses": response_schemas.ADDRESSES,
+    "GET /tokens": response_schemas.TOKENS,
+    "POST /tokens": response_schemas.NEW_TOKEN,
+    "POST /tokens/{ak}/revoke": response_schemas.TOKEN,
+    "POST /gen_token": response_schemas.MAILED,
+    "GET /doctor": response_schemas.CHECKS,
+    "POST /admin/gc": response_schemas.COLLECTED,
+    "GET /notifications": response_schemas.NOTIFICATIONS,
+    "POST /notifications": response_schemas.NOTIFICATIONS,
+    "POST /notifications/test": response_schemas.DELIVERIES,
+    "GET /quota": response_schemas.QUOTA,
+    "GET /quota/history": response_schemas.DAYS,
+    "GET /admin/plans": response_schemas.PLANS,
+    "GET /admin/users": response_schemas.USERS,
+    "GET /admin/users/{user_id}": response_schemas.USER,
+    "GET /admin/tokens": response_schemas.TOKENS,
+    "GET /admin/jobs": response_schemas.JOBS,
+    "GET /admin/pools": response_schemas.POOLS,
+    "GET /admin/audit": response_schemas.EVENTS,
+    "POST /admin/verify": response_schemas.VERIFIED,
 }
 ADDRESSES = frozenset(("addresses", "urls", "ways"))
 """What holds addresses that can be asked."""

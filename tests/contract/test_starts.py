@@ -21,23 +21,23 @@ import pytest
 
 from paddlecloud.backends.base import Backend, CanReap, Handle, Presence, attempt_name
 from paddlecloud.backends.scripted import Scripted
-from paddlecloud.db import attempts, jobs
-from paddlecloud.db.attempts import Want
-from paddlecloud.db.base import Tx
+from paddlecloud.db.engine.base import Tx
+from paddlecloud.db.tables import attempts, jobs
+from paddlecloud.db.tables.attempts import Want
 from paddlecloud.model.errors import ConfigError, Unreachable
-from paddlecloud.model.job import Attempt, ExitCause, ExitRecord, JobType, ReplicaState
-from paddlecloud.model.pool import Pool
-from paddlecloud.model.states import Event, JobState
+from paddlecloud.model.jobs.job import Attempt, ExitCause, ExitRecord, JobType, ReplicaState
+from paddlecloud.model.jobs.states import Event, JobState
+from paddlecloud.model.policy.pool import Pool
 from paddlecloud.scheduler.plan import plan
-from paddlecloud.server.auth import Caller
+from paddlecloud.server.bootstrap import keep_pools
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.loops.watch import Watch
-from paddlecloud.server.opening import keep_pools
-from paddlecloud.server.services import jobs as job_service
-from paddlecloud.server.services import placement
+from paddlecloud.server.http.auth import Caller
+from paddlecloud.server.loops.reconcile import Watch
+from paddlecloud.server.services.jobs import actions as job_service
+from paddlecloud.server.services.placement import apply
 from paddlecloud.server.settings import PoolSettings, Settings
-from paddlecloud.stores.directory import DirectoryStore
-from paddlecloud.stores.logs import LogStore
+from paddlecloud.stores.directory.store import DirectoryStore
+from paddlecloud.stores.logs.log_store import LogStore
 from tests.contract.test_backends import MAKERS
 from tests.integration.server.world import eventually
 from tests.unit.db.values import ENGINES, NOW, opened, waiting
@@ -90,13 +90,13 @@ class Server:
         return self.deps.db.write(waiting).id
 
     def plan(self) -> None:
-        view, known = placement.read_view(self.deps, NOW, None)
-        placement.apply(self.deps, plan(view), known, NOW)
+        view, known = apply.read_view(self.deps, NOW, None)
+        apply.apply(self.deps, plan(view), known, NOW)
 
     def plan_until(self, lines: int) -> bool:
         """Whether it died on the way."""
         begin = vars(type(self.backend))["start"]
-        codes = (placement.apply.__code__, placement.start.__code__, begin.__code__)
+        codes = (apply.apply.__code__, apply.start.__code__, begin.__code__)
         death, before = Death(frozenset(codes), lines), sys.gettrace()
         sys.settrace(death.trace)
         try:
@@ -124,7 +124,7 @@ class Server:
         """Play its agent, where one is to be made to exist: end what is to end."""
         attempt = self.attempt(job_id)
         assert attempt is not None
-        if self.backend.look(placement.handle_of(self.backend, attempt)).presence is Presence.GONE:
+        if self.backend.look(apply.handle_of(self.backend, attempt)).presence is Presence.GONE:
             return
         node = attempt.replicas[0].node
         told = self.deps.db.read(lambda tx: attempts.orders_since(tx, node, 0))
@@ -267,17 +267,17 @@ def test_one_that_cannot_be_stopped_keeps_no_other_from_it(
         stop(handle, grace)
 
     monkeypatch.setattr(scripted.backend, "stop", stop_others)
-    assert placement.reap(scripted.deps) == 1
+    assert apply.reap(scripted.deps) == 1
     assert existing(scripted) == [stuck]
     monkeypatch.undo()
-    assert placement.reap(scripted.deps) == 1
+    assert apply.reap(scripted.deps) == 1
 
 
 def test_what_runs_is_not_reaped(scripted: Server) -> None:
     job_id = scripted.submit()
     scripted.plan()
     for _ in range(3):
-        assert placement.reap(scripted.deps) == 0
+        assert apply.reap(scripted.deps) == 0
         scripted.watch()
     assert existing(scripted) == [f"{job_id}-1"]
     scripted.end(job_id)
@@ -351,5 +351,5 @@ def test_what_cannot_be_stopped_without_its_pool_is_named(
     scripted.deps.db.write(lambda tx: attempts.end_attempt(tx, job_id, 1, NOW, Event.BROKE))
     settings = replace(scripted.deps.settings, pools=(PoolSettings(name="other"),))
     gone = replace(scripted.deps, settings=settings, pools={}, backends={})
-    assert placement.release_ended(gone) == 1
+    assert apply.release_ended(gone) == 1
     assert attempt_name(job_id, 1) in caplog.text

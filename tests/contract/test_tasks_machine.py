@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from paddlecloud.db import tasks
-from paddlecloud.db.base import Tx
-from paddlecloud.db.sqlite import open_sqlite
-from paddlecloud.model.tasks import TaskSet, TaskState, Verdict
+from paddlecloud.db.engine.base import Tx
+from paddlecloud.db.engine.sqlite import open_sqlite
+from paddlecloud.db.tables import data_tasks
+from paddlecloud.model.jobs.data_tasks import TaskSet, TaskState, Verdict
 from tests.unit.db.values import NOW, waiting
 
 REPLICAS = ("r0", "r1", "r2")
@@ -47,13 +47,15 @@ class Queue(RuleBasedStateMachine):
             created_at=NOW,
         )
         self.name = new.name
-        _db.write(lambda tx: tasks.define(tx, new, [str(n) for n in range(count)]), durable=False)
+        _db.write(
+            lambda tx: data_tasks.define(tx, new, [str(n) for n in range(count)]), durable=False
+        )
 
     @rule(replica=st.sampled_from(REPLICAS), count=st.integers(1, 3))
     def lease(self, replica: str, count: int) -> None:
         def take(tx: Tx) -> None:
-            known, _ = tasks.take_back(tx, self.known(tx), self.live, {"r2"}, self.now)
-            for task in tasks.lease(tx, known, f"{replica}/x", count, self.now + LEASE):
+            known, _ = data_tasks.take_back(tx, self.known(tx), self.live, {"r2"}, self.now)
+            for task in data_tasks.lease(tx, known, f"{replica}/x", count, self.now + LEASE):
                 self.in_hand.append((task.holder, task.number, task.fence, known.current))
 
         if replica in self.live:
@@ -66,8 +68,8 @@ class Queue(RuleBasedStateMachine):
 
         def count(tx: Tx) -> Verdict:
             known = self.known(tx)
-            held = {(t.number, t.fence) for t in tasks.held_by(tx, known, holder)}
-            verdict, _ = tasks.finish(tx, known, holder, number, fence, turn, self.now)
+            held = {(t.number, t.fence) for t in data_tasks.held_by(tx, known, holder)}
+            verdict, _ = data_tasks.finish(tx, known, holder, number, fence, turn, self.now)
             assert (verdict is Verdict.COUNTED) == ((number, fence) in held)
             return verdict
 
@@ -82,7 +84,7 @@ class Queue(RuleBasedStateMachine):
         holder, number, fence, _turn = self.in_hand.pop(which % len(self.in_hand))
 
         def put_back(tx: Tx) -> TaskState | None:
-            return tasks.put_back(tx, self.known(tx), holder, number, fence, counts=counts)[0]
+            return data_tasks.put_back(tx, self.known(tx), holder, number, fence, counts=counts)[0]
 
         _db.write(put_back, durable=False)
 
@@ -102,7 +104,7 @@ class Queue(RuleBasedStateMachine):
     def the_books_agree(self) -> None:
         if not hasattr(self, "name"):
             return
-        tally = _db.read(lambda tx: tasks.tallies(tx, _job, self.name))[0]
+        tally = _db.read(lambda tx: data_tasks.tallies(tx, _job, self.name))[0]
         assert tally.finished == len(self.counted) == len(set(self.counted))
         assert tally.todo + tally.leased + tally.done + tally.given_up == self.count
         assert tally.given_up_ever >= 0
@@ -127,12 +129,12 @@ class Queue(RuleBasedStateMachine):
                 break
             for which in range(len(found)):
                 self.finish(which, again=False)
-        tally = _db.read(lambda tx: tasks.tallies(tx, _job, self.name))[0]
+        tally = _db.read(lambda tx: data_tasks.tallies(tx, _job, self.name))[0]
         assert tally.current == self.passes
         assert len(self.counted) + tally.given_up_ever == self.count * self.passes
 
     def known(self, tx: Tx) -> TaskSet:
-        found = tasks.get_set(tx, _job, self.name)
+        found = data_tasks.get_set(tx, _job, self.name)
         assert found is not None
         return found
 

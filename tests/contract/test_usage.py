@@ -12,12 +12,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from paddlecloud.db import attempts, jobs, tokens, usage
-from paddlecloud.db.base import Database, Tx
-from paddlecloud.db.tokens import User
-from paddlecloud.model.job import Attempt, ExitCause, ExitRecord, Job, ReplicaState, Resources
-from paddlecloud.model.quota import Used, day_of, overlap
-from paddlecloud.model.states import Event
+from paddlecloud.db.engine.base import Database, Tx
+from paddlecloud.db.tables import attempts, jobs, usage, users
+from paddlecloud.db.tables.users import User
+from paddlecloud.model.jobs.job import Attempt, ExitCause, ExitRecord, Job, ReplicaState, Resources
+from paddlecloud.model.jobs.states import Event
+from paddlecloud.model.policy.quota import Used, day_of, overlap
 from tests.unit.db.values import ENGINES, NOW, SECOND, a_job, an_attempt, opened, waiting
 
 MINUTE = timedelta(minutes=1)
@@ -198,7 +198,7 @@ def test_many_owners_are_asked_about_in_few_statements(db: Database) -> None:
 def test_a_plan_is_given_and_read_with_its_limits(db: Database) -> None:
     def fill(tx: Tx) -> None:
         for name in ("ann", "bob"):
-            tokens.create_user(tx, User(id=name), NOW)
+            users.create_user(tx, User(id=name), NOW)
         assert usage.set_plan(tx, "ann", "big", {"cpu": 2.5, "storage": None})
         assert not usage.set_plan(tx, "eve", "big", {})
 
@@ -211,7 +211,7 @@ def test_a_plan_is_given_and_read_with_its_limits(db: Database) -> None:
 
 def test_a_submit_learns_all_about_its_user_at_once(db: Database) -> None:
     def fill(tx: Tx) -> None:
-        tokens.create_user(tx, User(id="ann"), NOW)
+        users.create_user(tx, User(id="ann"), NOW)
         usage.set_plan(tx, "ann", "big", {"cpu": 1})
         usage.add_files(tx, "ann", 100)
         usage.add_files(tx, "ann", 11)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.runtime import isolation
+from paddlecloud.agent.sandbox import isolation
 from tests.docs.pages import (
     DOCS,
     PAGES,

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.client.config import resolve
-from paddlecloud.model.env import environment, with_paths, with_root
-from paddlecloud.model.job import Role
-from paddlecloud.model.states import FINAL, TRANSITIONS, JobState
-from paddlecloud.model.submit import INHERITED_NAMES, RESERVED_NAMES, RESERVED_PREFIXES
-from paddlecloud.runtime import ownkey
+from paddlecloud.agent.replica import token_file
+from paddlecloud.client.config.resolve import resolve
+from paddlecloud.model.jobs.environment import environment, with_paths, with_root
+from paddlecloud.model.jobs.job import Role
+from paddlecloud.model.jobs.params import INHERITED_NAMES, RESERVED_NAMES, RESERVED_PREFIXES
+from paddlecloud.model.jobs.states import FINAL, TRANSITIONS, JobState
 from scripts import gen_reference
 from tests.docs.pages import DOCS, Session
 from tests.living import files_below
@@ -78,7 +78,7 @@ def gangs() -> Iterator[dict[str, str]]:
 
 
 def test_the_table_of_variables_is_complete() -> None:
-    given = {name for env in gangs() for name in env} | {ownkey.VARIABLE}
+    given = {name for env in gangs() for name in env} | {token_file.VARIABLE}
     assert told_variables() == given | set(INHERITED_NAMES)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.integration.runtime.conftest import bench, spawner
+from tests.integration.agent.conftest import bench, spawner
 from tests.integration.server.conftest import make_world, stage, world
 from tests.integration.server.test_isolation import team
 

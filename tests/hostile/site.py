@@ -17,8 +17,8 @@ from typing import Any
 
 import psycopg
 
-from paddlecloud.model import signing
-from paddlecloud.server.services.tasks import digest
+from paddlecloud.model.protocol import bce_auth
+from paddlecloud.server.services.data_tasks import digest
 from paddlecloud.testing import Reply, ScriptedAgent, SignedCaller, exchange
 from tests.integration.server.process import ServerProcess, freeze_agents
 from tests.integration.server.world import a_submit, packed
@@ -205,6 +205,8 @@ def send(
     now = int(caller.clock())
     found = caller.headers(method, raw_path, query, body) | (headers or {})
     del found["authorization"]
-    found["authorization"] = signing.sign(caller.ak, caller.sk, method, raw_path, query, found, now)
+    found["authorization"] = bce_auth.sign(
+        caller.ak, caller.sk, method, raw_path, query, found, now
+    )
     target = f"{raw_path}?{query}" if query else raw_path
     return exchange(caller.host, caller.port, method, target, found, body)

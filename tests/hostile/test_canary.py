@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from paddlecloud.server.auth import secret_of
+from paddlecloud.server.http.auth import secret_of
 from paddlecloud.testing import SignedCaller
 from tests.hostile.site import HOST, Site, caller_of, prepared
 from tests.integration.cli.person import Person

@@ -24,8 +24,8 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis.core import NOT_SET
 from schemathesis.generation import GenerationMode
 
-from paddlecloud.model import signing
-from paddlecloud.server.openapi import document
+from paddlecloud.model.protocol import bce_auth
+from paddlecloud.server.http.openapi import document
 from paddlecloud.server.routes import ROUTES
 from paddlecloud.testing import Reply
 from tests.hostile.site import Site, a_site, send
@@ -149,7 +149,7 @@ def shot(site: Site, who: str, case: Any, real: list[bool]) -> Shot:
     things = site.things | UPLOAD if case.path.startswith(PARTS) else site.things
     for name, wanted in zip(names, [*real, True, True, True], strict=False):
         if wanted:
-            names[name] = signing.quote(things[name], "/")
+            names[name] = bce_auth.quote(things[name], "/")
     path = case.path.format(**names) if names else case.path
     query = {str(name): value for name, value in (case.query or {}).items()}
     for name in ("wait", "follow"):  # nobody waits here for what never comes

@@ -24,8 +24,10 @@ from hypothesis import strategies as st
 
 from paddlecloud import Client
 from paddlecloud.cli import main as cli
-from paddlecloud.client import downloads, retries, uploading
+from paddlecloud.client.download import engine
+from paddlecloud.client.upload import blobs
 from paddlecloud.model.errors import Internal, PaddleCloudError
+from paddlecloud.net import retry
 from paddlecloud.server.routes import ROUTES
 from tests.hostile.answers import (
     AT,
@@ -176,10 +178,10 @@ class Hostile:
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
     with pytest.MonkeyPatch.context() as patch, serving() as server:
-        patch.setattr(retries, "PAUSE", 0.0)
-        patch.setattr(downloads, "PAUSES", ())
-        patch.setattr(uploading, "PAUSES", ())
-        patch.setattr(uploading, "BIG", 4)  # a file is sent in parts
+        patch.setattr(retry, "PAUSE", 0.0)
+        patch.setattr(engine, "PAUSES", ())
+        patch.setattr(blobs, "PAUSES", ())
+        patch.setattr(blobs, "BIG", 4)  # a file is sent in parts
         here = tmp_path_factory.mktemp("hostile")
         (here / "job").mkdir()
         (here / "job" / "data").write_bytes(MODEL)
@@ -466,10 +468,10 @@ MEMORY = """
     import json, resource, sys, threading
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
     from paddlecloud import Client
-    from paddlecloud.client import downloads, retries
+    from paddlecloud.client.download import engine; from paddlecloud.net import retry
     from paddlecloud.model.errors import PaddleCloudError
 
-    retries.PAUSE, downloads.PAUSES = 0.0, ()
+    retry.PAUSE, engine.PAUSES = 0.0, ()
     job, case = "job-" + "0" * 32, sys.argv[1]
     row = {"path": "a", "size": 10 ** 15, "time": "2026"}
 

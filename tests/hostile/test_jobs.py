@@ -14,18 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.runtime import outputs, preflight, workspace
-from paddlecloud.runtime.book import Stage, Tracked
-from paddlecloud.runtime.control import request_stop
-from paddlecloud.runtime.record import ExitRecord
-from tests.integration.runtime.replicas import Bench, ended
-from tests.integration.runtime.test_isolation import ALICE, able, has_file_named, processes_of, run
-from tests.integration.runtime.test_isolation import start as start_replica
+from paddlecloud.agent.outputs import scan
+from paddlecloud.agent.registry import Stage, Tracked
+from paddlecloud.agent.replica import preflight
+from paddlecloud.agent.replica.inspect import request_stop
+from paddlecloud.agent.replica.records import ExitRecord
+from paddlecloud.agent.sandbox import workspace
+from tests.integration.agent.replicas import Bench, ended
+from tests.integration.agent.test_isolation import ALICE, able, has_file_named, processes_of, run
+from tests.integration.agent.test_isolation import start as start_replica
 from tests.integration.server.test_isolation import Team
 from tests.integration.server.world import eventually
-from tests.unit.runtime.runs import a_run
-from tests.unit.runtime.test_preflight import install
-from tests.unit.runtime.test_resuming import WHEN, Server, fill, replica
+from tests.unit.agent.replica.test_preflight import install
+from tests.unit.agent.replica.test_restore_outputs import WHEN, Server, fill, replica
+from tests.unit.agent.runs import a_run
 
 SECRET = b"a secret of root"
 PYTHON = shutil.which("python3", path="/usr/bin:/bin:/usr/local/bin")
@@ -112,9 +114,9 @@ def test_no_race_makes_the_agent_read_outside(tmp_path: Path, secret: Path) -> N
     root, read = tmp_path / "one", set()
     with swapping(place, secret):
         for _ in range(1500):
-            for found in outputs.scan(root):
+            for found in scan.scan(root):
                 with suppress(OSError):
-                    file = outputs.open_inside(found, root)
+                    file = scan.open_inside(found, root)
                     if file is not None:
                         with file:
                             read.add(file.read())
@@ -126,13 +128,13 @@ def test_a_device_in_the_place_of_a_file_is_not_even_opened(tmp_path: Path) -> N
     root = tmp_path / "one"
     (root / "output").mkdir(parents=True)
     (root / "output" / "f").write_bytes(b"x")
-    (found,) = outputs.scan(root)
+    (found,) = scan.scan(root)
     for kind in (0o010644, 0o020644):
         found.where.unlink()
         os.mknod(found.where, kind, os.makedev(1, 7))  # a pipe; /dev/full
-        assert outputs.open_inside(found, root) is None
+        assert scan.open_inside(found, root) is None
     found.where.unlink()
-    assert outputs.open_inside(found, root) is None
+    assert scan.open_inside(found, root) is None
 
 
 def test_no_race_makes_the_agent_delete_outside(tmp_path: Path, secret: Path) -> None:
@@ -292,13 +294,14 @@ def test_without_control_groups_its_user_has_a_limit_of_processes(tmp_path: Path
     script = f"""
 import os
 from pathlib import Path
-from paddlecloud.runtime import child, cgroups, processes
+from paddlecloud.agent.sandbox import cgroups
+from paddlecloud.agent.supervisor import processes, spawn_child
 processes.become_subreaper()
 launch = {{"replica_id": "r", "root": {str(root)!r}, "command": {command!r},
           "env": {{"PATH": os.environ["PATH"]}}, "grace": 1.0, "uid": {ALICE}}}
 log = os.open({str(tmp_path / "log")!r}, os.O_WRONLY | os.O_CREAT)
 group = cgroups.Group(v2=None, v1={{}})
-started = child.start(Path({str(root)!r}), launch, group, log=log, most=20)
+started = spawn_child.start(Path({str(root)!r}), launch, group, log=log, most=20)
 assert not started.message, started.message
 os.waitpid(started.pid, 0)
 processes.kill_groups(os.getpid())

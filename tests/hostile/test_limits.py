@@ -16,22 +16,23 @@ from zlib import crc32
 import msgspec
 import pytest
 
-from paddlecloud.db import jobs
-from paddlecloud.db.base import Tx
-from paddlecloud.db.sqlite import open_sqlite
-from paddlecloud.db.tokens import UserRole
-from paddlecloud.model import signing
+from paddlecloud.db.engine.base import Tx
+from paddlecloud.db.engine.sqlite import open_sqlite
+from paddlecloud.db.tables import jobs
+from paddlecloud.db.tables.users import UserRole
 from paddlecloud.model.errors import Conflict
-from paddlecloud.model.states import FINAL
-from paddlecloud.server.app import App
-from paddlecloud.server.auth import Caller
+from paddlecloud.model.jobs.states import FINAL
+from paddlecloud.model.protocol import bce_auth
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http import Access
-from paddlecloud.server.loops.watch import Watch
-from paddlecloud.server.routes import ROUTES, agents
-from paddlecloud.server.services import jobs as job_service
-from paddlecloud.server.services import through
-from paddlecloud.server.shapes import SubmitRequest
+from paddlecloud.server.http.app import App
+from paddlecloud.server.http.auth import Caller
+from paddlecloud.server.http.routing import Access
+from paddlecloud.server.loops.reconcile import Watch
+from paddlecloud.server.routes import ROUTES
+from paddlecloud.server.routes import agent as routes_agent
+from paddlecloud.server.schemas.jobs import SubmitRequest
+from paddlecloud.server.services.jobs import actions as job_service
+from paddlecloud.server.services.transfer import proxied_outputs
 from paddlecloud.testing import Reply, encode_query, exchange
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.test_quota import MakeTeam, limit, runs, team
@@ -318,7 +319,7 @@ def test_a_route_that_reads_its_own_body_checks_it(world: World) -> None:
         target = f"{path}?{query}" if query else path
         reply = exchange(caller.host, caller.port, route.method, target, headers, body + b"x")
         # An exchange takes only what is sealed frame by frame, and this is not.
-        sealed = route.streaming is agents.exchange
+        sealed = route.streaming is routes_agent.exchange
         refusals = ("body_invalid",) if sealed else ("auth_body_hash", "pack_malformed")
         assert reply.code in refusals, f"{route.path}: {reply.body!r}"
         assert begin_upload(world, len(body) + 1)["parts"] == []
@@ -334,10 +335,10 @@ PART = {"sha256": "0" * 64, "number": "1"}
 def begin_output(world: World, order: dict[str, Any], size: int) -> dict[str, Any]:
     """An output in parts of which the last has this size: it, its number, and what is there."""
     path = f"/api/v1/agent/replicas/{order['replica']}/parts/output/x"
-    asked = json.dumps({"size": through.LEAST + size, "mtime": 0.0}).encode()
+    asked = json.dumps({"size": proxied_outputs.LEAST + size, "mtime": 0.0}).encode()
     reply = world.agent.caller.call("POST", path, {"fence": order["fence"]}, asked)
     begun = reply.json()
-    last = -(-(through.LEAST + size) // begun["part_size"])
+    last = -(-(proxied_outputs.LEAST + size) // begun["part_size"])
     return {"upload": begun["upload"], "number": last, "parts": begun["parts"]}
 
 
@@ -349,14 +350,14 @@ def begin_upload(world: World, size: int) -> Any:
     ("changes", "sent", "code"),
     [
         ({}, b"three", "auth_body_hash"),
-        ({signing.CONTENT_CRC32: f"{crc32(b'three'):08x}"}, b"three", "auth_body_hash"),
-        ({signing.CONTENT_CRC32: f"{crc32(b'other'):08x}"}, b"seven", "upload_damaged"),
-        ({signing.CONTENT_SHA256: "unsigned-payload"}, b"seven", "auth_body_hash"),
-        ({signing.CONTENT_SHA256: signing.UNSIGNED}, b"seven", "auth_header_unsigned"),
+        ({bce_auth.CONTENT_CRC32: f"{crc32(b'three'):08x}"}, b"three", "auth_body_hash"),
+        ({bce_auth.CONTENT_CRC32: f"{crc32(b'other'):08x}"}, b"seven", "upload_damaged"),
+        ({bce_auth.CONTENT_SHA256: "unsigned-payload"}, b"seven", "auth_body_hash"),
+        ({bce_auth.CONTENT_SHA256: bce_auth.UNSIGNED}, b"seven", "auth_header_unsigned"),
         (
             {
-                signing.CONTENT_SHA256: signing.UNSIGNED,
-                signing.CONTENT_CRC32: f"{crc32(b'seven'):08x}",
+                bce_auth.CONTENT_SHA256: bce_auth.UNSIGNED,
+                bce_auth.CONTENT_CRC32: f"{crc32(b'seven'):08x}",
             },
             b"three",
             "upload_damaged",
@@ -375,8 +376,8 @@ def test_a_part_is_what_was_signed(
 
 def test_the_checksum_of_a_part_is_covered_by_the_signature(world: World) -> None:
     begin_upload(world, 5)
-    added = {signing.CONTENT_CRC32: f"{crc32(b'three'):08x}"}
-    unsigned = {signing.CONTENT_SHA256: signing.UNSIGNED}
+    added = {bce_auth.CONTENT_CRC32: f"{crc32(b'three'):08x}"}
+    unsigned = {bce_auth.CONTENT_SHA256: bce_auth.UNSIGNED}
     assert send_part(world, unsigned, b"three", added).code == "auth_header_unsigned"
     assert begin_upload(world, 5)["parts"] == []
     assert send_part(world, unsigned | added, b"three").status == 200
@@ -397,6 +398,6 @@ def send_part(
     headers = caller.headers("PUT", path, "", b"seven") | changes
     del headers["authorization"]
     now = int(caller.clock())
-    signed = signing.sign(caller.ak, caller.sk, "PUT", path, "", headers, now)
+    signed = bce_auth.sign(caller.ak, caller.sk, "PUT", path, "", headers, now)
     headers |= {"authorization": signed} | (added or {})
     return exchange(caller.host, caller.port, "PUT", path, headers, sent)

@@ -14,7 +14,7 @@ from zlib import compress
 
 import pytest
 
-from paddlecloud.server.http import Access
+from paddlecloud.server.http.routing import Access
 from paddlecloud.server.routes import ROUTES
 from paddlecloud.testing import Reply, SignedCaller
 from tests.hostile.site import send

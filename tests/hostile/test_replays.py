@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.model import signing
+from paddlecloud.model.protocol import bce_auth
 from paddlecloud.testing import SignedCaller
 from tests.hostile.site import HOST, Site, a_site, prepared
 
@@ -256,7 +256,9 @@ def captured(
     headers |= {"content-type": "application/json"} | more
     del headers["authorization"]
     now = int(caller.clock())
-    headers["authorization"] = signing.sign(caller.ak, caller.sk, method, path, query, headers, now)
+    headers["authorization"] = bce_auth.sign(
+        caller.ak, caller.sk, method, path, query, headers, now
+    )
     wire = tuple((name, value.encode()) for name, value in headers.items())
     return Wire(method=method, target=f"{path}?{query}", headers=wire, body=body)
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.model import signing
-from paddlecloud.server.auth import secret_of
+from paddlecloud.model.protocol import bce_auth
+from paddlecloud.server.http.auth import secret_of
 from paddlecloud.testing import Reply, ScriptedAgent, SignedCaller, exchange
 from tests.hostile.site import HOST, Site, a_job, a_site, prepared, send
 from tests.integration.server.world import a_submit, eventually, packed
@@ -209,13 +209,13 @@ def test_no_path_is_another_path(alice: SignedCaller, target: str) -> None:
 )  # fmt: skip
 def test_no_name_of_a_file_leads_out(site: Site, alice: SignedCaller, name: str) -> None:
     place = f"/api/v1/jobs/{site.things['job_id']}/files/"
-    assert send(alice, "GET", place + signing.quote(name, "/")).status in (400, 404)
+    assert send(alice, "GET", place + bce_auth.quote(name, "/")).status in (400, 404)
     agent, before = site.agent, site.counts()
     assert agent is not None
     files = sorted(files_below(site.home))
     where = f"/api/v1/agent/replicas/{site.order['replica']}/files/output/"
     query = f"fence={site.order['fence']}"
-    reply = send(agent.caller, "PUT", where + signing.quote(name, "/"), query, b"evil")
+    reply = send(agent.caller, "PUT", where + bce_auth.quote(name, "/"), query, b"evil")
     assert reply.status == 400, reply.body
     assert site.counts() == before
     assert sorted(files_below(site.home)) == files

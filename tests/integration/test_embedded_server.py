@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from paddlecloud import Client, __version__
-from paddlecloud.client import embedded
+from paddlecloud.client import local_server
 from paddlecloud.model.errors import Refused, Unreachable
 
 WAIT = 60.0
@@ -34,14 +34,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     place = tmp_path / "home"
     monkeypatch.setenv("PADDLECLOUD_HOME", str(place))
     yield place
-    embedded.stop(str(place))
+    local_server.stop(str(place))
     _end_agent(place)
 
 
 def _end_agent(home: Path) -> None:
     def is_gone() -> bool:
         """Whoever was forked while the others were looked for is asked the next time."""
-        found = _processes("paddlecloud.runtime", str(home))
+        found = _processes("paddlecloud.agent", str(home))
         for process in found:
             with suppress(ProcessLookupError):  # it may be ending by itself
                 os.kill(process, signal.SIGTERM)
@@ -147,13 +147,13 @@ def test_a_crashed_server_is_started_again_and_knows_its_jobs(home: Path, tmp_pa
     with Client() as client:
         job = client.submit_job(files=tmp_path / "job", start_cmd="echo hello")
         client.wait(job.id, WAIT)
-        first = embedded.read_info(str(home))
+        first = local_server.read_info(str(home))
         os.kill(first["pid"], signal.SIGKILL)
-        until(lambda: not embedded.is_alive(str(home)))
+        until(lambda: not local_server.is_alive(str(home)))
         assert (home / "server" / "server.json").exists(), "the crash left it behind"
         assert client.query_job(job.id).state == "success"
         assert b"".join(client.logs(job.id)) == b"hello\n"
-        assert embedded.read_info(str(home))["boot"] != first["boot"]
+        assert local_server.read_info(str(home))["boot"] != first["boot"]
 
 
 class _Foreign(BaseHTTPRequestHandler):
@@ -174,9 +174,9 @@ class _Foreign(BaseHTTPRequestHandler):
 @pytest.mark.slow
 def test_another_program_on_the_old_port_is_not_taken_for_the_server(home: Path) -> None:
     assert command("server", "start").returncode == 0
-    info = embedded.read_info(str(home))
+    info = local_server.read_info(str(home))
     os.kill(info["pid"], signal.SIGKILL)
-    until(lambda: not embedded.is_alive(str(home)))
+    until(lambda: not local_server.is_alive(str(home)))
     port = int(info["url"].rpartition(":")[2])
     with HTTPServer(("127.0.0.1", port), _Foreign) as foreign:
         thread = threading.Thread(target=foreign.serve_forever, kwargs={"poll_interval": 0.01})
@@ -187,7 +187,7 @@ def test_another_program_on_the_old_port_is_not_taken_for_the_server(home: Path)
             foreign.shutdown()
             thread.join()
     assert (done.returncode, done.stdout) == (0, "[]\n")
-    assert not embedded.read_info(str(home))["url"].endswith(f":{port}")
+    assert not local_server.read_info(str(home))["url"].endswith(f":{port}")
 
 
 def test_a_pid_that_belongs_to_another_is_never_signalled(home: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_pid_that_belongs_to_another_is_never_signalled(home: Path) -> None:
             "url": "http://127.0.0.1:1", "pid": bystander.pid, "version": "0.0.1", "boot": "old",
         }  # fmt: skip
         (home / "server" / "server.json").write_text(json.dumps(facts))
-        assert embedded.stop(str(home)) is False
+        assert local_server.stop(str(home)) is False
         assert command("list_jobs").returncode == 0
         assert command("server", "stop").returncode == 0
         assert bystander.poll() is None
@@ -216,15 +216,15 @@ def test_an_older_server_is_replaced_and_a_newer_one_kept(
     def note(code: str, **_: object) -> None:
         told.append(code)
 
-    embedded.ensure(str(home), os.environ, note)
-    first = embedded.read_info(str(home))
-    monkeypatch.setattr(embedded, "__version__", "0.0.9")
-    assert embedded.find(str(home)) is None
-    embedded.ensure(str(home), os.environ, note)
-    assert embedded.read_info(str(home)) == first
-    monkeypatch.setattr(embedded, "__version__", "99.0.0")
-    embedded.ensure(str(home), os.environ, note)
-    assert embedded.read_info(str(home))["boot"] != first["boot"]
+    local_server.ensure(str(home), os.environ, note)
+    first = local_server.read_info(str(home))
+    monkeypatch.setattr(local_server, "__version__", "0.0.9")
+    assert local_server.find(str(home)) is None
+    local_server.ensure(str(home), os.environ, note)
+    assert local_server.read_info(str(home)) == first
+    monkeypatch.setattr(local_server, "__version__", "99.0.0")
+    local_server.ensure(str(home), os.environ, note)
+    assert local_server.read_info(str(home))["boot"] != first["boot"]
     assert told == ["server_starting", "server_replaced", "server_starting"]
     assert len(servers(home)) == 1
 
@@ -252,16 +252,16 @@ def test_a_server_that_never_gets_ready_is_given_up(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It holds its lock and says nothing; the deadline is shortened so that nobody waits."""
-    monkeypatch.setattr(embedded, "START_DEADLINE", 0.2)
+    monkeypatch.setattr(local_server, "START_DEADLINE", 0.2)
     (home / "server").mkdir(parents=True)
     holder = _hold(home / "server" / "lock")
     try:
         with pytest.raises(Unreachable) as caught:
-            embedded.ensure(str(home), os.environ)
+            local_server.ensure(str(home), os.environ)
         assert caught.value.code == "server_not_ready"
-        assert embedded.status(str(home))["ready"] is False
+        assert local_server.status(str(home))["ready"] is False
         with pytest.raises(Unreachable) as caught:
-            embedded.stop(str(home), deadline=0.2)
+            local_server.stop(str(home), deadline=0.2)
         assert caught.value.code == "server_does_not_stop"
     finally:
         holder.kill()
@@ -271,12 +271,12 @@ def test_a_server_that_never_gets_ready_is_given_up(
 def test_a_start_that_hangs_elsewhere_is_not_waited_for_for_ever(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded, "START_DEADLINE", 0.1)
+    monkeypatch.setattr(local_server, "START_DEADLINE", 0.1)
     (home / "server").mkdir(parents=True)
     holder = _hold(home / "server" / "start.lock")
     try:
         with pytest.raises(Unreachable) as caught:
-            embedded.ensure(str(home), os.environ)
+            local_server.ensure(str(home), os.environ)
         assert caught.value.code == "server_start_blocked"
     finally:
         holder.kill()
@@ -313,7 +313,7 @@ def test_what_is_not_installed_is_named(home: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(Refused) as caught:
-        embedded.ensure(str(home), os.environ)
+        local_server.ensure(str(home), os.environ)
     assert "paddlecloud[server]" in str(caught.value)
 
 
@@ -322,7 +322,7 @@ def test_a_system_without_flock_is_told_what_to_do(
 ) -> None:
     monkeypatch.setitem(sys.modules, "fcntl", None)
     with pytest.raises(Refused) as caught:
-        embedded.ensure(str(home), os.environ)
+        local_server.ensure(str(home), os.environ)
     assert "[openapi] host" in str(caught.value)
     monkeypatch.undo()
     monkeypatch.setenv("PADDLECLOUD_HOME", str(home))
@@ -333,7 +333,7 @@ def test_the_client_s_own_settings_do_not_reach_the_server(home: Path) -> None:
     names = ("SK", "BOS_AK", "BOS_SK", "BOS_SESSION_TOKEN", "CONFIG")
     ours = {f"PADDLECLOUD_{name}": "/hush" for name in names}
     environ = {**os.environ, **ours, "PORT": "1"}
-    embedded.ensure(str(home), environ)
+    local_server.ensure(str(home), environ)
     (pid,) = servers(home)
     inside = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     assert b"PORT=1" in inside
@@ -366,9 +366,9 @@ def test_watching_survives_the_death_of_the_server(home: Path, tmp_path: Path) -
     assert watcher.stdout is not None
     job_id = watcher.stdout.readline().removeprefix("job_id: ").strip()
     assert watcher.stdout.readline() == "before\n"
-    info = embedded.read_info(str(home))
+    info = local_server.read_info(str(home))
     os.kill(info["pid"], signal.SIGKILL)
-    until(lambda: embedded.read_info(str(home)).get("boot") not in (None, info["boot"]))
+    until(lambda: local_server.read_info(str(home)).get("boot") not in (None, info["boot"]))
     gate.touch()
     out, told = watcher.communicate(timeout=WAIT)
     assert (watcher.returncode, out) == (0, "after\n")
@@ -404,14 +404,14 @@ def test_the_first_job_needs_no_set_up(home: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_busy_port_of_last_time_is_no_obstacle(home: Path) -> None:
     assert command("server", "start").returncode == 0
-    port = int(embedded.read_info(str(home))["url"].rpartition(":")[2])
+    port = int(local_server.read_info(str(home))["url"].rpartition(":")[2])
     assert command("server", "stop").returncode == 0
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", port))
         taken.listen()
         assert command("list_jobs").returncode == 0
-        assert not embedded.read_info(str(home))["url"].endswith(f":{port}")
+        assert not local_server.read_info(str(home))["url"].endswith(f":{port}")
 
 
 @pytest.mark.slow
@@ -464,7 +464,7 @@ def test_a_job_asks_the_server_that_runs_it_and_starts_none(home: Path, tmp_path
     with Client() as client:
         job = client.submit_job(files=tmp_path / "job", start_cmd=script)
         until(done.exists)
-        assert not embedded.is_alive(str(home)), "the job started a server of its own"
+        assert not local_server.is_alive(str(home)), "the job started a server of its own"
         assert client.wait(job.id).state == "success"
         log = b"".join(client.logs(job.id)).decode()
     assert f"job_id: {job.id}\n" in log

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.client.config import resolve
+from paddlecloud.client.config.resolve import resolve
 from tests.contract.disk import small_disk
 
 TOP = Path(__file__).resolve().parents[2]

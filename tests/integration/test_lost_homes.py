@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.client import embedded
+from paddlecloud.client import local_server
 from tests.integration.faults.home import Home, job_id_of, until
 
 pytestmark = pytest.mark.slow
@@ -51,8 +51,8 @@ def check_refused(home: Home, *parts: str) -> None:
         assert "Traceback" not in told, how
         for part in parts:
             assert part in told, how
-    assert not embedded.is_alive(str(home.path))
-    log = Path(embedded.log_path(str(home.path))).read_text()
+    assert not local_server.is_alive(str(home.path))
+    log = Path(local_server.log_path(str(home.path))).read_text()
     assert "Traceback" not in log
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.client import embedded
+from paddlecloud.client import local_server
 from tests.integration.faults.home import Home, until
 from tests.ports import free_port
 
@@ -35,7 +35,7 @@ def team(tmp_path: Path) -> Path:
 
 
 def running_with(home: Home) -> str:
-    return str(embedded.read_info(str(home.path)).get("settings", ""))
+    return str(local_server.read_info(str(home.path)).get("settings", ""))
 
 
 @pytest.mark.slow
@@ -54,7 +54,7 @@ def test_a_team_s_home_is_never_a_private_one(home: Home, team: Path) -> None:
         refused = home.run(*words)
         assert refused.returncode == 1
         assert f"was last started with {team}, which is gone" in refused.stderr
-    assert not embedded.is_alive(str(home.path))
+    assert not local_server.is_alive(str(home.path))
     assert home.run("server", "run").returncode == 1
     assert home.run("server", "start", "--config", str(kept)).returncode == 0
     home.run("server", "stop")
@@ -76,7 +76,7 @@ def test_a_team_s_database_is_not_opened_by_a_private_server(home: Home, team: P
     assert refused.returncode == 1
     assert "belongs to a team server" in refused.stderr
     assert "Traceback" not in refused.stderr
-    assert not embedded.is_alive(str(home.path))
+    assert not local_server.is_alive(str(home.path))
     assert home.run("server", "start", "--config", str(team)).returncode == 0
 
 
@@ -139,9 +139,9 @@ def test_the_server_of_a_deleted_home_leaves_the_next_one_alone(home: Home) -> N
     os.kill(old, signal.SIGSTOP)
     delete(home.path)
     assert home.run("server", "start").returncode == 0
-    new = embedded.read_info(str(home.path))
+    new = local_server.read_info(str(home.path))
     os.kill(old, signal.SIGCONT)
     until(lambda: old not in home.processes(), "the end of the old server")
     until(lambda: not agents & set(home.processes()), "the end of the old agent")
-    assert embedded.read_info(str(home.path)) == new
+    assert local_server.read_info(str(home.path)) == new
     assert home.run("server", "status").returncode == 0

@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 
 import paddlecloud.errors
+from paddlecloud.messages import TEXTS
 from paddlecloud.model import errors
-from paddlecloud.model.texts import TEXTS
 
 TOP = Path(__file__).resolve().parents[2]
 PACKAGE = TOP / "src" / "paddlecloud"
@@ -32,15 +32,17 @@ IGNORED_DIRECTORIES = {"__pycache__", "build", "demo-results", "dist", "node_mod
 # resolver; the two __main__ modules are where a process begins. `data` lives in a user's program.
 READS_ENVIRONMENT = {
     "cli/main.py",
-    "client/config.py",
+    "client/config/resolve.py",
     "client/sdk.py",
-    "data/trainer.py",
-    "runtime/__main__.py",
+    "data/shard.py",
+    "agent/__main__.py",
     "server/__main__.py",
     "server/settings.py",
 }
 PURE = ("model/", "scheduler/")
-STANDARD_LIBRARY_ONLY = ("backends/", "cli/", "client/", "model/", "runtime/", "scheduler/")
+STANDARD_LIBRARY_ONLY = (
+    "agent/", "backends/", "cli/", "client/", "messages/", "model/", "net/", "scheduler/",
+)  # fmt: skip
 DOES_IO = {
     "asyncio", "fcntl", "http", "io", "multiprocessing", "os", "random", "secrets", "select",
     "shutil", "signal", "socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading",
@@ -90,7 +92,7 @@ def module_has_a_docstring(source: Source) -> Iterator[str]:
 
 def only_the_model_sets_a_state(source: Source) -> Iterator[str]:
     """`Job.after` alone writes a job's state; the state of a replica is another thing."""
-    if source.path == "model/job.py":
+    if source.path == "model/jobs/job.py":
         return
     for name, call in source.calls():
         values = [keyword.value for keyword in call.keywords if keyword.arg == "state"]
@@ -162,7 +164,7 @@ def errors_have_their_sentence(source: Source) -> Iterator[str]:
         if code is None:
             continue
         if code not in TEXTS:
-            yield f"line {call.lineno}: {code!r} has no texts in model/texts.py"
+            yield f"line {call.lineno}: {code!r} has no texts in messages/__init__.py"
             continue
         given = _values_given(call)
         if given is not None and not placeholders(TEXTS[code][0]) <= given:
@@ -199,19 +201,19 @@ CODE_RULES: list[tuple[Rule, str, str, str]] = [
     (module_has_a_docstring, "db/a.py", "import os", '"""Why."""\nimport os'),
     (
         only_the_model_sets_a_state,
-        "server/services/jobs.py",
+        "server/services/jobs/actions.py",
         "job = replace(job, state=JobState.KILLED)",
         "replica = replace(replica, state=ReplicaState.EXITED)",
     ),
     (
         only_the_model_sets_a_state,
-        "server/services/jobs.py",
+        "server/services/jobs/actions.py",
         "object.__setattr__(job, 'state', JobState.KILLED)",
         "object.__setattr__(job, 'reason', None)",
     ),
     (
         pure_packages_never_ask_the_time,
-        "model/job.py",
+        "model/jobs/job.py",
         "at = datetime.now(UTC)",
         "at = datetime.fromtimestamp(now, UTC)",
     ),
@@ -224,42 +226,47 @@ CODE_RULES: list[tuple[Rule, str, str, str]] = [
     ),
     (
         pure_packages_never_ask_the_time,
-        "model/signing.py",
+        "model/protocol/bce_auth.py",
         "time.strftime('%Y')",
         "time.strftime('%Y', time.gmtime(at))",
     ),
-    (pure_packages_do_no_io, "model/paths.py", "import os", "from pathlib import PurePosixPath"),
+    (
+        pure_packages_do_no_io,
+        "model/files/layout.py",
+        "import os",
+        "from pathlib import PurePosixPath",
+    ),
     (pure_packages_do_no_io, "scheduler/plan.py", "open('x')", "view.open(job)"),
     (pure_packages_do_no_io, "scheduler/plan.py", "from subprocess import run", "import heapq"),
     (
         environment_is_read_at_the_edge,
-        "db/sqlite.py",
+        "db/engine/sqlite.py",
         "import os\nx = os.environ['HOME']",
         "import os\nx = os.path.join('a', 'b')",
     ),
     (
         environment_is_read_at_the_edge,
-        "runtime/agent.py",
+        "agent/agent.py",
         "from os import getenv",
         "from os import fork",
     ),
     (
         client_side_is_standard_library_only,
-        "runtime/agent.py",
+        "agent/agent.py",
         "import msgspec",
-        "from paddlecloud.model import env",
+        "from paddlecloud.model.jobs import environment",
     ),
     (client_side_is_standard_library_only, "errors.py", "import starlette.routing", "import json"),
-    (only_the_command_line_prints, "runtime/agent.py", "print('hi')", "log.print('hi')"),
+    (only_the_command_line_prints, "agent/agent.py", "print('hi')", "log.print('hi')"),
     (
         errors_have_their_sentence,
-        "server/services/jobs.py",
+        "server/services/jobs/actions.py",
         "raise Invalid('no_such_code_anywhere')",
         "raise Unauthenticated('auth_missing')",
     ),
     (
         errors_have_their_sentence,
-        "server/services/jobs.py",
+        "server/services/jobs/actions.py",
         "raise Unauthenticated('auth_unknown_key')",
         "raise Unauthenticated('auth_unknown_key', ak=ak)",
     ),
@@ -336,7 +343,9 @@ def test_a_planted_violation_is_found(rule: Rule, path: str, planted: str, harml
 
 def test_the_model_itself_may_set_a_state() -> None:
     text = "job = replace(job, state=JobState.KILLED)"
-    assert violations(only_the_model_sets_a_state, [Source(path="model/job.py", text=text)]) == []
+    assert (
+        violations(only_the_model_sets_a_state, [Source(path="model/jobs/job.py", text=text)]) == []
+    )
 
 
 ENGLISH_WORDS = re.compile(r"\b(?:an|and|is|it|not|of|or|such|the|to|with)\b")
@@ -362,7 +371,7 @@ def unused(codes: set[str], sources: list[Source]) -> set[str]:
     named = {
         node.value
         for source in sources
-        if source.path != "model/texts.py"
+        if source.path != "messages/__init__.py"
         for node in source.nodes
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
@@ -406,7 +415,7 @@ def test_every_form_of_a_setting_has_words() -> None:
 
 
 def test_a_planted_form_without_words_is_found() -> None:
-    planted = Source(path="server/settings/rules.py", text="wanted('want_a'); wanted('want_b')")
+    planted = Source(path="server/settings/validate.py", text="wanted('want_a'); wanted('want_b')")
     assert forms_without_words([planted], {"want_a"}) == ["want_b"]
 
 
@@ -416,8 +425,8 @@ def test_every_sentence_is_used() -> None:
 
 def test_a_planted_unused_sentence_is_found() -> None:
     sources = [
-        Source(path="model/texts.py", text="TEXTS = {'a': (), 'b': ()}"),
-        Source(path="server/app.py", text="raise Invalid('a')"),
+        Source(path="messages/__init__.py", text="TEXTS = {'a': (), 'b': ()}"),
+        Source(path="server/http/app.py", text="raise Invalid('a')"),
     ]
     assert unused({"a", "b"}, sources) == {"b"}
 

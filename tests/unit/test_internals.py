@@ -85,7 +85,7 @@ def _imports() -> Iterator[str]:
             yield from (name for name in names if name.split(".")[0] in CAPPED)
 
 
-# -- uvicorn: server/connections.py, server/bodies.py, server/__main__.py -------------------------
+# -- uvicorn: server/http/connection_limits.py, server/http/body_reader.py, server/__main__.py ---
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_server_has_the_methods_that_we_replace_and_the_flags_that_we_set() ->
     assert "self.servers" in inspect.getsource(uvicorn.Server.shutdown)
 
 
-# -- psycopg: db/pgwire.py, db/pglisten.py; what they do is in tests/contract ---------------------
+# -- psycopg: db/engine/pg_session.py, db/engine/notify.py; what they do is in tests/contract ----
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from importlib.metadata import entry_points
 from typing import Protocol, cast, runtime_checkable
 
 from paddlecloud.model.errors import ConfigError
-from paddlecloud.model.job import Attempt, Resources
-from paddlecloud.model.pool import Node
+from paddlecloud.model.jobs.job import Attempt, Resources
+from paddlecloud.model.policy.pool import Node
 
 Handle = Mapping[str, str]
 """Under NAME it has the name of its attempt (`attempt_name`); what else there is the backend knows.

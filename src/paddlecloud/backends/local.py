@@ -30,9 +30,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from paddlecloud.backends.base import Handle, Presence, Seen, named
-from paddlecloud.model import ceilings
-from paddlecloud.model.job import Attempt, Resources
-from paddlecloud.model.pool import Node
+from paddlecloud.model import cgroup_limits
+from paddlecloud.model.jobs.job import Attempt, Resources
+from paddlecloud.model.policy.pool import Node
 
 
 def create(settings: Mapping[str, str]) -> Local:
@@ -103,7 +103,7 @@ class Local:
                 return
             self._config.parent.mkdir(parents=True, exist_ok=True)
             self._child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "paddlecloud.runtime", "--config", str(self._config)],
+                [sys.executable, "-P", "-m", "paddlecloud.agent", "--config", str(self._config)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -115,7 +115,7 @@ class Local:
         """What was given, and of the rest what the control groups leave."""
         looks = None in self._given.values()
         above = ceiling() if looks else (None, None)
-        cpus, memory = ceilings.left(float(_cpus()), _memory(), above)
+        cpus, memory = cgroup_limits.left(float(_cpus()), _memory(), above)
         return Resources(
             cpu=float(self._given["cpu"] or cpus),
             memory=int(self._given["memory"] or memory),
@@ -138,7 +138,7 @@ class Local:
 
 def ceiling(proc: Path = Path("/proc/self")) -> tuple[float | None, int | None]:
     """CPUs and bytes that the control groups above us leave to us; None: no limit there."""
-    return ceilings.ceiling(_text, str(proc))
+    return cgroup_limits.ceiling(_text, str(proc))
 
 
 def _text(file: str) -> str:

@@ -11,8 +11,8 @@ from datetime import timedelta
 
 from paddlecloud.backends.base import NAME, Handle, Presence, Seen, named
 from paddlecloud.model.errors import Refused, Retry
-from paddlecloud.model.job import Attempt, Resources
-from paddlecloud.model.pool import Node
+from paddlecloud.model.jobs.job import Attempt, Resources
+from paddlecloud.model.policy.pool import Node
 
 
 def create(settings: Mapping[str, str]) -> Scripted:

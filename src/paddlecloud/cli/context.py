@@ -10,8 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from paddlecloud.cli.render import Output
-    from paddlecloud.client.config import Config
+    from paddlecloud.cli.output import Output
+    from paddlecloud.client.config.resolve import Config
     from paddlecloud.client.sdk import Client
 
 
@@ -29,7 +29,7 @@ class Context:
     def config(self) -> Config:
         """The resolved configuration; ConfigError if it is wrong."""
         if self._config is None:
-            from paddlecloud.client.config import resolve  # noqa: PLC0415 - not every command
+            from paddlecloud.client.config.resolve import resolve  # noqa: PLC0415 - not every command
 
             self._config = resolve(self._flags, self.environ)
             for warning in self._config.warnings:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import sys
 
-from paddlecloud.cli import commands, hear_interrupts
-from paddlecloud.cli.render import Output, forget, json_text, visible
-from paddlecloud.client.config import language, resolve
+from paddlecloud.cli import hear_interrupts, registry
+from paddlecloud.cli.output import Output, forget, json_text, visible
+from paddlecloud.client.config.resolve import language, resolve
 from paddlecloud.model.errors import Invalid, NotFound, PaddleCloudError
 
 TYPE_CHECKING = False
@@ -39,13 +39,13 @@ def run(words: list[str], out: Output, environ: Mapping[str, str]) -> int:
     words = _common_first(words)
     if not words or words[0] in ("--help", "-h", "help"):
         return _help(words, out)
-    depth = commands.group_depth(words)
+    depth = registry.group_depth(words)
     if depth and words[depth : depth + 1] in (["--help"], ["-h"]):
         return _help(["help", *words[:depth]], out)
     if words[0] in ("--version", "-V"):
         words[0] = "version"
-    command, rest = commands.find(words)
-    from paddlecloud.cli.options import parse  # noqa: PLC0415 - `--help` needs no parser
+    command, rest = registry.find(words)
+    from paddlecloud.cli.parser import parse  # noqa: PLC0415 - `--help` needs no parser
 
     args = parse(command, rest)
     if args["help"]:
@@ -127,25 +127,25 @@ def _common_first(words: list[str]) -> list[str]:
             taken.append(rest.pop(0))
     if not rest or not taken:
         return rest or taken
-    split = commands.group_depth(rest) + 1
+    split = registry.group_depth(rest) + 1
     return rest[:split] + taken + rest[split:]
 
 
 def _help(words: list[str], out: Output) -> int:
-    from paddlecloud.cli import helptext  # noqa: PLC0415 - only `--help` needs it
+    from paddlecloud.cli import help as cli_help  # noqa: PLC0415 - only `--help` needs it
 
     named = [word for word in words[1:] if not word.startswith("-")]
-    if " ".join(named) in commands.GROUPS:
-        out.line(helptext.group(" ".join(named), out.lang))
+    if " ".join(named) in registry.GROUPS:
+        out.line(cli_help.group(" ".join(named), out.lang))
         return 0
     if named:
-        command, _ = commands.find(named)
-        out.line(helptext.command(command, out.lang))
+        command, _ = registry.find(named)
+        out.line(cli_help.command(command, out.lang))
         return 0
     if not words:
-        out.tell(helptext.program(out.lang))
+        out.tell(cli_help.program(out.lang))
         return Invalid.exit_code
-    out.line(helptext.program(out.lang))
+    out.line(cli_help.program(out.lang))
     return 0
 
 

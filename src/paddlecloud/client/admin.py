@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from paddlecloud.client import schemas
+from paddlecloud.client import response_schemas
 from paddlecloud.client.transport import DONE
 from paddlecloud.model.errors import Retry
-from paddlecloud.model.signing import quote
+from paddlecloud.model.protocol.bce_auth import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,19 +31,23 @@ class Admin:
 
     def users(self) -> Rows:
         """Everybody, by id."""
-        return self._pages("/admin/users", "users", "after", {}, None, schema=schemas.USERS)
+        return self._pages(
+            "/admin/users", "users", "after", {}, None, schema=response_schemas.USERS
+        )
 
     def user(self, user_id: str) -> dict[str, Any]:
-        return self._transport.get(_user(user_id), schema=schemas.USER)
+        return self._transport.get(_user(user_id), schema=response_schemas.USER)
 
     def create_user(self, user_id: str, **values: Any) -> dict[str, Any]:
         """Make a user; role, email, plan and lang may be given."""
         asked = {"user_id": user_id, **values}
-        return self._transport.post("/admin/users", asked, schema=schemas.USER)
+        return self._transport.post("/admin/users", asked, schema=response_schemas.USER)
 
     def set_user(self, user_id: str, **values: Any) -> dict[str, Any]:
         """Change role, email, plan, lang or disabled."""
-        return self._transport.post(_user(user_id), values, schema=schemas.USER, again=True)
+        return self._transport.post(
+            _user(user_id), values, schema=response_schemas.USER, again=True
+        )
 
     def delete_user(self, user_id: str) -> None:
         """Forget a user who has neither jobs nor files."""
@@ -52,24 +56,28 @@ class Admin:
     def tokens(self, user: str | None = None, *, revoked: bool = False) -> Rows:
         """Everybody's keys, or one user's, without their secrets."""
         query = {"user": user, "revoked": int(revoked)}
-        return list(self._transport.get("/admin/tokens", query, schema=schemas.TOKENS)["tokens"])
+        return list(
+            self._transport.get("/admin/tokens", query, schema=response_schemas.TOKENS)["tokens"]
+        )
 
     def create_token(self, user_id: str, *, name: str = "", scope: str = "full") -> dict[str, Any]:
         """A pair of keys for a user; nobody can ask for its `sk` again."""
         path = f"{_user(user_id)}/tokens"
         asked = {"name": name, "scope": scope}
-        return self._transport.post(path, asked, schema=schemas.NEW_TOKEN)
+        return self._transport.post(path, asked, schema=response_schemas.NEW_TOKEN)
 
     def revoke_token(self, ak: str) -> dict[str, Any]:
         path = f"/admin/tokens/{quote(ak)}/revoke"
-        return self._transport.post(path, {}, schema=schemas.TOKEN, again=True)
+        return self._transport.post(path, {}, schema=response_schemas.TOKEN, again=True)
 
     def jobs(self, *, limit: int | None = 50, **filters: str | None) -> Rows:
         """Everybody's jobs, newest first; owner, state and name may be given."""
-        return self._pages("/admin/jobs", "jobs", "before", filters, limit, schema=schemas.JOBS)
+        return self._pages(
+            "/admin/jobs", "jobs", "before", filters, limit, schema=response_schemas.JOBS
+        )
 
     def pools(self) -> Rows:
-        return list(self._transport.get("/admin/pools", schema=schemas.POOLS)["pools"])
+        return list(self._transport.get("/admin/pools", schema=response_schemas.POOLS)["pools"])
 
     def audit(
         self, *, user: str | None = None, since: float | None = None, limit: int | None = 100
@@ -77,7 +85,7 @@ class Admin:
         """Who changed what, newest first, since a time in seconds of 1970."""
         query = {"user": user, "since": since}
         paged = ("/admin/audit", "events", "before", query, limit)
-        return self._pages(*paged, schema=schemas.EVENTS)
+        return self._pages(*paged, schema=response_schemas.EVENTS)
 
     def verify(self, user: str | None = None) -> Iterator[dict[str, Any]]:
         """Have the server read what it keeps once more, page by page: `files` and `bytes` that were
@@ -86,10 +94,14 @@ class Admin:
         It takes hours, so a server that goes away meanwhile is waited for; a page that is asked for
         again tells what it told before.
         """
-        from paddlecloud.client.following import Patience  # noqa: PLC0415 - the others wait for none
+        from paddlecloud.client.follow import Patience  # noqa: PLC0415 - the others wait for none
 
         patience = Patience(self._client)
-        how: dict[str, Any] = {"schema": schemas.VERIFIED, "again": True, "timeout": _READING}
+        how: dict[str, Any] = {
+            "schema": response_schemas.VERIFIED,
+            "again": True,
+            "timeout": _READING,
+        }
         wanted: dict[str, object] = {"user": user, "at": None}
         while True:
             try:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 
-from paddlecloud.client import schemas
-from paddlecloud.client.transport import MAX_LISTING, Endpoint, Transport
+from paddlecloud.client import response_schemas
+from paddlecloud.client.transport import MAX_LISTING, Transport
 from paddlecloud.model.errors import ConfigError, Invalid, Retry
-from paddlecloud.model.signing import quote
+from paddlecloud.model.protocol.bce_auth import quote
+from paddlecloud.net.endpoint import Endpoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from paddlecloud.client.admin import Admin
-    from paddlecloud.client.config import Config
-    from paddlecloud.client.executing import Command
+    from paddlecloud.client.config.resolve import Config
+    from paddlecloud.client.exec import Command
 
     Note = Callable[..., None]
 
@@ -133,9 +134,9 @@ class Client:
         "submit_unanswered" says that there may be one. `notes` of the result says what the server
         decided by itself.
         """
-        from paddlecloud.client import submission  # noqa: PLC0415 - only submitting needs it
+        from paddlecloud.client import submit  # noqa: PLC0415 - only submitting needs it
 
-        answer = submission.submit(self, parameters, **self._hearing())
+        answer = submit.submit(self, parameters, **self._hearing())
         return Job({**answer["job"], "notes": answer["notes"]})
 
     def rerun(self, job_id: str, **changes: Any) -> Job:
@@ -144,21 +145,21 @@ class Client:
         `env` is added to what the first job had, `unset` names variables or parameters to leave out
         of that; `files` gives the new job another directory.
         """
-        from paddlecloud.client import reruns  # noqa: PLC0415 - only submitting needs it
+        from paddlecloud.client import rerun as client_rerun  # noqa: PLC0415 - only submitting needs it
 
-        answer = reruns.rerun(self, check_id(job_id), changes, **self._hearing())
+        answer = client_rerun.rerun(self, check_id(job_id), changes, **self._hearing())
         return Job({**answer["job"], "notes": answer["notes"]})
 
     def diff(self, first: str, second: str) -> dict[str, Any]:
         """What two jobs differ in: `parameters`, `env`, `inherited_env`, `git` and `files`."""
-        from paddlecloud.client import comparing  # noqa: PLC0415 - `query_job` compares nothing
+        from paddlecloud.client import diff as client_diff  # noqa: PLC0415 - `query_job` compares nothing
 
-        return comparing.diff(self.transport, check_id(first), check_id(second))
+        return client_diff.diff(self.transport, check_id(first), check_id(second))
 
     def query_job(self, job_id: str, *, diff: bool = True) -> Job:
         """`diff`: with what its files differed in from their commit, if they did (`git`)."""
         path, query = f"/jobs/{check_id(job_id)}", None if diff else {"diff": 0}
-        return Job(self.transport.get(path, query, schema=schemas.JOB))
+        return Job(self.transport.get(path, query, schema=response_schemas.JOB))
 
     def list_jobs(
         self, *, state: str | None = None, name: str | None = None, limit: int | None = 50
@@ -166,24 +167,24 @@ class Client:
         """The newest jobs first; `limit=None` gives all of them."""
         query = {"state": state, "name": name}
         pages = self.transport.pages
-        rows = pages("/jobs", "jobs", "before", query, limit, schema=schemas.JOBS)
+        rows = pages("/jobs", "jobs", "before", query, limit, schema=response_schemas.JOBS)
         return [Job(row) for row in rows]
 
     def history(self, job_id: str) -> list[dict[str, Any]]:
         """Every change of state of a job, with its reason, oldest first."""
         path = f"/jobs/{check_id(job_id)}/history"
-        return list(self.transport.get(path, schema=schemas.HISTORY)["history"])
+        return list(self.transport.get(path, schema=response_schemas.HISTORY)["history"])
 
     def kill_job(self, job_id: str) -> Job:
         """Ask for the end of a job; its state is `killed` when nothing of it runs any more."""
         path = f"/jobs/{check_id(job_id)}/kill"
-        return Job(self.transport.post(path, {}, schema=schemas.JOB, again=True))
+        return Job(self.transport.post(path, {}, schema=response_schemas.JOB, again=True))
 
     def delete_job(self, job_id: str) -> int:
         """Forget a job that has ended, with its outputs and logs; how many bytes that freed."""
         path = f"/jobs/{check_id(job_id)}/delete"
         how = {"again": True, "timeout": _DELETING}
-        return int(self.transport.post(path, {}, schema=schemas.DELETED, **how)["bytes"])
+        return int(self.transport.post(path, {}, schema=response_schemas.DELETED, **how)["bytes"])
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
         """The job when it has ended; Retry (code wait_timeout) after `timeout` seconds."""
@@ -198,9 +199,9 @@ class Client:
 
         A server that goes away meanwhile is waited for, unless it never answered.
         """
-        from paddlecloud.client import following  # noqa: PLC0415 - `query_job` follows nothing
+        from paddlecloud.client import follow as client_follow  # noqa: PLC0415 - `query_job` follows nothing
 
-        return following.changes(self, check_id(job_id), timeout)
+        return client_follow.changes(self, check_id(job_id), timeout)
 
     def logs(  # noqa: PLR0913 - the options of the command `logs`, each by its name
         self,
@@ -222,12 +223,12 @@ class Client:
         gives the lines of all workers, each with `[worker] ` before it; `failed` the worker that
         failed first; `grep` only lines that match a regular expression.
         """
-        from paddlecloud.client import following  # noqa: PLC0415 - `query_job` follows nothing
+        from paddlecloud.client import follow as client_follow  # noqa: PLC0415 - `query_job` follows nothing
 
         asked = {"worker": worker, "follow": int(follow), "tail": tail, "attempt": attempt}
         asked |= {"since": since, "grep": grep}
         asked |= {"merge": int(merge) or None, "failed": int(failed) or None}
-        return following.logs(self, check_id(job_id), asked)
+        return client_follow.logs(self, check_id(job_id), asked)
 
     def exec(
         self,
@@ -243,15 +244,15 @@ class Client:
         how; `stop()` ends it before. It ends with the worker in any case, and two minutes after
         nobody has asked for its output any more.
         """
-        from paddlecloud.client import executing  # noqa: PLC0415 - `query_job` runs nothing
+        from paddlecloud.client import exec as client_exec  # noqa: PLC0415 - `query_job` runs nothing
 
         how: dict[str, Any] = {"worker": worker, "timeout": timeout, "stdin": stdin}
-        return executing.begin(self, check_id(job_id), command, **how)
+        return client_exec.begin(self, check_id(job_id), command, **how)
 
     def top(self, job_id: str | None = None) -> list[dict[str, Any]]:
         """What each worker of a job, or of all your running jobs, uses of what it asked for."""
         path = "/usage" if job_id is None else f"/jobs/{check_id(job_id)}/usage"
-        return list(self.transport.get(path, schema=schemas.USES)["workers"])
+        return list(self.transport.get(path, schema=response_schemas.USES)["workers"])
 
     def get_files(
         self,
@@ -279,9 +280,9 @@ class Client:
         directory = _path_of(download_dir or "output")
         found = self.listing(job_id, prefix, direct=wanted)
         if wanted and found.files:
-            from paddlecloud.client import downloads  # noqa: PLC0415 - seldom needed
+            from paddlecloud.client.download import engine  # noqa: PLC0415 - seldom needed
 
-            done = downloads.of_job(self, job_id, found, directory, resume=resume)
+            done = engine.of_job(self, job_id, found, directory, resume=resume)
             for complaint in done.complaints():
                 complaint.params["complaints"] = done.named
                 raise complaint
@@ -291,20 +292,20 @@ class Client:
         """The job's files, and with `direct` where else they can be had."""
         query = {"prefix": prefix, "direct": 1 if direct else None}
         path = f"/jobs/{check_id(job_id)}/files"
-        answer = self.transport.get(path, query, schema=schemas.FILES, most=MAX_LISTING)
+        answer = self.transport.get(path, query, schema=response_schemas.FILES, most=MAX_LISTING)
         ways: dict[str, str] = answer.get("ways") or {}
         if not self.config.embedded:  # somebody else's machine
             ways = {path: way for path, way in ways.items() if not way.startswith("/")}
         files = answer["files"]
         if prefix is not None:
-            from paddlecloud.client.furnishing import furnished  # noqa: PLC0415 - seldom needed
+            from paddlecloud.client.download.listing import furnished  # noqa: PLC0415 - seldom needed
 
             files = furnished(self.transport, job_id, prefix, files)
         said = answer.get("job_status") or "", answer.get("left_behind") or ""
         return Listing(f"output/{job_id}" if prefix is None else prefix, files, ways, *said)
 
     def whoami(self) -> dict[str, Any]:
-        return self.transport.get("/whoami", schema=schemas.WHOAMI)
+        return self.transport.get("/whoami", schema=response_schemas.WHOAMI)
 
     def gen_token(self, email: str) -> dict[str, Any]:
         """Have a new token mailed to an address; no keys are needed for it."""
@@ -312,24 +313,24 @@ class Client:
         transport = Transport(lambda *_: endpoint, self.config.lang)
         try:
             asked = {"email": email, "lang": self.config.lang}
-            return transport.post("/gen_token", asked, schema=schemas.MAILED)
+            return transport.post("/gen_token", asked, schema=response_schemas.MAILED)
         finally:
             transport.close()
 
     def list_tokens(self, *, revoked: bool = False) -> list[dict[str, Any]]:
         """Your keys, newest first, without their secrets."""
         query = {"revoked": int(revoked)}
-        return list(self.transport.get("/tokens", query, schema=schemas.TOKENS)["tokens"])
+        return list(self.transport.get("/tokens", query, schema=response_schemas.TOKENS)["tokens"])
 
     def create_token(self, *, name: str = "", scope: str = "full") -> dict[str, Any]:
         """Another pair of keys for you; nobody can ask for its `sk` again."""
         asked = {"name": name, "scope": scope}
-        return self.transport.post("/tokens", asked, schema=schemas.NEW_TOKEN)
+        return self.transport.post("/tokens", asked, schema=response_schemas.NEW_TOKEN)
 
     def revoke_token(self, ak: str) -> dict[str, Any]:
         """Make one of your keys useless, everywhere and for ever."""
         path = f"/tokens/{quote(ak)}/revoke"
-        return self.transport.post(path, {}, schema=schemas.TOKEN, again=True)
+        return self.transport.post(path, {}, schema=response_schemas.TOKEN, again=True)
 
     @property
     def admin(self) -> Admin:
@@ -340,46 +341,48 @@ class Client:
 
     def doctor(self) -> list[dict[str, Any]]:
         """What the server says about its own parts."""
-        return list(self.transport.get("/doctor", schema=schemas.CHECKS)["checks"])
+        return list(self.transport.get("/doctor", schema=response_schemas.CHECKS)["checks"])
 
     def gc(self) -> dict[str, Any]:
         """Delete what is past its keeping time, now."""
         how = {"again": True, "timeout": 600.0}
-        return self.transport.post("/admin/gc", {}, schema=schemas.COLLECTED, **how)
+        return self.transport.post("/admin/gc", {}, schema=response_schemas.COLLECTED, **how)
 
     def notifications(self) -> dict[str, Any]:
         """What you are told of, and how."""
-        return self.transport.get("/notifications", schema=schemas.NOTIFICATIONS)
+        return self.transport.get("/notifications", schema=response_schemas.NOTIFICATIONS)
 
     def set_notifications(self, **wanted: Any) -> dict[str, Any]:
         """Change `events` (a list), `mail` (a bool) or `webhook` (a URL; "" ends it).
 
         The answer holds `webhook_secret` when the webhook is new, and never again.
         """
-        schema = schemas.NOTIFICATIONS
+        schema = response_schemas.NOTIFICATIONS
         return self.transport.post("/notifications", wanted, schema=schema, timeout=60.0)
 
     def test_notifications(self) -> list[dict[str, Any]]:
         """Send a test by every way that is chosen: `kind`, `ok` and `message` of each."""
-        path, schema = "/notifications/test", schemas.DELIVERIES
+        path, schema = "/notifications/test", response_schemas.DELIVERIES
         return list(self.transport.post(path, {}, schema=schema, timeout=180.0)["deliveries"])
 
     def quota(self, user: str | None = None) -> dict[str, Any]:
         """The plan, each limit and what is used of it; another `user`'s for an admin."""
-        return self.transport.get(_quota_of(user), schema=schemas.QUOTA)
+        return self.transport.get(_quota_of(user), schema=response_schemas.QUOTA)
 
     def quota_history(self, days: int = 30, user: str | None = None) -> list[dict[str, Any]]:
         """What was run on each of the last `days` days, the newest first."""
         path = f"{_quota_of(user)}/history"
-        return list(self.transport.get(path, {"days": days}, schema=schemas.DAYS)["days"])
+        return list(self.transport.get(path, {"days": days}, schema=response_schemas.DAYS)["days"])
 
     def set_quota(self, user: str, **wanted: Any) -> dict[str, Any]:
         """Change `plan` (None: the default) or `limits` (a dict) of a user; for admins."""
-        return self.transport.post(_quota_of(user), wanted, schema=schemas.QUOTA, again=True)
+        return self.transport.post(
+            _quota_of(user), wanted, schema=response_schemas.QUOTA, again=True
+        )
 
     def plans(self) -> list[dict[str, Any]]:
         """The plans that the server's settings have; for admins."""
-        return list(self.transport.get("/admin/plans", schema=schemas.PLANS)["plans"])
+        return list(self.transport.get("/admin/plans", schema=response_schemas.PLANS)["plans"])
 
     def close(self) -> None:
         self.transport.close()
@@ -402,12 +405,14 @@ class Client:
             if not (config.ak and config.sk):
                 raise ConfigError("keys_missing", host=config.host, path=config.save_path)
             return Endpoint(server_url(config), config.ak, config.sk, ca_file=config.ca_file)
-        from paddlecloud.client import embedded  # noqa: PLC0415 - a remote server needs none of it
+        from paddlecloud.client import local_server  # noqa: PLC0415 - a remote server needs none of it
 
-        known = embedded.find(config.home)
+        known = local_server.find(config.home)
         if known is not None and (failed is None or known.boot != failed.boot):
             return known
-        return embedded.ensure(config.home, self.environ, self.note, wake=wake, lang=config.lang)
+        return local_server.ensure(
+            config.home, self.environ, self.note, wake=wake, lang=config.lang
+        )
 
 
 def _quota_of(user: str | None) -> str:
@@ -430,7 +435,7 @@ def _path_of(given: str | os.PathLike[str]) -> str:
         if b"\0" in os.fsencode(path):
             raise ValueError("embedded null byte")
     except (TypeError, ValueError) as error:
-        from paddlecloud.client.naming import shown  # noqa: PLC0415 - seldom needed
+        from paddlecloud.client.display import shown  # noqa: PLC0415 - seldom needed
 
         raise Invalid("download_failed", path=shown(str(given)), reason=str(error)) from None
     return path
@@ -443,7 +448,7 @@ def server_url(config: Config) -> str:
 
 
 def _resolve(given: Mapping[str, object], environ: Mapping[str, str]) -> Config:
-    from paddlecloud.client.config import resolve  # noqa: PLC0415 - the command line resolved it
+    from paddlecloud.client.config.resolve import resolve  # noqa: PLC0415 - the command line resolved it
 
     flags = {name: str(value) for name, value in given.items() if value is not None}
     return resolve(flags, environ)

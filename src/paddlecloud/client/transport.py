@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from time import perf_counter, time
+from time import perf_counter
 
-from paddlecloud.client.http import TIMEOUT, Connection, Response
-from paddlecloud.client.quickjson import loads
-from paddlecloud.client.responses import check, keys, refuse
+from paddlecloud.client.response_checks import check, keys, refuse
 from paddlecloud.model.errors import (
     Internal,
     PaddleCloudError,
@@ -24,22 +22,21 @@ from paddlecloud.model.errors import (
     Unreachable,
     from_wire,
 )
-from paddlecloud.model.signing import (
+from paddlecloud.model.protocol.bce_auth import (
     CONTENT_CRC32,
     CONTENT_SHA256,
-    NONCE,
     UNSIGNED,
-    format_time,
-    quote,
-    sign,
 )
+from paddlecloud.net.endpoint import EMPTY_SHA256, Endpoint, sign_request, target_of
+from paddlecloud.net.fast_json import loads
+from paddlecloud.net.http1 import TIMEOUT, Connection, Response
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, TypeVar
 
-    from paddlecloud.client.responses import Schema
+    from paddlecloud.client.response_checks import Schema
 
     T = TypeVar("T")
     Find = Callable[["Endpoint | None", bool], "Endpoint"]
@@ -47,45 +44,24 @@ if TYPE_CHECKING:
     Answer = dict[str, Any]
     """A JSON object: no route of ours answers with anything else."""
 
-PREFIX = "/api/v1"
 #: A JSON object of which nothing is read.
 DONE = keys({})
-EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
+
 #: An error answer has at most this many bytes; more than that is not from our server.
 MAX_ERROR = 1024 * 1024
+
 #: Bytes of a JSON answer; of one that lists all files of a job; and, of such a long one, those that
 #: each list or object in it has at least: what a server sends takes several times as much here.
 MAX_ANSWER, MAX_LISTING, LEAST_ROW = 16 * 1024 * 1024, 128 * 1024 * 1024, 16
+
 #: What a request is refused with whose body does not have the signed digest.
 _BODY_CHANGED = "auth_body_hash"
+
 #: What an answer is that did not come as it was sent.
 _CUT_OR_DAMAGED = ("answer_damaged", "server_closed")
-#: Seconds until a store, to which the server gave an address, takes a connection.
-CONNECTING = 8.0
+
 #: Rows of one page when all are wanted, and of all pages: more are not from our server.
 PAGE, MOST_ROWS = 1000, 1_000_000
-
-
-class Endpoint:
-    """Where a server is, who we are there, and (embedded) which start of it was meant."""
-
-    __slots__ = ("ak", "boot", "host", "port", "sk", "tls")
-
-    def __init__(self, url: str, ak: str, sk: str, boot: str = "", ca_file: str = "") -> None:
-        scheme, host, port = split_url(url)
-        #: For https: True, or the file with the issuers to trust.
-        self.tls: bool | str = (ca_file or True) if scheme == "https" else False
-        self.host = host
-        self.port = port
-        self.ak = ak
-        self.sk = sk
-        #: "" when any server at that address is the right one.
-        self.boot = boot
-
-    @property
-    def url(self) -> str:
-        name = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'https' if self.tls else 'http'}://{name}:{self.port}"
 
 
 class Transport:
@@ -338,27 +314,6 @@ class Stream:
         self.close()
 
 
-def split_url(url: str) -> tuple[str, str, int]:
-    """Scheme, host and port of `http://127.0.0.1:8000`; IPv6 addresses stand in brackets."""
-    scheme, _, rest = url.partition("://")
-    name = rest.partition("/")[0]
-    host, colon, port = name.rpartition(":")
-    if not colon or name.endswith("]"):
-        host, port = name, "443" if scheme == "https" else "80"
-    return scheme, host.strip("[]"), int(port)
-
-
-def connection_to(url: str) -> Connection:
-    """A connection to the store at an address."""
-    scheme, host, port = split_url(url)
-    return Connection(host, port, scheme == "https", connecting=CONNECTING)
-
-
-def target_in(url: str) -> str:
-    """What stands in the request line for an address: its path and query."""
-    return "/" + url.partition("://")[2].partition("/")[2]
-
-
 def taken(idle: list[T]) -> T | None:
     """One of the connections that nobody uses now, if there is any: list.pop and append are atomic,
     so no two threads get the same, but a look before would be no promise."""
@@ -366,27 +321,6 @@ def taken(idle: list[T]) -> T | None:
         return idle.pop()
     except IndexError:
         return None
-
-
-def sign_request(
-    endpoint: Endpoint, authority: str, method: str, target: str, headers: dict[str, str]
-) -> None:
-    """Add to `headers` what proves who asks, when, and that nobody asks it a second time."""
-    headers["host"] = authority
-    if not endpoint.ak:  # a route that anybody may call
-        return
-    now = int(time())
-    headers[NONCE] = os.urandom(16).hex()
-    headers["x-bce-date"] = format_time(now)
-    raw_path, _, query = target.partition("?")
-    headers["authorization"] = sign(endpoint.ak, endpoint.sk, method, raw_path, query, headers, now)
-
-
-def target_of(path: str, query: Mapping[str, object] | None = None) -> str:
-    """What stands in the request line for a path below the interface's prefix."""
-    given = [(key, value) for key, value in (query or {}).items() if value is not None]
-    text = "&".join(f"{key}={quote(str(value))}" for key, value in given)
-    return PREFIX + path + ("?" + text if text else "")
 
 
 def _content(

@@ -11,13 +11,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddlecloud.data import recordio
     from paddlecloud.data.compat import install_compat
-    from paddlecloud.data.damage import Damage, DamagedFile
-    from paddlecloud.data.dataset import cluster_files_reader, convert, split
-    from paddlecloud.data.generators import records, samples
-    from paddlecloud.data.pickles import dumps, load, loads, safe_load, safe_loads
-    from paddlecloud.data.tasks import TaskReader, task_reader
-    from paddlecloud.data.trainer import Share, share
-    from paddlecloud.data.trainer import from_environment as this_trainer
+    from paddlecloud.data.legacy2017.dataset import cluster_files_reader, convert, split
+    from paddlecloud.data.legacy2017.pickles import dumps, load, loads, safe_load, safe_loads
+    from paddlecloud.data.readers import records, samples
+    from paddlecloud.data.recordio.corruption import Damage, DamagedFile
+    from paddlecloud.data.shard import Share, share
+    from paddlecloud.data.shard import from_environment as this_trainer
+    from paddlecloud.data.taskqueue.reader import TaskReader, task_reader
 
 __all__ = [
     "Damage", "DamagedFile", "Share", "TaskReader", "cluster_files_reader", "convert", "dumps",
@@ -26,24 +26,24 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    "Damage": "damage",
-    "DamagedFile": "damage",
-    "Share": "trainer",
-    "TaskReader": "tasks",
-    "cluster_files_reader": "dataset",
-    "convert": "dataset",
-    "dumps": "pickles",
+    "Damage": "recordio.corruption",
+    "DamagedFile": "recordio.corruption",
+    "Share": "shard",
+    "TaskReader": "taskqueue.reader",
+    "cluster_files_reader": "legacy2017.dataset",
+    "convert": "legacy2017.dataset",
+    "dumps": "legacy2017.pickles",
     "install_compat": "compat",
-    "load": "pickles",
-    "loads": "pickles",
-    "records": "generators",
-    "safe_load": "pickles",
-    "safe_loads": "pickles",
-    "samples": "generators",
-    "share": "trainer",
-    "split": "dataset",
-    "task_reader": "tasks",
-    "this_trainer": "trainer",
+    "load": "legacy2017.pickles",
+    "loads": "legacy2017.pickles",
+    "records": "readers",
+    "safe_load": "legacy2017.pickles",
+    "safe_loads": "legacy2017.pickles",
+    "samples": "readers",
+    "share": "shard",
+    "split": "legacy2017.dataset",
+    "task_reader": "taskqueue.reader",
+    "this_trainer": "shard",
 }
 
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from paddlecloud.data import dataset, download, housing, pickles, recordio
+from paddlecloud.data import recordio
+from paddlecloud.data.legacy2017 import dataset, download, pickles, uci_housing
 
 _USAGE = "python -m paddlecloud.data.compat SCRIPT [ARGUMENT ...]\n"
 
@@ -122,7 +123,8 @@ def _common() -> dict[str, Any]:
 
 def _housing() -> dict[str, Any]:
     return {
-        name: getattr(housing, name) for name in ("URL", "MD5", "feature_names", "train", "test")
+        name: getattr(uci_housing, name)
+        for name in ("URL", "MD5", "feature_names", "train", "test")
     }
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
-from paddlecloud.db.base import Database
-from paddlecloud.db.reserve import SIZE
-from paddlecloud.db.sqlite import open_sqlite
+from paddlecloud.db.engine.base import Database
+from paddlecloud.db.engine.disk_reserve import SIZE
+from paddlecloud.db.engine.sqlite import open_sqlite
 from paddlecloud.model.errors import ConfigError
 
 
@@ -26,7 +26,7 @@ def open_database(
     if not isinstance(place, str) or not place.startswith(("postgresql://", "postgres://")):
         return open_sqlite(Path(place), now=now, reserve=SIZE, must_exist=must_exist)
     try:
-        from paddlecloud.db.postgres import (  # noqa: PLC0415 - an extra that few servers need
+        from paddlecloud.db.engine.postgres import (  # noqa: PLC0415 - psycopg is optional
             open_postgres,
         )
     except ImportError as error:

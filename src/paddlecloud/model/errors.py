@@ -26,7 +26,7 @@ server raised. Nothing here imports dataclasses or typing: the command line star
 
 from __future__ import annotations
 
-from paddlecloud.model.texts import Words, both, render
+from paddlecloud.messages import Words, both, render
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from paddlecloud.model.retries import LONGEST_PAUSE
-from paddlecloud.model.states import JobState
+from paddlecloud.model.jobs.retry_policy import LONGEST_PAUSE
+from paddlecloud.model.jobs.states import JobState
 from paddlecloud.scheduler.planner import EXACT_REASONS, Planner
 from paddlecloud.scheduler.view import Decision, Hold, View, WaitingJob
 

@@ -15,10 +15,21 @@ from collections.abc import Iterable
 from datetime import datetime
 from heapq import heapify, heappop, heappush, heapreplace
 
-from paddlecloud.model.job import Reason, Resources
-from paddlecloud.model.priority import aged, rank
-from paddlecloud.model.quantities import format_duration
-from paddlecloud.scheduler.lines import (
+from paddlecloud.model.jobs.job import Reason, Resources
+from paddlecloud.model.policy.priority import aged, rank
+from paddlecloud.model.units import format_duration
+from paddlecloud.scheduler.hold_reasons import (
+    PREEMPTING,
+    is_news,
+    over_quota,
+    why_held,
+    why_kept,
+    why_preempted,
+    why_preempting,
+)
+from paddlecloud.scheduler.pool_state import Promise, Room, Run, Seats, Spot, as_seats
+from paddlecloud.scheduler.preemption import make_way
+from paddlecloud.scheduler.queue import (
     Entry,
     Level,
     Line,
@@ -29,17 +40,6 @@ from paddlecloud.scheduler.lines import (
     foremost,
     shape_key,
 )
-from paddlecloud.scheduler.preempt import make_way
-from paddlecloud.scheduler.reasons import (
-    PREEMPTING,
-    is_news,
-    over_quota,
-    why_held,
-    why_kept,
-    why_preempted,
-    why_preempting,
-)
-from paddlecloud.scheduler.room import Promise, Room, Run, Seats, Spot, as_seats
 from paddlecloud.scheduler.view import (
     Allowance,
     Decision,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from paddlecloud.model.job import NOTHING, JobType, Reason, ReplicaGroup, Resources, Role
-from paddlecloud.model.pool import Pool
-from paddlecloud.model.states import JobState
+from paddlecloud.model.jobs.job import NOTHING, JobType, Reason, ReplicaGroup, Resources, Role
+from paddlecloud.model.jobs.states import JobState
+from paddlecloud.model.policy.pool import Pool
 
 
 @dataclass(frozen=True, kw_only=True)

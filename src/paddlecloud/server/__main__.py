@@ -28,31 +28,31 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from paddlecloud import __version__
-from paddlecloud.db import servers
+from paddlecloud.db.tables import servers
 from paddlecloud.model.errors import PaddleCloudError, Refused
-from paddlecloud.server.app import App
-from paddlecloud.server.connections import (
+from paddlecloud.server.bootstrap import open_deps
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.http.app import App
+from paddlecloud.server.http.connection_limits import (
     SPARE_FILES,
     Sweeper,
     connection_class,
     raise_file_limit,
 )
-from paddlecloud.server.deps import Deps
-from paddlecloud.server.http import Cut
-from paddlecloud.server.listening import BACKLOG, Listeners, listen
+from paddlecloud.server.http.listeners import BACKLOG, Listeners, listen
+from paddlecloud.server.http.routing import Cut
 from paddlecloud.server.loops import (
-    clean,
-    count,
-    holding,
+    exec_idle,
+    heartbeat,
+    maintenance,
     outbox,
-    presence,
-    private,
+    reconcile,
     schedule,
-    watch,
+    storage_count,
+    user_bucket_logs,
 )
 from paddlecloud.server.loops.runner import Runner
-from paddlecloud.server.opening import open_deps
-from paddlecloud.server.services import accounts
+from paddlecloud.server.services.accounts import first_start
 from paddlecloud.server.settings import Origins, Settings, read_with_origins
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def main() -> int:
     home: Path = args.home.resolve()
     settings_file: Path | None = args.settings.resolve() if args.settings else _settings_of(home)
     if args.check:
-        from paddlecloud.server import check  # noqa: PLC0415 - a server that starts has no use for it
+        from paddlecloud.server.settings import check  # noqa: PLC0415 - a server that starts has no use for it
 
         return check.main(home, settings_file, os.environ, as_json=args.json, lang=args.lang)
     try:
@@ -139,8 +139,14 @@ def serve(
     context = _tls_context(settings)
     listeners = listen(settings)
     deps = open_deps(settings, listeners.url_for_agents(settings), fresh=fresh)
-    fixed = (watch.LOOP, clean.LOOP, outbox.LOOP, private.LOOP, count.LOOP)
-    loops = (schedule.loop(), *fixed, holding.loop(), *presence.loop_for(deps))
+    fixed = (
+        reconcile.LOOP,
+        maintenance.LOOP,
+        outbox.LOOP,
+        user_bucket_logs.LOOP,
+        storage_count.LOOP,
+    )
+    loops = (schedule.loop(), *fixed, exec_idle.loop(), *heartbeat.loop_for(deps))
     runner = Runner(deps, loops)
     try:
         server = _Server(App(deps), deps, runner, listeners, context, settings_file, held)
@@ -229,7 +235,7 @@ class _Server(uvicorn.Server):
         if self._context is None:
             log.info("there is no certificate to read again; other settings need a restart")
             return
-        from paddlecloud.server import tls  # noqa: PLC0415 - imported already, as there is a context
+        from paddlecloud.server.http import tls  # noqa: PLC0415 - imported already, as there is a context
 
         try:
             found = tls.reload_tls(self._context, self._deps.settings.http, datetime.now(UTC))
@@ -280,7 +286,7 @@ def _tls_context(settings: Settings) -> ssl.SSLContext | None:
         if http.insecure:
             log.warning("http.insecure: requests and answers can be read on the network")
         return None
-    from paddlecloud.server import tls  # noqa: PLC0415 - a server without TLS has no use for it
+    from paddlecloud.server.http import tls  # noqa: PLC0415 - a server without TLS has no use for it
 
     now = datetime.now(UTC)
     context, certificate = tls.load_tls(http, now)
@@ -334,7 +340,7 @@ def _announce(deps: Deps, listeners: Listeners, settings_file: Path | None) -> N
     facts |= {"public_url": public} if public else {}
     facts |= {"settings": str(settings_file)} if settings_file else {}
     _remember(deps.settings, settings_file)
-    accounts.write_private(deps.settings.server_dir / "server.json", json.dumps(facts))
+    first_start.write_private(deps.settings.server_dir / "server.json", json.dumps(facts))
     log.info("ready at %s, version %s, boot %s", public or facts["url"], __version__, deps.boot)
 
 
@@ -344,7 +350,7 @@ def _remember(settings: Settings, settings_file: Path | None) -> None:
     if settings_file is None or settings_file == settings.home / "server.toml":
         kept.unlink(missing_ok=True)
     elif _settings_of(settings.home) != settings_file:
-        accounts.write_private(kept, json.dumps({"path": str(settings_file)}))
+        first_start.write_private(kept, json.dumps({"path": str(settings_file)}))
 
 
 def _withdraw(deps: Deps) -> None:

@@ -11,25 +11,25 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from paddlecloud.backends.base import Backend, JoinedByAgents
-from paddlecloud.db import agents
-from paddlecloud.db.agents import Agent
-from paddlecloud.db.base import Database
-from paddlecloud.db.private import Tags
-from paddlecloud.db.servers import Server
-from paddlecloud.model.pool import Node, Pool
-from paddlecloud.server.arriving import Uploads
-from paddlecloud.server.buckets import Buckets, Quiet, Recent
-from paddlecloud.server.gathering import Gathering
-from paddlecloud.server.halves import Halves
-from paddlecloud.server.hub import Hub
+from paddlecloud.db.engine.base import Database
+from paddlecloud.db.tables import agents
+from paddlecloud.db.tables.agents import Agent
+from paddlecloud.db.tables.servers import Server
+from paddlecloud.db.tables.user_buckets import Tags
+from paddlecloud.model.policy.pool import Node, Pool
+from paddlecloud.server.events import Hub
+from paddlecloud.server.http.loop_commit import Gathering
 from paddlecloud.server.metrics import Metrics
-from paddlecloud.server.named import NamedByOwner
-from paddlecloud.server.searches import Searches
+from paddlecloud.server.open_buckets import Buckets, Quiet, Recent
+from paddlecloud.server.partial_digests import Halves
+from paddlecloud.server.quota_snapshots import Standings
+from paddlecloud.server.recent_logs import Speaking
+from paddlecloud.server.referenced_blobs import NamedByOwner
+from paddlecloud.server.services.logs.grep_limit import Searches
+from paddlecloud.server.services.transfer.upload_session import Uploads
 from paddlecloud.server.settings import Settings
-from paddlecloud.server.speaking import Speaking
-from paddlecloud.server.standings import Standings
 from paddlecloud.stores.base import Store
-from paddlecloud.stores.logs import LogStore
+from paddlecloud.stores.logs.log_store import LogStore
 
 Lock = AbstractContextManager[object]
 """What is held in a `with`."""

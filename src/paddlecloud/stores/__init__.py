@@ -1,7 +1,7 @@
 """Places that keep bytes: the plug (`base`), its kinds (one file each), logs, and the pack stream.
 
 A store is found by the name of its file: `create("directory", {"root": ...})` imports
-`stores/directory.py` and calls its `create(settings)`. A store that is installed separately
+`stores/directory/store.py` and calls its `create(settings)`. A store that is installed separately
 announces itself in the entry-point group `paddlecloud.stores`. There is no list to edit.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from paddlecloud.model.errors import ConfigError
@@ -41,6 +40,7 @@ __all__ = [
 ]
 
 GROUP = "paddlecloud.stores"
+_OWN = {"directory": "directory.store", "memory": "memory", "s3": "s3.store"}
 
 Settings = Mapping[str, object]
 Factory = Callable[[Settings], Store]
@@ -56,19 +56,13 @@ def create(kind: str, settings: Settings) -> Store:
 
 def kinds() -> list[str]:
     """Every kind that `create` knows, in alphabetical order."""
-    own = [name for name in _modules() if _own(name)]
-    return sorted({*own, *_installed()})
+    return sorted({*_OWN, *_installed()})
 
 
 def _own(kind: str) -> Factory | None:
-    if kind not in _modules():
+    if kind not in _OWN:
         return None
-    module = import_module(f"{__name__}.{kind}")
-    return cast("Factory | None", getattr(module, "create", None))
-
-
-def _modules() -> list[str]:
-    return [path.stem for path in Path(__file__).parent.glob("[a-z]*.py")]
+    return cast("Factory", import_module(f"{__name__}.{_OWN[kind]}").create)
 
 
 def _installed() -> dict[str, Factory]:

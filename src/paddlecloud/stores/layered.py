@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from paddlecloud.stores.base import Part, Reader, Sink, Stat
-from paddlecloud.stores.directory import DirectoryStore
-from paddlecloud.stores.s3 import S3Store
+from paddlecloud.stores.directory.store import DirectoryStore
+from paddlecloud.stores.s3.store import S3Store
 
 
 class LayeredStore:

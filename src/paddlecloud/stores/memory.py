@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from paddlecloud.model.errors import Conflict, NotFound
 from paddlecloud.stores.base import Part, Reader, Stat, check_whole, pour
-from paddlecloud.stores.tree import shown, split
+from paddlecloud.stores.directory.safe_open import shown, split
 
 Clock = Callable[[], datetime]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.stores import Store, create, kinds
-from paddlecloud.stores.directory import DirectoryStore
-from paddlecloud.stores.s3 import S3Store
+from paddlecloud.stores.directory.store import DirectoryStore
+from paddlecloud.stores.s3.store import S3Store
 from tests.s3 import fresh_settings
 
 

@@ -13,7 +13,7 @@ import pytest
 from paddlecloud.model.errors import Conflict, NotFound, StorageFull
 from paddlecloud.stores import CanLocalPath
 from paddlecloud.stores.base import CanMove
-from paddlecloud.stores.directory import DirectoryStore
+from paddlecloud.stores.directory.store import DirectoryStore
 from tests.contract.disk import open_descriptors, small_disk
 from tests.contract.stores.looks import content, paths
 

@@ -10,10 +10,10 @@ import pytest
 from paddlecloud.model.errors import NotFound
 from paddlecloud.stores import CanLocalPath, CanMultipart, CanPresign
 from paddlecloud.stores.base import CanSweep
-from paddlecloud.stores.directory import DirectoryStore
+from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.layered import LayeredStore
-from paddlecloud.stores.logs import LogStore
-from paddlecloud.stores.s3 import S3Store
+from paddlecloud.stores.logs.log_store import LogStore
+from paddlecloud.stores.s3.store import S3Store
 from tests.contract.stores.looks import content, paths
 
 HOUR = timedelta(hours=1)

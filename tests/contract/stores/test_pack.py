@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paddlecloud.model.errors import Invalid, StorageFull
 from paddlecloud.stores import Store
-from paddlecloud.stores.directory import DirectoryStore
+from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.memory import MemoryStore
 from paddlecloud.stores.pack import PackReceiver
 from tests.contract.disk import small_disk

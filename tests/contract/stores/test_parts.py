@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, StorageFull
-from paddlecloud.stores import CanMultipart, Store, create, directory_parts
-from paddlecloud.stores.directory import DirectoryStore
-from paddlecloud.stores.s3 import S3Store
+from paddlecloud.stores import CanMultipart, Store, create
+from paddlecloud.stores.directory import multipart
+from paddlecloud.stores.directory.store import DirectoryStore
+from paddlecloud.stores.s3.store import S3Store
 from tests.contract.disk import small_disk
 from tests.contract.stores.looks import content, paths, sha256
 
@@ -159,7 +160,7 @@ def test_a_file_from_parts_is_on_the_disk_before_it_has_its_name(
     def sync(fd: int) -> None:
         synced.append((Path(f"/dev/fd/{fd}").read_bytes(), paths(directory)))
 
-    monkeypatch.setattr(directory_parts, "sync_data", sync)
+    monkeypatch.setattr(multipart, "sync_data", sync)
     upload = directory.begin_parts("x", part_size=4)
     for number in order:
         directory.put_part("x", upload, number, {1: b"abcd", 2: b"ef"}[number])

@@ -13,19 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused, Unreachable
-from paddlecloud.model.private import md5_of
-from paddlecloud.stores import private
-from paddlecloud.stores.private import (
+from paddlecloud.model.files.etag import md5_of
+from paddlecloud.stores import user_bucket
+from paddlecloud.stores.directory.safe_open import split
+from paddlecloud.stores.s3.client import Answer, Request
+from paddlecloud.stores.s3.sigv4 import Keys
+from paddlecloud.stores.s3.store import PROBE
+from paddlecloud.stores.user_bucket import (
     BosPlace,
     check_private,
     list_private,
     open_private,
     parse_bos_url,
 )
-from paddlecloud.stores.s3 import PROBE
-from paddlecloud.stores.s3wire import Answer, Request
-from paddlecloud.stores.sigv4 import Keys
-from paddlecloud.stores.tree import split
 from tests.contract.stores.looks import content, paths
 from tests.s3 import reader_settings
 
@@ -150,7 +150,7 @@ def test_outputs_of_earlier_jobs_cost_nearly_nothing(
         return ask(request)
 
     monkeypatch.setattr(store.wire, "ask", counted)
-    monkeypatch.setattr(private, "open_private", lambda *_, **__: store)
+    monkeypatch.setattr(user_bucket, "open_private", lambda *_, **__: store)
     found = list_private(place, keys, most=len(own), door=door)
     assert [stat.path for stat in found] == sorted(own)
     # In vain, the directory twice, that of outputs twice, mine/, d, out/, outputs, and 张 twice.

@@ -23,14 +23,15 @@ from paddlecloud.model.errors import (
     Retry,
     Unreachable,
 )
-from paddlecloud.stores import CanLocalPath, CanPresign, create, s3parts, s3wire
+from paddlecloud.stores import CanLocalPath, CanPresign, create
 from paddlecloud.stores.base import Part
 from paddlecloud.stores.pack import PackReceiver
-from paddlecloud.stores.s3 import S3Store
-from paddlecloud.stores.s3guard import Guard
-from paddlecloud.stores.s3refusals import PATIENT, TRIES
-from paddlecloud.stores.s3wire import Request, Wire
-from paddlecloud.stores.sigv4 import Keys
+from paddlecloud.stores.s3 import client, multipart
+from paddlecloud.stores.s3.checksums import Guard
+from paddlecloud.stores.s3.client import Request, Wire
+from paddlecloud.stores.s3.errors import PATIENT, TRIES
+from paddlecloud.stores.s3.sigv4 import Keys
+from paddlecloud.stores.s3.store import S3Store
 from scripts import s3 as server
 from tests.contract.stores.looks import content, paths, sha256
 from tests.faulty import Way, as_it_is, faulty_way
@@ -268,7 +269,7 @@ def test_the_clock_of_the_server_is_followed(
     s3_settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine whose clock is wrong by hours: its requests are signed by the server's."""
-    monkeypatch.setattr(s3wire, "_skews", {})
+    monkeypatch.setattr(client, "_skews", {})
     keys = Keys(access_key=s3_settings["access_key"], secret_key=s3_settings["secret_key"])
     wire = Wire(
         s3_settings["endpoint"],
@@ -349,13 +350,13 @@ def test_a_server_that_fails_is_not_waited_for_as_one_that_is_away(
 
     with through(s3_settings) as (store, way):
         key = store.key("x")
-        upload = s3parts.begin(store.wire, key, {})
+        upload = multipart.begin(store.wire, key, {})
         way.back = first(PATIENT, fail, b"HTTP/1.1 200")
         with pytest.raises(Retry, match="500 InternalError no room"):
-            s3parts.put_patiently(store.wire, key, upload, 1, b"data", wanted=lambda: True)
+            multipart.put_patiently(store.wire, key, upload, 1, b"data", wanted=lambda: True)
         assert len(failed) == TRIES
         way.back = as_it_is
-        s3parts.drop(store.wire, key, upload)
+        multipart.drop(store.wire, key, upload)
 
 
 def test_whoever_gives_up_does_not_wait_for_the_end_of_an_outage(
@@ -521,7 +522,7 @@ def test_a_join_that_fails_after_its_head_is_made_again(root: bytes) -> None:
         for said in (failed, b"<%b></%b>" % (JOINED, JOINED))
     ]
     with answering(*answers) as store:
-        s3parts.finish(store.wire, "x", "upload", [Part(number=1, size=1, tag="t")])
+        multipart.finish(store.wire, "x", "upload", [Part(number=1, size=1, tag="t")])
 
 
 def uploads_of(began: datetime, *parts: datetime) -> list[bytes]:

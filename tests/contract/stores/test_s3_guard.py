@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from paddlecloud.stores.s3 import S3Store
+from paddlecloud.stores.s3.store import S3Store
 from tests.contract.stores.looks import content
 from tests.contract.stores.test_s3 import HOUR, MIB, answering, fetch, once, through
 

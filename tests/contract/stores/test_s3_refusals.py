@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from paddlecloud.model.errors import PaddleCloudError, Refused, Retry
-from paddlecloud.stores import s3wire
-from paddlecloud.stores.s3 import S3Store
+from paddlecloud.stores.s3 import client
+from paddlecloud.stores.s3.store import S3Store
 from tests.contract.stores.strangers import answering
 from tests.contract.stores.test_s3 import HOUR, MIB, fetch, opened
 
@@ -23,7 +23,7 @@ def error_of(code: str) -> bytes:
 # -- this file, or everything ------------------------------------------------------------------
 
 FILES: list[Callable[[S3Store], object]] = [
-    lambda store: store.wire.ask(s3wire.Request(method="PUT", key="dir/x", body=b"1")),
+    lambda store: store.wire.ask(client.Request(method="PUT", key="dir/x", body=b"1")),
     lambda store: store.begin_parts("dir/x", part_size=1),
     lambda store: store.put_part("dir/x", "upload", 1, b"1"),
     lambda store: store.stat("dir/x"),
@@ -177,8 +177,8 @@ def test_addresses_are_signed_by_the_clock_that_was_learnt(
     s3_settings: dict[str, str], off: timedelta, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the store that learnt it, and by the next one, which asks nothing itself."""
-    monkeypatch.setattr(s3wire, "_skews", {})
-    monkeypatch.setattr("paddlecloud.stores.s3._utc_now", lambda: wrong(off))
+    monkeypatch.setattr(client, "_skews", {})
+    monkeypatch.setattr("paddlecloud.stores.s3.store._utc_now", lambda: wrong(off))
     with opened(s3_settings) as asked, opened(s3_settings) as fresh:
         assert list(asked.list()) == []
         for store in (asked, fresh):

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 from paddlecloud.model.errors import NotFound, PaddleCloudError, Refused, Unreachable
-from paddlecloud.stores.private import BosPlace, check_private, list_private
-from paddlecloud.stores.s3 import S3Store
-from paddlecloud.stores.sigv4 import Keys
+from paddlecloud.stores.s3.sigv4 import Keys
+from paddlecloud.stores.s3.store import S3Store
+from paddlecloud.stores.user_bucket import BosPlace, check_private, list_private
 from tests.contract.stores.strangers import answering
 
 PAGE = b"<html><body>Please sign in</body></html>"

@@ -23,7 +23,7 @@ from typing import Any
 from unittest import mock
 
 from paddlecloud.cli.main import main
-from paddlecloud.client import embedded
+from paddlecloud.client import local_server
 from tests.living import files_below
 
 WAIT = 30.0
@@ -148,13 +148,13 @@ class Person:
 
     def leaves(self) -> None:
         """End everything that was started in this home."""
-        if embedded.is_alive(str(self.home)):
+        if local_server.is_alive(str(self.home)):
             for row in self.types("list_jobs", "--all", "--json").json:
                 if row["job_status"] not in _FINAL:
                     self.types("kill_job", row["job_id"])
                     self.waits_for(row["job_id"])
-            embedded.stop(str(self.home))
-        until(lambda: not end_all(processes("paddlecloud.runtime", str(self.home))))
+            local_server.stop(str(self.home))
+        until(lambda: not end_all(processes("paddlecloud.agent", str(self.home))))
 
 
 def until(condition: Callable[[], object]) -> None:

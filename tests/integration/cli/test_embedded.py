@@ -1,7 +1,7 @@
 """The life of the private server, as the command line brings it about: who starts it, what a crash
 leaves behind, what replaces it, and where its home may be.
 
-The pieces of `client/embedded.py` have their own tests in `tests/integration/test_embedded_server`;
+`client/local_server.py` has its own tests in `tests/integration/test_embedded_server`;
 here everything is typed in, and most of it while a job runs, because a job must not notice.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from paddlecloud import __version__
-from paddlecloud.client import embedded
+from paddlecloud.client import local_server
 from tests.integration.cli.person import WAIT, Done, Person, processes, until
 
 pytestmark = pytest.mark.slow
@@ -40,7 +40,7 @@ def running(shared: Person, tmp_path: Path) -> Iterator[tuple[str, Callable[[], 
 
 
 def info(person: Person) -> dict[str, Any]:
-    return embedded.read_info(str(person.home))
+    return local_server.read_info(str(person.home))
 
 
 def rewrite_info(person: Person, **facts: Any) -> None:
@@ -51,7 +51,7 @@ def rewrite_info(person: Person, **facts: Any) -> None:
 def crash(person: Person) -> int:
     """kill -9; the port where it was."""
     os.kill(person.server(), signal.SIGKILL)
-    until(lambda: not embedded.is_alive(str(person.home)))
+    until(lambda: not local_server.is_alive(str(person.home)))
     return int(info(person)["url"].rpartition(":")[2])
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.runtime import spool
-from paddlecloud.server.services import command_output
+from paddlecloud.agent.exec import spool
+from paddlecloud.server.services.exec import output
 from tests.integration.cli.person import PROGRAM, Person, processes, until
 
 MIB = 1024 * 1024
-WINDOW = command_output.WINDOW
+WINDOW = output.WINDOW
 MOST_KEPT = WINDOW + spool.MOST * spool.PIECE
 
 
@@ -63,7 +63,7 @@ def the_agent(person: Person) -> int:
     found: list[int] = []
 
     def is_there() -> bool:
-        found[:] = processes("paddlecloud.runtime", str(person.home))
+        found[:] = processes("paddlecloud.agent", str(person.home))
         found[:] = [pid for pid in found if not name_of(pid).startswith("pc-")]
         return len(found) == 1
 

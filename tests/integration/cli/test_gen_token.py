@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.client import embedded
+from paddlecloud.client import local_server
 from tests.integration.cli.person import PROGRAM, WAIT, Person, until
 from tests.integration.server.post import mails_to
 from tests.integration.server.process import ServerProcess
@@ -177,7 +177,7 @@ def test_the_private_server_hands_out_keys_at_once(newcomer: Callable[[str], Per
     text = conf(person).read_text()
     ak = re.search(r"^ak = (\w{32})$", text, re.M)
     assert ak is not None and text.startswith("# mine\n[main]\ndebug = 0\nuserid: ")
-    assert embedded.is_alive(str(person.home))
+    assert local_server.is_alive(str(person.home))
     names = {row["ak"]: row["name"] for row in person.types("token", "list", "--json").json}
     assert names[ak[1]] == "gen_token"
     asked = person.types("gen_token", "--json")

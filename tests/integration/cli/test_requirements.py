@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.integration.agent.replicas import eventually
 from tests.integration.cli.person import Person
-from tests.integration.runtime.replicas import eventually
 
 #: An install is slow on a busy machine.
 PATIENCE = 240.0

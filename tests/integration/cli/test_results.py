@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.client import journal
-from paddlecloud.client.landing import part_of
-from paddlecloud.client.pieces import piece_of
+from paddlecloud.client.download import journal
+from paddlecloud.client.download.ranges import piece_of
+from paddlecloud.client.download.staging import part_of
 from tests.integration.cli.person import Person, until
 
 MODEL = bytes(range(256)) * 80_000

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 import paddlecloud.data
-from paddlecloud.data import download, recordio
+from paddlecloud.data import recordio
+from paddlecloud.data.legacy2017 import download
 from tests.unit.data.vectors import HELLO, V1, V5, chunk
 
 OLD_SCRIPT = """
@@ -127,7 +128,8 @@ def test_the_example_of_the_documents_runs(tmp_path: Path) -> None:
     path.write_text("".join(" ".join(map(str, row)) + "\n" for row in rows))
     wanted = download.md5file(str(path))
     (tmp_path / "train.py").write_text(
-        f"import paddlecloud.data.housing as housing\nhousing.MD5 = {wanted!r}\n" + HOUSING_SCRIPT
+        f"import paddlecloud.data.legacy2017.uci_housing as housing\nhousing.MD5 = {wanted!r}\n"
+        + HOUSING_SCRIPT
     )
     done = subprocess.run(
         [sys.executable, "-m", "paddlecloud.data.compat", "train.py"],

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.agent.whole.conftest import idle_world
 from tests.integration.faults.home import Home
-from tests.integration.runtime.agent.conftest import idle_world
 from tests.integration.server.conftest import make_world, stage, world
 
 __all__ = ["home", "idle_world", "make_world", "stage", "world"]

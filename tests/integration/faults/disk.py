@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from paddlecloud.stores.tree import room
+from paddlecloud.stores.directory.safe_open import room
 from tests.contract.disk import small_disk
 from tests.integration.faults.home import Home
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from paddlecloud.client import embedded
+from paddlecloud.client import local_server
 
 WAIT = 30.0
 """Seconds in which anything of these tests happens many times over, on a busy machine too."""
@@ -84,7 +84,7 @@ class Home:
             while self.kill(*kinds):
                 assert time.monotonic() < deadline, f"{kinds} cannot be killed"
                 time.sleep(0.01)
-        embedded.stop(str(self.path))  # it also buries a server that this very process started
+        local_server.stop(str(self.path))  # it also buries a server that this very process started
 
     def _kind(self, entry: Path) -> str | None:
         try:
@@ -98,7 +98,7 @@ class Home:
             return None
         if name.startswith("pc-"):
             return name.removeprefix("pc-")
-        for module, kind in ((b"paddlecloud.server", "server"), (b"paddlecloud.runtime", "agent")):
+        for module, kind in ((b"paddlecloud.server", "server"), (b"paddlecloud.agent", "agent")):
             if module in command:
                 return kind
         return "job" if b"PADDLECLOUD_REPLICA=" in environ else None

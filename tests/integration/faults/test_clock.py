@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from paddlecloud.db import agents, coordination
-from paddlecloud.server.app import App
+from paddlecloud.db.tables import agents, counters, leases
+from paddlecloud.server.http.app import App
+from paddlecloud.server.loops.reconcile import Watch
 from paddlecloud.server.loops.runner import LEASE, Leased
-from paddlecloud.server.loops.watch import Watch
-from paddlecloud.server.services import retention
+from paddlecloud.server.services.files import retention
 from paddlecloud.testing import exchange
 from tests.integration.server.world import World, eventually
 
@@ -109,9 +109,9 @@ def test_an_agent_that_dies_after_the_clock_was_set_back_is_noticed(world: World
 def test_loops_go_on_after_the_clock_was_set_back(world: World) -> None:
     """A lease of the future must not shut its own holder out."""
     db, now = world.deps.db, world.clock()
-    assert db.write(lambda tx: coordination.take_lease(tx, "loop", "me", now, LEASE)) is not None
+    assert db.write(lambda tx: leases.take_lease(tx, "loop", "me", now, LEASE)) is not None
     earlier = world.clock.move(days=-2)
-    fence = db.write(lambda tx: coordination.take_lease(tx, "loop", "me", earlier, LEASE))
+    fence = db.write(lambda tx: leases.take_lease(tx, "loop", "me", earlier, LEASE))
     assert fence is not None
 
 
@@ -180,11 +180,11 @@ def test_an_agent_that_dies_as_the_clock_is_set_back_is_noticed(world: World) ->
 def test_a_lease_of_a_dead_server_whose_clock_was_fast_is_taken_over(world: World) -> None:
     db, lease = world.deps.db, timedelta(milliseconds=300)
     future = world.clock() + timedelta(days=2)
-    db.write(lambda tx: coordination.take_lease(tx, "loop-x", "fast", future, lease))
+    db.write(lambda tx: leases.take_lease(tx, "loop-x", "fast", future, lease))
     leased = Leased(world.deps, "loop-x", lease)
     assert not leased.held()
     eventually(leased.held)
-    assert leased.write(lambda tx: coordination.next_number(tx, "mine")) == 1
+    assert leased.write(lambda tx: counters.next_number(tx, "mine")) == 1
 
 
 def test_a_lease_that_is_renewed_stays_its_holders_whatever_its_clock_says(world: World) -> None:
@@ -193,7 +193,7 @@ def test_a_lease_that_is_renewed_stays_its_holders_whatever_its_clock_says(world
     future = world.clock() + timedelta(days=2)
     for second in range(3):
         now = future + timedelta(seconds=second)
-        db.write(lambda tx, at=now: coordination.take_lease(tx, "loop-x", "fast", at, lease))  # type: ignore[misc]
+        db.write(lambda tx, at=now: leases.take_lease(tx, "loop-x", "fast", at, lease))  # type: ignore[misc]
         leased._renew_at = 0.0
         if leased._others is not None:
             leased._others = (leased._others[0], time.monotonic() - 61)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from paddlecloud.model.exitwords import words_for
-from paddlecloud.model.job import ExitCause, ExitRecord, Resources
-from paddlecloud.model.texts import render
+from paddlecloud.messages import render
+from paddlecloud.model.diagnosis.exit_status import words_for
+from paddlecloud.model.jobs.job import ExitCause, ExitRecord, Resources
 
 LINE = "OSError: [Errno 28] No space left on device"
 

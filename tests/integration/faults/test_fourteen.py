@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from paddlecloud import Client
-from paddlecloud.runtime import cgroups
+from paddlecloud.agent.sandbox import cgroups
 from scripts import paddle
 from tests.integration.faults.home import WAIT, Home, until
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.integration.runtime.agent.world import World
-from tests.integration.runtime.replicas import eventually
+from tests.integration.agent.replicas import eventually
+from tests.integration.agent.whole.world import World
 
 
 def test_a_forget_that_a_dying_agent_heard_is_made_up_for(idle_world: World) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.runtime import control, record
-from paddlecloud.runtime.control import Phase
+from paddlecloud.agent.replica import inspect, records
+from paddlecloud.agent.replica.inspect import Phase
 
 
 def test_a_monitor_that_begins_during_the_look_is_not_taken_for_dead(
@@ -16,13 +16,13 @@ def test_a_monitor_that_begins_during_the_look_is_not_taken_for_dead(
     """It takes its lock and writes its record right after it was seen not to hold the lock."""
 
     def holder(_: Path) -> None:
-        record.create(tmp_path / record.RUN, {"pid": None, "started_at": None})
+        records.create(tmp_path / records.RUN, {"pid": None, "started_at": None})
 
-    monkeypatch.setattr(record, "lock_holder", holder)
-    assert control.inspect(tmp_path).phase is Phase.NOT_STARTED
+    monkeypatch.setattr(records, "lock_holder", holder)
+    assert inspect.inspect(tmp_path).phase is Phase.NOT_STARTED
 
 
 def test_a_monitor_that_had_begun_and_is_gone_is_dead(tmp_path: Path) -> None:
-    record.create(tmp_path / record.RUN, {"pid": None, "started_at": None})
-    (tmp_path / record.LOCK).touch()
-    assert control.inspect(tmp_path).phase is Phase.LOST
+    records.create(tmp_path / records.RUN, {"pid": None, "started_at": None})
+    (tmp_path / records.LOCK).touch()
+    assert inspect.inspect(tmp_path).phase is Phase.LOST

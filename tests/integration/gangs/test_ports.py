@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.model.gangs import FIRST_PORT, PORTS
+from paddlecloud.model.jobs.gang import FIRST_PORT, PORTS
 from tests.integration.gangs.site import Site, a_site
 
 #: Nothing else runs beside these: what squats here could take a port from a job of another test.

@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 
-from paddlecloud.server.openapi import document
+from paddlecloud.server.http.openapi import document
 from paddlecloud.server.routes import ROUTES
 from paddlecloud.testing import Reply
 

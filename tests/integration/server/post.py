@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paddlecloud.db import outbox
-from paddlecloud.db.outbox import Outgoing
+from paddlecloud.db.tables import outbox
+from paddlecloud.db.tables.outbox import Outgoing
 from paddlecloud.server.loops.outbox import Sender
 from paddlecloud.server.settings import Mail, Settings
 from paddlecloud.testing import SignedCaller

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.db import tokens
-from paddlecloud.db.base import Database
-from paddlecloud.server.auth import secret_of
-from paddlecloud.server.services.accounts import embedded_agent, embedded_user
+from paddlecloud.db.engine.base import Database
+from paddlecloud.db.tables import tokens
+from paddlecloud.server.http.auth import secret_of
+from paddlecloud.server.services.accounts.first_start import embedded_agent, embedded_user
 from tests.sqlite import open_with_tables
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

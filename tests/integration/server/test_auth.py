@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.client.transport import EMPTY_SHA256
-from paddlecloud.db import tokens
-from paddlecloud.db.nonces import Pruner, WriteBehindNonces
-from paddlecloud.db.tokens import UserRole
-from paddlecloud.model import signing
-from paddlecloud.server.app import App
-from paddlecloud.server.http import Access, Route
-from paddlecloud.server.routes import ROUTES, agents
+from paddlecloud.db.tables import tokens
+from paddlecloud.db.tables.nonces import Pruner, WriteBehindNonces
+from paddlecloud.db.tables.users import UserRole
+from paddlecloud.model.protocol import bce_auth
+from paddlecloud.net.endpoint import EMPTY_SHA256
+from paddlecloud.server.http.app import App
+from paddlecloud.server.http.routing import Access, Route
+from paddlecloud.server.routes import ROUTES
+from paddlecloud.server.routes import agent as routes_agent
 from paddlecloud.testing import Reply, SignedCaller, encode_query, exchange
 from tests.integration.server.world import Stage, World, eventually
 
@@ -157,7 +158,7 @@ class Request:
         """The same with these headers instead, signed again with what is left."""
         kept = {k: v for k, v in (self.signed().headers | headers).items() if v is not None}
         del kept["authorization"]
-        kept["authorization"] = signing.sign(
+        kept["authorization"] = bce_auth.sign(
             self.caller.ak,
             self.caller.sk,
             self.method,
@@ -171,7 +172,7 @@ class Request:
 
     @property
     def raw_path(self) -> str:
-        return signing.quote(self.path, "/")
+        return bce_auth.quote(self.path, "/")
 
     def send(self) -> Reply:
         pairs = encode_query(self.query)
@@ -227,7 +228,7 @@ def replayed(request: Request, site: Site) -> None:
         body=b"",
     ).signed()
     assert first.send().status in (200, 404)
-    request.resigned(**{signing.NONCE: first.headers[signing.NONCE]})
+    request.resigned(**{bce_auth.NONCE: first.headers[bce_auth.NONCE]})
 
 
 def expired(request: Request, site: Site) -> None:
@@ -238,7 +239,7 @@ def expired(request: Request, site: Site) -> None:
 def good_for_long(request: Request, _site: Site) -> None:
     request.signed()
     del request.headers["authorization"]
-    request.headers["authorization"] = signing.sign(
+    request.headers["authorization"] = bce_auth.sign(
         request.caller.ak,
         request.caller.sk,
         request.method,
@@ -256,15 +257,15 @@ def from_the_future(request: Request, site: Site) -> None:
 
 
 def without_nonce(request: Request, _site: Site) -> None:
-    request.resigned(**{signing.NONCE: None})
+    request.resigned(**{bce_auth.NONCE: None})
 
 
 def nonce_not_covered(request: Request, _site: Site) -> None:
-    request.resigned(**{signing.NONCE: None}).headers[signing.NONCE] = secrets.token_hex(16)
+    request.resigned(**{bce_auth.NONCE: None}).headers[bce_auth.NONCE] = secrets.token_hex(16)
 
 
 def body_hash_not_covered(request: Request, _site: Site) -> None:
-    request.resigned(**{signing.CONTENT_SHA256: None}).headers[signing.CONTENT_SHA256] = (
+    request.resigned(**{bce_auth.CONTENT_SHA256: None}).headers[bce_auth.CONTENT_SHA256] = (
         EMPTY_SHA256
     )
 
@@ -334,7 +335,7 @@ def test_no_route_lets_it_in(
     change, code = attack
     before = site.world.job(site.job_id)
     for route in GUARDED:
-        if change is changed_body and route.streaming is agents.exchange:
+        if change is changed_body and route.streaming is routes_agent.exchange:
             continue  # sealed piece by piece: see test_exchange
         request = site.wanted(route)
         change(request, site)
@@ -390,7 +391,7 @@ def test_a_nonce_is_remembered_by_the_next_server_too(site: Site) -> None:
     world.clock.move(seconds=1)
     request = Request(caller=world.user, method="GET", path="/api/v1/whoami", query={}, body=b"")
     assert request.signed().send().status == 200
-    nonce = request.headers[signing.NONCE]
+    nonce = request.headers[bce_auth.NONCE]
     written = "select 1 from nonces where nonce = ?"
     eventually(lambda: bool(world.deps.db.read(lambda tx: tx.all(written, (nonce,)))))  # behind
     world.stage.app = App(world.deps)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.server.connections import MAX_HEAD, MOST_AHEAD
+from paddlecloud.server.http.connection_limits import MAX_HEAD, MOST_AHEAD
 from paddlecloud.server.routes import ROUTES
 from paddlecloud.testing import exchange
 from tests.integration.server.process import ServerProcess, asked, ended

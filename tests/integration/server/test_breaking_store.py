@@ -15,7 +15,7 @@ from paddlecloud.model.errors import Refused
 from paddlecloud.server.__main__ import _is_news
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores import create
-from paddlecloud.stores.s3 import S3Store
+from paddlecloud.stores.s3.store import S3Store
 from tests.faulty import Way, faulty_way
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.test_silent_buckets import private_job

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.db import audit
-from paddlecloud.db.tokens import UserRole
+from paddlecloud.db.tables import audit
+from paddlecloud.db.tables.users import UserRole
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, TooLarge, TooMany
-from paddlecloud.server.loops.holding import EVERY, Holding
-from paddlecloud.server.routes import commands as routes
-from paddlecloud.server.services import command_output, commands, retention
+from paddlecloud.server.loops.exec_idle import EVERY, Holding
+from paddlecloud.server.routes import exec as routes
+from paddlecloud.server.services.exec import commands
+from paddlecloud.server.services.exec import output as exec_output
+from paddlecloud.server.services.files import retention
 from paddlecloud.testing import Reply
 from tests.integration.server.world import World
 
@@ -238,7 +240,7 @@ def test_its_files_are_not_listed_and_go_with_the_job(world: World) -> None:
     job_id, order = running(world)
     name = begin(world, job_id, stdin="aGk=")["id"]
     bring(world, name, b"out")
-    place = world.deps.settings.store_dir / command_output.root_of("someone", job_id)
+    place = world.deps.settings.store_dir / exec_output.root_of("someone", job_id)
     assert sorted(path.suffix for path in place.iterdir()) == [".in", ".out"]
     listed = world.user.get(f"/api/v1/jobs/{job_id}/files")["files"]
     assert not [row for row in listed if name in row["path"]]
@@ -253,13 +255,13 @@ def test_its_files_are_not_listed_and_go_with_the_job(world: World) -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window of four pieces of ten bytes."""
-    monkeypatch.setattr(command_output, "PIECE", 10)
-    monkeypatch.setattr(command_output, "WINDOW", 40)
+    monkeypatch.setattr(exec_output, "PIECE", 10)
+    monkeypatch.setattr(exec_output, "WINDOW", 40)
     monkeypatch.setattr(routes, "ANSWER_BYTES", 20)
 
 
 def kept(world: World, job_id: str) -> list[str]:
-    place = world.deps.settings.store_dir / command_output.root_of("someone", job_id)
+    place = world.deps.settings.store_dir / exec_output.root_of("someone", job_id)
     return sorted(path.name.partition(".")[2] for path in place.iterdir())
 
 
@@ -330,7 +332,7 @@ def test_who_reads_slower_than_another_is_not_told_that_this_was_all(
 def test_what_an_earlier_version_kept_in_one_file_goes_on_there(world: World) -> None:
     job_id, _ = running(world)
     name = begin(world, job_id)["id"]
-    path = f"{command_output.root_of('someone', job_id)}/{name}.out"
+    path = f"{exec_output.root_of('someone', job_id)}/{name}.out"
     whole = bytes(range(80))
     world.deps.logs.append(path, 0, whole[:50])
     assert bring(world, name, whole[40:], 40) == 80

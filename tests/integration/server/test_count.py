@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.backends.base import NAME
-from paddlecloud.db import usage
+from paddlecloud.db.tables import usage
 from paddlecloud.model.errors import Retry
-from paddlecloud.server.loops.watch import Watch
-from paddlecloud.server.opening import open_deps
-from paddlecloud.server.services import files, placement, stored
+from paddlecloud.server.bootstrap import open_deps
+from paddlecloud.server.loops.reconcile import Watch
+from paddlecloud.server.services.files import job_files, storage_usage
+from paddlecloud.server.services.placement import apply
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores import create
 from paddlecloud.stores.base import Stat
-from paddlecloud.stores.directory import DirectoryStore
+from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.layered import LayeredStore
-from paddlecloud.stores.s3 import S3Store
+from paddlecloud.stores.s3.store import S3Store
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.valve import Valve
 from tests.integration.server.world import World
@@ -76,21 +77,21 @@ def test_no_tick_of_the_watch_asks_a_silent_store(
     world.agent.start(order)
     world.agent.log(order, 0, b"boom\n")
     world.agent.exit(order, 101, log_size=5)
-    files.set_logs_aside(world.deps, world.job(again))
+    job_files.set_logs_aside(world.deps, world.job(again))
     Watch().tick(world.deps, world.clock())
     assert world.agent.order(again, "forget")["replica"] == order["replica"]
     assert valve.asked == 0
     assert isinstance(world.deps.store, LayeredStore)
     with monkeypatch.context() as silent:
         silent.setattr(world.deps.store.behind.wire, "_patience", (10.0, 0.3))
-        stored.count(world.deps, world.clock())
+        storage_usage.count(world.deps, world.clock())
     assert valve.asked > 0
     assert used(world) == 0
     valve.recover()
     world.close()
 
     world = far()
-    stored.count(world.deps, world.clock())
+    storage_usage.count(world.deps, world.clock())
     assert used(world) == len(MODEL) + len(b"log\nboom\n")
     assert world.deps.db.read(usage.to_count) == []
     assert world.job(ended).final
@@ -130,10 +131,10 @@ def test_one_job_that_cannot_be_counted_keeps_no_other_from_it(
         if number == 0:
             broken(world).unlisted = job_id
     assert world.release() == 3
-    stored.count(world.deps, world.clock())
+    storage_usage.count(world.deps, world.clock())
     assert used(world) == 2 * len(b"log\n")
     broken(world).unlisted = "nothing"
-    stored.count(world.deps, world.clock())
+    storage_usage.count(world.deps, world.clock())
     assert used(world) == 3 * len(b"log\n")
 
 
@@ -157,9 +158,9 @@ def test_an_attempt_that_ends_meanwhile_is_counted_for(
         return iter(found)
 
     monkeypatch.setattr(broken(world), "list", ends)
-    stored.count(world.deps, world.clock())
+    storage_usage.count(world.deps, world.clock())
     assert used(world) == 0
-    stored.count(world.deps, world.clock())
+    storage_usage.count(world.deps, world.clock())
     assert used(world) == len(b"log\n")
 
 
@@ -175,7 +176,7 @@ def test_machines_that_nobody_knows_of_are_stopped_while_nothing_can_be_let_go(
         Watch().tick(world.deps, world.clock())
     assert "nobody-1" not in [handle[NAME] for handle in world.backends["local"].existing()]
     broken(world).flushes = True
-    assert placement.release_ended(world.deps) == 1
+    assert apply.release_ended(world.deps) == 1
 
 
 def with_limits(settings: Settings) -> Settings:
@@ -204,7 +205,7 @@ def test_what_was_stored_before_there_were_limits_counts(make_world: MakeWorld) 
 
     world = make_world(change=with_limits)
     assert world.deps.db.read(usage.to_count) == [(job_id, 1)], "what runs is counted at its end"
-    stored.count(world.deps, world.clock())
+    storage_usage.count(world.deps, world.clock())
     assert used(world) == len(MODEL)
     world.close()
     start(with_limits(unlimited))

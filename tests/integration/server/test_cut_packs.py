@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.client import uploading
+from paddlecloud.client.upload import blobs
 from tests.faulty import Way, faulty_way
 from tests.integration.server.world import World, a_directory
 
@@ -35,13 +35,13 @@ class CutOnce:
 def test_a_cut_costs_a_twentieth_at_most(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, count: int, size: int
 ) -> None:
-    monkeypatch.setattr("paddlecloud.client.retries.PAUSE", 0.001)
+    monkeypatch.setattr("paddlecloud.net.retry.PAUSE", 0.001)
     contents = {f"f{number}": os.urandom(size) for number in range(count)}
     found = a_directory(tmp_path / "job", None, **contents)
     heard: list[int] = []
     with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
         line = CutOnce(way, at)
-        uploading.upload(world.transport(way.url), found, lambda count, _: heard.append(count))
+        blobs.upload(world.transport(way.url), found, lambda count, _: heard.append(count))
     total = count * size
     # The lists of what is missing are a few times as long as the names of all files.
     assert line.sent < 1.05 * total + 3 * len(found.canonical)
@@ -52,7 +52,7 @@ def test_a_cut_costs_a_twentieth_at_most(
 def test_what_arrived_although_its_answer_did_not_is_not_sent_again(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paddlecloud.client.retries.PAUSE", 0.001)
+    monkeypatch.setattr("paddlecloud.net.retry.PAUSE", 0.001)
     data = os.urandom(MB)
     found = a_directory(tmp_path / "job", only=data)
     answers: list[bytes] = []
@@ -64,6 +64,6 @@ def test_what_arrived_although_its_answer_did_not_is_not_sent_again(
     with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
         line = CutOnce(way, 10**9)
         way.back = second_is_lost
-        uploading.upload(world.transport(way.url), found)
+        blobs.upload(world.transport(way.url), found)
     assert line.sent < 1.1 * MB
     assert world.blob(data).read_bytes() == data

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from paddlecloud.db.tokens import UserRole
+from paddlecloud.db.tables.users import UserRole
 from paddlecloud.model.errors import Retry
-from paddlecloud.server.services import retention
-from paddlecloud.server.services.sending import sending_root
+from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.transfer.output_uploads import sending_root
 from tests.integration.server.world import World
 
 

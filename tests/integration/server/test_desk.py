@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.db import attempts, jobs
-from paddlecloud.db.base import EVERYTHING, Tx
-from paddlecloud.model.copies import with_changes
-from paddlecloud.model.job import NOTHING, Resources
+from paddlecloud.db.engine.base import EVERYTHING, Tx
+from paddlecloud.db.tables import attempts, jobs
+from paddlecloud.model.fast_replace import with_changes
+from paddlecloud.model.jobs.job import NOTHING, Resources
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.loops import schedule_desk
-from paddlecloud.server.loops.schedule_desk import Desk
-from paddlecloud.server.services import placement
+from paddlecloud.server.loops import schedule_cache
+from paddlecloud.server.loops.schedule_cache import Desk
+from paddlecloud.server.services.placement import apply
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World
 
@@ -25,7 +25,7 @@ MACHINES = {"local": {"node": "node", "nodes": "3", "cpu": "2"}}
 @pytest.fixture
 def large(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> World:
     """Three machines count as many."""
-    monkeypatch.setattr(schedule_desk, "MANY_MACHINES", 2)
+    monkeypatch.setattr(schedule_cache, "MANY_MACHINES", 2)
     return make_world(pools=MACHINES)
 
 
@@ -33,13 +33,13 @@ def large(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> World:
 def readings(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """One entry for each time that everything was read."""
     found: list[object] = []
-    read = placement.read_view
+    read = apply.read_view
 
     def noted(deps: Deps, now: Any, window: int | None) -> Any:
         found.append(window)
         return read(deps, now, window)
 
-    monkeypatch.setattr(placement, "read_view", noted)
+    monkeypatch.setattr(apply, "read_view", noted)
     return found
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from paddlecloud.stores.s3 import S3Store
+from paddlecloud.stores.s3.store import S3Store
 from paddlecloud.testing import Reply, SignedCaller
 from tests.integration.server.test_object_store import Team, team
 from tests.integration.server.test_private_storage import asked, until

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.db import attempts
-from paddlecloud.model.job import Attempt
-from paddlecloud.server.loops.watch import Watch
+from paddlecloud.db.tables import attempts
+from paddlecloud.model.jobs.job import Attempt
+from paddlecloud.server.loops.reconcile import Watch
 from tests.integration.server.test_tasks import Worker
 from tests.integration.server.world import Stage, World
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.db import tokens
+from paddlecloud.agent.config import AgentConfig
+from paddlecloud.agent.server_link.channel import Link
+from paddlecloud.agent.server_link.report_stream import Exchange
+from paddlecloud.db.tables import tokens
 from paddlecloud.model.errors import Invalid, PaddleCloudError
-from paddlecloud.runtime.config import AgentConfig
-from paddlecloud.runtime.exchange import Exchange
-from paddlecloud.runtime.link import Link
 from paddlecloud.testing import ScriptedAgent, item
 from tests.integration.server.world import World, eventually
 
@@ -93,7 +93,7 @@ def test_a_mistake_of_the_server_is_told_and_does_not_end_it(
     opened(exchange)
     told = body(world.agent, piece(order, 0, b"x"), log=b"x")
     with monkeypatch.context() as patched:
-        patched.setattr("paddlecloud.server.services.agents.note", lambda *_: 1 / 0)
+        patched.setattr("paddlecloud.server.services.agents.orders.note", lambda *_: 1 / 0)
         with pytest.raises(PaddleCloudError) as caught:
             exchange.ask(told, 1.0)
     assert caught.value.code == "internal"
@@ -131,7 +131,9 @@ def test_a_key_that_went_before_anybody_listened_is_not_good_either(
 ) -> None:
     """Between its admission and the exchange: the note is gone, the database knows."""
     _, order = world.placed()
-    monkeypatch.setattr("paddlecloud.server.exchange.Exchange._is_known", lambda self, tx: False)
+    monkeypatch.setattr(
+        "paddlecloud.server.http.report_stream.Exchange._is_known", lambda self, tx: False
+    )
     opened(exchange)
     told = body(world.agent, piece(order, 0, b"x"), log=b"x")
     assert exchange._open is not None

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from paddlecloud.model.errors import Retry
-from paddlecloud.server.app import App
-from paddlecloud.server.services import addresses, agents, far_logs
-from paddlecloud.stores.directory import DirectoryStore
+from paddlecloud.server.http.app import App
+from paddlecloud.server.services.agents import orders
+from paddlecloud.server.services.transfer import agent_presigned
+from paddlecloud.server.services.user_buckets import logs
+from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.layered import LayeredStore
-from paddlecloud.stores.s3 import S3Store
+from paddlecloud.stores.s3.store import S3Store
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, eventually
 
@@ -72,7 +74,7 @@ def test_a_server_that_dies_in_between_goes_on_where_it_was(
 ) -> None:
     job_id = failed_once(far)
     tried = threading.Event()
-    move = far_logs._move
+    move = logs._move
 
     def cut(place: Any, source: str, target: str, is_due: Any) -> bool:
         if source.endswith("/b"):
@@ -81,7 +83,7 @@ def test_a_server_that_dies_in_between_goes_on_where_it_was(
         raise Retry("body_cut", size=0)
 
     with monkeypatch.context() as patch:
-        patch.setattr(far_logs, "_move", cut)
+        patch.setattr(logs, "_move", cut)
         assert not gets_a_place(far, job_id)
         assert tried.wait(60)
         assert far.look(job_id)["queue_reason"].startswith("the log files of its last attempt")
@@ -121,7 +123,7 @@ def test_a_late_mover_leaves_the_files_of_the_next_attempt(
         return answer
 
     monkeypatch.setattr(store, silent, late)
-    far_logs._move_all(far.deps, job)
+    logs._move_all(far.deps, job)
     assert log_files(far, job_id) == {
         "attempt-1/rank-0/b": b"1",
         "attempt-1/rank-0/events/a": b"1",
@@ -147,8 +149,8 @@ def test_an_agent_that_asks_for_bytes_of_a_bucket_takes_no_thread_of_short_answe
 
         return call
 
-    monkeypatch.setattr(addresses, "content", spied(addresses.content))
-    monkeypatch.setattr(agents, "outputs_before", spied(agents.outputs_before))
+    monkeypatch.setattr(agent_presigned, "content", spied(agent_presigned.content))
+    monkeypatch.setattr(orders, "outputs_before", spied(orders.outputs_before))
     reply = far.agent.caller.call(
         "GET", f"/api/v1/agent/blobs/{entry[3]}", {"replica": order["replica"]}
     )

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.model.snapshot import Snapshot
+from paddlecloud.model.files.snapshot import Snapshot
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http import Access
+from paddlecloud.server.http.routing import Access
 from paddlecloud.server.routes import ROUTES
-from paddlecloud.server.services import snapshots
+from paddlecloud.server.services.files import snapshots
 from tests.contract.disk import open_descriptors
 from tests.integration.server.world import World, eventually
 

@@ -14,18 +14,20 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.client import copying, downloads, parts, submission, uploading
-from paddlecloud.client.furnishing import with_ways
-from paddlecloud.client.handing import Handing
-from paddlecloud.client.scanning import Reading, scan
+from paddlecloud.client import submit
+from paddlecloud.client.download import engine
+from paddlecloud.client.download.listing import with_ways
+from paddlecloud.client.scan.walk import Reading, scan
 from paddlecloud.client.transport import Transport
+from paddlecloud.client.upload import blobs, copy_file, multipart
+from paddlecloud.client.upload.local_handoff import Handing
 from paddlecloud.model.errors import Conflict, Invalid, Refused
-from paddlecloud.server.app import App
-from paddlecloud.server.services import retention
-from paddlecloud.stores.directory import DirectoryStore
+from paddlecloud.server.http.app import App
+from paddlecloud.server.services.files import retention
+from paddlecloud.stores.directory.safe_open import SCRATCH
+from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.layered import LayeredStore
-from paddlecloud.stores.s3 import create
-from paddlecloud.stores.tree import SCRATCH
+from paddlecloud.stores.s3.store import create
 from tests.contract.disk import small_disk
 from tests.faulty import faulty_way
 from tests.integration.server.conftest import MakeWorld
@@ -46,7 +48,7 @@ def no_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     def send(*_: object) -> None:
         raise AssertionError("a file went through a socket")
 
-    monkeypatch.setattr(parts, "send", send)
+    monkeypatch.setattr(multipart, "send", send)
 
 
 def scratch(world: World) -> list[Path]:
@@ -71,7 +73,7 @@ def test_big_files_are_handed_over(
         ahead = handing if read_ahead else None
         found = a_directory(tmp_path / "job", ahead, one=one, two=two, same=one, small=b"1")
         assert bool(scratch(world)) is read_ahead
-        uploading.upload(transport, found, lambda count, _: heard.append(count), handing)
+        blobs.upload(transport, found, lambda count, _: heard.append(count), handing)
     for data in (one, two):
         assert world.blob(data).read_bytes() == data
         assert world.blob(data).stat().st_mode & 0o777 == 0o600
@@ -87,7 +89,7 @@ def test_what_the_server_has_is_copied_for_nothing_and_goes(
     for _ in range(2):
         with Handing(transport, near=True) as handing:
             found = a_directory(tmp_path / "job", handing, model=b"m" * BIG)
-            uploading.upload(transport, found, None, handing)
+            blobs.upload(transport, found, None, handing)
         assert scratch(world) == []
 
 
@@ -97,7 +99,7 @@ def test_a_source_that_changed_since_it_was_read_is_named(
     found = a_directory(tmp_path / "job", model=os.urandom(BIG))
     (tmp_path / "job" / "model").write_bytes(os.urandom(BIG))
     with Handing(transport, near=True) as handing, pytest.raises(Conflict) as caught:
-        uploading.upload(transport, found, None, handing)
+        blobs.upload(transport, found, None, handing)
     assert caught.value.code == "files_changed"
     assert world.user.post("/api/v1/snapshots", {"entries": found.entries})["missing"]
     assert scratch(world) == []
@@ -131,7 +133,7 @@ def test_a_team_server_gives_no_place(make_world: MakeWorld, tmp_path: Path) -> 
     transport = world.transport()
     with Handing(transport, near=True) as handing:
         found = a_directory(tmp_path / "job", handing, model=data)
-        uploading.upload(transport, found, None, handing)
+        blobs.upload(transport, found, None, handing)
     assert world.blob(data).read_bytes() == data
 
 
@@ -231,14 +233,15 @@ def test_a_store_without_room_is_left_alone_and_the_server_says_it(
 
 KILLED = """
 import os, sys
-from paddlecloud.client import copying
+from paddlecloud.client.upload import copy_file
 def stuck(*args, **kwargs):
     print("copying", flush=True)
     os.read(0, 1)
-real, copying._hash = copying._hash, stuck
-from paddlecloud.client.handing import Handing
-from paddlecloud.client.scanning import scan
-from paddlecloud.client.transport import Endpoint, Transport
+real, copy_file._hash = copy_file._hash, stuck
+from paddlecloud.client.upload.local_handoff import Handing
+from paddlecloud.client.scan.walk import scan
+from paddlecloud.client.transport import Transport
+from paddlecloud.net.endpoint import Endpoint
 endpoint = Endpoint(sys.argv[1], sys.argv[2], sys.argv[3])
 scan(sys.argv[4], now=4e9, handing=Handing(Transport(lambda *_: endpoint), near=True))
 """
@@ -294,7 +297,7 @@ def test_files_come_from_the_store_on_this_machine(
     assert sorted(ways) == ["model", "sub/small"]
     transport.open = None  # type: ignore[method-assign,assignment]
     rows = with_ways(rows, ways)
-    done = downloads.download(transport, job_id, rows, str(tmp_path / "into"), now=0.0)
+    done = engine.download(transport, job_id, rows, str(tmp_path / "into"), now=0.0)
     assert (done.files, done.bytes) == (2, BIG + 1)
     assert (tmp_path / "into" / "model").read_bytes() == data
     assert (tmp_path / "into" / "sub" / "small").read_bytes() == b"1"
@@ -337,7 +340,7 @@ def test_files_come_from_the_bucket_past_the_server(
         way.back = count
         into = str(tmp_path / "into")
         transport = world.transport(way.url)
-        done = downloads.download(transport, job_id, with_ways(rows, ways), into, now=0.0)
+        done = engine.download(transport, job_id, with_ways(rows, ways), into, now=0.0)
     assert done.bytes == len(data) + 1
     assert (tmp_path / "into" / "model").read_bytes() == data
     assert (tmp_path / "into" / "small").read_bytes() == b"1"
@@ -353,7 +356,7 @@ def test_bytes_are_counted_while_they_are_copied(
     """Once, also those that are read again because they could not be copied."""
     reading = Reading()
     seen: list[int] = []
-    really = copying.copy_and_hash
+    really = copy_file.copy_and_hash
 
     def watched(*args: Any, tell: Callable[[int], None], **how: Any) -> str:
         def noted(count: int) -> None:
@@ -364,7 +367,7 @@ def test_bytes_are_counted_while_they_are_copied(
 
         return really(*args, tell=noted, **how)
 
-    monkeypatch.setattr(copying, "copy_and_hash", watched)
+    monkeypatch.setattr(copy_file, "copy_and_hash", watched)
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "model").write_bytes(os.urandom(BIG))
     with Handing(transport, near=True) as handing:
@@ -379,7 +382,7 @@ def test_for_a_job_that_can_never_run_nothing_is_read_or_copied(
     def read(*_: object) -> None:
         raise AssertionError("a file was read")
 
-    monkeypatch.setattr("paddlecloud.client.scanning._digest", read)
+    monkeypatch.setattr("paddlecloud.client.scan.walk._digest", read)
     (tmp_path / "job").mkdir()
     with (tmp_path / "job" / "model").open("wb") as file:
         file.truncate(3 * 1024 * MIB)
@@ -387,8 +390,8 @@ def test_for_a_job_that_can_never_run_nothing_is_read_or_copied(
     person.config.embedded = True
     parameters = {"files": str(tmp_path / "job"), "start_cmd": "true", "cpu": 1000}
     with pytest.raises(Refused):
-        submission.submit(person, parameters)
+        submit.submit(person, parameters)
     assert scratch(world) == []
     with pytest.raises(AssertionError, match="a file was read"):
-        submission.submit(person, {**parameters, "cpu": 1})
+        submit.submit(person, {**parameters, "cpu": 1})
     assert world.user.get("/api/v1/jobs")["jobs"] == []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.server.loops.watch import Watch
+from paddlecloud.server.loops.reconcile import Watch
 from paddlecloud.testing import item
 from tests.integration.server.world import World
 

@@ -16,18 +16,19 @@ from typing import Any
 
 import pytest
 
+from paddlecloud.agent.sandbox import cgroups
+from paddlecloud.agent.sandbox import isolation as runtime_isolation
 from paddlecloud.backends.local import Local
-from paddlecloud.db import attempts, uids
-from paddlecloud.db.attempts import Want
-from paddlecloud.db.base import Tx
-from paddlecloud.db.tokens import TokenKind
-from paddlecloud.model.job import ExitCause, JobType
-from paddlecloud.model.pool import Pool
-from paddlecloud.runtime import cgroups
-from paddlecloud.runtime import isolation as runtime_isolation
-from paddlecloud.server.app import App
+from paddlecloud.db.engine.base import Tx
+from paddlecloud.db.tables import attempts, uids
+from paddlecloud.db.tables.attempts import Want
+from paddlecloud.db.tables.tokens import TokenKind
+from paddlecloud.model.jobs.job import ExitCause, JobType
+from paddlecloud.model.policy.pool import Pool
 from paddlecloud.server.deps import utc_now
-from paddlecloud.server.services import agents, isolation
+from paddlecloud.server.http.app import App
+from paddlecloud.server.services.agents import orders
+from paddlecloud.server.services.placement import isolation
 from paddlecloud.server.settings import Settings
 from paddlecloud.testing import SignedCaller
 from tests.integration.server.conftest import MakeWorld
@@ -237,7 +238,7 @@ def test_a_job_whose_machine_is_gone_goes_on_from_what_was_shipped(team: Team) -
     place = team.world.deps.settings.store_dir / f"users/alice/output/{job}/rank-0/ckpt/n"
     eventually(place.exists)
     lose_the_machine(team, job)
-    agents.mark_lost(team.world.deps, NODE)
+    orders.mark_lost(team.world.deps, NODE)
     other = team.home / "agent-2"
     again = {"local": team.machine(other)}
     team.world.deps = replace(team.world.deps, backends=again)
@@ -373,8 +374,8 @@ def test_a_job_of_a_team_that_asks_for_no_memory_leaves_some_to_the_machine(
 
 
 def test_the_reserve_of_a_large_machine_is_no_tenth() -> None:
-    assert agents.spared(100 * GIB) == 96 * GIB
-    assert agents.spared(10 * GIB) == 9 * GIB
+    assert orders.spared(100 * GIB) == 96 * GIB
+    assert orders.spared(10 * GIB) == 9 * GIB
 
 
 @able

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from paddlecloud.model.errors import Conflict
-from paddlecloud.server.loops.watch import Watch
-from paddlecloud.server.routes import agents as agent_routes
-from paddlecloud.server.services import agents
+from paddlecloud.server.loops.reconcile import Watch
+from paddlecloud.server.routes import agent as agent_routes
+from paddlecloud.server.services.agents import orders as agents_orders
 from paddlecloud.testing import item
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, eventually
@@ -261,7 +261,7 @@ def test_who_speaks_on_after_being_given_up_is_stale(world: World) -> None:
     job_id, order = world.placed()
     world.agent.start(order)
     assert [world.agent.log(order, 2 * n, b"a\n") for n in range(3)] == [2, 4, 6]
-    agents.mark_lost(world.deps, world.agent.name)
+    agents_orders.mark_lost(world.deps, world.agent.name)
     more = item(order, log={"offset": 6, "length": 2})
     answer = world.agent.report(more, log=b"b\n")
     assert (answer["acks"], answer["stale"]) == ([], [order["replica"]])
@@ -284,7 +284,7 @@ def test_the_orders_of_a_life(world: World) -> None:
 def test_an_order_behind_many_that_can_wait_does_not_wait(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agents, "MAX_ORDERS", 1)
+    monkeypatch.setattr(agents_orders, "MAX_ORDERS", 1)
     monkeypatch.setattr(agent_routes, "IDLE_SECONDS", 60.0)
     done, order = world.placed()
     world.agent.run(order)

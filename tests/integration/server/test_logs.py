@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.model.logframes import Frames
-from paddlecloud.server import searches
-from paddlecloud.server.services import retention
+from paddlecloud.model.logs.frames import Frames
+from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.logs import grep_limit
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, eventually
 
@@ -191,7 +191,7 @@ def test_matching_lines_of_all_workers(gang: tuple[World, str, list[Order]]) -> 
 def test_a_pattern_that_takes_for_ever_is_ended_and_the_server_goes_on(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paddlecloud.server.grepping.SECONDS", 0.2)
+    monkeypatch.setattr("paddlecloud.server.services.logs.grep.SECONDS", 0.2)
     job_id, order = world.placed()
     grown(world, order, b"a" * 60 + b"b\n")
     with ThreadPoolExecutor(1) as thread:
@@ -203,12 +203,12 @@ def test_a_pattern_that_takes_for_ever_is_ended_and_the_server_goes_on(
 def test_only_so_many_searches_run_at_a_time(world: World) -> None:
     job_id, order = world.placed()
     grown(world, order, b"one\n")
-    for _ in range(searches.MOST_OF_ONE):
+    for _ in range(grep_limit.MOST_OF_ONE):
         world.deps.searches.enter("someone")
     assert refused(world, job_id, grep="one") == (429, "grep_busy")
     world.deps.searches.leave("someone")
     assert world.log(job_id, grep="one") == b"one\n"
-    eventually(lambda: world.deps.searches._running["someone"] == searches.MOST_OF_ONE - 1)
+    eventually(lambda: world.deps.searches._running["someone"] == grep_limit.MOST_OF_ONE - 1)
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.db import coordination, jobs
-from paddlecloud.db.tokens import UserRole
+from paddlecloud.db.tables import counters, jobs, leases
+from paddlecloud.db.tables.users import UserRole
 from paddlecloud.model.errors import Conflict, Retry, StorageFull
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.loops import clean, schedule
+from paddlecloud.server.loops import maintenance, schedule
+from paddlecloud.server.loops.reconcile import Watch
 from paddlecloud.server.loops.runner import Leased, Loop, Runner
-from paddlecloud.server.loops.watch import Watch
-from paddlecloud.server.services import placement, retention
+from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.placement import apply
 from paddlecloud.server.settings import Retention, Settings
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, eventually, packed
@@ -175,8 +176,8 @@ def test_what_cannot_be_let_go_in_one_pool_keeps_no_other_waiting(
         asked.append(handle["name"])
         raise Retry("backend_later", pool="near")
 
-    monkeypatch.setattr(placement, "MAX_RELEASED", 2)
-    monkeypatch.setattr(placement, "MAX_FAILURES", 1)
+    monkeypatch.setattr(apply, "MAX_RELEASED", 2)
+    monkeypatch.setattr(apply, "MAX_FAILURES", 1)
     with monkeypatch.context() as patch:
         patch.setattr(world.backends["near"], "stop", away)
         assert world.release() == 1
@@ -277,7 +278,7 @@ def test_unused_files_go_after_their_time_and_shared_contents_stay(make_world: M
     used = world.snapshot({"a": b"shared"})
     job_id = world.submit(snapshot=used)
     world.clock.move(hours=1)
-    clean.tick(world.deps, world.clock())
+    maintenance.tick(world.deps, world.clock())
     rows = world.deps.db.read(lambda tx: tx.all("select id from snapshots"))
     assert unused not in {row[0] for row in rows}
     assert world.raw(f"/api/v1/jobs/{job_id}/files/a").body == b"shared"
@@ -326,7 +327,7 @@ def test_a_machine_that_left_is_forgotten_after_a_day(world: World) -> None:
 
     def silent() -> str:
         stays.poll()
-        clean.tick(world.deps, world.clock())
+        maintenance.tick(world.deps, world.clock())
         return str(world.user.get("/api/v1/doctor")["checks"][2]["detail"])
 
     world.clock.move(hours=23)
@@ -443,9 +444,7 @@ def test_a_tick_that_fails_does_not_end_its_loop(
 def test_a_loop_that_another_server_runs_is_left_alone(world: World) -> None:
     calls: list[datetime] = []
     ttl = timedelta(hours=1)
-    world.deps.db.write(
-        lambda tx: coordination.take_lease(tx, "loop-test", "other", world.clock(), ttl)
-    )
+    world.deps.db.write(lambda tx: leases.take_lease(tx, "loop-test", "other", world.clock(), ttl))
     loop = Loop(name="test", tick=lambda _, now: calls.append(now), every=timedelta(seconds=60))
     runner = Runner(world.deps, (loop,))
     runner.start()
@@ -470,9 +469,7 @@ def test_a_server_that_ends_gives_its_loops_back(world: World) -> None:
     assert held == (world.deps.boot, 1)
     runner.stop()
     ttl = timedelta(seconds=1)
-    world.deps.db.write(
-        lambda tx: coordination.take_lease(tx, "loop-test", "next", world.clock(), ttl)
-    )
+    world.deps.db.write(lambda tx: leases.take_lease(tx, "loop-test", "next", world.clock(), ttl))
     held = world.deps.db.read(lambda tx: tx.one("select holder from leases"))
     assert held == ("next",)
 
@@ -481,21 +478,19 @@ def test_a_loop_that_slept_through_its_lease_writes_nothing(world: World) -> Non
     leased = Leased(world.deps, "loop-test")
     assert leased.held()
     world.clock.move(hours=1)
-    leased.write(lambda tx: coordination.next_number(tx, "mine"))  # nobody took over meanwhile
+    leased.write(lambda tx: counters.next_number(tx, "mine"))  # nobody took over meanwhile
     world.clock.move(hours=1)
     ttl = timedelta(seconds=1)
-    world.deps.db.write(
-        lambda tx: coordination.take_lease(tx, "loop-test", "other", world.clock(), ttl)
-    )
+    world.deps.db.write(lambda tx: leases.take_lease(tx, "loop-test", "other", world.clock(), ttl))
     for hours in (0, 1):
         world.clock.move(hours=hours)
         with pytest.raises(Conflict, match="another server"):
-            leased.write(lambda tx: coordination.next_number(tx, "mine"))
+            leased.write(lambda tx: counters.next_number(tx, "mine"))
         with pytest.raises(Conflict, match="another server"):
-            leased.submit(lambda tx: coordination.next_number(tx, "mine")).result(10)
+            leased.submit(lambda tx: counters.next_number(tx, "mine")).result(10)
     assert leased.read(lambda tx: tx.one("select value from counters where name = 'mine'")) == (1,)
     assert leased.held(), "the other one let it lapse"
-    assert leased.write(lambda tx: coordination.next_number(tx, "mine")) == 2
+    assert leased.write(lambda tx: counters.next_number(tx, "mine")) == 2
 
 
 def test_every_link_is_looked_at_by_the_doctor(world: World) -> None:

@@ -19,11 +19,10 @@ import pytest
 
 from paddlecloud.backends.local import Local
 from paddlecloud.model.errors import ConfigError, Refused
-from paddlecloud.server import check
-from paddlecloud.server.opening import open_deps
-from paddlecloud.server.settings import Settings
+from paddlecloud.server.bootstrap import open_deps
+from paddlecloud.server.settings import Settings, check
 from paddlecloud.server.settings.values import DatabaseSettings, StoreSettings
-from paddlecloud.stores.s3 import S3Store
+from paddlecloud.stores.s3.store import S3Store
 
 OURS = str(Path("src") / "paddlecloud")
 Lose = Callable[[Path], object]

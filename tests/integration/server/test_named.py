@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.db import snapshots
-from paddlecloud.db.base import Database, Tx
-from paddlecloud.model.snapshot import Entry, Snapshot, snapshot_of
-from paddlecloud.server import named
-from paddlecloud.server.named import Named, NamedByOwner
-from paddlecloud.server.services import retention
+from paddlecloud.db.engine.base import Database, Tx
+from paddlecloud.db.tables import snapshots
+from paddlecloud.model.files.snapshot import Entry, Snapshot, snapshot_of
+from paddlecloud.server import referenced_blobs
+from paddlecloud.server.referenced_blobs import Named, NamedByOwner
+from paddlecloud.server.services.files import retention
 from tests.integration.server.world import World
 from tests.unit.db.values import ENGINES, NOW, opened
 
@@ -166,7 +166,7 @@ def test_many_of_the_same_contents_take_no_more_memory_than_one(db: Database) ->
 
 
 def test_what_is_remembered_has_a_bound(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(named, "KEPT", 5)
+    monkeypatch.setattr(referenced_blobs, "KEPT", 5)
     put(db, 1, 2, 3)
     by_owner = NamedByOwner()
     for owner in ("ann", "bob"):

@@ -6,11 +6,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from paddlecloud.db import outbox
-from paddlecloud.db.outbox import MAIL
-from paddlecloud.model.quota import Plan
+from paddlecloud.db.tables import outbox
+from paddlecloud.db.tables.outbox import MAIL
+from paddlecloud.model.policy.quota import Plan
 from paddlecloud.server.loops.outbox import Sender
-from paddlecloud.server.services import health, notify
+from paddlecloud.server.services.admin import health
+from paddlecloud.server.services.notifications import notify
 from paddlecloud.server.settings import Settings
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.post import a_person, mails_to, rows, run_loop, with_mail

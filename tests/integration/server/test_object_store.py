@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from paddlecloud.stores.s3 import S3Store
+from paddlecloud.stores.s3.store import S3Store
 from scripts import s3
 from tests.integration.server.process import ServerProcess, ended
 from tests.integration.server.world import eventually

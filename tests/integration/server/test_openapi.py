@@ -6,9 +6,9 @@ import re
 
 from openapi_spec_validator import validate
 
-from paddlecloud.server.http import Access
+from paddlecloud.server.http.routing import Access
 from paddlecloud.server.routes import ROUTES
-from paddlecloud.server.shapes import LogsQuery
+from paddlecloud.server.schemas.logs import LogsQuery
 from tests.integration.server.contract import api, find_operation
 from tests.integration.server.world import World
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.db import choices, outbox, tokens
-from paddlecloud.db.base import Tx
-from paddlecloud.db.outbox import MAIL, WEBHOOK
+from paddlecloud.db.engine.base import Tx
+from paddlecloud.db.tables import notification_prefs, outbox, tokens
+from paddlecloud.db.tables.outbox import MAIL, WEBHOOK
 from paddlecloud.model.errors import ConfigError, Retry
-from paddlecloud.server.auth import secret_of
+from paddlecloud.server.http.auth import secret_of
 from paddlecloud.server.loops.outbox import BACK_OFF, LOOP, Sender
 from paddlecloud.server.loops.runner import Runner
-from paddlecloud.server.services import mail
+from paddlecloud.server.services.notifications import mail
 from paddlecloud.server.settings import Mail, Settings
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.post import (
@@ -321,14 +321,16 @@ def test_the_memory_of_who_chose_is_renewed_without_a_note(world: World) -> None
 
     def has(at: Any) -> bool:
         def find(tx: Tx) -> frozenset[str]:
-            return deps.choosers.get(at, choices.REMEMBERED, lambda: choices.choosers(tx))
+            return deps.choosers.get(
+                at, notification_prefs.REMEMBERED, lambda: notification_prefs.choosers(tx)
+            )
 
         return "someone" in deps.db.write(find)
 
     assert not has(now)
     deps.db.write(lambda tx: tx.execute("update users set notify = '{}' where id = 'someone'"))
     assert not has(now)
-    assert has(now + choices.REMEMBERED)
+    assert has(now + notification_prefs.REMEMBERED)
 
 
 def a_message() -> Any:

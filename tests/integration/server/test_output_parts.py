@@ -12,18 +12,20 @@ from pathlib import Path
 
 import pytest
 
+from paddlecloud.agent.config import AgentConfig
+from paddlecloud.agent.server_link.channel import Channel, Link, PartBody
 from paddlecloud.model.errors import NotFound, Refused, Unauthenticated
-from paddlecloud.model.private import LEAST_PART, joined_tag
-from paddlecloud.runtime.config import AgentConfig
-from paddlecloud.runtime.link import Channel, Link, PartBody
-from paddlecloud.server.buckets import Buckets
+from paddlecloud.model.files.etag import LEAST_PART, joined_tag
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services import addresses, agents, retention, through
-from paddlecloud.server.services.agents import Assigned
-from paddlecloud.server.services.sending import sending_root
+from paddlecloud.server.open_buckets import Buckets
+from paddlecloud.server.schemas.transfer import JoinRequest, OutputParts, OutputPartsRequest
+from paddlecloud.server.services.agents import orders
+from paddlecloud.server.services.agents.orders import Assigned
+from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.transfer import agent_presigned, proxied_outputs
+from paddlecloud.server.services.transfer.output_uploads import sending_root
 from paddlecloud.server.settings import Settings
-from paddlecloud.server.shapes_addresses import JoinRequest, OutputParts, OutputPartsRequest
-from paddlecloud.stores.s3 import S3Store
+from paddlecloud.stores.s3.store import S3Store
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.test_direct import status_of
 from tests.integration.server.world import NODE, World, a_submit
@@ -43,7 +45,7 @@ class Worker:
         self.world, self.deps, self.bucket = world, deps, bucket
         order = world.agent.order(job_id)
         self.job = world.job(job_id)
-        self.assigned = agents.upload(deps, NODE, order["replica"], order["fence"])
+        self.assigned = orders.upload(deps, NODE, order["replica"], order["fence"])
         self.opened = [deps.buckets]
 
     def another_server(self) -> Deps:
@@ -54,11 +56,11 @@ class Worker:
     def asks(
         self, asked: OutputPartsRequest = ASKED, assigned: Assigned | None = None
     ) -> OutputParts:
-        return addresses.begin(self.another_server(), assigned or self.assigned, NAME, asked)
+        return agent_presigned.begin(self.another_server(), assigned or self.assigned, NAME, asked)
 
     def ends(self, upload: str) -> int:
         asked = JoinRequest(upload=upload, size=SIZE)
-        return addresses.finish(self.another_server(), self.assigned, NAME, asked)
+        return agent_presigned.finish(self.another_server(), self.assigned, NAME, asked)
 
     def sends(self) -> OutputParts:
         """All parts, to an upload that is open then."""
@@ -125,9 +127,9 @@ def test_parts_come_through_a_server_where_the_bucket_is_out_of_reach(worker: Wo
     given = worker.asks()
     for number, data in enumerate((FIRST, SECOND), 1):
         deps = worker.another_server()
-        upload = through.opened(deps, worker.assigned, NAME, given.upload)
+        upload = proxied_outputs.opened(deps, worker.assigned, NAME, given.upload)
         assert upload.size_of(number) == len(data)
-        through.put(deps, worker.assigned, upload, number, data)
+        proxied_outputs.put(deps, worker.assigned, upload, number, data)
         there = [(one, tag.strip('"')) for one, tag in worker.asks().parts]
         assert there == list(enumerate(TAGS, 1))[:number]
     assert worker.ends(given.upload) == SIZE
@@ -154,10 +156,10 @@ def test_such_parts_are_signed_by_their_digests(worker: Worker, tmp_path: Path) 
     assert [number for number, _ in worker.asks().parts] == [2]
 
 
-@pytest.mark.parametrize("size", [through.LEAST - 1, through.LEAST])
+@pytest.mark.parametrize("size", [proxied_outputs.LEAST - 1, proxied_outputs.LEAST])
 def test_only_large_files_may_come_through_a_server(worker: Worker, size: int) -> None:
     given = worker.asks(OutputPartsRequest(size=size, mtime=WHEN))
-    assert given.through == (size == through.LEAST)
+    assert given.through == (size == proxied_outputs.LEAST)
     assert given.addresses
 
 

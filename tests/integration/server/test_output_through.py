@@ -13,17 +13,19 @@ from typing import Any
 
 import pytest
 
+from paddlecloud.agent.config import AgentConfig
+from paddlecloud.agent.inputs.presigned import Buckets
+from paddlecloud.agent.outputs import multipart, scan
+from paddlecloud.agent.registry import Tracked
+from paddlecloud.agent.server_link import channel
+from paddlecloud.agent.server_link.channel import Body, Channel, Link, PartBody
 from paddlecloud.model.errors import PaddleCloudError, Retry, StaleFence, Unreachable
-from paddlecloud.runtime import link, outputs, parts
-from paddlecloud.runtime.book import Tracked
-from paddlecloud.runtime.config import AgentConfig
-from paddlecloud.runtime.direct import Buckets
-from paddlecloud.runtime.link import Body, Channel, Link, PartBody
-from paddlecloud.server.routes import outputs as routes
-from paddlecloud.server.services import agents, through
-from paddlecloud.server.services.sending import sending_root
-from paddlecloud.server.shapes_addresses import JoinRequest
-from paddlecloud.stores.tree import SCRATCH
+from paddlecloud.server.routes import agent_outputs as routes
+from paddlecloud.server.schemas.transfer import JoinRequest
+from paddlecloud.server.services.agents import orders
+from paddlecloud.server.services.transfer import proxied_outputs
+from paddlecloud.server.services.transfer.output_uploads import sending_root
+from paddlecloud.stores.directory.safe_open import SCRATCH
 from tests.integration.server.world import NODE, World
 
 PART = 256 * 1024
@@ -88,10 +90,10 @@ class Agent:
         os.utime(self.file, (when, when))
 
     def puts(self) -> str | None:
-        (found,) = outputs.scan(self.tracked.root)
+        (found,) = scan.scan(self.tracked.root)
         with self.file.open("rb") as file:
-            sent = outputs.found_again(found, file)
-            return parts.put(self.tracked, sent, file, self.line, Buckets())
+            sent = scan.found_again(found, file)
+            return multipart.put(self.tracked, sent, file, self.line, Buckets())
 
     def asks(
         self, fence: int | None = None, size: int = len(DATA), **more: object
@@ -119,7 +121,7 @@ class Agent:
 
 @pytest.fixture
 def agent(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
-    monkeypatch.setattr(through, "LEAST", PART)
+    monkeypatch.setattr(proxied_outputs, "LEAST", PART)
     made = Agent(world, tmp_path / "agent")
     yield made
     made.line.close()
@@ -221,34 +223,34 @@ def test_one_that_ends_while_the_digest_is_taken_gives_no_name(agent: Agent) -> 
         query = {"fence": agent.tracked.fence, "upload": given["upload"], "number": number}
         agent.line.call("PUT", agent.path("part"), body, query)
     deps = agent.world.deps
-    assigned = agents.upload(deps, NODE, agent.tracked.id, agent.tracked.fence)
+    assigned = orders.upload(deps, NODE, agent.tracked.id, agent.tracked.fence)
     asked = JoinRequest(upload=given["upload"], size=len(DATA), sha256=SHA256)
 
     def no_longer() -> None:
         raise StaleFence("fence_stale", replica=agent.tracked.id, fence=1, current=2)
 
     with pytest.raises(StaleFence):
-        through.finish(deps, assigned, "output/big", asked, no_longer)
+        proxied_outputs.finish(deps, assigned, "output/big", asked, no_longer)
     assert agent.kept() is None
-    assert through.finish(deps, assigned, "output/big", asked, lambda: None)
+    assert proxied_outputs.finish(deps, assigned, "output/big", asked, lambda: None)
     assert agent.kept() == DATA
 
 
 def test_two_that_end_it_at_the_same_time_both_hear_that_it_is_there(agent: Agent) -> None:
     given = agent.asks()
     deps = agent.world.deps
-    assigned = agents.upload(deps, NODE, agent.tracked.id, agent.tracked.fence)
+    assigned = orders.upload(deps, NODE, agent.tracked.id, agent.tracked.fence)
     asked = JoinRequest(upload=given["upload"], size=len(DATA), sha256=SHA256)
     for number in range(1, COUNT + 1):
-        upload = through.opened(deps, assigned, "output/big", asked.upload)
+        upload = proxied_outputs.opened(deps, assigned, "output/big", asked.upload)
         data = DATA[(number - 1) * PART : number * PART]
-        through.put(deps, assigned, upload, number, data)
+        proxied_outputs.put(deps, assigned, upload, number, data)
     heard: list[bool] = []
 
     def meanwhile() -> None:
-        heard.append(through.finish(deps, assigned, "output/big", asked, lambda: None))
+        heard.append(proxied_outputs.finish(deps, assigned, "output/big", asked, lambda: None))
 
-    heard.append(through.finish(deps, assigned, "output/big", asked, meanwhile))
+    heard.append(proxied_outputs.finish(deps, assigned, "output/big", asked, meanwhile))
     assert heard == [True, True]
     assert (agent.kept(), agent.unfinished()) == (DATA, [])
 
@@ -257,15 +259,15 @@ def test_an_end_of_another_content_is_none(agent: Agent) -> None:
     assert agent.puts() == SHA256
     upload = agent.asks()["upload"]
     deps = agent.world.deps
-    assigned = agents.upload(deps, NODE, agent.tracked.id, agent.tracked.fence)
+    assigned = orders.upload(deps, NODE, agent.tracked.id, agent.tracked.fence)
     other = JoinRequest(upload=upload, size=len(DATA), sha256="0" * 64)
-    told = raised(lambda: through.finish(deps, assigned, "output/big", other, lambda: None))
+    told = raised(lambda: proxied_outputs.finish(deps, assigned, "output/big", other, lambda: None))
     assert told.code == "upload_missing"
 
 
 def test_a_damaged_part_is_not_kept(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(link, "crc32", lambda _data: 1)
+        patch.setattr(channel, "crc32", lambda _data: 1)
         told = raised(agent.puts)
     assert (type(told), told.code) == (Retry, "upload_damaged")
     assert agent.asks()["parts"] == []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.server.services import retention
+from paddlecloud.server.services.files import retention
 from paddlecloud.testing import Reply
 from tests.integration.server.world import World
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.db.tokens import UserRole
+from paddlecloud.db.tables.users import UserRole
 from paddlecloud.model.errors import Invalid, Refused
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World

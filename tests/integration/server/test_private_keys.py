@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from paddlecloud.db import private as rows
-from paddlecloud.db.base import Tx
+from paddlecloud.db.engine.base import Tx
+from paddlecloud.db.tables import user_buckets as rows
 from paddlecloud.model.errors import Conflict, NotFound, Refused
-from paddlecloud.server import vault
-from paddlecloud.server.services import private, private_logs
+from paddlecloud.server import secrets
+from paddlecloud.server.services.user_buckets import buckets, logs
 from paddlecloud.server.settings import Settings
-from paddlecloud.stores.s3 import S3Store
+from paddlecloud.stores.s3.store import S3Store
 from paddlecloud.testing import SignedCaller
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, a_submit
@@ -54,7 +54,7 @@ def replace_keys(world: World, job_id: str) -> None:
     """As when the pair with which it was submitted is deleted at the cloud."""
     job = world.job(job_id)
     context = f"bos {job.owner} {job.spec.bos_url}".encode()
-    sealed = vault.seal(world.deps.server_key, b'["gone", "gone", ""]', context)
+    sealed = secrets.seal(world.deps.server_key, b'["gone", "gone", ""]', context)
 
     def write(tx: Tx) -> None:
         tx.execute("update private_stores set sealed = ? where job_id = ?", (sealed, job_id))
@@ -97,7 +97,7 @@ def test_keys_that_work_stay_in_use_whatever_the_answer_is(
 
     for _ in range(2):
         with pytest.raises(NotFound):
-            private.ask_bucket(world.deps, world.job(old), ask)
+            buckets.ask_bucket(world.deps, world.job(old), ask)
     refused, first, again = asked
     assert refused is not first
     assert first is again
@@ -122,7 +122,7 @@ def test_logs_are_copied_with_the_keys_of_a_newer_job(
     world.release()
     replace_keys(world, old)
     submit()
-    private_logs.copy_logs(world.deps, world.clock())
+    logs.copy_logs(world.deps, world.clock())
     assert world.deps.db.read(lambda tx: rows.to_copy(tx, world.clock(), 9)) == []
     assert world.deps.db.read(lambda tx: rows.trouble(tx, old)) is None
 

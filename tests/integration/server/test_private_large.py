@@ -13,18 +13,20 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.client import downloads, private, private_parts, schemas
-from paddlecloud.client.pieces import piece_of
-from paddlecloud.client.scanning import Scan, scan, stamp
+from paddlecloud.client import response_schemas
+from paddlecloud.client.download import engine
+from paddlecloud.client.download.ranges import piece_of
+from paddlecloud.client.scan.walk import Scan, scan, stamp
 from paddlecloud.client.transport import DONE
+from paddlecloud.client.upload import user_bucket, user_bucket_multipart
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, PaddleCloudError, TooMany
-from paddlecloud.model.quota import Plan
-from paddlecloud.server.services import private_uploads
+from paddlecloud.model.policy.quota import Plan
+from paddlecloud.server.schemas.transfer import PrivateUploadRequest
+from paddlecloud.server.services.user_buckets import uploads
 from paddlecloud.server.settings import Settings
-from paddlecloud.server.shapes_addresses import PrivateUploadRequest
-from paddlecloud.stores import private as buckets
+from paddlecloud.stores import user_bucket as buckets
 from paddlecloud.stores.base import Stat
-from paddlecloud.stores.s3 import S3Store
+from paddlecloud.stores.s3.store import S3Store
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, a_submit
 
@@ -64,7 +66,7 @@ class Person:
         def add(size: int) -> None:
             self.progress += size
 
-        private_parts.send(self.sending(name), self.ask, self.bos_url, SIZE, add)
+        user_bucket_multipart.send(self.sending(name), self.ask, self.bos_url, SIZE, add)
 
     def sending(self, name: str) -> tuple[str, str, int, str]:
         source = self.top / name
@@ -94,7 +96,7 @@ class Person:
 
         spec = {"start_cmd": "true", "public_bos": 0, "bos_url": self.bos_url}
         request = a_submit(spec) | self.keys
-        private.bring(self._transport, scan or self.scan(), request, progress, note)
+        user_bucket.bring(self._transport, scan or self.scan(), request, progress, note)
         return sum(sent)
 
 
@@ -149,7 +151,7 @@ def test_each_piece_of_a_large_input_is_asked_for_once(
     job_id = answer["job"]["job_id"]
     transport = person.world.transport()
     query = {"prefix": "big"}
-    rows = transport.get(f"/jobs/{job_id}/files", query, schema=schemas.FILES)["files"]
+    rows = transport.get(f"/jobs/{job_id}/files", query, schema=response_schemas.FILES)["files"]
     asked: list[int] = []
     opened = transport.open
 
@@ -158,7 +160,7 @@ def test_each_piece_of_a_large_input_is_asked_for_once(
         return opened(path, query, **how)
 
     monkeypatch.setattr(transport, "open", counted)
-    downloads.download(transport, job_id, rows, str(tmp_path / "got"), now=4e9)
+    engine.download(transport, job_id, rows, str(tmp_path / "got"), now=4e9)
     transport.close()
     person.world.deps.buckets.close()
     assert sorted(asked) == [*range(0, SIZE, piece_of(rows))]
@@ -169,7 +171,7 @@ def test_a_client_that_is_stopped_leaves_no_file_and_the_next_one_goes_on(
     person: Person, bucket: S3Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (person.top / "big").write_bytes(content(1))
-    monkeypatch.setattr(private_parts, "BATCH", 1)
+    monkeypatch.setattr(user_bucket_multipart, "BATCH", 1)
     ask = person.ask
 
     def stopped(where: str, schema: Any = DONE, **more: Any) -> Any:
@@ -289,7 +291,9 @@ def test_an_upload_that_somebody_else_ends_is_found_done(person: Person, bucket:
             person.sends("big")
         return answer
 
-    private_parts.send(person.sending("big"), beside, person.bos_url, SIZE, lambda size: size)
+    user_bucket_multipart.send(
+        person.sending("big"), beside, person.bos_url, SIZE, lambda size: size
+    )
     assert ended
     assert read(bucket, "big") == content(1)
     assert [where for where, _ in person.asked].count("/uploads/join") == 1
@@ -325,7 +329,7 @@ def test_a_file_that_changes_while_it_is_sent_gets_no_name(person: Person, bucke
 
     sending = person.sending("big")
     with pytest.raises(Conflict, match="big"):
-        private_parts.send(sending, meanwhile, person.bos_url, SIZE, lambda size: size)
+        user_bucket_multipart.send(sending, meanwhile, person.bos_url, SIZE, lambda size: size)
     assert bucket.stat("big") is None
 
 
@@ -352,10 +356,10 @@ def test_an_old_upload_of_a_file_that_is_another_now_is_dropped(
     upload = bucket.begin_parts("big", part_size=PART)
     bucket.put_part("big", upload, 1, b"short")
     asked = PrivateUploadRequest(**person.keys, bos_url=person.bos_url, path="big", size=SIZE)
-    fresh = private_uploads.begin(person.world.deps, "someone", asked)
+    fresh = uploads.begin(person.world.deps, "someone", asked)
     assert fresh.upload != upload
     assert {name for name, _ in bucket.begun("big")} == {upload, fresh.upload}
     bucket.drop_parts("big", fresh.upload)
     later = person.world.with_clock(person.world.clock() + timedelta(days=2))
-    another = private_uploads.begin(later, "someone", asked)
+    another = uploads.begin(later, "someone", asked)
     assert {name for name, _ in bucket.begun("big")} == {another.upload}

@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 
 from paddlecloud.model.errors import Retry, Unreachable
-from paddlecloud.server.loops import clean
-from paddlecloud.server.services import private_leftovers, private_uploads
-from paddlecloud.server.services.private_leftovers import ROOT
-from paddlecloud.server.settings import Settings
-from paddlecloud.server.shapes_addresses import (
+from paddlecloud.server.loops import maintenance
+from paddlecloud.server.schemas.transfer import (
     PrivateJoinRequest,
     PrivatePartsRequest,
     PrivateUploadRequest,
 )
-from paddlecloud.stores.directory import DirectoryStore
-from paddlecloud.stores.s3 import S3Store
+from paddlecloud.server.services.user_buckets import leftovers
+from paddlecloud.server.services.user_buckets import uploads as user_buckets_uploads
+from paddlecloud.server.services.user_buckets.leftovers import ROOT
+from paddlecloud.server.settings import Settings
+from paddlecloud.stores.directory.store import DirectoryStore
+from paddlecloud.stores.s3.store import S3Store
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, a_submit
 
@@ -46,7 +47,7 @@ class Somebody:
         """An upload of a file in one part, which is sent."""
         deps, where = self.world.deps, self.where(**place)
         asked = PrivateUploadRequest(**where, path=name, size=SIZE)
-        return private_uploads.begin(deps, owner, asked).upload
+        return user_buckets_uploads.begin(deps, owner, asked).upload
 
     def ages(self, **earlier: float) -> None:
         """All records are older than they were."""
@@ -63,9 +64,7 @@ class Somebody:
 
     def after(self, **later: float) -> int:
         """What is dropped then."""
-        return private_leftovers.prune(
-            self.world.with_clock(self.world.clock() + timedelta(**later))
-        )
+        return leftovers.prune(self.world.with_clock(self.world.clock() + timedelta(**later)))
 
     def records(self) -> int:
         return len(list(self.world.deps.store.list(f"{ROOT}/")))
@@ -95,7 +94,7 @@ def test_only_ours_that_are_old_are_dropped(somebody: Somebody, bucket: S3Store)
     assert somebody.after(hours=23) == 0
     assert uploads(bucket) == {ours, theirs}
     somebody.world.clock.move(hours=25)
-    clean.tick(somebody.world.deps, somebody.world.clock())
+    maintenance.tick(somebody.world.deps, somebody.world.clock())
     assert uploads(bucket) == {theirs}
     assert somebody.records() == 0
 
@@ -110,7 +109,7 @@ def test_a_sweep_of_the_server_s_own_store_that_fails_keeps_none_of_them(
     somebody.submits()
     somebody.world.clock.move(hours=25)
     monkeypatch.setattr(DirectoryStore, "sweep", fails)
-    clean.tick(somebody.world.deps, somebody.world.clock())
+    maintenance.tick(somebody.world.deps, somebody.world.clock())
     assert uploads(bucket) == set()
 
 
@@ -130,7 +129,7 @@ def test_an_upload_that_goes_on_stays(somebody: Somebody, bucket: S3Store) -> No
     somebody.submits()
     somebody.ages(days=2)
     asked = PrivatePartsRequest(**somebody.where(), path="big", upload=ours, numbers=[1])
-    assert private_uploads.addresses(somebody.world.deps, "someone", asked)
+    assert user_buckets_uploads.addresses(somebody.world.deps, "someone", asked)
     assert somebody.after(hours=1) == 0
     assert somebody.begins() == ours, "who comes again goes on with it"
     assert somebody.after(hours=25) == 1
@@ -199,7 +198,7 @@ def test_what_is_joined_is_forgotten(somebody: Somebody, bucket: S3Store) -> Non
         **somebody.where(), path="big", upload=ours, size=SIZE, tags=[part.tag]
     )
     assert somebody.records() == 1
-    assert private_uploads.join(somebody.world.deps, "someone", asked) == SIZE
+    assert user_buckets_uploads.join(somebody.world.deps, "someone", asked) == SIZE
     assert somebody.records() == 0
 
 

@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from paddlecloud.model.private import is_ours
+from paddlecloud.model.files.etag import is_ours
 from paddlecloud.stores import create
-from paddlecloud.stores.s3 import S3Store
+from paddlecloud.stores.s3.store import S3Store
 from paddlecloud.testing import Reply
 from scripts import s3
 from tests.integration.server.process import ServerProcess

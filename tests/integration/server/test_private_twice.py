@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from paddlecloud.model.private import part_size
-from paddlecloud.stores.s3 import S3Store
+from paddlecloud.model.files.etag import part_size
+from paddlecloud.stores.s3.store import S3Store
 from tests.integration.server.process import agents_of
 from tests.integration.server.replicas import replicas
 from tests.integration.server.test_private_storage import Laptop, asked, until

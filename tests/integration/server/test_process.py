@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from paddlecloud import __version__
-from paddlecloud.db.sqlite import open_sqlite
+from paddlecloud.db.engine.sqlite import open_sqlite
 from paddlecloud.testing import exchange
 from tests.integration.server.process import ServerProcess, asked, ended
 

@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.db import usage
-from paddlecloud.db.tokens import UserRole
+from paddlecloud.db.tables import usage
+from paddlecloud.db.tables.users import UserRole
 from paddlecloud.model.errors import Forbidden, Invalid, NotFound, Refused, TooMany
-from paddlecloud.model.quota import FREE, UNLIMITED, Plan
-from paddlecloud.server.app import App
-from paddlecloud.server.loops.watch import Watch
-from paddlecloud.server.services import quota, retention, snapshots, stored, uploads
+from paddlecloud.model.policy.quota import FREE, UNLIMITED, Plan
+from paddlecloud.server.http.app import App
+from paddlecloud.server.loops.reconcile import Watch
+from paddlecloud.server.services.accounts import quota
+from paddlecloud.server.services.files import retention, snapshots, storage_usage
+from paddlecloud.server.services.transfer import uploads
 from paddlecloud.server.settings import Settings
 from paddlecloud.testing import ScriptedAgent
 from tests.integration.server.conftest import MakeWorld
@@ -400,7 +402,7 @@ def test_outputs_count_and_are_never_thrown_away(team: MakeTeam) -> None:
     world.agent.exit(order)
     assert world.state(job_id) == "success"
     world.release()
-    stored.count(world.deps, world.clock())
+    storage_usage.count(world.deps, world.clock())
     used, most = limit(world.user.get("/api/v1/quota"), "storage")
     assert used == 2000 + len(b"echo hi\n")
     assert most == 1000

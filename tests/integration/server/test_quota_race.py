@@ -22,27 +22,30 @@ import msgspec
 import pytest
 
 from paddlecloud.backends.scripted import Scripted
-from paddlecloud.db import attempts, jobs, snapshots, tokens
-from paddlecloud.db.base import Database, Listener, Tx
-from paddlecloud.db.postgres import open_postgres
-from paddlecloud.db.sqlite import open_sqlite
-from paddlecloud.db.tokens import User
+from paddlecloud.db.engine.base import Database, Listener, Tx
+from paddlecloud.db.engine.postgres import open_postgres
+from paddlecloud.db.engine.sqlite import open_sqlite
+from paddlecloud.db.tables import attempts, jobs, snapshots, users
+from paddlecloud.db.tables.users import User
 from paddlecloud.model.errors import TooMany
-from paddlecloud.model.job import Attempt, JobType, Resources, Role
-from paddlecloud.model.pool import Pool
-from paddlecloud.model.quota import FREE
-from paddlecloud.model.snapshot import snapshot_of
-from paddlecloud.model.states import JobState
+from paddlecloud.model.files.snapshot import snapshot_of
+from paddlecloud.model.jobs.job import Attempt, JobType, Resources, Role
+from paddlecloud.model.jobs.states import JobState
+from paddlecloud.model.policy.pool import Pool
+from paddlecloud.model.policy.quota import FREE
 from paddlecloud.scheduler.view import Place, Seat
+from paddlecloud.server.bootstrap import tell
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops.schedule import Schedule
-from paddlecloud.server.opening import tell
-from paddlecloud.server.services import accepting, agents, placement
-from paddlecloud.server.services import jobs as job_service
+from paddlecloud.server.schemas.agent import ExitNote, Report, ReportItem
+from paddlecloud.server.schemas.jobs import SubmitRequest
+from paddlecloud.server.services.agents import orders
+from paddlecloud.server.services.jobs import actions as job_service
+from paddlecloud.server.services.jobs import fast_accept
+from paddlecloud.server.services.placement import apply
 from paddlecloud.server.settings import Settings
-from paddlecloud.server.shapes import ExitNote, Report, ReportItem, SubmitRequest
-from paddlecloud.stores.directory import DirectoryStore
-from paddlecloud.stores.logs import LogStore
+from paddlecloud.stores.directory.store import DirectoryStore
+from paddlecloud.stores.logs.log_store import LogStore
 
 T = TypeVar("T")
 Open = Callable[[], Database]
@@ -124,14 +127,14 @@ def a_request() -> SubmitRequest:
 def submit(deps: Deps, owner: str) -> bool:
     request = a_request()
     spec, _ = job_service.admit(deps, owner, request)
-    quick = accepting.quick(deps, owner, request, spec)
+    quick = fast_accept.quick(deps, owner, request, spec)
     if quick is not None and deps.db.write(quick)() is not None:
         return True
     try:
         deps.db.write(job_service.storing(deps, owner, request, spec))
     except TooMany:
         return False
-    accepting.learn(deps, owner)
+    fast_accept.learn(deps, owner)
     return True
 
 
@@ -141,8 +144,8 @@ def finish(deps: Deps, attempt: Attempt) -> None:
     ended = ExitNote(cause="exit", log_size=0, exit_code=0, started_at=time.time(), ran=0.01)
     item = ReportItem(replica=replica.id, fence=attempt.fence, exited=ended)
     notes = Report(agent=replica.node, boot="boot", seq=1, items=[item])
-    noted = agents.note(deps, replica.node, notes, memoryview(b""))
-    deps.db.write(lambda tx: agents.take_in(tx, deps, noted), durable=noted.durable)
+    noted = orders.note(deps, replica.node, notes, memoryview(b""))
+    deps.db.write(lambda tx: orders.take_in(tx, deps, noted), durable=noted.durable)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -189,7 +192,7 @@ def test_of_many_places_given_out_at_once_exactly_so_many_are_taken(
             seat = Seat(Role.TRAINER, 0, "node-0", "127.0.0.1", asks=Resources(cpu=1))
             decision = Place(job_id=job.id, pool="p", nodes=(seat,))
             together.wait(30)
-            return placement.apply(deps, [decision], {job.id: job}, datetime.now(UTC))
+            return apply.apply(deps, [decision], {job.id: job}, datetime.now(UTC))
 
         with ThreadPoolExecutor(50) as threads:
             taken = sum(threads.map(place, range(50)))
@@ -222,10 +225,10 @@ def test_what_a_server_knows_of_a_user_lets_nobody_wait_too_many(
         assert len(held) == LIMIT
         for deps in each:
             for owner in OWNERS:
-                accepting.learn(deps, owner)
+                fast_accept.learn(deps, owner)
                 assert deps.standings.get(owner, datetime.now(UTC)) is not None
         with ThreadPoolExecutor(16) as threads:
-            lost = threads.submit(placement.start, _refusing(each[1]), held)
+            lost = threads.submit(apply.start, _refusing(each[1]), held)
             calls = [partial(submit, each[n % SERVERS], OWNERS[n // 7 % 2]) for n in range(120)]
             list(threads.map(lambda call: call(), calls))
             assert lost.result() == 0
@@ -249,7 +252,7 @@ def _refusing(deps: Deps) -> Deps:
 
 def _make_user(name: str, tx: Tx) -> None:
     now = datetime.now(UTC)
-    tokens.create_user(tx, User(id=name), now)
+    users.create_user(tx, User(id=name), now)
     snapshots.put_snapshot(tx, name, NO_FILES, now)
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from paddlecloud.db import agents, servers, tokens
-from paddlecloud.db.bells import Bell
-from paddlecloud.db.postgres import open_postgres
-from paddlecloud.db.servers import Server
-from paddlecloud.db.tokens import User
+from paddlecloud.db.engine.notify import Bell
+from paddlecloud.db.engine.postgres import open_postgres
+from paddlecloud.db.tables import agents, servers, tokens, users
+from paddlecloud.db.tables.servers import Server
+from paddlecloud.db.tables.users import User
 from paddlecloud.model.errors import ConfigError
-from paddlecloud.model.job import Resources
-from paddlecloud.server.services.accounts import check_machine, embedded_agent
+from paddlecloud.model.jobs.job import Resources
+from paddlecloud.server.services.accounts.first_start import check_machine, embedded_agent
 from paddlecloud.testing import SignedCaller, exchange
 from tests.integration.server.process import agents_of, asked, ended
 from tests.integration.server.replicas import Replica, holders, replicas, submit
@@ -69,7 +69,7 @@ def test_servers_are_known_while_they_say_so(postgres_url: str) -> None:
 
 def test_a_machine_never_takes_the_name_of_a_person(postgres_url: str) -> None:
     db = open_postgres(postgres_url, now=NOW)
-    db.write(lambda tx: tokens.create_user(tx, User(id="gpu-02"), NOW))
+    db.write(lambda tx: users.create_user(tx, User(id="gpu-02"), NOW))
     check_machine(db, "gpu-01")
     with pytest.raises(ConfigError) as refused:
         check_machine(db, "gpu-02")

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from paddlecloud.model.errors import Unreachable
-from paddlecloud.server.services import retention
+from paddlecloud.server.services.files import retention
 from paddlecloud.stores.base import Stat
-from paddlecloud.stores.patience import is_prompt
+from paddlecloud.stores.deadline import is_prompt
 from tests.integration.server.world import World, packed
 
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.db import jobs
-from paddlecloud.model.job import Resources, Role
+from paddlecloud.db.tables import jobs
+from paddlecloud.model.jobs.job import Resources, Role
 from paddlecloud.scheduler.view import Place, Seat
-from paddlecloud.server.loops.watch import Watch
-from paddlecloud.server.services import agents, files, placement
+from paddlecloud.server.loops.reconcile import Watch
+from paddlecloud.server.services.agents import orders
+from paddlecloud.server.services.files import job_files
+from paddlecloud.server.services.placement import apply
 from paddlecloud.testing import item
 from tests.integration.server.world import World, eventually
 
@@ -110,7 +112,7 @@ def test_files_of_the_log_directory_are_set_aside_too(world: World) -> None:
 
 def test_a_server_that_dies_after_setting_aside_sets_aside_once(world: World) -> None:
     job_id, order = lost_job(world)
-    files.set_logs_aside(world.deps, world.job(job_id))
+    job_files.set_logs_aside(world.deps, world.job(job_id))
     assert world.log(job_id) == world.log(job_id, attempt=1) == b"first\n"
     # A straggler of the lost attempt comes too late, but for its end.
     assert late_log(world, order, 6) == [order["replica"]]
@@ -129,7 +131,7 @@ def late_log(world: World, order: dict[str, Any], offset: int) -> Any:
 def test_a_first_piece_that_comes_after_setting_aside_does_not_mix(world: World) -> None:
     job_id, order = world.placed(max_retries=1)
     world.agent.report(item(order, lost=True))
-    files.set_logs_aside(world.deps, world.job(job_id))
+    job_files.set_logs_aside(world.deps, world.job(job_id))
     assert late_log(world, order, 0) == [order["replica"]]
     world.plan()
     assert (world.log(job_id), world.log(job_id, attempt=1)) == (b"", b"")
@@ -137,7 +139,7 @@ def test_a_first_piece_that_comes_after_setting_aside_does_not_mix(world: World)
 
 def test_the_log_of_a_job_killed_between_attempts_is_found(world: World) -> None:
     job_id, _ = lost_job(world)
-    files.set_logs_aside(world.deps, world.job(job_id))
+    job_files.set_logs_aside(world.deps, world.job(job_id))
     assert world.user.post(f"/api/v1/jobs/{job_id}/kill")["job_status"] == "killed"
     assert world.log(job_id) == world.log(job_id, follow=1) == b"first\n"
 
@@ -210,7 +212,7 @@ def test_an_agent_that_is_heard_of_again_is_not_lost(world: World) -> None:
 def test_a_lost_agent_without_retries_fails_the_job_in_words(world: World) -> None:
     job_id, order = world.placed()
     world.agent.start(order)
-    agents.mark_lost(world.deps, "node-0")
+    orders.mark_lost(world.deps, "node-0")
     view = world.look(job_id)
     assert view["job_status"] == "failed"
     assert "node-0" in view["error_msg"]
@@ -235,10 +237,10 @@ def test_a_full_disk_only_delays_the_next_attempt(
 
 def test_a_decision_about_a_job_that_moved_on_is_dropped(world: World) -> None:
     job_id = world.submit()
-    view, waiting = placement.read_view(world.deps, world.clock(), 16)
+    view, waiting = apply.read_view(world.deps, world.clock(), 16)
     world.user.post(f"/api/v1/jobs/{job_id}/kill")
     from_plan = [Place(job_id=job_id, pool="local", nodes=())]
-    assert placement.apply(world.deps, from_plan, waiting, view.now) == 0
+    assert apply.apply(world.deps, from_plan, waiting, view.now) == 0
     assert world.count("attempts") == 0
 
 
@@ -256,7 +258,7 @@ def test_a_lack_found_for_a_job_that_moved_on_holds_up_no_other(world: World) ->
         Place(job_id=other, pool="local", nodes=(seat,)),
     ]
     waiting = {job.id: job for job in found}
-    assert placement.apply(world.deps, decisions, waiting, world.clock()) == 1
+    assert apply.apply(world.deps, decisions, waiting, world.clock()) == 1
     assert (world.state(gone), world.state(other)) == ("killed", "schedule")
 
 

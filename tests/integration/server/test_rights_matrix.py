@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.db import tokens
-from paddlecloud.db.base import Tx
-from paddlecloud.db.tokens import Scope, TokenKind, UserRole
+from paddlecloud.db.engine.base import Tx
+from paddlecloud.db.tables import tokens, users
+from paddlecloud.db.tables.tokens import Scope, TokenKind
+from paddlecloud.db.tables.users import UserRole
 from paddlecloud.testing import Reply, SignedCaller, exchange
 from tests.integration.server.contract import api
 from tests.integration.server.world import Stage, World
@@ -229,9 +230,9 @@ def _arrange(tx: Tx, world: World, people: dict[str, SignedCaller]) -> None:
         )
         assert changed == 1
     assert tokens.revoke_token(tx, people["revoked"].ak, now)
-    gone = tokens.get_user(tx, "gone")
+    gone = users.get_user(tx, "gone")
     assert gone is not None
-    assert tokens.save_user(tx, replace(gone, disabled_at=now))
+    assert users.save_user(tx, replace(gone, disabled_at=now))
     assert tokens.find_token(tx, people["agent"].ak).kind is TokenKind.AGENT  # type: ignore[union-attr]
 
 

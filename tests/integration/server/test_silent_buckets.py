@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from paddlecloud.model.errors import Unreachable
-from paddlecloud.model.job import Job
-from paddlecloud.server.services import private_logs
+from paddlecloud.model.jobs.job import Job
+from paddlecloud.server.services.user_buckets import logs
 from paddlecloud.server.settings import Settings
-from paddlecloud.stores.s3 import S3Store
+from paddlecloud.stores.s3.store import S3Store
 from paddlecloud.testing import Reply, exchange
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.valve import Valve
@@ -145,20 +145,20 @@ def test_logs_for_a_silent_bucket_are_tried_once_a_round(
         tried.append(job.id)
         raise Unreachable("store_unreachable", place="there", reason="timed out")
 
-    copy = private_logs._copy_job
-    monkeypatch.setattr(private_logs, "_copy_job", silence)
-    private_logs.copy_logs(world.deps, world.clock())
+    copy = logs._copy_job
+    monkeypatch.setattr(logs, "_copy_job", silence)
+    logs.copy_logs(world.deps, world.clock())
     assert len(tried) == 1
     assert all("does not answer" in world.look(job_id)["advice"][0] for job_id in jobs)
-    monkeypatch.setattr(private_logs, "_copy_job", copy)
-    private_logs.copy_logs(world.deps, world.clock.move(minutes=1))
+    monkeypatch.setattr(logs, "_copy_job", copy)
+    logs.copy_logs(world.deps, world.clock.move(minutes=1))
     assert [world.look(job_id)["advice"] for job_id in jobs] == [[], []]
 
 
 def test_a_job_that_began_since_shows_that_its_bucket_answers_again(
     world: World, s3_settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy = private_logs._copy_job
+    copy = logs._copy_job
 
     def silence(*_: object) -> None:
         raise Unreachable("store_unreachable", place="there", reason="timed out")
@@ -170,14 +170,14 @@ def test_a_job_that_began_since_shows_that_its_bucket_answers_again(
         return str(order["replica"].partition(".")[0])
 
     before = over()
-    monkeypatch.setattr(private_logs, "_copy_job", silence)
+    monkeypatch.setattr(logs, "_copy_job", silence)
     for seconds in (0, 3, 6, 16):
-        private_logs.copy_logs(world.deps, world.clock.move(seconds=seconds))
-    monkeypatch.setattr(private_logs, "_copy_job", copy)
-    private_logs.copy_logs(world.deps, world.clock.move(seconds=1))
+        logs.copy_logs(world.deps, world.clock.move(seconds=seconds))
+    monkeypatch.setattr(logs, "_copy_job", copy)
+    logs.copy_logs(world.deps, world.clock.move(seconds=1))
     assert world.look(before)["advice"] != [], "it was asked a second ago"
     later = over()
-    private_logs.copy_logs(world.deps, world.clock.move(seconds=1))
+    logs.copy_logs(world.deps, world.clock.move(seconds=1))
     assert world.look(later)["advice"] == []
 
 
@@ -193,9 +193,9 @@ def test_logs_for_other_buckets_do_not_wait_for_a_silent_one(
     silent = [over("bj", f"/{number}") for number in range(5)]
     world.clock.move(seconds=1)
     answers = over("gz")
-    monkeypatch.setattr(private_logs, "COPY_BATCH", 2)
+    monkeypatch.setattr(logs, "COPY_BATCH", 2)
     tried: list[str] = []
-    copy = private_logs._copy_job
+    copy = logs._copy_job
 
     def some_are_silent(deps: Any, job: Job, *given: Any) -> None:
         tried.append(job.id)
@@ -203,9 +203,9 @@ def test_logs_for_other_buckets_do_not_wait_for_a_silent_one(
             raise Unreachable("store_unreachable", place="there", reason="timed out")
         copy(deps, job, *given)
 
-    monkeypatch.setattr(private_logs, "_copy_job", some_are_silent)
-    private_logs.copy_logs(world.deps, world.clock())
-    private_logs.copy_logs(world.deps, world.clock())
+    monkeypatch.setattr(logs, "_copy_job", some_are_silent)
+    logs.copy_logs(world.deps, world.clock())
+    logs.copy_logs(world.deps, world.clock())
     assert (tried[0] in silent, tried[1:]) == (True, [answers]), "one silence speaks for all"
     rows = world.deps.db.read(lambda tx: tx.all("select job_id from private_stores where done = 1"))
     assert rows == [(answers,)]
@@ -213,11 +213,11 @@ def test_logs_for_other_buckets_do_not_wait_for_a_silent_one(
         told = world.look(job_id)["advice"][0]
         assert "does not answer" in told
         assert told.count(f"{s3_settings['prefix']}/") == told.count(f"/{number}"), "its own place"
-    private_logs.copy_logs(world.deps, world.clock.move(seconds=3))
+    logs.copy_logs(world.deps, world.clock.move(seconds=3))
     assert (len(tried), tried[2] in silent) == (3, True)
-    private_logs.copy_logs(world.deps, world.clock.move(seconds=4))
+    logs.copy_logs(world.deps, world.clock.move(seconds=4))
     assert len(tried) == 3, "the pause of the bucket grows"
-    private_logs.copy_logs(world.deps, world.clock.move(seconds=2))
+    logs.copy_logs(world.deps, world.clock.move(seconds=2))
     assert len(tried) == 4
 
 

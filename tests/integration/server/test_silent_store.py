@@ -17,10 +17,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from paddlecloud.server.settings import Settings
-from paddlecloud.stores import create, s3wire
-from paddlecloud.stores.directory import DirectoryStore
+from paddlecloud.stores import create
+from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.layered import LayeredStore
-from paddlecloud.stores.s3 import S3Store
+from paddlecloud.stores.s3 import client
+from paddlecloud.stores.s3.store import S3Store
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.test_outputs import listing
 from tests.integration.server.test_silent_buckets import Calls
@@ -55,8 +56,8 @@ def world(make_world: MakeWorld, valve: Valve, s3_settings: dict[str, str]) -> I
 def silence(valve: Valve) -> Iterator[None]:
     """Meanwhile the store answers nothing, and is waited for half a second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(s3wire, "PROMPT", (4.0, 0.5))
-        patch.setattr(s3wire, "PROMPT_AGAIN", 0.5)
+        patch.setattr(client, "PROMPT", (4.0, 0.5))
+        patch.setattr(client, "PROMPT_AGAIN", 0.5)
         valve.silent = True
         yield
         valve.recover()

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.db import tokens
-from paddlecloud.db.base import EVERYTHING, Tx
-from paddlecloud.db.tokens import Token, UserRole
-from paddlecloud.server.services import logs
-from paddlecloud.server.services.logs import LogPiece
+from paddlecloud.db.engine.base import EVERYTHING, Tx
+from paddlecloud.db.tables import tokens, users
+from paddlecloud.db.tables.tokens import Token
+from paddlecloud.db.tables.users import UserRole
+from paddlecloud.server.services.logs import read
+from paddlecloud.server.services.logs.read import LogPiece
 from paddlecloud.testing import SignedCaller, encode_query
 from tests.integration.server.process import asked
 from tests.integration.server.world import World, eventually
@@ -27,9 +28,9 @@ FOLLOWED = {"one log": {"follow": 1}, "all logs": {"follow": 1, "merge": 1}}
 
 def disable(tx: Tx, ak: str, now: datetime) -> None:
     row = tokens.get_token(tx, ak)
-    user = tokens.get_user(tx, row.user_id) if row else None
+    user = users.get_user(tx, row.user_id) if row else None
     assert user is not None
-    tokens.save_user(tx, replace(user, disabled_at=now))
+    users.save_user(tx, replace(user, disabled_at=now))
 
 
 def quietly_revoke(tx: Tx, ak: str, now: datetime) -> None:
@@ -108,14 +109,14 @@ def test_nobody_stays_who_lost_the_key_on_the_way_in(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id, _ = begun(world)
-    begin = logs.begin
+    begin = read.begin
 
-    def late(*args: Any) -> logs.Reading:
+    def late(*args: Any) -> read.Reading:
         reading = begin(*args)
         lose(world)
         return reading
 
-    monkeypatch.setattr(logs, "begin", late)
+    monkeypatch.setattr(read, "begin", late)
     path, query = f"/api/v1/jobs/{job_id}/logs", "follow=1"
     connection = http.client.HTTPConnection("127.0.0.1", world.stage.port, timeout=20)
     headers = world.user.headers("GET", path, query, b"")
@@ -127,7 +128,7 @@ def test_nobody_stays_who_lost_the_key_on_the_way_in(
 def test_a_log_that_never_pauses_ends_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     job_id, _ = begun(world)
     endless = LogPiece(data=b"x" * 1000, over=False)
-    monkeypatch.setattr(logs, "piece", lambda *args: endless)
+    monkeypatch.setattr(read, "piece", lambda *args: endless)
     with asked(world.user, f"/api/v1/jobs/{job_id}/logs", "follow=1") as connection:
         answer = connection.getresponse()
         assert answer.read(1000) == endless.data
@@ -150,8 +151,8 @@ def test_who_is_no_admin_any_more_stops_to_see_the_logs_of_others(world: World) 
     job_id, _ = begun(world)
     boss = world.caller("boss", role=UserRole.ADMIN)
     with waiting(world, f"/api/v1/jobs/{job_id}/logs", boss, follow=1) as connection:
-        demoted = tokens.User(id="boss")
-        world.deps.db.write(lambda tx: tokens.save_user(tx, demoted))
+        demoted = users.User(id="boss")
+        world.deps.db.write(lambda tx: users.save_user(tx, demoted))
         assert cut(connection) == b"one\n"
     assert boss.call("GET", f"/api/v1/jobs/{job_id}/logs").status == 404
 
@@ -173,8 +174,8 @@ def test_lines_cost_no_look_at_the_key_and_another_plan_ends_nothing(
             world.agent.log(order, 4 + 5 * number, b"%04d\n" % number)
         assert len(looks) <= 1, "one is the note of the key's first use, if it comes late"
         looks.clear()
-        planned = tokens.User(id="someone", plan="unlimited")
-        world.deps.db.write(lambda tx: tokens.save_user(tx, planned))
+        planned = users.User(id="someone", plan="unlimited")
+        world.deps.db.write(lambda tx: users.save_user(tx, planned))
         eventually(lambda: bool(looks))
         world.agent.exit(order, 0, log_size=104)
         body = connection.getresponse().read()

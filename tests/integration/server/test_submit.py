@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.db import private, snapshots
-from paddlecloud.db.base import Tx
-from paddlecloud.model.snapshot import Entry, snapshot_of
+from paddlecloud.db.engine.base import Tx
+from paddlecloud.db.tables import snapshots, user_buckets
+from paddlecloud.model.files.snapshot import Entry, snapshot_of
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import Stage, World, a_submit, packed
 
@@ -111,7 +111,7 @@ def test_files_in_a_bucket_are_no_files_of_a_public_job(world: World) -> None:
     def keep(tx: Tx) -> None:
         for snapshot, tags in ((found, {"1" * 64: ("a", "tag")}), (empty, {})):
             snapshots.put_snapshot(tx, "someone", snapshot, world.clock())
-            private.keep_tags(tx, "someone", snapshot.id, tags)
+            user_buckets.keep_tags(tx, "someone", snapshot.id, tags)
 
     spec = world.spec()
     world.deps.db.write(keep)
@@ -340,7 +340,7 @@ def test_a_mistake_of_ours_is_logged_with_its_request(
         raise RuntimeError("oh")
 
     monkeypatch.setattr(world.deps.db, "read", fail)
-    caplog.set_level("INFO", "paddlecloud.server.app")
+    caplog.set_level("INFO", "paddlecloud.server.http.app")
     reply = world.user.call("GET", "/api/v1/jobs")
     monkeypatch.undo()
     assert reply.status == 500

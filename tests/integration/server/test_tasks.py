@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.data import tasks as reading
-from paddlecloud.server.services import tasks
+from paddlecloud.data.taskqueue import reader as reading
+from paddlecloud.server.services import data_tasks
 from paddlecloud.testing import SignedCaller
 from tests.integration.server.world import World
 
@@ -24,7 +24,7 @@ class Worker:
 
     def define(self, contents: list[str], passes: int = 1, failure_max: int = 3) -> Any:
         digest = reading.digest(passes, failure_max, contents)
-        assert digest == tasks.digest(passes, failure_max, contents)
+        assert digest == data_tasks.digest(passes, failure_max, contents)
         said = {"digest": digest, "passes": passes, "failure_max": failure_max, "tasks": contents}
         return self.caller.post(self.place, said)
 
@@ -79,11 +79,11 @@ def test_who_means_other_tasks_is_told_so(world: World, order: dict[str, Any]) -
     place = worker.place
     worker.place = place.replace("train", "a b")
     assert worker.refusal("", {"digest": "0" * 64}) == (400, "tasks_name")
-    for number in range(tasks.MAX_SETS - 1):
+    for number in range(data_tasks.MAX_SETS - 1):
         worker.place = place.replace("train", f"more-{number}")
         worker.define(["a"])
     worker.place = place.replace("train", "one-more")
-    asked = {"digest": tasks.digest(1, 3, ["a"]), "tasks": ["a"]}
+    asked = {"digest": data_tasks.digest(1, 3, ["a"]), "tasks": ["a"]}
     assert worker.refusal("", asked) == (422, "tasks_too_many")
 
 

@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 
 from paddlecloud import Client
-from paddlecloud.client.http import Connection
+from paddlecloud.agent.config import read_config
+from paddlecloud.agent.server_link.channel import Link
 from paddlecloud.model.errors import ConfigError, Unauthenticated, Unreachable
-from paddlecloud.runtime.config import read_config
-from paddlecloud.runtime.link import Link
+from paddlecloud.net.http1 import Connection
+from paddlecloud.server.http.tls import load_tls
 from paddlecloud.server.settings import Http
-from paddlecloud.server.tls import load_tls
 from tests.integration.server.certificates import Issuer, an_issuer, issue
 from tests.integration.server.process import ServerProcess, ended
 from tests.integration.server.smtp import SmtpServer

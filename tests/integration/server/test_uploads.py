@@ -21,8 +21,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddlecloud.client import parts, reruns, submission, uploading
-from paddlecloud.client.scanning import scan
+from paddlecloud.client import rerun, submit
+from paddlecloud.client.scan.walk import scan
+from paddlecloud.client.upload import blobs, multipart
 from paddlecloud.model.errors import (
     Conflict,
     Invalid,
@@ -32,17 +33,18 @@ from paddlecloud.model.errors import (
     StorageFull,
     Unreachable,
 )
-from paddlecloud.model.private import at_once
-from paddlecloud.model.signing import CONTENT_CRC32
-from paddlecloud.server import bodies
-from paddlecloud.server.app import App
-from paddlecloud.server.services import retention, uploads
-from paddlecloud.server.shapes_uploads import PartsRequest
-from paddlecloud.stores.directory import DirectoryStore
+from paddlecloud.model.files.etag import at_once
+from paddlecloud.model.protocol.bce_auth import CONTENT_CRC32
+from paddlecloud.server.http import body_reader
+from paddlecloud.server.http.app import App
+from paddlecloud.server.schemas.transfer import PartsRequest
+from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.transfer import uploads
+from paddlecloud.stores.directory.safe_open import SCRATCH
+from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.layered import LayeredStore
 from paddlecloud.stores.memory import MemoryStore
-from paddlecloud.stores.s3 import create
-from paddlecloud.stores.tree import SCRATCH
+from paddlecloud.stores.s3.store import create
 from tests.contract.disk import small_disk
 from tests.faulty import Way, faulty_way
 from tests.integration.server.conftest import MakeWorld
@@ -68,7 +70,7 @@ def test_a_big_file_comes_in_parts_and_leaves_nothing_else(world: World, tmp_pat
     data = os.urandom(BIG + 12345)
     found = a_directory(tmp_path / "job", model=data, small=b"1")
     heard: list[tuple[int, int]] = []
-    uploading.upload(world.transport(), found, lambda *now: heard.append(now))
+    blobs.upload(world.transport(), found, lambda *now: heard.append(now))
     assert world.blob(data).read_bytes() == data
     assert leftovers(world) == []
     total = len(data) + 1
@@ -83,7 +85,7 @@ def test_a_hole_stays_a_hole(world: World, tmp_path: Path) -> None:
         file.truncate(BIG)
         file.seek(12 * MIB)
         file.write(b"x")
-    uploading.upload(world.transport(), scan(str(tmp_path / "job"), now=4e9))
+    blobs.upload(world.transport(), scan(str(tmp_path / "job"), now=4e9))
     stored = world.blob(bytes(12 * MIB) + b"x" + bytes(8 * MIB - 1)).stat()
     assert stored.st_size == BIG
     assert stored.st_blocks * 512 < 10 * MIB
@@ -92,8 +94,8 @@ def test_a_hole_stays_a_hole(world: World, tmp_path: Path) -> None:
 def test_connections_are_used_again(world: World, tmp_path: Path) -> None:
     found = a_directory(tmp_path / "job", model=os.urandom(BIG))
     with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
-        uploading.upload(world.transport(way.url), found)
-        assert way.connections <= parts.AT_ONCE + 1
+        blobs.upload(world.transport(way.url), found)
+        assert way.connections <= multipart.AT_ONCE + 1
 
 
 class Cutting:
@@ -123,21 +125,21 @@ def test_a_broken_upload_goes_on(
     size: int,
 ) -> None:
     """The line is cut for good; another client, or another server too, goes on."""
-    monkeypatch.setattr("paddlecloud.client.retries.PAUSE", 0.001)
+    monkeypatch.setattr("paddlecloud.net.retry.PAUSE", 0.001)
     world = make_world()
     data = os.urandom(size)
     found = a_directory(tmp_path / "job", model=data)
     with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
         first = Cutting(way, size // 2)
         with pytest.raises(Unreachable):
-            uploading.upload(world.transport(way.url), found)
+            blobs.upload(world.transport(way.url), found)
     assert not world.blob(data).exists()
     if restarted:
         world.close()
         world = make_world()
     with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
         second = Cutting(way, 10**9)
-        uploading.upload(world.transport(way.url), found)
+        blobs.upload(world.transport(way.url), found)
     assert world.blob(data).read_bytes() == data
     # What goes on the line after the cut is not the client's loss but this test's.
     assert size // 2 + second.sent < 1.05 * size + 300_000
@@ -148,8 +150,8 @@ def test_a_broken_upload_goes_on(
 def test_a_submit_over_a_line_that_is_cut_goes_on_when_it_is_back(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paddlecloud.client.retries.PAUSE", 0.001)
-    monkeypatch.setattr(uploading, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("paddlecloud.net.retry.PAUSE", 0.001)
+    monkeypatch.setattr(blobs, "PAUSES", (0.0, 0.0, 0.0))
     data = os.urandom(BIG)
     a_directory(tmp_path / "job", model=data)
     person: Any = Person(world, tmp_path / "home")
@@ -164,7 +166,7 @@ def test_a_submit_over_a_line_that_is_cut_goes_on_when_it_is_back(
                 way.there = lambda data: data
 
         parameters = {"files": str(tmp_path / "job"), "start_cmd": "true"}
-        submission.submit(person, parameters, None, note)
+        submit.submit(person, parameters, None, note)
     assert told == ["files_found", "upload_again"]
     assert world.blob(data).read_bytes() == data
 
@@ -187,12 +189,12 @@ def damage_once(way: Way, mark: bytes) -> list[int]:
 def test_damaged_bytes_are_refused_and_sent_again(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr("paddlecloud.client.retries.PAUSE", 0.001)
+    monkeypatch.setattr("paddlecloud.net.retry.PAUSE", 0.001)
     data = b"\1" * (size // 2) + b"the mark of this test" + b"\2" * (size // 2)
     found = a_directory(tmp_path / "job", model=data)
     with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
         seen = damage_once(way, b"the mark of this test")
-        uploading.upload(world.transport(way.url), found)
+        blobs.upload(world.transport(way.url), found)
     assert len(seen) == 2
     assert world.blob(data).read_bytes() == data
 
@@ -202,7 +204,7 @@ def test_a_damaged_list_of_files_is_sent_again(world: World, tmp_path: Path) -> 
     found = a_directory(tmp_path / "job", model=data)
     with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
         seen = damage_once(way, b'{"entries":')
-        uploading.upload(world.transport(way.url), found)
+        blobs.upload(world.transport(way.url), found)
     assert len(seen) > 1
     assert world.blob(data).read_bytes() == data
 
@@ -301,7 +303,7 @@ def trickle(sock: socket.socket) -> bytes | None:
 
 def test_a_trickle_is_no_progress(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sender that never falls silent, and is never done either, gives its thread back."""
-    monkeypatch.setattr(bodies, "SILENCE", 1.0)
+    monkeypatch.setattr(body_reader, "SILENCE", 1.0)
     data = b"t" * (2 * PART)
     digest, _ = begun(world, data)
     path, user = f"/api/v1/uploads/{digest}/1", world.user
@@ -341,9 +343,9 @@ def test_a_full_disk_is_told_and_the_upload_goes_on_later(
         ballast = disk / "ballast"
         ballast.write_bytes(b"x" * (12 * MIB))
         with pytest.raises(StorageFull):
-            uploading.upload(world.transport(), found)
+            blobs.upload(world.transport(), found)
         ballast.unlink()
-        uploading.upload(world.transport(), found)
+        blobs.upload(world.transport(), found)
         kept = list(world.deps.store.list("users/someone/blobs/"))
         assert [(stat.path[-64:], stat.size) for stat in kept] == [
             (hashlib.sha256(data).hexdigest(), BIG)
@@ -358,7 +360,7 @@ def test_a_file_that_changes_meanwhile_is_named(world: World, tmp_path: Path) ->
             file.write(b"changed")
 
     with pytest.raises(Conflict) as caught:
-        uploading.upload(world.transport(), found, change)
+        blobs.upload(world.transport(), found, change)
     assert caught.value.code == "files_changed"
     assert world.user.post("/api/v1/snapshots", {"entries": found.entries})["missing"]
 
@@ -388,7 +390,7 @@ def test_a_directory_that_changes_is_read_again_and_said(world: World, tmp_path:
 
     person: Any = Person(world, tmp_path / "home")
     parameters = {"files": str(tmp_path / "job"), "start_cmd": "true"}
-    answer = submission.submit(person, parameters, change, lambda code, **_: told.append(code))
+    answer = submit.submit(person, parameters, change, lambda code, **_: told.append(code))
     assert [code for code in told if code != "files_found"] == [
         "files_read_again",
         "files_changed_since",
@@ -409,14 +411,14 @@ def test_the_repository_is_told_with_the_job(world: World, tmp_path: Path) -> No
         subprocess.run(["git", *words], cwd=root, check=True, env={**person.environ, **names})
     (root / "train").write_bytes(b"two\n")
     (root / "secret").write_bytes(b"hunter3\n")
-    answer = submission.submit(person, {"files": str(root), "start_cmd": "true"})
+    answer = submit.submit(person, {"files": str(root), "start_cmd": "true"})
     git = world.look(answer["job"]["job_id"])["git"]
     assert (len(git["commit"]), git["dirty"]) == (40, "1")
     assert "-one\n+two\n" in git["diff"]
     assert "hunter" not in git["diff"]
     assert git["left_out"] == "secret"
     assert "diff" not in world.look(answer["job"]["job_id"], wait=1)["git"]
-    again = reruns.rerun(person, answer["job"]["job_id"], {"start_cmd": "false"})
+    again = rerun.rerun(person, answer["job"]["job_id"], {"start_cmd": "false"})
     assert world.look(again["job"]["job_id"])["git"] == git
     assert world.look(world.submit())["git"] is None
 
@@ -428,7 +430,7 @@ def test_two_who_send_the_same_do_no_harm(world: World, tmp_path: Path) -> None:
 
     def send() -> None:
         try:
-            uploading.upload(world.transport(), found)
+            blobs.upload(world.transport(), found)
         except PaddleCloudError as error:
             errors.append(error)
 
@@ -557,10 +559,10 @@ def test_to_an_object_store(
         if not direct:
             sha256 = hashlib.sha256(data).hexdigest()
             source = found.sources[sha256]
-            past = uploading.Past()
+            past = blobs.Past()
             past.is_open = False
-            parts.send(transport, sha256, source, BIG, lambda _: None, lambda _: None, past)
-        uploading.upload(transport, found)
+            multipart.send(transport, sha256, source, BIG, lambda _: None, lambda _: None, past)
+        blobs.upload(transport, found)
     assert (line.sent < MIB) is direct
     assert (
         b"".join(

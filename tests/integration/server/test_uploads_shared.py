@@ -13,11 +13,11 @@ from dataclasses import replace
 import pytest
 
 from paddlecloud.model.errors import Invalid, NotFound
-from paddlecloud.server import arriving
-from paddlecloud.server.arriving import Upload, Uploads
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services import snapshots, uploads
-from paddlecloud.server.shapes_uploads import PartsAnswer, PartsRequest
+from paddlecloud.server.schemas.transfer import PartsAnswer, PartsRequest
+from paddlecloud.server.services.files import snapshots
+from paddlecloud.server.services.transfer import upload_session, uploads
+from paddlecloud.server.services.transfer.upload_session import Upload, Uploads
 from paddlecloud.stores.base import Part
 from paddlecloud.stores.memory import MemoryStore
 from tests.integration.server.world import World, packed
@@ -63,7 +63,7 @@ def finish(deps: Deps) -> bool:
 
 def join_unchecked(deps: Deps) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arriving, "PATIENCE", -1.0)
+        patch.setattr(upload_session, "PATIENCE", -1.0)
         assert not finish(deps)
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.db import audit, outbox, tokens
-from paddlecloud.db.base import Tx
-from paddlecloud.db.tokens import Origin, TokenKind, UserRole
+from paddlecloud.db.engine.base import Tx
+from paddlecloud.db.tables import audit, outbox, tokens
+from paddlecloud.db.tables.tokens import Origin, TokenKind
+from paddlecloud.db.tables.users import UserRole
 from paddlecloud.model.errors import (
     Conflict,
     Forbidden,
@@ -22,12 +23,12 @@ from paddlecloud.model.errors import (
     TooMany,
     Unauthenticated,
 )
-from paddlecloud.server.app import App
-from paddlecloud.server.auth import secret_of
-from paddlecloud.server.services import retention
-from paddlecloud.server.services import users as user_service
-from paddlecloud.server.services.jobs import SCHEDULE_BELL
-from paddlecloud.server.services.plans import PLANS
+from paddlecloud.server.http.app import App
+from paddlecloud.server.http.auth import secret_of
+from paddlecloud.server.services.accounts import users as user_service
+from paddlecloud.server.services.accounts.plans import PLANS
+from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.jobs.actions import SCHEDULE_BELL
 from paddlecloud.server.settings.values import Retention
 from paddlecloud.testing import Reply, SignedCaller, exchange
 from tests.integration.server.conftest import MakeWorld

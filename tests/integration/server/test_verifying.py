@@ -16,15 +16,16 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.db.tokens import TokenKind, UserRole
+from paddlecloud.db.tables.tokens import TokenKind
+from paddlecloud.db.tables.users import UserRole
 from paddlecloud.model.errors import TooMany
-from paddlecloud.server.auth import Caller
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.halves import Halves
-from paddlecloud.server.services import retention, verifying
-from paddlecloud.server.shapes_verify import VerifyAnswer, VerifyPlace, VerifyRequest
+from paddlecloud.server.http.auth import Caller
+from paddlecloud.server.partial_digests import Halves
+from paddlecloud.server.schemas.verify import VerifyAnswer, VerifyPlace, VerifyRequest
+from paddlecloud.server.services.files import retention, scrub
 from paddlecloud.stores.base import CHUNK, Reader, Stat, Store
-from paddlecloud.stores.directory import DirectoryStore
+from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.memory import MemoryStore
 from paddlecloud.testing import SignedCaller
 from tests.integration.server.world import World, a_submit, packed
@@ -52,7 +53,7 @@ def flip(path: Path) -> None:
 @pytest.fixture(autouse=True)
 def long_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """No page ends because this machine paused."""
-    monkeypatch.setattr(verifying, "PAGE", 60.0)
+    monkeypatch.setattr(scrub, "PAGE", 60.0)
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def begun(admin: SignedCaller, **body: Any) -> dict[str, Any]:
 
 def in_short_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every page ends with the first thing that it has done."""
-    monkeypatch.setattr(verifying, "PAGE", 0.0)
+    monkeypatch.setattr(scrub, "PAGE", 0.0)
 
 
 def finished_with_output(world: World, **outputs: bytes) -> str:
@@ -311,7 +312,7 @@ def test_many_contents_are_listed_by_directory(
 ) -> None:
     contents = {str(number): b"%d" % number for number in range(30)}
     world.snapshot(contents)
-    monkeypatch.setattr(verifying, "FEW", 5)
+    monkeypatch.setattr(scrub, "FEW", 5)
     assert verified(admin)["files"] == len(contents)
     in_short_pages(monkeypatch)
     flip(world.blob(b"17"))
@@ -338,7 +339,7 @@ def in_turns(*servers: Deps) -> tuple[int, int]:
     files = damaged = 0
     at = None
     for server in islice(cycle(servers), 10 * len(LARGE) // CHUNK):
-        page = verifying.page(server, CHIEF, VerifyRequest(user="someone", at=at))
+        page = scrub.page(server, CHIEF, VerifyRequest(user="someone", at=at))
         assert page.bytes <= CHUNK
         files, damaged, at = files + page.files, damaged + len(page.damaged), page.next
         if at is None:
@@ -368,7 +369,7 @@ def test_two_searches_on_a_server_both_come_to_their_end(
     at: dict[str, VerifyPlace | None] = {"someone": None, "other": None}
     read = dict.fromkeys(at, 0)
     for user in islice(cycle(at), 4 * len(LARGE) // CHUNK):
-        page = verifying.page(world.deps, CHIEF, VerifyRequest(user=user, at=at[user]))
+        page = scrub.page(world.deps, CHIEF, VerifyRequest(user=user, at=at[user]))
         at[user] = page.next
         read[user] += page.files
         if not any(at.values()):
@@ -439,7 +440,7 @@ def test_an_answer_names_only_so_many(
     world.snapshot(contents)
     for data in contents.values():
         flip(world.blob(data)) if len(data) > 1 else world.blob(data).write_bytes(b"?")
-    monkeypatch.setattr(verifying, "MOST_DAMAGED", 4)
+    monkeypatch.setattr(scrub, "MOST_DAMAGED", 4)
     page = admin.post(VERIFY, {"at": begun(admin)})
     assert len(page["damaged"]) == 4
     assert page["next"] is not None
@@ -449,7 +450,7 @@ def test_an_answer_names_only_so_many(
 def page_of(world: World, store: Store) -> VerifyAnswer:
     deps = replace(world.deps, store=store)
     at = VerifyPlace(owner="someone")
-    return verifying.page(deps, CHIEF, VerifyRequest(user="someone", at=at))
+    return scrub.page(deps, CHIEF, VerifyRequest(user="someone", at=at))
 
 
 class BadDisk(DirectoryStore):

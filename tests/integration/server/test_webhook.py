@@ -16,19 +16,19 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.db import choices, outbox
+from paddlecloud.db.tables import notification_prefs, outbox
 from paddlecloud.model.errors import NotFound, Refused, Retry
-from paddlecloud.server import vault
+from paddlecloud.server import secrets
 from paddlecloud.server.loops.outbox import BACK_OFF, Sender
-from paddlecloud.server.services import webhook
-from paddlecloud.server.services.webhook import Target
+from paddlecloud.server.services.notifications import webhook
+from paddlecloud.server.services.notifications.webhook import Target
 from paddlecloud.server.settings import Settings
 from paddlecloud.testing import NOON
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.post import a_certificate, rows, run_loop
 from tests.integration.server.world import World
 from tests.ports import free_port
-from tests.unit.server.test_mail import a_row
+from tests.unit.server.services.notifications.test_mail import a_row
 
 
 class Receiver(ThreadingHTTPServer):
@@ -216,7 +216,7 @@ def test_the_secret_is_told_once_and_sealed(world: World, receiver: Receiver) ->
     assert secret not in stored
     sealed = json.loads(stored)["webhook_secret"]
     key = world.deps.server_key
-    assert vault.unseal((key,), sealed, b"webhook someone").decode() == secret
+    assert secrets.unseal((key,), sealed, b"webhook someone").decode() == secret
     world.user.post("/api/v1/notifications", {"webhook": ""})
     assert hooked(world, receiver.url) != secret
 
@@ -384,7 +384,9 @@ def test_gone_and_refused_are_told_apart(receiver: Receiver) -> None:
 def test_a_webhook_chosen_meanwhile_is_not_switched_off(world: World, receiver: Receiver) -> None:
     hooked(world, receiver.url)
     off = world.deps.db.write(
-        lambda tx: choices.switch_webhook_off(tx, "someone", "https://old.example/", "gone")
+        lambda tx: notification_prefs.switch_webhook_off(
+            tx, "someone", "https://old.example/", "gone"
+        )
     )
     assert off is False
     assert world.user.get("/api/v1/notifications")["notifications"]["webhook"] == receiver.url

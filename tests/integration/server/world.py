@@ -24,25 +24,27 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paddlecloud.backends.scripted import Scripted
-from paddlecloud.client.handing import Handing
-from paddlecloud.client.scanning import Scan, scan
-from paddlecloud.client.transport import Endpoint, Transport
-from paddlecloud.db import jobs, tokens
-from paddlecloud.db.base import Tx
-from paddlecloud.db.tokens import TokenKind, User, UserRole
-from paddlecloud.model.job import Job, JobType
-from paddlecloud.model.pool import Pool
-from paddlecloud.server.app import App
-from paddlecloud.server.auth import secret_of
-from paddlecloud.server.connections import Connection
+from paddlecloud.client.scan.walk import Scan, scan
+from paddlecloud.client.transport import Transport
+from paddlecloud.client.upload.local_handoff import Handing
+from paddlecloud.db.engine.base import Tx
+from paddlecloud.db.tables import jobs, tokens, users
+from paddlecloud.db.tables.tokens import TokenKind
+from paddlecloud.db.tables.users import User, UserRole
+from paddlecloud.model.jobs.job import Job, JobType
+from paddlecloud.model.policy.pool import Pool
+from paddlecloud.net.endpoint import Endpoint
+from paddlecloud.server.bootstrap import tell
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.http.app import App
+from paddlecloud.server.http.auth import secret_of
+from paddlecloud.server.http.connection_limits import Connection
 from paddlecloud.server.loops.schedule import Schedule
-from paddlecloud.server.opening import tell
-from paddlecloud.server.services import placement
+from paddlecloud.server.services.placement import apply
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores.base import Store
-from paddlecloud.stores.directory import DirectoryStore
-from paddlecloud.stores.logs import LogStore
+from paddlecloud.stores.directory.store import DirectoryStore
+from paddlecloud.stores.logs.log_store import LogStore
 from paddlecloud.testing import Reply, ScriptedAgent, SignedCaller
 from tests.integration.server.contract import check_reply
 from tests.sqlite import open_with_tables
@@ -170,7 +172,7 @@ class World:
         ak = secrets.token_hex(16)
 
         def create(tx: Tx) -> None:
-            tokens.create_user(tx, User(id=user_id, role=role), self.clock())
+            users.create_user(tx, User(id=user_id, role=role), self.clock())
             tokens.create_token(tx, ak, user_id, kind, self.clock())
 
         self.deps.db.write(create)
@@ -236,7 +238,7 @@ class World:
 
     def release(self) -> int:
         """What the watch loop does about attempts that are over; how many there were."""
-        return placement.release_ended(self.deps)
+        return apply.release_ended(self.deps)
 
     def placed(self, **changes: Any) -> tuple[str, dict[str, Any]]:
         """A job that got its place, and the order to run it."""

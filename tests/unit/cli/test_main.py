@@ -15,8 +15,8 @@ import pytest
 
 from paddlecloud.cli import main as entry
 from paddlecloud.cli.main import main
-from paddlecloud.cli.render import Output
-from paddlecloud.client import submission
+from paddlecloud.cli.output import Output
+from paddlecloud.client import submit
 from tests.unit.cli.scripted import ID, JOB, PLAIN, VIEW, Captured, run_program, submits
 from tests.unit.client.fake_server import Answer, FakeServer, Seen, error, ok
 
@@ -114,7 +114,7 @@ def test_what_holds_a_job_up_is_told_on_a_terminal(
     server.routes[f"GET {JOB}"] = [ok(view), ok(view)]
     assert main(["query_job", ID]) == 0
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr("paddlecloud.cli.render._is_terminal", lambda stream: stream is sys.stderr)
+    monkeypatch.setattr("paddlecloud.cli.output._is_terminal", lambda stream: stream is sys.stderr)
     assert main(["query_job", ID]) == 0
     captured = capsys.readouterr()
     assert captured.err == "outputs wait (no space)\n", "and nothing twice"
@@ -418,7 +418,8 @@ def test_query_job_imports_nothing_heavy(server: FakeServer) -> None:
     heavy = {
         "argparse", "asyncio", "dataclasses", "http.client", "logging", "pathlib", "socket",
         "ssl", "subprocess", "tempfile", "threading", "traceback", "typing", "urllib.parse",
-        "paddlecloud.client.downloads", "paddlecloud.model.submit", "paddlecloud.model.states",
+        "paddlecloud.client.download.engine", "paddlecloud.model.jobs.params",
+        "paddlecloud.model.jobs.states",
     }  # fmt: skip
     assert loaded & heavy == set()
 
@@ -435,7 +436,7 @@ def test_whoever_interrupts_when_the_job_is_there_is_told_its_id(
             note(code, count=1, size="1 B", largest="a")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(submission, "submit", interrupted)
+    monkeypatch.setattr(submit, "submit", interrupted)
     assert main(["submit_job", "--files=.", "--start_cmd=true"]) == 130
     told = capsys.readouterr().err.splitlines()
     assert len(told) == len(notes) + 1
@@ -478,7 +479,7 @@ def test_whoever_interrupts_a_submit_is_told_once_what_to_do(
             note(code, path="x")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(submission, "submit", interrupted)
+    monkeypatch.setattr(submit, "submit", interrupted)
     assert main(["submit_job", "--files=.", "--start_cmd=true"]) == 130
     *_, advice, last = capsys.readouterr().err.splitlines()
     assert advice.startswith(want)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from paddlecloud import Client
-from paddlecloud.client import downloads, pieces, retries
+from paddlecloud.client.download import engine, ranges
+from paddlecloud.net import retry
 from tests.unit.client.downloading import PIECE
 from tests.unit.client.fake_server import AK, SK, FakeServer, serving
 
@@ -28,9 +29,9 @@ def client(server: FakeServer) -> Iterator[Client]:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where downloads go, in small pieces and without pauses."""
-    monkeypatch.setattr(pieces, "PIECE", PIECE)
-    monkeypatch.setattr(downloads, "PAUSES", ())
-    monkeypatch.setattr(retries, "PAUSE", 0.0)
+    monkeypatch.setattr(ranges, "PIECE", PIECE)
+    monkeypatch.setattr(engine, "PAUSES", ())
+    monkeypatch.setattr(retry, "PAUSE", 0.0)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -38,5 +39,5 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def one_by_one(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same, one piece after the other."""
-    monkeypatch.setattr(pieces, "at_once", lambda _: 1)
+    monkeypatch.setattr(ranges, "at_once", lambda _: 1)
     return here

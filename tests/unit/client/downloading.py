@@ -10,8 +10,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from paddlecloud.client import addresses, downloads, furnishing
-from paddlecloud.client.downloads import Result
+from paddlecloud.client.download import engine, listing, presigned
+from paddlecloud.client.download.engine import Result
 from paddlecloud.client.transport import Transport
 from paddlecloud.model.errors import Conflict, NotFound, Retry
 from tests.unit.client.trees import NOW
@@ -116,10 +116,10 @@ class Server:
 
 def get(server: Server, directory: str = "output", **how: Any) -> Result:
     rows = how.pop("rows", None) or server.rows(known=how.pop("known", False))
-    rows = furnishing.with_ways(rows, how.pop("ways", {}))
+    rows = listing.with_ways(rows, how.pop("ways", {}))
     how = {"now": NOW, **how}
     job_id = how.pop("job_id", JOB)
-    return downloads.download(cast("Transport", server), job_id, rows, directory, **how)
+    return engine.download(cast("Transport", server), job_id, rows, directory, **how)
 
 
 def found(directory: Path | str) -> dict[str, bytes]:
@@ -140,7 +140,7 @@ def edited(*names: str) -> dict[str, list[str]]:
 
 
 def furnished(server: Server, entries: list[list[Any]]) -> list[dict[str, Any]]:
-    return furnishing.with_entries(server.rows(), entries)
+    return listing.with_entries(server.rows(), entries)
 
 
 def interrupted(server: Server, answers: int, **how: Any) -> None:
@@ -166,7 +166,7 @@ def from_bucket(monkeypatch: pytest.MonkeyPatch, answer: Callable[[int], bytes])
         write(data)
         return hashlib.sha256(data).hexdigest() if data else ""
 
-    monkeypatch.setattr(addresses.Addresses, "fetch", fetch)
+    monkeypatch.setattr(presigned.Addresses, "fetch", fetch)
 
 
 def pieces_until(end: int) -> Callable[[int], bytes]:

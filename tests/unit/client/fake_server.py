@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from paddlecloud.model import signing
+from paddlecloud.model.protocol import bce_auth
 
 AK, SK = "ak-test", "sk-test"
 #: Below this path it is a bucket, to whose addresses one needs no signature.
 BUCKET = "/bucket/"
 #: What anybody may ask.
 OPEN = ("/healthz", "/api/v1/gen_token")
-REQUIRED = ("host", signing.CONTENT_SHA256, signing.NONCE)
+REQUIRED = ("host", bce_auth.CONTENT_SHA256, bce_auth.NONCE)
 
 
 @dataclass
@@ -144,13 +144,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._reply(answer)
 
     def _check(self, headers: dict[str, str], path: str, query: str, body: bytes) -> None:
-        auth = signing.parse(headers.get("authorization"))
+        auth = bce_auth.parse(headers.get("authorization"))
         sk = SK if auth.ak == AK else None
-        signing.verify(auth, sk, self.command, path, query, headers, time.time(), REQUIRED)
-        signing.check_body(headers, hashlib.sha256(body).hexdigest())
+        bce_auth.verify(auth, sk, self.command, path, query, headers, time.time(), REQUIRED)
+        bce_auth.check_body(headers, hashlib.sha256(body).hexdigest())
         with self.server.lock:
-            assert headers[signing.NONCE] not in self.server.nonces, "a nonce was used twice"
-            self.server.nonces.add(headers[signing.NONCE])
+            assert headers[bce_auth.NONCE] not in self.server.nonces, "a nonce was used twice"
+            self.server.nonces.add(headers[bce_auth.NONCE])
 
     def _answer(self, seen: Seen) -> Answer:
         route = self.server.routes.get(f"{seen.method} {seen.path}")

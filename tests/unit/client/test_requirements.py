@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.client.submission import requirements_of
+from paddlecloud.client.submit import requirements_of
 from paddlecloud.model.errors import Invalid
-from paddlecloud.model.submit import MAX_REQUIREMENTS_BYTES, parse_parameters
+from paddlecloud.model.jobs.params import MAX_REQUIREMENTS_BYTES, parse_parameters
 
 TEXT = "six==1.16.0  # 注释\n"
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from paddlecloud import Client
-from paddlecloud.client import submission, uploading
+from paddlecloud.client import submit as client_submit
 from paddlecloud.client.sdk import Job, check_id
+from paddlecloud.client.upload import blobs as upload_blobs
 from paddlecloud.model.errors import (
     ConfigError,
     Conflict,
@@ -22,7 +23,7 @@ from paddlecloud.model.errors import (
     StorageFull,
     Unreachable,
 )
-from paddlecloud.model.wirespec import spec_from_wire, spec_to_wire
+from paddlecloud.model.jobs.spec_codec import spec_from_wire, spec_to_wire
 from tests.unit.client.fake_server import (
     AK,
     SK,
@@ -281,14 +282,14 @@ def test_large_files_and_many_small_ones_arrive(
     server: FakeServer, client: Client, directory: Path
 ) -> None:
     stored = accepts_uploads(server)
-    (directory / "large.bin").write_bytes(b"\7" * (uploading.BATCH + 5))
+    (directory / "large.bin").write_bytes(b"\7" * (upload_blobs.BATCH + 5))
     for number in range(30):
         (directory / f"small-{number}").write_bytes(str(number).encode() * 1000)
     answer = ok({"job": view("schedule", 1), "notes": []})
     server.routes["POST /api/v1/jobs"] = [MISSING, answer]
     heard: list[tuple[int, int]] = []
     parameters = {"files": directory, "start_cmd": "true"}
-    submission.submit(client, parameters, lambda now, total: heard.append((now, total)))
+    client_submit.submit(client, parameters, lambda now, total: heard.append((now, total)))
     assert len(stored) == 33
     sent = sum(len(seen.body) for seen in server.seen if seen.path == "/api/v1/blobs")
     assert sum(now for now, _ in heard) == sent - 40 * len(stored)
@@ -316,14 +317,14 @@ def test_what_came_in_the_last_round_has_come(
     asked: list[Answer] = []
 
     def forgetful(seen: Seen) -> Answer:
-        asked.append(snapshots(seen) if len(asked) in (0, uploading.ROUNDS) else asked[-1])
+        asked.append(snapshots(seen) if len(asked) in (0, upload_blobs.ROUNDS) else asked[-1])
         return asked[-1]
 
     server.routes["POST /api/v1/snapshots"] = forgetful
     answer = ok({"job": view("schedule", 1), "notes": []})
     server.routes["POST /api/v1/jobs"] = [MISSING, answer]
     assert client.submit_job(files=directory, start_cmd="true").id == ID
-    assert server.count("POST", "/api/v1/blobs") == uploading.ROUNDS
+    assert server.count("POST", "/api/v1/blobs") == upload_blobs.ROUNDS
 
 
 def test_to_go_on_with_a_download_is_to_download(

@@ -6,9 +6,9 @@ import hashlib
 import os
 from pathlib import Path
 
-from paddlecloud.client import scanning
-from paddlecloud.client.scanning import Scan
-from paddlecloud.model.snapshot import Entry, EntryKind, Snapshot, snapshot_of
+from paddlecloud.client.scan import walk
+from paddlecloud.client.scan.walk import Scan
+from paddlecloud.model.files.snapshot import Entry, EntryKind, Snapshot, snapshot_of
 
 NOW = 4_000_000_000.0
 """Long after every file of a test was written."""
@@ -32,7 +32,7 @@ def tree(root: Path, contents: dict[str, bytes | None]) -> Path:
 
 
 def source_root() -> str:
-    return str(Path(scanning.__file__).parents[2])
+    return str(Path(walk.__file__).parents[3])
 
 
 def rows(found: Scan) -> dict[str, tuple[str, int, str, int, str]]:

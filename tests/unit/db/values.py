@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from paddlecloud.db import open_database
-from paddlecloud.db.base import Database, Tx
-from paddlecloud.db.jobs import NOT_PLANNED_YET, insert_job
-from paddlecloud.model.job import (
+from paddlecloud.db.engine.base import Database, Tx
+from paddlecloud.db.tables.jobs import NOT_PLANNED_YET, insert_job
+from paddlecloud.model.jobs.job import (
     Attempt,
     Job,
     JobSpec,
@@ -25,7 +25,7 @@ from paddlecloud.model.job import (
     Resources,
     Role,
 )
-from paddlecloud.model.states import Event, JobState
+from paddlecloud.model.jobs.states import Event, JobState
 from tests.postgres import database_of
 from tests.sqlite import open_with_tables
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from paddlecloud.model.job import (
+from paddlecloud.model.files.layout import replica_id, worker_name
+from paddlecloud.model.jobs.job import (
     Attempt,
     DistributeMode,
     ExitCause,
@@ -18,8 +19,7 @@ from paddlecloud.model.job import (
     Resources,
     Role,
 )
-from paddlecloud.model.paths import replica_id, worker_name
-from paddlecloud.model.states import JobState
+from paddlecloud.model.jobs.states import JobState
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 JOB_ID = "job-0123456789abcdef0123456789abcdef"

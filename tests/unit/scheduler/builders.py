@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from paddlecloud.model.job import JobType, ReplicaGroup, Resources, Role
-from paddlecloud.model.pool import Pool
+from paddlecloud.model.jobs.job import JobType, ReplicaGroup, Resources, Role
+from paddlecloud.model.policy.pool import Pool
 from paddlecloud.scheduler.view import (
     Decision,
     GiveUp,

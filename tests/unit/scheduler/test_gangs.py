@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from paddlecloud.model.gangs import claims
-from paddlecloud.model.job import ReplicaGroup, Resources, Role
-from paddlecloud.model.pool import Node
+from paddlecloud.model.jobs.gang import claims
+from paddlecloud.model.jobs.job import ReplicaGroup, Resources, Role
+from paddlecloud.model.policy.pool import Node
 from paddlecloud.scheduler.plan import plan
 from paddlecloud.scheduler.view import Decision, NodeView, Place, WaitingJob
 from tests.unit.scheduler.builders import GIB, NOW, a_pool, a_view, a_waiting

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from paddlecloud.model.job import Reason
-from paddlecloud.model.states import JobState
+from paddlecloud.model.jobs.job import Reason
+from paddlecloud.model.jobs.states import JobState
 from paddlecloud.scheduler.plan import plan, wake_at
 from paddlecloud.scheduler.view import Hold, WaitingJob
 from tests.unit.scheduler.builders import NOW, a_view, a_waiting, placed

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from paddlecloud.model.job import JobType, Reason, ReplicaGroup, Resources, Role
-from paddlecloud.model.states import JobState
-from paddlecloud.model.texts import TEXTS, render
+from paddlecloud.messages import TEXTS, render
+from paddlecloud.model.jobs.job import JobType, Reason, ReplicaGroup, Resources, Role
+from paddlecloud.model.jobs.states import JobState
 from paddlecloud.scheduler.plan import EXACT_REASONS, plan
 from paddlecloud.scheduler.view import GiveUp, Hold, Place, Seat, View, WaitingJob, weight
 from tests.unit.scheduler.builders import (

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddlecloud.model.job import JobType, ReplicaGroup, Resources, Role
-from paddlecloud.model.states import JobState
+from paddlecloud.model.jobs.job import JobType, ReplicaGroup, Resources, Role
+from paddlecloud.model.jobs.states import JobState
 from paddlecloud.scheduler.plan import plan
 from paddlecloud.scheduler.view import GiveUp, Hold, NodeView, Place, PoolView, View, WaitingJob
 from tests.unit.scheduler.builders import NOW, a_node, a_pool, a_view, a_waiting, placed

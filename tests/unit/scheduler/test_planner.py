@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from paddlecloud.model.job import ReplicaGroup, Resources, Role
-from paddlecloud.model.pool import Pool
-from paddlecloud.model.priority import CLASSES, rank
+from paddlecloud.model.jobs.job import ReplicaGroup, Resources, Role
+from paddlecloud.model.policy.pool import Pool
+from paddlecloud.model.policy.priority import CLASSES, rank
 from paddlecloud.scheduler.plan import plan
 from paddlecloud.scheduler.planner import Planner
 from paddlecloud.scheduler.view import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from paddlecloud.model.job import Resources
-from paddlecloud.model.pool import Pool
-from paddlecloud.model.texts import render
+from paddlecloud.messages import render
+from paddlecloud.model.jobs.job import Resources
+from paddlecloud.model.policy.pool import Pool
 from paddlecloud.scheduler.plan import plan
 from paddlecloud.scheduler.view import (
     Allowance,

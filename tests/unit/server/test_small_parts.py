@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.model.errors import Unauthenticated
-from paddlecloud.server.auth import secret_of
 from paddlecloud.server.deps import Remembered
-from paddlecloud.server.door import Door
+from paddlecloud.server.http.auth import secret_of
+from paddlecloud.server.http.origin_check import Door
 from paddlecloud.server.metrics import Metrics
-from paddlecloud.server.services.addresses import good_for_parts
-from paddlecloud.server.services.views import hours, iso
+from paddlecloud.server.services.jobs.views import hours, iso
+from paddlecloud.server.services.transfer.agent_presigned import good_for_parts
 from paddlecloud.server.settings import Http, Settings
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from paddlecloud.cli.admin.common import show_rows
-from paddlecloud.cli.gen2.list_jobs import asked_limit
-from paddlecloud.cli.options import FLAG, NUMBER, TEXT, Command, Option
+from paddlecloud.cli.admin._common import show_rows
+from paddlecloud.cli.gen2020.list_jobs import asked_limit
+from paddlecloud.cli.parser import FLAG, NUMBER, TEXT, Command, Option
 from paddlecloud.model.errors import Invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddlecloud.cli.context import Context
-    from paddlecloud.cli.options import Args
+    from paddlecloud.cli.parser import Args
 
 COLUMNS = ("at", "actor", "source", "action", "target", "detail")
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}

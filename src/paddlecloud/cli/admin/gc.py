@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli.options import Command
-from paddlecloud.cli.render import size
+from paddlecloud.cli.output import size
+from paddlecloud.cli.parser import Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddlecloud.cli.context import Context
-    from paddlecloud.cli.options import Args
+    from paddlecloud.cli.parser import Args
 
 
 def collect(args: Args, context: Context) -> int:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli.admin.common import show_rows
-from paddlecloud.cli.gen2 import kill_job, query_job
-from paddlecloud.cli.gen2.list_jobs import FILTERS, asked_limit, asked_state
-from paddlecloud.cli.options import JOB_ID, TEXT, Command, Option
+from paddlecloud.cli.admin._common import show_rows
+from paddlecloud.cli.gen2020 import kill_job, query_job
+from paddlecloud.cli.gen2020.list_jobs import FILTERS, asked_limit, asked_state
+from paddlecloud.cli.parser import JOB_ID, TEXT, Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddlecloud.cli.context import Context
-    from paddlecloud.cli.options import Args
+    from paddlecloud.cli.parser import Args
 
 COLUMNS = (
     "job_id", "owner", "job_status", "job_type", "pool", "create_time", "start_time",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli.options import Command
-from paddlecloud.cli.render import size
+from paddlecloud.cli.output import size
+from paddlecloud.cli.parser import Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from paddlecloud.cli.context import Context
-    from paddlecloud.cli.options import Args
+    from paddlecloud.cli.parser import Args
 
 COLUMNS = (
     "pool", "backend", "public", "job_types", "users", "node", "cpu", "memory", "gpu", "seen_at",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli.admin.common import (
+from paddlecloud.cli.admin._common import (
     AK,
     NAME,
     SCOPE,
@@ -14,12 +14,12 @@ from paddlecloud.cli.admin.common import (
     wanted_key,
     wanted_user,
 )
-from paddlecloud.cli.options import FLAG, Command, Option
+from paddlecloud.cli.parser import FLAG, Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddlecloud.cli.context import Context
-    from paddlecloud.cli.options import Args
+    from paddlecloud.cli.parser import Args
 
 
 def list_tokens(args: Args, context: Context) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli.admin.common import USER, show_one, show_rows, wanted_user
-from paddlecloud.cli.options import TEXT, Command, Option
+from paddlecloud.cli.admin._common import USER, show_one, show_rows, wanted_user
+from paddlecloud.cli.parser import TEXT, Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddlecloud.cli.context import Context
-    from paddlecloud.cli.options import Args
+    from paddlecloud.cli.parser import Args
 
 COLUMNS = ("user_id", "role", "plan", "email", "lang", "disabled", "tokens", "created_at")
 CHANGEABLE = ("role", "plan", "email", "lang")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from paddlecloud.cli.options import TEXT, Command, Option
-from paddlecloud.cli.render import size, visible
+from paddlecloud.cli.output import size, visible
+from paddlecloud.cli.parser import TEXT, Command, Option
 from paddlecloud.model.errors import PaddleCloudError
 
 TYPE_CHECKING = False
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from paddlecloud.cli.context import Context
-    from paddlecloud.cli.options import Args
-    from paddlecloud.cli.render import Output
+    from paddlecloud.cli.output import Output
+    from paddlecloud.cli.parser import Args
 
 #: Seconds between two words about how far it is.
 _OFTEN = 10.0

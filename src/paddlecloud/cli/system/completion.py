@@ -6,15 +6,15 @@ flag may take; they do not know job ids.
 
 from __future__ import annotations
 
-from paddlecloud.cli import commands
-from paddlecloud.cli.helptext import pick
-from paddlecloud.cli.options import TEXT, Command, Option
+from paddlecloud.cli import registry
+from paddlecloud.cli.help import pick
+from paddlecloud.cli.parser import TEXT, Command, Option
 from paddlecloud.model.errors import Invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddlecloud.cli.context import Context
-    from paddlecloud.cli.options import Args
+    from paddlecloud.cli.parser import Args
 
 SHELLS = ("bash", "zsh", "fish", "powershell")
 
@@ -23,7 +23,7 @@ def run(args: Args, context: Context) -> int:
     shell = args["shell"]
     if shell is None:
         raise Invalid("shell_missing", shells=", ".join(SHELLS))
-    script = _WRITERS[shell](commands.load_all(), context.out.lang)
+    script = _WRITERS[shell](registry.load_all(), context.out.lang)
     if context.out.json:
         context.out.value({"shell": shell, "script": script})
     else:
@@ -43,8 +43,8 @@ def bash(table: list[Command], lang: str) -> str:
     words = [f'        "{first}") words="{" ".join(rest)}" ;;' for first, rest in _second(table)]
     return _BASH.format(
         first=" ".join(_first(table)),
-        groups="|".join(group for group in commands.GROUPS if " " not in group),
-        deeper="|".join(f'"{group}"' for group in commands.GROUPS if " " in group),
+        groups="|".join(group for group in registry.GROUPS if " " not in group),
+        deeper="|".join(f'"{group}"' for group in registry.GROUPS if " " in group),
         second="\n".join(words),
         flags="\n".join(flags),
         values="\n".join(values),
@@ -61,7 +61,7 @@ def fish(table: list[Command], lang: str) -> str:
     seen: set[str] = set()
     for command in table:
         first, *more = command.name.split()
-        about = _fish_quote(pick(commands.purpose(command.name), lang))
+        about = _fish_quote(pick(registry.purpose(command.name), lang))
         if first not in seen:
             text = "" if more else f" -d {about}"
             lines.append(f"complete -c paddlecloud -n __fish_use_subcommand -a {first}{text}")
@@ -99,7 +99,7 @@ def _first(table: list[Command]) -> list[str]:
 
 
 def _second(table: list[Command]) -> list[tuple[str, list[str]]]:
-    rows = [(group, commands.within(group)) for group in commands.GROUPS]
+    rows = [(group, registry.within(group)) for group in registry.GROUPS]
     return [*rows, ("completion", list(SHELLS)), ("help", _first(table)[:-1])]
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli.options import FLAG, Command, Option
+from paddlecloud.cli.parser import FLAG, Command, Option
 
 DEFAULT = "default"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddlecloud.cli.context import Context
-    from paddlecloud.cli.options import Args
+    from paddlecloud.cli.parser import Args
 
 
 def show(args: Args, context: Context) -> int:

@@ -11,22 +11,22 @@ from datetime import datetime
 from functools import partial
 from time import monotonic, perf_counter, sleep, time
 
-from paddlecloud.cli.options import Command
-from paddlecloud.cli.texts import TEXTS
-from paddlecloud.client.http import Connection
-from paddlecloud.client.quickjson import loads
-from paddlecloud.client.responses import refuse
+from paddlecloud.cli.parser import Command
+from paddlecloud.client.response_checks import refuse
 from paddlecloud.client.sdk import server_url
-from paddlecloud.client.submission import submit
-from paddlecloud.client.transport import Endpoint
+from paddlecloud.client.submit import submit
+from paddlecloud.messages.cli import TEXTS
 from paddlecloud.model.errors import PaddleCloudError, Unreachable, from_wire
+from paddlecloud.net.endpoint import Endpoint
+from paddlecloud.net.fast_json import loads
+from paddlecloud.net.http1 import Connection
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from paddlecloud.cli.context import Context
-    from paddlecloud.cli.options import Args
+    from paddlecloud.cli.parser import Args
 
     Link = tuple[str, Callable[[], str]]
 

@@ -10,14 +10,14 @@ import os
 from pathlib import Path
 from time import sleep
 
-from paddlecloud.cli.options import FLAG, NUMBER, Command, Option
-from paddlecloud.client import embedded
+from paddlecloud.cli.parser import FLAG, NUMBER, Command, Option
+from paddlecloud.client import local_server
 from paddlecloud.client.sdk import server_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddlecloud.cli.context import Context
-    from paddlecloud.cli.options import Args
+    from paddlecloud.cli.parser import Args
 
 #: How often a followed log is looked at, in seconds.
 LOOK = 0.2
@@ -27,10 +27,10 @@ def start(args: Args, context: Context) -> int:
     home, settings = _home(context), _settings(args)
     if not settings:
         _mention_remote(context)
-    before = embedded.read_info(home).get("boot")
+    before = local_server.read_info(home).get("boot")
     out = context.out
     aside = _aside(home)
-    endpoint = embedded.ensure(
+    endpoint = local_server.ensure(
         home, context.environ, out.say, settings=settings, lang=out.lang, fresh=args["fresh"]
     )
     for path in sorted(_aside(home) - aside):
@@ -38,35 +38,35 @@ def start(args: Args, context: Context) -> int:
     if settings and endpoint.boot == before:
         out.say("server_settings_later", path=settings)
     if out.json:
-        out.value(embedded.status(home))
+        out.value(local_server.status(home))
     else:
-        out.line(str(embedded.read_info(home).get("public_url") or endpoint.url))
+        out.line(str(local_server.read_info(home).get("public_url") or endpoint.url))
     return 0
 
 
 def run(args: Args, context: Context) -> int:
     """Become the server: whoever started this command, such as systemd, watches it itself."""
-    embedded.check_installed()
+    local_server.check_installed()
     home, lang = _home(context), context.out.lang
     more = ["--fresh"] if args["fresh"] else []
-    words = embedded.command(home, _settings(args), "--foreground", "--lang", lang, *more)
+    words = local_server.command(home, _settings(args), "--foreground", "--lang", lang, *more)
     context.out.flush()
-    os.execve(words[0], words, embedded.server_environ(context.environ))
+    os.execve(words[0], words, local_server.server_environ(context.environ))
 
 
 def check(args: Args, context: Context) -> int:
     from subprocess import call  # noqa: PLC0415 - 13 ms that no other command needs
 
-    embedded.check_installed()
+    local_server.check_installed()
     more = ["--check", "--lang", context.out.lang, *(["--json"] if context.out.json else [])]
-    words = embedded.command(_home(context), _settings(args), *more)
+    words = local_server.command(_home(context), _settings(args), *more)
     context.out.flush()
-    return call(words, env=embedded.server_environ(context.environ))
+    return call(words, env=local_server.server_environ(context.environ))
 
 
 def stop(args: Args, context: Context) -> int:
     del args
-    stopped = embedded.stop(context.config.home)
+    stopped = local_server.stop(context.config.home)
     if context.out.json:
         context.out.value({"stopped": stopped})
     else:
@@ -79,28 +79,28 @@ def status(args: Args, context: Context) -> int:
     del args
     _mention_remote(context)
     home = context.config.home
-    found = embedded.status(home)
+    found = local_server.status(home)
     out = context.out
     if out.json:
         out.value(found)
     elif found["ready"]:
-        url = embedded.read_info(home).get("public_url") or found["url"]
+        url = local_server.read_info(home).get("public_url") or found["url"]
         out.line(out.text("server_running", url=url, pid=found["pid"]))
     elif found["pid"]:
-        out.line(out.text("server_unwell", pid=found["pid"], log=embedded.log_path(home)))
+        out.line(out.text("server_unwell", pid=found["pid"], log=local_server.log_path(home)))
     else:
         out.line(out.text("server_not_running"))
     return 0 if found["ready"] else 1
 
 
 def logs(args: Args, context: Context) -> int:
-    path = Path(embedded.log_path(context.config.home))
+    path = Path(local_server.log_path(context.config.home))
     out = context.out
     if not path.exists():
         out.say("server_no_log", path=path)
         return 1
     seen = path.stat()
-    lines = embedded.last_lines(str(path), args["lines"], size=seen.st_size)
+    lines = local_server.last_lines(str(path), args["lines"], size=seen.st_size)
     if out.json:
         out.value({"path": str(path), "lines": lines})
         return 0
@@ -138,7 +138,7 @@ def _aside(home: str) -> set[str]:
 
 
 def _home(context: Context) -> str:
-    from paddlecloud.client.config import resolve  # noqa: PLC0415 - as in Context
+    from paddlecloud.client.config.resolve import resolve  # noqa: PLC0415 - as in Context
 
     return resolve({}, context.environ).home
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 
 from paddlecloud import __version__
-from paddlecloud.cli.options import Command
+from paddlecloud.cli.parser import Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddlecloud.cli.context import Context
-    from paddlecloud.cli.options import Args
+    from paddlecloud.cli.parser import Args
 
 
 def run(args: Args, context: Context) -> int:

@@ -14,14 +14,14 @@ import threading
 from datetime import datetime, timedelta
 from functools import partial
 
-from paddlecloud.db import outbox
-from paddlecloud.db.base import Tx
-from paddlecloud.db.outbox import MAIL, WEBHOOK, Outgoing
+from paddlecloud.db.engine.base import Tx
+from paddlecloud.db.tables import outbox
+from paddlecloud.db.tables.outbox import MAIL, WEBHOOK, Outgoing
 from paddlecloud.model.errors import ConfigError, PaddleCloudError, Retry
-from paddlecloud.model.job import Reason
+from paddlecloud.model.jobs.job import Reason
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops.runner import Loop
-from paddlecloud.server.services import notify
+from paddlecloud.server.services.notifications import notify
 
 log = logging.getLogger(__name__)
 PLACES = {MAIL: 4, WEBHOOK: 4}

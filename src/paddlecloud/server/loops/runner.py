@@ -20,9 +20,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
-from paddlecloud.db import coordination
-from paddlecloud.db.base import Listener, Tx
-from paddlecloud.db.coordination import Held
+from paddlecloud.db.engine.base import Listener, Tx
+from paddlecloud.db.tables import leases
+from paddlecloud.db.tables.leases import Held
 from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry
 from paddlecloud.server.deps import Deps
 
@@ -135,7 +135,7 @@ class Leased:
         if fence is not None:
             with suppress(PaddleCloudError):
                 self._db.write(
-                    lambda tx: coordination.release_lease(tx, self._name, self._holder, fence),
+                    lambda tx: leases.release_lease(tx, self._name, self._holder, fence),
                     durable=False,
                 )
 
@@ -156,7 +156,7 @@ class Leased:
 
     def _guarded(self, tx: Tx, work: Callable[[Tx], T]) -> T:
         fence = self._fence
-        if fence is not None and coordination.holds_lease(tx, self._name, fence, self._clock()):
+        if fence is not None and leases.holds_lease(tx, self._name, fence, self._clock()):
             return work(tx)
         taken = None if fence is None else self._take(tx)
         if fence is None or taken is None or taken > fence + 1:
@@ -167,7 +167,7 @@ class Leased:
         return work(tx)
 
     def _held_by_others(self, tx: Tx) -> Held | None:
-        return coordination.held_by_others(tx, self._name, self._holder, self._clock())
+        return leases.held_by_others(tx, self._name, self._holder, self._clock())
 
     def _is_dead(self, held: Held) -> bool:
         """Whether nobody renewed it for as long as it lasts, by a clock that nobody can set: its
@@ -178,4 +178,4 @@ class Leased:
 
     def _take(self, tx: Tx, dead: Held | None = None) -> int | None:
         now = self._clock()
-        return coordination.take_lease(tx, self._name, self._holder, now, self._lease, dead=dead)
+        return leases.take_lease(tx, self._name, self._holder, now, self._lease, dead=dead)

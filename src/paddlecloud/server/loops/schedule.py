@@ -6,15 +6,15 @@ import logging
 import time
 from datetime import datetime, timedelta
 
-from paddlecloud.db import waits
+from paddlecloud.db.tables import usage
 from paddlecloud.scheduler.plan import plan, wake_at
 from paddlecloud.scheduler.view import View, after, has_room
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.loops.passing import Steps
+from paddlecloud.server.loops.clock_jumps import Steps
 from paddlecloud.server.loops.runner import Loop
-from paddlecloud.server.loops.schedule_desk import Desk
-from paddlecloud.server.services import elastic, placement
-from paddlecloud.server.services.jobs import ROOM_BELL, SCHEDULE_BELL
+from paddlecloud.server.loops.schedule_cache import Desk
+from paddlecloud.server.services.jobs.actions import ROOM_BELL, SCHEDULE_BELL
+from paddlecloud.server.services.placement import apply, elastic
 
 log = logging.getLogger(__name__)
 NARROW = 4
@@ -47,7 +47,7 @@ class Schedule:
         """
         passed, ahead = self.steps.look(now, time.monotonic())
         if ahead and not deps.db.shared:
-            waited = deps.db.write(lambda tx: waits.shift(tx, ahead, now, passed))
+            waited = deps.db.write(lambda tx: usage.shift(tx, ahead, now, passed))
             if waited:
                 log.warning("the clock was moved by %s; that is not counted as waiting", ahead)
         return self.tick(deps, now)
@@ -80,9 +80,9 @@ def plan_all(deps: Deps, now: datetime) -> tuple[View, bool]:
     same. A plan that took the last of it is the last: every newcomer was in its view."""
     window = NARROW
     while True:
-        view, waiting = placement.read_view(deps, now, window)
+        view, waiting = apply.read_view(deps, now, window)
         decisions = plan(view) if waiting else []
-        placed = placement.apply(deps, decisions, waiting, now)
+        placed = apply.apply(deps, decisions, waiting, now)
         room = has_room(after(view.pools, decisions))
         if not room and not _may_go_on(view):
             return view, room
@@ -98,4 +98,4 @@ def _may_go_on(view: View) -> bool:
     """Whether something is left to decide where nothing is free: somebody may be asked to go, or
     there are newcomers who have not heard yet that they wait."""
     preempts = any(each.pool.preemption for each in view.pools)
-    return preempts or len(view.waiting) >= placement.MAX_NEWCOMERS
+    return preempts or len(view.waiting) >= apply.MAX_NEWCOMERS

@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-from paddlecloud.server.http import Route
+from paddlecloud.server.http.routing import Route
 from paddlecloud.server.routes import (
-    accounts,
-    addresses,
     admin,
-    agents,
-    commands,
-    files,
+    agent,
+    agent_outputs,
+    data_tasks,
+    job_files,
+    job_specs,
     jobs,
     logs,
     notifications,
-    outputs,
+    presigned,
     quota,
     snapshots,
-    specs,
     system,
-    tasks,
+    tokens,
     usage,
 )
+from paddlecloud.server.routes import exec as routes_exec
 
 ROUTES: tuple[Route, ...] = (
     *jobs.ROUTES,
-    *specs.ROUTES,
-    *files.ROUTES,
+    *job_specs.ROUTES,
+    *job_files.ROUTES,
     *snapshots.ROUTES,
     *logs.ROUTES,
     *usage.ROUTES,
-    *commands.ROUTES,
-    *tasks.ROUTES,
-    *agents.ROUTES,
-    *outputs.ROUTES,
-    *addresses.ROUTES,
+    *routes_exec.ROUTES,
+    *data_tasks.ROUTES,
+    *agent.ROUTES,
+    *agent_outputs.ROUTES,
+    *presigned.ROUTES,
     *notifications.ROUTES,
     *quota.ROUTES,
-    *accounts.ROUTES,
+    *tokens.ROUTES,
     *admin.ROUTES,
     *system.ROUTES,
 )

@@ -5,11 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http import Call, Route
-from paddlecloud.server.routes.accounts import new_token
-from paddlecloud.server.services import jobs, overview, retention, users, verifying
-from paddlecloud.server.shapes import GcAnswer
-from paddlecloud.server.shapes_accounts import (
+from paddlecloud.server.http.routing import Call, Route
+from paddlecloud.server.routes.tokens import new_token
+from paddlecloud.server.schemas.accounts import (
     AdminJobsAnswer,
     AdminJobsQuery,
     AdminTokensQuery,
@@ -27,7 +25,12 @@ from paddlecloud.server.shapes_accounts import (
     UsersQuery,
     UserView,
 )
-from paddlecloud.server.shapes_verify import VerifyAnswer, VerifyRequest
+from paddlecloud.server.schemas.system import GcAnswer
+from paddlecloud.server.schemas.verify import VerifyAnswer, VerifyRequest
+from paddlecloud.server.services.accounts import users
+from paddlecloud.server.services.admin import overview
+from paddlecloud.server.services.files import retention, scrub
+from paddlecloud.server.services.jobs import actions
 
 
 def user_list(deps: Deps, call: Call) -> UsersAnswer:
@@ -69,7 +72,7 @@ def token_revoke(deps: Deps, call: Call) -> TokenView:
 
 def job_list(deps: Deps, call: Call) -> AdminJobsAnswer:
     query: AdminJobsQuery = call.query
-    found = jobs.listed_of_all(deps, query.owner, query)
+    found = actions.listed_of_all(deps, query.owner, query)
     return AdminJobsAnswer(
         jobs=[overview.job_row(deps, job, call.lang) for job in found],
         next=found[-1].number if len(found) == query.limit else None,
@@ -96,7 +99,7 @@ def gc(deps: Deps, call: Call) -> GcAnswer:
 
 
 def verify(deps: Deps, call: Call) -> VerifyAnswer:
-    return verifying.page(deps, call.caller, call.body)
+    return scrub.page(deps, call.caller, call.body)
 
 
 _USERS = "/api/v1/admin/users"

@@ -9,12 +9,13 @@ import msgspec
 from starlette.requests import Request
 
 from paddlecloud.model.errors import PaddleCloudError, Refused
-from paddlecloud.model.job import Job, JobSpec, Reason
-from paddlecloud.model.states import JobState
+from paddlecloud.model.jobs.job import Job, JobSpec, Reason
+from paddlecloud.model.jobs.states import JobState
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http import Call, Route
-from paddlecloud.server.services import accepting, jobs, private, repository, retention, views
-from paddlecloud.server.shapes import (
+from paddlecloud.server.http.executors import in_bucket_thread, in_long_thread, in_thread
+from paddlecloud.server.http.routing import Call, Route
+from paddlecloud.server.http.token_recheck import Stay
+from paddlecloud.server.schemas.jobs import (
     DeletedJob,
     HistoryAnswer,
     JobQuery,
@@ -24,8 +25,9 @@ from paddlecloud.server.shapes import (
     SubmitAnswer,
     SubmitRequest,
 )
-from paddlecloud.server.staying import Stay
-from paddlecloud.server.threads import in_bucket_thread, in_long_thread, in_thread
+from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.jobs import actions, fast_accept, git_diff, views
+from paddlecloud.server.services.user_buckets import buckets
 
 
 async def submit(deps: Deps, call: Call, _request: Request) -> SubmitAnswer:
@@ -35,13 +37,13 @@ async def submit(deps: Deps, call: Call, _request: Request) -> SubmitAnswer:
     try:
         if call.body.spec.public_bos == 0:
             asked = deps, owner, call.body
-            store, notes = await in_bucket_thread(private.submission, *asked, whose=owner)
+            store, notes = await in_bucket_thread(buckets.submission, *asked, whose=owner)
             accepted = deps.gathering.write(store)
         else:
-            spec, notes = await deps.gathering.call(jobs.admit, deps, owner, call.body)
+            spec, notes = await deps.gathering.call(actions.admit, deps, owner, call.body)
             accepted = _accepted(deps, owner, call.body, spec)
     except Refused:
-        known = await in_thread(jobs.repeated, deps, owner, call.body)
+        known = await in_thread(actions.repeated, deps, owner, call.body)
         if known is None:
             raise
         job = known
@@ -49,7 +51,7 @@ async def submit(deps: Deps, call: Call, _request: Request) -> SubmitAnswer:
         job = await accepted
     if call.body.diff:
         # After the job is made: a submit that comes again brings it again.
-        unkept = await in_long_thread(repository.keep, deps, job, call.body.diff)
+        unkept = await in_long_thread(git_diff.keep, deps, job, call.body.diff)
         notes = [*notes, *unkept]
     fresh = job.state is JobState.SCHEDULE and job.attempt == 0
     view = (
@@ -62,20 +64,20 @@ async def submit(deps: Deps, call: Call, _request: Request) -> SubmitAnswer:
 
 async def _accepted(deps: Deps, owner: str, request: SubmitRequest, spec: JobSpec) -> Job:
     """By the short way where it goes; else by the long one, which says why not."""
-    quick = accepting.quick(deps, owner, request, spec)
+    quick = fast_accept.quick(deps, owner, request, spec)
     if quick is not None:
         stored = await deps.gathering.write(quick)
         job = stored()
         if job is not None:
             return job
-    job = await deps.gathering.write(jobs.storing(deps, owner, request, spec))
-    await deps.gathering.call(accepting.learn, deps, owner)
+    job = await deps.gathering.write(actions.storing(deps, owner, request, spec))
+    await deps.gathering.call(fast_accept.learn, deps, owner)
     return job
 
 
 def listed(deps: Deps, call: Call) -> JobsAnswer:
     query: JobsQuery = call.query
-    found = jobs.listed(deps, call.caller.user_id, query)
+    found = actions.listed(deps, call.caller.user_id, query)
     return JobsAnswer(
         jobs=[views.row(deps, job, call.lang) for job in found],
         next=found[-1].number if len(found) == query.limit else None,
@@ -101,7 +103,7 @@ async def look(deps: Deps, call: Call, _request: Request) -> JobView:
 def _newer(deps: Deps, call: Call, stay: Stay, version: int) -> JobView | None:
     """The job if it has moved on since `version`, or can no longer."""
     caller = stay.caller() if call.query.wait else call.caller
-    job = jobs.get(deps, caller, call.path["job_id"])
+    job = actions.get(deps, caller, call.path["job_id"])
     if job.version <= version and not job.final:
         return None
     return views.view(deps, job, call.lang)
@@ -114,7 +116,7 @@ async def _with_diff(deps: Deps, call: Call, found: JobView) -> JobView:
     if git is None or call.query.wait or not call.query.diff:
         return found
     try:
-        diff = await in_bucket_thread(repository.diff, deps, found) if _differs(git) else ""
+        diff = await in_bucket_thread(git_diff.diff, deps, found) if _differs(git) else ""
     except PaddleCloudError as error:
         git |= {"diff_missing": error.text(call.lang)}
     else:
@@ -127,7 +129,7 @@ def _differs(git: Mapping[str, str]) -> bool:
 
 
 def kill(deps: Deps, call: Call) -> JobView:
-    job = jobs.kill(deps, call.caller, call.path["job_id"])
+    job = actions.kill(deps, call.caller, call.path["job_id"])
     return views.view(deps, job, call.lang)
 
 
@@ -137,7 +139,7 @@ def delete(deps: Deps, call: Call) -> DeletedJob:
 
 
 def history(deps: Deps, call: Call) -> HistoryAnswer:
-    rows = jobs.history(deps, call.caller, call.path["job_id"])
+    rows = actions.history(deps, call.caller, call.path["job_id"])
     return HistoryAnswer(history=[views.event(row, call.lang) for row in rows])
 
 

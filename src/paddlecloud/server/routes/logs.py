@@ -12,17 +12,17 @@ from collections.abc import AsyncIterator, Sequence
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from paddlecloud.model.logframes import TROUBLE, Frames, Prefixes
-from paddlecloud.server import grepping
-from paddlecloud.server.connections import Connection, connection_of
+from paddlecloud.model.logs.frames import TROUBLE, Frames, Prefixes
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http import BYTES, Call, Cut, Route
-from paddlecloud.server.hub import Heard, Topic
-from paddlecloud.server.services import logs
-from paddlecloud.server.services.logs import LogPiece, Merge, News, Reading
-from paddlecloud.server.shapes import LogsQuery
-from paddlecloud.server.staying import Stay
-from paddlecloud.server.threads import in_thread
+from paddlecloud.server.events import Heard, Topic
+from paddlecloud.server.http.connection_limits import Connection, connection_of
+from paddlecloud.server.http.executors import in_thread
+from paddlecloud.server.http.routing import BYTES, Call, Cut, Route
+from paddlecloud.server.http.token_recheck import Stay
+from paddlecloud.server.schemas.logs import LogsQuery
+from paddlecloud.server.services.logs import grep
+from paddlecloud.server.services.logs import read as logs_read
+from paddlecloud.server.services.logs.read import LogPiece, Merge, News, Reading
 
 IDLE_SECONDS = 20.0
 """A follower that heard nothing for so long looks by itself."""
@@ -39,12 +39,12 @@ async def read(deps: Deps, call: Call, request: Request) -> Response:
     follower asks for it. x-log-attempt says whose log this is.
     """
     query: LogsQuery = call.query
-    reading = await in_thread(logs.begin, deps, call.caller, call.path["job_id"], query)
+    reading = await in_thread(logs_read.begin, deps, call.caller, call.path["job_id"], query)
     headers = {"x-log-attempt": str(reading.attempt)}
     if not query.merge:
         headers |= {"x-log-offset": str(reading.offsets[0]), "x-log-worker": reading.workers[0]}
     if query.grep is not None:
-        search = await grepping.begun(deps, call.caller.user_id, reading, query)
+        search = await grep.begun(deps, call.caller.user_id, reading, query)
         frames = search.frames(reading.job_id)
     elif query.merge:
         frames = _merged(deps, reading, query, Stay(deps, call.caller))
@@ -95,7 +95,7 @@ class _Follower:
 async def _pieces(
     deps: Deps, reading: Reading, connection: Connection | None, stay: Stay, *, follow: bool
 ) -> AsyncIterator[bytes]:
-    own = logs.topic(reading.job_id, reading.attempt, reading.workers[0])
+    own = logs_read.topic(reading.job_id, reading.attempt, reading.workers[0])
     at = _Follower(own, reading.offsets[0], connection)
     topics = (own, ("job", reading.job_id), stay.topic)
     with stay, deps.hub.waiter(*topics, take=at.take) as waiter:
@@ -119,7 +119,7 @@ async def _pieces(
 
 def _piece(deps: Deps, stay: Stay, reading: Reading, offset: int) -> LogPiece:
     stay.check()
-    return logs.piece(deps, reading, offset)
+    return logs_read.piece(deps, reading, offset)
 
 
 async def _merged(

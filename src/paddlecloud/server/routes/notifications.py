@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from paddlecloud.db.choices import Choice
+from paddlecloud.db.tables.notification_prefs import Choice
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http import Call, Route
-from paddlecloud.server.services import notify
-from paddlecloud.server.shapes_notify import (
+from paddlecloud.server.http.routing import Call, Route
+from paddlecloud.server.schemas.notifications import (
     Delivery,
     NotificationsAnswer,
     NotificationsRequest,
     NotificationsTest,
     NotificationsView,
 )
+from paddlecloud.server.services.notifications import notify
 
 
 def show(deps: Deps, call: Call) -> NotificationsAnswer:

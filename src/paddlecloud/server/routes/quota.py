@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http import Call, Route
-from paddlecloud.server.services import plans
-from paddlecloud.server.shapes_quota import (
+from paddlecloud.server.http.routing import Call, Route
+from paddlecloud.server.schemas.quota import (
     HistoryQuery,
     PlansAnswer,
     QuotaAnswer,
     QuotaChange,
     UsageAnswer,
 )
+from paddlecloud.server.services.accounts import plans
 
 
 def own(deps: Deps, call: Call) -> QuotaAnswer:

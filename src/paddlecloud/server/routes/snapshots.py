@@ -11,14 +11,13 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from paddlecloud.model.errors import Invalid, Retry
-from paddlecloud.model.signing import CONTENT_CRC32, CONTENT_SHA256, UNSIGNED, check_body
-from paddlecloud.server.arriving import Upload
-from paddlecloud.server.bodies import POOL, with_body
+from paddlecloud.model.protocol.bce_auth import CONTENT_CRC32, CONTENT_SHA256, UNSIGNED, check_body
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http import Call, Route, signed_batches
-from paddlecloud.server.services import snapshots, uploads
-from paddlecloud.server.shapes import BlobsAnswer, SnapshotAnswer, SnapshotRequest
-from paddlecloud.server.shapes_uploads import (
+from paddlecloud.server.http.body_reader import POOL, with_body
+from paddlecloud.server.http.executors import in_checking_thread, in_long_thread, in_thread
+from paddlecloud.server.http.routing import Call, Route, signed_batches
+from paddlecloud.server.schemas.files import BlobsAnswer, SnapshotAnswer, SnapshotRequest
+from paddlecloud.server.schemas.transfer import (
     FinishAnswer,
     FinishRequest,
     PartAnswer,
@@ -27,7 +26,9 @@ from paddlecloud.server.shapes_uploads import (
     PlaceAnswer,
     PlaceRequest,
 )
-from paddlecloud.server.threads import in_checking_thread, in_long_thread, in_thread
+from paddlecloud.server.services.files import snapshots
+from paddlecloud.server.services.transfer import uploads
+from paddlecloud.server.services.transfer.upload_session import Upload
 
 T = TypeVar("T")
 

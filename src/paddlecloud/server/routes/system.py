@@ -6,11 +6,11 @@ from starlette.responses import Response
 
 from paddlecloud import __version__
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http import Access, Call, Route, json_response
-from paddlecloud.server.openapi import document
-from paddlecloud.server.services import health
-from paddlecloud.server.services.views import iso
-from paddlecloud.server.shapes import DoctorAnswer, Health, WhoAmI
+from paddlecloud.server.http.openapi import document
+from paddlecloud.server.http.routing import Access, Call, Route, json_response
+from paddlecloud.server.schemas.system import DoctorAnswer, Health, WhoAmI
+from paddlecloud.server.services.admin import health
+from paddlecloud.server.services.jobs.views import iso
 
 
 def healthz(deps: Deps, _call: Call) -> Health:

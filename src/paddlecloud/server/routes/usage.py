@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http import Call, Route
-from paddlecloud.server.services import live_usage
-from paddlecloud.server.shapes_live import UseAnswer
+from paddlecloud.server.http.routing import Call, Route
+from paddlecloud.server.schemas.exec_usage import UseAnswer
+from paddlecloud.server.services.jobs import live_usage
 
 
 def of_job(deps: Deps, call: Call) -> UseAnswer:

@@ -6,7 +6,7 @@ is refused with a suggestion, because a misspelt setting that is ignored is wors
 
 from __future__ import annotations
 
-from paddlecloud.server.settings.reading import Origins, read_settings, read_with_origins
+from paddlecloud.server.settings.load import Origins, read_settings, read_with_origins
 from paddlecloud.server.settings.values import (
     MIB,
     DatabaseSettings,

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
-from paddlecloud.model.quota import FREE, UNLIMITED, Plan
+from paddlecloud.model.policy.quota import FREE, UNLIMITED, Plan
 
 MIB = 1024 * 1024
 TEAM_ZONE = "Asia/Shanghai"

@@ -1,0 +1,45 @@
+"""Where the agent begins: `python -m paddlecloud.agent --config PATH | --version`.
+
+The zygote is forked first, before anything but its own modules is imported, because every monitor
+is a copy of it and would carry the rest for nothing. Argument parsing by hand for the same reason.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from paddlecloud import __version__
+from paddlecloud.agent.supervisor.zygote import Spawner
+from paddlecloud.model.errors import PaddleCloudError
+
+USAGE = "usage: python -m paddlecloud.agent --config PATH | --version\n"
+
+
+def main(arguments: list[str]) -> int:
+    if arguments == ["--version"]:
+        sys.stdout.write(f"paddlecloud agent {__version__}\n")
+        return 0
+    if len(arguments) != 2 or arguments[0] != "--config":
+        sys.stderr.write(USAGE)
+        return 2
+    with suppress(OSError):
+        os.setsid()
+    # Whoever started us may keep its own files private; a job's are made as in a login shell.
+    os.umask(0o022)
+    spawner = Spawner.start()
+
+    from paddlecloud.agent.agent import run  # noqa: PLC0415 - the zygote must not hold all this
+
+    try:
+        path, environ = Path(arguments[1]), dict(os.environ)
+        return run(path, spawner, lambda text: sys.stderr.write(f"{text}\n"), environ)
+    except PaddleCloudError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,135 @@
+"""agent.json: who this agent is and where its server is. The only reader of that file.
+
+The server's address is either fixed (`url`) or written by an embedded server into a file at each of
+its starts (`endpoint_file`), because that server chooses a free port each time. Other servers that
+do as well are named by the servers themselves; the last that was heard is kept in `peers.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paddlecloud.model.errors import ConfigError
+from paddlecloud.net.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+PEERS = "peers.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentConfig:
+    path: Path
+    agent_id: str
+    ak: str
+    sk: str
+    url: str = ""
+    endpoint_file: Path | None = None
+    ca_file: str = ""
+    """Certificates of the issuers to trust for https; empty: those that the system knows."""
+    host: str = "127.0.0.1"
+    """The name under which other nodes reach this one."""
+    linger: float = 60.0
+    """Seconds; with nothing left to do and an embedded server gone for so long, the agent ends."""
+    cache_bytes: int | None = None
+    """Fetched files are kept for the next job up to this size; None: up to what the server says."""
+
+    capacity: Mapping[str, float] = field(default_factory=dict)
+    """What to say that this machine has, by cpu, memory, gpu; what is absent is looked up."""
+
+    @property
+    def directory(self) -> Path:
+        """Everything the agent writes lies here."""
+        return self.path.parent
+
+
+def read_config(path: Path) -> AgentConfig:
+    """The configuration at `path`; a wrong one is a ConfigError that names what is wrong."""
+    raw = _read_object(path)
+    missing = [name for name in ("agent_id", "ak", "sk") if not raw.get(name)]
+    if not raw.get("url") and not raw.get("endpoint_file"):
+        missing.append("url")
+    if missing:
+        raise ConfigError("agent_config_incomplete", path=str(path), missing=", ".join(missing))
+    endpoint_file = raw.get("endpoint_file")
+    return AgentConfig(
+        path=path.absolute(),
+        agent_id=str(raw["agent_id"]),
+        ak=str(raw["ak"]),
+        sk=str(raw["sk"]),
+        url=str(raw.get("url") or ""),
+        endpoint_file=Path(str(endpoint_file)) if endpoint_file else None,
+        ca_file=str(raw.get("ca_file") or ""),
+        host=str(raw.get("host") or "127.0.0.1"),
+        linger=float(raw.get("linger", 60.0)),
+        cache_bytes=int(raw["cache_bytes"]) if "cache_bytes" in raw else None,
+        capacity=dict(raw.get("capacity") or {}),
+    )
+
+
+def read_peers(config: AgentConfig) -> tuple[str, ...]:
+    """The servers that were named last; none where nothing is known."""
+    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+        return sound_urls(json.loads((config.directory / PEERS).read_bytes())["urls"])
+    return ()
+
+
+def write_peers(config: AgentConfig, urls: Sequence[str]) -> None:
+    """Keep them for the next start; a disk that is full only costs that."""
+    scratch = config.directory / f"{PEERS}.new"
+    with suppress(OSError):
+        scratch.write_text(json.dumps({"urls": list(urls)}), encoding="utf-8")
+        scratch.replace(config.directory / PEERS)
+
+
+def sound_urls(told: Sequence[object]) -> tuple[str, ...]:
+    """Those of them that are addresses of servers."""
+    return tuple(url for url in told if isinstance(url, str) and _is_url(url))
+
+
+def _is_url(url: str) -> bool:
+    if not url.startswith(("http://", "https://")):
+        return False
+    with suppress(ValueError):
+        return bool(Endpoint(url, "", "").host)
+    return False
+
+
+def find_endpoint(config: AgentConfig) -> Endpoint | None:
+    """Where the server is now; None while an embedded one has not said so."""
+    if config.endpoint_file is None:
+        return endpoint_at(config.url, config)
+    try:
+        raw = json.loads(config.endpoint_file.read_bytes())
+        return endpoint_at(str(raw["url"]), config, boot=str(raw.get("boot") or ""))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def endpoint_at(url: str, config: AgentConfig, *, boot: str = "") -> Endpoint:
+    """`http://host:port` or `https://host[:port]`, with the keys of this agent."""
+    try:
+        found = Endpoint(url, config.ak, config.sk, boot, config.ca_file)
+    except ValueError:
+        raise ConfigError("agent_url", url=url) from None
+    if not found.host or not url.startswith(("http://", "https://")):
+        raise ConfigError("agent_url", url=url)
+    return found
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        raw = json.loads(path.read_bytes())
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError("agent_config_unreadable", path=str(path), reason=reason) from error
+    except ValueError as error:
+        raise ConfigError("agent_config_unreadable", path=str(path), reason=str(error)) from error
+    if not isinstance(raw, dict):
+        raise ConfigError("agent_config_unreadable", path=str(path), reason="not a JSON object")
+    return raw

@@ -1,0 +1,231 @@
+"""The small process beside a command that somebody runs next to a replica (`exec`).
+
+It is to the command what a monitor is to a replica, with less to promise: it starts it with the
+replica's environment, directory, user, view and control group, copies what it prints into files
+for the agent to take away (`spool`), and ends it with the replica, after its time, or when asked
+to. The view is not made anew: the command steps into the namespaces of the replica's main process,
+so it sees the same mounts. It is no child of the replica's monitor, which therefore need not know
+of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import resource
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from paddlecloud.agent.exec.spool import Spool
+from paddlecloud.agent.replica import records
+from paddlecloud.agent.sandbox import cgroups, isolation, seccomp
+from paddlecloud.agent.supervisor import orphans, processes, spawn_child, supervisor
+from paddlecloud.agent.supervisor.shutdown import Course
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+COMMAND = "command.json"
+STDIN = "stdin"
+STREAMS = ("out", "err")
+CAUSE_REPLICA_OVER = "replica_over"
+CAUSE_FAILED = "failed"
+CAUSE_OUTPUT_LOST = "output_lost"
+_LOOK_SECONDS = 0.1
+_GRACE = 1.0
+_CANNOT_BEGIN, _NOT_EXECUTABLE, _NOT_FOUND = 125, 126, 127
+_NAMESPACES = ("user", "ipc", "mnt")
+
+_libc = ctypes.PyDLL(None, use_errno=True)
+
+
+def run(root: Path) -> None:
+    """The whole life of this process: the command that `root` describes, once."""
+    processes.set_name(orphans.BESIDE)
+    if records.take_lock(root / records.LOCK) is None or (root / records.EXIT).exists():
+        return
+    ended: dict[str, Any] = {"cause": CAUSE_FAILED, "exit_code": None, "message": ""}
+    try:
+        ended |= _live(root, records.read(root / COMMAND))
+    except OSError as error:
+        ended["message"] = str(error)
+    with suppress(OSError):
+        records.write(root / records.EXIT, ended)
+
+
+def _live(root: Path, asked: Any) -> dict[str, Any]:
+    place = Path(asked["beside"])
+    launch, run = records.read(place / records.ORDER), records.read(place / records.RUN)
+    if launch is None or run is None or _is_over(run):
+        return {"cause": CAUSE_REPLICA_OVER}
+    processes.become_subreaper()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    captures = [Spool(root, name) for name in STREAMS]
+    stdin = root / STDIN if (root / STDIN).exists() else Path(os.devnull)
+    streams = [os.open(stdin, os.O_RDONLY | os.O_CLOEXEC), *(one.writer for one in captures)]
+    _hand_over(streams, launch.get("uid"), root)
+    main = os.fork()
+    if main == 0:
+        _become(launch, run, asked["argv"], streams)
+    os.close(streams[0])
+    for capture in captures:
+        capture.begin()
+    course = Course(now=time.monotonic(), max_seconds=asked.get("timeout"), grace=_GRACE)
+    status = _see_through(root, run, main, course)
+    for capture in captures:
+        capture.finish()
+    if lost := sum(capture.lost for capture in captures):
+        return {"cause": CAUSE_OUTPUT_LOST, "message": str(lost)}
+    return {"cause": course.cause, "exit_code": _code(status)}
+
+
+def _hand_over(streams: list[int], uid: int | None, root: Path) -> None:
+    """Who opens /dev/stderr anew is asked whether the stream is theirs."""
+    if uid is not None:
+        for fd in streams[0 if (root / STDIN).exists() else 1 :]:
+            os.fchown(fd, uid, uid)
+
+
+def _see_through(root: Path, run: Any, main: int, course: Course) -> int:
+    """Until no process of the command is left; the main one's status."""
+    status = 0
+    while True:
+        ended, left = processes.reap(main)
+        if ended is not None:
+            status = ended
+            course.main_ended(time.monotonic())
+        if not left:
+            return status
+        now = time.monotonic()
+        if _is_over(run):
+            course.stop(cause=CAUSE_REPLICA_OVER, grace=_GRACE, now=now)
+        elif (root / records.STOP).exists() or not (root / COMMAND).exists():
+            course.stop(cause=records.CAUSE_STOPPED, grace=_GRACE, now=now)
+        supervisor.perform(course.act(now), main)
+        after = course.wake_after(now)
+        _sleep(_LOOK_SECONDS if after is None else min(_LOOK_SECONDS, max(after, 0.001)))
+
+
+def _become(launch: Any, run: Any, argv: list[str], streams: list[int]) -> NoReturn:
+    step = "session"
+    code = _CANNOT_BEGIN
+    try:
+        os.setsid()
+        for target, source in enumerate(streams):
+            os.dup2(source, target)
+        step = "control group"
+        _join(run)
+        _limit_processes(launch, run)
+        step = "view of the replica"
+        _enter(run)
+        uid = launch.get("uid")
+        if uid is not None:
+            step = f"user {uid}"
+            isolation.become(uid)
+        if not launch.get("user_namespaces", True):
+            seccomp.forbid_user_namespaces()
+        step = "working directory"
+        os.chdir(f"{launch['root']}/{records.WORK}")
+        spawn_child.default_signals()
+        step, code = argv[0], _NOT_EXECUTABLE
+        _exec(argv, {**launch["env"], records.MARKER: launch["replica_id"]})
+    except FileNotFoundError as error:
+        code = _NOT_FOUND if code == _NOT_EXECUTABLE else code
+        _complain(step, error)
+    except (OSError, ValueError) as error:
+        _complain(step, error)
+    finally:
+        os._exit(code)
+
+
+def _join(run: Any) -> None:
+    group = cgroups.from_json(run.get("cgroup") or {})
+    for directory in (*group.v1.values(), *([group.v2] if group.v2 else [])):
+        cgroups.join(directory)
+
+
+def _enter(run: Any) -> None:
+    """Step into the namespaces of the replica's main process, where they are not our own."""
+    if not processes.LINUX:
+        return
+    pid = run["pid"]
+    fields = processes.stat_fields(pid)
+    if fields is None or int(fields[1]) != run["monitor_pid"]:
+        raise ProcessLookupError(3, "the replica is over")
+    top = os.open(f"/proc/{pid}/root", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    found = []
+    for name in _NAMESPACES:
+        theirs, ours = f"/proc/{pid}/ns/{name}", f"/proc/self/ns/{name}"
+        if os.readlink(theirs) != os.readlink(ours):  # noqa: PTH115 - no Path in a forked child
+            found.append(os.open(theirs, os.O_RDONLY | os.O_CLOEXEC))
+    for fd in found:
+        if _libc.setns(fd, 0) < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+    if found:
+        # A namespace may be entered at another root than the one that the replica has in it.
+        os.fchdir(top)
+        os.chroot(".")
+
+
+def _limit_processes(launch: Any, run: Any) -> None:
+    """As its monitor does: of the whole user, and only where no control group counts them."""
+    most, groups = launch.get("pids_limit"), run.get("cgroup") or {}
+    counted = "pids" in groups or ("v2" in groups and Path(groups["v2"], "pids.max").exists())
+    if launch.get("uid") is not None and most is not None and not counted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+
+
+def _exec(argv: list[str], env: dict[str, str]) -> NoReturn:
+    """As shells do: a directory of PATH that cannot be searched holds no program."""
+    try:
+        os.execvpe(argv[0], argv, env)
+    except PermissionError:
+        found = (Path(place) / argv[0] for place in os.get_exec_path(env))
+        if "/" in argv[0] or any(map(os.path.exists, found)):
+            raise
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
+
+
+def _complain(step: str, error: Exception) -> None:
+    words = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+    with suppress(OSError):
+        os.write(2, f"paddlecloud: {step}: {words}\n".encode("utf-8", "surrogateescape"))
+
+
+def _is_over(run: Any) -> bool:
+    """Whether the replica's main process or its monitor is gone."""
+    if not processes.LINUX:
+        return not _exists(run["monitor_pid"]) or not _exists(run["pid"])
+    if processes.start_time(run["monitor_pid"]) != run["monitor_start"]:
+        return True
+    return run["pid"] is None or not processes.alive(run["pid"])
+
+
+def _exists(pid: int | None) -> bool:
+    if pid is None:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _sleep(seconds: float) -> None:
+    if sys.platform != "linux":
+        time.sleep(seconds)
+        return
+    signal.sigtimedwait((signal.SIGCHLD, supervisor.WAKE), seconds)
+
+
+def _code(status: int) -> int:
+    """As a shell would say it: 128 and the number of the signal that ended it."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code

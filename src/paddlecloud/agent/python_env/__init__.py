@@ -1,0 +1,1 @@
+"""Python environments for `--requirements`, installed once and cached by content."""

@@ -1,0 +1,179 @@
+"""One install of `--requirements`: the order for it, its run to the end, its record.
+
+An installer runs the code of the packages, so it is started as a replica is (`spawn`, `monitor`,
+`child`): with the control groups, process limit, uid, view and wall limit of a replica, under a
+monitor that ends every process of it and outlives the agent. An agent that was restarted finds the
+install by its records and waits for it.
+
+`KEY.NAME` is the environment and `KEY.NAME.tmp` the root of its install, both in the directory of
+one user. The environment is created where it stays, because its scripts contain their own path.
+`KEY.json`, written last and in one step, is what makes it exist.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paddlecloud.agent.replica import inspect, records
+from paddlecloud.agent.replica.inspect import Phase
+from paddlecloud.agent.sandbox import workspace
+from paddlecloud.model.jobs.environment import FALLBACK_PATH
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Mapping
+
+    from paddlecloud.agent.replica.records import ExitRecord, Launch
+    from paddlecloud.agent.server_link.orders import Run
+    from paddlecloud.agent.supervisor.zygote import Spawner
+
+_FILE = "requirements.txt"
+_ROOT = ".tmp"
+_LOG_BYTES = 1024 * 1024
+_LOOK_SECONDS = 0.1
+#: A monitor that was asked for and did not start within this time does not come any more.
+_MONITOR_SECONDS = 30.0
+#: They would make the new interpreter another one.
+_UNWANTED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
+
+
+def prepare(
+    run: Run, target: Path, python: str, environ: Mapping[str, str], *, seconds: float
+) -> Launch:
+    """Create the directories of one more install of `target` and the order for it. Its limits are
+    those of `run`; it may take so many seconds."""
+    home = Path(f"{target}.{os.urandom(4).hex()}")
+    root = Path(f"{home}{_ROOT}")
+    uid = run["uid"]
+    _lay_out(root, home, run["requirements"], uid)
+    venv = shlex.join([python, "-m", "venv", str(home)])
+    pip = [f"{home}/bin/python", "-m", "pip", "install", "--no-input"]
+    pip += ["--disable-pip-version-check", "-r", _FILE]
+    return {
+        "replica_id": home.name,
+        "root": str(root),
+        "command": f"{venv} && exec {shlex.join(pip)}",
+        "env": installer_environment(run, environ, home=str(home), root=str(root)),
+        "grace": 0.0,
+        "max_seconds": seconds,
+        "cpu_request": run["cpu_request"],
+        "cpu_limit": run["cpu_limit"],
+        "memory_limit": run["memory_limit"],
+        "pids_limit": run["pids_limit"],
+        "log_limit": _LOG_BYTES,
+        "uid": uid,
+        "hide": list(run["hide"]),
+        "user_namespaces": run["user_namespaces"],
+        "writable": [str(home)],
+    }
+
+
+def installer_environment(
+    run: Run, environ: Mapping[str, str], *, home: str, root: str
+) -> dict[str, str]:
+    """The environment variables of the installer. An install of the agent's own user gets those of
+    the agent (`environ`), so that it uses the same proxy and index as the user's shell; another
+    user gets none of them."""
+    if run["uid"] is None:
+        env = {**environ, **run["env"]}
+    else:
+        env = {**run["env"], "HOME": f"{root}/{workspace.HOME}"}
+    own = {name: text for name, text in env.items() if name not in _UNWANTED}
+    path = f"{home}/bin:{run['env'].get('PATH', FALLBACK_PATH)}"
+    temporary = f"{root}/{workspace.TEMPORARY}"
+    return own | {"TMPDIR": temporary, "PATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+def carry_out(spawner: Spawner, launch: Launch, cancelled: threading.Event) -> ExitRecord | None:
+    """Start the install, or join it if it runs, and wait until none of its processes is left. How
+    it ended; None if its monitor was killed or never started. Raises Retry if the machine has no
+    process for it."""
+    root = Path(launch["root"])
+    spawner.spawn(launch)
+    deadline = time.monotonic() + _MONITOR_SECONDS
+    stopped = False
+    while True:
+        seen = inspect.inspect(root)
+        if seen.phase is Phase.EXITED:
+            return seen.exit
+        missing = seen.phase is Phase.NOT_STARTED and time.monotonic() > deadline
+        if (cancelled.is_set() or missing) and not stopped:
+            with suppress(OSError):
+                stopped = inspect.request_stop(root, grace=0.0, now=time.time())
+        if missing or seen.phase is Phase.LOST:
+            break
+        if cancelled.is_set():
+            time.sleep(_LOOK_SECONDS)
+        else:
+            cancelled.wait(_LOOK_SECONDS)
+    while seen.phase is Phase.LOST and inspect.reap_leftovers(root, spawner.kill_orphans).left:
+        pass
+    return None
+
+
+def running(target: Path) -> Launch | None:
+    """The order of the install of `target` that runs, started by an earlier agent."""
+    for root in roots(target):
+        if inspect.inspect(root).phase is Phase.RUNNING:
+            found: Launch | None = records.read(root / records.ORDER)
+            return found
+    return None
+
+
+def roots(target: Path) -> list[Path]:
+    """The root of every install of `target`, running or over."""
+    found = target.parent.glob(f"{target.name}.*{_ROOT}")
+    return sorted(path for path in found if path.is_dir())
+
+
+def home_of(root: Path) -> Path:
+    """The environment that the install in `root` creates."""
+    return root.with_name(root.name.removesuffix(_ROOT))
+
+
+def succeeded(ended: ExitRecord | None) -> bool:
+    return ended is not None and ended["exit_code"] == 0 and ended["cause"] == records.CAUSE_EXIT
+
+
+def complete(target: Path, root: Path) -> int:
+    """Write the record of the environment that the install in `root` created; its size."""
+    home = home_of(root)
+    size = size_of(str(home))
+    records.write(target.with_name(f"{target.name}.json"), {"name": home.name, "size": size})
+    with suppress(OSError):
+        workspace.remove(str(root))
+    return size
+
+
+def remove(root: Path) -> None:
+    """Delete an install that failed, and what it created."""
+    for path in (home_of(root), root):
+        with suppress(OSError):
+            workspace.remove(str(path))
+
+
+def size_of(top: str) -> int:
+    """Bytes on the disk, of everything in there."""
+    total = 0
+    for folder, _, files in os.walk(top):
+        for name in files:
+            with suppress(OSError):
+                total += os.lstat(f"{folder}/{name}").st_blocks * 512
+    return total
+
+
+def _lay_out(root: Path, home: Path, requirements: str, uid: int | None) -> None:
+    root.mkdir(mode=0o700)
+    own = [root / name for name in (workspace.WORK, workspace.TEMPORARY, workspace.HOME)]
+    for path in (home, *own):
+        path.mkdir(mode=0o700)
+    file = root / workspace.WORK / _FILE
+    file.write_text(requirements, encoding="utf-8")
+    if uid is not None:
+        for path in (home, *own, file):
+            os.chown(path, uid, uid)

@@ -1,0 +1,188 @@
+"""What is looked at, and made ready, just before a replica begins: its stacks, its PaddlePaddle.
+
+A job in PSERVER mode needs a PaddlePaddle that has parameter servers, which the wheels of today
+have not: they fail late, and with words that do not tell. So the package that the job's `python`
+would import is searched for, and its native library for the class that is needed. Nothing is run or
+imported: that would cost seconds. What cannot be found in time is not reported.
+
+PYTHONPATH, PATH and HOME are the job's, and so are the files there. The agent follows them only for
+a job of its own user. For one with a user of its own the replica's own process does it, with that
+user, view and limits, right before exec (see `child`): root would report what lies in directories
+that are closed to the job.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paddlecloud.agent.supervisor import stack_dump
+from paddlecloud.messages import render
+from paddlecloud.model.diagnosis.exit_status import NO_PSERVER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from paddlecloud.agent.replica.records import Launch
+    from paddlecloud.agent.server_link.orders import Run
+
+_NEEDED = b"DistFleetWrapper"
+_LIBRARIES = ("base/libpaddle.so", "fluid/libpaddle.so", "fluid/core_avx.so", "fluid/core_noavx.so")
+_PYTHONS = ("python3", "python")
+_VERSION = re.compile(r"^full_version\s*=\s*['\"]([\w.+-]{1,40})['\"]", re.MULTILINE)
+_SYSTEM = re.compile(r"include-system-site-packages\s*=\s*true", re.IGNORECASE)
+_LARGEST = 4 * 2**30
+_MOST_REMEMBERED = 64
+_LONGEST_SECONDS = 10.0
+_MOST_READ = 10_000
+_PIECE = 4 * 1024 * 1024
+_known: dict[tuple[str, int, int], bool] = {}
+"""By path, time and size of the library: whether the class is in it."""
+_looking = threading.Lock()
+
+
+def complete(launch: Launch, run: Run) -> Launch:
+    """The order of a replica with what has to be ready before it begins. May raise OSError."""
+    if run["stacks"]:
+        env = stack_dump.prepare(Path(launch["root"]), launch["env"], owner=run["uid"])
+        launch = {**launch, "env": env}
+    if run["pserver_mode"]:
+        if run["uid"] is not None:
+            return {**launch, "pserver_mode": True}
+        found = without_pserver(launch["env"])
+        if found is not None:
+            launch = {**launch, "preamble": preamble(*found), "hint": NO_PSERVER}
+    return launch
+
+
+def preamble(version: str, path: str) -> str:
+    """The first lines of the log of a job that cannot work, in both languages."""
+    params = {"version": version, "path": path}
+    lines = (render("preflight_no_pserver", params, lang) for lang in ("en", "zh"))
+    return "".join(f"[paddlecloud] {line}\n" for line in lines)
+
+
+def without_pserver(
+    env: Mapping[str, str], *, seconds: float = _LONGEST_SECONDS
+) -> tuple[str, str] | None:
+    """Version and place of the PaddlePaddle that this environment's Python would import, if it has
+    no parameter server; None if it has, or nothing can be said, or it takes longer than this."""
+    deadline = time.monotonic() + seconds
+    with suppress(OSError, ValueError):
+        package = next(_packages(env), None)
+        if package is None:
+            return None
+        library = next((package / name for name in _LIBRARIES if (package / name).is_file()), None)
+        if library is not None and not _has_pserver(library, deadline):
+            return _version(package), str(package)
+    return None
+
+
+def _packages(env: Mapping[str, str]) -> Iterator[Path]:
+    """The packages named paddle, in the order in which Python would look for them."""
+    for place in _search_path(env):
+        package = Path(place) / "paddle"
+        with suppress(OSError):
+            if (package / "__init__.py").is_file():
+                yield package
+
+
+def _search_path(env: Mapping[str, str]) -> Iterator[str]:
+    yield from (place for place in env.get("PYTHONPATH", "").split(":") if place)
+    python = _python(env.get("PATH", ""))
+    if python is None:
+        return
+    yield from _site_packages(python.parent.parent, "site-packages")
+    if _is_venv(python.parent.parent) and not _sees_the_system(python.parent.parent):
+        return
+    home = env.get("HOME")
+    if home:
+        yield from _site_packages(Path(home) / ".local", "site-packages")
+    prefix = python.resolve().parent.parent
+    for directory in ("site-packages", "dist-packages"):
+        yield from _site_packages(prefix, directory)
+        yield from _site_packages(Path("/usr/local"), directory)
+    yield "/usr/lib/python3/dist-packages"
+
+
+def _python(path: str) -> Path | None:
+    for name in _PYTHONS:
+        for place in path.split(":"):
+            found = Path(place) / name
+            with suppress(OSError):
+                if place and os.access(found, os.X_OK) and found.is_file():
+                    return found
+    return None
+
+
+def _site_packages(prefix: Path, directory: str) -> Iterator[str]:
+    with suppress(OSError):
+        yield from (str(place) for place in sorted(prefix.glob(f"lib/python3.*/{directory}")))
+
+
+def _is_venv(prefix: Path) -> bool:
+    return (prefix / "pyvenv.cfg").is_file()
+
+
+def _sees_the_system(prefix: Path) -> bool:
+    return _SYSTEM.search(_beginning(prefix / "pyvenv.cfg")) is not None
+
+
+def _has_pserver(library: Path, deadline: float) -> bool:
+    """True also where it cannot be found out: nobody is warned without a reason."""
+    try:
+        fd = os.open(library, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or not 0 < found.st_size <= _LARGEST:
+            return True
+        key = (str(library), found.st_mtime_ns, found.st_size)
+        with _looking:
+            if key not in _known:
+                if len(_known) >= _MOST_REMEMBERED:
+                    _known.clear()
+                _known[key] = _contains(fd, deadline)
+            return _known[key]
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+
+
+def _contains(fd: int, deadline: float) -> bool:
+    """Read and not mapped: of a mapped file that somebody cuts short, the agent would die. Raises
+    TimeoutError."""
+    rest = b""
+    while piece := os.read(fd, _PIECE):
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        if _NEEDED in rest + piece[: len(_NEEDED)] or _NEEDED in piece:
+            return True
+        rest = piece[-len(_NEEDED) :]
+    return False
+
+
+def _version(package: Path) -> str:
+    found = _VERSION.search(_beginning(package / "version" / "__init__.py"))
+    return found[1] if found else "?"
+
+
+def _beginning(path: Path) -> str:
+    """Of a text file; empty where there is none. It is the job's own: a pipe that never ends, or a
+    file without end, must not hold up the agent."""
+    with suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if stat.S_ISREG(os.fstat(fd).st_mode):
+                return os.read(fd, _MOST_READ).decode("utf-8", "replace")
+        finally:
+            os.close(fd)
+    return ""

@@ -1,0 +1,57 @@
+"""The key of a replica: a file that its processes alone can read, and never the environment.
+
+With it a trainer may ask the server for the tasks of its own job, and nothing else. The server's
+address is in it too, as the agent knows it: an embedded server has another one after each start, so
+the file names the place where it is written; other servers that do as well are listed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from paddlecloud.agent.replica.records import TOKEN
+from paddlecloud.model.errors import PaddleCloudError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from paddlecloud.agent.server_link.channel import Link
+    from paddlecloud.agent.server_link.orders import Run
+
+DIRECTORY = TOKEN
+FILE = "token.json"
+VARIABLE = "PADDLECLOUD_TOKEN_FILE"
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def write(root: Path, run: Run, replica: str, link: Link) -> str:
+    """Write the file of this replica; its path. The directory is there."""
+    path = f"{root}/{DIRECTORY}/{FILE}"
+    config = link.config
+    value = {
+        "url": _address(link),
+        "endpoint_file": str(config.endpoint_file or ""),
+        "peers": list(link.peers),
+        "ca_file": config.ca_file,
+        "ak": replica,
+        "sk": run["secret"],
+        "job_id": run["env"].get("JOB_ID", ""),
+        "worker": run["worker"],
+    }
+    fd = os.open(path, _NEW, 0o600)
+    try:
+        os.write(fd, json.dumps(value).encode())
+        if run["uid"] is not None:
+            os.fchown(fd, run["uid"], run["uid"])
+    finally:
+        os.close(fd)
+    return path
+
+
+def _address(link: Link) -> str:
+    with suppress(PaddleCloudError):
+        return link.endpoint().url
+    return ""

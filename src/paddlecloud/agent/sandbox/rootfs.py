@@ -1,0 +1,147 @@
+"""A root directory of a replica's own: what it makes in `/` is its alone.
+
+Programs of 2017 read /trainer_id and write /train.list, every rank its own. So a replica's `/` is a
+directory of the replica, in which each entry of the machine's root is found again: its directories
+are the machine's own, mounted in their places with all that is mounted in them. Not an overlay of
+the whole machine: what a job writes below /home or /data would then vanish with it, or not,
+depending on how the disks of that machine are cut.
+
+Everything happens in the forked child between fork and exec. Root needs the right to mount; others
+take a user namespace in which they stay who they are. Where neither is allowed `enter` raises and
+nothing is different; the paths in the environment (see `starting`) lead to the same files. Later
+processes of the replica step into its namespaces instead (see `beside`). Others than root enter the
+same directory twice, in a child that tries it and then for good; that gives the same view.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from paddlecloud.agent.sandbox import mounts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Files of the machine's root up to this size become the replica's own, as copies.
+_COPIED_BYTES = 64 * 1024
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def enter(place: str) -> None:
+    """Make the directory `place` the root of the calling process; raises OSError if it cannot be.
+
+    `place` is below the machine's root and may hold files already: they are in `/` then.
+    """
+    if os.geteuid() != 0:
+        _try_in_a_child(place)
+    _enter(place)
+
+
+def first_those_around(place: str, names: Iterable[str]) -> list[str]:
+    """The names in the machine's root, the one that `place` lies below before all others.
+
+    That one shows `place` too, and everything that is mounted in it by then would be twice there.
+    """
+    top = place.strip("/").split("/", 1)[0]
+    return sorted(names, key=lambda name: (name != top, name))
+
+
+def _try_in_a_child(place: str) -> None:
+    """A user namespace that turns out to be of no use cannot be left again."""
+    pid = os.fork()
+    if pid == 0:
+        failed = errno.EPERM
+        try:
+            _enter(place)
+            failed = 0
+        except OSError as error:
+            failed = error.errno or errno.EPERM
+        finally:
+            os._exit(failed)
+    failed = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if failed:
+        number = failed if failed > 0 else errno.EPERM
+        raise OSError(number, os.strerror(number), place)
+
+
+def _enter(place: str) -> None:
+    if os.geteuid() == 0:
+        mounts.leave_the_others(mounts.CLONE_NEWNS)
+    else:
+        leave_as_oneself()
+    mounts.mount(place, place, None, mounts.MS_BIND)
+    for name in first_those_around(place, os.listdir("/")):  # noqa: PTH208 - see `isolation`
+        _show(f"/{name}", f"{place}/{name}")
+    mounts.pivot(place)
+
+
+def leave_as_oneself() -> None:
+    """Take a user namespace in which one is the same user, and in it mounts of one's own."""
+    uid, gid = os.geteuid(), os.getegid()
+    mounts.check(mounts.libc.unshare(mounts.CLONE_NEWUSER))
+    _tell("/proc/self/setgroups", "deny")
+    _tell("/proc/self/uid_map", f"{uid} {uid} 1")
+    _tell("/proc/self/gid_map", f"{gid} {gid} 1")
+    mounts.leave_the_others(mounts.CLONE_NEWNS)
+
+
+def _tell(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def _show(source: str, target: str) -> None:
+    """Let an entry of the machine's root be found at `target`."""
+    if os.path.islink(source):  # noqa: PTH114 - every start of a gang comes through here
+        if not os.path.lexists(target):
+            os.symlink(os.readlink(source), target)  # noqa: PTH115, PTH211 - as above
+    elif os.path.isdir(source):  # noqa: PTH112 - as above
+        if not os.path.isdir(target):  # noqa: PTH112 - as above
+            os.mkdir(target, 0o755)  # noqa: PTH102 - as above
+        mounts.mount(source, target, None, mounts.MS_BIND | mounts.MS_REC)
+    elif _is_open(target) and not _copy(source, target):
+        _bind_file(source, target)
+
+
+def _is_open(target: str) -> bool:
+    """Whether nothing is there yet, or what `_bind_file` left there for the child that tried."""
+    try:
+        return os.lstat(target).st_mode == stat.S_IFREG
+    except FileNotFoundError:
+        return True
+
+
+def _copy(source: str, target: str) -> bool:
+    """Whether it is a small file that could be copied, with its owner and its rights."""
+    try:
+        reader = os.open(source, _READ)
+    except OSError:
+        return False
+    try:
+        found = os.fstat(reader)
+        if found.st_size > _COPIED_BYTES or not stat.S_ISREG(found.st_mode):
+            return False
+        writer = os.open(target, _NEW, stat.S_IMODE(found.st_mode) or stat.S_IRUSR)
+        try:
+            os.write(writer, os.read(reader, _COPIED_BYTES))
+            if os.geteuid() == 0:
+                os.fchown(writer, found.st_uid, found.st_gid)
+        finally:
+            os.close(writer)
+    finally:
+        os.close(reader)
+    return True
+
+
+def _bind_file(source: str, target: str) -> None:
+    """What is not copied is the machine's own, so it can be read here and not written."""
+    os.close(os.open(target, _NEW & ~os.O_EXCL, 0))
+    mounts.mount(source, target, None, mounts.MS_BIND)
+    mounts.change(target, put=mounts.ATTR_RDONLY)

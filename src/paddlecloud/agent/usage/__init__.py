@@ -1,0 +1,1 @@
+"""Samples CPU, memory and GPU use of running replicas for `top` and the usage reports."""

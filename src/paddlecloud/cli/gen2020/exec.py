@@ -1,0 +1,169 @@
+"""`exec`: a command beside a running worker; its output is ours, and so is its exit code."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from time import monotonic
+
+from paddlecloud.cli.gen2020.query_job import wanted_job
+from paddlecloud.cli.parser import JOB_ID, NUMBER, TEXT, Command, Option
+from paddlecloud.model.errors import Invalid, PaddleCloudError, TooLarge
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from paddlecloud.cli.context import Context
+    from paddlecloud.cli.parser import Args
+    from paddlecloud.client.exec import Command as Running
+
+INTERRUPTED = 130
+#: What `timeout` of the shell says, too.
+TIMED_OUT = 124
+#: Bytes of each stream that go into one JSON value: it is gathered in memory, here and by whoever
+#: reads it.
+MOST_JSON = 64 * 2**20
+#: Between two words to the server while nobody takes our output; it waits for two minutes.
+HOLD_SECONDS = 30.0
+#: So long what is still on its way is taken of a command that was stopped.
+DRAIN_SECONDS = 10.0
+
+
+def run(args: Args, context: Context) -> int:
+    job_id, words = wanted_job(args), args["command"]
+    if not words:
+        raise Invalid("exec_command_missing")
+    command = context.client.exec(
+        job_id,
+        words,
+        worker=args["worker"],
+        timeout=args["timeout"],
+        stdin=piped(),
+    )
+    kept = {"out": bytearray(), "err": bytearray()}
+    try:
+        _copy(command, context, kept)
+    except KeyboardInterrupt:
+        command.stop()
+        _copy(command, context, kept)
+    if context.out.json:
+        texts = {name: data.decode("utf-8", "replace") for name, data in kept.items()}
+        context.out.value({**command.view, "stdout": texts["out"], "stderr": texts["err"]})
+    elif command.view["message"]:
+        context.out.error(f"paddlecloud: {command.view['message']}")
+    return _code(command)
+
+
+def piped() -> bytes:
+    """What stands on stdin if it is a pipe or a file; a terminal is left alone."""
+    import os  # noqa: PLC0415 - only exec looks at its stdin
+    import stat  # noqa: PLC0415 - as above
+    import sys  # noqa: PLC0415 - as above
+
+    from paddlecloud.client.exec import MOST_STDIN  # noqa: PLC0415 - as above
+
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (AttributeError, OSError, ValueError):
+        return b""
+    if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):
+        return b""
+    return sys.stdin.buffer.read(MOST_STDIN + 1)
+
+
+def _copy(command: Running, context: Context, kept: dict[str, bytearray]) -> None:
+    output = command.output()
+    with _Holder(command) as holder:
+        for name, data in output:
+            holder.writing = True
+            try:
+                if context.out.json:
+                    _keep(kept[name], data)
+                elif name == "out":
+                    context.out.raw(data)
+                else:
+                    context.out.raw_aside(data)
+            except (OSError, PaddleCloudError):
+                # Nobody takes what it prints (`| head`, a full disk, too much for one JSON value):
+                # it has no reason to go on.
+                _leave(command, output)
+                raise
+            holder.writing = False
+
+
+def _keep(kept: bytearray, data: bytes) -> None:
+    if len(kept) + len(data) > MOST_JSON:
+        raise TooLarge("exec_json_large", limit=MOST_JSON // 2**20)
+    kept += data
+
+
+def _leave(command: Running, output: Iterator[tuple[str, bytes]]) -> None:
+    """Have it end and see that, but not at any price: much may still be on its way."""
+    command.stop()
+    until = monotonic() + DRAIN_SECONDS
+    for _ in output:
+        if monotonic() >= until:
+            return
+
+
+class _Holder:
+    """Holds the command while our own output stands still (`| less`): nothing is asked for then,
+    and one of which nobody asks is ended."""
+
+    def __init__(self, command: Running) -> None:
+        from threading import Event, Thread  # noqa: PLC0415 - only exec needs it
+
+        self.writing = False
+        self._over = Event()
+        Thread(target=self._work, args=(command,), daemon=True).start()
+
+    def __enter__(self) -> _Holder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def _work(self, command: Running) -> None:
+        while not self._over.wait(HOLD_SECONDS):
+            if self.writing:
+                with suppress(OSError, PaddleCloudError):
+                    command.hold()
+
+
+def _code(command: Running) -> int:
+    if command.view["cause"] == "timeout":
+        return TIMED_OUT
+    if command.view["cause"] == "stopped":
+        return INTERRUPTED
+    return 1 if command.exit_code is None else command.exit_code
+
+
+COMMANDS = (
+    Command(
+        "exec",
+        run,
+        (
+            "Run a command beside a running worker: same environment, directory, user and limits.",
+            "在运行中的节点上执行命令：环境变量、目录、用户和资源限制都与该节点相同。",
+        ),
+        operand="job_id",
+        rest="command",
+        options=(
+            JOB_ID,
+            Option(
+                "worker", TEXT, ("beside which worker (default: the first that runs)",
+                "在哪个节点上执行（默认第一个运行中的）"),
+                short="w", metavar="NAME",
+            ),
+            Option(
+                "timeout", NUMBER, ("end it after so many seconds", "超过该秒数后结束命令"),
+                metavar="SECONDS",
+            ),
+        ),
+        examples=(
+            "paddlecloud exec job-338745e5caa42a1537955e41d6f1ce33 -- ls -l",
+            "paddlecloud exec job-338745e5caa42a1537955e41d6f1ce33 -w trainer-1 -- "
+            "sh -c 'tail -n 5 $LOCAL_LOG_PATH/*'",
+        ),
+    ),
+)  # fmt: skip

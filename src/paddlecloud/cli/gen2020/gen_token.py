@@ -1,0 +1,165 @@
+"""`gen_token`: get a pair of keys and keep it in client.conf.
+
+A team server mails the pair, and the person pastes it here; it is tried before it is kept, so a
+file that works is never replaced by one that does not. The private server hands it out at once.
+The lines of the dialogue are those of the original documents, which scripts and people know.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from paddlecloud.cli.parser import TEXT, Command, Option
+from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused, Unauthenticated
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TextIO
+
+    from paddlecloud.cli.context import Context
+    from paddlecloud.cli.parser import Args
+
+    Keys = tuple[str, str, str]
+
+TRIES = 3
+NAME = "gen_token"
+
+
+def run(args: Args, context: Context) -> int:
+    user_id, ak, sk = _made_here(context) if context.config.embedded else _mailed(args, context)
+    from paddlecloud.client.config.resolve import write_main  # noqa: PLC0415 - only now it is needed
+
+    config = context.config
+    write_main(config.save_path, user_id, ak, sk)
+    _tell(context, "create_token done")
+    if config.values["main.ak"].rank > 1:
+        context.out.say("gen_token_shadowed", origin=config.values["main.ak"].origin)
+    if context.out.json:
+        context.out.value({"user_id": user_id, "ak": ak, "path": config.save_path})
+    elif context.out.told_on_terminal:
+        context.out.say("gen_token_kept", user=user_id, path=config.save_path)
+    return 0
+
+
+def _made_here(context: Context) -> Keys:
+    """The private server belongs to who asks: it hands the pair out at once."""
+    _tell(context, "create_token...")
+    made = context.client.create_token(name=NAME)
+    return made["user_id"], made["ak"], made["sk"]
+
+
+def _mailed(args: Args, context: Context) -> Keys:
+    email = args["email"]
+    if not email:
+        raise Invalid("email_missing")
+    _tell(context, "create_token...")
+    answer = context.client.gen_token(email)
+    if context.out.told_on_terminal:
+        context.out.say("gen_token_mailed", email=answer["email"])
+    for tries_left in reversed(range(TRIES)):
+        ak, sk = _pasted(context, "ak"), _pasted(context, "sk")
+        try:
+            return _owner(context, ak, sk), ak, sk
+        except (Unauthenticated, Invalid) as error:
+            if not tries_left:
+                raise
+            _tell_again(context, error)
+    raise AssertionError("the last try returns or raises")
+
+
+def _tell_again(context: Context, error: PaddleCloudError) -> None:
+    """To ask for new keys, as that error advises elsewhere, is what the person is doing."""
+    if error.code == "auth_unknown_key":
+        context.out.say("gen_token_unknown", ak=error.params.get("ak", "?"))
+    else:
+        context.out.say("gen_token_again", reason=error.text(context.out.lang))
+
+
+def _owner(context: Context, ak: str, sk: str) -> str:
+    """Whose keys these are, by the word of the server."""
+    from copy import copy  # noqa: PLC0415 - only this command needs it
+
+    from paddlecloud.client.sdk import Client  # noqa: PLC0415 - only this command needs it
+
+    if not _is_key(ak) or not _is_key(sk):
+        raise Unauthenticated("auth_unknown_key", ak=ak[:40] if ak.isprintable() else "?")
+    config = copy(context.config)
+    config.ak, config.sk = ak, sk
+    with Client(config) as client:
+        return str(client.whoami()["user_id"])
+
+
+def _pasted(context: Context, name: str) -> str:
+    """One line that the person pastes; the whole line of the mail will do too, and an empty one
+    means nothing yet."""
+    prompt = f"Paste your {name} here:"
+    hidden = name == "sk" and sys.stdin.isatty()
+    text = ""
+    while not text:
+        text = (_typed if hidden else _read)(context, prompt).strip()
+    if text.lower().startswith((f"{name}:", f"{name}=", f"{name} ")):
+        text = text[len(name) :].lstrip(" :=")
+    return text
+
+
+def _typed(context: Context, prompt: str) -> str:
+    """A secret from the terminal, which does not show it."""
+    from getpass import getpass  # noqa: PLC0415 - only this command needs it
+
+    try:
+        return getpass(prompt, stream=_stream(context))
+    except EOFError:
+        raise _nothing(context) from None
+
+
+def _read(context: Context, prompt: str) -> str:
+    stream = _stream(context)
+    stream.write(prompt)
+    stream.flush()
+    line = sys.stdin.readline()
+    if not sys.stdin.isatty():
+        stream.write("\n")  # nobody sees what comes out of a pipe, the end of its line neither
+    if not line:
+        raise _nothing(context)
+    return line
+
+
+def _nothing(context: Context) -> PaddleCloudError:
+    return Refused("keys_not_pasted", path=context.config.save_path)
+
+
+def _is_key(text: str) -> bool:
+    """Whether it can be signed with: `/` separates the parts of a signature."""
+    return text.isascii() and text.isprintable() and text != "" and not set(text) & {" ", "/"}
+
+
+def _tell(context: Context, line: str) -> None:
+    if context.out.json:
+        context.out.tell(line)
+    else:
+        context.out.draw(line + "\n")
+
+
+def _stream(context: Context) -> TextIO:
+    """The dialogue is the answer, unless that is to be JSON."""
+    return sys.stderr if context.out.json else sys.stdout
+
+
+COMMANDS = (
+    Command(
+        "gen_token",
+        run,
+        (
+            "Get a pair of keys and keep it in client.conf. A team server mails the pair to your "
+            "address and it is pasted here; the private server hands it out at once.",
+            "申请一对密钥并写入 client.conf。团队服务器会将密钥发到邮箱，粘贴后生效；"
+            "本机服务器直接生成。",
+        ),
+        options=(
+            Option(
+                "email", TEXT, ("your mail address", "您的邮箱地址"), metavar="ADDRESS",
+            ),
+        ),
+        examples=("paddlecloud gen_token --email=your_name@163.com",),
+    ),
+)  # fmt: skip

@@ -1,0 +1,173 @@
+"""`get_files`: the files of a job, listed or downloaded (`get_fils` in the old documents)."""
+
+from __future__ import annotations
+
+from paddlecloud.cli.gen2020.query_job import wanted_job
+from paddlecloud.cli.job_status import tell_waiting
+from paddlecloud.cli.output import size, visible
+from paddlecloud.cli.parser import BOOL, FLAG, JOB_ID, TEXT, Command, Option
+from paddlecloud.model.errors import Conflict, Invalid, Retry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from paddlecloud.cli.context import Context
+    from paddlecloud.cli.parser import Args
+    from paddlecloud.client.download.engine import Result
+    from paddlecloud.client.sdk import Listing
+
+DIRECTORY = "output"
+
+
+def run(args: Args, context: Context) -> int:
+    job_id = wanted_job(args)
+    _check_flags(args)
+    args["download"] = args["download"] or args["resume"]
+    args["download_dir"] = args["download_dir"] or DIRECTORY
+    args["prefix"] = args["prefix"] or None  # a variable of a shell that is not set
+    if args["download"]:
+        _check_directory(args, context, job_id)
+    found = context.client.listing(job_id, args["prefix"], direct=bool(args["download"]))
+    answer: dict[str, Any] = {"job_id": job_id, "files": found.files}
+    done = None
+    if not found.files:
+        _tell_none(context, job_id, args["prefix"] or f"output/{job_id}")
+    elif args["download"] and not _has_not_begun(context, job_id, found.files):
+        done = _download(args, context, job_id, found)
+    if args["download"]:
+        answer |= _told(args, found, done)
+    if context.out.json:
+        context.out.value(answer)
+    elif not args["download"]:
+        for row in found.files:
+            context.out.line(_row(row))
+    # A script that goes on with the download directory would miss something.
+    complete = not args["download"] or (done is not None and not done.named)
+    return 0 if complete else 1
+
+
+def _row(row: dict[str, Any]) -> str:
+    """Path, size, time, as in the documents of 2020; of a link where it leads behind that, so that
+    the first word of a row stays a path."""
+    target = row.get("link")
+    known = f"{visible(row['path'])}\t{row['size']}\t{row['time']}"
+    return f"{known}\t-> {visible(target)}" if target else known
+
+
+def _check_flags(args: Args) -> None:
+    """A flag that counts for nothing is a mistake."""
+    if args["download_dir"] is not None and args["download"] is None and not args["resume"]:
+        raise Invalid("flag_needs_flag", flag="--download_dir", other="--download=1")
+    if args["resume"] and args["download"] is False:
+        raise Invalid("flag_needs_flag", flag="--resume", other="--download=1")
+
+
+def _tell_none(context: Context, job_id: str, prefix: str) -> None:
+    """Paths are those of the list: whoever asks for `log` means another one."""
+    is_whole = prefix == "/" or prefix.startswith(f"output/{job_id}")
+    code = "no_files" if is_whole else "no_files_there"
+    context.out.say(code, prefix=visible(prefix), job_id=job_id)
+
+
+def _check_directory(args: Args, context: Context, job_id: str) -> None:
+    """Before anything is asked of the server."""
+    from paddlecloud.client.download.history import records_in  # noqa: PLC0415 - as above
+    from paddlecloud.client.download.staging import check_download_dir  # noqa: PLC0415 - downloads only
+
+    records = records_in(context.config.home) if args["resume"] else ""
+    check_download_dir(args["download_dir"], f"/jobs/{job_id}/files", records)
+
+
+def _has_not_begun(context: Context, job_id: str, rows: list[dict[str, Any]]) -> bool:
+    """Told: an empty directory would look like a result."""
+    if any(not row["path"].endswith("/") for row in rows):
+        return False
+    return tell_waiting(context.client.query_job(job_id, diff=False), context.out)
+
+
+def _download(args: Args, context: Context, job_id: str, found: Listing) -> Result:
+    from paddlecloud.client.download import engine, staging  # noqa: PLC0415 - as above
+
+    out = context.out
+    directory = args["download_dir"]
+    try:
+        with out.progress("downloading", sum(row["size"] for row in found.files)) as bar:
+            how = {"resume": args["resume"], "progress": bar.add, "skipped": bar.skip}
+            done = engine.of_job(context.client, job_id, found, directory, **how)
+    except (Retry, Conflict, KeyboardInterrupt):
+        if staging.is_begun(directory):
+            out.say("download_kept")
+        raise
+    code, total = "downloaded_one" if done.files == 1 else "downloaded", done.bytes + done.kept
+    out.say(code, count=done.files, size=size(total), directory=directory)
+    if found.is_early and _has_outputs(job_id, found):
+        out.say("download_early", job_id=job_id, state=out.told_state(found.state))
+    if found.left_behind:
+        out.tell(found.left_behind)
+    for complaint in done.complaints():
+        out.error(complaint.text(out.lang))
+    return done
+
+
+def _told(args: Args, found: Listing, done: Result | None) -> dict[str, Any]:
+    """What a program wants to know of a download, also of one that did not come about."""
+    import os  # noqa: PLC0415 - downloads only
+
+    return {
+        "job_status": found.state,
+        "download_dir": os.path.abspath(args["download_dir"]),  # noqa: PTH100 - no pathlib
+        "bytes": done.bytes if done else 0,
+        "kept": done.kept if done else 0,
+        "complaints": done.named if done else {},
+        "left_behind": found.left_behind,
+    }
+
+
+def _has_outputs(job_id: str, found: Listing) -> bool:
+    """What was submitted does not change any more."""
+    return any(row["path"].startswith(f"output/{job_id}/") for row in found.files)
+
+
+_HELP = (
+    "List the files of a job, or download them into a new directory.",
+    "查看任务的文件，或下载到一个新目录。",
+)
+_OPTIONS = (
+    JOB_ID,
+    Option(
+        "prefix", TEXT,
+        (
+            "only this file, or what is below this directory; where none is called so, all whose "
+            "paths begin so; / means all, the submitted ones too (default: output/<job_id>)",
+            "只包含该文件，或该目录下的文件；没有这个名称时，包含路径以它开头的文件；"
+            "/ 表示全部文件，包括提交的文件（默认 output/<job_id>）",
+        ),
+        metavar="PATH",
+    ),
+    Option("download", BOOL, ("1: download them", "是否下载，0(否)/1(是)"), metavar="0|1"),
+    Option(
+        "download_dir", TEXT, ("a directory that does not exist yet", "下载到的目录，要求不存在"),
+        shown_default=DIRECTORY, metavar="DIRECTORY", completes="directory",
+    ),
+    Option(
+        "resume", FLAG,
+        (
+            "download, and go on with what an earlier download into this directory brought: it is "
+            "not sent again",
+            "下载，并继续此前到该目录的下载，已有的内容不再传输",
+        ),
+    ),
+)  # fmt: skip
+_EXAMPLES = (
+    "paddlecloud get_files --job_id=job-338745e5caa42a1537955e41d6f1ce33",
+    "paddlecloud get_files --job_id=job-338745e5caa42a1537955e41d6f1ce33 --download=1"
+    " --download_dir=result",
+    "paddlecloud get_files --job_id=job-338745e5caa42a1537955e41d6f1ce33 --download=1"
+    " --download_dir=result --resume",
+)
+
+COMMANDS = tuple(
+    Command(name, run, _HELP, operand="job_id", options=_OPTIONS, examples=_EXAMPLES)
+    for name in ("get_files", "get_fils")
+)

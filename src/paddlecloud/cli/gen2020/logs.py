@@ -1,0 +1,110 @@
+"""`logs`: the bytes that a worker of a job wrote, exactly as it wrote them; or lines of them."""
+
+from __future__ import annotations
+
+from paddlecloud.cli.gen2020.query_job import wanted_job
+from paddlecloud.cli.job_status import tell_waiting
+from paddlecloud.cli.parser import FLAG, JOB_ID, NUMBER, TEXT, Command, Option
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from paddlecloud.cli.context import Context
+    from paddlecloud.cli.parser import Args
+
+
+def run(args: Args, context: Context) -> int:
+    job_id = wanted_job(args)
+    if args["follow"]:
+        tell_waiting(context.client.query_job(job_id, diff=False), context.out)
+    pieces = context.client.logs(
+        job_id,
+        worker=args["worker"],
+        follow=args["follow"],
+        tail=args["lines"],
+        attempt=args["attempt"],
+        since=args["since"],
+        merge=args["merge"],
+        failed=args["failed"],
+        grep=args["grep"],
+    )
+    silent = (_print_json if context.out.json else _print)(args, context, pieces)
+    if silent and not args["follow"]:
+        tell_waiting(context.client.query_job(job_id, diff=False), context.out)
+    return 0
+
+
+def _print(_args: Args, context: Context, pieces: Iterator[bytes]) -> bool:
+    """Whether there was nothing to print."""
+    silent = True
+    for piece in pieces:
+        context.out.raw(piece)
+        silent = False
+    return silent
+
+
+def _print_json(args: Args, context: Context, pieces: Iterator[bytes]) -> bool:
+    text = b"".join(pieces).decode("utf-8", "replace")
+    several = args["merge"] or args["failed"]
+    worker = args["worker"] or (None if several else "trainer-0")
+    context.out.value({"job_id": args["job_id"], "worker": worker, "log": text})
+    return not text
+
+
+COMMANDS = (
+    Command(
+        "logs",
+        run,
+        (
+            "Print what a job wrote to stdout and stderr: all of it, unless -n limits it.",
+            "显示任务的标准输出和标准错误：默认全部显示，-n 限制行数。",
+        ),
+        operand="job_id",
+        options=(
+            JOB_ID,
+            Option(
+                "worker", TEXT, ("which worker (default: the first)", "查看哪个节点（默认第一个）"),
+                short="w", metavar="NAME",
+            ),
+            Option(
+                "follow", FLAG, ("go on until the job has ended", "持续输出直到任务结束"),
+                short="f",
+            ),
+            Option(
+                "lines", NUMBER, ("only the last N lines", "只显示最后 N 行"),
+                short="n", metavar="N",
+            ),
+            Option(
+                "since", TEXT,
+                (
+                    "only what came since then: 10m ago, or at 14:00 or 2026-01-31 14:00",
+                    "只显示此后的日志：如 10m（10 分钟前）、14:00、2026-01-31 14:00",
+                ),
+                metavar="TIME",
+            ),
+            Option(
+                "merge", FLAG,
+                ("the lines of all workers in order of time", "按时间合并显示所有节点的日志"),
+            ),
+            Option(
+                "failed", FLAG,
+                ("the worker that failed, where it failed", "查看导致失败的节点的日志"),
+            ),
+            Option(
+                "grep", TEXT,
+                ("only lines that match a regular expression", "只显示匹配正则表达式的行"),
+                metavar="PATTERN",
+            ),
+            Option(
+                "attempt", NUMBER, ("the log of this attempt", "查看第几次尝试的日志"), metavar="N",
+            ),
+        ),
+        examples=(
+            "paddlecloud logs job-338745e5caa42a1537955e41d6f1ce33 -f",
+            "paddlecloud logs job-338745e5caa42a1537955e41d6f1ce33 -n 20 -w trainer-0",
+            "paddlecloud logs job-338745e5caa42a1537955e41d6f1ce33 --merge --since 10m",
+            'paddlecloud logs job-338745e5caa42a1537955e41d6f1ce33 --grep "loss: [0-9.]+"',
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,63 @@
+"""`rerun`: a job once more with the same files, and with other flags where some are given."""
+
+from __future__ import annotations
+
+from paddlecloud.cli.gen2020 import submit_job
+from paddlecloud.cli.gen2020.query_job import wanted_job
+from paddlecloud.cli.parser import COMMON, JOB_ID, LIST, Command, Option
+from paddlecloud.client import rerun
+from paddlecloud.client.sdk import check_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddlecloud.cli.context import Context
+    from paddlecloud.cli.parser import Args
+
+
+def run(args: Args, context: Context) -> int:
+    first = check_id(wanted_job(args))
+    unset = {"unset": args["unset"]} if args["unset"] else {}
+    return submit_job.submitted(
+        args,
+        context,
+        lambda changes, **hearing: rerun.rerun(context.client, first, changes | unset, **hearing),
+    )
+
+
+def _options() -> tuple[Option, ...]:
+    """Those of `submit_job`; what it assumes is assumed here by nobody."""
+    taken = [option for option in submit_job.COMMANDS[0].options if option not in COMMON]
+    return tuple(option.but(shown_default=None, required=False) for option in taken)
+
+
+_UNSET = Option(
+    "unset",
+    LIST,
+    (
+        "a variable that the new job does not get, or a flag that it is not given (wall_time); may "
+        "be repeated",
+        "新任务不再设置的变量或参数（如 wall_time），可重复",
+    ),
+    metavar="NAME",
+)
+
+COMMANDS = (
+    Command(
+        "rerun",
+        run,
+        (
+            "Submit a job again with the same files and parameters, but for the flags that are "
+            "given; --env adds to its environment, --unset takes from it, or takes back a flag.",
+            "以相同的文件和参数再次提交任务，给出的参数除外；--env 在原有环境变量上增加或替换，"
+            "--unset 取消其中的变量或某个参数。",
+        ),
+        operand="job_id",
+        options=(JOB_ID, *_options(), _UNSET),
+        examples=(
+            "paddlecloud rerun job-338745e5caa42a1537955e41d6f1ce33",
+            "paddlecloud rerun job-338745e5caa42a1537955e41d6f1ce33 --env EPOCHS=20 --memory=16G",
+            "paddlecloud rerun job-338745e5caa42a1537955e41d6f1ce33 --unset=EPOCHS",
+            "paddlecloud rerun job-338745e5caa42a1537955e41d6f1ce33 --files=job --watch_mode=1",
+        ),
+    ),
+)

@@ -1,0 +1,172 @@
+"""`submit_job`: a directory and a command become a job; stdout gets its id and nothing else.
+
+The flags are made from the table of parameters in `model/jobs/params.py`, which also checks
+them, so that the SDK and a hand-made request meet the same rules.
+"""
+
+from __future__ import annotations
+
+from paddlecloud.cli import job_status
+from paddlecloud.cli.parser import LIST, TEXT, Command, Option
+from paddlecloud.cli.progress import ReadingLine, shows
+from paddlecloud.client import submit as client_submit
+from paddlecloud.client.scan.walk import Reading
+from paddlecloud.client.sdk import Job
+from paddlecloud.messages import render
+from paddlecloud.model.jobs.params import ALIASES, PARAMETERS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from paddlecloud.cli.context import Context
+    from paddlecloud.cli.output import Output, Progress
+    from paddlecloud.cli.parser import Args
+    from paddlecloud.model.jobs.params import Parameter
+
+
+def run(args: Args, context: Context) -> int:
+    return submitted(
+        args,
+        context,
+        lambda given, **hearing: client_submit.submit(context.client, given, **hearing),
+    )
+
+
+def submitted(args: Args, context: Context, submit: Callable[..., dict[str, Any]]) -> int:
+    """Have `submit` make a job of the parameters that were given; tell its id, and watch it if that
+    is wanted."""
+    out = context.out
+    given = {p.name: args[p.name] for p in PARAMETERS if args[p.name] not in (None, [])}
+    try:
+        with _Meanwhile(out) as meanwhile:
+            answer = submit(given, **meanwhile.hearing)
+        job = Job(answer["job"])
+        _tell(out, job, answer["notes"])
+    except KeyboardInterrupt:
+        if not out.accepted:
+            raise
+        out.say("watch_left", job_id=out.accepted)
+        return job_status.INTERRUPTED
+    return job_status.follow(context.client, job, out) if given.get("watch_mode") == "1" else 0
+
+
+def _tell(out: Output, job: Job, notes: list[str]) -> None:
+    for note in notes:
+        out.tell(note)
+    if out.json:
+        out.value({**job.view, "notes": notes})
+    else:
+        out.line(f"job_id: {job.id}")
+    out.flush()
+
+
+class _Meanwhile:
+    """What a person sees until the job is there: how much was read, notes, the bar of an upload."""
+
+    def __init__(self, out: Output) -> None:
+        self._out = out
+        self._bar: Progress | None = None
+        self._reading = Reading()
+        self._line = ReadingLine(out, self._reading) if shows(out) else None
+        """Taken away for good by the first note: those come when all is read."""
+        self._advised = False
+        """Whether was said what to do after an interruption."""
+
+    @property
+    def hearing(self) -> dict[str, Any]:
+        """What a submit takes to tell how it goes."""
+        told = {"progress": self._sent, "skipped": self._skipped, "note": self._heard}
+        return {**told, "accepted": self._accepted, "reading": self._reading}
+
+    def _accepted(self, job: Mapping[str, Any]) -> None:
+        """From now on an interruption leaves a job behind."""
+        self._out.accepted = str(job["job_id"])
+
+    def _heard(self, code: str, **params: object) -> None:
+        self._stop_reading()
+        self._advised = code in _ADVICE
+        self._out.say(code, **params)
+
+    def _sent(self, count: int, total: int) -> None:
+        self._bar_of(total).add(count)
+
+    def _skipped(self, count: int, total: int) -> None:
+        self._bar_of(total).skip(count)
+
+    def _bar_of(self, total: int) -> Progress:
+        if self._bar is None:
+            self._stop_reading()
+            self._bar = self._out.progress("uploading", total)
+        return self._bar
+
+    def __enter__(self) -> _Meanwhile:
+        if self._line is not None:
+            self._line.start()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._stop_reading()
+        if self._bar is not None:
+            self._bar.done()
+        if kind is KeyboardInterrupt and not (self._advised or self._out.accepted):
+            self._out.say("submit_left")
+
+    def _stop_reading(self) -> None:
+        if self._line is not None:
+            self._line.stop()
+
+
+def _option(parameter: Parameter) -> Option:
+    """The flag of a parameter; its value stays text, the table's own checker reads it."""
+    return Option(
+        parameter.name,
+        LIST if parameter.repeatable else TEXT,
+        (render(parameter.help, {}, "en"), render(parameter.help, {}, "zh")),
+        metavar=_METAVARS.get(parameter.kind, parameter.name.upper()),
+        aliases=tuple(alias for alias, name in ALIASES.items() if name == parameter.name),
+        offers=parameter.choices or (("0", "1") if parameter.kind == "flag" else ()),
+        completes=_COMPLETED.get(parameter.kind, ""),
+        required=parameter.required,
+        shown_default=parameter.default,
+    )
+
+
+_ADVICE = ("submit_unsure", "upload_kept")
+_COMPLETED = {"path": "directory", "requirements": "file"}
+_METAVARS = {
+    "flag": "0|1",
+    "codes": "CODES",
+    "duration": "HH:MM:SS",
+    "integer": "N",
+    "priority": "CLASS",
+    "number": "N",
+    "size": "SIZE",
+    "env": "KEY=VALUE",
+    "path": "DIRECTORY",
+    "requirements": "FILE",
+    "text": "TEXT",
+    "name": "NAME",
+    "bos_url": "URL",
+}
+
+COMMANDS = (
+    Command(
+        "submit_job",
+        run,
+        (
+            "Run a command in a copy of a directory, and print the job's id.",
+            "在集群上以指定目录的副本运行启动命令，并输出任务 ID。",
+        ),
+        options=tuple(_option(parameter) for parameter in PARAMETERS),
+        examples=(
+            'paddlecloud submit_job --files=job --start_cmd="sh run.sh"',
+            'paddlecloud submit_job --files=job --start_cmd="sh run.sh" --watch_mode=1',
+            'paddlecloud submit_job --files=job --start_cmd="python train.py" --cpu=4 --memory=8G'
+            " --env EPOCHS=10",
+            'paddlecloud submit_job --files=job --start_cmd="python train.py" --instance_count=2'
+            " --distribute_job_type=NCCL2",
+        ),
+    ),
+)

@@ -1,0 +1,373 @@
+"""Writes to the terminal: lines, tables, JSON, a progress bar. Decides nothing about what to say.
+
+stdout carries the answer and nothing else, stderr everything a person is told meanwhile. Colours,
+bars and aligned columns are for terminals only; a pipe gets plain text with tabs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from _thread import allocate_lock  # threading costs 2 ms at every call
+
+from paddlecloud.messages.cli import say
+from paddlecloud.model.errors import PaddleCloudError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import TextIO
+
+_COLOURS = {"green": "32", "red": "31", "yellow": "33", "blue": "34", "dim": "2"}
+_STATES = {
+    "success": "green",
+    "running": "blue",
+    "failed": "red",
+    "timeout": "red",
+    "schedule timeout": "red",
+    "killed": "yellow",
+    "killing": "yellow",
+}
+_BAR = 30
+_SOON = 0.5
+"""Seconds after which a speed means something."""
+_OFTEN = 0.5
+"""Seconds after which a bar is drawn again that still shows the same percent."""
+
+
+class Output:
+    """Where a command writes. `json` asks for JSON instead of lines."""
+
+    def __init__(self, lang: str, environ: Mapping[str, str], json: bool = False) -> None:
+        self.lang = lang
+        self.json = json
+        #: The job that this call has submitted: if stdout is lost, its id is told all the same.
+        self.accepted = ""
+        self.status = StatusLine()
+        plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
+        self.on_terminal = _is_terminal(sys.stdout)
+        self.told_on_terminal = _is_terminal(sys.stderr)
+        self._colours = self.on_terminal and not plain
+        self._told_colours = self.told_on_terminal and not plain
+
+    @property
+    def in_one_place(self) -> bool:
+        """Whether a reader of what is told reads the answer, too."""
+        try:
+            told, answered = (os.fstat(stream.fileno()) for stream in (sys.stderr, sys.stdout))
+        except (OSError, ValueError):  # one of them has no file
+            return False
+        return (told.st_dev, told.st_ino) == (answered.st_dev, answered.st_ino)
+
+    def line(self, text: str) -> None:
+        self._put(text + "\n")
+
+    def value(self, value: object) -> None:
+        """JSON: one line for programs, several for people."""
+        self._put(json_text(value, sys.stdout, indent=2 if self.on_terminal else None) + "\n")
+
+    def raw(self, data: bytes) -> None:
+        """Bytes as they are, at once."""
+        self.flush()
+        self._do(lambda: sys.stdout.buffer.write(data))
+        self._do(sys.stdout.buffer.flush)
+
+    def draw(self, text: str) -> None:
+        """Text for the terminal itself, at once."""
+        self._put(text)
+        self.flush()
+
+    def flush(self) -> None:
+        self._do(sys.stdout.flush)
+
+    def raw_aside(self, data: bytes) -> None:
+        """Bytes as they are, beside the answer: on stderr."""
+        sys.stderr.flush()
+        sys.stderr.buffer.write(data)
+        sys.stderr.buffer.flush()
+
+    def tell(self, text: str) -> None:
+        """A message for the person, on stderr; where that cannot be written, nobody listens."""
+        self.status.give_way(lambda: self._told(text))
+
+    def say(self, code: str, /, **params: object) -> None:
+        self.tell(say(code, self.lang, **params))
+
+    def text(self, code: str, /, **params: object) -> str:
+        return say(code, self.lang, **params)
+
+    def error(self, text: str) -> None:
+        self.tell(self.told_paint(text, "red"))
+
+    def paint(self, text: str, colour: str) -> str:
+        return _paint(text, colour) if self._colours and colour else text
+
+    def told_paint(self, text: str, colour: str) -> str:
+        return _paint(text, colour) if self._told_colours and colour else text
+
+    def state(self, word: str) -> str:
+        return self.paint(word, _STATES.get(word, ""))
+
+    def told_state(self, word: str) -> str:
+        return self.told_paint(word, _STATES.get(word, ""))
+
+    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Aligned columns with a header on a terminal; tab-separated rows for a program."""
+        if not self.on_terminal:
+            for row in rows:
+                self._put("\t".join(map(visible, row)) + "\n")
+            return
+        rows = [[visible(cell) for cell in row] for row in rows]
+        widths = [max(map(width, column)) for column in zip(header, *rows, strict=True)]
+        self.line(self.paint(_aligned(header, widths), "dim"))
+        for row in rows:
+            painted = [self.state(cell) if cell in _STATES else cell for cell in row]
+            self.line(_aligned(row, widths, painted))
+
+    def progress(self, code: str, total: int) -> Progress:
+        """A bar that shows only on a terminal, with the word of `code` before it."""
+        return Progress(self.status, self.text(code), total if self.told_on_terminal else 0)
+
+    def _told(self, text: str) -> None:
+        try:
+            print(text, file=sys.stderr, flush=True)
+        except OSError as error:
+            # Who reads both has read enough; otherwise somebody may still wait for the answer.
+            if isinstance(error, BrokenPipeError) and self.in_one_place:
+                raise
+            forget(sys.stderr)
+
+    def _put(self, text: str) -> None:
+        self._do(lambda: sys.stdout.write(text))
+
+    def _do(self, work: Callable[[], object]) -> None:
+        """Work on stdout; whoever closed a pipe has read enough, and is told nothing."""
+        try:
+            work()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise self._lost(error) from error
+
+    def _lost(self, error: OSError) -> PaddleCloudError:
+        """What to raise when stdout takes nothing more, and is no pipe without a reader."""
+        forget(sys.stdout)
+        reason = error.strerror or str(error)
+        if self.accepted:
+            return PaddleCloudError("stdout_lost_job", reason=reason, job_id=self.accepted)
+        return PaddleCloudError("stdout_lost", reason=reason)
+
+
+class StatusLine:
+    """The last line of a terminal, on stderr, that is drawn over again and again, by any thread; it
+    goes before whatever is told meanwhile, and comes again below."""
+
+    def __init__(self) -> None:
+        self._lock = allocate_lock()
+        self._shown = ""
+
+    def draw(self, text: str) -> None:
+        """Show this instead; nothing: take it away."""
+        with self._lock:
+            self._draw(text)
+
+    def give_way(self, work: Callable[[], object]) -> None:
+        """Have something else written in its place."""
+        with self._lock:
+            shown = self._shown
+            self._draw("")
+            work()
+            self._draw(shown)
+
+    def leave(self) -> None:
+        """Let it stand, and go on below."""
+        with self._lock:
+            if self._shown:
+                _put("\n")
+            self._shown = ""
+
+    def _draw(self, text: str) -> None:
+        if text or self._shown:
+            rest = " " * (width(self._shown) - width(text))
+            _put(f"\r{text}{rest}" if text else f"\r{rest}\r")
+        self._shown = text
+
+
+class Progress:
+    """A bar that redraws itself in place, with its speed and how long it will take; `done`, or the
+    end of `with`, leaves the line. Of a `total` of nothing there is none to see."""
+
+    def __init__(
+        self,
+        line: StatusLine,
+        label: str,
+        total: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._line = line
+        self._label = label
+        self._total = total
+        self._clock = clock
+        self._began = clock()
+        self._count = 0
+        self._moved = 0
+        self._shown = -1
+        self._drawn = self._began
+
+    def add(self, count: int) -> None:
+        """So much more was moved."""
+        self._moved += count
+        self._show(count)
+
+    def skip(self, count: int) -> None:
+        """So much more is there, and was before: that says nothing of the speed, nor does the time
+        in which it was found out."""
+        if not self._moved:
+            self._began = self._clock()
+        self._show(count)
+
+    def _show(self, count: int) -> None:
+        if not self._total:
+            return
+        self._count += count
+        percent = min(100, self._count * 100 // self._total)
+        now = self._clock()
+        if percent == self._shown and now - self._drawn < _OFTEN:
+            return
+        self._shown, self._drawn = percent, now
+        filled = percent * _BAR // 100
+        bar = "#" * filled + "-" * (_BAR - filled)
+        told = size(self._total) + self._speed(now)
+        self._line.draw(f"{self._label} [{bar}] {percent:3d}% {told}")
+
+    def _speed(self, now: float) -> str:
+        """Bytes a second so far, and minutes and seconds that are left at that pace."""
+        spent = now - self._began
+        if spent < _SOON or self._moved <= 0:  # what came may have been worth nothing
+            return ""
+        left = round(max(0, self._total - self._count) * spent / self._moved)
+        hours = f"{left // 3600}:" if left >= 3600 else ""
+        rest = f", {hours}{left // 60 % 60:02d}:{left % 60:02d}" if left else ""
+        return f", {size(round(self._moved / spent))}/s{rest}"
+
+    def done(self) -> None:
+        if self._shown >= 0:
+            self._line.leave()
+        self._shown = -1
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done()
+
+
+def json_text(value: object, stream: TextIO, indent: int | None = None) -> str:
+    """JSON that arrives as it is: a stream that is not UTF-8, or text that no encoding can carry,
+    gets escapes, because `?` in the place of a letter would be another value."""
+    from json import dumps  # noqa: PLC0415 - only --json writes it
+
+    text = dumps(value, ensure_ascii=False, indent=indent)
+    encoding = (getattr(stream, "encoding", None) or "utf-8").lower().replace("_", "-")
+    if text.isascii() or (encoding in ("utf-8", "utf8") and _has_no_surrogate(text)):
+        return text
+    return dumps(value, indent=indent)
+
+
+def forget(stream: TextIO) -> None:
+    """Let what this stream still holds go nowhere, instead of failing again when Python ends."""
+    try:
+        behind = stream.fileno()
+    except (OSError, ValueError):  # it has no file
+        return
+    os.dup2(os.open(os.devnull, os.O_WRONLY), behind)
+
+
+def visible(text: str) -> str:
+    """Text without a letter that a terminal obeys or that breaks a row."""
+    if text.isprintable():
+        return text
+    from paddlecloud.client.display import escaped  # noqa: PLC0415 - few names need it
+
+    return escaped(text)
+
+
+def one_line(value: object) -> str:
+    """A value as one line: lists with commas, booleans as 0 and 1, line ends as blanks, and letters
+    that a terminal obeys escaped."""
+    if isinstance(value, list):
+        return ",".join(one_line(item) for item in value)
+    if isinstance(value, dict):
+        return ",".join(f"{key}={one_line(item)}" for key, item in value.items())
+    if isinstance(value, bool):
+        return str(int(value))
+    if value is None:
+        return ""
+    return visible(" ".join(str(value).splitlines()))
+
+
+def key_lines(view: Mapping[str, object], keys: Iterable[str]) -> list[str]:
+    """`key: value`, sorted; nothing after the colon where there is no value."""
+    lines = []
+    for key in sorted(keys):
+        text = one_line(view.get(key))
+        lines.append(f"{key}: {text}" if text else f"{key}:")
+    return lines
+
+
+def width(text: str) -> int:
+    """Columns on a terminal: East Asian wide characters take two, combining marks none."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width  # noqa: PLC0415 - only such text needs it
+
+    wide = sum(east_asian_width(letter) in "WF" for letter in text)
+    return len(text) + wide - sum(1 for letter in text if combining(letter))
+
+
+def size(count: int) -> str:
+    """Bytes in words: 17 B, 1.5 MiB."""
+    if count < 1024:
+        return f"{count} B"
+    power = min(5, (count.bit_length() - 1) // 10)
+    return f"{count / 1024**power:.1f} {'KMGTP'[power - 1]}iB"
+
+
+def _put(text: str) -> None:
+    """For a line that is drawn: where it cannot be, nobody looks."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        return
+
+
+def _aligned(
+    row: Sequence[str], widths: Sequence[int], painted: Sequence[str] | None = None
+) -> str:
+    shown = painted or row
+    cells = [
+        text + " " * (space - width(plain))
+        for text, plain, space in zip(shown, row, widths, strict=True)
+    ]
+    return "  ".join(cells).rstrip()
+
+
+def _has_no_surrogate(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _paint(text: str, colour: str) -> str:
+    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # closed
+        return False

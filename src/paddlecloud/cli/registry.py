@@ -1,0 +1,162 @@
+"""The list of commands: which words exist, what each is for, and which module knows the rest.
+
+A module is imported only when its command is called (or when all are wanted: completion and the
+reference), so a new command costs the others nothing.
+"""
+
+from __future__ import annotations
+
+from paddlecloud.model.errors import Invalid
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from paddlecloud.cli.parser import Command, Text
+
+#: Words, module, purpose, in the order of `--help`.
+JOBS = (
+    ("submit_job", "gen2020.submit_job", ("run a directory of training code", "提交一个训练任务")),
+    ("query_job", "gen2020.query_job", ("show one job", "查询一个任务")),
+    ("list_jobs", "gen2020.list_jobs", ("list your jobs, newest first", "列出任务，最新的在前")),
+    ("logs", "gen2020.logs", ("print what a job wrote", "查看任务日志")),
+    ("top", "gen2020.top", ("what running workers use", "查看运行中各节点的用量")),
+    ("exec", "gen2020.exec", ("run a command beside a worker", "在运行中的节点上执行命令")),
+    ("get_files", "gen2020.get_files", ("list or download a job's files", "查看或下载任务文件")),
+    ("kill_job", "gen2020.kill_job", ("end a job", "结束任务")),
+    ("delete_job", "gen2020.delete_job", ("delete an ended job", "删除已结束的任务")),
+    ("rerun", "gen2020.rerun", ("run a job again", "再次运行任务")),
+    ("diff", "gen2020.diff", ("what two jobs differ in", "比较两个任务")),
+    ("plsc", "gen2020.plsc", ("submit the built-in example", "提交内置的分类示例")),
+)
+SYSTEM = (
+    ("doctor", "system.doctor", ("check every link of the chain", "逐项检查整个链路")),
+    ("config show", "system.config", ("print the configuration", "显示配置及其来源")),
+    ("server start", "system.server", ("start the private server", "启动本机服务器")),
+    ("server run", "system.server", ("run a server in the foreground", "在前台运行服务器")),
+    ("server check", "system.server", ("check a server's settings", "检查服务器设置")),
+    ("server stop", "system.server", ("stop it; jobs go on", "停止本机服务器，任务继续运行")),
+    ("server status", "system.server", ("say whether it runs", "查看本机服务器状态")),
+    ("server logs", "system.server", ("print its log", "查看本机服务器日志")),
+    ("gen_token", "gen2020.gen_token", ("get your keys and keep them", "申请并保存密钥")),
+    ("token list", "account.token", ("list your keys", "列出自己的密钥")),
+    ("token create", "account.token", ("make another pair of keys", "新建一对密钥")),
+    ("token revoke", "account.token", ("make a key useless", "吊销密钥")),
+    ("notifications show", "account.notifications", ("what you are told of", "查看通知设置")),
+    ("notifications set", "account.notifications", ("choose what you are told of", "设置通知")),
+    ("notifications test", "account.notifications", ("send a test now", "立即发送测试通知")),
+    ("quota", "account.quota", ("show your plan and what is used", "查看套餐和用量")),
+    (
+        "data ls",
+        "data.commands",
+        ("records and chunks of data files", "列出数据文件的记录数和块数"),
+    ),
+    ("data head", "data.commands", ("print the first records", "查看最前面的记录")),
+    ("data stat", "data.commands", ("sizes and compression of data files", "统计数据文件")),
+    ("data verify", "data.commands", ("check data files", "校验数据文件")),
+    ("data repair", "data.commands", ("keep what is sound of a data file", "修复数据文件")),
+    ("data convert", "data.commands", ("write records into shards", "将记录写成多个分片")),
+    ("data split", "data.commands", ("split data into files of N records", "按记录数拆分数据")),
+    ("completion", "system.completion", ("print a completion script", "输出命令补全脚本")),
+    ("version", "system.version", ("print the version", "显示版本")),
+)
+ADMIN = (
+    ("admin user list", "admin.user", ("list everybody", "列出用户")),
+    ("admin user show", "admin.user", ("show one user", "查看用户")),
+    ("admin user create", "admin.user", ("make a user", "新建用户")),
+    ("admin user set", "admin.user", ("change a user", "修改用户")),
+    ("admin user disable", "admin.user", ("lock a user out", "停用用户")),
+    ("admin user enable", "admin.user", ("let a user in again", "启用用户")),
+    ("admin user delete", "admin.user", ("forget a user without jobs", "删除没有任务的用户")),
+    ("admin token list", "admin.token", ("list everybody's keys", "列出所有密钥")),
+    ("admin token create", "admin.token", ("make keys for a user", "为用户新建密钥")),
+    ("admin token revoke", "admin.token", ("make a key useless", "吊销密钥")),
+    ("admin job list", "admin.job", ("list everybody's jobs", "列出所有任务")),
+    ("admin job show", "admin.job", ("show anybody's job", "查看任何任务")),
+    ("admin job kill", "admin.job", ("end anybody's job", "结束任何任务")),
+    ("admin pool list", "admin.pool", ("list pools and machines", "列出资源池和机器")),
+    ("admin quota show", "account.quota", ("show a user's plan", "查看用户套餐")),
+    ("admin quota set", "account.quota", ("change a user's plan", "修改用户套餐")),
+    ("admin quota plans", "account.quota", ("list the plans", "列出套餐")),
+    ("admin audit", "admin.audit", ("who changed what, and when", "查看变更记录")),
+    ("admin gc", "admin.gc", ("delete what is past its keeping time", "清理过期的任务和文件")),
+    ("admin verify", "admin.verify", ("find stored files that went bad", "查找已损坏的存储文件")),
+)
+HIDDEN = (("get_fils", "gen2020.get_files", ("the same as get_files", "同 get_files")),)
+EVERY = JOBS + SYSTEM + ADMIN + HIDDEN
+#: Groups of commands: these words alone are not a command.
+GROUPS = (
+    "server", "config", "token", "notifications", "data",
+    "admin", "admin user", "admin token", "admin job", "admin pool", "admin quota",
+)  # fmt: skip
+
+#: What the same thing is called by other programs, where no likeness of letters tells.
+_ELSEWHERE = {
+    "attach": "logs", "cancel": "kill_job", "describe": "query_job",
+    "download": "get_files", "get": "get_files", "info": "query_job", "jobs": "list_jobs",
+    "kill": "kill_job", "list": "list_jobs", "log": "logs", "login": "gen_token",
+    "ls": "list_jobs", "ps": "list_jobs", "query": "query_job", "run": "submit_job",
+    "show": "query_job", "status": "query_job", "stop": "kill_job", "submit": "submit_job",
+    "tail": "logs",
+}  # fmt: skip
+
+
+def find(words: Sequence[str]) -> tuple[Command, Sequence[str]]:
+    """The command that the first words name, and the words after it."""
+    depth = group_depth(words)
+    group, rest = " ".join(words[:depth]), words[depth:]
+    if depth and (not rest or rest[0].startswith("-")):
+        raise Invalid("command_incomplete", group=group, known=", ".join(within(group)))
+    name = " ".join(words[: depth + 1])
+    command = load(name)
+    if command is None:
+        raise _unknown(name)
+    return command, rest[1:]
+
+
+def group_depth(words: Sequence[str]) -> int:
+    """How many of the first words name a group: 2 for `admin user list`, 0 for `query_job x`."""
+    depth = 0
+    while depth < len(words) and " ".join(words[: depth + 1]) in GROUPS:
+        depth += 1
+    return depth
+
+
+def within(group: str) -> list[str]:
+    """The words that may follow those of a group."""
+    names = [name for name, _, _ in EVERY if name.startswith(group + " ")]
+    return list(dict.fromkeys(name[len(group) + 1 :].split()[0] for name in names))
+
+
+def load(name: str) -> Command | None:
+    """The command of that name, from its module."""
+    for known, module, _ in EVERY:
+        if known == name:
+            return _module(module)[name]
+    return None
+
+
+def load_all() -> list[Command]:
+    """Every command that is not hidden, in the order of `--help`."""
+    return [_module(module)[name] for name, module, _ in JOBS + SYSTEM + ADMIN]
+
+
+def purpose(name: str) -> Text:
+    return next(text for known, _, text in EVERY if known == name)
+
+
+def _module(name: str) -> dict[str, Command]:
+    from importlib import import_module  # noqa: PLC0415 - `--help` needs no command's module
+
+    module = import_module(f"paddlecloud.cli.{name}")
+    return {command.name: command for command in module.COMMANDS}
+
+
+def _unknown(name: str) -> Invalid:
+    from paddlecloud.cli.parser import nearest  # noqa: PLC0415 - only a mistake pays for it
+
+    known = [word for word, _, _ in JOBS + SYSTEM + ADMIN]
+    meant = _ELSEWHERE.get(name) or nearest(name, known)
+    if meant is None:
+        return Invalid("command_unknown", command=name or '""')
+    return Invalid("command_meant", command=name, meant=meant)

@@ -1,0 +1,5 @@
+"""The configuration of a client: flags, environment variables and client.conf.
+
+`resolve` answers which value holds and where it came from; `ini_file` reads and writes client.conf.
+Nothing else in the client reads the environment.
+"""

@@ -1,0 +1,146 @@
+"""Commands beside a running worker, from the side of who asked for one.
+
+The output comes in frames, each stream at its own offset, over one answer after the other: each
+question says that all before it has arrived, and the server need not keep it. A connection that
+breaks is made anew and goes on where it broke, without a byte lost or doubled.
+"""
+
+from __future__ import annotations
+
+from paddlecloud.client import response_schemas
+from paddlecloud.client.follow import LOG_SILENCE, Patience
+from paddlecloud.client.response_checks import check, refuse
+from paddlecloud.client.transport import DONE
+from paddlecloud.model.errors import Invalid, Retry, TooLarge, Unreachable
+from paddlecloud.model.protocol.bce_auth import quote
+from paddlecloud.net.fast_json import loads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from paddlecloud.client.sdk import Client
+    from paddlecloud.client.transport import Stream
+
+MOST_STDIN = 1024 * 1024
+STREAMS = {b"o": "out", b"e": "err"}
+_END = b"x"
+_MORE = b"m"
+_HEAD = 5
+#: Bytes of one frame.
+_MOST_FRAME = 16 * 1024 * 1024
+
+
+class Command:
+    """A command that was begun; `view` is what the server last said of it."""
+
+    def __init__(self, client: Client, view: dict[str, Any]) -> None:
+        self._client = client
+        self.view = view
+        self._offsets = {"out": 0, "err": 0}
+        self._more = False
+        """Whether the last answer said that the next one goes on."""
+
+    @property
+    def id(self) -> str:
+        return str(self.view["id"])
+
+    @property
+    def exit_code(self) -> int | None:
+        """As a shell tells it; None while it runs, or when nobody knows."""
+        code = self.view["exit_code"]
+        return None if code is None else int(code)
+
+    def output(self) -> Iterator[tuple[str, bytes]]:
+        """What it prints, as pairs of "out" or "err" and bytes, until it has ended.
+
+        The command waits while nothing is taken from here, and ends when nobody asks for two
+        minutes: who takes nothing for longer calls `hold` meanwhile.
+        """
+        patience = Patience(self._client)
+        while not self.view.get("ended_at"):
+            reading = False
+            query = {**self._offsets, "follow": 1}
+            try:
+                with self._client.transport.open(
+                    f"{self._path}/output", query, LOG_SILENCE, wake=not patience.begun
+                ) as stream:
+                    reading = True
+                    patience.renew()
+                    yield from self._frames(stream)
+                if not self.view.get("ended_at") and not self._more:
+                    patience.pause(self._cut())
+            except Retry as error:
+                if not (reading and error.code == "server_timeout"):
+                    patience.pause(error)
+
+    def hold(self) -> None:
+        """Say that it is still wanted, while nothing of its output is taken."""
+        self._client.transport.get(self._path, schema=DONE, wake=False)
+
+    def stop(self) -> None:
+        """Ask for its end."""
+        self._client.transport.post(f"{self._path}/stop", {}, schema=DONE, again=True)
+
+    @property
+    def _path(self) -> str:
+        return f"/jobs/{quote(self.view['job_id'])}/commands/{quote(self.id)}"
+
+    def _cut(self) -> Unreachable:
+        return Unreachable("server_closed", address=self._client.transport.endpoint.url)
+
+    def _frames(self, stream: Stream) -> Iterator[tuple[str, bytes]]:
+        self._more = False
+        while len(head := stream.take(_HEAD)) == _HEAD:
+            kind, size = head[:1], int.from_bytes(head[1:], "big")
+            if size > _MOST_FRAME:
+                refuse("frame", size, "response_count", most=_MOST_FRAME)
+            data = stream.take(size)
+            if len(data) < size:
+                return
+            if kind == _END:
+                self.view = _ended(data)
+            elif kind == _MORE:
+                self._more = True
+            elif kind in STREAMS:
+                name = STREAMS[kind]
+                self._offsets[name] += len(data)
+                yield name, data
+
+
+def _ended(data: bytes) -> dict[str, Any]:
+    """What the server says of a command in the last frame."""
+    try:
+        view = loads(data)
+    except ValueError:
+        view = None
+    check(view, response_schemas.COMMAND)
+    found: dict[str, Any] = view
+    return found
+
+
+def begin(
+    client: Client,
+    job_id: str,
+    command: Sequence[str],
+    *,
+    worker: str | None = None,
+    timeout: float | None = None,
+    stdin: bytes = b"",
+) -> Command:
+    """Have `command` run beside a worker; it is under way when this returns."""
+    if not command:
+        raise Invalid("exec_command_missing")
+    if len(stdin) > MOST_STDIN:
+        raise TooLarge("exec_stdin_large", limit=MOST_STDIN)
+    from base64 import b64encode  # noqa: PLC0415 - only this call needs it
+
+    asked = {
+        "argv": list(command),
+        "worker": worker,
+        "timeout": timeout,
+        "stdin": b64encode(stdin).decode(),
+    }
+    path = f"/jobs/{job_id}/commands"
+    return Command(client, client.transport.post(path, asked, schema=response_schemas.COMMAND))

@@ -1,0 +1,349 @@
+"""Follows a job: its changes of state, and its log from one attempt to the next.
+
+Both go on across a restart of the server, of its database or of a proxy before it, a broken
+connection and a long silence, without a byte lost or doubled. Patience begins with the first
+answer: a server that never answered is most likely not there. A follower never starts a private
+server that somebody stopped, or stopping one would be impossible while anybody watches; it waits
+for the next start.
+"""
+
+from __future__ import annotations
+
+from time import monotonic, sleep
+
+from paddlecloud.client import response_schemas
+from paddlecloud.client.display import shown
+from paddlecloud.client.response_checks import anything, by_key, check, number, refuse
+from paddlecloud.client.sdk import Client, Job
+from paddlecloud.model.errors import Refused, Retry
+from paddlecloud.model.logs.frames import TROUBLE, Frames, Prefixes
+from paddlecloud.model.logs.grep import compiled
+from paddlecloud.net.fast_json import loads
+from paddlecloud.net.http1 import TIMEOUT
+from paddlecloud.net.retry import may_pass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from paddlecloud.client.sdk import Client
+    from paddlecloud.model.logs.grep import Pattern
+
+    Frame = tuple[str, int, bytes]
+
+#: How long one long poll asks the server to hold its answer, in seconds.
+POLL_SECONDS = 30
+
+#: How long a follower waits for a server that went away, in seconds.
+PATIENCE = 600.0
+
+#: A restart is over before this many seconds; a longer absence is worth a word.
+TELL_AFTER = 1.0
+
+#: Longest silence of a log that is followed; the connection is then made anew, and nothing is lost.
+LOG_SILENCE = 120.0
+
+BLOCK = 256 * 1024
+
+
+class Patience:
+    """How long to go on asking a server that does not answer, or that cannot for the moment: ever
+    slower, up to ten minutes."""
+
+    def __init__(self, client: Client, *, follow: bool = True) -> None:
+        self._client = client
+        self._may_wait = follow and client.transport.answered
+        self._since: float | None = None
+        self._next = 0.05
+        #: Whether the server has answered this follower.
+        self.begun = False
+
+    def renew(self) -> None:
+        """The server answered."""
+        self.begun = self._may_wait = True
+        self._since, self._next = None, 0.05
+        self._client.waiting_told = False
+
+    def pause(self, error: Retry, deadline: float | None = None) -> None:
+        """Wait a little, or raise the error if there is nothing to wait for."""
+        if not may_pass(error):
+            raise error
+        now = monotonic()
+        if self._since is None:
+            self._since = now
+        limit = self._since + PATIENCE
+        if deadline is not None:
+            limit = min(limit, deadline)
+        if not self._may_wait or now >= limit:
+            raise error
+        if now - self._since >= TELL_AFTER:
+            self._tell(error)
+        sleep(min(self._next, limit - now))
+        self._next = min(self._next * 2, 5.0)
+
+    def _tell(self, error: Retry) -> None:
+        """Once for every absence, however many follow through this client."""
+        client = self._client
+        if not client.waiting_told and client.note is not None:
+            client.waiting_told = True
+            client.note("server_awaited", reason=error.text(client.config.lang))
+
+
+def changes(
+    client: Client, job_id: str, timeout: float | None = None, patience: Patience | None = None
+) -> Iterator[Job]:
+    """The job now and after every change, until it has ended or the time is over."""
+    deadline = None if timeout is None else monotonic() + timeout
+    version = -1
+    patience = patience or Patience(client)
+    while True:
+        seconds = _left(deadline)
+        query = {"wait": seconds, "version": version} if version >= 0 else None
+        how: dict[str, Any] = {"timeout": seconds + TIMEOUT, "wake": not patience.begun}
+        how["schema"] = response_schemas.FOLLOWED
+        try:
+            job = Job(client.transport.get(f"/jobs/{job_id}", query, **how))
+        except Retry as error:
+            patience.pause(error, deadline)
+            continue
+        patience.renew()
+        if job.version > version:
+            version = job.version
+            yield job
+        if job.final or (deadline is not None and monotonic() >= deadline):
+            return
+
+
+def logs(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[bytes]:
+    """What was written; `asked` has worker, follow, tail, attempt and so on as the server knows
+    them."""
+    if asked.get("merge") or asked.get("grep"):
+        from paddlecloud.client import follow as client_follow  # noqa: PLC0415 - a plain log is not read by lines
+
+        return client_follow.lines(client, job_id, asked)
+    return _bytes(client, job_id, asked)
+
+
+def _bytes(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[bytes]:
+    place = _BytePlace(asked)
+    patience = Patience(client, follow=bool(asked["follow"]))
+    while True:
+        for piece in answers(client, job_id, place, patience):
+            place.advance(len(piece))
+            yield piece
+        if not place.moves_on or not has_newer(client, job_id, place.attempt, patience):
+            return
+        place.next_attempt()
+
+
+def answers(client: Client, job_id: str, place: Place, patience: Patience) -> Iterator[bytes]:
+    """The pieces of the server's answer; one that breaks is taken up where `place` says."""
+    follow = bool(place.query["follow"])
+    while True:
+        reading = False
+        try:
+            with client.transport.open(
+                f"/jobs/{job_id}/logs", place.query, LOG_SILENCE, wake=not patience.begun
+            ) as stream:
+                place.enter(stream.headers)
+                reading = True
+                patience.renew()
+                while piece := stream.read(BLOCK):
+                    patience.renew()
+                    yield piece
+            return
+        except Retry as error:
+            if not (follow and reading and error.code == "server_timeout"):
+                patience.pause(error)
+
+
+class Place:
+    """Where in which attempt's log the reader is."""
+
+    def __init__(self, asked: Mapping[str, object]) -> None:
+        self.query = dict(asked)
+        self.attempt = 0
+        #: Whether the end of an attempt may not be the end of the log.
+        self.moves_on = False
+        #: One attempt, named or the one that failed, has no next one.
+        one = asked["attempt"] is not None or bool(asked.get("failed"))
+        self._goes_through_all = bool(asked["follow"]) and not one
+        self._merges = bool(asked.get("merge"))
+
+    def enter(self, headers: Mapping[str, str]) -> None:
+        """The server says which attempt it shows (0: none has begun yet)."""
+        self.attempt = number(headers, "x-log-attempt")
+        self.moves_on = self._goes_through_all and "x-log-attempt" in headers
+        self.pin()
+        # The one that failed has a name now, and may have another later.
+        if "x-log-worker" in headers and not self._merges:
+            self.query |= {"worker": headers["x-log-worker"], "failed": None}
+
+    def pin(self) -> None:
+        """Whoever comes back asks for the same attempt."""
+        if self.attempt:
+            self.query["attempt"] = self.attempt
+
+    def next_attempt(self) -> None:
+        self.attempt += 1
+        self.pin()
+
+
+class _BytePlace(Place):
+    """The same for one worker's log, which is a byte in it."""
+
+    def __init__(self, asked: Mapping[str, object]) -> None:
+        super().__init__(asked)
+        self._offset = 0
+
+    def enter(self, headers: Mapping[str, str]) -> None:
+        self._offset = number(headers, "x-log-offset", self._offset)
+        super().enter(headers)
+        self._resume()
+
+    def advance(self, count: int) -> None:
+        if self.moves_on and self.attempt == 0:
+            self.attempt = 1
+        self._offset += count
+        self._resume()
+
+    def next_attempt(self) -> None:
+        self._offset = 0
+        super().next_attempt()
+        self._resume()
+
+    def _resume(self) -> None:
+        self.query |= {"offset": self._offset, "tail": None, "since": None}
+        self.pin()
+
+
+def has_newer(client: Client, job_id: str, attempt: int, patience: Patience) -> bool:
+    """Whether another attempt follows; waits until the job has one or has ended."""
+    found = changes(client, job_id, patience=patience)
+    return any(int(job.view.get("attempts") or 0) > attempt for job in found)
+
+
+def _left(deadline: float | None) -> float:
+    if deadline is None:
+        return POLL_SECONDS
+    return round(max(0.0, min(POLL_SECONDS, deadline - monotonic())), 3)
+
+
+#: A longer line is searched in parts.
+LONGEST = 16 * 1024 * 1024
+
+#: Workers of one job: more are not from our server.
+_MOST_WORKERS = 10_000
+
+#: Bytes of a stream that is none of ours, as a person is shown it.
+_SHOWN = 40
+
+
+def lines(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[bytes]:
+    """What is asked for, as text: with `merge` each line names its worker."""
+    grep, follow = asked.get("grep"), bool(asked["follow"])
+    pattern = compiled(str(grep)) if grep is not None else None
+    prefixes = Prefixes()
+    for worker, data in _chosen(client, job_id, _LinePlace(asked), pattern, follow):
+        told = prefixes.add(worker, data) if asked.get("merge") else data
+        if told:
+            yield told
+
+
+def _chosen(
+    client: Client, job_id: str, place: _LinePlace, pattern: Pattern | None, follow: bool
+) -> Iterator[tuple[str, bytes]]:
+    patience = Patience(client, follow=follow)
+    while True:
+        if pattern is not None:
+            place.searches(True)
+            for worker, _, data in _frames(client, job_id, place, patience):
+                yield worker, data
+        if follow or pattern is None:
+            place.searches(False)
+            live = _frames(client, job_id, place, patience)
+            if pattern is None:
+                yield from ((worker, data) for worker, _, data in live)
+            else:
+                yield from _matching(pattern, live)
+        if not place.moves_on or not has_newer(client, job_id, place.attempt, patience):
+            return
+        place.next_attempt()
+
+
+def _frames(client: Client, job_id: str, place: _LinePlace, patience: Patience) -> Iterator[Frame]:
+    for piece in answers(client, job_id, place, patience):
+        try:
+            frames = [*place.parser.feed(piece)]
+        except ValueError:
+            refuse("log", shown(piece[:_SHOWN].decode("latin-1")), "response_frame")
+        for frame in frames:
+            worker, reached, data = frame
+            if worker == TROUBLE:
+                raise _trouble(data)
+            place.reach(worker, reached)
+            yield frame
+
+
+def _trouble(data: bytes) -> Refused:
+    """Why the server cannot go on, as its last frame tells it."""
+    try:
+        code, _, params = data.decode().partition(" ")
+        given = loads(params)
+        check(given, by_key(anything))
+    except ValueError:
+        refuse("log", shown(data[:_SHOWN].decode("latin-1")), "response_frame")
+    return Refused(code, **given)
+
+
+def _matching(pattern: Pattern, frames: Iterator[Frame]) -> Iterator[tuple[str, bytes]]:
+    """The lines that match, each when its end has come."""
+    kept: dict[str, bytes] = {}
+    for worker, _, data in frames:
+        data = kept.pop(worker, b"") + data
+        cut = data.rfind(b"\n") + 1 or (len(data) if len(data) > LONGEST else 0)
+        if data[cut:]:
+            kept[worker] = data[cut:]
+        if cut:
+            yield worker, b"".join(pattern.lines(data[:cut]))
+    for worker, rest in kept.items():
+        if pattern.matches(rest):
+            yield worker, rest + b"\n"
+
+
+class _LinePlace(Place):
+    """Where the reader is in each worker's log of one attempt."""
+
+    def __init__(self, asked: Mapping[str, object]) -> None:
+        super().__init__(asked)
+        self._asked = dict(asked)
+        self._reached: dict[str, int] = {}
+        self.parser = Frames()
+        self.query["frames"] = 1
+
+    def searches(self, yes: bool) -> None:
+        """The next answer is one of a search, or one of all lines that were not searched yet."""
+        asked = self._asked
+        self.query["follow"] = 0 if yes else asked["follow"]
+        self.query["grep"] = asked.get("grep") if yes else None
+        self.query["complete"] = asked["follow"] if yes else None
+        self.query["merge"] = asked.get("merge") if yes else 1
+
+    def enter(self, headers: Mapping[str, str]) -> None:
+        super().enter(headers)
+        self.parser = Frames()
+
+    def reach(self, worker: str, reached: int) -> None:
+        """Everything of this worker's log was told up to here."""
+        self._reached[worker] = reached
+        if len(self._reached) > _MOST_WORKERS:
+            refuse("log", len(self._reached), "response_count", most=_MOST_WORKERS)
+        self.query["at"] = ",".join(f"{name}:{offset}" for name, offset in self._reached.items())
+
+    def next_attempt(self) -> None:
+        self._reached = {}
+        self.query |= {"at": None, "tail": None, "since": None}
+        super().next_attempt()

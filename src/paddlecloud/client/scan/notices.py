@@ -1,0 +1,94 @@
+"""What a person is told of a directory that was read: codes of `model.texts` with their values.
+
+Nothing here looks at the directory.
+"""
+
+from __future__ import annotations
+
+from heapq import nlargest
+
+from paddlecloud.client.display import few, shown
+from paddlecloud.messages import joined, words
+from paddlecloud.model.errors import Invalid
+from paddlecloud.model.units import format_size
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    Row = tuple[str, str, int, str, int, str]
+    """path, kind, size, sha256, executable, target: one entry of a snapshot on the wire."""
+    Note = tuple[str, dict[str, object]]
+
+DEFAULT = "default"
+"""The rule behind what is left out without being asked for."""
+KEYS = "default: keys"
+"""The same for what holds secret keys of ours, told apart because nobody should miss it."""
+
+_RULE_WORDS = {DEFAULT: "rule_default", KEYS: "rule_keys"}
+_SHOWN_RULES, _SHOWN_LARGEST, _SHOWN_REFUSALS = 10, 5, 20
+
+
+def files(entries: Iterable[Row], total: int, skipped: Iterable[str]) -> Note:
+    """How many, how large, and the largest of them."""
+    found = [row for row in entries if row[1] == "file"]
+    if not found:
+        rules = sorted({rule.rpartition(":")[0] for rule in skipped if rule not in _RULE_WORDS})
+        return ("files_none_left", {"rules": few(rules)}) if rules else ("files_none", {})
+    largest = nlargest(_SHOWN_LARGEST, found, key=lambda row: row[2])
+    named = ", ".join(f"{shown(row[0])} ({format_size(row[2])})" for row in largest)
+    return (
+        "files_found",
+        {"count": len(found), "size": format_size(total), "largest": named},
+    )
+
+
+def refusal(refused: Sequence[Invalid]) -> Invalid:
+    """One sentence for each of the first, so that they are mended at once."""
+    if len(refused) == 1:
+        return refused[0]
+    told = [words(error.code, **error.params) for error in refused[:_SHOWN_REFUSALS]]
+    return Invalid("files_refused", count=len(refused), sentences=joined(("", *told), between="\n"))
+
+
+def bare_links(links: Mapping[str, str], is_barred: Callable[[str], bool]) -> list[Note]:
+    """Links to what was left out: where the job runs they lead nowhere. `is_barred` tells of what
+    they lead to whether no rule could bring it back."""
+    told: dict[str, list[str]] = {"files_link_bare": [], "files_link_never": []}
+    for path, meant in sorted(links.items()):
+        code = "files_link_never" if is_barred(meant) else "files_link_bare"
+        told[code].append(f"{path} -> {meant}")
+    return [(code, {"links": few(named)}) for code, named in told.items() if named]
+
+
+def brought(paths: Sequence[str], entries: Iterable[Row]) -> list[Note]:
+    """What git's rules would have left out, had not a file of ours made them void."""
+    kept = {row[0] for row in entries} if paths else ()
+    told = [path for path in sorted(paths) if path in kept]
+    return [("files_git_void", {"paths": few(told)})] if told else []
+
+
+def left_out(skipped: Mapping[str, list[str]]) -> list[Note]:
+    """What is not submitted, by the rule against it."""
+    if not skipped:
+        return []
+    named = [
+        joined((few(sorted(skipped[rule])), " [", _rule_told(rule), "]"), between="")
+        for rule in sorted(skipped, key=_in_order)[:_SHOWN_RULES]
+    ]
+    more = len(skipped) - _SHOWN_RULES
+    told = joined(named)
+    if more > 0:
+        told = words("rules_more", paths=told, count=more)
+    return [("files_skipped", {"paths": told})]
+
+
+def _in_order(rule: str) -> tuple[str, int]:
+    """Line 2 of a file comes before line 10."""
+    file, _, number = rule.rpartition(":")
+    return (file, int(number)) if number.isdigit() else (rule, 0)
+
+
+def _rule_told(rule: str) -> str:
+    code = _RULE_WORDS.get(rule)
+    return words(code) if code else shown(rule)

@@ -1,0 +1,579 @@
+"""What a directory holds: rows of a snapshot, the files behind them, and what was left out.
+
+`model.snapshot` says what the rows mean; the same directory has the same id there and here. Hashing
+is skipped for files that a small cache knows to be unchanged. Nothing here talks to a server, and
+nothing imports dataclasses, typing or pathlib: every submit pays for what this module loads.
+"""
+
+# pathlib costs 8 ms at every submit:
+# ruff: noqa: PTH100, PTH110, PTH112, PTH113, PTH115, PTH118, PTH119, PTH123
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from errno import EACCES
+from json import dumps
+
+from paddlecloud.client.display import CUT_DOWNLOAD, check_name, is_plain, shown, why_not
+from paddlecloud.client.scan import notices
+from paddlecloud.client.scan.hash_cache import Digests
+from paddlecloud.client.scan.notices import DEFAULT, KEYS
+from paddlecloud.client.scan.symlinks import Leads
+from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
+from paddlecloud.model.files.path_rules import link_meaning
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from io import FileIO
+
+    from paddlecloud.client.scan.hash_cache import Known
+    from paddlecloud.client.scan.ignore import Rules
+    from paddlecloud.client.scan.notices import Note, Row
+    from paddlecloud.client.upload.local_handoff import Handing
+
+    Source = tuple[str, int, str]
+    """The file that holds some content: absolute path, size, and its stamp when it was read."""
+
+BLOCK = 1024 * 1024
+#: From this size on a file goes by itself, in parts or as a whole.
+BIG = 16 * BLOCK
+#: Before so much is read, and before anything is copied, somebody may have a say.
+MUCH = BIG
+OUR_IGNORE_FILE, GITS_IGNORE_FILE = ".paddlecloudignore", ".gitignore"
+NEVER = frozenset((".git",))
+SKIPPED_NAMES = frozenset(
+    (
+        *(".hg", ".ipynb_checkpoints", ".mypy_cache", ".nox", ".pytest_cache", ".ruff_cache"),
+        *(".svn", ".tox", "__pycache__"),
+    )
+)
+SKIPPED_WITH = frozenset(("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG"))
+"""A directory with one of these in it is an environment or a cache."""
+SECRETS = frozenset(("agent.json", "credentials.json", "lock", "server.key"))
+"""A directory with two of these in it may be a server's or an agent's of ours. What is in them
+tells: others have files with such names, too."""
+CLIENT_CONF = "client.conf"
+
+_LOOKED_AT = NEVER | {CLIENT_CONF}
+_HOME_PARTS = ("agent", "server")
+_HOME_SIGNS = frozenset(("cache", "server.toml"))
+"""What a home has beside those, and a directory of code with such parts hardly."""
+_KEY_NAMES = frozenset((b"ak", b"sk", b"session_token"))
+_PAIR = (b'"ak"', b'"sk"')
+_LEAST_KEY = 32
+"""Digits of a server's own key."""
+_READ = 256 * 1024
+_RACY_SECONDS = 2
+"""A file changed so shortly before may change again without a new time stamp: do not cache it."""
+_WORTH_FILES, _WORTH_BYTES = 200, 8 * BLOCK
+"""Below both, hashing everything again is as fast as reading a cache."""
+_UNKNOWN = ("", "")
+_REFUSALS = frozenset(
+    (
+        *("files_link_name", "files_link_outside", "files_link_whole", "files_name"),
+        "files_unreadable",
+    )
+)
+
+
+class Scan:
+    """What a directory holds."""
+
+    __slots__ = (
+        *("bytes", "canonical", "directory", "entries", "id", "notes", "read", "root"),
+        "sources",
+    )
+
+    def __init__(self, root: str, walk: _Walk) -> None:
+        self.root = root
+        name = os.path.basename(root) or "root"
+        self.directory = name.encode("utf-8", "replace").decode()
+        """Its own name, without what is above it; bytes that are no text as question marks."""
+        self.entries: list[Row] = sorted(walk.rows)
+        self.canonical = dumps(self.entries, ensure_ascii=True, separators=(",", ":"))
+        """The rows as JSON, as they go to the server."""
+        self.id = "sha256:" + hashlib.sha256(self.canonical.encode()).hexdigest()
+        self.bytes = sum(row[2] for row in self.entries)
+        self.sources = walk.sources
+        """By sha256, a file with that content."""
+        self.read = walk.read
+        """By path what is known of each file."""
+        self.notes: list[Note] = [
+            notices.files(self.entries, self.bytes, walk.skipped),
+            *notices.left_out(walk.skipped),
+            *notices.brought(walk.brought, self.entries),
+            *notices.bare_links(walk.bare_links(), walk.is_barred),
+        ]
+        """What a person should be told: codes of `model.texts` with their values."""
+
+    def stamp_of(self, path: str) -> str:
+        """Of a file when it was read."""
+        return self.read[path][1]
+
+    def changed(self) -> list[str]:
+        """The files that are no longer as they were when they were read."""
+        read = self.read.items()
+        return [path for path, (_, then) in read if _stamp_now(self.root, path) != then]
+
+
+class Reading:
+    """How far a scan is, for whoever looks at it meanwhile from another thread: how many files it
+    came to, and how many of their bytes were read or were known."""
+
+    __slots__ = ("bytes", "files")
+
+    def __init__(self) -> None:
+        self.files = 0
+        self.bytes = 0
+
+    def add(self, count: int) -> None:
+        """So many more bytes."""
+        self.bytes += count
+
+
+def scan(
+    directory: str,
+    *,
+    now: float,
+    home: str | None = None,
+    handing: Handing | None = None,
+    reading: Reading | None = None,
+    before_much: Callable[[], None] | None = None,
+) -> Scan:
+    """The rows, the id and the contents of a directory.
+
+    `home` is PADDLECLOUD_HOME: it keeps the cache of digests, and is itself never submitted. `now`
+    (epoch seconds) tells which files are too fresh for that cache. Links to places outside, names
+    that not every system can hold and unreadable files are refused by name. With `handing` big
+    files that have to be read are copied for the server at the same time. `reading` counts along.
+    `before_much` is called once if there is much to read, and what it raises ends the scan.
+    """
+    root = os.path.abspath(directory)
+    _check_directory(directory, root)
+    cache = Digests(root, home)
+    settled = int((now - _RACY_SECONDS) * 1e9)
+    walk = _Walk(root, cache.known, settled, os.path.abspath(home) if home else "")
+    walk.handing = handing
+    walk.reading = reading or walk.reading
+    walk.before_much = before_much
+    walk.run()
+    found = Scan(root, walk)
+    if len(walk.read) >= _WORTH_FILES or found.bytes > _WORTH_BYTES:
+        cache.save(walk.cacheable, now)
+    return found
+
+
+def stamp(status: os.stat_result) -> str:
+    """While this stays the same, so does the content."""
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
+
+
+def unreadable(path: str, error: OSError) -> PaddleCloudError:
+    if isinstance(error, FileNotFoundError):
+        return Conflict("files_changed", path=shown(path))
+    return Invalid("files_unreadable", path=shown(path), reason=error.strerror or str(error))
+
+
+def _check_directory(given: str, root: str) -> None:
+    if os.path.isdir(root):
+        return
+    if not os.path.lexists(root):
+        raise Invalid("files_missing", path=shown(given))
+    if not os.path.exists(root):
+        target = shown(os.readlink(root))
+        raise Invalid("files_link_nowhere", path=shown(given), target=target)
+    raise Invalid("files_not_directory", path=shown(given))
+
+
+class _Walk:
+    """One pass over a directory."""
+
+    def __init__(self, root: str, known: Mapping[str, Known], settled: int, home: str) -> None:
+        self.root = root
+        self.handing: Handing | None = None
+        self.reading = Reading()
+        self.before_much: Callable[[], None] | None = None
+        self._to_read = 0
+        self.rows: list[Row] = []
+        self.sources: dict[str, Source] = {}
+        self.read: dict[str, Known] = {}
+        self.cacheable: dict[str, Known] = {}
+        """Of those, what will not change unnoticed."""
+        self.skipped: dict[str, list[str]] = {}
+        """By rule what it left out."""
+        self.refused: list[Invalid] = []
+        """Names and links that cannot be submitted, and what cannot be read."""
+        self._links: dict[str, str] = {}
+        """By path what a link leads to, both from the root on."""
+        self._leads = Leads(root)
+        self._barred: dict[str, bool] = {}
+        self.brought: list[str] = []
+        """What git's rules would have left out, had not a file of ours made them void."""
+        self._advised = OUR_IGNORE_FILE
+        """Where a rule against an entry belongs: a new file of ours would make git's void."""
+        self._known = known
+        self._settled = settled
+        """Files changed after this (nanoseconds of the epoch) may still be changing."""
+        self._home = home
+        self._home_inode = _inode(home)
+
+    def run(self) -> None:
+        """Top down, as git does: below a directory that is left out no rule brings back a file."""
+        waiting: list[tuple[str, Rules | None, Rules | None]] = [("", None, None)]
+        while waiting:
+            above, rules, void = waiting.pop()
+            entries = self._entries(above)
+            names = {entry.name for entry in entries}
+            if not above and self._holds_keys(names):
+                raise Invalid("files_hold_keys", path=shown(self.root))
+            rule = self._rule_for_holder(above, names)
+            if rule:
+                self.rows = [row for row in self.rows if row[0] != above[:-1]]
+                self._skip(above, rule)
+                continue
+            rules = self._rules(above, names, rules)
+            void = self._void(above, names, rules, void)
+            self._advised = rules.where if rules is not None else OUR_IGNORE_FILE
+            if rules is not None and void is not None:
+                self._compare(above, entries, rules, void)
+            for entry in entries:
+                if self._take(above + entry.name, entry, rules):
+                    waiting.append((f"{above}{entry.name}/", rules, void))
+        if self.refused:
+            raise notices.refusal(self.refused)
+        self._mend_links()
+
+    def bare_links(self) -> dict[str, str]:
+        """Those that lead to what was left out."""
+        kept = {row[0] for row in self.rows} if self._links else ()
+        return {
+            path: meant
+            for path, meant in self._links.items()
+            if meant not in kept and os.path.lexists(self._absolute(meant))
+        }
+
+    def _mend_links(self) -> None:
+        """A link by way of another one that is left out leads straight to its end instead."""
+        kept = {row[0] for row in self.rows} if self._links else ()
+        for index, row in enumerate(self.rows if self._links else ()):
+            path, *_, target = row
+            end = self._links.get(path, "")
+            if end in kept and end != self._by_kept_links(link_meaning(path, target)):
+                self.rows[index] = (*row[:5], self._leads.way(path, end))
+
+    def _by_kept_links(self, path: str) -> str:
+        """Where a path leads in the job."""
+        names = path.split("/")
+        for count in range(1, len(names) + 1):
+            step = "/".join(names[:count])
+            if step in self._links:
+                end, rest = self._links[step], names[count:]  # no link, nor behind one
+                return self._by_kept_links("/".join((end, *rest))) if rest else end
+        return path
+
+    def is_barred(self, path: str) -> bool:
+        """Whether something is left out, or lies in what is, whatever the rules say."""
+        names = path.split("/")
+        parts = ["/".join(names[:end]) for end in range(1, len(names) + 1)]
+        for part in parts:
+            if part not in self._barred:
+                self._barred[part] = self._is_barred_itself(part)
+        return any(self._barred[part] for part in parts)
+
+    def _is_barred_itself(self, path: str) -> bool:
+        absolute, name = self._absolute(path), os.path.basename(path)
+        directory = os.path.isdir(absolute)
+        if self._fixed_rule(name, absolute, _inode(absolute), directory):
+            return True
+        if directory:
+            return bool(self._rule_for_holder(f"{path}/", _names_in(absolute)))
+        return not os.path.isfile(absolute)
+
+    def _rule_for_holder(self, above: str, names: set[str]) -> str:
+        """Why a directory is left out for what it has in it, whatever other rules say: `!*/` means
+        none of these. Empty when it is not."""
+        if not above:
+            return ""
+        if not SKIPPED_WITH.isdisjoint(names):
+            return DEFAULT
+        secret = _is_secret(self._absolute(above), names)
+        return KEYS if secret or self._has_parts(above, names) else ""
+
+    def _has_parts(self, above: str, names: set[str]) -> bool:
+        """Whether a server or an agent of ours has its directory there."""
+        parts = [self._absolute(above + part) for part in _HOME_PARTS if part in names]
+        return any(_is_secret(part, _names_in(part)) for part in parts)
+
+    def _holds_keys(self, names: set[str]) -> bool:
+        """Whether the directory itself is one that must not be submitted: one with keys, or a home
+        of ours, this one or another."""
+        if _is_secret(self.root, names) or self._is_home(_inode(self.root), self.root):
+            return True
+        return not _HOME_SIGNS.isdisjoint(names) and self._has_parts("", names)
+
+    def _entries(self, above: str) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(self._absolute(above)) as entries:
+                return list(entries)
+        except OSError as error:
+            if not above:
+                reason = error.strerror or str(error)
+                raise Invalid("files_closed", path=shown(self.root), reason=reason) from None
+            self._refuse(unreadable(above, error))
+            return []
+
+    def _refuse(self, error: PaddleCloudError) -> None:
+        """Go on, so that all that has to be mended is told at once; not if it would not help."""
+        if not isinstance(error, Invalid) or error.code not in _REFUSALS:
+            raise error
+        self.refused.append(error)
+
+    def _rules(self, above: str, names: set[str], rules: Rules | None) -> Rules | None:
+        """The rules that hold in a directory: those from above, and its own before them."""
+        wanted = [OUR_IGNORE_FILE, GITS_IGNORE_FILE]
+        if rules is not None and rules.is_ours:
+            wanted.remove(GITS_IGNORE_FILE)
+        for name in wanted:
+            if name in names:
+                from paddlecloud.client.scan import ignore  # noqa: PLC0415 - only where there is one
+
+                found = ignore.load(self.root, above, name, rules)
+                if found is not None:
+                    return found
+        return rules
+
+    def _void(
+        self, above: str, names: set[str], rules: Rules | None, void: Rules | None
+    ) -> Rules | None:
+        """Git's rules that would hold in a directory if no file of ours did."""
+        if rules is None or not rules.is_ours or GITS_IGNORE_FILE not in names:
+            return void
+        from paddlecloud.client.scan import ignore  # noqa: PLC0415 - only where there is one
+
+        return ignore.undone(self.root, above, void)
+
+    def _compare(
+        self, above: str, entries: Iterable[os.DirEntry[str]], rules: Rules, void: Rules
+    ) -> None:
+        from paddlecloud.client.scan.ignore import is_brought  # noqa: PLC0415 - as above
+
+        for entry in entries:
+            path, directory = above + entry.name, entry.is_dir(follow_symlinks=False)
+            if is_brought(rules, void, path, entry.name, directory):
+                self.brought.append(path)
+
+    def _take(self, path: str, entry: os.DirEntry[str], rules: Rules | None) -> bool:
+        """Keep one entry, or not; whether to go on below it."""
+        directory = entry.is_dir(follow_symlinks=False)
+        if directory or rules is not None or entry.name in _LOOKED_AT:
+            rule = self._rule_against(path, entry, directory, rules)
+            if rule:
+                self._skip(f"{path}/" if directory else path, rule)
+                return False
+        try:
+            self._keep(path, entry, directory)
+        except Invalid as error:
+            self._refuse(error)
+        return directory
+
+    def _keep(self, path: str, entry: os.DirEntry[str], directory: bool) -> None:
+        if not is_plain(path):
+            check_name(path)
+        if entry.is_file(follow_symlinks=False):
+            if not self.refused:
+                self._file(path, entry)
+            elif not os.access(entry.path, os.R_OK):  # nobody needs its digest any more
+                raise unreadable(path, PermissionError(EACCES, os.strerror(EACCES)))
+        elif directory:
+            self.rows.append((path, "dir", 0, "", 0, ""))
+        elif entry.is_symlink():
+            self._link(path)
+        else:
+            self._skip(path, DEFAULT)
+
+    def _rule_against(
+        self, path: str, entry: os.DirEntry[str], directory: bool, rules: Rules | None
+    ) -> str:
+        """Why an entry is left out; empty when it is not."""
+        name = entry.name
+        fixed = self._fixed_rule(name, entry.path, entry.inode(), directory)
+        if fixed:
+            return fixed
+        verdict = rules.verdict(path, name, directory) if rules is not None else None
+        if verdict is not None:
+            return verdict
+        return DEFAULT if directory and _is_skipped(name) else ""
+
+    def _fixed_rule(self, name: str, absolute: str, inode: int | None, directory: bool) -> str:
+        """Why an entry is left out for its name or its keys, whatever other rules say."""
+        if name in NEVER or (directory and self._is_home(inode, absolute)):
+            return DEFAULT
+        return KEYS if name == CLIENT_CONF and not directory and _has_keys(absolute) else ""
+
+    def _is_home(self, inode: int | None, path: str) -> bool:
+        """By whichever name it was given; a look at the number of its inode costs nothing."""
+        is_like = inode is not None and inode == self._home_inode
+        return is_like and os.path.samefile(path, self._home)  # noqa: PTH121 - see the top
+
+    def _skip(self, path: str, rule: str) -> None:
+        self.skipped.setdefault(rule, []).append(path)
+
+    def _file(self, path: str, entry: os.DirEntry[str]) -> None:
+        try:
+            status = _status(entry)
+        except OSError as error:
+            raise unreadable(path, error) from None
+        known = self._known.get(path, _UNKNOWN)
+        self.reading.files += 1
+        if known[1] == stamp(status):
+            self.reading.bytes += status.st_size
+        else:
+            self._expect(status.st_size)
+            status, known = _digest(entry.path, path, self.handing, self.reading)
+        sha256, read_at = known
+        size = status.st_size
+        executable = 1 if status.st_mode & stat.S_IXUSR else 0
+        self.rows.append((path, "file", size, sha256, executable, ""))
+        self.sources.setdefault(sha256, (entry.path, size, read_at))
+        self.read[path] = known
+        if status.st_mtime_ns < self._settled and status.st_ctime_ns < self._settled:
+            self.cacheable[path] = known
+
+    def _expect(self, size: int) -> None:
+        """So much more is to be read."""
+        self._to_read += size
+        if self._to_read >= MUCH and self.before_much is not None:
+            before_much, self.before_much = self.before_much, None
+            before_much()
+
+    def _link(self, path: str) -> None:
+        try:
+            target = os.readlink(self._absolute(path))
+        except OSError as error:
+            raise unreadable(path, error) from None
+        end = self._leads.end(path, target)
+        if end == "":
+            raise Invalid("files_link_whole", **self._named(path))
+        if end is None:
+            raise Invalid("files_link_outside", **self._named(path), target=shown(target))
+        relative = self._leads.relative(path, target, end)
+        reason = why_not(link_meaning(path, relative))
+        if reason:
+            named = {**self._named(path), "target": shown(target)}
+            raise Invalid("files_link_name", **named, reason=reason)
+        self.rows.append((path, "link", 0, "", 0, relative))
+        self._links[path] = end
+
+    def _named(self, path: str) -> dict[str, str]:
+        """A link that is refused, and where a rule against it belongs."""
+        return {"path": shown(path), "rules": shown(self._advised)}
+
+    def _absolute(self, path: str) -> str:
+        return os.path.join(self.root, path) if path else self.root
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_ino if path else None  # noqa: PTH116 - as the others, see the top
+    except OSError:
+        return None
+
+
+def _status(entry: os.DirEntry[str], *, windows: bool = os.name == "nt") -> os.stat_result:
+    """What a listing tells of a file. On Windows it tells no inode, which is part of a stamp."""
+    return os.lstat(entry.path) if windows else entry.stat(follow_symlinks=False)
+
+
+def _is_skipped(name: str) -> bool:
+    return name in SKIPPED_NAMES or (name[0] == "." and name.endswith(CUT_DOWNLOAD))
+
+
+def _is_secret(directory: str, names: set[str]) -> bool:
+    found = names & SECRETS
+    return len(found) > 1 and any(_is_key(os.path.join(directory, name)) for name in found)
+
+
+def _is_key(path: str) -> bool:
+    """Whether a file holds a pair of keys, or the digits that a server makes its keys of."""
+    data = _beginning(path)
+    digits = data.strip()
+    is_hex = len(digits) >= _LEAST_KEY and not digits.strip(b"0123456789abcdef")
+    return is_hex or all(name in data for name in _PAIR)
+
+
+def _names_in(directory: str) -> set[str]:
+    """What lies in it; of one that cannot be read nothing, since the walk will say why."""
+    try:
+        return set(os.listdir(directory))  # noqa: PTH208 - as the others, see the top
+    except OSError:
+        return set()
+
+
+def _has_keys(path: str) -> bool:
+    """Whether a configuration file holds a key: a line `ak = ...` or `sk = ...` with a value."""
+    lines = _beginning(path).lower().splitlines()
+    pairs = (line.replace(b":", b"=", 1).partition(b"=") for line in lines)
+    return any(key.strip() in _KEY_NAMES and value.strip() for key, _, value in pairs)
+
+
+def _beginning(path: str) -> bytes:
+    """Of a file; of what is none nothing, nor of one that cannot be read: the walk says why."""
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            return b""
+        with open(path, "rb") as file:
+            return file.read(_READ)
+    except OSError:
+        return b""
+
+
+def _digest(
+    absolute: str, path: str, handing: Handing | None, reading: Reading
+) -> tuple[os.stat_result, Known]:
+    """Read a file that holds still meanwhile."""
+    try:
+        with open(absolute, "rb", buffering=0) as file:
+            status = os.fstat(file.fileno())
+            sha256 = ""
+            if status.st_size <= _READ:
+                data = file.read()
+                reading.add(len(data))
+                sha256 = hashlib.sha256(data).hexdigest()
+            elif handing is not None and status.st_size >= BIG:
+                sha256 = _handed(file, status, handing, reading)
+            sha256 = sha256 or _sha256_of(file, reading)
+            after = stamp(os.fstat(file.fileno()))
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if after != stamp(status):
+        raise Conflict("files_changed", path=shown(path))
+    return status, (sha256, after)
+
+
+def _handed(file: FileIO, status: os.stat_result, handing: Handing, reading: Reading) -> str:
+    """As `Handing.read` tells it; what was read in vain is read again."""
+    before = reading.bytes
+    sha256 = handing.read(file.fileno(), status, reading.add)
+    if not sha256:
+        reading.bytes = before
+    return sha256
+
+
+def _sha256_of(file: FileIO, reading: Reading) -> str:
+    digest = hashlib.sha256()
+    buffer = memoryview(bytearray(_READ))
+    file.seek(0)
+    while count := file.readinto(buffer):
+        digest.update(buffer[:count])
+        reading.add(count)
+    return digest.hexdigest()
+
+
+def _stamp_now(root: str, path: str) -> str:
+    try:
+        return stamp(os.lstat(f"{root}/{path}"))
+    except OSError:
+        return ""

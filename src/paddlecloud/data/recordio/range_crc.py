@@ -1,0 +1,81 @@
+"""Checksums of any stretch of a file, also of many that overlap, in time that grows with the file.
+
+The search for the next sound chunk asks for as many as there are headers, true or false, and each
+may reach to the end of the file. So running checksums are kept along the file, some bytes apart,
+and that of a stretch follows from those at its two ends, because CRC-32 is linear. Where nothing
+overlaps no byte is read that was not asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from paddlecloud.data.recordio.codec import crc32
+
+#: From one kept checksum to the next: a hundredth of a percent of the file in memory.
+GRID = 2**15
+_STEP = 2**20
+_POLYNOMIAL = 0xEDB88320
+
+
+class Sums:
+    """`read_at(offset, size)` gives the bytes, fewer at the end of the file."""
+
+    def __init__(self, read_at: Callable[[int, int], bytes]) -> None:
+        self._read_at = read_at
+        self._base = 0
+        self._kept = [0]
+
+    def of(self, offset: int, size: int) -> int:
+        """The CRC-32 of a stretch that is in the file."""
+        if size <= 2 * GRID:
+            return _sum(self._read_at(offset, size))
+        if not self._base <= offset <= self._base + GRID * (len(self._kept) - 1):
+            self._base, self._kept = offset, [0]
+        return self._until(offset + size) ^ _shifted(self._until(offset), size)
+
+    def _until(self, end: int) -> int:
+        """The checksum from `_base` to `end`."""
+        number, rest = divmod(end - self._base, GRID)
+        while len(self._kept) <= number:
+            self._keep_more(number)
+        return _sum(self._read_at(end - rest, rest), self._kept[number])
+
+    def _keep_more(self, number: int) -> None:
+        count = min(number + 1 - len(self._kept), _STEP // GRID)
+        piece = memoryview(self._read_at(self._base + GRID * (len(self._kept) - 1), count * GRID))
+        for start in range(0, count * GRID, GRID):
+            self._kept.append(_sum(piece[start : start + GRID], self._kept[-1]))
+
+
+def _sum(data: bytes | memoryview, before: int = 0) -> int:
+    found: int = crc32(data, before)
+    return found
+
+
+def _shifted(checksum: int, size: int) -> int:
+    """What a checksum contributes to that of the same bytes with `size` more behind them."""
+    place = 0
+    while size >> place:
+        if size >> place & 1:
+            checksum = _product(_power(place), checksum)
+        place += 1
+    return checksum
+
+
+@cache
+def _power(place: int) -> int:
+    """So far on as two to that power bytes. Bits of a polynomial are kept highest first."""
+    return _product(_power(place - 1), _power(place - 1)) if place else 1 << 23
+
+
+def _product(a: int, b: int) -> int:
+    """Of two polynomials over bits, modulo that of CRC-32."""
+    total = 0
+    while a:
+        if a & 0x80000000:
+            total ^= b
+        a = a << 1 & 0xFFFFFFFF
+        b = b >> 1 ^ _POLYNOMIAL if b & 1 else b >> 1
+    return total

@@ -1,0 +1,346 @@
+"""PostgreSQL behind the `Database` promises, for several servers on one database.
+
+Writes share their commits (`group.py`) and hold one advisory lock while they are at it, so they
+happen one after the other over all servers, as they do in SQLite: a callable may check and then
+act. Readers see one moment each (repeatable read) and wait for nobody. Wake-ups reach listeners of
+this process at once, and those of other servers by NOTIFY (`pglisten.py`). How a statement gets to
+the server and what its errors mean is in `pgwire.py`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from datetime import datetime
+from typing import TypeVar
+
+from paddlecloud.db.engine.base import Listener, Tx
+from paddlecloud.db.engine.group_commit import Group, Lost, Notice, Task
+from paddlecloud.db.engine.migrate import migrate
+from paddlecloud.db.engine.notify import CHANNEL, Ears, packed
+from paddlecloud.db.engine.pg_session import Address, Mark, PgTx, Session, connect
+from paddlecloud.model.errors import PaddleCloudError, Retry
+
+T = TypeVar("T")
+
+LOCK = 0x70616464_6C65636C
+"""The advisory lock of every write: "paddlecl" as a number."""
+OWN_CONNECTIONS = 3
+"""Those that are not for readers: the writer's, the listener's, the one for what is apart."""
+PATIENCE = 5.0
+"""Seconds that a write waits for a database that is away: as long as a restart takes."""
+READER_SECONDS = 20.0
+
+_WRITER = (
+    "default_transaction_isolation = 'read committed'",
+    # A server that is stopped in the middle of a write keeps the lock from all others.
+    "idle_in_transaction_session_timeout = '10s'",
+    "lock_timeout = '30s'",
+)
+_READER = ("idle_in_transaction_session_timeout = '60s'",)
+_APART = ("synchronous_commit = off", "lock_timeout = '10s'")
+
+
+def open_postgres(
+    url: str, *, now: datetime, connections: int = 10, must_exist: bool = False
+) -> PostgresDatabase:
+    """The database at `url`, brought up to date first, with so many connections at most."""
+    return PostgresDatabase(Address(url), now=now, connections=connections, must_exist=must_exist)
+
+
+class PostgresDatabase:
+    """See `Database`; use `open_postgres` to make one."""
+
+    shared = True
+
+    def __init__(
+        self, address: Address, *, now: datetime, connections: int, must_exist: bool = False
+    ) -> None:
+        boot = secrets.token_hex(8)
+        writer = _PgWriter(address, boot)
+        try:
+            writer.prepare(now, must_exist=must_exist)
+        except BaseException:
+            writer.close()
+            raise
+        self._group = Group(writer)
+        self._readers = _Readers(address, max(2, connections - OWN_CONNECTIONS))
+        self._apart = _Apart(address)
+        try:
+            self._ears = Ears(address, boot, self._group.deliver)
+        except BaseException:
+            self._group.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._readers.address})"
+
+    def write(self, work: Callable[[Tx], T], *, durable: bool = True) -> T:
+        return self._group.write(work, durable=durable)
+
+    def submit(self, work: Callable[[Tx], T], *, durable: bool = True) -> Future[T]:
+        return self._group.submit(work, durable=durable)
+
+    def read(self, work: Callable[[Tx], T]) -> T:
+        if self._group.closed:
+            raise Retry("database_closed")
+        return self._readers.read(work)
+
+    def apart(self, work: Callable[[Tx], T]) -> T:
+        """See `Apart`."""
+        if self._group.closed:
+            raise Retry("database_closed")
+        return self._apart.run(work)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        return self._group.subscribe(listener)
+
+    def close(self) -> None:
+        if self._group.close():
+            self._ears.close()
+            self._apart.close()
+            self._readers.close()
+
+
+class _PgWriter:
+    """See `group.Writer`.
+
+    At first a group is run in the hope that nothing fails: without savepoints, and without waiting
+    for statements that need no answer. If one fails then, or a callable that has changed something,
+    the group is run again with care: each in a savepoint, and each waited for, so that the one to
+    blame is known and undone alone.
+    """
+
+    def __init__(self, address: Address, boot: str) -> None:
+        self._address, self._boot = address, boot
+        self._session: Session | None = None
+        self._begun: Mark = (0, 0)
+        self._durable = True
+        self._careful = False
+        self._gave_up_at = time.monotonic()  # whoever starts us is told at once
+
+    def prepare(self, now: datetime, *, must_exist: bool) -> None:
+        """Bring the database to the schema of this version; of several servers, one does."""
+        existing = repr(self._address) if must_exist else ""
+        try:
+            self.begin(durable=True)
+            tx = PgTx(self._live())
+            migrate(tx, now=now, existing=existing)
+            tx.finish()
+            self.commit(())
+        except Lost as lost:
+            raise lost.error from lost
+        self._gave_up_at = -PATIENCE
+
+    def begin(self, *, durable: bool) -> None:
+        if self._session is None:
+            self._session = self._connected()
+        self._durable = durable
+        self._begin(self._session)
+
+    def run(self, task: Task, *, guarded: bool) -> None:
+        session = self._live()
+        mark = session.mark()
+        if guarded and self._careful:
+            session.later("savepoint task")
+        tx = PgTx(session)
+        try:
+            task.result = task.work(tx)
+            if self._careful:
+                tx.finish("release task" if guarded else None)
+            tx.check()
+            task.notices = tx.notices
+        except BaseException as error:  # noqa: BLE001 - kept for its caller, who gets it
+            task.error = tx.failed or error
+            self._recover(session, tx, mark, guarded)
+
+    def commit(self, notices: Sequence[Notice]) -> None:
+        session = self._live()
+        if not session.has_sent_since(self._begun):
+            # All of it goes at once. A connection that ended meanwhile, by a restart say, is known
+            # to have kept nothing only as long as nothing was sent.
+            session.look()
+            if not session.usable:
+                raise Lost(session.failure)
+        try:
+            for payload in packed(self._boot, notices):
+                session.later_with("select pg_notify(?, ?)", (CHANNEL, payload))
+            done = session.send("commit")
+        except PaddleCloudError as error:
+            if not session.usable:
+                raise Retry("database_unsure", path=str(self._address)) from error
+            if isinstance(error, Retry):
+                raise
+            raise self._with_care(error) from error
+        if done != b"COMMIT":
+            # It was spoiled without our knowing, so nothing of it was kept.
+            detail = (done or b"").decode()
+            failed = Retry("database_failed", path=str(self._address), detail=detail)
+            raise self._with_care(failed)
+        self._careful = False
+
+    def abandon(self, error: PaddleCloudError) -> None:
+        session = self._session
+        if session is None:
+            return
+        try:
+            session.forget_pending()
+            session.send("rollback")
+        except PaddleCloudError:
+            self.close()
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _begin(self, session: Session) -> None:
+        self._begun = session.mark()
+        session.later("begin")
+        if not self._durable:
+            session.later("set local synchronous_commit = off")
+        session.later(f"select pg_advisory_xact_lock({LOCK})")
+
+    def _recover(self, session: Session, tx: PgTx, mark: Mark, guarded: bool) -> None:
+        """Undo what a callable did that failed, or see to it that all are run again."""
+        failure = session.failure
+        if not session.usable:
+            raise Lost(failure)
+        from_database = tx.failed is not None and tx.failed is failure
+        if from_database and isinstance(failure, Retry):
+            raise failure  # no space, no lock in time: that is nothing that this one did
+        if not (from_database or tx.wrote):
+            session.back_to(mark)
+        elif guarded and not self._careful:
+            raise self._with_care(failure)
+        elif not session.back_to(mark):
+            self._undo(session, guarded)
+
+    def _undo(self, session: Session, guarded: bool) -> None:
+        """Take back what was sent since the last savepoint; nobody waits for that."""
+        if guarded:
+            session.later("rollback to task", "release task")
+        else:
+            session.later("rollback")
+            self._begin(session)
+
+    def _with_care(self, error: PaddleCloudError) -> Lost | PaddleCloudError:
+        """What to raise so that the group is run again, carefully; if it was, the error itself."""
+        if self._careful:
+            self._careful = False
+            return error
+        self._careful = True
+        return Lost(error)
+
+    def _live(self) -> Session:
+        assert self._session is not None  # between `begin` and the end
+        return self._session
+
+    def _connected(self) -> Session:
+        """A connection; while the database is away, one caller waits a while for all."""
+        began = time.monotonic()
+        until = began + (PATIENCE if began - self._gave_up_at > PATIENCE else 0.0)
+        while True:
+            try:
+                return connect(self._address, _WRITER)
+            except Retry:
+                if time.monotonic() >= until:
+                    self._gave_up_at = time.monotonic()
+                    raise
+            time.sleep(0.1)
+
+
+class _Readers:
+    """A few connections for reads, made when needed."""
+
+    def __init__(self, address: Address, size: int) -> None:
+        self.address = address
+        self._free = threading.BoundedSemaphore(size)
+        self._idle: deque[Session] = deque()
+        self._closed = False
+
+    def read(self, work: Callable[[Tx], T]) -> T:
+        if not self._free.acquire(timeout=READER_SECONDS):
+            raise Retry("database_busy", path=str(self.address), seconds=int(READER_SECONDS))
+        try:
+            return self._read(work)
+        finally:
+            self._free.release()
+
+    def close(self) -> None:
+        self._closed = True
+        self._drop_idle()
+
+    def _read(self, work: Callable[[Tx], T]) -> T:
+        session, fresh = self._borrow()
+        try:
+            return self._look(session, work)
+        except PaddleCloudError:
+            if session.usable or fresh:
+                raise
+        # It was kept from before a restart of the database, and so were all the others.
+        self._drop_idle()
+        return self._look(connect(self.address, _READER), work)
+
+    def _look(self, session: Session, work: Callable[[Tx], T]) -> T:
+        mark = session.begin_read()
+        tx = PgTx(session)
+        try:
+            result = work(tx)
+        finally:
+            session.end_read(mark)
+            self._give_back(session)
+        tx.check()
+        return result
+
+    def _borrow(self) -> tuple[Session, bool]:
+        with suppress(IndexError):
+            return self._idle.pop(), False
+        return connect(self.address, _READER), True
+
+    def _give_back(self, session: Session) -> None:
+        if session.usable and not self._closed:
+            self._idle.append(session)
+        else:
+            session.close()
+
+    def _drop_idle(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
+
+class _Apart:
+    """One connection for statements that are transactions of their own, one caller at a time."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._turn = threading.Lock()
+        self._session: Session | None = None
+
+    def run(self, work: Callable[[Tx], T]) -> T:
+        with self._turn:
+            session = self._session or connect(self._address, _APART)
+            self._session = session
+            tx = PgTx(session)
+            mark = session.mark()
+            try:
+                result = work(tx)
+                tx.finish()
+            finally:
+                session.back_to(mark)
+                if not session.usable:
+                    self._session = None
+                    session.close()
+            return result
+
+    def close(self) -> None:
+        with self._turn:
+            if self._session is not None:
+                self._session.close()
+                self._session = None

@@ -1,0 +1,204 @@
+"""Commands that people run beside their replicas: a row each, from the wish to the end.
+
+Like an order, a command is a fact that its agent asks for, not a message: it is live until its end
+is written, and an agent that was away hears of it when it is back. Its output is not here; how far
+it was taken, and when somebody last asked for it, is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+import msgspec
+
+from paddlecloud.db.engine.base import Row, Tx
+from paddlecloud.db.engine.columns import (
+    from_micros,
+    json_reader,
+    maybe_from_micros,
+    maybe_to_micros,
+    to_json,
+    to_micros,
+)
+
+_COLUMNS = "id, replica, node, owner, command, created_at, stop_asked, ended_at, exit_code, message"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    id: str
+    replica: str
+    node: str
+    owner: str
+    """Whose job it is about."""
+    argv: tuple[str, ...]
+    timeout: float | None
+    """Seconds after which it is ended."""
+    input: int
+    """Bytes that it gets on stdin."""
+    created_at: datetime
+    taken: Mapping[str, int] = field(default_factory=dict)
+    """Of each stream how many bytes whoever reads it has for good, as far as that was noted."""
+    held_at: datetime | None = None
+    """When somebody was last known to read its output; None: not since it was made."""
+    brought_at: datetime | None = None
+    """When its agent was last known to bring output, or to ask for room for it."""
+    left: bool = False
+    """Nobody reads it any more, and therefore it has to stop."""
+    stop_asked: bool = False
+    ended_at: datetime | None = None
+    exit_code: int | None = None
+    message: str = ""
+    """Why it ended, other than by itself: a word, and after a colon what else is known."""
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    argv: tuple[str, ...]
+    timeout: float | None = None
+    input: int = 0
+    taken: dict[str, int] = {}
+    held_at: int | None = None
+    brought_at: int | None = None
+    left: bool = False
+
+
+def insert(tx: Tx, command: Command) -> None:
+    """Store a new command and wake its agent."""
+    tx.run(
+        f"insert into commands ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, 0, null, null, '')",
+        (
+            command.id,
+            command.replica,
+            command.node,
+            command.owner,
+            to_json(_asked(command)),
+            to_micros(command.created_at),
+        ),
+    )
+    tx.notify("agent", command.node)
+
+
+def get(tx: Tx, command_id: str) -> Command | None:
+    row = tx.one(f"select {_COLUMNS} from commands where id = ?", (command_id,))
+    return None if row is None else _command(row)
+
+
+def live_on(tx: Tx, node: str, limit: int = 200) -> list[Command]:
+    """The commands of a node that have not ended, oldest first."""
+    rows = tx.all(
+        f"select {_COLUMNS} from commands where node = ? and ended_at is null"
+        " order by created_at limit ?",
+        (node, limit),
+    )
+    return [_command(row) for row in rows]
+
+
+def live(tx: Tx, limit: int = 10_000) -> list[Command]:
+    """All that have not ended."""
+    rows = tx.all(f"select {_COLUMNS} from commands where ended_at is null limit ?", (limit,))
+    return [_command(row) for row in rows]
+
+
+def count_live(tx: Tx, replica: str) -> int:
+    """How many commands run, or are about to, beside a replica."""
+    row = tx.one("select count(*) from commands where replica = ? and ended_at is null", (replica,))
+    return 0 if row is None else int(row[0])
+
+
+def note_taken(tx: Tx, command_id: str, taken: Mapping[str, int]) -> None:
+    """So much of its streams was taken; never less than before."""
+    command = get(tx, command_id)
+    if command is not None:
+        most = {name: max(size, command.taken.get(name, 0)) for name, size in taken.items()}
+        _save(tx, replace(command, taken={**command.taken, **most}))
+
+
+def note_held(tx: Tx, command_id: str, at: datetime) -> None:
+    """Somebody reads it at this time."""
+    command = get(tx, command_id)
+    if command is not None and not command.left:
+        _save(tx, replace(command, held_at=at))
+
+
+def note_brought(tx: Tx, command_id: str, at: datetime) -> None:
+    """Its agent brings output at this time."""
+    command = get(tx, command_id)
+    if command is not None:
+        _save(tx, replace(command, brought_at=at))
+
+
+def leave(tx: Tx, seen: Command) -> bool:
+    """Nobody reads it any more: it has to end. False if somebody has been heard of since."""
+    command = get(tx, seen.id)
+    if command is None or command.left or command.held_at != seen.held_at:
+        return False
+    _save(tx, replace(command, left=True))
+    ask_stop(tx, command)
+    return True
+
+
+def ask_stop(tx: Tx, command: Command) -> None:
+    """It has to end; its agent is woken unless it knows."""
+    changed = tx.execute(
+        "update commands set stop_asked = 1 where id = ? and stop_asked = 0 and ended_at is null",
+        (command.id,),
+    )
+    if changed:
+        tx.notify("agent", command.node)
+
+
+def end(tx: Tx, command_id: str, *, at: datetime, exit_code: int | None, message: str) -> bool:
+    """Write how it ended; False if that was written before (it then stays as it is)."""
+    changed = tx.execute(
+        "update commands set ended_at = ?, exit_code = ?, message = ?"
+        " where id = ? and ended_at is null",
+        (to_micros(at), exit_code, message, command_id),
+    )
+    tx.notify("command", command_id)
+    return changed == 1
+
+
+def _save(tx: Tx, command: Command) -> None:
+    text = to_json(_asked(command))
+    tx.execute("update commands set command = ? where id = ?", (text, command.id))
+
+
+def _asked(command: Command) -> _Asked:
+    return _Asked(
+        argv=command.argv,
+        timeout=command.timeout,
+        input=command.input,
+        taken=dict(command.taken),
+        held_at=maybe_to_micros(command.held_at),
+        brought_at=maybe_to_micros(command.brought_at),
+        left=command.left,
+    )
+
+
+_read_asked = json_reader(_Asked)
+
+
+def _command(row: Row) -> Command:
+    id_, replica, node, owner, asked_text, created_at, stop_asked = row[:7]
+    ended_at, exit_code, message = row[7:]
+    asked = _read_asked(asked_text)
+    return Command(
+        id=id_,
+        replica=replica,
+        node=node,
+        owner=owner,
+        argv=asked.argv,
+        timeout=asked.timeout,
+        input=asked.input,
+        taken=asked.taken,
+        held_at=maybe_from_micros(asked.held_at),
+        brought_at=maybe_from_micros(asked.brought_at),
+        left=asked.left,
+        created_at=from_micros(created_at),
+        stop_asked=bool(stop_asked),
+        ended_at=maybe_from_micros(ended_at),
+        exit_code=exit_code,
+        message=message,
+    )

@@ -1,0 +1,505 @@
+"""Jobs and the history of their states.
+
+Every change of a job goes through `save_job`, which refuses to overwrite what somebody else saved
+meanwhile; `advance` is the usual way: the event, the guarded save, the history row and the wake-up
+in one transaction. The questions of the loops are answered by partial indexes that hold live jobs
+only, so a long past costs them nothing. The literal conditions below repeat those of the indexes
+word for word: that is how an engine knows that an index answers them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Unpack
+
+from paddlecloud.db.engine.base import Answer, Row, Tx, Value
+from paddlecloud.db.engine.columns import (
+    MICROSECOND,
+    bound,
+    from_micros,
+    in_parts,
+    json_reader,
+    maybe_from_micros,
+    maybe_json_reader,
+    maybe_to_json,
+    maybe_to_micros,
+    places,
+    to_json,
+    to_micros,
+)
+from paddlecloud.db.tables import usage
+from paddlecloud.db.tables.counters import next_number
+from paddlecloud.model.errors import StaleVersion
+from paddlecloud.model.fast_replace import with_changes
+from paddlecloud.model.jobs.job import Failure, HistoryRow, Job, JobSpec, Reason
+from paddlecloud.model.jobs.states import Event, JobState
+
+if TYPE_CHECKING:
+    from paddlecloud.model.jobs.job import Changes
+
+NOT_PLANNED_YET = "not_planned_yet"
+"""The code of the reason a job has until the scheduler looked at it for the first time."""
+
+_FIXED = "number, id, owner, name, priority, created_at, snapshot, spec"
+_CHANGING = (
+    "state, version, attempt, retried, pool, kill_asked, waiting_since, started_at, running_since,"
+    " ran, deadline, finished_at, reason_code, reason, failure, quota_since, time_limit, not_before"
+)
+_COLUMNS = f"{_FIXED}, {_CHANGING}"
+_PLACES = places(len(_COLUMNS.split(",")))
+_SAVE = (
+    f"update jobs set {', '.join(f'{column} = ?' for column in _CHANGING.split(', '))}"
+    " where id = ? and version = ?"
+)
+_WAITING = "pool is null and state in ('schedule', 'queue')"
+_LIVE = "finished_at is null"
+_NEXT = (
+    "(select coalesce((select value from counters where name = 'job'), 0) + 1 as number) as next"
+)
+
+_OWNERS_WAITING = f"""with recursive owners (owner) as (
+    select min(owner) from jobs where {_WAITING}
+    union all
+    select (select min(owner) from jobs where {_WAITING} and owner > owners.owner)
+    from owners where owners.owner is not null
+)
+select owner from owners where owner is not null"""
+
+
+def insert_job(tx: Tx, job: Job) -> Job:
+    """Store a new job under the next number of arrival, whatever number it carries; return it."""
+    job = with_changes(job, number=next_number(tx, "job"))
+    tx.run(f"insert into jobs ({_COLUMNS}) values ({_PLACES})", _values(job))
+    tx.notify("job", job.id)
+    return job
+
+
+def insert_accepted(tx: Tx, job: Job, now: datetime, reason: Reason) -> Job:
+    """Store a new job together with its first step, in one write less than `insert_job` and
+    `advance` would take: the busiest there is."""
+    accepted = insert_job(tx, job.after(Event.ACCEPTED, now=now, reason=reason))
+    record(tx, job, accepted, Event.ACCEPTED, now)
+    return accepted
+
+
+def insert_if(
+    tx: Tx, job: Job, now: datetime, reason: Reason, condition: str, values: Sequence[Value]
+) -> tuple[Job, Answer]:
+    """`insert_accepted` if `condition` holds, without waiting for the answer whether it did.
+
+    The answer is a row with its number, or no row: then nothing was stored. Whoever has more to
+    store with it names it by its id. In `condition`, `next.number` is the number it would get.
+    Nobody is told: nobody can wait for a job that has not been answered yet.
+    """
+    accepted = job.after(Event.ACCEPTED, now=now, reason=reason)
+    answer = tx.soon(
+        f"insert into jobs ({_COLUMNS}) select next.number, {_PLACES[3:]} from {_NEXT} where"
+        f" {condition} returning number",
+        (*_values(accepted)[1:], *values),
+    )
+    tx.run(
+        "insert into counters (name, value) select 'job', number from jobs where id = ?"
+        " on conflict (name) do update set value = excluded.value",
+        (job.id,),
+    )
+    tx.run(
+        "insert into job_history (job_number, step, at, event, before, after, reason)"
+        " select number, 1, cast(? as bigint), ?, ?, ?, ? from jobs where id = ?",
+        (
+            to_micros(now),
+            Event.ACCEPTED.value,
+            job.state.value,
+            accepted.state.value,
+            maybe_to_json(accepted.reason),
+            job.id,
+        ),
+    )
+    return accepted, answer
+
+
+def unchanged(tx: Tx, known: Collection[Job]) -> set[str]:
+    """The ids of those of these jobs that are stored as they are: nobody saved them meanwhile."""
+    stored = versions(tx, [job.id for job in known])
+    return {job.id for job in known if stored.get(job.id) == job.version}
+
+
+def save_job(tx: Tx, job: Job, *, expected_version: int, sure: bool = False) -> Job:
+    """Save what may change of a job and return it with its new version.
+
+    Raises StaleVersion, having changed nothing, if the stored version is not `expected_version`.
+    Who is `sure` has read the job in this very write, where nobody else can save it; the answer is
+    then not waited for.
+    The spec, the owner and the time of arrival never change and are not written again.
+    """
+    saved = with_changes(job, version=expected_version + 1)
+    values = (*_changing(saved), saved.id, expected_version)
+    if sure:
+        tx.run(_SAVE, values)
+    elif tx.execute(_SAVE, values) == 0:
+        raise StaleVersion("job_changed_meanwhile", job_id=job.id, version=expected_version)
+    return saved
+
+
+def record(tx: Tx, before: Job, after: Job, event: Event, now: datetime) -> None:
+    """Write the history row of one change; a cause newly known counts as its reason."""
+    reason = after.reason
+    if reason is None and after.failure is not None and after.failure != before.failure:
+        reason = after.failure.reason
+    tx.run(
+        "insert into job_history (job_number, step, at, event, before, after, reason) values"
+        " (?, (select coalesce(max(step), 0) + 1 from job_history where job_number = ?),"
+        " ?, ?, ?, ?, ?)",
+        (
+            after.number,
+            after.number,
+            to_micros(now),
+            event.value,
+            before.state.value,
+            after.state.value,
+            maybe_to_json(reason),
+        ),
+    )
+
+
+def advance(
+    tx: Tx,
+    job: Job,
+    event: Event,
+    now: datetime,
+    *,
+    at: datetime | None = None,
+    reason: Reason | None = None,
+    sure: bool = False,
+    **changes: Unpack[Changes],
+) -> Job:
+    """`job` after `event`: saved if nobody was faster, recorded, and told to who waits for it.
+
+    `at`: when it happened, if that is known; the history tells when it was learned.
+    """
+    after = job.after(event, now=now, at=at, reason=reason, **changes)
+    saved = save_job(tx, after, expected_version=job.version, sure=sure)
+    record(tx, job, saved, event, now)
+    tx.notify("job", job.id)
+    return saved
+
+
+def hold_all(
+    tx: Tx,
+    newcomers: Sequence[Job],
+    now: datetime,
+    reason: Reason,
+    quota_since: datetime | None = None,
+) -> None:
+    """`advance` by NO_ROOM for many jobs that wait for one reason, in two statements for many.
+
+    One that moved on meanwhile is left alone. All of them are in one state and of one version.
+    """
+    first = newcomers[0]
+    after = first.after(Event.NO_ROOM, now=now, reason=reason)
+    told = (to_micros(now), Event.NO_ROOM.value, after.state.value, to_json(reason))
+    kept = (after.state.value, reason.code, to_json(reason), maybe_to_micros(quota_since))
+    for numbers, listed in in_parts([job.number for job in newcomers]):
+        which = f"number in ({listed}) and version = ? and state = ?"
+        these = (*numbers, first.version, first.state.value)
+        tx.run(
+            "insert into job_history (job_number, step, at, event, before, after, reason)"
+            " select number, (select coalesce(max(step), 0) + 1 from job_history"
+            " where job_number = jobs.number), cast(? as bigint), ?, state, ?, ?"
+            f" from jobs where {which}",
+            (*told, *these),
+        )
+        tx.run(
+            "update jobs set state = ?, version = version + 1, reason_code = ?, reason = ?,"
+            f" quota_since = ? where {which}",
+            (*kept, *these),
+        )
+    for job in newcomers:
+        tx.notify("job", job.id)
+
+
+def get_job(tx: Tx, job_id: str) -> Job | None:
+    row = tx.one(f"select {_COLUMNS} from jobs where id = ?", (job_id,))
+    return _job(row) if row else None
+
+
+def of_replica(tx: Tx, replica_id: str) -> Callable[[], Job | None]:
+    """The job that a replica belongs to, to be had after the next question; see `Tx.soon`."""
+    rows = tx.soon(
+        f"select {_COLUMNS} from jobs where id = (select job_id from replicas where id = ?)",
+        (replica_id,),
+    )
+    return lambda: _job(rows()[0]) if rows() else None
+
+
+def get_jobs(tx: Tx, job_ids: Collection[str]) -> list[Job]:
+    """Those that there are of many jobs, in any order."""
+    found: list[Job] = []
+    for ids, which in in_parts(job_ids):
+        found += _jobs(tx, f"id in ({which})", ids)
+    return found
+
+
+def versions(tx: Tx, job_ids: Collection[str]) -> dict[str, int]:
+    """The versions of those that there are of many jobs."""
+    found: dict[str, int] = {}
+    for ids, which in in_parts(job_ids):
+        found.update(tx.all(f"select id, version from jobs where id in ({which})", ids))
+    return found
+
+
+def many_wait(tx: Tx, owners: int) -> bool:
+    """Whether jobs of more than so many owners wait for a place."""
+    return len(tx.all(f"{_OWNERS_WAITING} limit ?", (owners + 1,))) > owners
+
+
+def list_jobs(
+    tx: Tx,
+    owner: str,
+    *,
+    states: Iterable[JobState] | None = None,
+    name: str | None = None,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[Job]:
+    """The owner's jobs, newest first, with a number below `before`."""
+    if states is None and name is not None:
+        states = JobState
+    rows: list[Row] = []
+    for state in (None,) if states is None else sorted(set(states)):
+        # One state at a time, so that each is a walk along an index however rare the state is.
+        rows += _page(tx, owner, state, name, bound(before), limit)
+    rows.sort(key=lambda row: -int(row[0]))
+    return [_job(row) for row in rows[:limit]]
+
+
+def list_all(
+    tx: Tx,
+    *,
+    states: Iterable[JobState] | None = None,
+    name: str | None = None,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[Job]:
+    """Everybody's jobs, newest first, with a number below `before`; a walk back in time."""
+    wanted = ["number < ?"]
+    found: list[Value] = [bound(before)]
+    if states is not None:
+        words = sorted({state.value for state in states})
+        wanted.append(f"state in ({places(len(words))})")
+        found += words
+    if name is not None:
+        wanted.append("name = ?")
+        found.append(name)
+    return _jobs(tx, f"{' and '.join(wanted)} order by number desc limit ?", (*found, limit))
+
+
+def waiting_jobs(tx: Tx, *, per_owner: int) -> list[Job]:
+    """Jobs without a place: the first `per_owner` of each owner, by priority, then by arrival."""
+    rows: list[Row] = []
+    for (owner,) in tx.all(_OWNERS_WAITING):
+        rows += tx.all(
+            f"select {_COLUMNS} from jobs where {_WAITING} and owner = ?"
+            " order by priority desc, number limit ?",
+            (owner, per_owner),
+        )
+    return [_job(row) for row in rows]
+
+
+def newcomers(tx: Tx, limit: int) -> list[Job]:
+    """Jobs that the scheduler has not looked at yet, in their order of arrival."""
+    condition = f"{_LIVE} and state = ? and reason_code = ? order by number limit ?"
+    return _jobs(tx, condition, (JobState.SCHEDULE.value, NOT_PLANNED_YET, limit))
+
+
+def placed_jobs(tx: Tx) -> list[Job]:
+    """Live jobs that have a place: what the watch loop has to look at."""
+    return _jobs(tx, f"{_LIVE} and pool is not null order by number")
+
+
+def elastic_jobs(tx: Tx) -> list[Job]:
+    """Those among them whose trainers come and go. Asked often, and nearly always there is none."""
+    asked = f"{_LIVE} and pool is not null and spec like ? order by number"
+    return _jobs(tx, asked, ('%"elastic":{%',))
+
+
+def jobs_in_state(tx: Tx, state: JobState, limit: int = 1000) -> list[Job]:
+    """Live jobs in one state, oldest first; a final state has none here."""
+    return _jobs(tx, f"{_LIVE} and state = ? order by number limit ?", (state.value, limit))
+
+
+def overdue_waiting(tx: Tx, before: datetime, limit: int = 1000) -> list[Job]:
+    """Jobs that wait for a place since `before` or longer, the most patient first.
+
+    One that waits for its owner's quota is not among them: that time does not count.
+    """
+    overdue = f"{_WAITING} and waiting_since <= ? and quota_since is null"
+    condition = f"{overdue} order by waiting_since limit ?"
+    return _jobs(tx, condition, (to_micros(before), limit))
+
+
+def finished_before(tx: Tx, when: datetime, limit: int) -> list[Job]:
+    """Final jobs that ended before `when`, the oldest first."""
+    condition = "finished_at is not null and finished_at < ? order by finished_at limit ?"
+    return _jobs(tx, condition, (to_micros(when), limit))
+
+
+def count_by_state(tx: Tx, owner: str | None = None) -> dict[JobState, int]:
+    """How many jobs are in each state that has any."""
+    where, values = ("", ()) if owner is None else (" where owner = ?", (owner,))
+    counts: dict[JobState, int] = {}
+    for state, count in tx.all(
+        f"select state, count(*) from jobs{where} group by owner, state", values
+    ):
+        counts[JobState(state)] = counts.get(JobState(state), 0) + int(count)
+    return counts
+
+
+def count_waiting(tx: Tx, owner: str, limit: int | None = None) -> int:
+    """How many jobs of this owner wait for a place, counted no further than `limit`."""
+    if limit is None:
+        return _count(tx, f"{_WAITING} and owner = ?", (owner,))
+    row = tx.one(
+        f"select count(*) from (select 1 from jobs where {_WAITING} and owner = ? limit ?) as f",
+        (owner, limit),
+    )
+    return int(row[0]) if row else 0
+
+
+def queue_position(tx: Tx, job: Job) -> int:
+    """How many waiting jobs of anybody are before this one, by priority, then by arrival."""
+    priority, number = job.spec.priority, job.number
+    above = _count(tx, f"{_WAITING} and priority > ?", (priority,))
+    return above + _count(tx, f"{_WAITING} and priority = ? and number < ?", (priority, number))
+
+
+def history(tx: Tx, job_id: str) -> list[HistoryRow]:
+    """Every change of state of one job, in order."""
+    rows = tx.all(
+        "select at, event, before, after, reason from job_history"
+        " where job_number = (select number from jobs where id = ?) order by step",
+        (job_id,),
+    )
+    return [
+        HistoryRow(
+            at=from_micros(at),
+            event=Event(event),
+            before=JobState(before),
+            after=JobState(after),
+            reason=_read_reason(reason),
+        )
+        for at, event, before, after, reason in rows
+    ]
+
+
+def delete_job(tx: Tx, job_id: str) -> bool:
+    """Forget a job with its history, attempts, replicas and idempotency keys."""
+    usage.set_output_bytes(tx, job_id, 0)
+    return tx.execute("delete from jobs where id = ?", (job_id,)) > 0
+
+
+def _values(job: Job) -> tuple[Value, ...]:
+    return (
+        job.number,
+        job.id,
+        job.owner,
+        job.spec.job_name,
+        job.spec.priority,
+        to_micros(job.created_at),
+        job.spec.snapshot,
+        to_json(job.spec),
+        *_changing(job),
+    )
+
+
+def _changing(job: Job) -> tuple[Value, ...]:
+    return (
+        job.state.value,
+        job.version,
+        job.attempt,
+        job.retried,
+        job.pool,
+        int(job.kill_asked),
+        to_micros(job.waiting_since),
+        maybe_to_micros(job.started_at),
+        maybe_to_micros(job.running_since),
+        job.ran // MICROSECOND,
+        _deadline(job),
+        maybe_to_micros(job.finished_at),
+        job.reason.code if job.reason else None,
+        maybe_to_json(job.reason),
+        maybe_to_json(job.failure),
+        maybe_to_micros(job.quota_since),
+        _micros(job.time_limit),
+        maybe_to_micros(job.not_before),
+    )
+
+
+def _deadline(job: Job) -> int | None:
+    # Most jobs have no limit: nothing is to be computed for them.
+    limited = job.spec.wall_time is not None or job.time_limit is not None
+    return maybe_to_micros(job.deadline) if limited else None
+
+
+def _micros(duration: timedelta | None) -> int | None:
+    return None if duration is None else duration // MICROSECOND
+
+
+def _page(
+    tx: Tx, owner: str, state: JobState | None, name: str | None, before: int, limit: int
+) -> list[Row]:
+    conditions, values = ["owner = ?"], [owner]
+    for column, value in (("state", state), ("name", name)):
+        if value is not None:
+            conditions.append(f"{column} = ?")
+            values.append(str(value))
+    where = " and ".join((*conditions, "number < ?"))
+    return tx.all(
+        f"select {_COLUMNS} from jobs where {where} order by number desc limit ?",
+        (*values, before, limit),
+    )
+
+
+def _jobs(tx: Tx, condition: str, values: tuple[Value, ...] = ()) -> list[Job]:
+    return [_job(row) for row in tx.all(f"select {_COLUMNS} from jobs where {condition}", values)]
+
+
+def _count(tx: Tx, condition: str, values: tuple[Value, ...]) -> int:
+    row = tx.one(f"select count(*) from jobs where {condition}", values)
+    return int(row[0]) if row else 0
+
+
+_read_spec: Callable[[str], JobSpec] = json_reader(JobSpec)
+_read_reason: Callable[[str | None], Reason | None] = maybe_json_reader(Reason)
+_read_failure: Callable[[str | None], Failure | None] = maybe_json_reader(Failure)
+
+
+def _job(row: Row) -> Job:
+    """A row in the order of `_COLUMNS`; what is marked with _ only serves the indexes."""
+    (number, id_, owner, _name, _priority, created_at, _snapshot, spec) = row[:8]
+    (state, version, attempt, retried, pool, kill_asked, waiting_since) = row[8:15]
+    (started_at, running_since, ran, _deadline, finished_at, _reason_code) = row[15:21]
+    (reason, failure, quota_since, time_limit, not_before) = row[21:]
+    return Job(
+        id=id_,
+        number=number,
+        owner=owner,
+        spec=_read_spec(spec),
+        state=JobState(state),
+        version=version,
+        created_at=from_micros(created_at),
+        waiting_since=from_micros(waiting_since),
+        reason=_read_reason(reason),
+        failure=_read_failure(failure),
+        attempt=attempt,
+        retried=retried,
+        pool=pool,
+        started_at=maybe_from_micros(started_at),
+        running_since=maybe_from_micros(running_since),
+        ran=timedelta(microseconds=ran),
+        finished_at=maybe_from_micros(finished_at),
+        kill_asked=bool(kill_asked),
+        quota_since=maybe_from_micros(quota_since),
+        time_limit=None if time_limit is None else timedelta(microseconds=time_limit),
+        not_before=maybe_from_micros(not_before),
+    )

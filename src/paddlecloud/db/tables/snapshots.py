@@ -1,0 +1,146 @@
+"""Snapshots: which files, by content, an owner may refer to in a job.
+
+The bytes are in the store. A snapshot that a job refers to cannot be deleted: the database itself
+refuses, so a submit and a clean-up at the same moment cannot leave a job without its files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from paddlecloud.db.engine.base import Tx
+from paddlecloud.db.engine.columns import from_micros, to_micros
+from paddlecloud.model.files.snapshot import Entry, EntryKind, Snapshot
+
+USE_STEP = timedelta(hours=1)
+"""Uses closer together than this are written down once: most submits name the same files."""
+
+_OUT_OF_USE = 0
+"""The time of last use of a snapshot that lacks a content: none can be that old."""
+
+_UNUSED = (
+    "used_at < ? and not exists (select 1 from jobs"
+    " where jobs.owner = snapshots.owner and jobs.snapshot = snapshots.id)"
+)
+
+
+def put_snapshot(tx: Tx, owner: str, snapshot: Snapshot, now: datetime) -> None:
+    """Store a snapshot, or note that it is wanted again."""
+    tx.execute(
+        "insert into snapshots (owner, id, size, used_at, entries) values (?, ?, ?, ?, ?)"
+        " on conflict (owner, id) do update set used_at = excluded.used_at",
+        (owner, snapshot.id, snapshot.size, to_micros(now), _text(snapshot.entries)),
+    )
+
+
+def get_snapshot(tx: Tx, owner: str, snapshot_id: str) -> Snapshot | None:
+    text = get_entries(tx, owner, snapshot_id)
+    if text is None:
+        return None
+    return Snapshot(id=snapshot_id, entries=tuple(_entry(row) for row in json.loads(text)))
+
+
+def get_entries(tx: Tx, owner: str, snapshot_id: str) -> str | None:
+    """The entries as the JSON text that goes over HTTP; it need not be taken apart on the way."""
+    row = tx.one("select entries from snapshots where owner = ? and id = ?", (owner, snapshot_id))
+    return str(row[0]) if row else None
+
+
+def last_use(tx: Tx, owner: str, snapshot_id: str) -> datetime | None:
+    """When it was last wanted, to the hour; None if no new job of this owner may refer to it."""
+    row = tx.one("select used_at from snapshots where owner = ? and id = ?", (owner, snapshot_id))
+    return from_micros(row[0]) if row and row[0] != _OUT_OF_USE else None
+
+
+def touch(tx: Tx, owner: str, snapshot_id: str, now: datetime) -> bool:
+    """Note that it is wanted now, if that is news by an hour; False if there is none."""
+    used_at = last_use(tx, owner, snapshot_id)
+    if used_at is not None and now - used_at >= USE_STEP:
+        tx.execute(
+            "update snapshots set used_at = ? where owner = ? and id = ?",
+            (to_micros(now), owner, snapshot_id),
+        )
+    return used_at is not None
+
+
+def unused_snapshots(tx: Tx, before: datetime, limit: int = 1000) -> list[tuple[str, str]]:
+    """(owner, id) of snapshots that no job refers to and that nobody put since `before`."""
+    rows = tx.all(
+        f"select owner, id from snapshots where {_UNUSED} order by used_at limit ?",
+        (to_micros(before), limit),
+    )
+    return [(owner, snapshot_id) for owner, snapshot_id in rows]
+
+
+def delete_snapshot(tx: Tx, owner: str, snapshot_id: str, before: datetime) -> bool:
+    """Delete a snapshot if it is still unused; False if a job or a new put was faster."""
+    changed = tx.execute(
+        f"delete from snapshots where owner = ? and id = ? and {_UNUSED}",
+        (owner, snapshot_id, to_micros(before)),
+    )
+    return changed == 1
+
+
+def take_out_of_use(tx: Tx, owner: str, sha256: str) -> int:
+    """Let no new job refer to what names this content until it is put again; how many that are."""
+    return tx.execute(
+        "update snapshots set used_at = ? where owner = ? and entries like ?",
+        (_OUT_OF_USE, owner, _with(sha256)),
+    )
+
+
+def naming(tx: Tx, owner: str, sha256: str, limit: int) -> list[str]:
+    """Ids of snapshots with this content."""
+    rows = tx.all(
+        "select id from snapshots where owner = ? and entries like ? order by id limit ?",
+        (owner, _with(sha256), limit),
+    )
+    return [str(row[0]) for row in rows]
+
+
+def jobs_of(tx: Tx, owner: str, snapshot_id: str, limit: int) -> list[str]:
+    """Ids of jobs that were given this snapshot, newest first."""
+    rows = tx.all(
+        "select id from jobs where owner = ? and snapshot = ? order by number desc limit ?",
+        (owner, snapshot_id, limit),
+    )
+    return [str(row[0]) for row in rows]
+
+
+def ids_by_use(tx: Tx, owner: str) -> list[str]:
+    """Every snapshot of this owner; those that were in use longest ago are first."""
+    rows = tx.all("select id from snapshots where owner = ? order by used_at, id", (owner,))
+    return [str(row[0]) for row in rows]
+
+
+def get_digests(tx: Tx, owner: str, snapshot_id: str) -> set[str] | None:
+    """The contents that this snapshot names, without making an entry of each row."""
+    text = get_entries(tx, owner, snapshot_id)
+    if text is None:
+        return None
+    return {sha256 for _, kind, _, sha256, *_ in json.loads(text) if kind == EntryKind.FILE}
+
+
+def _with(sha256: str) -> str:
+    """The pattern of entries one of which has this content."""
+    return f'%,"{sha256}",%'
+
+
+def _text(entries: Sequence[Entry]) -> str:
+    # The standard library's JSON, because a file name need not be valid Unicode.
+    rows = [[e.path, e.kind.value, e.size, e.sha256, int(e.executable), e.target] for e in entries]
+    return json.dumps(rows, ensure_ascii=True, separators=(",", ":"))
+
+
+def _entry(row: list[str]) -> Entry:
+    path, kind, size, sha256, executable, target = row
+    return Entry(
+        path=path,
+        kind=EntryKind(kind),
+        size=int(size),
+        sha256=sha256,
+        executable=bool(executable),
+        target=target,
+    )

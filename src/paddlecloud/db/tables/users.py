@@ -1,0 +1,133 @@
+"""The users table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from paddlecloud.db.engine.base import Row, Tx, Value
+from paddlecloud.db.engine.columns import maybe_from_micros, maybe_to_micros, to_micros
+
+
+class UserRole(StrEnum):
+    USER = "user"
+    ADMIN = "admin"
+    READONLY = "readonly"
+
+
+@dataclass(frozen=True, kw_only=True)
+class User:
+    id: str
+    role: UserRole = UserRole.USER
+    email: str | None = None
+    """In the form of `model.mailbox.canonical`; one user has one address at most."""
+    plan: str | None = None
+    """None: the default plan of the server."""
+    limits: str | None = None
+    """What this user may have other than the plan says, as JSON; `quota` reads it."""
+    lang: str = "zh"
+    disabled_at: datetime | None = None
+    created_at: datetime | None = field(default=None, compare=False)
+
+
+def create_user(tx: Tx, user: User, now: datetime) -> bool:
+    """Store a user; False, and nothing changed, if the id is taken."""
+    changed = tx.execute(
+        f"insert into users ({_USER}, created_at) values (?, ?, ?, ?, ?, ?, ?, ?)"
+        " on conflict (id) do nothing",
+        (user.id, *_changeable(user), to_micros(now)),
+    )
+    return changed == 1
+
+
+def get_user(tx: Tx, user_id: str) -> User | None:
+    row = tx.one(f"select {_USER}, created_at from users where id = ?", (user_id,))
+    return _user(row) if row else None
+
+
+def get_person(tx: Tx, user_id: str) -> User | None:
+    """The user if it is a person; a machine is as absent as none."""
+    machine = tx.one("select 1 from tokens where user_id = ? and kind = 'agent'", (user_id,))
+    return None if machine else get_user(tx, user_id)
+
+
+def user_of_email(tx: Tx, email: str) -> User | None:
+    row = tx.one(f"select {_USER}, created_at from users where email = ?", (email,))
+    return _user(row) if row else None
+
+
+def save_user(tx: Tx, user: User) -> bool:
+    """Store what may change of a user, and have every server look at their keys again."""
+    changed = tx.execute(
+        "update users set role = ?, email = ?, plan = ?, limits = ?, lang = ?, disabled_at = ?"
+        " where id = ?",
+        (*_changeable(user), user.id),
+    )
+    notify_keys_changed(tx, user.id)
+    tx.notify("user", user.id)
+    return changed == 1
+
+
+def delete_user(tx: Tx, user_id: str) -> bool:
+    """Forget a user with all keys; whether they may go is decided before."""
+    notify_keys_changed(tx, user_id)
+    return tx.execute("delete from users where id = ?", (user_id,)) == 1
+
+
+def list_users(tx: Tx, *, after: str = "", limit: int = 1000) -> list[User]:
+    """People by id; machines are left out."""
+    rows = tx.all(
+        f"select {_USER}, created_at from users where id > ? and not exists"
+        " (select 1 from tokens where user_id = users.id and kind = 'agent')"
+        " order by id limit ?",
+        (after, limit),
+    )
+    return [_user(row) for row in rows]
+
+
+def other_admins(tx: Tx, user_id: str) -> int:
+    """How many admins who can get in there are beside this one."""
+    row = tx.one(
+        "select count(*) from users where role = 'admin' and disabled_at is null and id <> ?",
+        (user_id,),
+    )
+    return int(row[0]) if row else 0
+
+
+def user_ids(tx: Tx) -> list[str]:
+    """Everybody, agents too."""
+    return [row[0] for row in tx.all("select id from users order by id")]
+
+
+def notify_keys_changed(tx: Tx, user_id: str) -> None:
+    for (ak,) in tx.all("select ak from tokens where user_id = ?", (user_id,)):
+        tx.notify("token", ak)
+
+
+_USER = "id, role, email, plan, limits, lang, disabled_at"
+
+
+def _changeable(user: User) -> Sequence[Value]:
+    return (
+        user.role.value,
+        user.email,
+        user.plan,
+        user.limits,
+        user.lang,
+        maybe_to_micros(user.disabled_at),
+    )
+
+
+def _user(row: Row) -> User:
+    return User(
+        id=row[0],
+        role=UserRole(row[1]),
+        email=row[2],
+        plan=row[3],
+        limits=row[4],
+        lang=row[5],
+        disabled_at=maybe_from_micros(row[6]),
+        created_at=maybe_from_micros(row[7]),
+    )

@@ -1,0 +1,92 @@
+"""Which replica of an attempt is to blame: the first that failed in time, peers' aborts left aside.
+
+When one rank dies, its peers follow within moments: PaddlePaddle aborts them, its launcher tells
+that abort as exit code 250 (and hides the culprit's own), and the platform stops what is left. None
+of these is the cause as long as anything else failed near them. Reports come in any order and
+clocks of two machines differ by a little, so the answer depends on what is known, never on the
+order in which it became known.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from paddlecloud.model.jobs.job import Attempt, ExitCause, Replica, Role
+
+NEAR = timedelta(seconds=10)
+"""An abort this near to another failure follows from it, or from what both follow from."""
+ASKED = frozenset({ExitCause.STOPPED, ExitCause.PREEMPTED})
+"""Ends that somebody ordered: nobody failed by them."""
+NEVER_RAN = frozenset({ExitCause.START_FAILED, ExitCause.PORT_TAKEN})
+_NEVER = datetime.max.replace(tzinfo=UTC)
+_SIGABRT = 6
+_ABORT_CODES = (128 + _SIGABRT, 256 - _SIGABRT)
+"""As a shell tells an abort of its child, and as Paddle's launcher does."""
+
+
+def first_failure(attempt: Attempt) -> Replica | None:
+    """The replica that failed first; None while, or if, none did.
+
+    One that was stopped counts only if nothing else failed, because whoever stops the peers of a
+    culprit does so after it; one that aborted only if nothing else failed around that time. A lost
+    replica has no time: it may have been the first, so no abort is blamed beside it. One that was
+    ended for all (wall time, a hang, room for others) counts from when that began: peers that
+    break while it still saves its work follow from it.
+    """
+    if trainers_ok(attempt):
+        return None
+    failed = [replica for replica in attempt.replicas if _failed(replica)]
+    own = [replica for replica in failed if not _stopped(replica)]
+    real = [replica for replica in own if not _aborted(replica)]
+    causes = [replica for replica in own if not (_aborted(replica) and _near(replica, real))]
+    return min(causes or failed, key=_turn, default=None)
+
+
+def trainers_ok(attempt: Attempt) -> bool:
+    """Whether every trainer ended well; what pservers do then counts for nothing."""
+    trainers = attempt.trainers
+    return bool(trainers) and all(r.exit is not None and r.exit.ok for r in trainers)
+
+
+def exit_code(replica: Replica) -> int | None:
+    """As a shell tells it: 128 + n for an end by signal n."""
+    if replica.exit is None:
+        return None
+    if replica.exit.signal is not None:
+        return 128 + replica.exit.signal
+    return replica.exit.exit_code
+
+
+def _failed(replica: Replica) -> bool:
+    return replica.over and (replica.exit is None or not replica.exit.ok)
+
+
+def _stopped(replica: Replica) -> bool:
+    return replica.exit is not None and replica.exit.cause is ExitCause.STOPPED
+
+
+def _aborted(replica: Replica) -> bool:
+    record = replica.exit
+    if record is None or record.cause is not ExitCause.EXIT:
+        return False
+    return record.signal == _SIGABRT or record.exit_code in _ABORT_CODES
+
+
+def _near(aborted: Replica, others: list[Replica]) -> bool:
+    at = _failed_at(aborted)
+    return any(
+        at is None or (then := _failed_at(other)) is None or abs(then - at) <= NEAR
+        for other in others
+    )
+
+
+def _failed_at(replica: Replica) -> datetime | None:
+    record = replica.exit
+    if record is None:
+        return None
+    asked = None if record.cause is ExitCause.EXIT else record.asked_at
+    return asked or record.finished_at
+
+
+def _turn(replica: Replica) -> tuple[datetime, Role, int]:
+    return _failed_at(replica) or _NEVER, replica.role, replica.rank

@@ -1,0 +1,154 @@
+"""A snapshot: an immutable list of files by content, and the rules a path in it must obey.
+
+The id of a snapshot is the sha256 of its canonical form, so the same directory is the same snapshot
+wherever and whenever it is made. Moving the bytes is the work of the client, the server and the
+agent; this module only says what a snapshot is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from paddlecloud.model.errors import Invalid
+from paddlecloud.model.files.path_rules import (
+    MAX_NAME_BYTES,
+    MAX_PATH_BYTES,
+    fault_of,
+    link_meaning,
+)
+
+MAX_DEPTH = 200
+"""Names in a path: whoever walks a tree has a descriptor open, and a call waiting, for each."""
+
+MAX_SIZE = 2**62
+"""Bytes of all files, each as often as it is named: as databases have numbers."""
+
+
+class EntryKind(StrEnum):
+    FILE = "file"
+    DIRECTORY = "dir"
+    LINK = "link"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One name in a snapshot. `path` is relative, with forward slashes."""
+
+    path: str
+    kind: EntryKind = EntryKind.FILE
+    size: int = 0
+    sha256: str = ""
+    executable: bool = False
+    target: str = ""
+    """Where a link points, relative to its own directory and inside the snapshot."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    id: str
+    entries: tuple[Entry, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files; what a directory or a link says of its size means nothing."""
+        return sum(entry.size for entry in self.entries if entry.kind is EntryKind.FILE)
+
+    @property
+    def digests(self) -> dict[str, int]:
+        """Every content it needs, with its size."""
+        return {e.sha256: e.size for e in self.entries if e.kind is EntryKind.FILE}
+
+
+def snapshot_of(entries: Iterable[Entry]) -> Snapshot:
+    """The snapshot of these entries, checked: safe paths, no name twice, links stay inside."""
+    ordered = tuple(sorted(entries, key=lambda entry: entry.path))
+    _check(ordered)
+    return Snapshot(id=_identity(ordered), entries=ordered)
+
+
+def check_path(path: str, *, below: bool = False) -> None:
+    """Refuse a path that not every system can hold (`model.names`), or that is too deep."""
+    fault = fault_of(path, below=below)
+    if fault:
+        raise _too_long(path) if fault == "name_long" else Invalid("path_unsafe", path=_shown(path))
+    depth = path.count("/") + 1
+    if depth > MAX_DEPTH:
+        raise Invalid("path_deep", path=_shown(path), depth=depth, limit=MAX_DEPTH)
+
+
+def _check(entries: tuple[Entry, ...]) -> None:
+    kinds: dict[str, EntryKind] = {}
+    for entry in entries:
+        _check_text(entry.path, entry.path)
+        _check_text(entry.path, entry.target)
+        check_path(entry.path, below=True)
+        if entry.path in kinds:
+            raise Invalid("snapshot_name_twice", path=entry.path)
+        kinds[entry.path] = entry.kind
+        if entry.kind is EntryKind.LINK:
+            check_path(resolve_link(entry.path, entry.target), below=True)
+    _check_contents(entry for entry in entries if entry.kind is EntryKind.FILE)
+    for path in kinds:
+        above = path.rpartition("/")[0]
+        while above:
+            if kinds.get(above, EntryKind.DIRECTORY) is not EntryKind.DIRECTORY:
+                raise Invalid("snapshot_below_file", path=path, above=above)
+            above = above.rpartition("/")[0]
+
+
+def _check_contents(files: Iterable[Entry]) -> None:
+    """A content has one size, and all files together one that can be stored."""
+    sizes: dict[str, int] = {}
+    total = 0
+    for file in files:
+        total += file.size
+        known = is_digest(file.sha256) and sizes.setdefault(file.sha256, file.size) == file.size
+        if not known or total > MAX_SIZE:
+            raise Invalid("snapshot_digest", path=file.path)
+
+
+def _check_text(path: str, text: str) -> None:
+    """A name must be text: other systems could not store it, and JSON could not carry it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Invalid("path_encoding", path=_shown(path)) from None
+
+
+def _too_long(path: str) -> Invalid:
+    try:
+        size = max(len(part.encode("utf-8", "surrogateescape")) for part in path.split("/"))
+    except UnicodeEncodeError:  # half of a surrogate pair, which no file name can hold
+        return Invalid("path_unsafe", path=_shown(path))
+    told = {"size": size, "most": MAX_NAME_BYTES, "limit": MAX_PATH_BYTES}
+    return Invalid("path_long", path=_shown(path), **told)
+
+
+def _shown(path: str) -> str:
+    """The path as text that any encoder takes, cut to a readable length."""
+    return path[:200].encode("utf-8", "backslashreplace").decode()
+
+
+def resolve_link(path: str, target: str) -> str:
+    """The path inside the snapshot that a link at `path` means; Invalid if it leaves it."""
+    meant = link_meaning(path, target)
+    if not meant or "\\" in target or "\0" in target:
+        raise Invalid("snapshot_link", path=path, target=target[:200])
+    return meant
+
+
+def is_digest(text: str) -> bool:
+    """Whether this is a sha256 in hex."""
+    return len(text) == 64 and not text.strip("0123456789abcdef")
+
+
+def _identity(entries: tuple[Entry, ...]) -> str:
+    canonical = [
+        [e.path, e.kind.value, e.size, e.sha256, int(e.executable), e.target] for e in entries
+    ]
+    text = json.dumps(canonical, ensure_ascii=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,258 @@
+"""Jobs whose trainers come and go: what their replicas mean, and who has to leave for others.
+
+An elastic attempt keeps every replica that it ever had, and ranks are never used again: trainer-5
+takes the place of trainer-2. The usual rules (`failure`, `blame`) know nothing of that. They are
+shown a `judged` attempt instead, from which those are gone that were replaced or sent away, and in
+which one that will be replaced still runs.
+
+Which failures were answered is kept in the failure that the job shows while it runs. Any other
+failure that is written down means that the job is ending, and then nothing is replaced any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from paddlecloud.model.fast_replace import with_changes
+from paddlecloud.model.jobs.gang import fits
+from paddlecloud.model.jobs.job import (
+    Attempt,
+    ExitCause,
+    Job,
+    JobSpec,
+    Replica,
+    ReplicaGroup,
+    ReplicaState,
+    Resources,
+    Role,
+)
+from paddlecloud.model.jobs.states import JobState
+from paddlecloud.model.policy.pool import Node
+
+REPLACED = "elastic_replaced"
+"""Code of the reason that a running job shows when a trainer of it was replaced."""
+MOST_IN_A_ROW = 3
+"""So many trainers may be replaced without a finished task in between; then the job fails."""
+_OWN = frozenset({ExitCause.EXIT, ExitCause.START_FAILED, ExitCause.PORT_TAKEN})
+_FOR_ALL = frozenset({ExitCause.WALL_TIME, ExitCause.HUNG, ExitCause.PREEMPTED})
+
+
+def least_groups(spec: JobSpec) -> tuple[ReplicaGroup, ...]:
+    """What has to fit before the job starts."""
+    if spec.elastic is None:
+        return spec.groups
+    least = spec.elastic.least
+    return tuple(
+        with_changes(group, count=least) if group.role is Role.TRAINER else group
+        for group in spec.groups
+    )
+
+
+def judged(job: Job, attempt: Attempt | None) -> Attempt | None:
+    """The attempt as the usual rules should see it."""
+    if attempt is None or job.spec.elastic is None:
+        return attempt
+    if job.state is JobState.SCHEDULE:
+        kept = [r for r in attempt.replicas if not _was_sent_away(r)]
+        return with_changes(attempt, replicas=tuple(kept or attempt.replicas))
+    if job.state is not JobState.RUNNING:
+        return attempt
+    if is_ending(job, attempt):
+        culprit = "" if job.failure is None else job.failure.worker
+        kept = [r for r in attempt.replicas if not has_failed(r) or r.worker == culprit]
+        return with_changes(attempt, replicas=tuple(kept or attempt.replicas))
+    waiting = {replica.id for replica in unanswered(job, attempt)}
+    kept = [
+        _as_if_it_ran(replica) if replica.id in waiting else replica
+        for replica in attempt.replicas
+        if replica.id in waiting or not (has_failed(replica) or _was_sent_away(replica))
+    ]
+    return with_changes(attempt, replicas=tuple(kept or attempt.replicas))
+
+
+def is_ending(job: Job, attempt: Attempt) -> bool:
+    """Whether the job has begun to end, for whatever reason."""
+    told = None if job.failure is None else job.failure.reason.code
+    if job.kill_asked or (told is not None and told != REPLACED):
+        return True
+    ends = (r.exit is not None and r.exit.cause in _FOR_ALL for r in attempt.replicas)
+    return any(ends) or any(
+        _is_over_badly(replica) for replica in attempt.replicas if replica.role is Role.PSERVER
+    )
+
+
+def unanswered(job: Job, attempt: Attempt) -> list[Replica]:
+    """Trainers that failed and were not replaced yet, the first to fail first."""
+    known = from_ranges(str(_told(job).get("answered") or ""))
+    failed = [r for r in attempt.replicas if has_failed(r) and r.rank not in known]
+    return sorted(failed, key=_turn)
+
+
+def settled_ranks(attempt: Attempt, waiting: Collection[Replica]) -> str:
+    """What to keep when all failures but the `waiting` are answered: every trainer that is over,
+    because then there are few gaps."""
+    open_ = {replica.rank for replica in waiting}
+    return to_ranges(r.rank for r in attempt.trainers if r.over and r.rank not in open_)
+
+
+class Streak:
+    """Failures in a row without a finished task in between."""
+
+    def __init__(self, job: Job, finished: datetime | None) -> None:
+        """`finished` is when the last task was."""
+        told = _told(job)
+        self.times = int(told.get("times") or 0)
+        self.last = float(told.get("last") or 0.0)
+        self._finished = 0.0 if finished is None else finished.timestamp()
+
+    def add(self, failed: Replica, now: datetime) -> bool:
+        """Count one more; False: it is one too many.
+
+        By the times at which they ended: several may be heard of at once.
+        """
+        if not is_own_fault(failed):
+            return True
+        ended = now if failed.exit is None else failed.exit.finished_at or now
+        self.times = 1 if self._finished > self.last else self.times + 1
+        self.last = ended.timestamp()
+        return self.times <= MOST_IN_A_ROW
+
+
+def has_failed(replica: Replica) -> bool:
+    """Whether a trainer ended in a way that makes another take its place."""
+    if replica.role is not Role.TRAINER or not replica.over:
+        return False
+    if replica.state is ReplicaState.LOST or replica.exit is None:
+        return True
+    return not replica.exit.ok and replica.exit.cause in _OWN
+
+
+def is_own_fault(replica: Replica) -> bool:
+    """False where its machine is why it ended, or another program has its port."""
+    return (
+        replica.state is not ReplicaState.LOST
+        and replica.exit is not None
+        and replica.exit.cause is not ExitCause.PORT_TAKEN
+    )
+
+
+def next_rank(attempt: Attempt) -> int:
+    return 1 + max(replica.rank for replica in attempt.trainers)
+
+
+def trainers_left(attempt: Attempt, leaving: Collection[str]) -> list[Replica]:
+    """Those that run, or will, and were not told to leave."""
+    return [r for r in attempt.trainers if not r.over and r.id not in leaving]
+
+
+def some_ended_well(attempt: Attempt) -> bool:
+    return any(r.exit is not None and r.exit.ok for r in attempt.trainers)
+
+
+def may_grow_by(job: Job, attempt: Attempt, leaving: Collection[str]) -> int:
+    """How many more trainers it may have now, if there is room: as many as asked for at the start,
+    and once it runs up to its most; none once the first is through."""
+    if job.spec.elastic is None or is_ending(job, attempt) or some_ended_well(attempt):
+        return 0
+    if job.state not in (JobState.SCHEDULE, JobState.RUNNING) or unanswered(job, attempt):
+        return 0
+    most = job.spec.elastic.most if job.state is JobState.RUNNING else job.spec.instance_count
+    return max(0, most - len(trainers_left(attempt, leaving)))
+
+
+def may_leave(job: Job, attempt: Attempt, leaving: Collection[str]) -> list[Replica]:
+    """The trainers that it can do without, the one to go first first: the youngest."""
+    if job.spec.elastic is None or job.state is not JobState.RUNNING or is_ending(job, attempt):
+        return []
+    left = trainers_left(attempt, leaving)
+    surplus = len(left) - job.spec.elastic.least
+    return sorted(left, key=lambda replica: -replica.rank)[: max(0, surplus)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What a waiting job needs, and on which machines it may have it."""
+
+    groups: tuple[ReplicaGroup, ...]
+    machines: tuple[Node, ...]
+
+
+def who_leaves(
+    wish: Wish, free: Mapping[str, Resources], candidates: Sequence[Replica]
+) -> list[Replica]:
+    """Of the candidates, in their order, as few as make room for the wish; none if all of them are
+    not enough, or if what is free (or will be when those who leave are gone) will do.
+
+    `free` is by machine.
+    """
+    room = {node.id: free.get(node.id, node.total) for node in wish.machines}
+    gone: list[Replica] = []
+    for replica in (None, *candidates):
+        if replica is not None:
+            if replica.node not in room:
+                continue
+            room[replica.node] += replica.resources
+            gone.append(replica)
+        machines = [with_changes(node, total=room[node.id]) for node in wish.machines]
+        if fits(wish.groups, machines):
+            return _needed(wish, room, gone)
+    return []
+
+
+def _needed(wish: Wish, room: dict[str, Resources], gone: list[Replica]) -> list[Replica]:
+    """Without those that are not missed: they were on other machines than the room that was
+    found."""
+    kept = list(gone)
+    for replica in gone:
+        less = dict(room)
+        less[replica.node] -= replica.resources
+        if fits(wish.groups, [with_changes(node, total=less[node.id]) for node in wish.machines]):
+            room = less
+            kept.remove(replica)
+    return kept
+
+
+def to_ranges(numbers: Iterable[int]) -> str:
+    """`0-4,7`: numbers in order, neighbours together."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(f"{low}-{high}" if high > low else str(low) for low, high in runs)
+
+
+def from_ranges(text: str) -> set[int]:
+    found: set[int] = set()
+    for run in text.split(",") if text else ():
+        low, _, high = run.partition("-")
+        found.update(range(int(low), int(high or low) + 1))
+    return found
+
+
+def _told(job: Job) -> Mapping[str, str | int | float | None]:
+    told = None if job.failure is None else job.failure.reason
+    return told.params if told is not None and told.code == REPLACED else {}
+
+
+def _was_sent_away(replica: Replica) -> bool:
+    sent = replica.exit is not None and replica.exit.cause is ExitCause.STOPPED
+    return replica.role is Role.TRAINER and sent
+
+
+def _is_over_badly(replica: Replica) -> bool:
+    if not replica.over:
+        return False
+    return replica.exit is None or not (replica.exit.ok or replica.exit.cause is ExitCause.STOPPED)
+
+
+def _as_if_it_ran(replica: Replica) -> Replica:
+    return with_changes(replica, state=ReplicaState.RUNNING, exit=None)
+
+
+def _turn(replica: Replica) -> tuple[float, int]:
+    ended = None if replica.exit is None else replica.exit.finished_at
+    return (0.0 if ended is None else ended.timestamp()), replica.rank

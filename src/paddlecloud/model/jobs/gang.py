@@ -1,0 +1,151 @@
+"""What a gang is given when it is placed: its share of CPUs, its ports, addresses and cards.
+
+Pure: the caller brings the machines and what is taken on them. Ports of one machine are dealt out
+from a cursor that goes round, so that the next gang, or the next attempt at the same one, begins
+where the last one ended and never where something may still be closing. They lie above the ports
+that the system gives to outgoing connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from paddlecloud.model.fast_replace import with_changes
+from paddlecloud.model.jobs.job import ReplicaGroup, Resources, Role
+from paddlecloud.model.policy.pool import Node
+
+FIRST_PORT = 62001
+LAST_PORT = 65399
+"""62000 is the port of every job that runs alone."""
+PORTS = LAST_PORT - FIRST_PORT + 1
+SMALLEST_CLAIM = 0.000001
+_HAIR = 1e-9
+_STEP = 0.97
+_ADDRESSES_A_ROW = 250
+
+
+def claims(
+    groups: Sequence[ReplicaGroup], machines: Sequence[Node], *, oversubscribe: bool
+) -> tuple[ReplicaGroup, ...] | None:
+    """What each replica claims so that the whole gang fits on these machines when nothing else is
+    there; None: it never does.
+
+    With `oversubscribe` the CPUs of a gang that asks for more than there are become smaller claims,
+    alike for all, that use up what there is: such a gang runs when nothing else holds a CPU, and
+    two of them one after the other. Memory and cards are never given twice, and a replica that
+    alone is too large for every machine stays so.
+    """
+    asked = tuple(groups)
+    if fits(asked, machines):
+        return asked
+    alone = all(any(g.resources.fits_in(node.total) for node in machines) for g in asked)
+    weightless = tuple(_with_cpu(group, 0.0) for group in asked)
+    if not oversubscribe or not alone or not fits(weightless, machines):
+        return None
+    return _scaled(asked, machines)
+
+
+def fits(groups: Sequence[ReplicaGroup], machines: Sequence[Node]) -> bool:
+    """Whether all of them have room at once on empty machines, packed as the scheduler packs."""
+    order = sorted(machines, key=lambda node: node.total.gpu)
+    left = [[node.total.cpu, node.total.memory, node.total.gpu] for node in order]
+    largest_first = sorted(groups, key=lambda group: _size(group.resources), reverse=True)
+    return all(_packed(group, left) for group in largest_first)
+
+
+def deal_ports(cursor: int, wanted: Sequence[int], taken: Collection[int]) -> list[int] | None:
+    """The first port of each run of `wanted` lengths, from the cursor on and around; None: there
+    are not that many free.
+
+    A replica needs one port; the first pserver two that follow each other, its own and gloo's.
+    """
+    found: list[int] = []
+    offset = 0
+    for length in wanted:
+        while True:
+            if offset + length > PORTS:
+                return None
+            run = [_port(cursor + offset + step) for step in range(length)]
+            broken = [i for i, port in enumerate(run) if port in taken or port != run[0] + i]
+            if not broken:
+                break
+            offset += max(1, broken[-1])
+        found.append(run[0])
+        offset += length
+    return found
+
+
+def ports_of(role: Role, rank: int, port: int) -> tuple[int, ...]:
+    """Every port that a replica of a gang with this first port may listen on."""
+    return (port, port + 1) if role is Role.PSERVER and rank == 0 else (port,)
+
+
+def loopback(port: int) -> str:
+    """The address of a replica whose whole gang is on one machine: its own, as its port is.
+
+    Paddle's launcher counts the machines of a job by the addresses in the list of endpoints.
+    """
+    row, place = divmod(port - FIRST_PORT, _ADDRESSES_A_ROW)
+    return f"127.0.{row + 2}.{place + 1}"
+
+
+def free_cards(total: int, count: int, held: Collection[int]) -> tuple[int, ...] | None:
+    """The first cards of a machine that nobody holds; None: there are not so many."""
+    free = [card for card in range(total) if card not in held][:count]
+    return tuple(free) if len(free) == count else None
+
+
+def _packed(group: ReplicaGroup, left: list[list[float]]) -> bool:
+    """Take the room of all replicas of a group, machine by machine; False: it does not suffice."""
+    ask, count = group.resources, group.count
+    for has in left:
+        many = min(count, _holds(ask, has))
+        has[0] -= ask.cpu * many
+        has[1] -= ask.memory * many
+        has[2] -= ask.gpu * many
+        count -= many
+    return count == 0
+
+
+def _holds(ask: Resources, has: Sequence[float]) -> int:
+    most = [2**31]
+    if ask.cpu:
+        most.append(int((has[0] + _HAIR) / ask.cpu))
+    if ask.memory:
+        most.append(int(has[1] // ask.memory))
+    if ask.gpu:
+        most.append(int(has[2] // ask.gpu))
+    return max(0, min(most))
+
+
+def _scaled(
+    groups: tuple[ReplicaGroup, ...], machines: Sequence[Node]
+) -> tuple[ReplicaGroup, ...] | None:
+    """The largest equal shares, or nearly, with which all of them fit."""
+    asks = sum(group.resources.cpu * group.count for group in groups)
+    share = min(1.0, sum(node.total.cpu for node in machines) / asks)
+    while share > 0:
+        smaller = tuple(_with_cpu(g, _rounded(g.resources.cpu * share)) for g in groups)
+        if fits(smaller, machines):
+            return smaller
+        if all(group.resources.cpu <= SMALLEST_CLAIM for group in smaller):
+            return None
+        share *= _STEP
+    return None
+
+
+def _rounded(cpu: float) -> float:
+    """Down to a millionth, so that the sum of many never passes the whole."""
+    return max(SMALLEST_CLAIM, int(cpu * 1e6 + _HAIR) / 1e6)
+
+
+def _with_cpu(group: ReplicaGroup, cpu: float) -> ReplicaGroup:
+    return with_changes(group, resources=with_changes(group.resources, cpu=cpu))
+
+
+def _size(ask: Resources) -> tuple[int, float, int]:
+    return ask.gpu, ask.cpu, ask.memory
+
+
+def _port(number: int) -> int:
+    return FIRST_PORT + number % PORTS

@@ -1,0 +1,183 @@
+"""Between the wire spec (JSON of a submit request) and `JobSpec`, the value everything works with.
+
+Reading checks every rule of `submit.py` again: the server trusts no client. What a gang is made of
+(which roles, how many of each, with what resources) is derived here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from paddlecloud.model.fast_replace import with_changes
+from paddlecloud.model.jobs.job import (
+    RESTART_CODES,
+    DistributeMode,
+    Elastic,
+    JobSpec,
+    JobType,
+    ReplicaGroup,
+    Resources,
+    Role,
+)
+from paddlecloud.model.jobs.params import ANY_EXIT, check_wire
+
+DEFAULT_CPU = 1.0
+
+
+def spec_from_wire(wire: Mapping[str, object]) -> JobSpec:
+    """The spec that a submit request carries, or Invalid."""
+    w: dict[str, Any] = check_wire(wire)
+    job_type = _job_type(w["job_type"], w["gpu"])
+    mode = w["distribute_job_type"]
+    one = Resources(cpu=w["cpu"] or DEFAULT_CPU, memory=w["memory"] or 0, gpu=w["gpu"] or 0)
+    spec = JobSpec(
+        start_cmd=w["start_cmd"],
+        groups=(ReplicaGroup(role=Role.TRAINER, count=w["instance_count"], resources=one),),
+        job_name=w["job_name"],
+        cluster=w["cluster"],
+        public_bcc=bool(w["public_bcc"]),
+        public_bos=bool(w["public_bos"]),
+        distribute_mode=DistributeMode(mode) if mode else None,
+        wall_time=None if w["wall_time"] is None else timedelta(seconds=w["wall_time"]),
+        bos_url=w["bos_url"],
+        snapshot=w["snapshot"],
+        directory=w["directory"],
+        env=w["env"],
+        inherited_env=w["inherited_env"],
+        description=w["description"],
+        max_retries=w["max_retries"],
+        priority=w["priority"],
+        cpu_limited=w["cpu"] is not None,
+        pservers=w["pservers"],
+        pserver_cpu=w["pserver_cpu"],
+        pserver_memory=w["pserver_memory"],
+        requirements=w["requirements"],
+        retry_exit_codes=_retry_codes(w["retry_exit_codes"]),
+        retry_any_exit=w["retry_exit_codes"] == ANY_EXIT,
+        hang_timeout=None if w["hang_timeout"] is None else timedelta(seconds=w["hang_timeout"]),
+        elastic=_elastic(w["min_instance"], w["max_instance"]),
+        git=w.get("git", {}),
+    )
+    return spec if job_type is None else with_job_type(spec, job_type)
+
+
+def spec_to_wire(spec: JobSpec) -> dict[str, object]:
+    """The wire spec that `spec_from_wire` reads back as the same spec."""
+    one = _trainers(spec).resources
+    return {
+        "job_name": spec.job_name,
+        "start_cmd": spec.start_cmd,
+        "cluster": spec.cluster,
+        "public_bcc": int(spec.public_bcc),
+        "public_bos": int(spec.public_bos),
+        "job_type": spec.job_type.value if spec.job_type else None,
+        "instance_count": spec.instance_count,
+        "min_instance": spec.elastic.least if spec.elastic else None,
+        "max_instance": spec.elastic.most if spec.elastic else None,
+        "wall_time": int(spec.wall_time.total_seconds()) if spec.wall_time else None,
+        "bos_url": spec.bos_url,
+        "snapshot": spec.snapshot,
+        "directory": spec.directory,
+        "env": dict(spec.env),
+        "inherited_env": dict(spec.inherited_env),
+        "description": spec.description,
+        "max_retries": spec.max_retries,
+        "priority": spec.priority,
+        "cpu": one.cpu if spec.cpu_limited else None,
+        "memory": one.memory or None,
+        "gpu": one.gpu if spec.job_type else None,
+        "distribute_job_type": spec.distribute_mode.value if spec.distribute_mode else None,
+        "pservers": spec.pservers,
+        "pserver_cpu": spec.pserver_cpu,
+        "pserver_memory": spec.pserver_memory,
+        "requirements": spec.requirements,
+        "retry_exit_codes": _retry_text(spec),
+        "hang_timeout": int(spec.hang_timeout.total_seconds()) if spec.hang_timeout else None,
+        **({"git": dict(spec.git)} if spec.git else {}),
+    }
+
+
+def with_job_type(spec: JobSpec, job_type: JobType) -> JobSpec:
+    """The spec once its job type is known: mode, roles and cards follow from it.
+
+    One instance is one trainer and no gang. Several CPU instances are PSERVER mode, one pserver and
+    one trainer each, and several GPU instances are NCCL2 mode, unless the user named the mode or
+    said something about pservers. Those have no cards. Trainers that come and go do not look for
+    each other, so they have no mode, unless there are to be pservers.
+    """
+    asked = _trainers(spec)
+    gpu = max(asked.resources.gpu, 1) if job_type is JobType.GPU else 0
+    trainers = with_changes(asked, resources=with_changes(asked.resources, gpu=gpu))
+    if (trainers.count == 1 or spec.elastic is not None) and not _wants_pservers(spec):
+        return with_changes(spec, job_type=job_type, distribute_mode=None, groups=(trainers,))
+    mode = spec.distribute_mode or _natural_mode(spec, job_type)
+    if spec.elastic is not None:
+        mode = DistributeMode.PSERVER
+    groups: tuple[ReplicaGroup, ...] = (trainers,)
+    if mode is DistributeMode.PSERVER:
+        groups = (_pservers(spec, trainers), trainers)
+    return with_changes(spec, job_type=job_type, distribute_mode=mode, groups=groups)
+
+
+def _wants_pservers(spec: JobSpec) -> bool:
+    if spec.elastic is None:
+        return spec.pservers is not None
+    return spec.distribute_mode is DistributeMode.PSERVER or _speaks_of_pservers(spec)
+
+
+def _speaks_of_pservers(spec: JobSpec) -> bool:
+    return (spec.pservers, spec.pserver_cpu, spec.pserver_memory) != (None, None, None)
+
+
+def _elastic(least: int | None, most: int | None) -> Elastic | None:
+    return None if least is None or most is None else Elastic(least=least, most=most)
+
+
+def limits_cpu(spec: JobSpec, role: Role) -> bool:
+    """Whether the CPUs that a replica of this role asks for are a limit too."""
+    return spec.cpu_limited or (role is Role.PSERVER and spec.pserver_cpu is not None)
+
+
+def _natural_mode(spec: JobSpec, job_type: JobType) -> DistributeMode:
+    if job_type is JobType.CPU or _speaks_of_pservers(spec):
+        return DistributeMode.PSERVER
+    return DistributeMode.NCCL2
+
+
+def _pservers(spec: JobSpec, trainers: ReplicaGroup) -> ReplicaGroup:
+    own = trainers.resources
+    cpu = own.cpu if spec.pserver_cpu is None else spec.pserver_cpu
+    memory = own.memory if spec.pserver_memory is None else spec.pserver_memory
+    return ReplicaGroup(
+        role=Role.PSERVER,
+        count=spec.pservers or trainers.count,
+        resources=Resources(cpu=cpu, memory=memory, gpu=0),
+    )
+
+
+def _retry_codes(text: str | None) -> tuple[int, ...]:
+    if text is None or text == ANY_EXIT:
+        return RESTART_CODES
+    return tuple(int(word) for word in text.split(",") if word)
+
+
+def _retry_text(spec: JobSpec) -> str | None:
+    if spec.retry_any_exit:
+        return ANY_EXIT
+    if spec.retry_exit_codes == RESTART_CODES:
+        return None
+    return ",".join(str(code) for code in spec.retry_exit_codes)
+
+
+def _job_type(text: str | None, gpu: int | None) -> JobType | None:
+    if text is not None:
+        return JobType(text)
+    if gpu is None:
+        return None
+    return JobType.GPU if gpu else JobType.CPU
+
+
+def _trainers(spec: JobSpec) -> ReplicaGroup:
+    return next(group for group in spec.groups if group.role is Role.TRAINER)

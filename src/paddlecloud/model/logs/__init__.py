@@ -1,0 +1,1 @@
+"""Pure functions over log bytes: frames, merging by time, searching, tails, time index."""

@@ -1,0 +1,95 @@
+"""The (time, size) index of a log, and the times that `--since` takes."""
+
+from __future__ import annotations
+
+import struct
+from datetime import datetime, timedelta, tzinfo
+
+from paddlecloud.model.errors import Invalid
+from paddlecloud.model.units import is_digits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Note = tuple[float, int]
+    #: Some notes: the number of the first, how many; fewer at the end.
+    Read = Callable[[int, int], list[Note]]
+
+#: Seconds between two notes of one log.
+EVERY = 1.0
+
+#: Notes that are read at once.
+BLOCK = 256
+
+_NOTE = struct.Struct("<dQ")
+
+#: Bytes of one note.
+SIZE = _NOTE.size
+
+
+def packed(at: float, size: int) -> bytes:
+    return _NOTE.pack(at, size)
+
+
+def unpacked(data: bytes) -> list[Note]:
+    """The whole notes in these bytes."""
+    return list(_NOTE.iter_unpack(data[: len(data) // SIZE * SIZE]))
+
+
+def all_notes(read: Read, block: int = BLOCK) -> Iterator[Note]:
+    """Every note, oldest first, a block at a time."""
+    first = 0
+    while notes := read(first, block):
+        yield from notes
+        first += len(notes)
+
+
+def size_at(read: Read, time: float) -> int | None:
+    """A size below which all bytes came before `time`; None where no note tells.
+
+    With notes, but none of that time or later, it is -1: everything came before.
+    """
+    begun = time - EVERY
+    found = None
+    for at, size in all_notes(read, 16 * BLOCK):
+        if at > begun:
+            return size
+        found = -1
+    return found
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+_DAY = timedelta(days=1)
+
+
+def since(text: str, *, now: datetime, zone: tzinfo | None) -> datetime:
+    """The moment meant; a time without a zone is one of `zone` (None: this machine's), a time of
+    day the last such."""
+    found = _span(text.strip(), now) or _time(text.strip(), now, zone)
+    if found is None:
+        raise Invalid("since_invalid", value=text[:100])
+    return found
+
+
+def _span(text: str, now: datetime) -> datetime | None:
+    number, unit = text[:-1], text[-1:].lower()
+    if unit not in _UNITS or not is_digits(number) or len(number) > 9:
+        return None
+    try:
+        return now - timedelta(seconds=int(number) * _UNITS[unit])
+    except OverflowError:
+        return None
+
+
+def _time(text: str, now: datetime, zone: tzinfo | None) -> datetime | None:
+    today = now.astimezone(zone)
+    of_day = len(text) <= 8 and ":" in text
+    try:
+        told = datetime.fromisoformat(f"{today:%Y-%m-%d}T{text}" if of_day else text)
+    except ValueError:
+        return None
+    if told.tzinfo is None:
+        told = told.replace(tzinfo=zone) if zone is not None else told.astimezone()
+    return told - _DAY if of_day and told > now else told

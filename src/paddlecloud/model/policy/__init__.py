@@ -1,0 +1,1 @@
+"""Rules about who may run what where: admission, pools, quotas, priorities."""

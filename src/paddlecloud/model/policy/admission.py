@@ -1,0 +1,249 @@
+"""What this server can never do for a job, said at submit before a byte is uploaded.
+
+Pure: the caller brings the pools and the machines it knows. The pools that could take the job are
+narrowed rule by rule, and the first rule that leaves none gives the sentence. Whether a job can run
+now is the scheduler's question; a pool that shows no machine yet (its agent is still starting) is
+given the benefit of the doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from paddlecloud.model.errors import Refused
+from paddlecloud.model.jobs.elastic import least_groups
+from paddlecloud.model.jobs.gang import claims, fits
+from paddlecloud.model.jobs.job import NOTHING, JobSpec, JobType, Reason, ReplicaGroup, Resources
+from paddlecloud.model.jobs.spec_codec import with_job_type
+from paddlecloud.model.policy.pool import Node, Pool
+from paddlecloud.model.policy.quota import Plan, beyond, whole
+from paddlecloud.model.units import format_duration, format_resources, format_size
+
+DEFAULT_CLUSTER = "default"
+MAX_REPLICAS = 1000
+
+Nodes = Mapping[str, Sequence[Node]]
+"""The machines of each pool by its name; a pool that is absent shows none."""
+
+
+def settled(
+    spec: JobSpec, pools: Sequence[Pool], nodes: Nodes
+) -> tuple[JobSpec, tuple[Reason, ...]]:
+    """The spec with its job type decided, and what the submit line should say about that.
+
+    gpu is the documented default; where no machine that the job may use has a card, it is cpu.
+    """
+    if spec.job_type is not None:
+        return spec, ()
+    for pool in _in_cluster(spec, pools):
+        cards = any(node.total.gpu for node in nodes.get(pool.name, ()))
+        if cards and JobType.GPU in pool.job_types:
+            return with_job_type(spec, JobType.GPU), ()
+    return with_job_type(spec, JobType.CPU), (Reason(code="note_job_type_cpu"),)
+
+
+def pools_for(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> list[Pool]:
+    """The pools that may ever run this job, in the order in which they are asked; or Refused."""
+    left = list(pools)
+    for narrowed, refused in _rules(spec, nodes):
+        fewer = narrowed(left)
+        if not fewer:
+            raise refused(left)
+        left = fewer
+    return left
+
+
+def seating(
+    spec: JobSpec, pools: Sequence[Pool], nodes: Nodes
+) -> tuple[list[Pool], tuple[ReplicaGroup, ...]]:
+    """The pools to ask, as `pools_for`, and what the job claims there.
+
+    A gang that no pool holds as it is claims less CPU than it asks for, and that by the machines of
+    one pool: then that pool alone is asked.
+    """
+    found = pools_for(spec, pools, nodes)
+    if not spec.is_gang:
+        return found, spec.groups
+    whole_in = [pool for pool in found if _holds_as_asked(spec, nodes.get(pool.name, ()))]
+    if whole_in:
+        return whole_in, least_groups(spec)
+    claimed = claims(least_groups(spec), nodes[found[0].name], oversubscribe=True)
+    return found[:1], claimed or least_groups(spec)
+
+
+def refusal(
+    spec: JobSpec,
+    pools: Sequence[Pool],
+    nodes: Nodes,
+    most: int = MAX_REPLICAS,
+    *,
+    private_store: bool = True,
+) -> Refused | None:
+    """Why this server will never run this job, or None. `spec` has its job type settled.
+
+    `private_store`: whether a job may have its files in its owner's own bucket.
+    """
+    if not spec.public_bos and not private_store:
+        return Refused("private_store_off", bos_url=spec.bos_url)
+    asked = spec.replica_count
+    if spec.elastic is not None:
+        asked += spec.elastic.most - spec.instance_count
+    if asked > most:
+        return Refused("replicas_too_many", replicas=asked, limit=most)
+    try:
+        pools_for(spec, pools, nodes)
+    except Refused as refused:
+        return refused
+    return None
+
+
+def refused_by_plan(spec: JobSpec, pools: Sequence[Pool], plan: Plan, name: str) -> Refused | None:
+    """Why the plan called `name` never lets this job run, or None.
+
+    A plan binds on public pools, so a job that a private one may take is not refused by it.
+    """
+    asks = whole(spec.groups)
+    limit = beyond(plan, asks)
+    if limit is None or any(pool.private for pool in pools_for(spec, pools, {})):
+        return None
+    if limit in ("cpu", "memory", "gpu"):
+        return Refused("quota_beyond", asks=_words(asks), plan=name, limit=_most(plan))
+    return Refused("quota_none", plan=name, name=limit)
+
+
+_Rule = tuple[Callable[[list[Pool]], list[Pool]], Callable[[list[Pool]], Refused]]
+
+
+def _rules(spec: JobSpec, nodes: Nodes) -> list[_Rule]:
+    return [
+        (lambda left: _in_cluster(spec, left), lambda left: _no_cluster(spec, left)),
+        (lambda left: _owned(spec, left), lambda left: _no_private(spec, left)),
+        (lambda left: _of_type(spec, left), lambda left: _no_type(spec, left)),
+        (lambda left: _timed(spec, left), lambda left: _no_wall_time(spec, left)),
+        (lambda left: _for_gangs(spec, left), lambda left: _no_gangs(spec, left)),
+        (lambda left: _large_enough(spec, left, nodes), lambda left: _too_big(spec, left, nodes)),
+    ]
+
+
+def _in_cluster(spec: JobSpec, pools: Sequence[Pool]) -> list[Pool]:
+    if spec.cluster == DEFAULT_CLUSTER:
+        return list(pools)
+    return [pool for pool in pools if spec.cluster in (pool.name, pool.backend)]
+
+
+def _no_cluster(spec: JobSpec, pools: Sequence[Pool]) -> Refused:
+    if not pools:
+        return Refused("no_pool")
+    known = ", ".join([DEFAULT_CLUSTER, *(pool.name for pool in pools)])
+    return Refused("cluster_unknown", cluster=spec.cluster, known=known)
+
+
+def _owned(spec: JobSpec, pools: Sequence[Pool]) -> list[Pool]:
+    return [pool for pool in pools if pool.private or spec.public_bcc]
+
+
+def _no_private(spec: JobSpec, pools: Sequence[Pool]) -> Refused:
+    return Refused("private_pool_none", cluster=spec.cluster, pools=_names(pools))
+
+
+def _of_type(spec: JobSpec, pools: Sequence[Pool]) -> list[Pool]:
+    return [pool for pool in pools if spec.job_type is None or spec.job_type in pool.job_types]
+
+
+def _no_type(spec: JobSpec, pools: Sequence[Pool]) -> Refused:
+    types = sorted({kind.value for pool in pools for kind in pool.job_types})
+    return Refused(
+        "job_type_none", job_type=spec.job_type, pools=_names(pools), types=", ".join(types)
+    )
+
+
+def _timed(spec: JobSpec, pools: Sequence[Pool]) -> list[Pool]:
+    return [pool for pool in pools if pool.private or spec.wall_time is None]
+
+
+def _no_wall_time(spec: JobSpec, pools: Sequence[Pool]) -> Refused:
+    seconds = spec.wall_time.total_seconds() if spec.wall_time else 0
+    return Refused("wall_time_public", wall_time=format_duration(seconds), pools=_names(pools))
+
+
+def _for_gangs(spec: JobSpec, pools: Sequence[Pool]) -> list[Pool]:
+    return [pool for pool in pools if not spec.is_gang or (pool.private and pool.gangs)]
+
+
+def _no_gangs(spec: JobSpec, pools: Sequence[Pool]) -> Refused:
+    asked = {"instance_count": spec.instance_count, "replicas": spec.replica_count}
+    if any(pool.private for pool in pools):
+        private = [pool for pool in pools if pool.private]
+        return Refused("gangs_none", pools=_names(private), **asked)
+    return Refused("instances_public", pools=_names(pools), **asked)
+
+
+def _large_enough(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> list[Pool]:
+    return [pool for pool in pools if _could_hold(spec, pool, nodes.get(pool.name, ()))]
+
+
+def _could_hold(spec: JobSpec, pool: Pool, machines: Sequence[Node]) -> bool:
+    if not machines:
+        return True
+    if not spec.is_gang:
+        return _fits_some(spec.groups[0], machines)
+    return claims(least_groups(spec), machines, oversubscribe=pool.oversubscribes) is not None
+
+
+def _holds_as_asked(spec: JobSpec, machines: Sequence[Node]) -> bool:
+    return not machines or fits(least_groups(spec), machines)
+
+
+def _fits_some(group: ReplicaGroup, machines: Sequence[Node]) -> bool:
+    return any(group.resources.fits_in(node.total) for node in machines)
+
+
+def _too_big(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> Refused:
+    machines = [node for pool in pools for node in nodes.get(pool.name, ())]
+    unfit = [group for group in spec.groups if not _fits_some(group, machines)]
+    if not unfit:
+        return _gang_too_big(spec, pools, nodes)
+    group = unfit[0]
+    asks = _words(group.resources)
+    if group.resources.gpu and not any(node.total.gpu for node in machines):
+        return Refused("gpu_none", gpu=group.resources.gpu, pools=_names(pools))
+    largest = max(machines, key=lambda node: (node.total.gpu, node.total.cpu, node.total.memory))
+    return Refused("resources_never", asks=asks, pools=_names(pools), has=_words(largest.total))
+
+
+def _gang_too_big(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> Refused:
+    """Each replica has a machine that is large enough, and all of them together have not."""
+    pool = max(pools, key=lambda each: _size(_sum(nodes.get(each.name, ()))))
+    machines = nodes.get(pool.name, ())
+    return Refused(
+        "gang_never",
+        replicas=spec.replica_count,
+        asks=_words(whole(spec.groups)),
+        pool=pool.name,
+        machines=len(machines),
+        has=_words(_sum(machines)),
+    )
+
+
+def _sum(machines: Sequence[Node]) -> Resources:
+    return sum((node.total for node in machines), NOTHING)
+
+
+def _size(resources: Resources) -> tuple[int, int, float]:
+    return resources.gpu, resources.memory, resources.cpu
+
+
+def _words(resources: Resources) -> str:
+    return format_resources(resources.cpu, resources.memory, resources.gpu)
+
+
+def _most(plan: Plan) -> str:
+    """The limits of resources in words: 4 CPU, 8 GiB, 0 GPU."""
+    parts = [] if plan.cpu is None else [f"{plan.cpu:g} CPU"]
+    parts += [] if plan.memory is None else [format_size(plan.memory)]
+    parts += [] if plan.gpu is None else [f"{plan.gpu} GPU"]
+    return ", ".join(parts)
+
+
+def _names(pools: Sequence[Pool]) -> str:
+    return ", ".join(pool.name for pool in pools)

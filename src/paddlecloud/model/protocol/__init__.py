@@ -1,0 +1,1 @@
+"""What travels between our programs: the request signature and the frames of reports."""

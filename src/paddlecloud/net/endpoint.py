@@ -1,0 +1,97 @@
+"""Where a server is and which keys we have there; signs requests to it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from time import time
+
+from paddlecloud.model.protocol.bce_auth import (
+    NONCE,
+    format_time,
+    quote,
+    sign,
+)
+from paddlecloud.net.http1 import Connection
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
+    Find = Callable[["Endpoint | None", bool], "Endpoint"]
+    Trace = Callable[[str], None]
+    Answer = dict[str, Any]
+    """A JSON object: no route of ours answers with anything else."""
+
+PREFIX = "/api/v1"
+
+EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
+
+#: Seconds until a store, to which the server gave an address, takes a connection.
+CONNECTING = 8.0
+
+
+class Endpoint:
+    """Where a server is, who we are there, and (embedded) which start of it was meant."""
+
+    __slots__ = ("ak", "boot", "host", "port", "sk", "tls")
+
+    def __init__(self, url: str, ak: str, sk: str, boot: str = "", ca_file: str = "") -> None:
+        scheme, host, port = split_url(url)
+        #: For https: True, or the file with the issuers to trust.
+        self.tls: bool | str = (ca_file or True) if scheme == "https" else False
+        self.host = host
+        self.port = port
+        self.ak = ak
+        self.sk = sk
+        #: "" when any server at that address is the right one.
+        self.boot = boot
+
+    @property
+    def url(self) -> str:
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls else 'http'}://{name}:{self.port}"
+
+
+def split_url(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port of `http://127.0.0.1:8000`; IPv6 addresses stand in brackets."""
+    scheme, _, rest = url.partition("://")
+    name = rest.partition("/")[0]
+    host, colon, port = name.rpartition(":")
+    if not colon or name.endswith("]"):
+        host, port = name, "443" if scheme == "https" else "80"
+    return scheme, host.strip("[]"), int(port)
+
+
+def connection_to(url: str) -> Connection:
+    """A connection to the store at an address."""
+    scheme, host, port = split_url(url)
+    return Connection(host, port, scheme == "https", connecting=CONNECTING)
+
+
+def target_in(url: str) -> str:
+    """What stands in the request line for an address: its path and query."""
+    return "/" + url.partition("://")[2].partition("/")[2]
+
+
+def sign_request(
+    endpoint: Endpoint, authority: str, method: str, target: str, headers: dict[str, str]
+) -> None:
+    """Add to `headers` what proves who asks, when, and that nobody asks it a second time."""
+    headers["host"] = authority
+    if not endpoint.ak:  # a route that anybody may call
+        return
+    now = int(time())
+    headers[NONCE] = os.urandom(16).hex()
+    headers["x-bce-date"] = format_time(now)
+    raw_path, _, query = target.partition("?")
+    headers["authorization"] = sign(endpoint.ak, endpoint.sk, method, raw_path, query, headers, now)
+
+
+def target_of(path: str, query: Mapping[str, object] | None = None) -> str:
+    """What stands in the request line for a path below the interface's prefix."""
+    given = [(key, value) for key, value in (query or {}).items() if value is not None]
+    text = "&".join(f"{key}={quote(str(value))}" for key, value in given)
+    return PREFIX + path + ("?" + text if text else "")

@@ -1,0 +1,292 @@
+"""Opens everything that the services need, from the settings; makes what is missing.
+
+The first start of a home makes its key, its first user and the token of its agent. A server on a
+database that it may share with others enters itself there, and shares its locks with them too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from paddlecloud import __version__
+from paddlecloud.backends.base import Backend, KeepsAgent
+from paddlecloud.backends.base import create as create_backend
+from paddlecloud.backends.local import cards
+from paddlecloud.db import open_database
+from paddlecloud.db.engine.base import EVERYTHING, Apart, Database
+from paddlecloud.db.engine.notify import Bell
+from paddlecloud.db.tables import attempts, leases, notification_prefs, servers
+from paddlecloud.model.errors import ConfigError, PaddleCloudError
+from paddlecloud.model.jobs.job import JobType
+from paddlecloud.model.policy.pool import Pool
+from paddlecloud.model.units import parse_size
+from paddlecloud.server.deps import Deps, OwnerLocks
+from paddlecloud.server.fresh_start import database_of, has_traces, prepare
+from paddlecloud.server.open_store import open_store
+from paddlecloud.server.services.accounts import first_start
+from paddlecloud.server.services.files import storage_usage
+from paddlecloud.server.settings import PoolSettings, Settings
+from paddlecloud.stores.directory.filelock import FileLock
+from paddlecloud.stores.logs.log_store import MAX_OPEN, LogStore
+
+LOCKS = "locks"
+"""The directory of the locks, beside those of the users."""
+MOST_NAMED = 5
+"""Jobs that a sentence about many names."""
+ADMIN = "admin"
+"""The first user of a team server; that of an embedded one is the person at the machine."""
+
+
+def open_deps(settings: Settings, url: str = "", *, fresh: bool = False) -> Deps:
+    """`url` is where agents on other machines reach this server; `fresh`: it starts without the
+    database that its home lost.
+
+    The order matters: what shows that there was a database is written after it was committed.
+    """
+    server_dir = settings.server_dir
+    now = datetime.now(UTC)
+    if fresh:
+        prepare(settings, now)
+    key = (
+        key_bytes(settings.key)
+        if settings.key
+        else first_start.server_key(server_dir / "server.key")
+    )
+    old_keys = tuple(map(key_bytes, settings.old_keys))
+    boot = secrets.token_hex(8)
+    db = open_the_database(settings, now)
+    server = entered(settings, db, (key, *old_keys), boot, url, now) if db.shared else None
+    first = ADMIN if settings.team else None
+    first_start.embedded_user(db, key, server_dir / "credentials.json", now, first)
+    backends = open_backends(settings, db, key, now)
+    deps = Deps(
+        settings=settings,
+        db=db,
+        store=open_store(settings, shared=db.shared),
+        logs=LogStore(settings.store_dir, max_open=0 if db.shared else MAX_OPEN),
+        pools={
+            pool.name: a_pool(pool, settings.team, backends[pool.name], shared=db.shared)
+            for pool in settings.pool_list
+            if pool.name in backends
+        },
+        backends=backends,
+        server_key=key,
+        old_keys=old_keys,
+        boot=boot,
+        server=server,
+    )
+    if isinstance(db, Apart):
+        deps = together(deps, db)
+    storage_usage.notice_limits(deps)
+    db.subscribe(partial(tell, deps))
+    for backend in backends.values():
+        if isinstance(backend, KeepsAgent):
+            backend.ensure_agent()
+    return deps
+
+
+def tell(deps: Deps, channel: str, payload: str) -> None:
+    """Wake whoever waits for this; who looks then sees the servers and wishes as they are now."""
+    if channel in (servers.CHANNEL, EVERYTHING):
+        deps.peers.forget()
+    if channel in (notification_prefs.CHANNEL, EVERYTHING):
+        deps.choosers.forget()
+    deps.hub.tell(channel, payload)
+
+
+def entered(
+    settings: Settings,
+    db: Database,
+    keys: tuple[bytes, ...],
+    boot: str,
+    url: str,
+    now: datetime,
+) -> servers.Server:
+    """Enter this server among those on its database; ConfigError if it does not fit to them."""
+    has_node = settings.replica.agent and any(p.backend == "local" for p in settings.pool_list)
+    server = servers.Server(
+        boot=boot,
+        place=place_of(settings.server_dir / "place"),
+        url=url,
+        node=settings.node if has_node else "",
+        key_mark=key_mark(keys[0]),
+        version=__version__,
+        started_at=now,
+        seen_at=now,
+    )
+    db.write(lambda tx: servers.join(tx, server, frozenset(map(key_mark, keys))))
+    return server
+
+
+def place_of(path: Path) -> str:
+    """The name of this home among all homes, made when there is none."""
+    if not path.exists():
+        first_start.write_private(path, secrets.token_hex(8))
+    return path.read_text("utf-8", errors="replace").strip()
+
+
+def key_mark(key: bytes) -> str:
+    return hmac.new(key, b"mark of the server key", hashlib.sha256).hexdigest()[:32]
+
+
+def together(deps: Deps, db: Apart) -> Deps:
+    """The same with what holds between all servers of one database and one store: locks, a bell."""
+
+    def lock(name: str, patience: float) -> FileLock:
+        file = hashlib.sha256(name.encode()).hexdigest()[:32]
+        return FileLock(deps.settings.store_dir / LOCKS / file, patience)
+
+    return replace(
+        deps,
+        # Held for as long as a sync of the store takes, by each of a user's uploads in turn.
+        owner_locks=OwnerLocks(lambda owner: lock(f"owner {owner}", 60.0)),
+        log_moves=lock("logs", 10.0),
+        tell_of_log=Bell(db, "log").ring,
+    )
+
+
+def open_the_database(settings: Settings, now: datetime) -> Database:
+    place, connections = database_of(settings), settings.database.connections
+    lost_if_empty = has_traces(settings)
+    db = open_database(place, now=now, connections=connections, must_exist=lost_if_empty)
+    try:
+        claim(settings, db)
+        keep_pools(settings, db)
+    except PaddleCloudError:
+        db.close()
+        raise
+    if not db.shared:
+        # The lock of the home is ours, so whoever held a lease is dead.
+        db.write(leases.break_leases, durable=False)
+    return db
+
+
+def claim(settings: Settings, db: Database) -> None:
+    """A database that served a team serves no private server any more: ConfigError.
+
+    That one has no limits, and runs all jobs with its own rights; it may be a settings file that
+    was forgotten which makes it one.
+    """
+    known = db.read(servers.is_team)
+    if settings.team and not known:
+        db.write(servers.mark_team)
+    elif known and not settings.team:
+        place = "database.url" if db.shared else str(database_of(settings))
+        raise ConfigError("database_of_team", database=place)
+
+
+def keep_pools(settings: Settings, db: Database) -> None:
+    """A pool in which jobs have a place may not leave the settings: ConfigError.
+
+    Nobody could look after them or stop what was made for them there, which may cost money; and to
+    end them for a line that is missing in a file would be worse.
+    """
+    known = {pool.name for pool in settings.pool_list}
+    live = [each for each in db.read(attempts.live_attempts) if each.pool not in known]
+    live.sort(key=lambda each: (each.created_at, each.job_id))
+    if live:
+        pool = live[0].pool
+        theirs = [each.job_id for each in live if each.pool == pool]
+        more = ", …" if len(theirs) > MOST_NAMED else ""
+        shown = ", ".join(theirs[:MOST_NAMED]) + more
+        raise ConfigError("settings_pool_in_use", pool=pool, jobs=shown)
+
+
+def open_backends(
+    settings: Settings, db: Database, key: bytes, now: datetime
+) -> dict[str, Backend]:
+    """The backend of each pool by its name.
+
+    A machine that runs no jobs has a local one only if others may have machines for it.
+    """
+    agent_config = settings.agent_dir / "agent.json"
+    found: dict[str, Backend] = {}
+    for pool in settings.pool_list:
+        if pool.backend != "local":
+            found[pool.name] = create_backend(pool.backend, pool.settings)
+            continue
+        given = local_settings(settings, pool, agent_config)
+        if db.shared:
+            given |= joining(settings, pool)
+        elif not settings.replica.agent:
+            continue
+        if settings.replica.agent:
+            endpoint_file = settings.server_dir / "server.json"
+            more = {"capacity": stated(settings)} if db.shared else {}
+            if settings.team:
+                first_start.check_machine(db, settings.node)
+            first_start.embedded_agent(
+                db, key, agent_config, settings.node, endpoint_file, now, more
+            )
+        found[pool.name] = create_backend("local", given)
+    return found
+
+
+def joining(settings: Settings, pool: PoolSettings) -> dict[str, str]:
+    """What a local backend has to know where other servers have machines for its pool."""
+    limits = {f"each_{key}": value for key, value in in_words(pool.settings).items()}
+    return limits | {"joins": "1", "node": settings.node if settings.replica.agent else ""}
+
+
+def stated(settings: Settings) -> dict[str, float]:
+    """What the agent of this machine is to say that it has, where that is not all of it."""
+    machine = settings.local_pool
+    gpu = cards() if machine.gpu is None else machine.gpu
+    said = {"cpu": machine.cpu, "memory": machine.memory, "gpu": gpu}
+    return {key: value for key, value in said.items() if value is not None}
+
+
+def local_settings(settings: Settings, pool: PoolSettings, agent_config: Path) -> dict[str, str]:
+    """What [local_pool] says, and over it what the pool itself says."""
+    machine = settings.local_pool
+    said: Mapping[str, object] = {
+        "cpu": machine.cpu,
+        "memory": machine.memory,
+        "gpu": machine.gpu,
+        **pool.settings,
+    }
+    return in_words(said) | {"node": settings.node, "agent_config": str(agent_config)}
+
+
+def in_words(said: Mapping[str, object]) -> dict[str, str]:
+    """Settings as a backend takes them."""
+    given = {key: str(value) for key, value in said.items() if value is not None}
+    if "memory" in given:
+        given["memory"] = str(parse_size(given["memory"]))
+    return given
+
+
+def a_pool(pool: PoolSettings, team: bool, backend: Backend, *, shared: bool = False) -> Pool:
+    """`shared`: its machines may be those of several servers, and outlive a loss of power here."""
+    types = frozenset(map(JobType, pool.job_types))
+    if not shared and not any(node.total.gpu for node in backend.capacity()):
+        types -= {JobType.GPU}
+    public = team if pool.public is None else pool.public
+    return Pool(
+        name=pool.name,
+        backend=pool.backend,
+        private=not public,
+        remote=shared or pool.backend != "local",
+        job_types=types,
+        users=frozenset(pool.users),
+        gangs=sys.platform == "linux" or pool.backend != "local",
+        oversubscribes=not public and pool.backend == "local",
+        preemption=pool.preemption,
+        settings=pool.settings,
+    )
+
+
+def key_bytes(text: str) -> bytes:
+    """Hex digits, as in server.key, are bytes; anything else is taken as it is."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return text.encode()

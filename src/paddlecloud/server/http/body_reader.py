@@ -1,0 +1,144 @@
+"""Big bodies of requests, read by a blocking thread straight from the socket.
+
+Every piece of a body that goes through the event loop is parsed, copied and handed over; a thread
+that reads into one buffer takes half the CPU for the same bytes. The parser is put aside meanwhile
+and the connection serves on afterwards. Where there is TLS, or something else between the socket
+and us, the body comes the usual way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+from zlib import crc32
+
+import httptools
+from starlette.requests import Request
+
+from paddlecloud.model.errors import Retry
+from paddlecloud.server.http.connection_limits import LEAST_PROGRESS, Connection, connection_of
+from paddlecloud.server.http.routing import read_body
+from paddlecloud.stores.deadline import be_prompt
+
+AT_ONCE = 12
+"""Bodies that are in memory at the same time, of each pool of threads."""
+SILENCE = 30.0
+"""Seconds without progress after which a sender is given up; a trickle is none."""
+SPARE = 4
+_PIECE = 1024 * 1024
+T = TypeVar("T")
+Work = Callable[["bytes | bytearray", int], T]
+"""What is done with a body and its CRC-32."""
+POOL = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="body", initializer=be_prompt)
+_spare: list[bytearray] = []
+"""Buffers for the next ones: fresh memory costs as much as a copy. list.pop and append are atomic.
+"""
+
+
+async def with_body(
+    request: Request, size: int, work: Work[T], threads: ThreadPoolExecutor = POOL
+) -> T:
+    """What `work` makes of the body, which has `size` bytes; it runs in one of these threads."""
+    taken = _Taken.of(request, size)
+    loop = asyncio.get_running_loop()
+    if taken is None:
+        body = await read_body(request, size)
+        if len(body) != size:
+            raise Retry("body_cut", size=len(body))
+        return await loop.run_in_executor(threads, lambda: work(body, crc32(body)))
+    try:
+        return await loop.run_in_executor(threads, taken.run, work)
+    finally:
+        taken.give_back()
+
+
+class _Taken:
+    """A connection that a thread reads from."""
+
+    def __init__(self, connection: Connection, size: int) -> None:
+        cycle = connection.cycle
+        assert cycle is not None
+        self._connection, self._cycle, self._size = connection, cycle, size
+        connection.flow.pause_reading()
+        self._first = bytes(cycle.body)
+        cycle.body = bytearray()
+        fd = os.dup(connection.transport.get_extra_info("socket").fileno())
+        self._socket = socket.socket(fileno=fd)
+        self._socket.settimeout(SILENCE)
+        self._whole = False
+
+    @staticmethod
+    def of(request: Request, size: int) -> _Taken | None:
+        """The connection of a request whose body is still to come; None if it cannot be taken."""
+        connection = connection_of(request.scope)
+        if connection is None or connection.scheme != "http":
+            return None
+        cycle = connection.cycle
+        ready = cycle is not None and cycle.scope is request.scope and cycle.more_body
+        if cycle is None or not ready or cycle.waiting_for_100_continue:
+            return None
+        if request.headers.get("content-length") != str(size) or len(cycle.body) > size:
+            return None
+        return _Taken(connection, size)
+
+    def run(self, work: Work[T]) -> T:
+        """In a thread: read, then work."""
+        room = _room(self._size)
+        try:
+            check = self._read(memoryview(room)[: self._size])
+            self._whole = True
+            data = room if len(room) == self._size else bytes(memoryview(room)[: self._size])
+            return work(data, check)
+        finally:
+            if len(_spare) < SPARE:
+                _spare.append(room)
+
+    def give_back(self) -> None:
+        """In the event loop: the connection goes on with the next request, or ends."""
+        self._socket.close()
+        self._cycle.more_body = False
+        if not self._whole:
+            self._cycle.keep_alive = False
+            return
+        # The parser of before still waits for the body that went past it.
+        parser = httptools.HttpRequestParser(self._connection)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._connection.parser = parser
+
+    def _read(self, room: memoryview) -> int:
+        got = len(self._first)
+        room[:got] = self._first
+        check = crc32(self._first)
+        enough, deadline = 0, 0.0
+        while got < len(room):
+            now = time.monotonic()
+            if got >= enough:
+                enough, deadline = got + LEAST_PROGRESS, now + SILENCE
+            if now >= deadline:
+                raise Retry("body_cut", size=got)
+            try:
+                count = self._socket.recv_into(room[got : got + _PIECE])
+            except OSError as error:
+                raise Retry("body_cut", size=got) from error
+            if not count:
+                raise Retry("body_cut", size=got)
+            check = crc32(room[got : got + count], check)
+            got += count
+        return check
+
+
+def _room(size: int) -> bytearray:
+    """A buffer of at least that size: one of before if it is long enough and not much longer."""
+    while _spare:
+        try:
+            room = _spare.pop()
+        except IndexError:  # another thread was faster
+            break
+        if size <= len(room) <= 2 * size:
+            return room
+    return bytearray(size)

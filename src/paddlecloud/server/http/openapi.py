@@ -1,0 +1,109 @@
+"""The OpenAPI 3.1 document, made from the route table and the shapes; nothing is written twice."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from paddlecloud import __version__
+from paddlecloud.server.http.routing import Access, Route
+from paddlecloud.server.schemas.base import ErrorAnswer
+
+_REF = "#/components/schemas/{name}"
+
+
+def document(routes: tuple[Route, ...]) -> dict[str, Any]:
+    shapes: list[type] = [ErrorAnswer]
+    for route in routes:
+        shapes += [shape for shape in (route.body, route.answer) if shape is not None]
+    _, components = msgspec.json.schema_components(shapes, ref_template=_REF)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        path = re.sub(r"\{(\w+):path\}", r"{\1}", route.path)
+        paths.setdefault(path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "PaddleCloud", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {
+                "bce-auth-v1": {
+                    "type": "apiKey",
+                    "in": "header",
+                    "name": "Authorization",
+                    "description": "bce-auth-v1/{ak}/{time}/{seconds}/{headers}/{signature}; "
+                    "host, x-bce-content-sha256, x-bce-nonce and every other x-bce header must be "
+                    "signed.",
+                }
+            },
+        },
+    }
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": _operation_id(route),
+        "summary": route.summary,
+        "tags": [route.access.value],
+        "x-access": "admin" if route.admin else route.access.value,
+        "x-owned": _owned(route),
+        "security": [] if route.access is Access.OPEN else [{"bce-auth-v1": []}],
+        "parameters": _parameters(route),
+        "responses": {
+            str(route.status): {
+                "description": "done",
+                "content": _content(route.answer, route.media),
+            },
+            "default": {
+                "description": "an error in words, with a stable code",
+                "content": _content(ErrorAnswer, "application/json"),
+            },
+        },
+    }
+    if route.method in ("POST", "PUT"):
+        raw = "application/octet-stream" if route.body is None else "application/json"
+        operation["requestBody"] = {"content": _content(route.body, raw)}
+    return operation
+
+
+def _owned(route: Route) -> str | None:
+    """The parameter that names what belongs to somebody: to anybody else it does not exist."""
+    names = _path_parameters(route)
+    if not names or route.admin or route.access is not Access.USER:
+        return None
+    return names[0]
+
+
+def _operation_id(route: Route) -> str:
+    handler = route.plain or route.streaming
+    assert handler is not None
+    return f"{handler.__module__.rpartition('.')[2]}_{handler.__name__}"
+
+
+def _parameters(route: Route) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in _path_parameters(route)
+    ]
+    if route.query is not None:
+        schema = msgspec.json.schema(route.query)
+        schema = schema["$defs"][schema["$ref"].rpartition("/")[2]]
+        for name, shape in schema["properties"].items():
+            required = name in schema.get("required", [])
+            found.append({"name": name, "in": "query", "required": required, "schema": shape})
+    return found
+
+
+def _path_parameters(route: Route) -> list[str]:
+    return re.findall(r"\{(\w+)(?::path)?\}", route.path)
+
+
+def _content(shape: type | None, media: str) -> dict[str, Any]:
+    if shape is not None:
+        return {"application/json": {"schema": {"$ref": _REF.format(name=shape.__name__)}}}
+    if media == "application/json":
+        return {media: {"schema": {"type": "object"}}}
+    return {media: {"schema": {"type": "string", "format": "binary"}}}

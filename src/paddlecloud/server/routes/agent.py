@@ -1,0 +1,272 @@
+"""The agents' routes: orders out, reports and files in. An agent dials out; nobody dials in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from functools import partial
+from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from paddlecloud.db.tables import servers
+from paddlecloud.db.tables.attempts import Want
+from paddlecloud.model.errors import Invalid, NotFound
+from paddlecloud.model.jobs.job import Job
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.http.executors import (
+    agents_of,
+    bucket_pieces,
+    for_agent,
+    in_long_thread,
+    in_thread,
+    later_for_agent,
+)
+from paddlecloud.server.http.report_stream import Exchange
+from paddlecloud.server.http.routing import (
+    BYTES,
+    Access,
+    Call,
+    Route,
+    decode_body,
+    signed_batches,
+    signed_body,
+)
+from paddlecloud.server.routes.agent_outputs import assigned_to, output_name
+from paddlecloud.server.schemas.agent import (
+    EntriesAnswer,
+    OutputsAnswer,
+    PollAnswer,
+    PollRequest,
+    ReplicaQuery,
+    Report,
+    ReportAnswer,
+    UploadAnswer,
+    UploadQuery,
+)
+from paddlecloud.server.schemas.transfer import ContentQuery
+from paddlecloud.server.services.agents import orders
+from paddlecloud.server.services.files import job_files, outputs, snapshots
+from paddlecloud.server.services.transfer import agent_presigned
+from paddlecloud.stores.base import Sink
+
+T = TypeVar("T")
+Work = Callable[[Deps, Call, Job], T]
+IDLE_SECONDS = 1.0
+"""So long may orders that are no hurry wait for company."""
+SMALL_REPORT = 64 * 1024
+"""Bytes of logs that the event loop stores by itself; a thread stores more."""
+MAX_REPORT = 16 * 1024 * 1024
+
+
+async def poll(deps: Deps, call: Call, _request: Request) -> PollAnswer:
+    """Orders above the cursor: at once if there are any, else when one comes."""
+    asked: PollRequest = call.body
+    node = call.caller.user_id
+    await deps.gathering.call(orders.seen, deps, node, asked)
+    began = time.monotonic()
+    deadline = began + asked.wait
+    with deps.hub.waiter(("agent", node), (servers.CHANNEL, "")) as waiter:
+        while True:
+            answer = await deps.gathering.call(orders.orders, deps, node, asked)
+            if answer.orders:
+                # Forgetting is no hurry, and an answer now would delay the order to run behind it;
+                # but behind a full answer there may be one already.
+                full = len(answer.orders) >= orders.MAX_ORDERS
+                urgent = full or any(order.want != Want.FORGET for order in answer.orders)
+                deadline = min(deadline, 0.0 if urgent else began + IDLE_SECONDS)
+            # Its server may die at any moment, and then it has to know the others.
+            moved = deps.peers_told.get(node, answer.peers) != answer.peers
+            left = 0.0 if answer.commands or moved else deadline - time.monotonic()
+            if answer.restart or left <= 0 or deps.hub.closed:
+                deps.peers_told[node] = answer.peers
+                return answer
+            await waiter.wait(min(left, 5.0))
+
+
+async def report(deps: Deps, call: Call, request: Request) -> ReportAnswer:
+    body = await signed_body(request, call.headers, MAX_REPORT)
+    return await _taken_in(body, deps=deps, node=call.caller.user_id)
+
+
+async def exchange(deps: Deps, call: Call, _request: Request) -> Response:
+    """Many short reports, one after the other, each answered before the next one comes."""
+    return Exchange(deps, call, partial(_taken_in, deps=deps, node=call.caller.user_id))
+
+
+async def _taken_in(body: bytes, *, deps: Deps, node: str) -> ReportAnswer:
+    raw = memoryview(body)
+    size = int.from_bytes(raw[:4], "big")
+    if len(raw) < 4 + size:
+        raise Invalid("body_invalid", detail="the report is shorter than its own length says")
+    notes = decode_body(bytes(raw[4 : 4 + size]), Report)
+    log_bytes = raw[4 + size :]
+    waits = len(log_bytes) > SMALL_REPORT or any(item.lost for item in notes.items)
+    run = in_thread if waits else deps.gathering.call
+    noted = await run(orders.note, deps, node, notes, log_bytes)
+    if noted.tells:
+        work = partial(orders.take_in, deps=deps, noted=noted)
+        await deps.gathering.write(work, durable=noted.durable)
+    return noted.answer
+
+
+def manifest(deps: Deps, call: Call) -> Response:
+    job = orders.live(deps, call.caller.user_id, call.query.replica).job
+    asked = call.path["snapshot_id"]
+    if asked != job.spec.snapshot:
+        raise NotFound("snapshot_unknown", snapshot=asked[:100])
+    body = b'{"entries":%b}' % snapshots.entries_json(deps, job.owner, asked)
+    return Response(body, media_type="application/json")
+
+
+async def blob(deps: Deps, call: Call, _request: Request) -> Response:
+    return await _answer(deps, call, call.query.replica, _blob)
+
+
+async def outputs_before(deps: Deps, call: Call, _request: Request) -> OutputsAnswer:
+    return await _answer(deps, call, call.path["replica"], _outputs_before)
+
+
+async def output_before(deps: Deps, call: Call, _request: Request) -> Response:
+    """One of these files, and its sha256 behind it: nobody knows that before it was read."""
+    return await _answer(deps, call, call.path["replica"], _output_before)
+
+
+async def _answer(deps: Deps, call: Call, replica: str, work: Work[T]) -> T:
+    """By the threads of the disk, unless a bucket has to be asked."""
+    job, found = await in_thread(_near, deps, call, replica, work)
+    return await for_agent(job, work, deps, call, job) if found is None else found
+
+
+def _near(deps: Deps, call: Call, replica: str, work: Work[T]) -> tuple[Job, T | None]:
+    job = orders.live(deps, call.caller.user_id, replica).job
+    near = job_files.are_near(deps, job)
+    return job, work(deps, call, job) if near else None
+
+
+def _blob(deps: Deps, call: Call, job: Job) -> Response:
+    reader = agent_presigned.content(deps, job, call.path["sha256"], call.query.offset)
+    headers = {"content-length": str(reader.length)}
+    if job.spec.public_bos:
+        headers["x-content-sha256"] = call.path["sha256"]
+    return _streamed(job, reader, headers)
+
+
+def _outputs_before(deps: Deps, call: Call, _job: Job) -> OutputsAnswer:
+    found = orders.outputs_before(deps, call.caller.user_id, call.path["replica"])
+    return OutputsAnswer(files=found)
+
+
+def _output_before(deps: Deps, call: Call, job: Job) -> Response:
+    node, replica, path = call.caller.user_id, call.path["replica"], call.path["path"]
+    reader = orders.open_output_before(deps, node, replica, path)
+    headers = {"content-length": str(reader.length + job_files.DIGEST_BYTES)}
+    return _streamed(job, job_files.with_digest(reader), headers)
+
+
+def _streamed(job: Job, pieces: Iterable[bytes], headers: dict[str, str]) -> Response:
+    body = iter(pieces) if job.spec.public_bos else bucket_pieces(pieces, agents_of(job))
+    return StreamingResponse(body, media_type=BYTES, headers=headers)
+
+
+async def upload(deps: Deps, call: Call, request: Request) -> UploadAnswer:
+    """One output file: it gets its name when all of it is here and is what was signed."""
+    job, sink = await in_long_thread(_open, deps, call)
+    try:
+        rest = b""
+        async for batch in signed_batches(request, call.headers):
+            if rest:
+                await for_agent(job, sink.write, rest)
+            rest = batch
+        return await for_agent(job, _finish, deps, call, sink, rest)
+    finally:
+        # A bucket has to be told that nothing more comes; it may be silent, and so may a disk.
+        later_for_agent(job, sink.abort)
+
+
+def _open(deps: Deps, call: Call) -> tuple[Job, Sink]:
+    query: UploadQuery = call.query
+    assigned = assigned_to(deps, call)
+    modified = None if query.mtime is None else datetime.fromtimestamp(query.mtime, UTC)
+    return assigned.job, outputs.open_output(deps, assigned, output_name(call), modified)
+
+
+def _finish(deps: Deps, call: Call, sink: Sink, rest: bytes) -> UploadAnswer:
+    sink.write(rest)
+    # Sending takes its time: meanwhile a newer attempt may have come to own this place.
+    assigned_to(deps, call)
+    return UploadAnswer(size=sink.commit().size)
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/api/v1/agent/poll",
+        summary="Wait for orders",
+        streaming=poll,
+        access=Access.AGENT,
+        body=PollRequest,
+        answer=PollAnswer,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/agent/report",
+        summary="Starts, log bytes, ends",
+        streaming=report,
+        access=Access.AGENT,
+        answer=ReportAnswer,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/agent/reports",
+        summary="Many reports over one request that stays open",
+        streaming=exchange,
+        access=Access.AGENT,
+        media=BYTES,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/agent/snapshots/{snapshot_id}",
+        summary="A job's file list",
+        plain=manifest,
+        access=Access.AGENT,
+        query=ReplicaQuery,
+        answer=EntriesAnswer,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/agent/blobs/{sha256}",
+        summary="A content of a job's files",
+        streaming=blob,
+        access=Access.AGENT,
+        query=ContentQuery,
+        media=BYTES,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/agent/replicas/{replica}/outputs",
+        summary="What the attempts before put out",
+        streaming=outputs_before,
+        access=Access.AGENT,
+        answer=OutputsAnswer,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/agent/replicas/{replica}/outputs/{path:path}",
+        summary="One of these files, followed by its sha256",
+        streaming=output_before,
+        access=Access.AGENT,
+        media=BYTES,
+    ),
+    Route(
+        method="PUT",
+        path="/api/v1/agent/replicas/{replica}/files/{area}/{path:path}",
+        summary="Bring back an output file",
+        streaming=upload,
+        access=Access.AGENT,
+        query=UploadQuery,
+        answer=UploadAnswer,
+    ),
+)

@@ -1,0 +1,185 @@
+"""Output files that agents bring piece by piece, and the list of them at the end of a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from weakref import WeakValueDictionary
+
+from starlette.requests import Request
+
+from paddlecloud.model.errors import Invalid, Retry, Unauthenticated
+from paddlecloud.model.protocol.bce_auth import CONTENT_SHA256, UNSIGNED
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.http.body_reader import AT_ONCE
+from paddlecloud.server.http.executors import agents_of, for_agent, in_long_thread, in_thread
+from paddlecloud.server.http.routing import Access, Call, Route, decode_body, signed_body
+from paddlecloud.server.routes.snapshots import with_part
+from paddlecloud.server.schemas.agent import (
+    AppendQuery,
+    BundleHead,
+    ListingAnswer,
+    ListingQuery,
+    ListingRequest,
+    UploadAnswer,
+)
+from paddlecloud.server.schemas.transfer import OutputPartQuery, PartAnswer
+from paddlecloud.server.services.agents import orders
+from paddlecloud.server.services.agents.orders import Assigned
+from paddlecloud.server.services.files import job_files, outputs
+from paddlecloud.server.services.transfer import proxied_outputs
+from paddlecloud.stores.deadline import be_prompt
+
+MAX_PIECE = 16 * 1024 * 1024
+MAX_BUNDLE = 4 * 1024 * 1024
+MAX_LISTING = 256 * 1024 * 1024
+_SLOW = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="output", initializer=be_prompt)
+"""Machines may be far away and many: no submit stands in line behind the parts of their outputs."""
+_OF_ONE = 4
+"""Parts on their way into the buckets of one user that are in memory at the same time."""
+_OF_ALL = 8 * _OF_ONE
+_TURN = 20.0
+"""Seconds to wait for a place: who hears nothing for longer blames the server."""
+_places: WeakValueDictionary[tuple[object, str], asyncio.Semaphore] = WeakValueDictionary()
+"""By event loop and user, for as long as somebody has or wants one."""
+_all_places = threading.Semaphore(_OF_ALL)
+
+
+async def append(deps: Deps, call: Call, request: Request) -> UploadAnswer:
+    """What grew of an output file; nothing of it counts before all is here and is as signed."""
+    data = await signed_body(request, call.headers, MAX_PIECE)
+    return await in_long_thread(_append, deps, call, data)
+
+
+def _append(deps: Deps, call: Call, data: bytes) -> UploadAnswer:
+    query: AppendQuery = call.query
+    what = (assigned_to(deps, call), output_name(call))
+    return UploadAnswer(size=outputs.append(deps, *what, query.offset, data, query.mtime))
+
+
+async def bundle(deps: Deps, call: Call, request: Request) -> ListingAnswer:
+    """Many small files: a line of JSON about them and their bytes; answered with those that have
+    to be sent by themselves."""
+    raw = await signed_body(request, call.headers, MAX_BUNDLE)
+    assigned = await in_long_thread(assigned_to, deps, call)
+    return await for_agent(assigned.job, _bundle, deps, call, raw)
+
+
+def _bundle(deps: Deps, call: Call, raw: bytes) -> ListingAnswer:
+    end = raw.find(b"\n")
+    rows = decode_body(raw[: max(end, 0)], BundleHead).files
+    data = memoryview(raw)[end + 1 :]
+    want = sum(size for _, size, _ in rows)
+    if want != len(data):
+        raise Invalid("bundle_length", size=len(data), want=want)
+    return ListingAnswer(missing=outputs.take_bundle(deps, assigned_to(deps, call), rows, data))
+
+
+async def listing(deps: Deps, call: Call, request: Request) -> ListingAnswer:
+    """All files of a worker that is over; answered with those that are not here as named."""
+    raw = await signed_body(request, call.headers, MAX_LISTING)
+    assigned = await in_long_thread(assigned_to, deps, call)
+    return await for_agent(assigned.job, _listing, deps, call, raw)
+
+
+def _listing(deps: Deps, call: Call, raw: bytes) -> ListingAnswer:
+    asked = decode_body(raw, ListingRequest)
+    return ListingAnswer(missing=outputs.take_listing(deps, assigned_to(deps, call), asked.files))
+
+
+async def part(deps: Deps, call: Call, request: Request) -> PartAnswer:
+    """One part of a large output file, for a store or a bucket that the agent cannot reach."""
+    query: OutputPartQuery = call.query
+    number = query.number
+    assigned = await in_thread(assigned_to, deps, call)
+    near = job_files.are_near(deps, assigned.job)
+    if not near and call.headers[CONTENT_SHA256] == UNSIGNED:
+        # Of what a bucket joins nobody takes the digest before it has its name.
+        raise Unauthenticated("auth_body_hash")
+    look = partial(proxied_outputs.opened, deps, assigned, output_name(call), query.upload)
+    found = await (in_thread(look) if near else for_agent(assigned.job, look))
+    keep = partial(proxied_outputs.put, deps, assigned, found, number)
+    if assigned.job.spec.public_bos:
+        await with_part(call, request, found, number, keep, _SLOW)
+    else:
+        # A user's bucket may be silent: the threads of bodies do not wait for it.
+        async with _place(agents_of(assigned.job)):
+            data = await with_part(call, request, found, number, bytes, _SLOW)
+            await for_agent(assigned.job, keep, data)
+    return PartAnswer(number=number)
+
+
+@asynccontextmanager
+async def _place(whose: str) -> AsyncIterator[None]:
+    """Wait for one of a user's places in memory, before anything is read, and have it; Retry when
+    none gets free in time, or all users together have too many."""
+    key = (asyncio.get_running_loop(), whose)
+    places = _places.setdefault(key, asyncio.Semaphore(_OF_ONE))
+    try:
+        async with asyncio.timeout(_TURN):
+            await places.acquire()
+    except TimeoutError:
+        raise Retry("store_crowded", limit=_OF_ONE) from None
+    try:
+        if not _all_places.acquire(blocking=False):
+            raise Retry("store_crowded", limit=_OF_ALL)
+        try:
+            yield
+        finally:
+            _all_places.release()
+    finally:
+        places.release()
+
+
+def output_name(call: Call) -> str:
+    """Which output file a route is about."""
+    return f"{call.path['area']}/{call.path['path']}"
+
+
+def assigned_to(deps: Deps, call: Call) -> Assigned:
+    """The replica that a route is about; StaleFence if it may bring no files now."""
+    return orders.upload(deps, call.caller.user_id, call.path["replica"], call.query.fence)
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/api/v1/agent/replicas/{replica}/files/{area}/{path:path}",
+        summary="Bring what grew of an output file",
+        streaming=append,
+        access=Access.AGENT,
+        query=AppendQuery,
+        answer=UploadAnswer,
+    ),
+    Route(
+        method="PUT",
+        path="/api/v1/agent/replicas/{replica}/part/{area}/{path:path}",
+        summary="Bring one part of a large output file",
+        streaming=part,
+        access=Access.AGENT,
+        query=OutputPartQuery,
+        answer=PartAnswer,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/agent/replicas/{replica}/bundle",
+        summary="Bring many small output files",
+        streaming=bundle,
+        access=Access.AGENT,
+        query=ListingQuery,
+        answer=ListingAnswer,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/agent/replicas/{replica}/listing",
+        summary="Name all output files of a worker that is over",
+        streaming=listing,
+        access=Access.AGENT,
+        query=ListingQuery,
+        answer=ListingAnswer,
+    ),
+)

@@ -1,0 +1,102 @@
+"""The tasks of a job: for its own trainers, who sign with the key of their replica."""
+
+from __future__ import annotations
+
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.http.routing import Access, Call, Route
+from paddlecloud.server.schemas.data_tasks import (
+    LeaseAnswer,
+    LeaseRequest,
+    RenewAnswer,
+    RenewRequest,
+    TaskDone,
+    TaskDoneAnswer,
+    TaskFailed,
+    TaskFailedAnswer,
+    TasksRequest,
+)
+from paddlecloud.server.schemas.jobs import TasksView
+from paddlecloud.server.services import data_tasks
+
+_PLACE = "/api/v1/jobs/{job_id}/tasks/{name}"
+
+
+def define(deps: Deps, call: Call) -> TasksView:
+    return data_tasks.define(deps, call.caller, call.path["job_id"], call.path["name"], call.body)
+
+
+def look(deps: Deps, call: Call) -> TasksView:
+    return data_tasks.look(deps, call.caller, call.path["job_id"], call.path["name"])
+
+
+def lease(deps: Deps, call: Call) -> LeaseAnswer:
+    return data_tasks.lease(deps, call.caller, call.path["job_id"], call.path["name"], call.body)
+
+
+def renew(deps: Deps, call: Call) -> RenewAnswer:
+    return data_tasks.renew(deps, call.caller, call.path["job_id"], call.path["name"], call.body)
+
+
+def finish(deps: Deps, call: Call) -> TaskDoneAnswer:
+    return data_tasks.finish(deps, call.caller, call.path["job_id"], call.path["name"], call.body)
+
+
+def fail(deps: Deps, call: Call) -> TaskFailedAnswer:
+    return data_tasks.fail(deps, call.caller, call.path["job_id"], call.path["name"], call.body)
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path=_PLACE,
+        summary="Say which tasks a job has",
+        plain=define,
+        access=Access.JOB,
+        body=TasksRequest,
+        answer=TasksView,
+    ),
+    Route(
+        method="GET",
+        path=_PLACE,
+        summary="How far the tasks of a job are",
+        plain=look,
+        access=Access.JOB,
+        answer=TasksView,
+    ),
+    Route(
+        method="POST",
+        path=f"{_PLACE}/lease",
+        summary="Take tasks to work at",
+        plain=lease,
+        access=Access.JOB,
+        body=LeaseRequest,
+        answer=LeaseAnswer,
+    ),
+    Route(
+        method="POST",
+        path=f"{_PLACE}/renew",
+        summary="Keep tasks for longer",
+        plain=renew,
+        access=Access.JOB,
+        body=RenewRequest,
+        answer=RenewAnswer,
+    ),
+    Route(
+        method="POST",
+        path=f"{_PLACE}/finish",
+        summary="Count a task as done",
+        plain=finish,
+        access=Access.JOB,
+        body=TaskDone,
+        answer=TaskDoneAnswer,
+    ),
+    Route(
+        method="POST",
+        path=f"{_PLACE}/fail",
+        summary="Give a task back",
+        plain=fail,
+        access=Access.JOB,
+        body=TaskFailed,
+        answer=TaskFailedAnswer,
+    ),
+)

@@ -1,0 +1,88 @@
+"""Keys: asked for by mail without any, and managed by whoever has one."""
+
+from __future__ import annotations
+
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.http.routing import Access, Call, Route
+from paddlecloud.server.schemas.accounts import (
+    GenTokenAnswer,
+    GenTokenRequest,
+    NewToken,
+    TokenRequest,
+    TokensAnswer,
+    TokensQuery,
+    TokenView,
+)
+from paddlecloud.server.services.accounts import gen_token as accounts_gen_token
+from paddlecloud.server.services.accounts import users
+from paddlecloud.server.services.accounts.users import Made
+from paddlecloud.server.services.jobs.views import iso
+
+
+def gen_token(deps: Deps, call: Call) -> GenTokenAnswer:
+    asked: GenTokenRequest = call.body
+    return GenTokenAnswer(
+        email=accounts_gen_token.request(deps, asked.email, asked.lang, call.caller.source)
+    )
+
+
+def listed(deps: Deps, call: Call) -> TokensAnswer:
+    query: TokensQuery = call.query
+    found = users.list_tokens(deps, call.caller.user_id, revoked=bool(query.revoked))
+    return TokensAnswer(tokens=found)
+
+
+def create(deps: Deps, call: Call) -> NewToken:
+    return new_token(users.create_token(deps, call.caller, call.caller.user_id, call.body))
+
+
+def revoke(deps: Deps, call: Call) -> TokenView:
+    return users.revoke(deps, call.caller, call.path["ak"], call.caller.user_id)
+
+
+def new_token(made: Made) -> NewToken:
+    return NewToken(
+        ak=made.row.ak,
+        sk=made.sk,
+        user_id=made.row.user_id,
+        name=made.row.name,
+        scope=made.row.scope.value,
+        created_at=iso(made.row.created_at),
+    )
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/api/v1/gen_token",
+        summary="Have a token mailed to an address",
+        plain=gen_token,
+        access=Access.OPEN,
+        body=GenTokenRequest,
+        answer=GenTokenAnswer,
+        status=202,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/tokens",
+        summary="Your keys, without their secrets",
+        plain=listed,
+        query=TokensQuery,
+        answer=TokensAnswer,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/tokens",
+        summary="Make another pair of keys; the secret is shown this once",
+        plain=create,
+        body=TokenRequest,
+        answer=NewToken,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/tokens/{ak}/revoke",
+        summary="Make one of your keys useless",
+        plain=revoke,
+        answer=TokenView,
+    ),
+)

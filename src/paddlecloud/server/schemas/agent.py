@@ -1,0 +1,250 @@
+"""JSON schemas of the agent protocol: polls, orders, reports, outputs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from paddlecloud.server.schemas.base import Answer, Epoch, Natural, Request
+from paddlecloud.server.schemas.files import EntryRow
+
+
+class Capacity(Request, frozen=True, kw_only=True):
+    cpu: Annotated[float, Meta(ge=0, le=1e6)]
+    memory: Natural
+    gpu: Annotated[int, Meta(ge=0, le=100_000)] = 0
+
+
+class PollRequest(Request, frozen=True, kw_only=True):
+    agent: str
+    boot: str
+    version: str
+    cursor: Natural
+    wait: Annotated[float, Meta(ge=0, le=60)] = 30.0
+    capacity: Capacity
+    enforces: dict[str, bool] = {}
+    host: str = "127.0.0.1"
+    commands: dict[str, bool] = {}
+    """The commands that this agent knows of, and whether it knows that they have to stop."""
+
+
+class RunOrder(Answer, frozen=True, kw_only=True):
+    """What to run. `began`: the server has seen this replica run, so it must not begin again."""
+
+    command: str
+    began: bool
+    env: dict[str, str]
+    snapshot: str | None
+    blobs_dir: str | None
+    direct: bool
+    """Its files lie in a bucket: addresses for them can be had, past the server."""
+    role: str
+    rank: int
+    worker: str
+    max_seconds: float | None
+    cpu_request: float
+    cpu_limit: float | None
+    memory_limit: int | None
+    pids_limit: int | None
+    log_limit: int | None
+    uid: int | None = None
+    """The user under whose uid it runs; None: the agent's own."""
+    hide: list[str] = []
+    """Paths that it must not see, where its machine has them."""
+    user_namespaces: bool = True
+    """False: it must not create user namespaces."""
+    requirements: str = ""
+    """What is to be installed for it: the text of a requirements file."""
+    install_seconds: float = 1800.0
+    """How long installing that may take."""
+    private_root: bool = False
+    """Its `/` is to be its own, where that can be done."""
+    resumes: str | None = None
+    """The replica of the attempt before, whose outputs it is given."""
+    ports: list[int] = []
+    """What a replica of a gang may listen on: looked at before it begins."""
+    stacks: bool = False
+    """It may be found hung: where its Python processes stand is to be saved then."""
+    pserver_mode: bool = False
+    """Its PaddlePaddle has to have a parameter server: looked at before it begins."""
+    secret: str = ""
+    """The secret key of the replica itself, whose access key is its name."""
+    patience: float | None = None
+    """Seconds after which outputs are given up that its owner's bucket does not take; None: they go
+    to the server's store."""
+    store_patience: float | None = None
+    """The same of the server's store; agents of before take any `patience` for that of a bucket."""
+
+
+class Order(Answer, frozen=True, kw_only=True):
+    seq: int
+    replica: str
+    job: str
+    attempt: int
+    fence: int
+    want: str
+    grace: float
+    cause: str
+    run: RunOrder | None
+
+
+class AgentSettings(Answer, frozen=True, kw_only=True):
+    ship_interval: float
+    grace: float
+    separate: bool = False
+    """The agent is asked to say whether it can keep users apart."""
+    cache_limit: int
+    """Bytes of its cache."""
+
+
+class CommandOrder(Answer, frozen=True, kw_only=True):
+    """A command to run beside a replica, or to stop."""
+
+    id: str
+    replica: str
+    argv: list[str]
+    timeout: float | None
+    input: int
+    """Bytes that wait for its stdin."""
+    stop: bool
+
+
+class PollAnswer(Answer, frozen=True, kw_only=True):
+    cursor: int
+    orders: list[Order]
+    settings: AgentSettings
+    restart: bool
+    peers: list[str] = []
+    """Where the servers of this database are reached, this one too; empty: it is the only one."""
+    commands: list[CommandOrder] = []
+    """Those that the agent has not heard of, or not that they have to stop."""
+
+
+class StartedNote(Struct, frozen=True):
+    pid: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+    at: float
+
+
+class LogNote(Struct, frozen=True):
+    offset: Natural
+    length: Natural
+
+
+class ExitNote(Struct, frozen=True, kw_only=True):
+    cause: str
+    log_size: Natural
+    exit_code: int | None = None
+    signal: int | None = None
+    oom: bool = False
+    memory_limit: Natural | None = None
+    message: str = ""
+    started_at: float | None = None
+    finished_at: float | None = None
+    stopping_at: float | None = None
+    ran: Annotated[float, Meta(ge=0, le=1e10)] | None = None
+    max_rss: int | None = None
+    peak_memory: Natural | None = None
+    cpu_seconds: float | None = None
+    enforced: dict[str, bool] = {}
+    hint: str = ""
+    said: HeldNote | None = None
+
+
+class UseNote(Struct, frozen=True, kw_only=True):
+    """What a replica uses: cores, bytes, cards; and for how many seconds it is quiet."""
+
+    cpu: Annotated[float, Meta(ge=0, le=1e6)]
+    memory: Natural
+    peak_memory: Natural
+    gpu: Annotated[float, Meta(ge=0, le=1e6)] | None = None
+    gpu_memory: Natural | None = None
+    quiet: Annotated[float, Meta(ge=0, le=1e10)] = 0.0
+
+
+class HeldNote(Struct, frozen=True, kw_only=True):
+    """What keeps a replica from going on, or ended it, as code and values of a sentence."""
+
+    code: Annotated[str, Meta(max_length=100)]
+    params: Annotated[dict[str, str | int], Meta(max_length=20)] = {}
+    runs: bool = False
+    """Its command goes on meanwhile."""
+
+
+class ReportItem(Struct, frozen=True, kw_only=True):
+    """Notes of one replica. Unknown keys are tolerated: an agent may be newer than the server."""
+
+    replica: str
+    fence: int
+    started: StartedNote | None = None
+    log: LogNote | None = None
+    exited: ExitNote | None = None
+    usage: UseNote | None = None
+    held: HeldNote | None = None
+    lost: bool = False
+    all_ended: bool = False
+    """Of one that is lost: its agent knows that no process of it can be running."""
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    agent: str
+    boot: str
+    seq: int
+    items: list[ReportItem]
+
+
+class Ack(Answer, frozen=True, kw_only=True):
+    replica: str
+    log_size: int
+    exited: bool
+
+
+class ReportAnswer(Answer, frozen=True, kw_only=True):
+    acks: list[Ack]
+    stale: list[str]
+
+
+class ReplicaQuery(Request, frozen=True, kw_only=True):
+    replica: str
+
+
+class EntriesAnswer(Answer, frozen=True, kw_only=True):
+    entries: list[EntryRow]
+
+
+class OutputsAnswer(Answer, frozen=True, kw_only=True):
+    files: list[tuple[str, int, float]]
+    """Path, size, and seconds since 1970 of the last change."""
+
+
+class UploadQuery(Request, frozen=True, kw_only=True):
+    fence: int
+    mtime: Epoch | None = None
+
+
+class AppendQuery(UploadQuery, frozen=True, kw_only=True):
+    offset: Natural
+    """How many bytes of the file were sent before."""
+
+
+class UploadAnswer(Answer, frozen=True, kw_only=True):
+    size: int
+
+
+class ListingQuery(Request, frozen=True, kw_only=True):
+    fence: int
+
+
+class ListingRequest(Request, frozen=True, kw_only=True):
+    files: list[tuple[str, Natural, float, str]]
+    """Area and path, size, seconds since 1970 of the last change, and sha256 ("": not known)."""
+
+
+class BundleHead(Request, frozen=True, kw_only=True):
+    files: list[tuple[str, Natural, Epoch]]
+    """Area and path, size, and seconds since 1970 of the last change, in the order of the bytes."""
+
+
+class ListingAnswer(Answer, frozen=True, kw_only=True):
+    missing: list[str]
+    """What has to be sent again."""

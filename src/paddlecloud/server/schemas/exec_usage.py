@@ -1,0 +1,84 @@
+"""JSON shapes of what is asked of running jobs: their use, and commands beside them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from paddlecloud.server.schemas.base import Answer, Flag, Natural, Request
+from paddlecloud.server.schemas.jobs import UseView
+
+Signed32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+
+
+class UseRow(Answer, frozen=True, kw_only=True):
+    """One worker: what it was given and what it uses of it."""
+
+    job_id: str
+    job_name: str
+    worker: str
+    state: str
+    node: str
+    asked: dict[str, float]
+    usage: UseView | None
+    peak_memory: int | None
+
+
+class UseAnswer(Answer, frozen=True, kw_only=True):
+    workers: list[UseRow]
+
+
+class CommandRequest(Request, frozen=True, kw_only=True):
+    argv: list[str]
+    """The program and its words; no shell reads them."""
+    worker: str | None = None
+    timeout: Annotated[float, Meta(gt=0, le=86_400)] | None = None
+    stdin: bytes = b""
+    """In base64."""
+
+
+class CommandView(Answer, frozen=True, kw_only=True):
+    id: str
+    job_id: str
+    worker: str
+    argv: list[str]
+    created_at: str
+    ended_at: str | None
+    exit_code: int | None
+    """As a shell tells it: 128 + n for signal n. None while it runs, or if nobody knows."""
+    cause: str
+    """Who ended it: exit, stopped, left, timeout, replica_over, failed; empty while it runs."""
+    message: str
+
+
+class OutputQuery(Request, frozen=True, kw_only=True):
+    out: Natural = 0
+    err: Natural = 0
+    follow: Flag = 0
+
+
+class StreamQuery(Request, frozen=True, kw_only=True):
+    stream: Literal["out", "err"] = "out"
+    offset: Natural = 0
+
+
+class StreamAnswer(Answer, frozen=True, kw_only=True):
+    size: int
+    """Bytes of the stream that are here, or were."""
+    room: int
+    """Bytes that may come next; 0 until whoever reads it has taken some."""
+    left: bool
+    """Nobody reads it any more; what finds no room need not come."""
+
+
+class CommandEnd(Request, frozen=True, kw_only=True):
+    cause: str
+    exit_code: Signed32 | None = None
+    message: str = ""
+    out_size: Natural = 0
+    err_size: Natural = 0
+
+
+class EndAnswer(Answer, frozen=True, kw_only=True):
+    ended: bool

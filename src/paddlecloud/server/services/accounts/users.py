@@ -1,0 +1,318 @@
+"""Users and their keys, as their admins and they themselves change them.
+
+Every change is one transaction together with the row of the audit that tells of it. A secret key
+is given out once, by the function that makes the key; nothing else here can tell one.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from msgspec import UNSET, json
+
+from paddlecloud.db.engine.base import Tx
+from paddlecloud.db.tables import audit, jobs, tokens, users
+from paddlecloud.db.tables.audit import AuditRow, Detail
+from paddlecloud.db.tables.tokens import Scope, TokenKind, TokenRow
+from paddlecloud.db.tables.users import User, UserRole
+from paddlecloud.model import email_address
+from paddlecloud.model.errors import Conflict, Invalid, NotFound
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.http.auth import Caller, secret_of
+from paddlecloud.server.schemas.accounts import (
+    AuditEvent,
+    AuditQuery,
+    TokenRequest,
+    TokenView,
+    UserChange,
+    UserRequest,
+    UserView,
+)
+from paddlecloud.server.services.accounts import plans
+from paddlecloud.server.services.files.job_files import aside_root, user_root
+from paddlecloud.server.services.jobs.views import iso
+
+MAX_TOKENS = 100
+"""Good keys of one user."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A new key with its secret, which nobody can ask for again."""
+
+    row: TokenRow
+    sk: str
+
+
+def create(deps: Deps, caller: Caller, request: UserRequest) -> UserView:
+    now = deps.clock()
+    email = email_address.canonical(request.email) if request.email else None
+    user = User(
+        id=_new_id(request.user_id),
+        role=UserRole(request.role),
+        email=email,
+        plan=plans.known(deps, request.plan),
+        lang=request.lang or deps.settings.tokens.lang,
+        created_at=now,
+    )
+
+    def store(tx: Tx) -> None:
+        _check_email(tx, user)
+        if not users.create_user(tx, user, now):
+            raise Conflict("user_id_taken", user_id=user.id)
+        note(tx, caller, now, "user.create", user.id, _facts(user))
+
+    deps.db.write(store)
+    return view(deps, user, 0)
+
+
+def listed(deps: Deps, after: str | None, limit: int) -> list[UserView]:
+    def read(tx: Tx) -> list[UserView]:
+        found = users.list_users(tx, after=after or "", limit=limit)
+        return [view(deps, user, tokens.count_tokens(tx, user.id)) for user in found]
+
+    return deps.db.read(read)
+
+
+def get(deps: Deps, user_id: str) -> UserView:
+    def read(tx: Tx) -> UserView:
+        return view(deps, _person(tx, user_id), tokens.count_tokens(tx, user_id))
+
+    return deps.db.read(read)
+
+
+def change(deps: Deps, caller: Caller, user_id: str, asked: UserChange) -> UserView:
+    """Set what is asked for; a user who is disabled is locked out at once, everywhere."""
+    now = deps.clock()
+    wanted = _wanted(deps, asked, now)
+
+    def store(tx: Tx) -> User:
+        before = _person(tx, user_id)
+        after = replace(before, **wanted)
+        if before.disabled_at is not None and after.disabled_at is not None:
+            after = replace(after, disabled_at=before.disabled_at)
+        if after == before:
+            return before
+        _check_email(tx, after)
+        _keep_an_admin(tx, before, after)
+        users.save_user(tx, after)
+        if after.plan != before.plan:
+            plans.tell_of_change(tx, user_id)
+        note(tx, caller, now, _action(before, after), user_id, _difference(before, after))
+        return after
+
+    user = deps.db.write(store)
+    return view(deps, user, deps.db.read(lambda tx: tokens.count_tokens(tx, user_id)))
+
+
+def delete(deps: Deps, caller: Caller, user_id: str) -> None:
+    """Forget a user who left nothing behind; anybody else can be disabled. Damaged contents, which
+    are of use to nobody, go as well."""
+    now = deps.clock()
+    deps.db.read(lambda tx: _person(tx, user_id))
+    damaged = aside_root(user_id)
+    stored = (stat.path for stat in deps.store.list(user_root(user_id) + "/"))
+    has_files = any(not path.startswith(f"{damaged}/") for path in stored)
+
+    def check(tx: Tx) -> User:
+        user = _person(tx, user_id)
+        count = sum(jobs.count_by_state(tx, user_id).values())
+        if count or has_files:
+            raise Conflict("user_has_jobs", user_id=user_id, jobs=count)
+        _keep_an_admin(tx, user, None)
+        return user
+
+    def store(tx: Tx) -> None:
+        user = check(tx)
+        users.delete_user(tx, user_id)
+        note(tx, caller, now, "user.delete", user_id, _facts(user))
+
+    deps.db.read(check)
+    deps.store.delete_tree(damaged)
+    deps.db.write(store)
+
+
+def create_token(deps: Deps, caller: Caller, user_id: str, request: TokenRequest) -> Made:
+    now = deps.clock()
+    row = TokenRow(
+        ak=secrets.token_hex(16),
+        user_id=user_id,
+        kind=TokenKind.USER,
+        name=request.name,
+        scope=Scope(request.scope),
+        origin=tokens.Origin.SHOWN,
+        created_at=now,
+        last_used_at=None,
+        revoked_at=None,
+    )
+
+    def store(tx: Tx) -> None:
+        _person(tx, user_id)
+        if tokens.count_tokens(tx, user_id) >= MAX_TOKENS:
+            raise Conflict("tokens_too_many", user_id=user_id, count=MAX_TOKENS)
+        tokens.create_token(tx, row.ak, user_id, row.kind, now, name=row.name, scope=row.scope)
+        detail = {"ak": row.ak, "name": row.name, "scope": row.scope.value}
+        note(tx, caller, now, "token.create", user_id, detail)
+
+    deps.db.write(store)
+    return Made(row=row, sk=secret_of(deps.server_key, row.ak))
+
+
+def list_tokens(deps: Deps, user_id: str | None, *, revoked: bool) -> list[TokenView]:
+    found = deps.db.read(lambda tx: tokens.list_tokens(tx, user_id, all_of_them=revoked))
+    return [token_view(row) for row in found]
+
+
+def revoke(deps: Deps, caller: Caller, ak: str, owner: str | None) -> TokenView:
+    """Make a key useless on every server at once; twice is once. `owner` None: anybody's."""
+    now = deps.clock()
+
+    def store(tx: Tx) -> TokenRow:
+        row = tokens.get_token(tx, ak) if _is_key(ak) else None
+        if row is None or row.kind is not TokenKind.USER or owner not in (None, row.user_id):
+            raise NotFound("token_unknown", ak=ak[:100])
+        if not tokens.revoke_token(tx, ak, now):
+            return row
+        note(tx, caller, now, "token.revoke", row.user_id, {"ak": ak, "name": row.name})
+        return replace(row, revoked_at=now)
+
+    return token_view(deps.db.write(store))
+
+
+def audited(deps: Deps, query: AuditQuery, since: datetime | None) -> list[AuditEvent]:
+    found = deps.db.read(
+        lambda tx: audit.listed(
+            tx, user=query.user, since=since, before=query.before, limit=query.limit
+        )
+    )
+    return [_event(row) for row in found]
+
+
+def note(tx: Tx, caller: Caller, now: datetime, action: str, target: str, detail: Detail) -> None:
+    """The row of the audit for what this caller does."""
+    audit.record(
+        tx,
+        at=now,
+        actor=caller.user_id,
+        source=caller.source,
+        action=action,
+        target=target,
+        detail=detail,
+    )
+
+
+def view(deps: Deps, user: User, count: int) -> UserView:
+    assert user.created_at is not None  # every stored user has it
+    return UserView(
+        user_id=user.id,
+        role=user.role.value,
+        email=user.email,
+        plan=user.plan or deps.settings.default_plan,
+        limits=json.decode(user.limits) if user.limits else {},
+        lang=user.lang,
+        disabled=user.disabled_at is not None,
+        disabled_at=iso(user.disabled_at) if user.disabled_at else None,
+        created_at=iso(user.created_at),
+        tokens=count,
+    )
+
+
+def token_view(row: TokenRow) -> TokenView:
+    return TokenView(
+        ak=row.ak,
+        user_id=row.user_id,
+        name=row.name,
+        scope=row.scope.value,
+        origin=row.origin.value,
+        created_at=iso(row.created_at),
+        last_used_at=iso(row.last_used_at) if row.last_used_at else None,
+        revoked_at=iso(row.revoked_at) if row.revoked_at else None,
+    )
+
+
+def _event(row: AuditRow) -> AuditEvent:
+    return AuditEvent(
+        number=row.number,
+        at=iso(row.at),
+        actor=row.actor,
+        source=row.source,
+        action=row.action,
+        target=row.target,
+        detail=dict(row.detail),
+    )
+
+
+def _person(tx: Tx, user_id: str) -> User:
+    found = users.get_person(tx, user_id) if email_address.is_user_id(user_id) else None
+    if found is None:
+        raise NotFound("user_unknown", user_id=user_id[:100])
+    return found
+
+
+def _new_id(user_id: str) -> str:
+    if not email_address.is_user_id(user_id):
+        raise Invalid("user_id_invalid", user_id=user_id[:100])
+    if user_id in email_address.RESERVED:
+        raise Conflict("user_id_taken", user_id=user_id)
+    return user_id
+
+
+def _wanted(deps: Deps, asked: UserChange, now: datetime) -> dict[str, Any]:
+    wanted: dict[str, Any] = {}
+    if asked.role is not UNSET:
+        wanted["role"] = UserRole(asked.role)
+    if asked.email is not UNSET:
+        wanted["email"] = email_address.canonical(asked.email) if asked.email else None
+    if asked.plan is not UNSET:
+        wanted["plan"] = plans.known(deps, asked.plan)
+    if asked.lang is not UNSET:
+        wanted["lang"] = asked.lang
+    if asked.disabled is not UNSET:
+        wanted["disabled_at"] = now if asked.disabled else None
+    if not wanted:
+        known = ", ".join(UserChange.__struct_fields__)
+        raise Invalid("user_change_missing", known=known)
+    return wanted
+
+
+def _check_email(tx: Tx, user: User) -> None:
+    holder = users.user_of_email(tx, user.email) if user.email else None
+    if holder is not None and holder.id != user.id:
+        raise Conflict("email_taken", email=user.email, user_id=holder.id)
+
+
+def _keep_an_admin(tx: Tx, before: User, after: User | None) -> None:
+    """Without one nobody could give the role back."""
+    if not _gets_in(before) or (after is not None and _gets_in(after)):
+        return
+    if users.other_admins(tx, before.id) == 0:
+        raise Conflict("user_last_admin", user_id=before.id)
+
+
+def _gets_in(user: User) -> bool:
+    return user.role is UserRole.ADMIN and user.disabled_at is None
+
+
+def _action(before: User, after: User) -> str:
+    if (before.disabled_at is None) == (after.disabled_at is None):
+        return "user.set"
+    return "user.enable" if after.disabled_at is None else "user.disable"
+
+
+def _facts(user: User) -> dict[str, str | None]:
+    return {"role": user.role.value, "email": user.email, "plan": user.plan, "lang": user.lang}
+
+
+def _difference(before: User, after: User) -> Mapping[str, str | None]:
+    old, new = _facts(before), _facts(after)
+    changed = [key for key in new if old[key] != new[key]]
+    pairs = [(f"old_{key}", old[key]) for key in changed]
+    return dict(pairs + [(f"new_{key}", new[key]) for key in changed])
+
+
+def _is_key(ak: str) -> bool:
+    return 0 < len(ak) <= 64 and ak.isascii() and ak.isprintable()

@@ -1,0 +1,1 @@
+"""What administrators see: health checks of the installation, overview of pools and jobs."""

@@ -1,0 +1,67 @@
+"""What an admin looks at over all users: pools with their machines, and everybody's jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from paddlecloud.db.engine.base import Tx
+from paddlecloud.db.tables import agents, attempts
+from paddlecloud.db.tables.agents import Agent
+from paddlecloud.model.jobs.job import Job, Resources
+from paddlecloud.model.policy.pool import Node, Pool
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.schemas.accounts import AdminJobRow, NodeView, PoolView
+from paddlecloud.server.services.jobs import views
+from paddlecloud.server.services.placement import isolation
+
+
+def pools(deps: Deps, lang: str) -> list[PoolView]:
+    """Every pool in the order in which it is asked, with what its machines have and give."""
+
+    def read(tx: Tx) -> tuple[dict[str, Resources], dict[str, Agent]]:
+        known = agents.list_agents(tx)
+        return attempts.used_on_nodes(tx), {agent.id: agent for agent in known}
+
+    used, seen = deps.db.read(read)
+    nodes = deps.nodes()
+    return [_pool(deps, pool, nodes[name], used, seen, lang) for name, pool in deps.pools.items()]
+
+
+def job_row(deps: Deps, job: Job, lang: str) -> AdminJobRow:
+    row = views.row(deps, job, lang)
+    values = {name: getattr(row, name) for name in row.__struct_fields__}
+    return AdminJobRow(**values, owner=job.owner, pool=job.pool or "")
+
+
+def _pool(
+    deps: Deps,
+    pool: Pool,
+    nodes: tuple[Node, ...],
+    used: Mapping[str, Resources],
+    seen: Mapping[str, Agent],
+    lang: str,
+) -> PoolView:
+    return PoolView(
+        name=pool.name,
+        backend=pool.backend,
+        public=pool.public,
+        preemption=pool.preemption,
+        users=sorted(pool.users),
+        job_types=sorted(kind.value for kind in pool.job_types),
+        nodes=[_node(node, used.get(node.id), seen.get(node.id)) for node in nodes],
+        note=views.say(isolation.trouble(deps, pool), lang),
+    )
+
+
+def _node(node: Node, used: Resources | None, agent: Agent | None) -> NodeView:
+    return NodeView(
+        id=node.id,
+        cpu=node.total.cpu,
+        memory=node.total.memory,
+        gpu=node.total.gpu,
+        used_cpu=used.cpu if used else 0.0,
+        used_memory=used.memory if used else 0,
+        used_gpu=used.gpu if used else 0,
+        seen_at=views.iso(agent.seen_at) if agent else None,
+        enforces=dict(agent.enforces) if agent else {},
+    )

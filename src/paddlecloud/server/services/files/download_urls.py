@@ -1,0 +1,52 @@
+"""Where else a job's files can be had than from us, for a client that would rather go there.
+
+On a private server that is the file in its store, which belongs to the caller; where the store is a
+bucket, an address in it. Each is a help only: what is not there is asked of us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from paddlecloud.model.files.layout import output_root
+from paddlecloud.model.jobs.job import Job
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.schemas.files import FileRow
+from paddlecloud.server.services.files import snapshots
+from paddlecloud.server.services.files.job_files import place_of, user_root
+from paddlecloud.stores.base import CanLocalPath, CanPresign
+
+GOOD_FOR = timedelta(hours=6)
+
+
+def ways(deps: Deps, job: Job, rows: Iterable[FileRow]) -> dict[str, str]:
+    """By path of a file a path of this machine, or an address.
+
+    An address only of what has a known digest: nobody else would notice damage on that way, or that
+    the file was replaced meanwhile.
+    """
+    files = [row for row in rows if not row.path.endswith("/")]
+    place = place_of(deps, job)
+    if isinstance(place.store, CanLocalPath) and not deps.settings.team:
+        above = place.store.local_path(user_root(job.owner))
+        below = len(user_root(job.owner)) + 1
+        return {row.path: f"{above}/{_stored_at(job, row)[below:]}" for row in files if above}
+    store, now = place.store, deps.clock()
+    if not isinstance(store, CanPresign):
+        return {}
+    own = not job.spec.public_bos
+    return {
+        row.path: store.presign_read(
+            row.path if own else _stored_at(job, row), good_for=GOOD_FOR, now=now
+        )
+        for row in files
+        if row.sha256
+    }
+
+
+def _stored_at(job: Job, row: FileRow) -> str:
+    """Where the file of a row lies in the server's store."""
+    if row.path.startswith(output_root(job.id) + "/") or row.sha256 is None:
+        return f"{user_root(job.owner)}/{row.path}"
+    return snapshots.blob_path(job.owner, row.sha256)

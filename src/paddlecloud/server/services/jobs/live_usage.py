@@ -1,0 +1,100 @@
+"""What running jobs use: taken in from agents, shown to their owners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from paddlecloud.db.engine.base import Tx
+from paddlecloud.db.tables import attempts, jobs, live_usage
+from paddlecloud.db.tables.live_usage import Seat, Use
+from paddlecloud.model.diagnosis.overprovisioning import peak_memory
+from paddlecloud.model.files.layout import worker_name
+from paddlecloud.model.jobs.job import Job, Replica, ReplicaState, Role
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.http.auth import Caller
+from paddlecloud.server.schemas.agent import UseNote
+from paddlecloud.server.schemas.exec_usage import UseRow
+from paddlecloud.server.services.jobs import actions as job_service
+from paddlecloud.server.services.jobs.views import use_view
+
+MOST_ROWS = 5_000
+
+
+def take_in(tx: Tx, notes: Mapping[str, UseNote], now: datetime) -> None:
+    """Keep what an agent says of its replicas; lost with the power, and said again soon."""
+    uses = {
+        replica: Use(
+            at=now,
+            cpu=note.cpu,
+            memory=note.memory,
+            peak_memory=note.peak_memory,
+            gpu=note.gpu,
+            gpu_memory=note.gpu_memory,
+            quiet_since=now - timedelta(seconds=min(note.quiet, _LONGEST)),
+        )
+        for replica, note in notes.items()
+    }
+    live_usage.save(tx, uses)
+
+
+def of_job(deps: Deps, caller: Caller, job_id: str) -> list[UseRow]:
+    """Every worker of the current attempt, running or over."""
+    job = job_service.get(deps, caller, job_id)
+
+    def read(tx: Tx) -> tuple[tuple[Replica, ...], dict[str, Use]]:
+        attempt = attempts.get_attempt(tx, job.id, job.attempt) if job.attempt else None
+        uses = live_usage.of_attempt(tx, job.id, job.attempt)
+        return (attempt.replicas if attempt else ()), uses
+
+    replicas, uses = deps.db.read(read)
+    return [_row_of(deps, job, replica, uses.get(replica.id)) for replica in replicas]
+
+
+def of_owner(deps: Deps, owner: str) -> list[UseRow]:
+    """Every worker of this person that holds a place, newest job first."""
+
+    def read(tx: Tx) -> tuple[list[Seat], dict[str, Job]]:
+        seats = live_usage.of_owner(tx, owner, MOST_ROWS)
+        names = dict.fromkeys(seat.job_id for seat in seats)
+        found = [job for name in names if (job := jobs.get_job(tx, name)) is not None]
+        return seats, {job.id: job for job in found}
+
+    seats, known = deps.db.read(read)
+    return [_row(deps, known[seat.job_id], seat) for seat in seats if seat.job_id in known]
+
+
+def _row_of(deps: Deps, job: Job, replica: Replica, use: Use | None) -> UseRow:
+    running = replica.state is ReplicaState.RUNNING
+    return UseRow(
+        job_id=job.id,
+        job_name=job.spec.job_name,
+        worker=replica.worker,
+        state=replica.state.value,
+        node=replica.node,
+        asked=_asked(job, replica.role),
+        usage=use_view(deps, use) if running else None,
+        peak_memory=peak_memory(replica, use.peak_memory if use else 0) or None,
+    )
+
+
+def _row(deps: Deps, job: Job, seat: Seat) -> UseRow:
+    role = Role(seat.role)
+    return UseRow(
+        job_id=job.id,
+        job_name=job.spec.job_name,
+        worker=worker_name(role, seat.rank),
+        state=seat.state,
+        node=seat.node,
+        asked=_asked(job, role),
+        usage=use_view(deps, seat.use) if seat.state == ReplicaState.RUNNING else None,
+        peak_memory=seat.use.peak_memory if seat.use else None,
+    )
+
+
+def _asked(job: Job, role: Role) -> dict[str, float]:
+    asked = job.spec.asked_for(role)
+    return {"cpu": asked.cpu, "memory": asked.memory, "gpu": asked.gpu}
+
+
+_LONGEST = 10 * 365 * 86_400.0

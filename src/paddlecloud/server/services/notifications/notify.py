@@ -1,0 +1,363 @@
+"""Tells people what happens to their jobs, if they chose so, by mail and by webhook.
+
+A change of a job and the note about it are written in one transaction: neither is there without the
+other. Nothing is sent here; the outbox is, by its loop. An event of an attempt is told once,
+whatever is seen twice. What no change tells, a long wait and a day's minutes nearly used up, is
+looked for from time to time (`look`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from paddlecloud.db.engine.base import Tx
+from paddlecloud.db.tables import jobs, notification_prefs, outbox
+from paddlecloud.db.tables.notification_prefs import Choice
+from paddlecloud.db.tables.outbox import MAIL, WEBHOOK, Outgoing, Params
+from paddlecloud.messages import render
+from paddlecloud.model.errors import (
+    ConfigError,
+    Invalid,
+    NotFound,
+    PaddleCloudError,
+    Refused,
+    TooMany,
+)
+from paddlecloud.model.jobs.job import Job, Reason
+from paddlecloud.model.jobs.states import JobState
+from paddlecloud.server import secrets as server_secrets
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.services.accounts import quota
+
+STARTED, ENDED, FAILED = "started", "ended", "failed"
+LONG_QUEUE, QUOTA_80 = "long_queue", "quota_80"
+EVENTS = (STARTED, ENDED, FAILED, LONG_QUEUE, QUOTA_80)
+TEST = "test"
+LONG_QUEUES_A_DAY = 20
+"""A thousand waiting jobs of one user are not a thousand mails."""
+TESTS_AN_HOUR = 10
+TEST_LEASE = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What became of one try: the row's kind, and the error if it did not arrive."""
+
+    kind: str
+    error: PaddleCloudError | None
+
+
+def on_change(tx: Tx, deps: Deps, before: Job, after: Job, now: datetime) -> None:
+    """Note a change of a job for its owner, in the transaction that writes the change."""
+    event = event_of(before, after)
+    if event is None or not deps.settings.notifications.enabled:
+        return
+    # This write sees the newest state: what it finds may be remembered.
+    chose = deps.choosers.get(
+        now, notification_prefs.REMEMBERED, partial(notification_prefs.choosers, tx)
+    )
+    if after.owner not in chose:
+        return
+    choice = notification_prefs.get_choice(tx, after.owner)
+    if choice is not None and event in choice.wishes.events:
+        reason = after.failure.reason if after.failure and event == FAILED else None
+        params = _about(deps, after, event, now, _say(reason, choice.lang))
+        _put(tx, deps, choice, event, params, f"{after.id}.{after.attempt}", now)
+
+
+def event_of(before: Job, after: Job) -> str | None:
+    """Which event a change is; most changes are none."""
+    if after.final and not before.final:
+        return ENDED if after.state in (JobState.SUCCESS, JobState.KILLED) else FAILED
+    began = after.state is JobState.RUNNING and before.state is not JobState.RUNNING
+    return STARTED if began else None
+
+
+def look(deps: Deps, now: datetime) -> int:
+    """Find long waits and days nearly used up, note them, and say how many notes there are new."""
+    if not deps.settings.notifications.enabled:
+        return 0
+    found = 0
+    for user_id in sorted(deps.db.read(notification_prefs.choosers)):
+        choice = deps.db.read(partial(notification_prefs.get_choice, user_id=user_id))
+        if choice is not None and LONG_QUEUE in choice.wishes.events:
+            found += _long_queues(deps, choice, now)
+        if choice is not None and QUOTA_80 in choice.wishes.events:
+            found += _quota(deps, choice, now)
+    return found
+
+
+def chosen(deps: Deps, user_id: str) -> Choice:
+    choice = deps.db.read(lambda tx: notification_prefs.get_choice(tx, user_id))
+    assert choice is not None  # whoever signs is a user
+    return choice
+
+
+def choose(
+    deps: Deps,
+    user_id: str,
+    *,
+    events: list[str] | None = None,
+    mail: bool | None = None,
+    webhook: str | None = None,
+) -> tuple[Choice, str | None]:
+    """Change what is given; an empty `webhook` ends it. A new webhook comes with its secret.
+
+    That secret is told this once; the database has it sealed.
+    """
+    if not deps.settings.notifications.enabled:
+        raise Refused("notify_off")
+    if events is not None:
+        _check_events(events)
+    if webhook:
+        _check_webhook(deps, webhook)
+    secret = f"whsec_{secrets.token_hex(24)}"
+    sealed = _sealed(deps, user_id, secret) if webhook else ""
+
+    def write(tx: Tx) -> tuple[Choice, str | None]:
+        choice = notification_prefs.get_choice(tx, user_id)
+        assert choice is not None  # whoever signs is a user
+        wishes = choice.wishes
+        if events is not None:
+            wishes = replace(wishes, events=tuple(each for each in EVENTS if each in events))
+        if mail is not None:
+            _check_mail(deps, choice, mail)
+            wishes = replace(wishes, mail=mail)
+        fresh = bool(webhook) and webhook != wishes.webhook
+        if fresh:
+            wishes = replace(wishes, webhook=webhook, webhook_secret=sealed, webhook_off=None)
+        if webhook == "":
+            outbox.drop(tx, user_id, WEBHOOK)
+            wishes = replace(wishes, webhook=None, webhook_secret=None, webhook_off=None)
+        notification_prefs.save_wishes(tx, user_id, wishes)
+        return replace(choice, wishes=wishes), secret if fresh else None
+
+    return deps.db.write(write)
+
+
+def test(deps: Deps, user_id: str) -> list[Told]:
+    """Send a test by every way that is chosen, now, and tell what came of each."""
+    now = deps.clock()
+    choice = chosen(deps, user_id)
+    ways = _ways(deps, choice)
+    if not ways:
+        raise Refused("notify_nothing_chosen")
+    key = secrets.token_hex(16)
+    params: Params = {"event": TEST, "at": _iso(now)}
+
+    def write(tx: Tx) -> list[Outgoing | None]:
+        if _told(tx, user_id, TEST, now - timedelta(hours=1)) >= TESTS_AN_HOUR:
+            raise TooMany("notify_test_often", limit=TESTS_AN_HOUR, seconds=3600)
+        _put(tx, deps, choice, TEST, params, key, now, taken_for=TEST_LEASE)
+        return [outbox.get(tx, f"{kind}.{TEST}.{key}") for kind, _ in ways]
+
+    return [_tried(deps, row) for row in deps.db.write(write) if row is not None]
+
+
+def deliver(deps: Deps, row: Outgoing, now: datetime) -> None:
+    """Send one row, or raise why not."""
+    if row.kind == MAIL:
+        from paddlecloud.server.services.notifications import mail  # noqa: PLC0415 - 30 ms, only when one is sent
+
+        return mail.deliver(deps, row, now)
+    from paddlecloud.server.services.notifications import webhook  # noqa: PLC0415 - the same
+
+    choice = deps.db.read(lambda tx: notification_prefs.get_choice(tx, row.owner))
+    if choice is None or choice.wishes.webhook is None or choice.wishes.webhook_secret is None:
+        raise Refused("webhook_off")
+    url, private = choice.wishes.webhook, deps.settings.notifications.webhook_private
+    secret = server_secrets.unseal(
+        keys(deps), choice.wishes.webhook_secret, _context(row.owner)
+    ).decode()
+    try:
+        webhook.deliver(url, secret, row, now, private=private)
+    except NotFound as gone:
+        why = str(gone)
+        deps.db.write(lambda tx: notification_prefs.switch_webhook_off(tx, row.owner, url, why))
+        raise
+
+
+def keys(deps: Deps) -> tuple[bytes, ...]:
+    """The server's key and those of before, for what was sealed with one of them."""
+    return (deps.server_key, *deps.old_keys)
+
+
+def _long_queues(deps: Deps, choice: Choice, now: datetime) -> int:
+    since = now - deps.settings.notifications.long_queue
+    owner = choice.user_id
+    untold = partial(
+        notification_prefs.waiting_untold,
+        owner=owner,
+        since=since,
+        event=LONG_QUEUE,
+        limit=LONG_QUEUES_A_DAY,
+    )
+    found = deps.db.read(untold)
+    if not found or not _ways(deps, choice):
+        return 0
+
+    def write(tx: Tx) -> int:
+        told = _told(tx, owner, LONG_QUEUE, now - timedelta(days=1))
+        late = [jobs.get_job(tx, job_id) for job_id in found[: max(0, LONG_QUEUES_A_DAY - told)]]
+        return sum(
+            _long_queue(tx, deps, choice, job, now)
+            for job in late
+            if job is not None and job.pool is None and job.waiting_since <= since
+        )
+
+    return deps.db.write(write)
+
+
+def _long_queue(tx: Tx, deps: Deps, choice: Choice, job: Job, now: datetime) -> int:
+    params = _about(deps, job, LONG_QUEUE, now, _say(job.reason, choice.lang))
+    waited = int((now - job.waiting_since).total_seconds() // 60)
+    key = f"{job.id}.{job.attempt}"
+    return _put(tx, deps, choice, LONG_QUEUE, {**params, "waited": waited}, key, now)
+
+
+def _quota(deps: Deps, choice: Choice, now: datetime) -> int:
+    owner = choice.user_id
+    today = deps.db.read(lambda tx: quota.today(deps, tx, owner, now))
+    percent = deps.settings.notifications.quota_percent
+    if today.limit is None or today.used * 100 < today.limit * percent:
+        return 0
+    params: Params = {
+        "event": QUOTA_80,
+        "at": _iso(now),
+        "used": int(today.used),
+        "limit": today.limit,
+        "renews": today.renews,
+    }
+    day = now.astimezone(deps.settings.zone).date().isoformat()
+    key = f"{owner}.{day}"
+    ids = [f"{kind}.{QUOTA_80}.{key}" for kind, _ in _ways(deps, choice)]
+    if deps.db.read(lambda tx: all(outbox.get(tx, id) is not None for id in ids)):
+        return 0
+    return deps.db.write(lambda tx: _put(tx, deps, choice, QUOTA_80, params, key, now))
+
+
+def _told(tx: Tx, owner: str, event: str, since: datetime) -> int:
+    """How often an event was told, whichever way it was told most."""
+    counts = (outbox.count_since(tx, owner, f"{kind}_{event}", since) for kind in (MAIL, WEBHOOK))
+    return max(counts)
+
+
+def _put(
+    tx: Tx,
+    deps: Deps,
+    choice: Choice,
+    event: str,
+    params: Params,
+    key: str,
+    now: datetime,
+    *,
+    taken_for: timedelta | None = None,
+) -> int:
+    """One row for every way that is chosen; how many of them are new."""
+    return sum(
+        outbox.put(
+            tx,
+            kind=kind,
+            owner=choice.user_id,
+            address=address,
+            template=f"{kind}_{event}",
+            params=params,
+            lang=choice.lang,
+            now=now,
+            id=f"{kind}.{event}.{key}",
+            taken_for=taken_for,
+        )
+        for kind, address in _ways(deps, choice)
+    )
+
+
+def _ways(deps: Deps, choice: Choice) -> list[tuple[str, str]]:
+    """Kind and address of everything that is chosen and possible.
+
+    The row of a webhook has only the host: the rest of such a URL is often a secret.
+    """
+    from paddlecloud.server.services.notifications import webhook  # noqa: PLC0415 - for those who chose only
+
+    ways = []
+    if choice.wishes.mail and choice.email and deps.settings.mail.host:
+        ways.append((MAIL, choice.email))
+    if choice.wishes.webhook:
+        ways.append((WEBHOOK, webhook.parse(choice.wishes.webhook, private=True).host))
+    return ways
+
+
+def _about(deps: Deps, job: Job, event: str, now: datetime, reason: str) -> dict[str, str | int]:
+    at = job.finished_at if job.final else job.running_since if event == STARTED else now
+    return {
+        "event": event,
+        "job_id": job.id,
+        "job_name": job.spec.job_name,
+        "state": job.state.value,
+        "attempt": job.attempt,
+        "at": _iso(at or now),
+        "reason": reason,
+    }
+
+
+def _say(reason: Reason | None, lang: str) -> str:
+    return render(reason.code, reason.params, lang) if reason else ""
+
+
+def _iso(at: datetime) -> str:
+    return at.astimezone(UTC).replace(microsecond=0).isoformat().replace("+00:00", "Z")
+
+
+def _check_events(events: list[str]) -> None:
+    for each in events:
+        if each not in EVENTS:
+            raise Invalid("notify_event_unknown", value=each[:100], known=", ".join(EVENTS))
+
+
+def _check_mail(deps: Deps, choice: Choice, wanted: bool) -> None:
+    if not wanted:
+        return
+    if not deps.settings.mail.host:
+        raise ConfigError("mail_not_configured")
+    if not choice.email:
+        raise Refused("notify_no_address")
+
+
+def _check_webhook(deps: Deps, url: str) -> None:
+    """Refuse at once what could never be delivered; each delivery checks again."""
+    from paddlecloud.server.services.notifications import webhook  # noqa: PLC0415 - for those who choose only
+
+    private = deps.settings.notifications.webhook_private
+    webhook.resolve(webhook.parse(url, private=private), private=private)
+
+
+def _sealed(deps: Deps, user_id: str, secret: str) -> str:
+    return server_secrets.seal(deps.server_key, secret.encode(), _context(user_id))
+
+
+def _context(user_id: str) -> bytes:
+    return f"webhook {user_id}".encode()
+
+
+def _tried(deps: Deps, row: Outgoing) -> Told:
+    """Send a test once; it is not tried again."""
+    now = deps.clock()
+    try:
+        deliver(deps, row, now)
+    except PaddleCloudError as error:
+        reason = reason_of(error)
+        deps.db.write(lambda tx: outbox.give_up(tx, row.id, reason, now), durable=False)
+        return Told(kind=row.kind, error=error)
+    deps.db.write(lambda tx: outbox.sent(tx, row.id, now), durable=False)
+    return Told(kind=row.kind, error=None)
+
+
+def reason_of(error: PaddleCloudError) -> Reason:
+    """The error as it is kept: its code and its values."""
+    params = {
+        key: value if isinstance(value, str | int | float) else str(value)
+        for key, value in error.params.items()
+    }
+    return Reason(code=error.code, params=params)

@@ -1,0 +1,235 @@
+"""Posts a signed note to an address that a user chose, without letting them reach inside with it.
+
+A server that calls whatever address it is given is a way into the network it stands in. So only
+public addresses are called, over https; the name is resolved once and the very address that was
+checked is connected to, because a name can resolve to something else the next moment; redirects are
+not followed, and nothing of the answer but its status is read or kept. The whole exchange has ten
+seconds. How often it is tried is the outbox's business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import http.client
+import ipaddress
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import urlsplit
+
+import msgspec
+
+from paddlecloud import __version__
+from paddlecloud.db.tables.outbox import Outgoing
+from paddlecloud.model.errors import Invalid, NotFound, Refused, Retry
+
+SECONDS = 10.0
+LONGEST = 2000
+GONE = 410
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """An address of a webhook, taken apart."""
+
+    host: str
+    """As in the URL; an IPv6 address without its brackets."""
+    port: int
+    path: str
+    secure: bool
+
+    @property
+    def host_header(self) -> str:
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        return name if self.port == (443 if self.secure else 80) else f"{name}:{self.port}"
+
+
+def parse(url: str, *, private: bool) -> Target:
+    """The target if a webhook may have this form of address; `private`: plain http is allowed."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        host = (parts.hostname or "").encode("idna").decode()
+    except ValueError as error:
+        raise Invalid("webhook_url", url=_shown(url), problem=str(error)) from None
+    problem = _problem(url, parts.scheme, host)
+    if parts.username is not None or parts.password is not None:
+        problem = "a name or password in it"
+    if problem:
+        raise Invalid("webhook_url", url=_shown(url), problem=problem)
+    secure = parts.scheme == "https"
+    if not secure and not private:
+        raise Refused("webhook_plain", url=_shown(url))
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    if port is None:
+        port = 443 if secure else 80
+    return Target(host=host, port=port, path=path, secure=secure)
+
+
+def resolve(target: Target, *, private: bool) -> str:
+    """The address to connect to: a public one, unless `private` ones are allowed."""
+    try:
+        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "the name cannot be resolved"
+        raise Retry("webhook_unreachable", host=target.host, reason=reason) from None
+    addresses = [str(where[4][0]) for where in found]
+    for address in addresses:
+        if private or is_public(ipaddress.ip_address(address.partition("%")[0])):
+            return address
+    raise Refused("webhook_private", host=target.host, address=addresses[0])
+
+
+def is_public(address: Address) -> bool:
+    """Whether it is an address of the public internet, whatever it is wrapped in."""
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = _wrapped(address)
+        if inner is not None:
+            return is_public(inner)
+        if address in _SITE_LOCAL:
+            return False
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def body_of(row: Outgoing) -> bytes:
+    """The JSON that is sent: the event and what is known of it."""
+    return msgspec.json.encode({"delivery": row.id, "owner": row.owner, **row.params})
+
+
+def signature(secret: str, timestamp: int, body: bytes) -> str:
+    """v1=HMAC-SHA256 over the timestamp, a dot and the body."""
+    signed = f"{timestamp}.".encode() + body
+    return "v1=" + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
+
+
+def deliver(url: str, secret: str, row: Outgoing, now: datetime, *, private: bool) -> None:
+    """Post one row. Retry may work later; NotFound means that the receiver is gone for good."""
+    target = parse(url, private=private)
+    address = resolve(target, private=private)
+    body = body_of(row)
+    at = int(now.timestamp())
+    status = post(
+        target,
+        address,
+        body,
+        {
+            "Host": target.host_header,
+            "Content-Type": "application/json",
+            "User-Agent": f"PaddleCloud/{__version__}",
+            "X-PaddleCloud-Event": str(row.params.get("event", "")),
+            "X-PaddleCloud-Delivery": row.id,
+            "X-PaddleCloud-Timestamp": str(at),
+            "X-PaddleCloud-Signature": signature(secret, at, body),
+        },
+    )
+    if status == GONE:
+        raise NotFound("webhook_gone", host=target.host)
+    if not 200 <= status < 300:
+        raise Retry("webhook_status", host=target.host, status=status)
+
+
+def post(
+    target: Target,
+    address: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    seconds: float = SECONDS,
+) -> int:
+    """The status that the server at `address` answers with, all within `seconds`."""
+    link = _Link(target, address, seconds)
+    # A receiver that says one letter at a time would pass every timeout of a single read.
+    timer = threading.Timer(seconds, link.cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        link.request("POST", target.path, body, dict(headers))
+        status = link.getresponse().status
+        if link.was_cut:
+            raise TimeoutError
+        return status
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = _why(error, link.was_cut, seconds)
+        raise Retry("webhook_unreachable", host=target.host, reason=reason) from None
+    finally:
+        timer.cancel()
+        link.close()
+
+
+class _Link(http.client.HTTPConnection):
+    """A connection to one address under the name of a host."""
+
+    def __init__(self, target: Target, address: str, seconds: float) -> None:
+        super().__init__(target.host, target.port, timeout=seconds)
+        self._target, self._address = target, address
+        self.was_cut = False
+
+    def connect(self) -> None:
+        where = (self._address, self._target.port)
+        self.sock = socket.create_connection(where, self.timeout)
+        if self._target.secure:
+            context = ssl.create_default_context()
+            # Known before the handshake, so that a slow one can be cut too.
+            self.sock = context.wrap_socket(
+                self.sock, server_hostname=self._target.host, do_handshake_on_connect=False
+            )
+            self.sock.do_handshake()
+
+    def cut(self) -> None:
+        """End whatever is waited for. Called from another thread."""
+        self.was_cut = True
+        if self.sock is not None:
+            with contextlib.suppress(OSError):
+                # Not the method of a TLS socket, which would drop its state under the reader.
+                socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
+
+
+def _problem(url: str, scheme: str, host: str) -> str:
+    if len(url) > LONGEST:
+        return f"longer than {LONGEST} letters"
+    if scheme not in ("https", "http"):
+        return "not https"
+    if not host:
+        return "no host"
+    if not url.isascii() or not url.isprintable() or " " in url:
+        return "letters that are not allowed in a URL"
+    return "a part after #" if "#" in url else ""
+
+
+def _shown(url: str) -> str:
+    """The URL without what may be secret in it: a password, a path, a query."""
+    scheme, slashes, rest = url[:200].partition("://")
+    return f"{scheme}{slashes}{rest.partition('/')[0].rpartition('@')[2]}"
+
+
+def _wrapped(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that an IPv6 address stands for, if it does."""
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address.sixtofour is not None:
+        return address.sixtofour
+    if address.teredo is not None:
+        return address.teredo[1]
+    if address in _NAT64 or address in _COMPATIBLE:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return None
+
+
+def _why(error: Exception, cut: bool, seconds: float) -> str:
+    if cut or isinstance(error, TimeoutError):
+        return f"no answer within {seconds:g} s"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate does not hold: {error.verify_message}"
+    if isinstance(error, OSError):
+        return error.strerror or str(error) or type(error).__name__
+    return f"its answer is not HTTP ({type(error).__name__})"
+
+
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_COMPATIBLE = ipaddress.ip_network("::/96")
+_SITE_LOCAL = ipaddress.ip_network("fec0::/10")

@@ -1,0 +1,337 @@
+"""Jobs whose files, outputs and logs lie in their owner's own bucket (`public_bos=0`).
+
+At submit the keys are tried, the directory is listed once and kept as a snapshot, and the keys are
+sealed into the job's row, all of it or nothing. Afterwards the bucket of a job is opened with those
+keys (or, when they are refused, with those of another job of its owner), here and nowhere else:
+neither a node nor an answer ever has them. Logs are the affair of `private_logs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from paddlecloud.db.engine.base import Tx
+from paddlecloud.db.tables import jobs, snapshots
+from paddlecloud.db.tables import user_buckets as rows
+from paddlecloud.model.diagnosis.reasons import caused
+from paddlecloud.model.errors import (
+    Conflict,
+    Invalid,
+    NotFound,
+    PaddleCloudError,
+    Refused,
+    SnapshotMissing,
+    Unreachable,
+)
+from paddlecloud.model.files.bos_url import split_bos_url
+from paddlecloud.model.files.etag import mark
+from paddlecloud.model.files.snapshot import Entry, Snapshot, snapshot_of
+from paddlecloud.model.jobs.job import Job, JobSpec, Reason
+from paddlecloud.model.units import format_size
+from paddlecloud.server import secrets
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.schemas.jobs import SubmitRequest
+from paddlecloud.server.schemas.transfer import PrivateAddressesRequest, WithKeys
+from paddlecloud.server.services.accounts import quota
+from paddlecloud.server.services.jobs import actions as job_service
+
+if TYPE_CHECKING:
+    from paddlecloud.stores.base import Reader, Stat
+    from paddlecloud.stores.s3.sigv4 import Keys
+    from paddlecloud.stores.s3.store import S3Store
+    from paddlecloud.stores.user_bucket import BosPlace
+
+T = TypeVar("T")
+
+MOST_FILES = 100_000
+GOOD_FOR = timedelta(hours=1)
+"""How long an address may be used after it was given out."""
+OTHER_JOBS = 200
+"""Of one owner, the newest, among which keys are looked for when those of a job are refused."""
+OTHER_PAIRS = 3
+"""So many are tried, each by a request."""
+_DENIED = "store_denied"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """The files of a directory in a bucket at one moment."""
+
+    snapshot: Snapshot
+    tags: rows.Tags
+
+
+def submission(
+    deps: Deps, owner: str, request: SubmitRequest
+) -> tuple[Callable[[Tx], Job], list[Reason]]:
+    """The transaction that accepts a job with storage of its own, and notes for its owner.
+
+    Asks the bucket, so it takes a while; for a request that made a job before nothing is asked.
+    """
+    known = job_service.repeated(deps, owner, request)
+    if known is not None:
+        return lambda _: known, []
+    spec, notes = job_service.admit(deps, owner, request)
+    found = listed(deps, owner, spec, request)
+    notes.append(_found(spec, found))
+    now = deps.clock()
+    sealed = _sealed(deps, _context(owner, spec.bos_url), request)
+    spec = replace(spec, snapshot=found.snapshot.id)
+    store = job_service.storing(deps, owner, request, spec)
+
+    def keep(tx: Tx) -> Job:
+        snapshots.put_snapshot(tx, owner, found.snapshot, now)
+        rows.keep_tags(tx, owner, found.snapshot.id, found.tags)
+        job = store(tx)
+        rows.keep_keys(tx, job.id, sealed, now)
+        return job
+
+    return keep, notes
+
+
+def promised(deps: Deps, owner: str, request: SubmitRequest) -> Listed:
+    """The files that lie there for a job whose own are to follow: whatever it would be refused for
+    now is told before one is sent."""
+    spec, _ = job_service.admit(deps, owner, request)
+    deps.db.read(lambda tx: quota.check_submit(tx, deps, owner, spec))
+    return listed(deps, owner, spec, request)
+
+
+def listed(deps: Deps, owner: str, spec: JobSpec, request: SubmitRequest) -> Listed:
+    """The files that a job would get, after its keys were tried.
+
+    A job that names a snapshot wants these very files: Conflict when they changed since.
+    """
+    from paddlecloud.stores import user_bucket  # noqa: PLC0415 - 20 ms of http and xml
+
+    place, keys = user_bucket.parse_bos_url(spec.bos_url), _keys(request)
+    door = deps.settings.private_store.door
+    try:
+        user_bucket.check_private(place, keys, door=door)
+        stats = user_bucket.list_private(place, keys, most=MOST_FILES, door=door)
+    except Unreachable as error:
+        # Whoever submits would rather hear it now than after some more tries.
+        raise Refused(error.code, **error.params) from error
+    found = _listed(place, stats)
+    if spec.snapshot is None or spec.snapshot == found.snapshot.id:
+        return found
+    wanted = deps.db.read(lambda tx: _kept(tx, owner, spec.snapshot or ""))
+    # A file of the same mark may be in another place of the directory, if that is another one.
+    changed = [kept[0] for name, kept in wanted.tags.items() if found.tags.get(name) != kept]
+    if changed:
+        raise Conflict(
+            "private_files_changed", files=len(changed), bos_url=spec.bos_url, path=changed[0]
+        )
+    return wanted
+
+
+def addresses(deps: Deps, asked: PrivateAddressesRequest) -> list[str]:
+    """Where to PUT these files of the directory."""
+    with opened(deps, asked) as store:
+        now = deps.clock()
+        return [store.presign_write(path, good_for=GOOD_FOR, now=now) for path in asked.paths]
+
+
+@contextmanager
+def opened(deps: Deps, asked: WithKeys) -> Iterator[S3Store]:
+    """The directory for which a request brought keys; what goes wrong there is told in terms of
+    its owner."""
+    from paddlecloud.stores import user_bucket  # noqa: PLC0415 - 20 ms of http and xml
+
+    place = user_bucket.parse_bos_url(asked.bos_url)
+    if not deps.settings.private_store.enabled:
+        raise Refused("private_store_off", bos_url=asked.bos_url)
+    door = deps.settings.private_store.door
+    store = user_bucket.open_private(place, _keys(asked), door=door)
+    try:
+        with user_bucket.in_terms_of(place, door):
+            yield store
+    finally:
+        store.close()
+
+
+def bucket_of(deps: Deps, job: Job) -> S3Store:
+    """The directory that `bos_url` of this job names, opened with the keys it came with."""
+    return deps.buckets.get(job.id, lambda: _open(deps, job, _keys_of(deps, job)))
+
+
+def ask_bucket(deps: Deps, job: Job, ask: Callable[[S3Store], T]) -> T:
+    """What `ask` has from the bucket of this job.
+
+    Keys are replaced, and results are kept for longer: when those of the job are refused, those of
+    its owner's other jobs in the same bucket are tried, the newest first, and stay in use.
+    """
+    with in_its_terms(deps, job):
+        try:
+            return ask(bucket_of(deps, job))
+        except Refused as error:
+            if error.code != _DENIED:
+                raise
+            for keys in _other_keys(deps, job):
+                store = _open(deps, job, keys)
+                try:
+                    found = ask(store)
+                except Refused:
+                    store.close()
+                    continue
+                except PaddleCloudError:  # these keys were not refused
+                    deps.buckets.put(job.id, store)
+                    raise
+                deps.buckets.put(job.id, store)
+                return found
+            raise
+
+
+@contextmanager
+def in_its_terms(deps: Deps, job: Job) -> Iterator[None]:
+    """What goes wrong with the bucket of this job is told in terms of its owner."""
+    from paddlecloud.stores import user_bucket  # noqa: PLC0415 - 20 ms of http and xml
+
+    place = user_bucket.parse_bos_url(job.spec.bos_url)
+    try:
+        with user_bucket.in_terms_of(place, deps.settings.private_store.door):
+            yield
+    except Refused as error:
+        if error.code != "private_store_denied":
+            raise
+        # Not those that its owner has today: whoever checks these finds nothing wrong.
+        told = {"bos_url": job.spec.bos_url, "detail": error.params["detail"]}
+        raise Refused("private_job_keys", **told) from error
+
+
+def tags_of(deps: Deps, job: Job) -> rows.Tags:
+    """Path and tag of each file of the job, by its mark."""
+    snapshot = job.spec.snapshot or ""
+
+    def find() -> rows.Tags:
+        found = deps.db.read(lambda tx: rows.get_tags(tx, job.owner, snapshot))
+        if found is None:
+            raise NotFound("snapshot_unknown", snapshot=snapshot[:100])
+        return found
+
+    return deps.tags.get((job.owner, snapshot), find)
+
+
+def mark_of(deps: Deps, job: Job, path: str) -> str | None:
+    """The mark of the file of the job at this path. Whoever downloads all asks for each, and not
+    every time are all of them looked through."""
+
+    def find() -> dict[str, str]:
+        return {known: mark for mark, (known, _) in tags_of(deps, job).items()}
+
+    return deps.marks.get((job.owner, job.spec.snapshot or ""), find).get(path)
+
+
+def content(deps: Deps, job: Job, name: str, offset: int = 0, length: int | None = None) -> Reader:
+    """The file of this mark as it was when the job was submitted; Conflict if it is no more."""
+    found = tags_of(deps, job).get(name)
+    if found is None:
+        raise NotFound("file_missing", path=name[:100])
+    path, tag = found
+    try:
+        return ask_bucket(deps, job, lambda store: store.read(path, offset, length, tag=tag))
+    except (Conflict, NotFound):
+        told = {"path": path, "bos_url": job.spec.bos_url}
+        raise Conflict("private_file_changed", **told) from None
+
+
+def _listed(place: BosPlace, stats: list[Stat]) -> Listed:
+    where, above = f"{place.bucket}.{place.region}", f"{place.prefix}/" if place.prefix else ""
+    tags: dict[str, tuple[str, str]] = {}
+    entries: list[Entry] = []
+    for stat in stats:
+        name = mark(where, above + stat.path, stat.size, stat.tag)
+        tags[name] = (stat.path, stat.tag)
+        entries.append(Entry(path=stat.path, size=stat.size, sha256=name))
+    try:
+        return Listed(snapshot=snapshot_of(entries), tags=tags)
+    except Invalid as error:
+        told = caused("private_object_name", error.code, error.params, bos_url=place.bos_url)
+        raise Invalid(told.code, **told.params) from error
+
+
+def _found(spec: JobSpec, files: Listed) -> Reason:
+    snapshot = files.snapshot
+    size, bos_url = format_size(snapshot.size), spec.bos_url
+    told: dict[str, str | int | float | None] = {
+        "files": len(snapshot.entries),
+        "size": size,
+        "bos_url": bos_url,
+    }
+    by_count = {0: "private_files_none", 1: "private_files_found_one"}
+    code = by_count.get(len(snapshot.entries), "private_files_found")
+    return Reason(code=code, params=told)
+
+
+def _kept(tx: Tx, owner: str, snapshot_id: str) -> Listed:
+    snapshot = snapshots.get_snapshot(tx, owner, snapshot_id)
+    if snapshot is None:
+        raise SnapshotMissing("snapshot_missing", snapshot=snapshot_id)
+    tags = rows.get_tags(tx, owner, snapshot_id)
+    if tags is None:
+        raise Conflict("snapshot_elsewhere", snapshot=snapshot_id)
+    return Listed(snapshot=snapshot, tags=tags)
+
+
+def _keys(request: SubmitRequest | WithKeys) -> Keys:
+    from paddlecloud.stores.s3.sigv4 import Keys  # noqa: PLC0415 - as the store itself
+
+    return Keys(
+        access_key=request.bos_access_key,
+        secret_key=request.bos_secret_key,
+        session_token=request.bos_session_token,
+    )
+
+
+def _sealed(deps: Deps, context: bytes, request: SubmitRequest) -> str:
+    kept = (request.bos_access_key, request.bos_secret_key, request.bos_session_token)
+    return secrets.seal(deps.server_key, msgspec.json.encode(kept), context)
+
+
+def _context(owner: str, bos_url: str) -> bytes:
+    """A sealed pair that is copied to another user, or to another bucket, does not open there."""
+    return f"bos {owner} {bos_url}".encode()
+
+
+def _open(deps: Deps, job: Job, keys: Keys) -> S3Store:
+    from paddlecloud.stores import user_bucket  # noqa: PLC0415 - 20 ms of http and xml
+
+    place = user_bucket.parse_bos_url(job.spec.bos_url)
+    return user_bucket.open_private(place, keys, door=deps.settings.private_store.door)
+
+
+def _keys_of(deps: Deps, job: Job) -> Keys:
+    """The keys that a job came with."""
+    from paddlecloud.stores.s3.sigv4 import Keys  # noqa: PLC0415 - as the store itself
+
+    sealed = deps.db.read(lambda tx: rows.sealed_keys(tx, job.id))
+    if sealed is None:
+        raise Refused("private_store_keys", bos_url=job.spec.bos_url)
+    context = _context(job.owner, job.spec.bos_url)
+    opened = secrets.unseal((deps.server_key, *deps.old_keys), sealed, context)
+    access_key, secret_key, token = msgspec.json.decode(opened, type=tuple[str, str, str])
+    return Keys(access_key=access_key, secret_key=secret_key, session_token=token)
+
+
+def _other_keys(deps: Deps, job: Job) -> Iterator[Keys]:
+    """The newest few pairs with which its owner came to this bucket otherwise."""
+    here, known = split_bos_url(job.spec.bos_url), [_keys_of(deps, job)]
+    for other in deps.db.read(lambda tx: _with_keys(tx, job.owner)):
+        there = split_bos_url(other.spec.bos_url)
+        if here is None or there is None or here[:2] != there[:2] or len(known) > OTHER_PAIRS:
+            continue
+        keys = _keys_of(deps, other)
+        if keys not in known:
+            known.append(keys)
+            yield keys
+
+
+def _with_keys(tx: Tx, owner: str) -> list[Job]:
+    found = (jobs.get_job(tx, job_id) for job_id in rows.jobs_with_keys(tx, owner, OTHER_JOBS))
+    return [job for job in found if job is not None]

@@ -1,0 +1,212 @@
+"""Copies logs of jobs into their users' buckets, and moves those of earlier attempts aside."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from paddlecloud.db.tables import attempts, jobs
+from paddlecloud.db.tables import user_buckets as rows
+from paddlecloud.model.diagnosis.reasons import caused
+from paddlecloud.model.errors import NotFound, PaddleCloudError, Retry, Unreachable
+from paddlecloud.model.files.layout import log_directory, output_root
+from paddlecloud.model.jobs.job import Attempt, Job
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.http.executors import later_for_agent
+from paddlecloud.server.open_buckets import Quiet
+from paddlecloud.server.services.files.job_files import Place, log_path, place_of, user_root
+from paddlecloud.server.services.jobs.actions import SCHEDULE_BELL
+from paddlecloud.server.services.user_buckets.buckets import ask_bucket, bucket_of, in_its_terms
+from paddlecloud.stores.base import CanLocalPath
+from paddlecloud.stores.deadline import prompt_if
+
+if TYPE_CHECKING:
+    from paddlecloud.stores.s3.store import S3Store
+
+log = logging.getLogger(__name__)
+
+REMEMBERED = 10_000
+
+
+def are_aside(deps: Deps, job: Job) -> bool:
+    """Whether the next attempt of this job finds the place free; if not, that is seen to."""
+    if job.attempt == 0 or (job.spec.public_bos and isinstance(deps.store, CanLocalPath)):
+        return True
+    key = job.id, job.attempt
+    done = deps.set_aside.get(key)
+    if done is None:
+        if len(deps.set_aside) > REMEMBERED:
+            deps.set_aside.clear()
+        deps.set_aside[key] = False
+        later_for_agent(job, partial(_set_aside, deps, job))
+    return bool(done)
+
+
+def _set_aside(deps: Deps, job: Job) -> None:
+    """May be repeated, also by several at once: whoever comes late stops at the first file, because
+    the next attempt has begun. Given up for now, it is tried again."""
+    key = job.id, job.attempt
+    try:
+        _move_all(deps, job)
+        deps.set_aside[key] = True
+    except (Retry, OSError) as error:
+        log.warning("job %s has to wait with its next attempt: %s", job.id, error)
+    except PaddleCloudError as error:
+        # Neither these files nor those of the next attempt can be written there.
+        log.warning("log files of %s stay where they are: %s", job.id, error)
+        deps.set_aside[key] = True
+    finally:
+        if deps.set_aside.get(key):
+            deps.hub.tell(SCHEDULE_BELL, "")
+        else:
+            deps.set_aside.pop(key, None)
+
+
+def _move_all(deps: Deps, job: Job) -> None:
+    number, place = job.attempt, place_of(deps, job)
+    attempt = deps.db.read(lambda tx: attempts.get_attempt(tx, job.id, number))
+    is_due = partial(_is_due, deps, job)
+    for replica in attempt.replicas if attempt else ():
+        source = f"{place.root}{log_directory(job.id, replica.role, replica.rank)}/"
+        target = f"{place.root}{log_directory(job.id, replica.role, replica.rank, number)}/"
+        for stat in list(place.store.list(source)):
+            with suppress(NotFound):
+                if not _move(place, stat.path, target + stat.path[len(source) :], is_due):
+                    return
+
+
+def _is_due(deps: Deps, job: Job) -> bool:
+    """Whether the next attempt has not begun; one that has writes its own files there."""
+    now = deps.db.read(partial(jobs.get_job, job_id=job.id))
+    return now is not None and (now.attempt, now.pool) == (job.attempt, None)
+
+
+def _move(place: Place, source: str, target: str, is_due: Callable[[], bool]) -> bool:
+    """False if it is not due any more. That is asked when the file is open: no later one is read
+    then, however long the bucket is silent. What has been replaced since is not deleted."""
+    with place.store.read(source) as reader:
+        if not is_due():
+            return False
+        copied = place.store.write(target, reader, modified=reader.stat.modified)
+        if copied.size != reader.length:
+            raise Retry("body_cut", size=copied.size)
+    with prompt_if(True):  # in minutes of waiting it could be replaced after the look at it
+        now = place.store.stat(source)
+        if now is not None and (now, now.tag) == (reader.stat, reader.stat.tag):
+            place.store.delete(source)
+    return True
+
+
+COPY_BATCH = 20
+
+BACK_OFF = (
+    timedelta(seconds=2),
+    timedelta(seconds=5),
+    timedelta(seconds=15),
+    timedelta(minutes=1),
+    timedelta(minutes=5),
+    timedelta(minutes=30),
+    timedelta(hours=1),
+)
+"""After the first failed try to copy logs, or silence of a bucket, the second, and so on; the last
+one is repeated."""
+
+_LOG_PIECE = 1024 * 1024
+
+
+def copy_logs(deps: Deps, now: datetime) -> None:
+    """Bring the logs of attempts that are over to their buckets.
+
+    May be killed at any line: a log that is copied twice is the same file, and an attempt counts
+    only when all of its logs are there.
+    """
+    while True:
+        found = deps.db.read(lambda tx: rows.to_copy(tx, now, COPY_BATCH))
+        asked = [_try_to_copy(deps, row, now) for row in found]
+        if any(asked) or len(found) < COPY_BATCH:
+            return
+
+
+def bucket_name(job: Job) -> str:
+    return job.spec.bos_url.strip().removeprefix("https://").partition("/")[0]
+
+
+def fell_silent(deps: Deps, job: Job, error: PaddleCloudError) -> datetime:
+    """Leave the bucket of this job alone for a while, longer each time; until when."""
+    before = deps.quiet.get(bucket_name(job))
+    times = 0 if before is None else before.times
+    now = deps.clock()
+    due = now + BACK_OFF[min(times, len(BACK_OFF) - 1)]
+    deps.quiet[bucket_name(job)] = Quiet(times=times + 1, since=now, until=due, error=error)
+    return due
+
+
+def _try_to_copy(deps: Deps, row: rows.ToCopy, now: datetime) -> bool:
+    """Whether the bucket of this job was asked: one that does not answer is left alone, for all of
+    its jobs, because one silence takes long and the logs of others stand in line behind it."""
+    job = deps.db.read(partial(jobs.get_job, job_id=row.job_id))
+    if job is None:
+        return True
+    name = bucket_name(job)
+    quiet = deps.quiet.get(name)
+    if quiet is not None and now < quiet.until and not _began_since(job, quiet):
+        _note_trouble(deps, job, quiet.error, quiet.until)
+        return False
+    try:
+        with prompt_if(True):
+            ask_bucket(deps, job, lambda store: store.probe())
+        with in_its_terms(deps, job):
+            _copy_job(deps, job, row.copied, now)
+        deps.quiet.pop(name, None)
+    except PaddleCloudError as error:
+        due = deps.clock() + BACK_OFF[min(row.tries, len(BACK_OFF) - 1)]
+        if isinstance(error, Unreachable):
+            due = fell_silent(deps, job, error)
+        log.warning("logs of %s are not in its bucket yet: %s", job.id, error)
+        _note_trouble(deps, job, error, due)
+    return True
+
+
+def _began_since(job: Job, quiet: Quiet) -> bool:
+    """Whether a job got its files from the bucket since that did not answer: it answers again."""
+    return job.started_at is not None and job.started_at > quiet.since
+
+
+def _note_trouble(deps: Deps, job: Job, error: PaddleCloudError, due: datetime) -> None:
+    told = {"bos_url": job.spec.bos_url}  # the error may be that of another job of this bucket
+    reason = caused("private_logs_wait", error.code, {**error.params, **told}, **told)
+    deps.db.write(lambda tx: rows.note_trouble(tx, job.id, reason, due))
+
+
+def _copy_job(deps: Deps, job: Job, copied: int, now: datetime) -> None:
+    """One attempt after the other; the last one when the job is over."""
+    store = bucket_of(deps, job)
+    last = job.attempt if job.final else job.attempt - 1
+    for number in range(copied + 1, last + 1):
+        attempt = deps.db.read(partial(attempts.get_attempt, job_id=job.id, number=number))
+        if attempt is not None:
+            _copy_attempt(deps, job, attempt, store)
+        deps.db.write(partial(rows.note_copied, job_id=job.id, attempt=number, done=False))
+    if job.final:
+        with suppress(PaddleCloudError):
+            # Keys that may not do this are good all the same: what is left costs room, no results.
+            # Nobody goes on with anything here, whatever the clock of the bucket says.
+            store.sweep(now + timedelta(days=1), f"{output_root(job.id)}/")
+        deps.db.write(partial(rows.note_copied, job_id=job.id, attempt=last, done=True))
+
+
+def _copy_attempt(deps: Deps, job: Job, attempt: Attempt, store: S3Store) -> None:
+    for replica in attempt.replicas:
+        path = log_path(deps, job, replica.worker, attempt.number)
+        file = deps.logs.open(path)
+        if file is not None:
+            size = file.size()
+            pieces = (
+                file.read(offset, min(_LOG_PIECE, size - offset))
+                for offset in range(0, size, _LOG_PIECE)
+            )
+            store.write(path.removeprefix(f"{user_root(job.owner)}/"), pieces)

@@ -1,0 +1,268 @@
+"""Log bytes at offsets: appending the same piece twice is appending it once.
+
+Whoever ships a log may repeat and reorder pieces; a log here is always an unbroken prefix of the
+real one, and its size says how much of it is kept. Each log is one plain file at its final place in
+a directory store, so that it is listed and downloaded like any other. The threads of a process are
+serialized per log; what another process appends is the same bytes at the same offsets. One that may
+also move logs must not meet files that are kept open here: then `max_open` is 0. A full disk keeps
+the prefix that fitted, and the same append goes on from there when space returns. `flush` is for
+those who need more than surviving the death of this process. When it grew is noted in `logtimes`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paddlecloud.model.errors import NotFound
+from paddlecloud.model.logs.time_index import size_at
+from paddlecloud.stores.directory.safe_open import (
+    ABSENT,
+    Tree,
+    check_room,
+    explained,
+    room,
+    shown,
+    suppress_absent,
+)
+from paddlecloud.stores.logs.time_index import LogTimes
+
+if TYPE_CHECKING:
+    from paddlecloud.model.logs.time_index import Note
+
+MAX_OPEN = 64
+"""Idle files that stay open."""
+_FIRST_BLOCK = 64 * 1024
+_LARGEST_BLOCK = 1024 * 1024
+_FAR = 1024 * 1024
+"""Bytes in which the beginning of a line is looked for; one that is longer is cut."""
+
+
+class LogStore:
+    def __init__(self, root: Path, *, max_open: int = MAX_OPEN) -> None:
+        """Logs below `root`, the root of the directory store; `max_open` idle files stay open."""
+        self._tree = Tree(root)
+        self._times = LogTimes(root)
+        self._max_open = max_open
+        self._logs: OrderedDict[str, _Log] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def append(
+        self, path: str, offset: int, data: bytes | memoryview, at: float | None = None
+    ) -> int:
+        """Keep `data` as the bytes from `offset` on; the size of the log afterwards.
+
+        `at` is the time (seconds of the epoch) that is noted for what is new in it. Bytes that are
+        here already are skipped. A piece that would leave a gap is not kept: the size tells the
+        sender where to go on. StorageFull when it does not fit: the size then covers the part that
+        did.
+        """
+        with explained(path), self._log(path) as log, log.lock:
+            file = log.open(self._tree, make=offset == 0)
+            size = file.size() if file else 0
+            if file is None or offset > size:
+                return size
+            rest = memoryview(data)[size - offset :]
+            if rest and at is not None:
+                self._times.note(path, at, size)
+            room_left = max(0, room(file.fd)) if rest else 0
+            fits = rest[:room_left]
+            while fits:
+                written = os.pwrite(file.fd, fits, size)
+                size += written
+                fits = fits[written:]
+            if rest[room_left:]:
+                check_room(file.fd, len(rest) - room_left)
+            return size
+
+    def size(self, path: str) -> int:
+        """How many bytes are kept; 0 for a log that does not exist."""
+        file = self._file(path)
+        return file.size() if file else 0
+
+    def read(self, path: str, offset: int, limit: int) -> bytes:
+        """At most `limit` bytes from `offset` on; empty at the end or when there is no log."""
+        file = self._file(path)
+        return os.pread(file.fd, limit, offset) if file else b""
+
+    def tail_offset(self, path: str, lines: int) -> int:
+        """Where the last `lines` lines begin. Only "\\n" ends a line; the last need not have one.
+
+        Reads backwards from the end, so the cost is that of the tail and not of the log.
+        """
+        file = self._file(path)
+        if file is None or lines <= 0:
+            return file.size() if file else 0
+        return _tail_offset(file.fd, file.size(), lines)
+
+    def offset_at(self, path: str, time: float) -> int:
+        """Where the first line begins that may have come at `time` or later, to a second.
+
+        A log without notes is taken as a whole: all of it is as new as its file.
+        """
+        file = self._file(path)
+        if file is None:
+            return 0
+        size = file.size()
+        offset = size_at(lambda first, count: self.notes(path, first, count), time)
+        if offset is None:
+            return size if file.modified() < time else 0
+        return size if offset < 0 else _line_start(file.fd, min(offset, size))
+
+    def notes(self, path: str, first: int, count: int) -> list[Note]:
+        """Some of the notes about when the log grew: the number of the first, and how many."""
+        return self._times.read(path, first, count)
+
+    def open(self, path: str) -> LogFile | None:
+        """The file of a log, for many reads; None when there is no log."""
+        return self._file(path)
+
+    def open_times(self, path: str) -> int:
+        """A descriptor of the notes of a log, to be closed; OSError when there are none."""
+        return self._times.open(path)
+
+    def flush(self, paths: Collection[str]) -> None:
+        """Return when what was appended to these logs so far would survive a loss of power."""
+        self._tree.sync(paths)
+
+    def move(self, path: str, target: str) -> None:
+        """Give a log another place, replacing what was there. NotFound when there is no log."""
+        with self._log(path) as log, log.lock:
+            log.drop()
+            try:
+                with (
+                    explained(target),
+                    self._tree.parent(path) as (source, name),
+                    self._tree.parent(target, make=True) as (destination, new_name),
+                ):
+                    os.rename(name, new_name, src_dir_fd=source, dst_dir_fd=destination)
+            except FileNotFoundError:
+                raise NotFound("file_missing", path=shown(path)) from None
+            self._times.move(path, target)
+
+    def delete(self, path: str) -> None:
+        """Let go of a log and its bytes; gone already is done. Whoever reads it reads on."""
+        with self._log(path) as log, log.lock:
+            log.drop()
+            with suppress_absent(), self._tree.parent(path) as (directory, name):
+                os.unlink(name, dir_fd=directory)
+            self._times.delete(path)
+
+    def forget(self, path: str) -> None:
+        """Close this log, or all logs below this path; for whoever has deleted them."""
+        self._times.delete(path)
+        below = f"{path}/"
+        with self._lock:
+            for known in [p for p in self._logs if p == path or p.startswith(below)]:
+                self._logs[known].drop()
+
+    def close(self) -> None:
+        """Close every log; the store cannot be used afterwards."""
+        with self._lock:
+            self._logs.clear()
+        self._times.close()
+        self._tree.close()
+
+    def _file(self, path: str) -> LogFile | None:
+        with self._log(path) as log, log.lock:
+            return log.open(self._tree, make=False)
+
+    @contextmanager
+    def _log(self, path: str) -> Iterator[_Log]:
+        with self._lock:
+            log = self._logs.get(path)
+            if log is None:
+                log = self._logs[path] = _Log(path)
+            self._logs.move_to_end(path)
+            log.users += 1
+        try:
+            yield log
+        finally:
+            with self._lock:
+                log.users -= 1
+                self._close_idle()
+
+    def _close_idle(self) -> None:
+        excess = len(self._logs) - self._max_open
+        if excess > 0:
+            for path in [p for p, log in self._logs.items() if log.users == 0][:excess]:
+                del self._logs[path]
+
+
+class _Log:
+    """What is known of one log; while it has `users` it stays, so that all share its lock."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.lock = threading.Lock()
+        self.users = 0
+        self._file: LogFile | None = None
+
+    def open(self, tree: Tree, *, make: bool) -> LogFile | None:
+        """The file, opened again when it was deleted; None when it is missing and not made."""
+        file = self._file
+        if file is not None and os.fstat(file.fd).st_nlink > 0:
+            return file
+        self._file = None
+        try:
+            flags = os.O_RDWR | (os.O_CREAT if make else 0)
+            self._file = LogFile(tree.open_file(self.path, flags, make=make))
+        except OSError as error:
+            if make or error.errno not in ABSENT:
+                raise
+        return self._file
+
+    def drop(self) -> None:
+        self._file = None
+
+
+class LogFile:
+    """A descriptor that closes when nobody holds it: a reader never sees it taken away."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def size(self) -> int:
+        return os.fstat(self.fd).st_size
+
+    def read(self, offset: int, limit: int) -> bytes:
+        return os.pread(self.fd, limit, offset)
+
+    def modified(self) -> float:
+        return os.fstat(self.fd).st_mtime
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+def _tail_offset(fd: int, size: int, lines: int) -> int:
+    # A newline at the very end belongs to the last line, it does not begin another one.
+    end, block = size - 1, _FIRST_BLOCK
+    while end > 0:
+        begin = max(0, end - block)
+        data = os.pread(fd, end - begin, begin)
+        found = data.count(b"\n")
+        if found >= lines:
+            return begin + _nth_from_end(data, lines) + 1
+        lines -= found
+        end, block = begin, min(block * 2, _LARGEST_BLOCK)
+    return 0
+
+
+def _line_start(fd: int, offset: int) -> int:
+    begin = max(0, offset - _FAR)
+    before = os.pread(fd, offset - begin, begin)
+    found = before.rfind(b"\n")
+    return begin + found + 1 if found >= 0 or begin == 0 else offset
+
+
+def _nth_from_end(data: bytes, count: int) -> int:
+    position = len(data)
+    for _ in range(count):
+        position = data.rfind(b"\n", 0, position)
+    return position

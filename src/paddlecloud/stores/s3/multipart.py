@@ -1,0 +1,178 @@
+"""Uploads in parts, as S3 has them: begun, filled in any order, joined or dropped.
+
+The server keeps the parts and their list, so an upload goes on after the death of whoever made it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from urllib.parse import unquote_plus
+from xml.etree.ElementTree import Element
+from xml.sax.saxutils import escape
+
+from paddlecloud.model.errors import NotFound, Retry
+from paddlecloud.stores.base import Part
+from paddlecloud.stores.s3.client import Answer, Body, Request, Wire
+from paddlecloud.stores.s3.errors import PATIENT, TRIES, document
+
+Query = tuple[tuple[str, str], ...]
+_UPLOAD = re.compile(r"[\w.~+=-]{1,1024}")
+
+
+def begin(wire: Wire, key: str, headers: Mapping[str, str]) -> str:
+    query = (("uploads", ""),)
+    answer = wire.ask(Request(method="POST", key=key, query=query, headers=headers))
+    found = answer.xml("InitiateMultipartUploadResult").findtext("UploadId")
+    if not found:
+        raise Retry("store_failed", place=wire.place, detail="an answer without UploadId")
+    return found
+
+
+def put(wire: Wire, key: str, upload: str, number: int, data: Body) -> Part:
+    return _put(wire, upload, number, _part(key, upload, number, data))
+
+
+def put_patiently(
+    wire: Wire, key: str, upload: str, number: int, data: Body, *, wanted: Callable[[], bool]
+) -> Part:
+    """The same, through an outage of half a minute, for as long as the part is wanted."""
+    request = _part(key, upload, number, data)
+    return _put(wire, upload, number, replace(request, tries=PATIENT, wanted=wanted))
+
+
+def part_query(upload: str, number: int) -> Query:
+    return (("partNumber", str(number)), ("uploadId", upload))
+
+
+def listed(wire: Wire, key: str, upload: str) -> list[Part]:
+    """The parts that are there, by number."""
+    found: dict[int, Part] = {}
+    for item in _rows(wire, key, upload):
+        number = int(item.findtext("PartNumber") or 0)
+        size, tag = int(item.findtext("Size") or 0), item.findtext("ETag") or ""
+        # SeaweedFS names a part that was sent twice two times.
+        found[number] = Part(number=number, size=size, tag=tag)
+    return [found[number] for number in sorted(found)]
+
+
+def finish(wire: Wire, key: str, upload: str, parts: Sequence[Part]) -> None:
+    """Join the parts; NotFound when there is no such upload (any more)."""
+    rows = "".join(
+        f"<Part><PartNumber>{part.number}</PartNumber><ETag>{escape(part.tag)}</ETag></Part>"
+        for part in parts
+    )
+    body = f"<CompleteMultipartUpload>{rows}</CompleteMultipartUpload>".encode()
+    query = (("uploadId", upload),)
+    request = Request(method="POST", key=key, query=query, body=body, tries=PATIENT, slow=True)
+    said = b""
+    for number in range(TRIES):
+        if number:
+            wire.pause(number)
+        answer = _ask(wire, upload, request)
+        said = answer.body
+        # A server that found a fault after it began to answer says so in an answer of 200.
+        if document(said, "Error") is None:
+            answer.xml("CompleteMultipartUploadResult")
+            return
+    detail = said.decode("utf-8", "replace")[:300]
+    raise Retry("store_failed", place=wire.place, detail=detail)
+
+
+def drop(wire: Wire, key: str, upload: str) -> None:
+    """Forget the parts; gone already is done."""
+    try:
+        wire.ask(Request(method="DELETE", key=key, query=(("uploadId", upload),)))
+    except NotFound:
+        return
+
+
+def begun(wire: Wire, key: str) -> list[tuple[str, datetime]]:
+    """The uploads of this very file that nobody joined or dropped, and when they began."""
+    return [(upload, began) for names, upload, began in _uploads(wire, key) if key in names]
+
+
+def drop_old(wire: Wire, prefix: str, before: datetime) -> int:
+    """Drop every upload below `prefix` that began before and got no part since; how many."""
+    old = [(names, upload) for names, upload, began in _uploads(wire, prefix) if began < before]
+    idle = [each for each in old if not _goes_on(wire, *each, before)]
+    for names, upload in idle:
+        for name in names:
+            drop(wire, name, upload)
+    return len(idle)
+
+
+def _goes_on(wire: Wire, names: Iterable[str], upload: str, since: datetime) -> bool:
+    times = [item.findtext("LastModified") for item in _rows_of_any(wire, names, upload)]
+    return any(datetime.fromisoformat(time) >= since for time in times if time)
+
+
+def _rows_of_any(wire: Wire, names: Iterable[str], upload: str) -> Iterator[Element]:
+    for name in names:
+        with suppress(NotFound):
+            yield from _rows(wire, name, upload)
+
+
+def _rows(wire: Wire, key: str, upload: str) -> Iterator[Element]:
+    """What the server says of each part, page by page."""
+    after = ""
+    while True:
+        query: Query = (("uploadId", upload), ("max-parts", "1000"))
+        if after:
+            query += (("part-number-marker", after),)
+        answer = _ask(wire, upload, Request(method="GET", key=key, query=query))
+        top = answer.xml("ListPartsResult")
+        yield from top.iter("Part")
+        following = top.findtext("NextPartNumberMarker") or ""
+        if top.findtext("IsTruncated") != "true" or following in ("", after):
+            return
+        after = following
+
+
+def _uploads(wire: Wire, prefix: str) -> Iterator[tuple[set[str], str, datetime]]:
+    """What the name of its file may be, which it is, and when it began, of each upload."""
+    marks: Query = ()
+    while True:
+        query: Query = (("uploads", ""), ("prefix", prefix), ("max-uploads", "1000"), *marks)
+        answer = wire.ask(Request(method="GET", query=(*query, ("encoding-type", "url"))))
+        if document(answer.body, "ListBucketResult") is not None:
+            # An object store that takes no notice of `uploads`: it cannot tell of any.
+            return
+        top = answer.xml("ListMultipartUploadsResult")
+        quoted = top.findtext("EncodingType") == "url"
+        for item in top.iter("Upload"):
+            began = datetime.fromisoformat(item.findtext("Initiated") or "")
+            name = item.findtext("Key") or ""
+            # SeaweedFS says that names are quoted, and quotes none. By the name that is not meant
+            # no server knows the upload.
+            names = {name, unquote_plus(name)} if quoted else {name}
+            yield names, item.findtext("UploadId") or "", began
+        mark = top.findtext("NextKeyMarker") or ""
+        following = (
+            ("key-marker", unquote_plus(mark) if quoted else mark),
+            ("upload-id-marker", top.findtext("NextUploadIdMarker") or ""),
+        )
+        if top.findtext("IsTruncated") != "true" or following == marks:
+            return
+        marks = following
+
+
+def _part(key: str, upload: str, number: int, data: Body) -> Request:
+    return Request(method="PUT", key=key, query=part_query(upload, number), body=data, part=True)
+
+
+def _put(wire: Wire, upload: str, number: int, request: Request) -> Part:
+    answer = _ask(wire, upload, request)
+    return Part(number=number, size=len(request.body), tag=answer.headers.get("etag", ""))
+
+
+def _ask(wire: Wire, upload: str, request: Request) -> Answer:
+    try:
+        if _UPLOAD.fullmatch(upload):
+            return wire.ask(request)
+    except NotFound:
+        pass
+    raise NotFound("upload_missing", upload=upload[:100])

@@ -1,0 +1,394 @@
+"""An S3-compatible bucket as store: AWS, Baidu's S3 door, MinIO, SeaweedFS and their like.
+
+A small file is one PUT; a longer one goes in parts while it comes, and exists only when all of them
+are joined. What such a server has no notion of is kept here: times of our own (in metadata, so a
+listing shows when a file was stored), names of any bytes, the order of paths, and that a name is a
+file or a directory. Two servers that write a file and a directory of one name in the same moment
+may still have both.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import Any, cast
+from urllib.parse import unquote_plus
+from xml.etree.ElementTree import Element
+
+from paddlecloud.model.errors import ConfigError, Conflict, NotFound, Refused, Retry
+from paddlecloud.model.files.snapshot import is_digest
+from paddlecloud.stores.base import Part, Reader, Stat, check_whole, pour
+from paddlecloud.stores.directory.safe_open import shown, split
+from paddlecloud.stores.s3 import multipart
+from paddlecloud.stores.s3.client import Clock, Request, Wire, http_time
+from paddlecloud.stores.s3.errors import TRIES
+from paddlecloud.stores.s3.keys import name_of, path_of, stem
+from paddlecloud.stores.s3.sigv4 import Keys
+from paddlecloud.stores.s3.streams import S3Sink, Stream
+from paddlecloud.stores.s3.workers import Crew
+
+WORKERS = 16
+"""Requests of one store that run at once beside those of its callers."""
+ROOM = 64 * 1024 * 1024
+"""Bytes that may wait to be sent: eight parts, of which some are still being digested."""
+MTIME = "x-amz-meta-mtime"
+"""Seconds since 1970, as rclone writes it too."""
+PROBE = ".paddlecloud-probe"
+"""The name of the empty file that is written and deleted to try the keys."""
+_FEW = 3
+"""So many files of one directory are asked for one by one; of more, the directory is listed."""
+_KNOWN = 10_000
+_LIST = "ListBucketResult"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """Where a bucket is, and the keys to it."""
+
+    endpoint: str
+    bucket: str
+    keys: Keys
+    region: str = ""
+    """That requests are signed for; empty: the one of servers that have none."""
+    prefix: str = ""
+    """Empty: the whole bucket."""
+    path_style: bool = True
+    """Whether the bucket is in the path of an address, or in the name of the host."""
+
+
+def create(settings: Mapping[str, object]) -> S3Store:
+    """The same as `open_bucket`, from names and values."""
+    known = {name: value for name, value in settings.items() if value not in (None, "")}
+    keys = Keys(
+        access_key=str(known.pop("access_key", "")),
+        secret_key=str(known.pop("secret_key", "")),
+        session_token=str(known.pop("session_token", "")),
+    )
+    where = {"endpoint": "", "bucket": "", **known}
+    return open_bucket(Bucket(**cast("dict[str, Any]", where), keys=keys))
+
+
+def open_bucket(bucket: Bucket) -> S3Store:
+    """A store in this bucket, below its `prefix`; nothing is asked of the server yet."""
+    needed = {
+        "endpoint": bucket.endpoint,
+        "bucket": bucket.bucket,
+        "access_key": bucket.keys.access_key,
+        "secret_key": bucket.keys.secret_key,
+    }
+    for name, value in needed.items():
+        if not value:
+            raise ConfigError("store_setting_missing", kind="s3", setting=name)
+    wire = Wire(
+        bucket.endpoint,
+        bucket.bucket,
+        bucket.keys,
+        region=bucket.region or "us-east-1",
+        path_style=bucket.path_style,
+        clock=_utc_now,
+    )
+    return S3Store(wire, prefix=bucket.prefix)
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class S3Store:
+    def __init__(self, wire: Wire, *, prefix: str = "", clock: Clock = _utc_now) -> None:
+        self.wire = wire
+        self._clock = clock
+        self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        if self._prefix:
+            split(prefix.strip("/"))
+        self.page = 1000
+        """Names that are asked for at once; no server gives more."""
+        self.crew = Crew(workers=WORKERS, room=ROOM)
+        self._directories: set[str] = set()
+        """Paths that had files below them when they were last looked at."""
+        self._lock = threading.Lock()
+
+    @property
+    def place(self) -> str:
+        """What a sentence calls this store."""
+        return self.wire.place
+
+    def probe(self) -> None:
+        """Ask for one name: raises what is wrong with the keys, the bucket or the way there."""
+        self._page(self._prefix, 1, None, tries=2)
+
+    def try_keys(self) -> None:
+        """The same, and whether these keys may write, read and delete: an empty file comes and
+        goes."""
+        self.probe()
+        self.write(PROBE, [])
+        try:
+            self.stat(PROBE)
+        finally:
+            self.delete(PROBE)
+
+    def is_file(self) -> bool:
+        """Whether a file has the very name of the directory in which this store is; what keys may
+        not look at is none."""
+        if not self._prefix:
+            return False
+        try:
+            name = name_of(self._prefix.rstrip("/"))
+            self.wire.ask(Request(method="HEAD", key=name, tries=2))
+        except (NotFound, Refused):
+            return False
+        return True
+
+    def list(self, prefix: str = "") -> Iterator[Stat]:
+        above = prefix.rpartition("/")[0]
+        if above:
+            split(above)
+        rows = self.listed(prefix)
+        first = len(above) + 1 if above else 0
+        # Not every server sorts by whole names; within one stem both orders have the same files.
+        groups = groupby(rows, key=lambda row: stem(row.path[first:]))
+        return (row for _, group in groups for row in sorted(group, key=lambda row: row.path))
+
+    def listed(self, prefix: str = "") -> Iterator[Stat]:
+        """As `list`, page by page in the order of the server."""
+        token: str | None = None
+        while True:
+            rows, token = self._page(self._prefix + prefix, self.page, token)
+            yield from rows
+            if token is None:
+                return
+
+    def listed_at_once(self) -> Sequence[Stat] | None:
+        """Every file, if one request tells of them all."""
+        rows, token = self._page(self._prefix, self.page, None)
+        return rows if token is None else None
+
+    def level(self, directory: str = "") -> Iterator[Stat | str]:
+        """The files right in a directory ("" or with a slash at the end), and the paths of the
+        directories in it, with a slash; nothing below these is asked for."""
+        token: str | None = None
+        while True:
+            query = _page_query(self._prefix + directory, self.page, token)
+            answer = self.wire.ask(Request(method="GET", query=(*query, ("delimiter", "/"))))
+            top = answer.xml(_LIST)
+            rows, token = self._rows(top)
+            yield from rows
+            yield from self._directories_in(top)
+            if token is None:
+                return
+
+    def stat(self, path: str) -> Stat | None:
+        key = self.key(path)
+        try:
+            answer = self.wire.ask(Request(method="HEAD", key=key))
+        except NotFound:
+            return None
+        return _stat(path, answer.headers, int(answer.headers.get("content-length", 0)))
+
+    def sizes(self, paths: Iterable[str]) -> dict[str, int]:
+        return {path: stat.size for path, stat in self.stats(paths).items()}
+
+    def stats(self, paths: Iterable[str]) -> dict[str, Stat]:
+        by_parent: dict[str, list[str]] = {}
+        for path in dict.fromkeys(paths):
+            split(path)
+            by_parent.setdefault(path.rpartition("/")[0], []).append(path)
+        work = []
+        for parent, siblings in by_parent.items():
+            if len(siblings) > _FEW and parent:
+                work.append(self.crew.submit(0, self._stats_in, parent, siblings))
+            else:
+                work += [self.crew.submit(0, self._stat_of, path) for path in siblings]
+        found: dict[str, Stat] = {}
+        for future in work:
+            found.update(future.result())
+        return found
+
+    def read(
+        self, path: str, offset: int = 0, length: int | None = None, *, tag: str = ""
+    ) -> Reader:
+        """With `tag` only this very content: Conflict when it has been replaced."""
+        stream = Stream(self.wire, self.key(path), path, offset, length, tag)
+        stat = _stat(path, stream.headers, stream.size)
+        return Reader(stat, stream.length, stream.read, stream.close)
+
+    def write(
+        self, path: str, chunks: Iterable[bytes], *, modified: datetime | None = None
+    ) -> Stat:
+        return pour(self.open_write(path, modified=modified), chunks)
+
+    def open_write(self, path: str, *, modified: datetime | None = None) -> S3Sink:
+        self.key(path)
+        return S3Sink(self, path, modified)
+
+    def delete(self, path: str) -> None:
+        try:
+            self.wire.ask(Request(method="DELETE", key=self.key(path)))
+        except NotFound:
+            return
+
+    def delete_tree(self, path: str) -> int:
+        file = self.stat(path)
+        doomed = [*([file] if file else []), *self.listed(f"{path}/")]
+        for future in [self.crew.submit(0, self.delete, stat.path) for stat in doomed]:
+            future.result()
+        return sum(stat.size for stat in doomed)
+
+    def flush(self) -> None:
+        """Nothing to do: a server acknowledges what it will keep."""
+
+    def sweep(self, before: datetime, below: str = "") -> int:
+        """Drop uploads in parts that nobody finished and that got no part since `before`; how many.
+
+        `below`: only those of files whose path starts with these letters.
+        """
+        return multipart.drop_old(self.wire, self._prefix + below, before)
+
+    def begin_parts(self, path: str, *, part_size: int, modified: datetime | None = None) -> str:
+        return multipart.begin(self.wire, self.key(path), self.meta(modified))
+
+    def put_part(self, path: str, upload: str, number: int, data: bytes | bytearray) -> Part:
+        return multipart.put(self.wire, self.key(path), upload, number, data)
+
+    def parts(self, path: str, upload: str) -> Sequence[Part]:
+        return multipart.listed(self.wire, self.key(path), upload)
+
+    def finish_parts(self, path: str, upload: str, *, size: int) -> Stat:
+        found = self.parts(path, upload)
+        check_whole(found, size)
+        self.refuse_taken(path)
+        return self.finished(path, upload, found)
+
+    def begun(self, path: str) -> Sequence[tuple[str, datetime]]:
+        """Uploads in parts of this very file that are open, and when they began."""
+        return multipart.begun(self.wire, self.key(path))
+
+    def drop_parts(self, path: str, upload: str) -> None:
+        multipart.drop(self.wire, self.key(path), upload)
+
+    def presign_read(self, path: str, *, good_for: timedelta, now: datetime) -> str:
+        return self.wire.url("GET", self.key(path), (), good_for, now)
+
+    def presign_write(self, path: str, *, good_for: timedelta, now: datetime) -> str:
+        """An address to PUT this whole file to."""
+        return self.wire.url("PUT", self.key(path), (), good_for, now)
+
+    def presign_part(
+        self, path: str, upload: str, number: int, *, good_for: timedelta, now: datetime
+    ) -> str:
+        query = multipart.part_query(upload, number)
+        return self.wire.url("PUT", self.key(path), query, good_for, now)
+
+    def close(self) -> None:
+        """Give back threads and connections; the store cannot be used afterwards."""
+        self.crew.close()
+        self.wire.close()
+
+    # -- what the sink needs -------------------------------------------------------------------
+
+    def key(self, path: str) -> str:
+        """The name of this file in the bucket, checked."""
+        split(path)
+        return name_of(self._prefix + path)
+
+    def meta(self, modified: datetime | None) -> dict[str, str]:
+        return {} if modified is None else {MTIME: f"{modified.timestamp():.9f}"}
+
+    def put(self, path: str, data: bytearray, modified: datetime | None) -> Stat:
+        """Store a whole file with one request."""
+        self.refuse_taken(path)
+        headers = self.meta(modified)
+        self.wire.ask(Request(method="PUT", key=self.key(path), body=data, headers=headers))
+        return Stat(path=path, size=len(data), modified=modified or self._clock())
+
+    def finished(self, path: str, upload: str, parts: Iterable[Part]) -> Stat:
+        """Join the parts to the file."""
+        joined = list(parts)
+        try:
+            multipart.finish(self.wire, self.key(path), upload, joined)
+        except NotFound:
+            # An answer that was lost on its way: then the file is there and the upload is not.
+            stat = self.stat(path)
+            if stat is None or stat.size != sum(part.size for part in joined):
+                raise
+        found = self.stat(path)
+        if found is None:
+            raise Retry("store_failed", place=self.place, detail="a joined file is missing")
+        return found
+
+    def refuse_taken(self, path: str) -> None:
+        """Conflict when a file lies above this path, or files below it."""
+        names = path.split("/")
+        above = ["/".join(names[:depth]) for depth in range(1, len(names))]
+        with self._lock:
+            self._directories.discard(path)
+            unknown = [directory for directory in above if directory not in self._directories]
+        if any(self.stat(directory) is not None for directory in unknown):
+            raise Conflict("store_path_taken", path=shown(path))
+        # A file that is named by its content has nothing below it: that saves every second call.
+        if not is_digest(names[-1]) and self._page(self._prefix + path + "/", 1, None)[0]:
+            raise Conflict("store_path_taken", path=shown(path))
+        with self._lock:
+            if len(self._directories) > _KNOWN:
+                self._directories.clear()
+            self._directories.update(above)
+
+    # -- helpers -------------------------------------------------------------------------------
+
+    def _page(
+        self, prefix: str, most: int, token: str | None, tries: int = TRIES
+    ) -> tuple[Sequence[Stat], str | None]:
+        query = _page_query(prefix, most, token)
+        answer = self.wire.ask(Request(method="GET", query=query, tries=tries))
+        return self._rows(answer.xml(_LIST))
+
+    def _rows(self, top: Element) -> tuple[Sequence[Stat], str | None]:
+        rows = []
+        for item in top.iter("Contents"):
+            path = _path(top, item.findtext("Key"))
+            if path.startswith(self._prefix) and not path.endswith("/"):
+                modified = datetime.fromisoformat(item.findtext("LastModified") or "")
+                size, tag = int(item.findtext("Size") or 0), item.findtext("ETag") or ""
+                below = path[len(self._prefix) :]
+                rows.append(Stat(path=below, size=size, modified=modified, tag=tag))
+        more = top.findtext("IsTruncated") == "true"
+        return rows, top.findtext("NextContinuationToken") if more else None
+
+    def _directories_in(self, top: Element) -> Sequence[str]:
+        found = [_path(top, item.findtext("Prefix")) for item in top.iter("CommonPrefixes")]
+        return [path[len(self._prefix) :] for path in found if path.startswith(self._prefix)]
+
+    def _stat_of(self, path: str) -> dict[str, Stat]:
+        found = self.stat(path)
+        return {path: found} if found else {}
+
+    def _stats_in(self, parent: str, siblings: Iterable[str]) -> dict[str, Stat]:
+        wanted = set(siblings)
+        return {row.path: row for row in self.listed(f"{parent}/") if row.path in wanted}
+
+
+def _page_query(prefix: str, most: int, token: str | None) -> tuple[tuple[str, str], ...]:
+    query = (
+        ("list-type", "2"),
+        ("max-keys", str(most)),
+        ("encoding-type", "url"),
+        ("prefix", name_of(prefix)),
+    )
+    return query if token is None else (*query, ("continuation-token", token))
+
+
+def _path(top: Element, key: str | None) -> str:
+    """Of a file or a directory, as a list names it."""
+    quoted = top.findtext("EncodingType") == "url"
+    return path_of(unquote_plus(key or "") if quoted else key or "")
+
+
+def _stat(path: str, headers: Mapping[str, str], size: int) -> Stat:
+    modified = http_time(headers.get("last-modified", "")) or datetime.fromtimestamp(0, UTC)
+    with suppress(KeyError, ValueError, OverflowError):
+        modified = datetime.fromtimestamp(float(headers[MTIME]), UTC)
+    return Stat(path=path, size=size, modified=modified, tag=headers.get("etag", ""))

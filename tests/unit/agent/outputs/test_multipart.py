@@ -1,0 +1,301 @@
+"""Large files in parts: a few parts at a time, and the files take turns."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from paddlecloud.agent.outputs import multipart, scan
+from paddlecloud.agent.outputs.multipart import Patience, Room
+from paddlecloud.agent.registry import Tracked
+from paddlecloud.agent.server_link.channel import PartBody
+from paddlecloud.model.errors import NotFound, PaddleCloudError, Retry, StorageFull, Unreachable
+from paddlecloud.model.files.etag import joined_tag
+from tests.integration.agent.replicas import eventually
+
+PART = 10
+
+
+class Channel:
+    """Begins and ends uploads, and takes parts as `given` says."""
+
+    def __init__(
+        self, there: Sequence[tuple[int, str]] = (), tag: str = "", **given: object
+    ) -> None:
+        self._there, self._tag, self._given = list(there), tag, given
+        self.taken: list[tuple[int, bytes | PartBody]] = []
+        self.ends: list[Mapping[str, Any]] = []
+        self.refusal: PaddleCloudError | None = None
+
+    def json(
+        self, method: str, path: str, body: Mapping[str, Any], *_rest: object
+    ) -> dict[str, Any]:
+        if method == "PUT":
+            self.ends.append(body)
+            return {"stored": len(self.ends) > 1} if self._given else {}
+        name = path.rpartition("/")[2]
+        numbers = range(-(-int(body["size"]) // PART))
+        addresses = [f"{name}{number}" for number in numbers]
+        told: dict[str, Any] = {"upload": "u", "part_size": PART, "addresses": addresses}
+        if self._tag:
+            told |= {"tag": self._tag, "addresses": []}
+        told |= self._given
+        return told | ({"parts": self._there} if self._there else {})
+
+    def call(
+        self,
+        _method: str,
+        path: str,
+        body: bytes | PartBody,
+        query: Mapping[str, Any],
+        *,
+        timeout: float,
+    ) -> bytes:
+        assert (path, query["upload"], query["fence"]) == (
+            "/agent/replicas/r/part/output/big",
+            "u",
+            1,
+        )
+        if self.refusal is not None:
+            raise self.refusal
+        self.taken.append((query["number"], body))
+        return b"{}"
+
+
+class Bucket:
+    """Takes each part when it is told to."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.here: list[str] = []
+        self.taken: list[str] = []
+        self.most = 0
+        self.go: dict[str, threading.Event] = {}
+
+    def put(self, address: str, _data: bytes, *, anyway: bool = False) -> bool:
+        with self.lock:
+            self.here.append(address)
+            self.most = max(self.most, len(self.here))
+            go = self.go.setdefault(address, threading.Event())
+        assert go.wait(60)
+        with self.lock:
+            self.here.remove(address)
+            self.taken.append(address)
+        return True
+
+    def take(self, address: str) -> None:
+        with self.lock:
+            self.go.setdefault(address, threading.Event()).set()
+
+
+class Sender(threading.Thread):
+    def __init__(self, folder: Path, name: str, count: int, bucket: Bucket, room: Room) -> None:
+        super().__init__(daemon=True)
+        root = folder / name
+        (root / "output").mkdir(parents=True)
+        (root / "output" / name).write_bytes(b"x" * PART * count)
+        (self._found,) = scan.scan(root)
+        self._tracked = Tracked(id=name, fence=1, root=root, run=None, acked=0)
+        self._bucket, self._room = bucket, room
+        self.digest: str | None = None
+        self.start()
+
+    def run(self) -> None:
+        with (self._tracked.root / self._found.name).open("rb") as file:
+            channel, bucket = cast("Any", Channel()), cast("Any", self._bucket)
+            found = scan.found_again(self._found, file)
+            put = multipart.put
+            self.digest = put(self._tracked, found, file, channel, bucket, self._room)
+
+
+def test_a_small_file_passes_a_huge_one_between_its_parts(tmp_path: Path) -> None:
+    bucket, room = Bucket(), Room(1)
+    huge = Sender(tmp_path, "huge", 100, bucket, room)
+    eventually(lambda: bucket.here == ["huge0"])
+    small = Sender(tmp_path, "small", 2, bucket, room)
+    eventually(lambda: len(room._waiting) == 1)
+    for address in ("huge0", "small0", "huge1", "small1"):
+        eventually(lambda wanted=address: bucket.here == [wanted])  # type: ignore[misc]
+        bucket.take(address)
+        if address != "small1":
+            eventually(lambda: len(room._waiting) == 1)
+    small.join(20)
+    assert small.digest
+    for number in range(2, 100):
+        bucket.take(f"huge{number}")
+    huge.join(20)
+    assert huge.digest
+    assert bucket.most == 1
+    assert bucket.taken[:4] == ["huge0", "small0", "huge1", "small1"]
+
+
+def test_places_are_few_and_given_back_also_after_a_mistake() -> None:
+    room = Room(2)
+    with room.place(), room.place():
+        assert room._free == 0
+    for _ in range(3):
+        with pytest.raises(ValueError, match="wrong"), room.place():
+            raise ValueError("wrong")
+    assert (room._free, len(room._waiting)) == (2, 0)
+
+
+DATA = b"1" * PART + b"2" * PART + b"3" * PART + b"4"
+TAGS = [
+    hashlib.md5(DATA[start : start + PART], usedforsecurity=False).hexdigest()
+    for start in range(0, len(DATA), PART)
+]
+
+
+class Failing:
+    """Takes only the first parts that it is asked to take."""
+
+    def __init__(self, takes: int, says: str = "") -> None:
+        self.left = takes
+        self.asked: list[tuple[str, bool]] = []
+        self._says = says
+
+    def said(self) -> str:
+        return self._says
+
+    def put(self, address: str, _data: bytes, *, anyway: bool = False) -> bool:
+        self.asked.append((address, anyway))
+        self.left -= 1
+        return self.left >= 0
+
+
+def put(folder: Path, bucket: object, channel: Channel, patience: Patience) -> str | None:
+    """The file with these bytes, by a replica of this directory."""
+    (folder / "output").mkdir(exist_ok=True)
+    (folder / "output" / "big").write_bytes(DATA)
+    (found,) = scan.scan(folder)
+    tracked = Tracked(id="r", fence=1, root=folder, run=None, acked=0)
+    with (folder / found.name).open("rb") as file:
+        sent, line = scan.found_again(found, file), cast("Any", channel)
+        return multipart.put(tracked, sent, file, line, cast("Any", bucket), None, patience)
+
+
+def test_parts_that_are_there_are_not_sent_again_if_they_are_the_same(tmp_path: Path) -> None:
+    there = [(1, f'"{TAGS[0]}"'), (2, f'"{TAGS[0]}"'), (3, '"no md5-1"')]
+    bucket = Bucket()
+    for number in range(4):
+        bucket.take(f"big{number}")
+    digest = put(tmp_path, bucket, Channel(there), Patience())
+    assert digest == hashlib.sha256(DATA).hexdigest()
+    assert bucket.taken == ["big1", "big2", "big3"]
+
+
+def test_a_part_that_the_bucket_has_without_a_tag_is_sent_again(tmp_path: Path) -> None:
+    """Nobody compares the whole there, so nobody would notice that it is another one."""
+    bucket = Bucket()
+    for number in range(4):
+        bucket.take(f"big{number}")
+    digest = put(tmp_path, bucket, Channel([(1, f'"{TAGS[0]}"'), (2, "")]), Patience())
+    assert digest == hashlib.sha256(DATA).hexdigest()
+    assert bucket.taken == ["big1", "big2", "big3"]
+
+
+@pytest.mark.parametrize("form", ["{}", '"{}"'])
+def test_a_file_that_has_its_name_already_is_compared_and_not_sent(
+    tmp_path: Path, form: str
+) -> None:
+    tag = form.format((joined_tag(TAGS) or "").strip('"'))
+    bucket = Failing(0)
+    assert put(tmp_path, bucket, Channel(tag=tag), Patience()) == hashlib.sha256(DATA).hexdigest()
+    other = form.format((joined_tag(TAGS[::-1]) or "").strip('"'))
+    assert put(tmp_path, bucket, Channel(tag=other), Patience()) is None
+    assert bucket.asked == []
+
+
+def test_a_bucket_that_took_parts_and_takes_no_more_is_waited_for(tmp_path: Path) -> None:
+    patience, bucket = Patience(), Failing(2)
+    with pytest.raises(Unreachable) as told:
+        put(tmp_path, bucket, Channel(), patience)
+    assert told.value.code == "store_unreachable"
+    # Asked although it was away, but not again and again.
+    assert bucket.asked[-3:] == [("big2", True), ("big2", False), ("big2", False)]
+    assert patience.moved_at > 0
+
+
+def test_what_a_bucket_says_that_takes_no_more_is_told(tmp_path: Path) -> None:
+    bucket = Failing(2, "500 InternalError")
+    with pytest.raises(Retry, match="500 InternalError") as told:
+        put(tmp_path, bucket, Channel(), Patience())
+    assert told.value.code == "store_failed"
+
+
+def test_a_bucket_that_took_nothing_is_not_waited_for(tmp_path: Path) -> None:
+    bucket = Failing(0)
+    assert put(tmp_path, bucket, Channel(), Patience()) is None
+    assert bucket.asked == [("big0", False)] * 3
+
+
+def test_a_bucket_is_not_waited_for_without_an_end(tmp_path: Path) -> None:
+    patience = Patience()
+    assert patience.is_left(time.monotonic() - 10_000)
+    there = [(1, TAGS[0])]
+    assert put(tmp_path, Failing(0), Channel(there), patience) is None
+    with pytest.raises(Unreachable):
+        put(tmp_path, Failing(1), Channel(there), patience)
+
+
+PIECES = [DATA[start : start + PART] for start in range(0, len(DATA), PART)]
+
+
+def test_parts_go_through_a_server_that_has_no_addresses(tmp_path: Path) -> None:
+    channel = Channel([(2, "")], through=True, addresses=[])
+    assert put(tmp_path, Failing(0), channel, Patience()) == hashlib.sha256(DATA).hexdigest()
+    bodies = [PartBody(data=piece) for piece in PIECES]
+    assert channel.taken == [(1, bodies[0]), (3, bodies[2]), (4, bodies[3])]
+    # Asked again while the server still compares the digest.
+    end = {"upload": "u", "size": len(DATA), "sha256": hashlib.sha256(DATA).hexdigest()}
+    assert channel.ends == [end, end]
+
+
+def test_parts_go_through_the_server_when_the_bucket_is_out_of_reach(tmp_path: Path) -> None:
+    patience, channel = Patience(), Channel([(1, TAGS[0])], through=True)
+    assert patience.is_left(time.monotonic() - 10_000)
+    assert put(tmp_path, Failing(0), channel, patience) == hashlib.sha256(DATA).hexdigest()
+    # Signed by their digests: nobody compares that of the whole before the bucket joins them.
+    assert channel.taken == [(2, PIECES[1]), (3, PIECES[2]), (4, PIECES[3])]
+
+
+def test_a_server_that_takes_no_parts_gets_the_whole_file(tmp_path: Path) -> None:
+    assert put(tmp_path, Failing(0), Channel(addresses=[], upload=""), Patience()) is None
+    other = Channel(through=True, addresses=[])
+    other.refusal = NotFound("route_unknown", method="PUT", path="there")
+    assert put(tmp_path, Failing(0), other, Patience()) is None
+    assert (other.taken, other.ends) == ([], [])
+
+
+def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
+    channel = Channel(through=True, addresses=[])
+    channel.refusal = StorageFull("store_full", path="there")
+    with pytest.raises(StorageFull):
+        put(tmp_path, Failing(0), channel, Patience())
+    channel.refusal = None
+    assert put(tmp_path, Failing(0), channel, Patience()) == hashlib.sha256(DATA).hexdigest()
+
+
+def test_a_file_that_the_server_has_already_is_compared_by_its_digest(tmp_path: Path) -> None:
+    digest = hashlib.sha256(DATA).hexdigest()
+    same = Channel(through=True, addresses=[], sha256=digest)
+    assert put(tmp_path, Failing(0), same, Patience()) == digest
+    other = Channel(through=True, addresses=[], sha256="0" * 64)
+    assert put(tmp_path, Failing(0), other, Patience()) is None
+    assert (same.taken, same.ends, other.taken) == ([], [], [])
+
+
+def test_patience_begins_anew_with_each_part() -> None:
+    patience = Patience()
+    assert patience.is_left(100.0)
+    assert patience.is_left(279.0)
+    assert not patience.is_left(280.0)
+    patience.moved(300.0)
+    assert patience.is_left(1000.0)
+    assert patience.moved_at == 300.0

@@ -1,0 +1,477 @@
+"""A download that is taken up: what came of one state of a file, and what of another."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddlecloud.client.download import engine, local_files, presigned, ranges
+from paddlecloud.client.download.listing import NAME_TWICE
+from paddlecloud.client.download.staging import part_of
+from paddlecloud.model.errors import Conflict, Invalid, Retry, TooMany, Unreachable
+from paddlecloud.net import retry
+from tests.unit.client.downloading import (
+    JOB,
+    LARGE,
+    LOG,
+    MODEL,
+    PIECE,
+    WAYS,
+    WHERE,
+    Server,
+    found,
+    from_bucket,
+    get,
+    interrupted,
+    pieces_until,
+)
+from tests.unit.client.trees import NOW
+
+pytestmark = pytest.mark.usefixtures("one_by_one")
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["with digests", "without"])
+@pytest.mark.parametrize("size", [2500, 700], ids=["of several pieces", "of one"])
+def test_nothing_of_an_older_and_longer_file_stays(known: bool, size: int) -> None:
+    server = Server({MODEL: LARGE})
+    interrupted(server, 4)
+    server.files[MODEL], server.versions[MODEL] = b"n" * size, "2"
+    result = get(server, resume=True, known=known)
+    assert (result.complaints(), result.kept) == ([], 0)
+    assert found("output") == {f"{JOB}/rank-0/model": b"n" * size}
+
+
+def test_a_log_that_grew_is_not_fetched_from_its_beginning() -> None:
+    server = Server({LOG: LARGE})
+    server.appended[LOG] = "append-1"
+    interrupted(server, 4)
+    server.files[LOG], server.versions[LOG] = LARGE + b"more", "2"
+    assert get(server, resume=True).kept == 4 * PIECE
+    assert server.asked == [(LOG, 4 * PIECE), (LOG, 5 * PIECE)]
+    assert found("output") == {f"{JOB}/log/trainer-0.log": LARGE + b"more"}
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_what_is_here_is_told_apart_from_what_comes(changed: bool) -> None:
+    server = Server({MODEL: LARGE})
+    interrupted(server, 4)
+    if changed:
+        server.files[MODEL], server.versions[MODEL] = b"n" * len(LARGE), "2"
+    came: list[int] = []
+    skipped: list[int] = []
+    get(server, resume=True, progress=came.append, skipped=skipped.append)
+    here = 0 if changed else 4 * PIECE
+    assert (sum(came), sum(skipped)) == (len(LARGE) - here, here)
+
+
+@pytest.mark.parametrize("size", [len(LARGE), len(LARGE) + 9], ids=["as long", "longer"])
+def test_the_log_of_another_attempt_is_not_put_behind_the_first(size: int) -> None:
+    server = Server({LOG: LARGE, f"{LOG}x": b""})
+    server.appended[LOG] = "append-1"
+    interrupted(server, 6)
+    server.files[LOG], server.versions[LOG], server.appended[LOG] = b"2" * size, "2", "append-2"
+    get(server, resume=True)
+    assert found("output")[f"{JOB}/log/trainer-0.log"] == b"2" * size
+
+
+def test_pieces_of_a_bucket_stay_when_the_server_takes_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = Server({MODEL: LARGE})
+    from_bucket(monkeypatch, pieces_until(3 * PIECE))
+    interrupted(server, 1, known=True, ways=WAYS)
+    result = get(server, known=True, resume=True)
+    assert (result.kept, result.complaints()) == (4 * PIECE, [])
+    assert found("output") == {f"{JOB}/rank-0/model": LARGE}
+
+
+@pytest.mark.parametrize("resumed", [True, False], ids=["later", "at once"])
+def test_pieces_of_a_bucket_are_not_mixed_with_another_file_as_long(
+    monkeypatch: pytest.MonkeyPatch, resumed: bool
+) -> None:
+    server = Server({MODEL: LARGE})
+    rows = server.rows(known=True)
+    from_bucket(monkeypatch, pieces_until(3 * PIECE))
+    if resumed:
+        interrupted(server, 1, rows=rows, ways=WAYS)
+    server.files[MODEL] = LARGE[::-1]
+    if resumed:
+        rows = server.rows()  # in the same second, and now nobody knows its digest
+        server.appended[MODEL] = f"{len(LARGE)}-2020-05-17T10:15:31Z-1"
+    else:
+        server.versions[MODEL] = "2"
+    result = get(server, rows=rows, ways=WAYS, resume=resumed)
+    assert result.complaints() == []
+    assert found("output") == {f"{JOB}/rank-0/model": LARGE[::-1]}
+
+
+LISTED = datetime(2020, 5, 17, 10, 15, 31, tzinfo=UTC).timestamp()
+"""When the files of a `Server` were written."""
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_small_file_that_is_replaced_in_the_same_second_is_seen(finished: bool) -> None:
+    server = Server({MODEL: b"one", LOG: LARGE})
+    how: dict[str, Any] = {"now": LISTED, "records": "records"}
+    if finished:
+        get(server, **how)
+    else:
+        interrupted(server, 2, **how)
+    rest = [] if finished else [*range(PIECE, len(LARGE), PIECE)]
+    server.files[MODEL] = b"two"
+    server.asked.clear()
+    later = how | {"now": NOW, "resume": True}
+    assert get(server, **later).complaints() == []
+    assert found("output")[f"{JOB}/rank-0/model"] == b"two"
+    # Whether the large one was replaced as well, its version tells.
+    assert [start for path, start in server.asked if path == LOG] == [0] * finished + rest
+    server.asked.clear()
+    assert get(server, **later).complaints() == []
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_large_file_that_is_replaced_in_the_same_second_is_seen(gone: bool) -> None:
+    server = Server({MODEL: LARGE, LOG: b"1"})
+    get(server, now=LISTED, records="records")
+    server.files[MODEL] = LARGE[::-1]
+    server.appended[MODEL] = f"{len(LARGE)}-2020-05-17T10:15:31Z-1"
+    rows = server.rows()
+    if gone:
+        del server.files[MODEL]
+    result = get(server, rows=rows, now=NOW, records="records", resume=True)
+    assert [*result.named] == ["download_gone"] * gone
+    want = LARGE if gone else LARGE[::-1]
+    assert found("output")[f"{JOB}/rank-0/model"] == want
+
+
+def test_a_disk_that_fails_once_costs_nothing_that_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server({MODEL: LARGE})
+    written = [0]
+    write = os.write
+
+    def failing(fd: int, data: bytes) -> int:
+        written[0] += 1
+        if written[0] == 15:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", failing)
+    with pytest.raises(Conflict) as caught:
+        get(server)
+    assert caught.value.code == "download_failed"
+    assert get(server, resume=True).kept == 3 * PIECE
+    assert found("output") == {f"{JOB}/rank-0/model": LARGE}
+
+
+@pytest.mark.parametrize("call", ["close", "ftruncate"])
+def test_a_file_system_that_tells_late_that_it_is_full_is_understood(
+    monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """As NFS does; only what is written is meant, and not what the test itself closes."""
+    server = Server({MODEL: LARGE[:PIECE]})
+
+    class Full(local_files.Writer):
+        def write(self, chunk: bytes) -> None:
+            monkeypatch.setattr(os, call, full)
+
+    def full(*_: object) -> None:
+        monkeypatch.undo()
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    here = Path.cwd()
+    monkeypatch.setattr("paddlecloud.client.download.engine.Writer", Full)
+    with pytest.raises(Conflict) as caught:
+        get(server, str(here / "output"))
+    assert caught.value.code == "download_full"
+
+
+@pytest.mark.parametrize(("before", "now"), [("a", "a/b/c"), ("a/b/c", "a"), ("a/b", "a/b/c")])
+def test_what_became_a_directory_or_a_file_since_is_no_obstacle(before: str, now: str) -> None:
+    server = Server({before: LARGE, "z": LARGE})
+    interrupted(server, 2)
+    interrupted(server, 7, resume=True)
+    server = Server({now: LARGE, "z": LARGE})
+    assert get(server, resume=True).kept
+    assert found("output") == {now: LARGE, "z": LARGE}
+
+
+def test_names_that_are_one_file_cost_nothing_that_came_before() -> None:
+    server = Server({MODEL: LARGE})
+    interrupted(server, 4)
+    rows = Server({MODEL: LARGE, f"{MODEL}/below": b"x"}).rows()
+    with pytest.raises(Invalid) as caught:
+        get(server, rows=rows, resume=True)
+    assert caught.value.code == NAME_TWICE
+    assert get(server, resume=True).kept == 4 * PIECE
+
+
+@pytest.mark.parametrize("code", ["", "path_unsafe"])
+def test_connections_to_a_bucket_are_closed_however_it_ends(
+    monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    server = Server({MODEL: LARGE})
+    from_bucket(monkeypatch, pieces_until(2 * PIECE))
+    closed: list[object] = []
+    monkeypatch.setattr(presigned.Addresses, "close", lambda of: closed.append(of))
+
+    def refuse() -> None:
+        raise Invalid(code, path=MODEL)
+
+    server.meanwhile = refuse if code else server.meanwhile
+    with pytest.raises(Invalid) if code else nullcontext():
+        get(server, ways=WAYS, known=True)
+    assert len(closed) == 1
+
+
+def test_what_a_server_refuses_costs_nothing_that_came() -> None:
+    server = Server({MODEL: LARGE})
+
+    def refuse() -> None:
+        if len(server.asked) == 4:
+            raise Invalid("path_unsafe", path=MODEL)
+
+    server.meanwhile = refuse
+    with pytest.raises(Invalid):
+        get(server)
+    server.meanwhile = lambda: None
+    assert get(server, resume=True).kept == 3 * PIECE
+
+
+class Windows:
+    """Where no file can lose its name while somebody has it open."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._open: dict[str, int] = {}
+        opened, closed, unlink = local_files.Writer.__init__, local_files.Writer.close, os.unlink
+        targets: dict[object, str] = {}
+
+        def begin(writer: local_files.Writer, target: str, *how: Any) -> None:
+            opened(writer, target, *how)
+            targets[writer] = target
+            self._open[target] = self._open.get(target, 0) + 1
+
+        def end(writer: local_files.Writer) -> None:
+            self._open[targets[writer]] -= 1
+            closed(writer)
+
+        def remove(path: str, **how: Any) -> None:
+            if self._open.get(path):
+                raise PermissionError(errno.EACCES, "somebody has it open", path)
+            unlink(path, **how)
+
+        monkeypatch.setattr(local_files.Writer, "__init__", begin)
+        monkeypatch.setattr(local_files.Writer, "close", end)
+        monkeypatch.setattr(os, "unlink", remove)
+
+
+@pytest.mark.parametrize("size", [len(LARGE) + 900, 1500], ids=["longer", "shorter"])
+@pytest.mark.parametrize("cut", [True, False], ids=["interrupted", "at once"])
+def test_a_file_that_is_replaced_while_another_thread_writes_it_on_windows(
+    monkeypatch: pytest.MonkeyPatch, size: int, cut: bool
+) -> None:
+    Windows(monkeypatch)
+    server = Server({MODEL: LARGE})
+    rows = server.rows()
+    target = str(Path(part_of("output"), "files", JOB, "rank-0/model"))
+    other: list[local_files.Writer] = []
+
+    def replaced() -> None:
+        if len(server.asked) == 2:
+            other.append(local_files.Writer(target, MODEL, 4 * PIECE, lambda: None))
+            server.files[MODEL], server.versions[MODEL] = b"n" * size, "2"
+        if len(server.asked) == 5 and cut:
+            raise KeyboardInterrupt
+        if len(server.asked) == 5:
+            other[0].write(LARGE[4 * PIECE : 5 * PIECE])
+
+    server.meanwhile = replaced
+    if cut:
+        with pytest.raises(KeyboardInterrupt):
+            get(server, rows=rows)
+        server.meanwhile = lambda: None
+        other[0].close()
+        rows = server.rows()
+    get(server, rows=rows, resume=cut)
+    assert found("output") == {f"{JOB}/rank-0/model": b"n" * size}
+
+
+@pytest.mark.parametrize("size", [10_000_000, 30_000_000])
+@pytest.mark.parametrize("after", [1, 7, 70])
+def test_a_kill_costs_a_twentieth_at_most(
+    monkeypatch: pytest.MonkeyPatch, size: int, after: int
+) -> None:
+    monkeypatch.setattr(ranges, "PIECE", 8 * 2**20)
+    monkeypatch.setattr(ranges, "at_once", lambda _: 4)
+    server = Server({MODEL: (LARGE * (size // len(LARGE) + 1))[:size]})
+    interrupted(server, after)
+    get(server, resume=True)
+    assert size < server.sent <= size * 1.05
+    assert found("output") == {f"{JOB}/rank-0/model": server.files[MODEL]}
+
+
+@pytest.mark.parametrize("later", [300, 1700, 10 * PIECE])
+@pytest.mark.parametrize("known", [True, False], ids=["with digests", "without"])
+def test_what_came_in_pieces_of_another_size_is_not_fetched_again(
+    monkeypatch: pytest.MonkeyPatch, later: int, known: bool
+) -> None:
+    server = Server({MODEL: LARGE})
+    interrupted(server, 4, known=known)
+    monkeypatch.setattr(ranges, "PIECE", later)
+    assert get(server, resume=True, known=known).kept == 4 * PIECE
+    assert server.asked == [(MODEL, start) for start in range(4 * PIECE, len(LARGE), later)]
+    assert found("output") == {f"{JOB}/rank-0/model": LARGE}
+
+
+def test_a_journal_that_does_not_tell_how_long_its_pieces_are_tells_of_none() -> None:
+    server = Server({MODEL: LARGE})
+    interrupted(server, 4)
+    path = Path(part_of("output"), "journal")
+    facts = [json.loads(line) for line in path.read_text().splitlines() if line]
+    path.write_text("\n".join(json.dumps(fact[:5]) for fact in facts if fact != WHERE))
+    path.write_text(f"{json.dumps(WHERE)}\n{path.read_text()}")
+    assert get(server, resume=True).kept == 0
+    assert found("output") == {f"{JOB}/rank-0/model": LARGE}
+
+
+def test_of_an_earlier_journal_pieces_count_where_the_whole_can_be_compared() -> None:
+    for known, kept in ((True, 4 * PIECE), (False, 0)):
+        server = Server({MODEL: LARGE})
+        interrupted(server, 4, directory=f"{known}")
+        path = Path(part_of(f"{known}"), "journal")
+        facts = [json.loads(line) for line in path.read_text().splitlines() if line]
+        earlier = [fact if fact == WHERE else fact[:6] for fact in facts]
+        path.write_text("\n".join(map(json.dumps, earlier)))
+        assert get(server, f"{known}", resume=True, known=known).kept == kept
+        assert found(f"{known}") == {f"{JOB}/rank-0/model": LARGE}
+
+
+@pytest.mark.parametrize("kind", ["a byte", "all of it", "cannot be read"])
+def test_a_damaged_piece_of_a_file_without_a_digest_is_fetched_again(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    server = Server({MODEL: LARGE, LOG: LARGE})
+    interrupted(server, 10)
+    here = Path(part_of("output"), "files", JOB, "rank-0/model")
+    content = bytearray(LARGE)
+    content[PIECE + 100] ^= 1
+    here.write_bytes(content if kind != "all of it" else bytes(len(LARGE)))
+    if kind == "cannot be read":
+        real = local_files._digest_at
+
+        def fail(file: Any, start: int, length: int) -> str:
+            if file.name == str(here.absolute()):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return real(file, start, length)
+
+        monkeypatch.setattr(local_files, "_digest_at", fail)
+    heard: list[int] = []
+    result = get(server, resume=True, progress=heard.append)
+    assert found("output") == {f"{JOB}/rank-0/model": LARGE, f"{JOB}/log/trainer-0.log": LARGE}
+    again = [PIECE] if kind == "a byte" else [*range(0, len(LARGE), PIECE)]
+    rest = [4 * PIECE, 5 * PIECE]
+    assert server.asked == [*((MODEL, start) for start in again), *((LOG, start) for start in rest)]
+    assert result.bytes + result.kept == sum(heard) == 2 * len(LARGE)
+
+
+def test_what_is_compared_as_a_whole_is_not_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server({MODEL: LARGE})
+    interrupted(server, 4, known=True)
+    monkeypatch.delattr(local_files, "_digest_at")
+    assert get(server, resume=True, known=True).kept == 4 * PIECE
+    assert found("output") == {f"{JOB}/rank-0/model": LARGE}
+
+
+def test_a_small_file_that_changes_all_the_time_comes_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ranges, "LITTLE", 0)
+    monkeypatch.setattr(ranges, "LEAST", PIECE)
+    monkeypatch.setattr(ranges, "PIECE", 10 * PIECE)
+    server = Server({MODEL: LARGE})
+
+    def replace() -> None:
+        server.files[MODEL] = server.files[MODEL][1:] + server.files[MODEL][:1]
+        server.versions[MODEL] = str(int(server.versions[MODEL]) + 1)
+
+    server.meanwhile = replace
+    get(server)
+    assert sorted(found("output")[f"{JOB}/rank-0/model"]) == sorted(LARGE)
+    assert len(server.asked) == 3
+
+
+PAUSES = (0.0, 1e-9, 2e-9)
+
+
+def away(server: Server, tries: int, error: Retry) -> None:
+    """Have so many tries fail from the fourth answer on."""
+    failed: list[int] = []
+
+    def meanwhile() -> None:
+        if len(server.asked) > 3 and len(failed) < tries:
+            failed.append(1)
+            raise error
+
+    server.meanwhile = meanwhile
+
+
+@pytest.mark.parametrize(
+    ("error", "a_round"),
+    [
+        (Unreachable("store_unreachable", place="there", reason="timed out"), 1),
+        (Retry("unknown_answer", status=502), retry.TRIES),
+    ],
+)
+def test_a_store_that_is_away_is_waited_for_as_long_as_by_an_upload(
+    monkeypatch: pytest.MonkeyPatch, error: Retry, a_round: int
+) -> None:
+    monkeypatch.setattr(engine, "PAUSES", PAUSES)
+    monkeypatch.setattr(retry, "PAUSE", 0.0)
+    told: list[str] = []
+    rounds = len(PAUSES) + 1
+    server = Server({MODEL: LARGE})
+    away(server, rounds * a_round - 1, error)
+    assert get(server, note=told.append).bytes == len(LARGE)
+    assert found("output") == {f"{JOB}/rank-0/model": LARGE}
+    assert told == ["download_again"]
+    server.asked.clear()
+    away(server, rounds * a_round, error)
+    with pytest.raises(Retry):
+        get(server, "other")
+    assert len(server.asked) == 3 + rounds * a_round
+    server.meanwhile = lambda: None
+    assert get(server, "other", resume=True).kept == 3 * PIECE
+
+
+def test_a_line_that_breaks_again_and_again_is_patiently_borne(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine, "PAUSES", PAUSES[:1])
+    server = Server({MODEL: LARGE})
+
+    def meanwhile() -> None:
+        if len(server.asked) % 2:
+            raise Unreachable("store_unreachable", place="there", reason="timed out")
+
+    server.meanwhile = meanwhile
+    assert get(server).bytes == len(LARGE)
+    assert len(server.asked) == 12
+
+
+def test_what_does_not_pass_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "PAUSES", (3600.0,))
+    server = Server({MODEL: LARGE})
+
+    def meanwhile() -> None:
+        raise TooMany("store_crowded", limit=32)
+
+    server.meanwhile = meanwhile
+    with pytest.raises(TooMany):
+        get(server)

@@ -1,0 +1,23 @@
+"""Links of a download: how they are written down."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from paddlecloud.client.download.symlinks import make_links
+
+
+def test_a_link_has_the_separators_of_its_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows follows no link with forward slashes in it."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/b").touch()
+    made: list[str] = []
+    monkeypatch.setattr(os, "sep", "\\")
+    monkeypatch.setattr(os, "symlink", lambda target, link: made.append(target))
+    assert make_links(str(tmp_path), {"l": "a/b", "a/up": "../a/b"}) == []
+    assert made == ["a\\b", "..\\a\\b"]

@@ -1,0 +1,49 @@
+"""Values that no command line can give, but a program can: refused in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from paddlecloud import Client
+from paddlecloud.messages import LANGUAGES
+from paddlecloud.model.errors import Invalid
+from tests.unit.client.fake_server import FakeServer, ok
+
+JOB = "job-" + "1" * 32
+
+
+def refused(call: Any, *args: Any, **how: Any) -> str:
+    with pytest.raises(Invalid) as caught:
+        call(*args, **how)
+    for lang in LANGUAGES:
+        assert caught.value.text(lang)
+    return caught.value.code
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b"])
+def test_names_that_no_file_can_have(server: FakeServer, client: Client, name: str) -> None:
+    assert refused(client.submit_job, files=name, start_cmd="true") == "files_missing"
+    assert refused(client.get_files, JOB, download_dir=name) == "download_failed"
+    assert refused(client.get_files, JOB, download_dir=name, resume=True) == "download_failed"
+    assert server.seen == []
+
+
+def test_a_download_directory_that_is_no_path(server: FakeServer, client: Client) -> None:
+    assert refused(client.get_files, JOB, download_dir=3) == "download_failed"
+    assert server.seen == []
+
+
+@pytest.mark.parametrize("job_id", [None, 3, b"job-1", [JOB]])
+def test_ids_that_are_no_text(server: FakeServer, client: Client, job_id: Any) -> None:
+    for call in (client.get_files, client.query_job, client.kill_job, client.logs, client.rerun):
+        assert refused(call, job_id) == "job_id_format"
+    assert server.seen == []
+
+
+@pytest.mark.parametrize("unset", [3, [3], [None], b"A", [["A"]]])
+def test_names_to_unset_that_are_no_text(server: FakeServer, client: Client, unset: Any) -> None:
+    spec = {"start_cmd": "true", "snapshot": "s", "env": {}, "public_bos": 1, "bos_url": ""}
+    server.routes[f"GET /api/v1/jobs/{JOB}/spec"] = [ok({"spec": spec})]
+    assert refused(client.rerun, JOB, unset=unset) == "rerun_unset"

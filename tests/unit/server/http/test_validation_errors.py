@@ -1,0 +1,106 @@
+"""A request without its shape is answered in the words of who sent it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+from msgspec import Meta, Struct
+from msgspec.json import encode
+
+from paddlecloud.model.errors import Invalid
+from paddlecloud.server.http.routing import decode_body, decode_query
+from paddlecloud.server.http.validation_errors import RULES
+from paddlecloud.server.routes import ROUTES
+from paddlecloud.server.schemas.accounts import UserRequest
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Inner(Struct, forbid_unknown_fields=True):
+    count: Annotated[int, Meta(ge=1, le=9)]
+
+
+class Outer(Struct, forbid_unknown_fields=True):
+    spec: Inner
+    name: Annotated[str, Meta(min_length=2, max_length=4)] = "name"
+    names: Annotated[list[str], Meta(max_length=2)] | None = None
+    colour: Colour = Colour.RED
+    word: Literal["yes", "no"] | None = None
+    part: Annotated[float, Meta(gt=0, lt=1)] = 0.5
+    secret: Annotated[str, Meta(max_length=3)] = ""
+
+
+def complaint(given: dict[str, object], lang: str = "en") -> str:
+    with pytest.raises(Invalid) as caught:
+        decode_body(encode({"spec": {"count": 1}, **given}), Outer, lang)
+    assert caught.value.code == "body_invalid"
+    return str(caught.value.params["detail"])
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"name": "x" * 300}, "name has 300 letters, and 4 are the most; give a shorter one"),
+        ({"name": "x"}, "name has 1 letters, and 2 are the least; give a longer one"),
+        ({"name": 7}, "name is 7, and it has to be text"),
+        ({"names": "x"}, "names is 'x', and it has to be a list / nothing"),
+        ({"names": ["a", "b", "c"]}, "names has 3 entries, and 2 are the most; give fewer at once"),
+        ({"names": ["a", 7]}, "names[1] is 7, and it has to be text"),
+        ({"spec": {"count": 10}}, "count is 10, and 9 is the most; give less"),
+        ({"spec": {"count": 0}}, "count is 0, and 1 is the least; give more"),
+        ({"spec": {}}, "count is missing; give it"),
+        ({"spec": {"count": 1, "colour": 1}}, "there is no colour; leave it out, or use a server"),
+        ({"colour": "green"}, "colour is 'green', and it has to be one of: red, blue"),
+        ({"word": "perhaps"}, "word is 'perhaps', and it has to be one of: yes, no"),
+        ({"part": 1.0}, "part is 1.0, and it has to be less than 1.0"),
+        ({"part": 0.0}, "part is 0.0, and it has to be more than 0.0"),
+        ({"secret": "hush"}, "secret has 4 letters, and 3 are the most"),
+        ({"secret": 99}, "secret is ..., and it has to be text"),
+    ],
+)
+def test_the_name_the_value_and_the_rule_are_told(given: dict[str, object], says: str) -> None:
+    assert complaint(given).startswith(says)
+    chinese = complaint(given, "zh")
+    assert not chinese.isascii()
+    assert "Expected" not in chinese
+
+
+def test_the_rule_of_a_name_is_told_in_words() -> None:
+    with pytest.raises(Invalid) as caught:
+        decode_body(encode({"user_id": "a b"}), UserRequest, "zh")
+    detail = str(caught.value.params["detail"])
+    assert detail == "user_id 为 'a b'，应为由字母、数字、_ . - 组成且以字母或数字开头的名称"
+
+
+def test_a_query_is_told_in_the_same_words() -> None:
+    with pytest.raises(Invalid) as caught:
+        decode_query([("count", "500")], Inner)
+    assert caught.value.text("en").endswith("count is 500, and 9 is the most; give less")
+    with pytest.raises(Invalid, match="count is given twice; give it once"):
+        decode_query([("count", "5"), ("count", "6")], Inner)
+
+
+def test_each_pattern_of_each_route_has_its_words() -> None:
+    shapes = [each for route in ROUTES for each in (route.body, route.query) if each is not None]
+    found = {pattern for shape in shapes for pattern in patterns(shape, set())}
+    assert found
+    assert found <= set(RULES)
+
+
+def patterns(kind: Any, seen: set[Any]) -> Iterator[str]:
+    if get_origin(kind) is Annotated:
+        for note in get_args(kind)[1:]:
+            if isinstance(note, Meta) and note.pattern:
+                yield note.pattern
+    for part in get_args(kind):
+        yield from patterns(part, seen)
+    if isinstance(kind, type) and issubclass(kind, Struct) and kind not in seen:
+        seen.add(kind)
+        for hint in get_type_hints(kind, include_extras=True).values():
+            yield from patterns(hint, seen)
