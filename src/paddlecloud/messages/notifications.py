@@ -1,7 +1,7 @@
 """Sentences about mail, webhooks and notifications.
 
 Part of the one table in `texts.py`, kept apart by area so that each file stays readable. The
-letters themselves are in `texts_mail.py`.
+letters themselves are in `messages/mail.py`.
 """
 
 from __future__ import annotations

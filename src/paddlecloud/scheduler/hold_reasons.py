@@ -1,6 +1,6 @@
 """Why a job waits, with the numbers: what it asks, what is free, where, on how many machines.
 
-Reasons are codes and values; the sentences are in `messages/jobs.py` and `texts_quota.py`.
+Reasons are codes and values; the sentences are in `messages/jobs.py` and `messages/quota.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the server says of a run: the names in it, and what those mean that it leaves out.
 
-They are those of `server.shapes.RunOrder`, which a test sees to: a name that only one side knows
+They are those of `server.schemas.agent.RunOrder`, which a test sees to: a name that only one side knows
 would be silent, and a job of somebody would run as the agent's own user.
 """
 

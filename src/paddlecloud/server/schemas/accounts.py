@@ -1,4 +1,4 @@
-"""JSON shapes about users, their keys, and what admins look at; see `shapes` for how they work."""
+"""JSON schemas of users, their keys, and the views of administrators."""
 
 from __future__ import annotations
 

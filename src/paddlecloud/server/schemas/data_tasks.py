@@ -1,4 +1,4 @@
-"""JSON shapes of the tasks that the trainers of a job take in turns."""
+"""JSON schemas of the tasks that the trainers of a job take in turns."""
 
 from __future__ import annotations
 

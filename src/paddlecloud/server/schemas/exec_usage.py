@@ -1,4 +1,4 @@
-"""JSON shapes of what is asked of running jobs: their use, and commands beside them."""
+"""JSON schemas of what is asked of running jobs: their use, and commands beside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON shapes of the notification routes. Apart from `shapes.py`, which is long enough."""
+"""JSON schemas of the notification routes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON shapes of quotas: what a plan allows, what is used of it, and what was used day by day."""
+"""JSON schemas of quotas: what a plan allows, what is used of it, and what was used day by day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON shapes of the search for damage: where a page begins, and what it found."""
+"""JSON schemas of the search for damage: where a page begins, and what it found."""
 
 from __future__ import annotations
 
