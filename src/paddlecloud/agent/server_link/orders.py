@@ -1,7 +1,7 @@
-"""What the server says of a run: the names in it, and what those mean that it leaves out.
+"""The fields of a run order, and the values of those that an older server leaves out.
 
-They are those of `server.schemas.agent.RunOrder`, which a test sees to: a name that only one side knows
-would be silent, and a job of somebody would run as the agent's own user.
+They are those of `server.schemas.agent.RunOrder`; a test compares both. A field that only one side
+knew would be ignored silently, and a user's job could run as the agent's own user.
 """
 
 from __future__ import annotations
