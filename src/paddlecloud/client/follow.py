@@ -121,9 +121,7 @@ def logs(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[b
     """What was written; `asked` has worker, follow, tail, attempt and so on as the server knows
     them."""
     if asked.get("merge") or asked.get("grep"):
-        from paddlecloud.client import follow as client_follow  # noqa: PLC0415 - a plain log is not read by lines
-
-        return client_follow.lines(client, job_id, asked)
+        return lines(client, job_id, asked)
     return _bytes(client, job_id, asked)
 
 

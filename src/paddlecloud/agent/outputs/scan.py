@@ -25,7 +25,6 @@ from math import inf
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from paddlecloud.agent.outputs import scan as outputs_scan
 from paddlecloud.agent.replica import records
 from paddlecloud.agent.sandbox.workspace import LOG, OUTPUT
 from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused
@@ -342,7 +341,7 @@ def to_send(found: Found, file: IO[bytes], *, now: float) -> Found:
     Within a moment after a change it is not: the next change may leave the same time."""
     marked = found_again(found, file)
     rests_now = rests(marked, now=now, seen_before=False)
-    return replace(marked, is_reliable=rests_now and outputs_scan.is_reliable(file.fileno()))
+    return replace(marked, is_reliable=rests_now and is_reliable(file.fileno()))
 
 
 def _top(root: Path, area: str) -> Path:

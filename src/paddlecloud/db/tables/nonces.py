@@ -20,7 +20,6 @@ from typing import Protocol
 
 from paddlecloud.db.engine.base import Apart, Database, Prompt, Tx, Value
 from paddlecloud.db.engine.columns import to_micros
-from paddlecloud.db.tables import nonces
 from paddlecloud.model.errors import PaddleCloudError, Retry
 from paddlecloud.model.protocol.bce_auth import DEFAULT_EXPIRE, MAX_AHEAD
 
@@ -73,7 +72,7 @@ class Pruner:
             return None
         self._next = seconds + BUCKET
         before = self._horizon.at(now, seconds)
-        self._db.submit(lambda tx: nonces.forget_nonces(tx, before), durable=False)
+        self._db.submit(lambda tx: forget_nonces(tx, before), durable=False)
         return before
 
 
@@ -96,7 +95,7 @@ class WriteBehindNonces:
         """Whether a `_write` that has not begun is in the queue of the database."""
         self._flushed: Future[None] | None = None
         since = datetime.fromtimestamp(now.timestamp() - DAY, UTC)
-        for key, expires_at in db.read(lambda tx: nonces.live_nonces(tx, since)):
+        for key, expires_at in db.read(lambda tx: live_nonces(tx, since)):
             self._buckets.setdefault(expires_at // BUCKET, set()).add(hash(key))
 
     def spend(self, ak: str, nonce: str, expires_at: int) -> bool:
@@ -136,7 +135,7 @@ class WriteBehindNonces:
         while self._unwritten:
             self._writing.append(self._unwritten.popleft())
         for (ak, nonce), until in self._writing:
-            nonces.spend_nonce(tx, ak, nonce, datetime.fromtimestamp(until, UTC))
+            spend_nonce(tx, ak, nonce, datetime.fromtimestamp(until, UTC))
 
     def _settle(self, written: Future[None]) -> None:
         """After the commit, on the thread of the database: what failed is to be written again."""
@@ -203,7 +202,7 @@ class SharedNonces:
 
     def _answer(self, batch: list[_Asked]) -> None:
         spent = {key: until for key, until, _answer in batch}
-        new = self._db.apart(lambda tx: nonces.spend_nonces(tx, spent))
+        new = self._db.apart(lambda tx: spend_nonces(tx, spent))
         for key, _until, answer in batch:
             answer.set_result(key in new)
             new.discard(key)
