@@ -161,5 +161,5 @@ def _has_entries(directory: Path) -> bool:
     try:
         with os.scandir(directory) as entries:
             return next(entries, None) is not None
-    except FileNotFoundError:
+    except OSError:  # opening the store says what is wrong with it
         return False
