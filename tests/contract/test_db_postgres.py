@@ -25,7 +25,7 @@ import pytest
 
 from paddlecloud.db import open_database
 from paddlecloud.db.engine.base import EVERYTHING, Answer, Database, Row, Tx
-from paddlecloud.db.engine.notify import MAX_PAYLOAD, packed, unpacked
+from paddlecloud.db.engine.pg_listen import MAX_PAYLOAD, packed, unpacked
 from paddlecloud.db.engine.pg_session import Address
 from paddlecloud.db.engine.postgres import PostgresDatabase, open_postgres
 from paddlecloud.db.tables import jobs

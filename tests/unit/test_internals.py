@@ -10,6 +10,8 @@ import ast
 import asyncio
 import inspect
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +73,12 @@ def test_both_are_required_below_the_next_minor_version() -> None:
 
 def test_nothing_else_of_them_is_imported() -> None:
     assert set(_imports()) == IMPORTED
+
+
+def test_a_server_starts_without_psycopg() -> None:
+    """It is an extra, and 9 MB that a server on SQLite does not need."""
+    code = "import sys; sys.modules['psycopg'] = None; import paddlecloud.server.__main__"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def _imports() -> Iterator[str]:
@@ -196,7 +204,7 @@ def test_a_server_has_the_methods_that_we_replace_and_the_flags_that_we_set() ->
     assert "self.servers" in inspect.getsource(uvicorn.Server.shutdown)
 
 
-# -- psycopg: db/engine/pg_session.py, db/engine/notify.py; what they do is in tests/contract ----
+# -- psycopg: db/engine/pg_session.py, db/engine/pg_listen.py; what they do is in tests/contract --
 
 
 @pytest.mark.parametrize(

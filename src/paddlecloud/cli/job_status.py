@@ -11,9 +11,6 @@ from paddlecloud.model.errors import PaddleCloudError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddlecloud.cli.output import Output
-    from paddlecloud.client.sdk import Job
-if TYPE_CHECKING:
-    from paddlecloud.cli.output import Output
     from paddlecloud.client.sdk import Client, Job
 
 WAITING = ("submit", "schedule", "queue")

@@ -17,7 +17,6 @@ from paddlecloud.client.response_checks import anything, by_key, check, number, 
 from paddlecloud.client.sdk import Client, Job
 from paddlecloud.model.errors import Refused, Retry
 from paddlecloud.model.logs.frames import TROUBLE, Frames, Prefixes
-from paddlecloud.model.logs.grep import compiled
 from paddlecloud.net.fast_json import loads
 from paddlecloud.net.http1 import TIMEOUT
 from paddlecloud.net.retry import may_pass
@@ -26,10 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
-    from paddlecloud.client.sdk import Client
     from paddlecloud.model.logs.grep import Pattern
 
     Frame = tuple[str, int, bytes]
@@ -243,7 +239,11 @@ _SHOWN = 40
 def lines(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[bytes]:
     """What is asked for, as text: with `merge` each line names its worker."""
     grep, follow = asked.get("grep"), bool(asked["follow"])
-    pattern = compiled(str(grep)) if grep is not None else None
+    pattern: Pattern | None = None
+    if grep is not None:
+        from paddlecloud.model.logs.grep import compiled  # noqa: PLC0415 - 12 ms for `--grep` alone
+
+        pattern = compiled(str(grep))
     prefixes = Prefixes()
     for worker, data in _chosen(client, job_id, _LinePlace(asked), pattern, follow):
         told = prefixes.add(worker, data) if asked.get("merge") else data

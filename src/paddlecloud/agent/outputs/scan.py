@@ -31,9 +31,8 @@ from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused
 from paddlecloud.model.files.snapshot import MAX_DEPTH
 
 if TYPE_CHECKING:
-    from pathlib import Path
-if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 #: ext2 to ext4, XFS, Btrfs: the first write to a page by a mapping changes the time, and a mapping
 #: counts as open for writing until it ends.

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from paddlecloud.agent.outputs.scan import Found
-    from paddlecloud.agent.registry import Tracked
-    from paddlecloud.agent.server_link.channel import Channel
-if TYPE_CHECKING:
     from paddlecloud.agent.outputs.multipart import Room
     from paddlecloud.agent.outputs.scan import Found
     from paddlecloud.agent.registry import Tracked

@@ -15,8 +15,6 @@ from paddlecloud.model.files.layout import shown
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
 
 _SHOWN = 5

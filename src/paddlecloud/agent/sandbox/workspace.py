@@ -28,10 +28,9 @@ from paddlecloud.model.files.snapshot import EntryKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from paddlecloud.model.files.snapshot import Entry, Snapshot
-if TYPE_CHECKING:
-    from pathlib import Path
 
 T = TypeVar("T")
 

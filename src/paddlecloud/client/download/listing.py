@@ -16,13 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from paddlecloud.client.download.ranges import File
     from paddlecloud.client.transport import Transport
 
     Row = dict[str, Any]
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from paddlecloud.client.download.ranges import File
 
 
 def furnished(

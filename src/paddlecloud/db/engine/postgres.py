@@ -22,7 +22,7 @@ from typing import TypeVar
 from paddlecloud.db.engine.base import Listener, Tx
 from paddlecloud.db.engine.group_commit import Group, Lost, Notice, Task
 from paddlecloud.db.engine.migrate import migrate
-from paddlecloud.db.engine.notify import CHANNEL, Ears, packed
+from paddlecloud.db.engine.pg_listen import CHANNEL, Ears, packed
 from paddlecloud.db.engine.pg_session import Address, Mark, PgTx, Session, connect
 from paddlecloud.model.errors import PaddleCloudError, Retry
 
