@@ -1,5 +1,5 @@
 """Names of files: what a person is told of one that not every system can hold, and how one is
-shown. The rules are those of `model.names`, and that it is text."""
+shown. The rules are those of `model.files.path_rules`, and that it is text."""
 
 from __future__ import annotations
 

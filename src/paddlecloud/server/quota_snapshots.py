@@ -1,7 +1,7 @@
 """How users stood when they were last looked at, so that a submit need not ask before it acts.
 
-Only ever a guess: the statement that stores a job checks every part of it (`db.accepting`).
-"""
+Only ever a guess: the statement that stores a job checks every part of it
+(`db.tables.job_fast_insert`)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """The plug of a store: what every place that keeps files promises, whatever it is made of.
 
 A store maps paths to bytes. It has no directories: a path exists when a file was written to it.
-Paths are relative with forward slashes and are checked (`model.snapshot.check_path`), so none leads
-out. What only some stores can do is an ability of its own, asked for with isinstance().
-"""
+Paths are relative with forward slashes and are checked (`model.files.snapshot.check_path`), so none
+leads out. What only some stores can do is an ability of its own, asked for with isinstance()."""
 
 from __future__ import annotations
 

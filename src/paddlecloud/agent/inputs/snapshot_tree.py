@@ -56,7 +56,7 @@ _DELETE_TRIES = 50
 _DELETE_PAUSE = 0.01
 _FILES = "files"
 _ASIDE = "../damaged"
-"""Where the server puts what it found damaged on a shelf (`server.services.verifying`)."""
+"""Where the server puts what it found damaged on a shelf (`server.services.files.scrub`)."""
 _PART = ".part"
 
 

@@ -2,7 +2,7 @@
 its small ones, and those of other replicas, go on at their interval.
 
 That thread only tries. What came of it is told to the one that goes through the files of the
-replica (`runtime.shipping`), which alone decides about them.
+replica (`agent.outputs.shipper`), which alone decides about them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""Whether the mark of a file (size, time, number) will tell of every change to it.
+"""Finds the files of a replica that have to be sent, and remembers what was sent. Only reads.
 
-A write through a mapping changes the time only when it meets a page that is not dirty yet: the
-later ones leave no trace. So a mark is relied on only if nobody has the file open for writing, by a
-descriptor or by a mapping, once the mark is taken: whoever opens it then changes the time before
-the first byte. That is one question to the kernel, a lease, and costs microseconds; to write files
-back (fdatasync) would cost the job its disk, and to search the mappings of its processes misses
-those of others. Nor is every file system up to it: on tmpfs, what is read and then written through
-a mapping changes nothing but the content, and an overlay forgets mappings whose descriptor is
-closed. Whatever cannot be relied on is read once more when the job is over (`runtime.shipping`).
+The job owns these directories and may change anything in them at any moment. A file counts only if,
+once it is open, it really lies inside: links that lead out, pipes and devices are skipped, and so
+is an area that became a link itself. A name that is no UTF-8 is sent under a readable one. Files
+that are skipped or cannot be read are named in the job's notices; empty directories are not.
+
+A file counts as sent while its mark (size, time, number) is the one that it was sent with. A write
+through a memory map changes the time only when it meets a page that is not dirty yet, so a mark is
+relied on only if the kernel grants a lease: then no process has the file open for writing, by a
+descriptor or by a map. On file systems without leases (tmpfs, overlay, NFS) files are read once
+more when the job is over (`agent.outputs.shipper`).
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def is_reliable(fd: int) -> bool:
 
 
 def are_noted_in(folder: Path) -> bool:
-    """The same for files in this directory that nobody has open. Raises OSError."""
+    """The same for files in this directory that no process has open. Raises OSError."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return _are_noted(fd)
@@ -91,7 +93,7 @@ SHIPPED = "shipped.json"
 #: A file younger than this may be half written; it is left for the next time, once.
 SETTLE_SECONDS = 1.0
 
-#: A larger file that keeps changing is sent only when it rests: half a checkpoint helps nobody.
+#: A larger file that keeps changing is sent only when it rests: half a checkpoint is of no use.
 _LARGE = 64 * 1024 * 1024
 
 #: The whole of a smaller file is sent again as fast as it is looked at whether it only grew.

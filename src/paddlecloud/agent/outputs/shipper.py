@@ -4,19 +4,19 @@ While it runs, what changed is sent every `ship_interval` seconds, and once a mi
 much work; of a file that only grew, what it grew by. At the end everything is sent before the end
 is reported, however long the server is away. A store that takes nothing, the server's or its
 owner's own bucket, is waited for as long as the server says (hours, and seconds for a job that was
-killed); what it did not take by then is kept here (`runtime.unsent`), and so is a file about which
-the server makes a mistake again and again. One that finds no room holds up no other. What waits is
-told. A file that may have changed without a trace (`runtime.marks`) is read once more in the end.
-Last comes a list of all files with their digests, and what the server does not have as it says is
-sent once more. A larger file goes in parts (`runtime.parts`), of a job whose outputs lie
-in a bucket past the server.
+killed); what it did not take by then is kept here (`agent.outputs.unsent`), and so is a file about
+which the server makes a mistake again and again. One that finds no room holds up no other. What
+waits is told. A file that may have changed without a trace (`agent.outputs.scan`) is read once more
+in the end. Last comes a list of all files with their digests, and what the server does not have as
+it says is sent once more. A larger file goes in parts (`agent.outputs.multipart`), of a job whose
+outputs lie in a bucket past the server.
 
 There are four lanes with threads of their own, so that a job with one small file does not wait for
-those with hours to send: replicas that run; their large files (`runtime.aside`); replicas that are
-over, with what is soon sent; and the rest of these. In each a replica makes room for the next one
-after some seconds, between two files. One large file may take hours, and it cannot be put aside: so
-the last lane has more threads, and the large files of several replicas are on their way at once. Of
-what they have in memory there is no more for that.
+those with hours to send: replicas that run; their large files (`agent.outputs.large_files`);
+replicas that are over, with what is soon sent; and the rest of these. In each a replica makes room
+for the next one after some seconds, between two files. One large file may take hours, and it cannot
+be put aside: so the last lane has more threads, and the large files of several replicas are on
+their way at once. Of what they have in memory there is no more for that.
 """
 
 from __future__ import annotations

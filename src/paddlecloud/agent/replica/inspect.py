@@ -72,11 +72,11 @@ class Reaped:
 
 
 def inspect(root: Path) -> Observed:
-    """What is true of the replica now. Reads only, takes no lock, disturbs nobody.
+    """The state of the replica now. Reads only, and takes no lock.
 
     RUNNING means that its monitor lives; `pid` is still None in the instant before the fork. LOST
     means that the monitor was killed: its processes may still run (see `reap_leftovers`); or that
-    its records are damaged, so that nobody knows whether it ran.
+    its records are damaged, so that it is not known whether it ran.
     """
     over = _over(root)
     if over is not None:
@@ -162,7 +162,7 @@ def _over(root: Path) -> Observed | None:
 
 
 def _wake_monitor(root: Path) -> bool:
-    """Signal the monitor and nobody else; False when there is none."""
+    """Signal the monitor and no other process; False when there is none."""
     pid = records.lock_holder(root / records.LOCK)
     if pid is None:
         return False

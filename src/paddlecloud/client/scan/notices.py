@@ -1,4 +1,4 @@
-"""What a person is told of a directory that was read: codes of `model.texts` with their values.
+"""What a person is told of a directory that was read: codes of `messages` with their values.
 
 Nothing here looks at the directory.
 """

@@ -1,8 +1,9 @@
 """What a directory holds: rows of a snapshot, the files behind them, and what was left out.
 
-`model.snapshot` says what the rows mean; the same directory has the same id there and here. Hashing
-is skipped for files that a small cache knows to be unchanged. Nothing here talks to a server, and
-nothing imports dataclasses, typing or pathlib: every submit pays for what this module loads.
+`model.files.snapshot` says what the rows mean; the same directory has the same id there and here.
+Hashing is skipped for files that a small cache knows to be unchanged. Nothing here talks to a
+server, and nothing imports dataclasses, typing or pathlib: every submit pays for what this module
+loads.
 """
 
 # pathlib costs 8 ms at every submit:
@@ -107,7 +108,7 @@ class Scan:
             *notices.brought(walk.brought, self.entries),
             *notices.bare_links(walk.bare_links(), walk.is_barred),
         ]
-        """What a person should be told: codes of `model.texts` with their values."""
+        """What a person should be told: codes of `messages` with their values."""
 
     def stamp_of(self, path: str) -> str:
         """Of a file when it was read."""

@@ -1,8 +1,8 @@
 """Brings the contents of a scan to the server: only what it lacks, and nothing twice.
 
 Small files go many in one request, `[32 bytes sha256][8 bytes length][bytes]` each (POST /blobs);
-those that arrived before a request broke stay. Big ones go in parts (`client.parts`), or are handed
-over where the server is on this machine (`client.handing`).
+those that arrived before a request broke stay. Big ones go in parts (`client.upload.multipart`), or
+are handed over where the server is on this machine (`client.upload.local_handoff`).
 """
 
 from __future__ import annotations

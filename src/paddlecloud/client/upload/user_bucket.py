@@ -3,7 +3,7 @@
 The keys go to the server in the body of a request, never over plain HTTP to another machine, and
 the bytes to the bucket by addresses that the server signs: this side knows neither where the bucket
 is nor how to sign for it. Files that lie there unchanged, by size and MD5, are not sent again; a
-large one goes in parts (`client.private_parts`).
+large one goes in parts (`client.upload.user_bucket_multipart`).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class User:
     id: str
     role: UserRole = UserRole.USER
     email: str | None = None
-    """In the form of `model.mailbox.canonical`; one user has one address at most."""
+    """In the form of `model.email_address.canonical`; one user has one address at most."""
     plan: str | None = None
     """None: the default plan of the server."""
     limits: str | None = None

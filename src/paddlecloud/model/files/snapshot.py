@@ -71,7 +71,8 @@ def snapshot_of(entries: Iterable[Entry]) -> Snapshot:
 
 
 def check_path(path: str, *, below: bool = False) -> None:
-    """Refuse a path that not every system can hold (`model.names`), or that is too deep."""
+    """Refuse a path that not every system can hold (`model.files.path_rules`), or that is too
+    deep."""
     fault = fault_of(path, below=below)
     if fault:
         raise _too_long(path) if fault == "name_long" else Invalid("path_unsafe", path=_shown(path))

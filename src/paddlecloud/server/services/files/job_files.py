@@ -113,7 +113,7 @@ def listings_root(owner: str, job_id: str) -> str:
 def aside_root(owner: str) -> str:
     """Where damaged contents lie (`verifying`). Agents on this machine look when that directory
     last changed: the trees that they made before may share bytes with what was moved there
-    (`runtime.trees`)."""
+    (`agent.inputs.snapshot_tree`)."""
     return f"{user_root(owner)}/damaged"
 
 
