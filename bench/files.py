@@ -169,17 +169,17 @@ def _directory() -> Iterator[Path]:
 def _counted() -> Iterator[list[int]]:
     """Bytes that this process sends to a server."""
     sent: list[int] = []
-    real = sockets.Wire.send
+    real = sockets.SocketStream.send
 
-    def send(wire: sockets.Wire, data: bytes) -> bool:
+    def send(wire: sockets.SocketStream, data: bytes) -> bool:
         sent.append(len(data))
         return real(wire, data)
 
-    sockets.Wire.send = send  # type: ignore[method-assign,assignment]
+    sockets.SocketStream.send = send  # type: ignore[method-assign,assignment]
     try:
         yield sent
     finally:
-        sockets.Wire.send = real  # type: ignore[method-assign]
+        sockets.SocketStream.send = real  # type: ignore[method-assign]
 
 
 def _ready(home: Path) -> Client:

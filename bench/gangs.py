@@ -85,7 +85,7 @@ def _run(
 
 
 def _told(home: Path, job_id: str) -> tuple[list[float], list[float]]:
-    """When each replica began and ended, as its monitor wrote it down."""
+    """When each replica began and ended, as its supervisor wrote it down."""
     database = sqlite3.connect(f"file:{home}/server/paddlecloud.db?mode=ro", uri=True)
     with contextlib.closing(database):
         rows = database.execute(

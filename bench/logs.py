@@ -1,13 +1,13 @@
 """Logs: what followers cost and how late they hear, and what can be done with a log of a gigabyte.
 
 Latency is from the moment at which the job printed a line to the moment at which a follower has it:
-through the job's pipe, the monitor, the agent and the server. CPU is that of the server's process,
-by the system's own count, because the machine is shared. The followers are sockets in a process of
-their own, `python -m bench.logs`, which reads one JSON object (where, how many) and prints one (the
-latencies in seconds). People follow from machines of their own: so where there are two cores, the
-followers have one for themselves and everything else is on the others; the same is measured with
-all of them on all cores, for comparison. What is limited by a disk or a core is the best of a few
-tries.
+through the job's pipe, the supervisor, the agent and the server. CPU is that of the server's
+process, by the system's own count, because the machine is shared. The followers are sockets in a
+process of their own, `python -m bench.logs`, which reads one JSON object (where, how many) and
+prints one (the latencies in seconds). People follow from machines of their own: so where there are
+two cores, the followers have one for themselves and everything else is on the others; the same is
+measured with all of them on all cores, for comparison. What is limited by a disk or a core is the
+best of a few tries.
 """
 
 from __future__ import annotations

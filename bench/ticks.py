@@ -39,7 +39,7 @@ from paddlecloud.model.jobs.states import JobState
 from paddlecloud.model.policy.pool import Pool
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops.schedule import Schedule
-from paddlecloud.server.services.jobs import actions as service
+from paddlecloud.server.services.jobs.settle import settle
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.logs.log_store import LogStore
@@ -92,7 +92,7 @@ def _server(home: Path, machines: int) -> Deps:
         server_key=b"k" * 32,
         boot="bench",
     )
-    deps.db.subscribe(deps.hub.tell)
+    deps.db.subscribe(deps.hub.notify)
     return deps
 
 
@@ -136,7 +136,7 @@ def _ends(deps: Deps, schedule: Schedule) -> Iterator[tuple[float, float]]:
             running += [each.job_id for each in deps.db.read(attempts.live_attempts)]
         deps.db.write(partial(_end, deps=deps, job_id=running.popleft()))
         cpu, began = time.thread_time(), time.perf_counter()
-        schedule.give_places(deps, deps.clock())
+        schedule.planner.plan_all(deps, deps.clock())
         yield time.thread_time() - cpu, time.perf_counter() - began
 
 
@@ -149,4 +149,4 @@ def _end(tx: Tx, deps: Deps, job_id: str) -> None:
     for replica in attempt.replicas:
         over = replace(replica, state=ReplicaState.EXITED, exit=done, started_at=now)
         attempts.update_replica(tx, over)
-    service.settle(tx, deps, job, now=now)
+    settle(tx, deps, job, now=now)

@@ -26,6 +26,7 @@ from paddlecloud.model.policy.quota import Plan
 from paddlecloud.server import settings
 from paddlecloud.server.http.routing import Access, Route
 from paddlecloud.server.routes import ROUTES
+from paddlecloud.server.settings.values import NOT_IN_THE_FILE
 
 TOP = Path(__file__).resolve().parents[1]
 PACKAGE = TOP / "src" / "paddlecloud"
@@ -257,7 +258,7 @@ _TABLES = {"plans": Plan, "pools": settings.PoolSettings}
 _TOP_KEYS = {
     item.name
     for item in fields(settings.Settings)
-    if item.name != "home" and item.name not in _TABLES and _section(item) is None
+    if item.name not in NOT_IN_THE_FILE and item.name not in _TABLES and _section(item) is None
 }
 _SECTION_NAMES = {"plans": "[plans.NAME]", "pools": "[[pools]]"}
 _SECTION_ABOUT = {

@@ -113,7 +113,7 @@ ak =
 sk =
 
 // 服务器地址；host 留空时使用本机自带的服务器，无需任何配置
-// The address of your server; with an empty host the private server of this machine is used
+// The address of your server; with an empty host the embedded server of this machine is used
 [openapi]
 host =
 port =

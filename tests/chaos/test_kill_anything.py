@@ -276,7 +276,7 @@ def check_end(client: Client, each: Submission, job: Job, folder: Path) -> None:
 
 
 def check_nothing_is_left(home: Home) -> None:
-    until(lambda: not home.of_kind("monitor", "job"), "the end of every process of a job")
+    until(lambda: not home.of_kind("supervisor", "job"), "the end of every process of a job")
     replicas = home.path / "agent" / "replicas"
     if home.of_kind("agent"):
         until(lambda: not any(replicas.iterdir()), "the agent to forget what is over")

@@ -64,7 +64,7 @@ class Gated:
         view = self.view()
         assert (view["exit_code"], view["attempts"]) == (7, 1)
         assert self.home.run("logs", self.id).stdout == "before\nafter\n"
-        assert self.home.of_kind("monitor", "job") == []
+        assert self.home.of_kind("supervisor", "job") == []
 
 
 def test_a_server_that_is_killed_while_it_starts_is_started_again(home: Home) -> None:
@@ -121,15 +121,15 @@ def test_an_end_that_nobody_saw_arrives(home: Home, job: Gated, victims: tuple[s
     """The server, or everybody, is away while the job writes and exits."""
     home.kill_and_await(*victims)
     job.gate.touch()
-    until(lambda: not home.of_kind("monitor", "job"), "the end of the job's processes")
+    until(lambda: not home.of_kind("supervisor", "job"), "the end of the job's processes")
     assert not home.of_kind("server")
     job.check_end()
 
 
-def test_a_killed_monitor_loses_the_end_and_says_so(home: Home, job: Gated) -> None:
+def test_a_killed_supervisor_loses_the_end_and_says_so(home: Home, job: Gated) -> None:
     log = home.path / "agent" / "replicas" / f"{job.id}.1.trainer-0" / "stdout.log"
     until(lambda: log.exists() and log.read_text() == "before\n", "its first line")
-    home.kill_and_await("monitor")
+    home.kill_and_await("supervisor")
     until(lambda: job.state() == "failed", "the job's end")
     view = job.view()
     assert view["exit_code"] is None
@@ -137,7 +137,7 @@ def test_a_killed_monitor_loses_the_end_and_says_so(home: Home, job: Gated) -> N
     assert view["failure"]["advice"]
     assert view["failure"]["last_lines"] == ["before"]
     assert home.run("logs", job.id).stdout == "before\n"
-    assert home.of_kind("monitor", "job") == [], "its processes outlived it"
+    assert home.of_kind("supervisor", "job") == [], "its processes outlived it"
 
 
 class Escaping:
@@ -186,30 +186,30 @@ def escaping(home: Home, tmp_path: Path) -> Iterator[Escaping]:
 def test_what_left_the_process_tree_is_dead_when_the_job_says_so(
     home: Home, escaping: Escaping
 ) -> None:
-    home.kill_and_await("monitor")
+    home.kill_and_await("supervisor")
     view = escaping.end()
     assert not escaping.runs()
     assert "all its processes were stopped" in view["error_msg"]
 
 
-def test_killing_a_job_whose_monitor_died_kills_what_left_its_tree(
+def test_killing_a_job_whose_supervisor_died_kills_what_left_its_tree(
     home: Home, escaping: Escaping
 ) -> None:
     (agent,) = home.of_kind("agent")
     os.kill(agent, signal.SIGSTOP)
-    home.kill_and_await("monitor")
+    home.kill_and_await("supervisor")
     assert home.run("kill_job", escaping.id).returncode == 0
     assert escaping.view()["job_status"] == "killing"
     os.kill(agent, signal.SIGCONT)
     view = escaping.end()
     assert (view["job_status"], escaping.runs()) == ("killed", False)
-    assert view["error_msg"] == "killed on request while it ran"
+    assert view["error_msg"] == "killed on request while running"
 
 
 def test_a_job_of_which_processes_may_run_does_not_say_that_all_were_stopped(
     home: Home, escaping: Escaping
 ) -> None:
-    home.kill_and_await("agent", "zygote", "monitor")
+    home.kill_and_await("agent", "zygote", "supervisor")
     view = escaping.end()
     assert escaping.runs()
     assert "processes that left its process tree may still be running" in view["error_msg"]
@@ -220,7 +220,7 @@ def test_killing_a_job_while_the_agent_is_dead_kills_it(home: Home, job: Gated) 
     home.kill_and_await("agent", "zygote")
     assert home.run("kill_job", job.id).returncode == 0
     until(lambda: job.state() == "killed", "the job's end")
-    assert home.of_kind("monitor", "job") == []
+    assert home.of_kind("supervisor", "job") == []
 
 
 @pytest.mark.parametrize("victim", ["server", "agent"])

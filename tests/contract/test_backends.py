@@ -152,7 +152,7 @@ def test_a_plug_in_of_before_is_refused_at_the_start(
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert isinstance(create("whole", {}), Scripted)
-    with pytest.raises(ConfigError, match="old has no method handle, stop"):
+    with pytest.raises(ConfigError, match="old lacks the method handle, stop"):
         create("old", {})
 
 
@@ -216,7 +216,7 @@ def test_what_was_started_and_not_stopped_is_listed(make: Callable[[], Backend])
 
 @pytest.mark.parametrize("kind", ["nowhere", "../local", "", "os.path"])
 def test_a_backend_that_does_not_exist_is_told(kind: str) -> None:
-    with pytest.raises(ConfigError, match="there is no backend"):
+    with pytest.raises(ConfigError, match="unknown backend"):
         create(kind, {})
 
 

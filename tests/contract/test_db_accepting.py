@@ -1,12 +1,10 @@
-"""What the database promises about accepting a job in one statement: all of it or nothing, on the
-grounds it was given, whoever else is at it."""
+"""What the database promises about accepting jobs, alone and beside writes that fail; and about
+questions that are asked together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -16,16 +14,9 @@ from paddlecloud.db.engine.columns import in_parts
 from paddlecloud.db.tables import (
     attempts,
     idempotency,
-    job_fast_insert,
     jobs,
-    snapshots,
-    usage,
-    users,
 )
-from paddlecloud.db.tables.job_fast_insert import Grounds, Standing
-from paddlecloud.db.tables.users import User, UserRole
 from paddlecloud.model.errors import Conflict
-from paddlecloud.model.files.snapshot import Snapshot
 from paddlecloud.model.jobs.job import Job
 from paddlecloud.model.jobs.states import Event, JobState
 from tests.unit.db.values import (
@@ -33,16 +24,10 @@ from tests.unit.db.values import (
     NEW,
     NOW,
     a_job,
-    a_spec,
     an_attempt,
     opened,
-    stored,
     waiting,
 )
-
-FILES = Snapshot(id="f" * 64, entries=())
-PLAIN = Grounds(key="k", request_hash="h", standing=None, last_number=None, storage=None)
-HOUR = timedelta(hours=1)
 
 
 @pytest.fixture(params=sorted(ENGINES))
@@ -51,126 +36,37 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
         yield database
 
 
-def a_user(tx: Tx, name: str = "ann") -> None:
-    assert users.create_user(tx, User(id=name, role=UserRole.USER), NOW)
+def accepted(tx: Tx, job: Job, key: str) -> Job:
+    made = jobs.insert_accepted(tx, job, NOW, NEW)
+    assert idempotency.remember_key(tx, job.owner, key, made.id, "h", NOW)
+    return made
 
 
-def accepted(db: Database, job: Job, grounds: Grounds = PLAIN) -> Job | None:
-    job, answer = db.write(lambda tx: job_fast_insert.accept(tx, job, grounds, NOW, NEW))
-    rows = answer()
-    return replace(job, number=int(rows[0][0])) if rows else None
-
-
-def everything(db: Database) -> list[list[tuple[object, ...]]]:
-    tables = ("jobs", "job_history", "idempotency", "counters")
-    return db.read(lambda tx: [tx.all(f"select * from {name} order by 1, 2") for name in tables])
-
-
-def test_it_is_the_same_as_the_long_way(db: Database) -> None:
-    earlier = db.write(lambda tx: jobs.insert_accepted(tx, a_job(), NOW, NEW))
-    short = accepted(db, a_job())
-    assert short is not None
-    assert short.number == earlier.number + 1
-    assert db.read(lambda tx: jobs.get_job(tx, short.id)) == short
-    assert short.state is JobState.SCHEDULE
-    for each in (earlier, short):
-        (row,) = db.read(lambda tx, it=each: jobs.history(tx, it.id))  # type: ignore[misc]
-        assert (row.event, row.before, row.after) == (Event.ACCEPTED, "submit", "schedule")
+def test_an_accepted_job_has_a_number_a_first_step_and_a_key(db: Database) -> None:
+    first = db.write(lambda tx: accepted(tx, a_job(), "k"))
+    assert (first.number, first.state) == (1, JobState.SCHEDULE)
+    assert db.read(lambda tx: jobs.get_job(tx, first.id)) == first
+    (row,) = db.read(lambda tx: jobs.history(tx, first.id))
+    assert (row.event, row.before, row.after) == (Event.ACCEPTED, "submit", "schedule")
     known = db.read(lambda tx: idempotency.find_key(tx, "ann", "k"))
     assert known is not None
-    assert (known.job_id, known.request_hash) == (short.id, "h")
-    later = db.write(lambda tx: jobs.insert_job(tx, a_job()))
-    assert later.number == short.number + 1, "both ways count on"
-
-
-def test_the_first_job_of_all_has_number_one(db: Database) -> None:
-    first = accepted(db, a_job())
-    assert first is not None
-    assert first.number == 1
-
-
-def test_a_key_makes_one_job(db: Database) -> None:
-    assert accepted(db, a_job()) is not None
-    before = everything(db)
-    assert accepted(db, a_job()) is None
-    assert everything(db) == before
-    assert accepted(db, a_job(owner="bob")) is not None, "the key of another user is another key"
-
-
-def test_files_have_to_be_there_and_not_about_to_go(db: Database) -> None:
-    job = a_job(spec=a_spec(snapshot=FILES.id))
-    assert accepted(db, job) is None
-    db.write(lambda tx: snapshots.put_snapshot(tx, "ann", FILES, NOW - HOUR))
-    assert accepted(db, job) is None, "its use has to be noted again, which the long way does"
-    db.write(lambda tx: snapshots.put_snapshot(tx, "ann", FILES, NOW - HOUR / 2))
-    assert accepted(db, job) is not None
-
-
-def test_a_plan_that_changed_meanwhile_is_noticed(db: Database) -> None:
-    db.write(a_user)
-    known = db.read(lambda tx: job_fast_insert.standing(tx, "ann", 9))
-    assert known == Standing(plan="", limits="", live=0, number=0)
-    grounds = replace(PLAIN, standing=known)
-    db.write(lambda tx: usage.set_plan(tx, "ann", "small", {"waiting_jobs": 1}))
-    assert accepted(db, a_job(), grounds) is None
-    now_known = db.read(lambda tx: job_fast_insert.standing(tx, "ann", 9))
-    assert now_known is not None
-    assert (now_known.plan, now_known.limits) == ("small", '{"waiting_jobs":1}')
-    assert accepted(db, a_job(), replace(PLAIN, standing=now_known)) is not None
-    assert db.read(lambda tx: job_fast_insert.standing(tx, "nobody", 9)) is None
-
-
-def test_stored_bytes_count(db: Database) -> None:
-    db.write(lambda tx: usage.add_files(tx, "ann", 60))
-    with_output = db.write(waiting)
-    db.write(lambda tx: usage.set_output_bytes(tx, with_output.id, 40))
-    assert accepted(db, a_job(), replace(PLAIN, storage=99)) is None
-    assert accepted(db, a_job(), replace(PLAIN, storage=100)) is not None
-
-
-def test_live_jobs_are_those_that_wait_and_those_that_have_a_place(db: Database) -> None:
-    def several(tx: Tx) -> None:
-        a_user(tx)
-        for _ in range(3):
-            waiting(tx)
-        waiting(tx, owner="bob")
-        placed = replace(a_job(), pool="local", attempt=1)
-        job = stored(tx, placed, Event.ACCEPTED)
-        attempts.insert_attempt(tx, an_attempt(job, nodes=("n",)))
-        stored(tx, a_job(), Event.ACCEPTED, Event.STARTED, Event.SUCCEEDED)
-
-    db.write(several)
-    known = db.read(lambda tx: job_fast_insert.standing(tx, "ann", 100))
-    assert known is not None
-    assert (known.live, known.number) == (4, 6)
-    few = db.read(lambda tx: job_fast_insert.standing(tx, "ann", 2))
-    assert few is not None
-    assert few.live == 3, "two of those that wait, and the placed one"
-
-
-def test_no_more_than_the_number_allows_whoever_is_at_it(db: Database) -> None:
-    """Two or more at the same moment cannot both be the last that fits."""
-
-    def run(number: int) -> int:
-        grounds = replace(PLAIN, key=f"k{number}", last_number=10)
-        return accepted(db, a_job(), grounds) is not None
-
-    with ThreadPoolExecutor(8) as threads:
-        assert sum(threads.map(run, range(40))) == 10
-    assert db.read(lambda tx: jobs.count_waiting(tx, "ann")) == 10
+    assert (known.job_id, known.request_hash) == (first.id, "h")
+    assert db.read(lambda tx: idempotency.find_key(tx, "bob", "k")) is None
+    later = db.write(lambda tx: accepted(tx, a_job(owner="bob"), "k"))
+    assert later.number == 2, "the key of another user is another key"
 
 
 def test_what_fails_beside_it_takes_nothing_along(db: Database) -> None:
     """In one commit: jobs that are stored, and a write that is refused by the database."""
     clash = a_job()
-    assert accepted(db, clash, replace(PLAIN, key="first")) is not None
+    db.write(lambda tx: accepted(tx, clash, "first"))
 
     def run(number: int) -> bool:
         if number % 4 == 0:
             with pytest.raises(Conflict):
-                accepted(db, clash, replace(PLAIN, key=f"again{number}"))
+                db.write(lambda tx: accepted(tx, clash, f"again{number}"))
             return False
-        return accepted(db, a_job(), replace(PLAIN, key=f"k{number}")) is not None
+        return db.write(lambda tx: accepted(tx, a_job(), f"k{number}")).number > 0
 
     with ThreadPoolExecutor(8) as threads:
         assert sum(threads.map(run, range(40))) == 30

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,11 +26,18 @@ def test_versions_of_those_that_there_are(db: Database) -> None:
     assert db.read(lambda tx: jobs.versions(tx, ())) == {}
 
 
-def test_whether_many_users_wait(db: Database) -> None:
-    assert not db.read(lambda tx: jobs.many_wait(tx, 0))
-    db.write(waiting)
-    assert db.read(lambda tx: jobs.many_wait(tx, 0))
-    assert not db.read(lambda tx: jobs.many_wait(tx, 1))
+def test_the_first_waiting_jobs_of_each_owner_or_of_some(db: Database) -> None:
+    made = {
+        owner: [db.write(partial(waiting, owner=owner)).id for _ in range(3)] for owner in "abc"
+    }
+
+    def first(count: int, owners: list[str] | None = None) -> list[str]:
+        find = partial(jobs.waiting_jobs, per_owner=count, owners=owners)
+        return [job.id for job in db.read(find)]
+
+    assert first(2) == made["a"][:2] + made["b"][:2] + made["c"][:2]
+    assert first(9, ["c", "nobody", "a"]) == made["c"] + made["a"]
+    assert first(9, []) == []
 
 
 def test_what_is_used_on_some_machines(db: Database) -> None:

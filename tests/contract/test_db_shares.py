@@ -32,8 +32,8 @@ def cpus(taken: Resources) -> float:
 def ran(tx: Tx, owner: str, length: timedelta, cpu: float, *, ended_ago: timedelta | None) -> None:
     job = waiting(tx, owner=owner)
     attempt = an_attempt(job, nodes=("n1",))
-    seat = replace(attempt.replicas[0], resources=Resources(cpu=cpu))
-    attempt = replace(attempt, replicas=(seat,))
+    slot = replace(attempt.replicas[0], resources=Resources(cpu=cpu))
+    attempt = replace(attempt, replicas=(slot,))
     end = NOW - (ended_ago or timedelta(0))
     usage.begin(tx, job, attempt, public=True, at=end - length)
     if ended_ago is not None:
@@ -83,7 +83,7 @@ def test_who_holds_a_place_in_which_pool(db: Database) -> None:
     job_id = db.write(write)
     (held,) = db.read(lambda tx: attempts.holders(tx, ["local"]))
     assert (held.job_id, held.owner, held.priority, held.stopping) == (job_id, "ann", -100, False)
-    assert [node for node, _ in held.seats] == ["n1", "n2"]
+    assert [node for node, _ in held.slots] == ["n1", "n2"]
     assert db.read(lambda tx: attempts.holders(tx, [])) == []
 
     def stop(tx: Tx) -> None:
@@ -95,4 +95,4 @@ def test_who_holds_a_place_in_which_pool(db: Database) -> None:
     db.write(stop)
     (held,) = db.read(lambda tx: attempts.holders(tx, ["local"]))
     assert held.stopping
-    assert len(held.seats) == 1, "what is over holds nothing"
+    assert len(held.slots) == 1, "what is over holds nothing"

@@ -24,6 +24,7 @@ ANSWERS: dict[str, Schema] = {
     "GET /whoami": response_schemas.WHOAMI,
     "GET /jobs": response_schemas.JOBS,
     "POST /jobs": response_schemas.SUBMITTED,
+    "POST /jobs/validate": response_schemas.VALIDATED,
     "GET /jobs/{job_id}": response_schemas.FOLLOWED,
     "POST /jobs/{job_id}/kill": response_schemas.JOB,
     "POST /jobs/{job_id}/delete": response_schemas.DELETED,

@@ -28,13 +28,13 @@ from paddlecloud.model.errors import ConfigError, Unreachable
 from paddlecloud.model.jobs.job import Attempt, ExitCause, ExitRecord, JobType, ReplicaState
 from paddlecloud.model.jobs.states import Event, JobState
 from paddlecloud.model.policy.pool import Pool
-from paddlecloud.scheduler.plan import plan
+from paddlecloud.scheduler.planner import Planner
 from paddlecloud.server.bootstrap import keep_pools
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.loops.reconcile import Watch
 from paddlecloud.server.services.jobs import actions as job_service
-from paddlecloud.server.services.placement import apply
+from paddlecloud.server.services.placement import apply, planner_input, release
 from paddlecloud.server.settings import PoolSettings, Settings
 from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.logs.log_store import LogStore
@@ -90,8 +90,8 @@ class Server:
         return self.deps.db.write(waiting).id
 
     def plan(self) -> None:
-        view, known = apply.read_view(self.deps, NOW, None)
-        apply.apply(self.deps, plan(view), known, NOW)
+        view, known = planner_input.read_view(self.deps, NOW)
+        apply.apply(self.deps, Planner.of(view).decide(NOW), known, NOW)
 
     def plan_until(self, lines: int) -> bool:
         """Whether it died on the way."""
@@ -124,7 +124,7 @@ class Server:
         """Play its agent, where one is to be made to exist: end what is to end."""
         attempt = self.attempt(job_id)
         assert attempt is not None
-        if self.backend.look(apply.handle_of(self.backend, attempt)).presence is Presence.GONE:
+        if self.backend.look(release.handle_of(self.backend, attempt)).presence is Presence.GONE:
             return
         node = attempt.replicas[0].node
         told = self.deps.db.read(lambda tx: attempts.orders_since(tx, node, 0))
@@ -267,17 +267,17 @@ def test_one_that_cannot_be_stopped_keeps_no_other_from_it(
         stop(handle, grace)
 
     monkeypatch.setattr(scripted.backend, "stop", stop_others)
-    assert apply.reap(scripted.deps) == 1
+    assert release.reap(scripted.deps) == 1
     assert existing(scripted) == [stuck]
     monkeypatch.undo()
-    assert apply.reap(scripted.deps) == 1
+    assert release.reap(scripted.deps) == 1
 
 
 def test_what_runs_is_not_reaped(scripted: Server) -> None:
     job_id = scripted.submit()
     scripted.plan()
     for _ in range(3):
-        assert apply.reap(scripted.deps) == 0
+        assert release.reap(scripted.deps) == 0
         scripted.watch()
     assert existing(scripted) == [f"{job_id}-1"]
     scripted.end(job_id)
@@ -351,5 +351,5 @@ def test_what_cannot_be_stopped_without_its_pool_is_named(
     scripted.deps.db.write(lambda tx: attempts.end_attempt(tx, job_id, 1, NOW, Event.BROKE))
     settings = replace(scripted.deps.settings, pools=(PoolSettings(name="other"),))
     gone = replace(scripted.deps, settings=settings, pools={}, backends={})
-    assert apply.release_ended(gone) == 1
+    assert release.release_ended(gone) == 1
     assert attempt_name(job_id, 1) in caplog.text

@@ -39,7 +39,7 @@ def a_run(
     ended: datetime | None = None,
     public: bool = True,
 ) -> Attempt:
-    """An attempt that ran then, without any note of its monitor."""
+    """An attempt that ran then, without any note of its supervisor."""
     job = a_job(owner=owner)
     attempt = an_attempt(job, nodes=("n1",))
     usage.begin(tx, job, attempt, public=public, at=began)
@@ -49,7 +49,7 @@ def a_run(
 
 
 def ran(attempt: Attempt, *seconds: float | None) -> Attempt:
-    """The same attempt, over, with what each monitor counted."""
+    """The same attempt, over, with what each supervisor counted."""
     records = [ExitRecord(cause=ExitCause.EXIT, exit_code=0, ran=each) for each in seconds]
     pairs = zip(attempt.replicas, records, strict=True)
     over = tuple(replace(r, state=ReplicaState.EXITED, exit=exit) for r, exit in pairs)
@@ -96,7 +96,7 @@ def test_what_runs_over_midnight_counts_for_the_new_day_from_then_on(db: Databas
     assert today(db, now=later) == 3 * MINUTE
 
 
-def test_a_monitor_that_counted_is_believed_whatever_the_clocks_did(db: Database) -> None:
+def test_a_supervisor_that_counted_is_believed_whatever_the_clocks_did(db: Database) -> None:
     def fill(tx: Tx) -> None:
         ahead = a_run(tx, began=NOW - 10 * MINUTE)
         assert usage.end(tx, ran(ahead, 60.0), NOW)
@@ -209,7 +209,7 @@ def test_a_plan_is_given_and_read_with_its_limits(db: Database) -> None:
     assert db.read(lambda tx: usage.plans(tx, ["ann"])) == {}
 
 
-def test_a_submit_learns_all_about_its_user_at_once(db: Database) -> None:
+def test_what_a_submit_checks_of_its_user(db: Database) -> None:
     def fill(tx: Tx) -> None:
         users.create_user(tx, User(id="ann"), NOW)
         usage.set_plan(tx, "ann", "big", {"cpu": 1})
@@ -220,11 +220,15 @@ def test_a_submit_learns_all_about_its_user_at_once(db: Database) -> None:
         placed(tx, "ann", "public")
 
     db.write(fill)
-    found = db.read(lambda tx: usage.submitter(tx, "ann", 10))
-    assert (found.plan, found.limits, found.waiting, found.stored) == ("big", {"cpu": 1}, 4, 1111)
-    assert db.read(lambda tx: usage.submitter(tx, "ann", 3)).waiting == 3
-    nobody = db.read(lambda tx: usage.submitter(tx, "eve", 3))
-    assert (nobody.plan, nobody.waiting, nobody.stored) == (None, 0, 0)
+    assert db.read(lambda tx: usage.plans(tx, ["ann"])) == {"ann": ("big", {"cpu": 1})}
+    assert [db.read(partial(jobs.count_waiting, owner="ann", limit=n)) for n in (None, 10, 3)] == [
+        4,
+        4,
+        3,
+    ]
+    assert db.read(lambda tx: usage.stored_bytes(tx, "ann")) == 1111
+    assert db.read(lambda tx: jobs.count_waiting(tx, "eve", 3)) == 0
+    assert db.read(lambda tx: usage.stored_bytes(tx, "eve")) == 0
     db.write(lambda tx: usage.recount_files(tx, "ann", 5, instead_of=111))
     assert db.read(lambda tx: usage.stored_bytes(tx, "ann")) == 1005
 

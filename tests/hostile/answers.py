@@ -73,6 +73,7 @@ def answers(url: str) -> dict[str, Any]:
                         "version": "1", "time": AT},
         "GET /jobs": {"jobs": [ROW], "next": None},
         "POST /jobs": {"job": VIEW, "notes": ["runs as cpu"]},
+        "POST /jobs/validate": {"has_files": False, "notes": ["runs as cpu"]},
         f"GET /jobs/{JOB}": VIEW,
         f"POST /jobs/{JOB}/kill": VIEW,
         f"POST /jobs/{JOB}/delete": {"job_id": JOB, "bytes": 5},

@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 
 from paddlecloud import Client
 from paddlecloud.cli import main as cli
-from paddlecloud.client.download import engine
 from paddlecloud.client.upload import blobs
 from paddlecloud.model.errors import Internal, PaddleCloudError
 from paddlecloud.net import retry
@@ -178,9 +177,8 @@ class Hostile:
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
     with pytest.MonkeyPatch.context() as patch, serving() as server:
-        patch.setattr(retry, "PAUSE", 0.0)
-        patch.setattr(engine, "PAUSES", ())
-        patch.setattr(blobs, "PAUSES", ())
+        patch.setattr(retry.TRANSPORT, "first_pause", 0.0)
+        patch.setattr(retry.RESUME, "attempts", 1)
         patch.setattr(blobs, "BIG", 4)  # a file is sent in parts
         here = tmp_path_factory.mktemp("hostile")
         (here / "job").mkdir()
@@ -303,7 +301,7 @@ def test_a_wrong_row_is_named(hostile: Hostile, field: str, value: Any, told: st
     error = attempt(CALLS["download"])
     assert isinstance(error, Internal)
     assert error.code == "response_invalid"
-    assert f"the server's response is not valid: {told}" in str(error)
+    assert f"invalid server response: {told}" in str(error)
     assert "服务器的响应无效" in error.text("zh")
 
 
@@ -471,7 +469,7 @@ MEMORY = """
     from paddlecloud.client.download import engine; from paddlecloud.net import retry
     from paddlecloud.model.errors import PaddleCloudError
 
-    retry.PAUSE, engine.PAUSES = 0.0, ()
+    retry.TRANSPORT.first_pause, retry.RESUME.attempts = 0.0, 1
     job, case = "job-" + "0" * 32, sys.argv[1]
     row = {"path": "a", "size": 10 ** 15, "time": "2026"}
 

@@ -97,10 +97,10 @@ def test_whatever_lies_in_its_outputs_the_job_ends_and_nothing_leaks(team: Team)
     assert not {"stolen", "mine", "zero", "huge", "pipe"} & found.keys()
     assert not any(name.startswith(("all/", "up/", "round/round")) for name in found)
     assert b"canary" not in b"".join(found.values())
-    assert "output/huge is not sent: output/huge says 4398046511104 bytes" in team.journal()
+    assert "output/huge is not sent: output/huge has 4398046511104 bytes" in team.journal()
     log = team.log(job)
     assert ": rank-0/huge (it says 4398046511104 bytes" in log
-    assert "lies 201 names deep" in log
+    assert "is 201 directories deep" in log
     assert "are no files: rank-0/dangling, rank-0/loop, rank-0/pipe, rank-0/round; links" in log
     assert " error " not in team.journal()
     eventually(lambda: team.world.release() >= 0 and not team.place(job).exists(), 60)
@@ -262,7 +262,7 @@ def test_it_inherits_nothing_but_its_streams(bench: Bench) -> None:
 
 
 @able
-def test_its_monitor_is_out_of_its_reach(bench: Bench) -> None:
+def test_its_supervisor_is_out_of_its_reach(bench: Bench) -> None:
     tries = "kill -9 $PPID; kill -USR1 $PPID; kill -STOP $PPID; cat /proc/$PPID/environ;"
     if PYTHON:
         attach = "import ctypes, os; print(ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0))"

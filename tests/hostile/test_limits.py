@@ -29,10 +29,10 @@ from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.http.routing import Access
 from paddlecloud.server.loops.reconcile import Watch
 from paddlecloud.server.routes import ROUTES
-from paddlecloud.server.routes import agent as routes_agent
 from paddlecloud.server.schemas.jobs import SubmitRequest
 from paddlecloud.server.services.jobs import actions as job_service
-from paddlecloud.server.services.transfer import proxied_outputs
+from paddlecloud.server.services.jobs import submit as submit_service
+from paddlecloud.server.services.transfer import output_uploads
 from paddlecloud.testing import Reply, encode_query, exchange
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.test_quota import MakeTeam, limit, runs, team
@@ -156,8 +156,8 @@ def test_of_a_thousand_waiting_jobs_none_is_too_many(team: MakeTeam) -> None:
     def more(tx: Tx) -> None:
         for _ in range(969):
             request = msgspec.convert(a_submit(spec), SubmitRequest)
-            admitted, _notes = job_service.admit(deps, "someone", request)
-            job_service.storing(deps, "someone", request, admitted)(tx)
+            admitted, _notes = submit_service.admit(deps, "someone", request)
+            submit_service.accept(tx, deps, "someone", request, admitted)
 
     deps.db.write(more)
     replies = together(
@@ -318,9 +318,7 @@ def test_a_route_that_reads_its_own_body_checks_it(world: World) -> None:
         headers = caller.headers(route.method, path, query, body)
         target = f"{path}?{query}" if query else path
         reply = exchange(caller.host, caller.port, route.method, target, headers, body + b"x")
-        # An exchange takes only what is sealed frame by frame, and this is not.
-        sealed = route.streaming is routes_agent.exchange
-        refusals = ("body_invalid",) if sealed else ("auth_body_hash", "pack_malformed")
+        refusals = ("auth_body_hash", "pack_malformed")
         assert reply.code in refusals, f"{route.path}: {reply.body!r}"
         assert begin_upload(world, len(body) + 1)["parts"] == []
         assert begin_output(world, order, len(body) + 1)["parts"] == []
@@ -335,10 +333,10 @@ PART = {"sha256": "0" * 64, "number": "1"}
 def begin_output(world: World, order: dict[str, Any], size: int) -> dict[str, Any]:
     """An output in parts of which the last has this size: it, its number, and what is there."""
     path = f"/api/v1/agent/replicas/{order['replica']}/parts/output/x"
-    asked = json.dumps({"size": proxied_outputs.LEAST + size, "mtime": 0.0}).encode()
+    asked = json.dumps({"size": output_uploads.LEAST + size, "mtime": 0.0}).encode()
     reply = world.agent.caller.call("POST", path, {"fence": order["fence"]}, asked)
     begun = reply.json()
-    last = -(-(proxied_outputs.LEAST + size) // begun["part_size"])
+    last = -(-(output_uploads.LEAST + size) // begun["part_size"])
     return {"upload": begun["upload"], "number": last, "parts": begun["parts"]}
 
 

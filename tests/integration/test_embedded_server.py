@@ -1,5 +1,5 @@
-"""The private server as a person meets it: started by the first command, never twice, replaced when
-it is old, found again after a crash. Real processes throughout."""
+"""The embedded server as a person meets it: started by the first command, never twice, replaced
+when it is old, found again after a crash. Real processes throughout."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ def test_a_system_without_flock_is_told_what_to_do(
 
 
 def test_the_client_s_own_settings_do_not_reach_the_server(home: Path) -> None:
-    """Jobs have the uid of their private server, and may look at what it was started with."""
+    """Jobs have the uid of their embedded server, and may look at what it was started with."""
     names = ("SK", "BOS_AK", "BOS_SK", "BOS_SESSION_TOKEN", "CONFIG")
     ours = {f"PADDLECLOUD_{name}": "/hush" for name in names}
     environ = {**os.environ, **ours, "PORT": "1"}
@@ -468,5 +468,5 @@ def test_a_job_asks_the_server_that_runs_it_and_starts_none(home: Path, tmp_path
         assert client.wait(job.id).state == "success"
         log = b"".join(client.logs(job.id)).decode()
     assert f"job_id: {job.id}\n" in log
-    assert f"a job ({job.id}.1.trainer-0) cannot start the private server" in log
+    assert f"a job ({job.id}.1.trainer-0) cannot start the embedded server" in log
     assert log.endswith("\n1\n")

@@ -101,7 +101,7 @@ def test_a_fresh_start_waits_for_running_jobs(home: Home, files: str) -> None:
     assert home.of_kind("job"), "it was left alone"
     assert not list(home.path.glob("*.aside-*"))
     home.kill("job")
-    until(lambda: not home.of_kind("job", "monitor"), "the end of the job")
+    until(lambda: not home.of_kind("job", "supervisor"), "the end of the job")
     assert home.run("server", "start", "--fresh").returncode == 0
 
 

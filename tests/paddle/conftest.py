@@ -1,4 +1,4 @@
-"""A person with PaddlePaddle in their Python and a private server; what they start is ended.
+"""A person with PaddlePaddle in their Python and an embedded server; what they start is ended.
 
 PaddlePaddle is installed by `scripts/paddle.py` where it is missing. Where that cannot be, the
 tests are skipped with the line that says why.

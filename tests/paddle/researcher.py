@@ -27,7 +27,7 @@ class Finished:
     told: str
     view: dict[str, Any]
     logs: dict[str, str]
-    """Worker to the whole of its log."""
+    """Worker to the whole responses log."""
     files: list[str]
     """Paths as `get_files` lists them, without `output/<job_id>/`."""
 

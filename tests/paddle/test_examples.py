@@ -1,4 +1,4 @@
-"""Every example that needs PaddlePaddle, submitted by its own submit.sh to a private server.
+"""Every example that needs PaddlePaddle, submitted by its own submit.sh to an embedded server.
 
 All trainers of a job see different data, so equal checksums of their weights show that they
 exchanged gradients: trainers that ran side by side, each alone, would have printed different ones.

@@ -42,6 +42,7 @@ READS_ENVIRONMENT = {
 PURE = ("model/", "scheduler/")
 STANDARD_LIBRARY_ONLY = (
     "agent/", "backends/", "cli/", "client/", "messages/", "model/", "net/", "scheduler/",
+    "transfer/",
 )  # fmt: skip
 DOES_IO = {
     "asyncio", "fcntl", "http", "io", "multiprocessing", "os", "random", "secrets", "select",

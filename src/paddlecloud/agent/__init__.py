@@ -1,5 +1,6 @@
-"""The agent: runs replicas on its machine and brings their logs and files to the server.
+"""The agent: runs replicas on its machine and sends their logs and files to the server.
 
-Standard library only; packs into one file (`scripts/pack_agent.sh`). Start it with
-`python -m paddlecloud.agent --config agent.json`.
+Entry point: `python -m paddlecloud.agent --config agent.json`; `agent.py` wires the parts and shows
+the path of one replica. Standard library only; packs into one file (`scripts/pack_agent.sh`). What
+runs where is decided by the server; the agent applies orders and reports facts.
 """

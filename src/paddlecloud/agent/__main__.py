@@ -1,7 +1,7 @@
-"""Where the agent begins: `python -m paddlecloud.agent --config PATH | --version`.
+"""Entry point of the agent: `python -m paddlecloud.agent --config PATH | --version`.
 
-The zygote is forked first, before anything but its own modules is imported, because every monitor
-is a copy of it and would carry the rest for nothing. Argument parsing by hand for the same reason.
+The zygote is forked first, before anything but its own modules is imported, because every
+supervisor is a copy of it. Arguments are parsed by hand for the same reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
         return 2
     with suppress(OSError):
         os.setsid()
-    # Whoever started us may keep its own files private; a job's are made as in a login shell.
+    # The parent's umask may be strict; files of jobs are created as in a login shell.
     os.umask(0o022)
     spawner = Spawner.start()
 

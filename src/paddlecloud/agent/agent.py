@@ -1,10 +1,18 @@
-"""The agent beside the users' processes: takes orders, runs replicas, brings logs and files back.
+"""The agent: wires its parts together, runs their threads, and ends them.
 
-This module puts the parts together and ends them. The parts, each a thread or a few: `polling`
-(orders), `starting` (files and processes), `reporting` (starts, logs, ends), `shipping` (outputs),
-`care` (adoption, ends, deletion), `sampling` (what is used), `commands` (those that people run
-beside replicas). None of them keeps the only copy of anything, so the agent may be killed at any
-moment; the next one adopts what runs.
+The path of one replica through the parts:
+
+    server_link/poll       gets the order
+    replica/lifecycle      applies it
+    replica/start          fetches and creates its files, starts a supervisor
+    supervisor/            runs the command, and records its exit
+    replica/lifecycle      reads the records, when a notice of the supervisor wakes the reporter
+    outputs/shipper        sends its output files, while it runs and at its end
+    server_link/report     sends its start, log and end
+    replica/cleanup        deletes it when the server needs it no more
+
+Beside it: `usage/sampler` and `exec/commands`. No part keeps the only copy of anything, so the
+agent may be killed at any moment; the next one adopts what runs.
 """
 
 from __future__ import annotations
@@ -25,11 +33,13 @@ from paddlecloud.agent.context import Site
 from paddlecloud.agent.exec.commands import Commands
 from paddlecloud.agent.log import Journal
 from paddlecloud.agent.outputs.shipper import Shippers
-from paddlecloud.agent.replica.lifecycle import Care, Janitor
+from paddlecloud.agent.replica.cleanup import Cleanup
+from paddlecloud.agent.replica.lifecycle import Lifecycle
 from paddlecloud.agent.replica.start import Starters
 from paddlecloud.agent.server_link.poll import Poller
 from paddlecloud.agent.server_link.report import Reporter
 from paddlecloud.agent.usage.sampler import Sampler
+from paddlecloud.net.proxy import from_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,10 +48,10 @@ if TYPE_CHECKING:
     from paddlecloud.agent.supervisor.zygote import Spawner
 
 _STARTERS = 4
-#: Whoever has to fetch something before it starts is one of so many, and takes no starter.
+#: Threads for replicas that have to fetch something before they start.
 _FETCHERS = 4
-#: How long the work under way may take when the agent is asked to end, in seconds.
-_LAST_WORK = 2.0
+#: Seconds for the work under way when the agent has to end.
+_STOP_SECONDS = 2.0
 _LOCK_TRIES = 20
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 _STACK = 256 * 1024
@@ -54,20 +64,20 @@ class Agent:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._shippers = Shippers(site)
-        self._janitor = Janitor(site, self._shippers)
+        self._cleanup = Cleanup(site, self._shippers)
         self._starters = Starters(site)
-        care = Care(site, self._starters, self._shippers, self._janitor)
-        adopted = care.adopt()
-        site.journal.info(f"version {__version__} begins, pid {os.getpid()}, adopted {adopted}")
+        lifecycle = Lifecycle(site, self._starters, self._shippers, self._cleanup)
+        adopted = lifecycle.adopt()
+        site.journal.info(f"version {__version__} started, pid {os.getpid()}, adopted {adopted}")
         self._sampler = Sampler(site)
         self._commands = Commands(site)
-        self._reporter = Reporter(site, care, self._sampler)
-        self._poller = Poller(site, care, self._commands)
+        self._reporter = Reporter(site, lifecycle, self._sampler)
+        self._poller = Poller(site, lifecycle, self._commands)
         site.link.on_return = self._hurry
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the threads."""
         threading.stack_size(_STACK)
         _share_one_heap()
         gc.collect()
@@ -75,7 +85,7 @@ class Agent:
         bodies: list[tuple[str, Callable[[], None]]] = [
             ("reporter", self._reporter.work),
             ("poller", self._poller.work),
-            ("janitor", self._janitor.work),
+            ("cleanup", self._cleanup.work),
             ("sampler", self._sampler.work),
             ("commands", self._commands.work),
             *[("starter", self._starters.work)] * _STARTERS,
@@ -83,7 +93,7 @@ class Agent:
             ("tidier", self._starters.tidy),
             *[("shipper", body) for body in self._shippers.bodies()],
         ]
-        # A signal that another thread takes does not wake the main one, which waits for it.
+        # A signal that another thread handles does not wake the main one, which waits for it.
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         for name, body in bodies:
             thread = threading.Thread(target=body, name=name, daemon=True)
@@ -92,10 +102,10 @@ class Agent:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
 
     def finish(self, seconds: float) -> None:
-        """Let each part end what it is doing, for so long at most. Replicas go on."""
+        """Let each part finish what it is doing, for `seconds` at most. Replicas continue."""
         self._site.stop()
         self._shippers.close()
-        self._janitor.close()
+        self._cleanup.close()
         self._starters.close()
         self._sampler.close()
         self._commands.close()
@@ -104,10 +114,10 @@ class Agent:
             if thread.name != "poller":
                 thread.join(max(0.0, deadline - time.monotonic()))
         self._site.spawner.close()
-        self._site.journal.info("ends; replicas go on")
+        self._site.journal.info("stopped; replicas continue")
 
     def _hurry(self) -> None:
-        """The server is back: try everything again that waits for it."""
+        """The server is back: try everything that waits for it."""
         self._site.wake_reporter()
         self._starters.hurry()
         self._shippers.hurry()
@@ -119,8 +129,8 @@ def run(
     say: Callable[[str], object],
     environ: Mapping[str, str],
 ) -> int:
-    """The life of the agent; its exit code. `spawner` was started before there was any thread."""
-    config = read_config(config_path)
+    """Run the agent; its exit code. `spawner` was started before there was any thread."""
+    config = read_config(config_path, from_environment(environ))
     lock = take_lock(config.directory / "lock")
     if lock is None:
         say(f"another agent already serves {config.directory}")
@@ -132,23 +142,23 @@ def run(
         agent = Agent(site)
         agent.start()
     except Exception:
-        site.journal.failure("cannot begin")
+        site.journal.failure("cannot start")
         raise
     site.stopping.wait()
-    agent.finish(_LAST_WORK)
+    agent.finish(_STOP_SECONDS)
     return 0
 
 
 def _share_one_heap() -> None:
-    """Keep the C library from making a heap for each of our threads, a megabyte or more in all."""
+    """Keep the C library from allocating a heap per thread, a megabyte or more in all."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def take_lock(path: Path) -> int | None:
-    """Hold the lock for the life of this process; None when another agent holds it.
+    """Hold the lock until this process ends; None when another agent holds it.
 
-    Whoever asks whether an agent lives holds the lock for an instant, so one refusal is no proof.
+    A process that tests whether an agent runs holds the lock for an instant, so it is tried again.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,8 +1,8 @@
-"""agent.json: who this agent is and where its server is. The only reader of that file.
+"""agent.json: the identity of this agent and the address of its server. The only reader of it.
 
-The server's address is either fixed (`url`) or written by an embedded server into a file at each of
-its starts (`endpoint_file`), because that server chooses a free port each time. Other servers that
-do as well are named by the servers themselves; the last that was heard is kept in `peers.json`.
+The address is either fixed (`url`) or written by an embedded server into a file at each of its
+starts (`endpoint_file`), because that server chooses a free port each time. Further servers on the
+same database are listed in responses; the last list is kept in `peers.json`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from paddlecloud.model.errors import ConfigError
 from paddlecloud.net.endpoint import Endpoint
+from paddlecloud.net.proxy import DIRECT, Proxies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,25 +32,28 @@ class AgentConfig:
     url: str = ""
     endpoint_file: Path | None = None
     ca_file: str = ""
-    """Certificates of the issuers to trust for https; empty: those that the system knows."""
+    """Certificates to trust for https; empty: those of the system."""
     host: str = "127.0.0.1"
-    """The name under which other nodes reach this one."""
+    """The name by which other machines reach this one."""
     linger: float = 60.0
-    """Seconds; with nothing left to do and an embedded server gone for so long, the agent ends."""
+    """Seconds after which the agent ends when its embedded server is gone and nothing runs."""
     cache_bytes: int | None = None
-    """Fetched files are kept for the next job up to this size; None: up to what the server says."""
+    """Limit of the cache of fetched files; None: the server's setting."""
 
     capacity: Mapping[str, float] = field(default_factory=dict)
-    """What to say that this machine has, by cpu, memory, gpu; what is absent is looked up."""
+    """What this machine offers, by cpu, memory, gpu; what is absent is detected."""
+
+    proxies: Proxies = DIRECT
+    """From the environment in which the agent was started."""
 
     @property
     def directory(self) -> Path:
-        """Everything the agent writes lies here."""
+        """Where the agent writes everything."""
         return self.path.parent
 
 
-def read_config(path: Path) -> AgentConfig:
-    """The configuration at `path`; a wrong one is a ConfigError that names what is wrong."""
+def read_config(path: Path, proxies: Proxies = DIRECT) -> AgentConfig:
+    """The configuration at `path`. Raises ConfigError."""
     raw = _read_object(path)
     missing = [name for name in ("agent_id", "ak", "sk") if not raw.get(name)]
     if not raw.get("url") and not raw.get("endpoint_file"):
@@ -69,27 +73,28 @@ def read_config(path: Path) -> AgentConfig:
         linger=float(raw.get("linger", 60.0)),
         cache_bytes=int(raw["cache_bytes"]) if "cache_bytes" in raw else None,
         capacity=dict(raw.get("capacity") or {}),
+        proxies=proxies,
     )
 
 
 def read_peers(config: AgentConfig) -> tuple[str, ...]:
-    """The servers that were named last; none where nothing is known."""
+    """The servers of the last list; none where there is no list."""
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-        return sound_urls(json.loads((config.directory / PEERS).read_bytes())["urls"])
+        return valid_urls(json.loads((config.directory / PEERS).read_bytes())["urls"])
     return ()
 
 
 def write_peers(config: AgentConfig, urls: Sequence[str]) -> None:
-    """Keep them for the next start; a disk that is full only costs that."""
+    """Keep them for the next start, if the disk has space."""
     scratch = config.directory / f"{PEERS}.new"
     with suppress(OSError):
         scratch.write_text(json.dumps({"urls": list(urls)}), encoding="utf-8")
         scratch.replace(config.directory / PEERS)
 
 
-def sound_urls(told: Sequence[object]) -> tuple[str, ...]:
-    """Those of them that are addresses of servers."""
-    return tuple(url for url in told if isinstance(url, str) and _is_url(url))
+def valid_urls(urls: Sequence[object]) -> tuple[str, ...]:
+    """Those of them that are URLs of servers."""
+    return tuple(url for url in urls if isinstance(url, str) and _is_url(url))
 
 
 def _is_url(url: str) -> bool:
@@ -101,7 +106,7 @@ def _is_url(url: str) -> bool:
 
 
 def find_endpoint(config: AgentConfig) -> Endpoint | None:
-    """Where the server is now; None while an embedded one has not said so."""
+    """The address of the server; None while an embedded one has not written it."""
     if config.endpoint_file is None:
         return endpoint_at(config.url, config)
     try:

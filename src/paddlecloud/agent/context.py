@@ -1,4 +1,4 @@
-"""What the threads of the agent share, and nothing that they do: its parts, wake-ups, queues."""
+"""What the threads of the agent share: configuration, link, registry, settings of the server."""
 
 from __future__ import annotations
 
@@ -37,22 +37,21 @@ class Site:
         self.spawner = spawner
         self.link = Link(config)
         self.boot = os.urandom(8).hex()
-        """Tells one run of this agent from the next."""
+        """A new id for each run of this agent."""
         self.book = Book(self.directory / "replicas")
         self.watcher = open_watcher()
         self.ship_interval = 10.0
-        """Seconds; the server says it in each answer to a poll."""
+        """Seconds; in each response to a poll."""
         self.grace = 40.0
-        """Seconds between SIGTERM and SIGKILL where no stop says another; said there, too."""
+        """Seconds between SIGTERM and SIGKILL unless a stop has its own grace; the same."""
         self.cache_limit = config.cache_bytes
-        """Bytes of fetched files; said there, too, unless it is fixed for this machine. None until
-        then."""
+        """Bytes of the cache; the same, unless it is fixed for this machine. None until then."""
         self.untidy = threading.Event()
         """The cache may be above its limit."""
         self.cache_spent = False
-        """The disk is nearly full, and nothing that is cached here can make room any more."""
+        """The disk is nearly full, and pruning the cache cannot free more."""
         self.separates: bool | None = None
-        """Whether each user's replicas can have a uid of their own; None until a server asks."""
+        """Whether each user's replicas can have a uid of their own; None until that was tried."""
         self.stopping = threading.Event()
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
@@ -60,13 +59,13 @@ class Site:
 
     @property
     def enforces(self) -> dict[str, bool]:
-        """What replicas can be held to here: limits, and to be kept apart from other users'."""
+        """Which limits this machine can enforce, and whether it can isolate users."""
         known = self.spawner.enforces
         return known if self.separates is None else {**known, "uid": self.separates}
 
     @property
     def notices(self) -> str:
-        """The socket on which monitors say that something happened to their replica."""
+        """The socket for notices of supervisors."""
         return str(self.directory / "notify.sock")
 
     @property
@@ -74,7 +73,7 @@ class Site:
         return self._wake_reader
 
     def watch(self, tracked: Tracked) -> None:
-        """Hear of new log bytes of this replica from now on; its log is made if it is not there."""
+        """Watch the log of this replica, which is created if it is missing."""
         log = tracked.place(STDOUT)
         os.close(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600))
         if self.watcher is not None and tracked.watch is None:
@@ -83,27 +82,27 @@ class Site:
             self.book.watched[tracked.watch] = tracked
 
     def unwatch(self, tracked: Tracked) -> None:
-        """It is about to be deleted, which ends the watch; before that it would be one more event,
-        and so one more wake-up for each job."""
+        """Deleting the log ends the watch; ending it before would be one more event, and so one
+        more wake-up for each job."""
         watch, tracked.watch = tracked.watch, None
         if watch is not None:
             self.book.watched.pop(watch, None)
 
     def wake_reporter(self) -> None:
-        """Let the reporter look at what changed."""
+        """Let the reporter check all replicas."""
         with suppress(BlockingIOError):
             os.write(self._wake_writer, b"!")
 
     def stop(self) -> None:
-        """Ask every thread to end after what it is doing."""
+        """Let every thread end after its current step."""
         self.stopping.set()
         self.wake_reporter()
 
     def guarded(self, name: str, turn: Callable[[], object]) -> None:
-        """Repeat `turn` until the agent stops, whatever goes wrong in it."""
+        """Repeat `turn` until the agent stops, whatever it raises."""
         while not self.stopping.is_set():
             try:
                 turn()
-            except Exception:  # noqa: BLE001 - one mistake must not end the agent; it is logged
-                self.journal.failure(f"{name} stumbled and goes on")
+            except Exception:  # noqa: BLE001 - an error must not end the agent; it is logged
+                self.journal.failure(f"unexpected error in {name}")
                 self.stopping.wait(1.0)

@@ -1,7 +1,7 @@
-"""Tells when a file or something in a directory changed, without asking again and again.
+"""Watches files and directories with inotify.
 
 One inotify instance serves any number of them. Where the system has no inotify, or no instance or
-watch is left, `open_watcher` or `add` say None and the caller looks by itself from time to time.
+watch is left, `open_watcher` or `add` return None and the caller has to poll.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Watcher:
         return self._fd
 
     def add(self, path: Path | str, mask: int) -> int | None:
-        """Watch a file, or the entries of a directory; the number that its events carry."""
+        """Watch a file, or the entries of a directory; the number in its events."""
         watch: int = self._libc.inotify_add_watch(self._fd, os.fsencode(path), mask)
         return watch if watch >= 0 else None
 
     def read(self) -> list[tuple[int, int, str]]:
-        """What happened since the last call: (watch, mask, name). Never waits."""
+        """The events since the last call: (watch, mask, name). Never blocks."""
         try:
             data = os.read(self._fd, 65536)
         except BlockingIOError:
@@ -46,7 +46,7 @@ class Watcher:
         return list(parse(data))
 
     def wait(self, seconds: float) -> bool:
-        """Whether something happened within this time."""
+        """Wait for an event; False when none came in this time."""
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
         return bool(poll.poll(max(0.0, seconds) * 1000))
@@ -57,7 +57,7 @@ class Watcher:
 
 
 def open_watcher() -> Watcher | None:
-    """A watcher, or None where there can be none."""
+    """A watcher, or None where inotify is not available."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None, use_errno=True)
@@ -66,7 +66,7 @@ def open_watcher() -> Watcher | None:
 
 
 def parse(data: bytes) -> list[tuple[int, int, str]]:
-    """The events in what the kernel wrote."""
+    """The events in a buffer of the kernel."""
     events = []
     offset = 0
     while offset + _EVENT.size <= len(data):

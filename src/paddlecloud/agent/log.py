@@ -1,8 +1,8 @@
-"""agent.log: one line an event, with time, level and replica, in two files of bounded size.
+"""agent.log: one line per event, with time, level and replica, in two files of bounded size.
 
-The standard logging package would cost the agent a megabyte and raises nothing useful here: the
-log must never stop the agent, neither on a full disk nor when its directory is gone. Lines that
-could not be written are counted, and the count is written as soon as there is room again.
+The logging package would cost the agent a megabyte, and logging must never stop the agent, neither
+on a full disk nor when its directory is gone. Lines that could not be written are counted, and the
+count is written when there is space again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_BYTES = 10 * 1024 * 1024
 
 
 class Journal:
-    """Safe for any number of threads; no method raises."""
+    """Thread-safe; no method raises."""
 
     def __init__(
         self, path: Path, *, limit: int = MAX_BYTES, clock: Callable[[], float] = time.time
@@ -41,8 +41,8 @@ class Journal:
         self._line("warning", text, replica)
 
     def failure(self, text: str, replica: str = "") -> None:
-        """An exception nobody expected, with where it came from; call it in its handler."""
-        import traceback  # noqa: PLC0415 - 0.5 MB that only a mistake of ours needs
+        """An unexpected exception with its traceback; call it in the handler."""
+        import traceback  # noqa: PLC0415 - 0.5 MB that only a bug needs
 
         self._line("error", f"{text}\n{traceback.format_exc().rstrip()}", replica)
 

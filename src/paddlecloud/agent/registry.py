@@ -1,8 +1,8 @@
-"""What the agent knows of each of its replicas, in memory. The truth lies in their directories.
+"""The replicas of this agent in memory: their state, and a registry by id.
 
-Everything here can be rebuilt from that directory and from the server's answers. The order on disk
-is the sign that the files are laid out and a monitor may have been asked for; a directory without
-it was given up half way, before anything ran, and may be deleted.
+Everything here can be rebuilt from their directories and from the server's responses. A directory
+with an order has all of its files, and a supervisor may have been started; one without was given up
+before anything ran, and may be deleted.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Stage(enum.Enum):
     """A replica only moves down this list."""
 
     ORDERED = "ordered"
-    """Its files are being laid out, or it waits for that."""
+    """Its files are being prepared, or it waits for that."""
     LAUNCHED = "launched"
-    """A monitor was asked for; the records tell what became of it."""
+    """A supervisor was started; the records have its state."""
     OVER = "over"
-    """Nothing of it runs; the server does not know everything yet."""
+    """Nothing of it runs; the server does not have everything yet."""
     DONE = "done"
     """The server has all of it."""
 
@@ -41,106 +41,105 @@ class StopWish:
 
 
 class Tracked:
-    """One replica. `lock` guards its steps from stage to stage, and a stop against them; the other
-    fields have one writer each: the thread named in the comment.
-    """
+    """One replica. `lock` guards its stage and its stop; every other field has one writer, the
+    thread that the comment names."""
 
     def __init__(
         self, *, id: str, fence: int, root: Path, run: Run | None, acked: int | None
     ) -> None:
         self.id = id
         self.fence = fence
-        """Below 0: an earlier agent's, of which only the directory is known. Nothing is said of it
-        before an order names it."""
+        """Below 0: an earlier agent's, of which only the directory is known. Nothing is reported of
+        it before an order lists it."""
         self.root = root
         self._place = str(root)
         self.run = run
-        """What the order says of the run; None once it is written down."""
+        """The run of its order; None when that is on disk."""
         self.lock = threading.Lock()
         self.stage = Stage.ORDERED
         self.queued = False
         self.named = 0
-        """The round of orders in which the server last named it."""
+        """The last round of orders that listed it."""
         self.ordered_at = 0.0
         self.stop: StopWish | None = None
         self.stop_told = False
         self.forget = False
-        """Delete it as soon as it is over: the server wants nothing more of it."""
+        """Delete it when it is over: the server does not need it any more."""
         # Starter.
         self.launched_at = 0.0
         self.just_launched = False
-        """Its notices may have come before it counted as launched: it is looked at once more."""
+        """Its notices may have come before it was LAUNCHED: it is inspected once more."""
         self.launches = 0
         self.asked = False
-        """A monitor may have been asked for, by us or by an earlier agent: only the records may
-        say from now on that it does not run."""
+        """A supervisor may have been started, also by an earlier agent: from now on only the
+        records can prove that it does not run."""
         self.pause = 0.0
-        """Seconds before the next try to start it."""
+        """Seconds before the next try to start."""
         self.hurried = False
-        """What it waits for may have come since its last try began."""
+        """What it waits for may have come since its last try started."""
         self.trouble: dict[str, Any] | None = None
-        """Why the last try failed, as code and values of a sentence."""
+        """Why the last try failed, as code and values of a message."""
         self.made_room = False
-        """It found no space, and what was cached went for it."""
+        """It found no space, and the cache was pruned for it."""
         self.stumbles = 0
-        """How often the server made a mistake about its files."""
+        """How often the server had an internal error with its files."""
         self.environment: str | None = None
-        """Where the packages of its `--requirements` are installed, once they are."""
-        # Starter before it runs, shipper after; the reporter tells it if it lasts.
+        """The Python environment of its `--requirements`, once that is installed."""
+        # Starter before it runs, shipper after; the reporter reports it if it lasts.
         self.held: dict[str, Any] | None = None
-        """What keeps it from going on, as code and values of a sentence."""
+        """What it waits for, as code and values of a message."""
         self.held_since = 0.0
         self.held_told = 0.0
         self.held_known = False
-        """The server was told, and not yet that it goes on."""
+        """The server knows that it waits, and not yet that it goes on."""
         # Reporter.
         self.started: dict[str, Any] | None = None
         self.started_noticed = 0.0
         self.started_told = False
         self.acked = acked
-        """Log bytes that the server has; None after a restart, until it says so."""
+        """Log bytes that the server has; None after a restart, until a response has it."""
         self.dirty = False
-        self.full_since: float | None = None
-        """The server has no room for the rest of its log since then (monotonic), and it is over."""
-        self.unread_since: float | None = None
-        """The rest of its log cannot be read since then (monotonic), and it is over."""
+        self.log_unread_since: float | None = None
+        """It is over, and the rest of its log cannot be read since then (monotonic)."""
+        self.log_unstored_since: float | None = None
+        """It is over, and the rest of its log cannot be stored since then (monotonic)."""
         self.log_given_up = False
-        """What the server has of its log by now is all that it gets."""
+        """The rest of its log is not sent any more."""
         self.sent_at = 0.0
         self.hold_until = 0.0
         self.watch: int | None = None
         self.exit: records.ExitRecord | None = None
         self.all_ended = False
-        """Of one whose monitor died: no process of it can be running."""
+        """Of one whose supervisor died: no process of it can be running."""
         self.cleared = False
         self.reaping = False
-        """Its monitor or its records are gone; the janitor ends what is left of it."""
-        # Sampler; the reporter takes `usage` away when it tells it.
+        """Its supervisor or its records are gone; `cleanup` ends what is left of it."""
+        # Sampler; the reporter clears `usage` when it is reported.
         self.usage: dict[str, Any] | None = None
-        """What it uses, if there is something new to say of it."""
+        """Its resource use, if that has to be reported."""
         self.peak_memory = 0
         self.direct = False
-        """The server gives out addresses in a bucket for its files."""
+        """The server gives presigned URLs for its files."""
         self.patience: float | None = None
-        """Seconds that what it left waits for a store that takes nothing; None: for ever."""
+        """Seconds that its outputs wait for a store that takes nothing; None: for ever."""
         self.own_bucket = False
         """Its outputs go to the bucket of its owner."""
         # Shipper.
         self.shipped = False
         self.shipping = False
         self.ship_again = False
-        """Asked for while a thread was at it."""
+        """Requested while a thread was shipping it."""
 
     @property
     def ordered(self) -> Run:
-        """What it is to run. Retry where no order says it: it comes again."""
+        """The run of its order. Retry where there is none: the order comes again."""
         if self.run is None:
             raise Retry("replica_not_started", replica=self.id, reason="its order is gone")
         return self.run
 
     @property
     def wanted(self) -> bool:
-        """Whether nobody asked for its end."""
+        """Whether its end was not requested."""
         return self.stop is None and not self.forget
 
     @property
@@ -148,17 +147,17 @@ class Tracked:
         return self.stage in (Stage.ORDERED, Stage.LAUNCHED)
 
     def place(self, name: str) -> str:
-        """The path of a file of it, as text: a Path costs more than the call that it is for."""
+        """The path of one of its files, as a string: a Path costs more than the call it is for."""
         return f"{self._place}/{name}"
 
     def hold(self, held: dict[str, Any], *, now: float) -> None:
-        """It cannot go on for now (monotonic seconds); None in `held` when it can again."""
+        """It has to wait (`now` is monotonic); `held` becomes None when it goes on."""
         if self.held is None:
             self.held_since = now
         self.held = held
 
     def end(self, exit: records.ExitRecord | None) -> None:
-        """Nothing of it runs any more; None: nobody knows how it ended."""
+        """Nothing of it runs any more; None: its exit is unknown."""
         with self.lock:
             self.exit = exit
             self.stage = Stage.OVER
@@ -166,19 +165,19 @@ class Tracked:
 
 
 class Book:
-    """Every replica of this agent, by id. Safe for several threads."""
+    """Every replica of this agent, by id. Thread-safe."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._lock = threading.Lock()
         self._replicas: dict[str, Tracked] = {}
         self._active: dict[str, Tracked] = {}
-        """Those of which there is something left to do, but to wait until they may be deleted."""
+        """Those with something left to do except waiting until they may be deleted."""
         self.watched: dict[int, Tracked] = {}
-        """By the number that inotify gave to its log."""
+        """By the inotify watch of their log."""
 
     def root(self, replica: str) -> Path:
-        """Where a replica lives. Its id becomes a name in our directory, so it must be one."""
+        """The directory of a replica. Its id becomes a file name, so it must be one."""
         if not replica or "/" in replica or replica.startswith(".") or "\0" in replica:
             raise ValueError(f"not the id of a replica: {replica[:100]!r}")
         return self._directory / replica
@@ -198,15 +197,15 @@ class Book:
             self._replicas.pop(replica, None)
             self._active.pop(replica, None)
 
-    def lay_to_rest(self, tracked: Tracked) -> None:
-        """The server has everything of it: nothing is to be done until it may be deleted."""
+    def finish(self, tracked: Tracked) -> None:
+        """The server has everything of it: nothing is left to do until it may be deleted."""
         with self._lock:
             tracked.stage = Stage.DONE
             if not tracked.forget:
                 self._active.pop(tracked.id, None)
 
-    def may_be_forgotten(self, tracked: Tracked) -> None:
-        """The server wants nothing more of it: it is deleted as soon as it is over."""
+    def forget(self, tracked: Tracked) -> None:
+        """The server does not need it any more: it is deleted when it is over."""
         with self._lock:
             tracked.forget = True
             self._active[tracked.id] = tracked
@@ -220,16 +219,16 @@ class Book:
             return list(self._active.values())
 
     def runs(self) -> bool:
-        """Whether anything runs, or will."""
+        """Whether any replica runs, or will."""
         return any(tracked.alive for tracked in self.active())
 
     def busy(self) -> bool:
-        """Whether anything runs, or is not known to the server yet."""
+        """Whether any replica runs, or is not reported completely."""
         return any(tracked.stage is not Stage.DONE for tracked in self.active())
 
 
 def write_order(tracked: Tracked, launch: records.Launch) -> None:
-    """From now on a monitor may be asked for; a later agent reads it back with `read_order`."""
+    """Write the order, before a supervisor is started; a later agent uses `read_order`."""
     ours = {
         "fence": tracked.fence,
         "direct": tracked.direct,
@@ -240,9 +239,9 @@ def write_order(tracked: Tracked, launch: records.Launch) -> None:
 
 
 def read_order(root: Path) -> Tracked | None:
-    """The replica that an earlier agent left in `root`; None when nothing of it ever ran.
+    """The replica that an earlier agent left in `root`; None when it never ran.
 
-    One whose order cannot be read, or is gone while it has begun, is known by its name alone.
+    Of one whose order cannot be read, or is gone although it ran, only the id is known.
     """
     order, ours = records.read(root / records.ORDER), {}
     if isinstance(order, dict) and order.get("replica_id") == root.name:
@@ -252,7 +251,7 @@ def read_order(root: Path) -> Tracked | None:
     else:
         return None
     tracked = Tracked(id=root.name, fence=fence, root=root, run=None, acked=None)
-    # What is left of it is sent before the server says anything.
+    # What is left of it is sent before the server responds.
     tracked.direct = bool(ours.get("direct"))
     tracked.own_bucket = bool(ours.get("own_bucket"))
     tracked.patience = ours.get("patience")

@@ -1,4 +1,4 @@
-"""The queue by which threads of the agent take turns."""
+"""A queue of replicas, each with the time of its turn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Turns:
-    """Replicas that wait for a thread, each until its moment. Safe for several threads."""
+    """Replicas that wait for a thread, each until its time. Thread-safe."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -22,13 +22,13 @@ class Turns:
         self._closed = False
 
     def put(self, tracked: Tracked, due: float = 0.0) -> None:
-        """It is its turn at `due` (monotonic seconds), behind those whose turn came before."""
+        """Its turn is at `due` (monotonic seconds), behind those that are due before."""
         with self._changed:
             heapq.heappush(self._waiting, (due, next(self._order), tracked))
             self._changed.notify()
 
     def take(self) -> Tracked | None:
-        """Wait for the next one; None when there will be none any more."""
+        """Wait for the next one; None when the queue is closed."""
         with self._changed:
             while not self._closed:
                 pause = self._waiting[0][0] - time.monotonic() if self._waiting else None
@@ -38,7 +38,7 @@ class Turns:
         return None
 
     def withdraw(self, tracked: Tracked) -> bool:
-        """Whether it waited here; it does not any more."""
+        """Remove it; whether it was here."""
         with self._changed:
             left = [waiting for waiting in self._waiting if waiting[2] is not tracked]
             waited = len(left) < len(self._waiting)
@@ -47,7 +47,7 @@ class Turns:
             return waited
 
     def hurry(self, tracked: Tracked | None = None) -> None:
-        """It is its turn now, or everybody's: what they waited for may have come."""
+        """Its turn is now, or that of all: what they wait for may have come."""
         with self._changed:
             for index, (due, number, waiting) in enumerate(self._waiting):
                 hurried = tracked is None or waiting is tracked

@@ -32,7 +32,7 @@ JOBS = (
 SYSTEM = (
     ("doctor", "system.doctor", ("check every link of the chain", "逐项检查整个链路")),
     ("config show", "system.config", ("print the configuration", "显示配置及其来源")),
-    ("server start", "system.server", ("start the private server", "启动本机服务器")),
+    ("server start", "system.server", ("start the embedded server", "启动本机服务器")),
     ("server run", "system.server", ("run a server in the foreground", "在前台运行服务器")),
     ("server check", "system.server", ("check a server's settings", "检查服务器设置")),
     ("server stop", "system.server", ("stop it; jobs go on", "停止本机服务器，任务继续运行")),

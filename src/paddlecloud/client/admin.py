@@ -46,7 +46,7 @@ class Admin:
     def set_user(self, user_id: str, **values: Any) -> dict[str, Any]:
         """Change role, email, plan, lang or disabled."""
         return self._transport.post(
-            _user(user_id), values, schema=response_schemas.USER, again=True
+            _user(user_id), values, schema=response_schemas.USER, idempotent=True
         )
 
     def delete_user(self, user_id: str) -> None:
@@ -68,7 +68,7 @@ class Admin:
 
     def revoke_token(self, ak: str) -> dict[str, Any]:
         path = f"/admin/tokens/{quote(ak)}/revoke"
-        return self._transport.post(path, {}, schema=response_schemas.TOKEN, again=True)
+        return self._transport.post(path, {}, schema=response_schemas.TOKEN, idempotent=True)
 
     def jobs(self, *, limit: int | None = 50, **filters: str | None) -> Rows:
         """Everybody's jobs, newest first; owner, state and name may be given."""
@@ -94,22 +94,22 @@ class Admin:
         It takes hours, so a server that goes away meanwhile is waited for; a page that is asked for
         again tells what it told before.
         """
-        from paddlecloud.client.follow import Patience  # noqa: PLC0415 - the others wait for none
+        from paddlecloud.client.follow import Reconnection  # noqa: PLC0415 - the others wait for none
 
-        patience = Patience(self._client)
+        reconnection = Reconnection(self._client)
         how: dict[str, Any] = {
             "schema": response_schemas.VERIFIED,
-            "again": True,
+            "idempotent": True,
             "timeout": _READING,
         }
         wanted: dict[str, object] = {"user": user, "at": None}
         while True:
             try:
-                page = self._transport.post(_VERIFY, wanted, wake=not patience.begun, **how)
+                page = self._transport.post(_VERIFY, wanted, wake=not reconnection.begun, **how)
             except Retry as error:
-                patience.pause(error)
+                reconnection.pause(error)
                 continue
-            patience.renew()
+            reconnection.renew()
             yield page
             if page["next"] is None:
                 return

@@ -1,19 +1,19 @@
-"""Commands beside a running worker, from the side of who asked for one.
+"""Runs a command beside a running worker (`exec`) and reads its output.
 
-The output comes in frames, each stream at its own offset, over one answer after the other: each
-question says that all before it has arrived, and the server need not keep it. A connection that
-breaks is made anew and goes on where it broke, without a byte lost or doubled.
+The output comes in frames, each stream at its own offset, over one response after the other. Each
+request acknowledges everything before its offsets, which the server then deletes. After a broken
+connection the client reconnects and continues where it broke, without a byte lost or doubled.
 """
 
 from __future__ import annotations
 
 from paddlecloud.client import response_schemas
-from paddlecloud.client.follow import LOG_SILENCE, Patience
-from paddlecloud.client.response_checks import check, refuse
+from paddlecloud.client.follow import LOG_SILENCE, Reconnection
+from paddlecloud.client.response_checks import check, parse, refuse
 from paddlecloud.client.transport import DONE
 from paddlecloud.model.errors import Invalid, Retry, TooLarge, Unreachable
 from paddlecloud.model.protocol.bce_auth import quote
-from paddlecloud.net.fast_json import loads
+from paddlecloud.net.retry import IMMEDIATE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from paddlecloud.client.sdk import Client
-    from paddlecloud.client.transport import Stream
+    from paddlecloud.net.http1 import Response
 
 MOST_STDIN = 1024 * 1024
 STREAMS = {b"o": "out", b"e": "err"}
@@ -33,14 +33,14 @@ _MOST_FRAME = 16 * 1024 * 1024
 
 
 class Command:
-    """A command that was begun; `view` is what the server last said of it."""
+    """A command that was started; `view` is its last state on the server."""
 
     def __init__(self, client: Client, view: dict[str, Any]) -> None:
         self._client = client
         self.view = view
         self._offsets = {"out": 0, "err": 0}
         self._more = False
-        """Whether the last answer said that the next one goes on."""
+        """Whether the last response announced another one."""
 
     @property
     def id(self) -> str:
@@ -48,40 +48,44 @@ class Command:
 
     @property
     def exit_code(self) -> int | None:
-        """As a shell tells it; None while it runs, or when nobody knows."""
+        """As in a shell; None while it runs, or when it is unknown."""
         code = self.view["exit_code"]
         return None if code is None else int(code)
 
     def output(self) -> Iterator[tuple[str, bytes]]:
         """What it prints, as pairs of "out" or "err" and bytes, until it has ended.
 
-        The command waits while nothing is taken from here, and ends when nobody asks for two
-        minutes: who takes nothing for longer calls `hold` meanwhile.
+        The command blocks while its output is not read, and is stopped after two minutes without a
+        request: a caller that reads nothing for longer has to call `hold`.
         """
-        patience = Patience(self._client)
+        reconnection = Reconnection(self._client)
         while not self.view.get("ended_at"):
             reading = False
             query = {**self._offsets, "follow": 1}
             try:
                 with self._client.transport.open(
-                    f"{self._path}/output", query, LOG_SILENCE, wake=not patience.begun
+                    f"{self._path}/output",
+                    query,
+                    LOG_SILENCE,
+                    wake=not reconnection.begun,
+                    policy=IMMEDIATE,
                 ) as stream:
                     reading = True
-                    patience.renew()
+                    reconnection.renew()
                     yield from self._frames(stream)
                 if not self.view.get("ended_at") and not self._more:
-                    patience.pause(self._cut())
+                    reconnection.pause(self._cut())
             except Retry as error:
                 if not (reading and error.code == "server_timeout"):
-                    patience.pause(error)
+                    reconnection.pause(error)
 
     def hold(self) -> None:
-        """Say that it is still wanted, while nothing of its output is taken."""
+        """Keep it running while its output is not read."""
         self._client.transport.get(self._path, schema=DONE, wake=False)
 
     def stop(self) -> None:
-        """Ask for its end."""
-        self._client.transport.post(f"{self._path}/stop", {}, schema=DONE, again=True)
+        """Stop it."""
+        self._client.transport.post(f"{self._path}/stop", {}, schema=DONE, idempotent=True)
 
     @property
     def _path(self) -> str:
@@ -90,7 +94,7 @@ class Command:
     def _cut(self) -> Unreachable:
         return Unreachable("server_closed", address=self._client.transport.endpoint.url)
 
-    def _frames(self, stream: Stream) -> Iterator[tuple[str, bytes]]:
+    def _frames(self, stream: Response) -> Iterator[tuple[str, bytes]]:
         self._more = False
         while len(head := stream.take(_HEAD)) == _HEAD:
             kind, size = head[:1], int.from_bytes(head[1:], "big")
@@ -110,9 +114,9 @@ class Command:
 
 
 def _ended(data: bytes) -> dict[str, Any]:
-    """What the server says of a command in the last frame."""
+    """The state of a command in the last frame."""
     try:
-        view = loads(data)
+        view = parse(data)
     except ValueError:
         view = None
     check(view, response_schemas.COMMAND)
@@ -129,7 +133,7 @@ def begin(
     timeout: float | None = None,
     stdin: bytes = b"",
 ) -> Command:
-    """Have `command` run beside a worker; it is under way when this returns."""
+    """Start `command` beside a worker; it has started when this returns."""
     if not command:
         raise Invalid("exec_command_missing")
     if len(stdin) > MOST_STDIN:

@@ -1,10 +1,9 @@
 """Follows a job: its changes of state, and its log from one attempt to the next.
 
-Both go on across a restart of the server, of its database or of a proxy before it, a broken
-connection and a long silence, without a byte lost or doubled. Patience begins with the first
-answer: a server that never answered is most likely not there. A follower never starts a private
-server that somebody stopped, or stopping one would be impossible while anybody watches; it waits
-for the next start.
+Both continue across a restart of the server, of its database or of a proxy in front of it, a broken
+connection and a long silence, without a byte lost or doubled. A server that never answered is not
+waited for: most likely it is not there. A follower does not start an embedded server that was
+stopped, because then it could not be stopped while a job is watched; it waits for the next start.
 """
 
 from __future__ import annotations
@@ -13,18 +12,16 @@ from time import monotonic, sleep
 
 from paddlecloud.client import response_schemas
 from paddlecloud.client.display import shown
-from paddlecloud.client.response_checks import anything, by_key, check, number, refuse
+from paddlecloud.client.response_checks import anything, by_key, check, number, parse, refuse
 from paddlecloud.client.sdk import Client, Job
 from paddlecloud.model.errors import Refused, Retry
 from paddlecloud.model.logs.frames import TROUBLE, Frames, Prefixes
-from paddlecloud.net.fast_json import loads
 from paddlecloud.net.http1 import TIMEOUT
-from paddlecloud.net.retry import may_pass
+from paddlecloud.net.retry import IMMEDIATE, is_transient
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from typing import Any
 
     from paddlecloud.model.logs.grep import Pattern
 
@@ -34,20 +31,20 @@ if TYPE_CHECKING:
 POLL_SECONDS = 30
 
 #: How long a follower waits for a server that went away, in seconds.
-PATIENCE = 600.0
+GIVE_UP_AFTER = 600.0
 
-#: A restart is over before this many seconds; a longer absence is worth a word.
-TELL_AFTER = 1.0
+#: A restart takes fewer seconds; a longer absence is reported.
+REPORT_AFTER = 1.0
 
-#: Longest silence of a log that is followed; the connection is then made anew, and nothing is lost.
+#: Longest silence of a log that is followed; then the follower reconnects and nothing is lost.
 LOG_SILENCE = 120.0
 
 BLOCK = 256 * 1024
 
 
-class Patience:
-    """How long to go on asking a server that does not answer, or that cannot for the moment: ever
-    slower, up to ten minutes."""
+class Reconnection:
+    """The pauses between attempts to reach a server that went away: ever longer, for up to ten
+    minutes."""
 
     def __init__(self, client: Client, *, follow: bool = True) -> None:
         self._client = client
@@ -64,24 +61,24 @@ class Patience:
         self._client.waiting_told = False
 
     def pause(self, error: Retry, deadline: float | None = None) -> None:
-        """Wait a little, or raise the error if there is nothing to wait for."""
-        if not may_pass(error):
+        """Sleep before the next attempt, or raise the error if no other is worth it."""
+        if not is_transient(error):
             raise error
         now = monotonic()
         if self._since is None:
             self._since = now
-        limit = self._since + PATIENCE
+        limit = self._since + GIVE_UP_AFTER
         if deadline is not None:
             limit = min(limit, deadline)
         if not self._may_wait or now >= limit:
             raise error
-        if now - self._since >= TELL_AFTER:
-            self._tell(error)
+        if now - self._since >= REPORT_AFTER:
+            self._report(error)
         sleep(min(self._next, limit - now))
         self._next = min(self._next * 2, 5.0)
 
-    def _tell(self, error: Retry) -> None:
-        """Once for every absence, however many follow through this client."""
+    def _report(self, error: Retry) -> None:
+        """Once for every absence, however many followers share this client."""
         client = self._client
         if not client.waiting_told and client.note is not None:
             client.waiting_told = True
@@ -89,23 +86,32 @@ class Patience:
 
 
 def changes(
-    client: Client, job_id: str, timeout: float | None = None, patience: Patience | None = None
+    client: Client,
+    job_id: str,
+    timeout: float | None = None,
+    reconnection: Reconnection | None = None,
 ) -> Iterator[Job]:
     """The job now and after every change, until it has ended or the time is over."""
     deadline = None if timeout is None else monotonic() + timeout
     version = -1
-    patience = patience or Patience(client)
+    reconnection = reconnection or Reconnection(client)
     while True:
         seconds = _left(deadline)
         query = {"wait": seconds, "version": version} if version >= 0 else None
-        how: dict[str, Any] = {"timeout": seconds + TIMEOUT, "wake": not patience.begun}
-        how["schema"] = response_schemas.FOLLOWED
         try:
-            job = Job(client.transport.get(f"/jobs/{job_id}", query, **how))
+            view = client.transport.get(
+                f"/jobs/{job_id}",
+                query,
+                schema=response_schemas.FOLLOWED,
+                timeout=seconds + TIMEOUT,
+                wake=not reconnection.begun,
+                policy=IMMEDIATE,
+            )
         except Retry as error:
-            patience.pause(error, deadline)
+            reconnection.pause(error, deadline)
             continue
-        patience.renew()
+        reconnection.renew()
+        job = Job(view)
         if job.version > version:
             version = job.version
             yield job
@@ -114,8 +120,7 @@ def changes(
 
 
 def logs(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[bytes]:
-    """What was written; `asked` has worker, follow, tail, attempt and so on as the server knows
-    them."""
+    """The bytes of a log; `asked` has the parameters of the route: worker, follow, tail …"""
     if asked.get("merge") or asked.get("grep"):
         return lines(client, job_id, asked)
     return _bytes(client, job_id, asked)
@@ -123,35 +128,41 @@ def logs(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[b
 
 def _bytes(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[bytes]:
     place = _BytePlace(asked)
-    patience = Patience(client, follow=bool(asked["follow"]))
+    reconnection = Reconnection(client, follow=bool(asked["follow"]))
     while True:
-        for piece in answers(client, job_id, place, patience):
-            place.advance(len(piece))
-            yield piece
-        if not place.moves_on or not has_newer(client, job_id, place.attempt, patience):
+        for chunk in answers(client, job_id, place, reconnection):
+            place.advance(len(chunk))
+            yield chunk
+        if not place.moves_on or not has_newer(client, job_id, place.attempt, reconnection):
             return
         place.next_attempt()
 
 
-def answers(client: Client, job_id: str, place: Place, patience: Patience) -> Iterator[bytes]:
-    """The pieces of the server's answer; one that breaks is taken up where `place` says."""
+def answers(
+    client: Client, job_id: str, place: Place, reconnection: Reconnection
+) -> Iterator[bytes]:
+    """The chunks of the server's response; a broken one is resumed at `place`."""
     follow = bool(place.query["follow"])
     while True:
         reading = False
         try:
             with client.transport.open(
-                f"/jobs/{job_id}/logs", place.query, LOG_SILENCE, wake=not patience.begun
+                f"/jobs/{job_id}/logs",
+                place.query,
+                LOG_SILENCE,
+                wake=not reconnection.begun,
+                policy=IMMEDIATE,
             ) as stream:
                 place.enter(stream.headers)
                 reading = True
-                patience.renew()
-                while piece := stream.read(BLOCK):
-                    patience.renew()
-                    yield piece
+                reconnection.renew()
+                while chunk := stream.read(BLOCK):
+                    reconnection.renew()
+                    yield chunk
             return
         except Retry as error:
             if not (follow and reading and error.code == "server_timeout"):
-                patience.pause(error)
+                reconnection.pause(error)
 
 
 class Place:
@@ -168,16 +179,16 @@ class Place:
         self._merges = bool(asked.get("merge"))
 
     def enter(self, headers: Mapping[str, str]) -> None:
-        """The server says which attempt it shows (0: none has begun yet)."""
+        """Read from the response which attempt it shows (0: none has started yet)."""
         self.attempt = number(headers, "x-log-attempt")
         self.moves_on = self._goes_through_all and "x-log-attempt" in headers
         self.pin()
-        # The one that failed has a name now, and may have another later.
+        # From now on the worker that failed is asked for by its name.
         if "x-log-worker" in headers and not self._merges:
             self.query |= {"worker": headers["x-log-worker"], "failed": None}
 
     def pin(self) -> None:
-        """Whoever comes back asks for the same attempt."""
+        """Ask for the same attempt after a reconnect."""
         if self.attempt:
             self.query["attempt"] = self.attempt
 
@@ -214,9 +225,9 @@ class _BytePlace(Place):
         self.pin()
 
 
-def has_newer(client: Client, job_id: str, attempt: int, patience: Patience) -> bool:
+def has_newer(client: Client, job_id: str, attempt: int, reconnection: Reconnection) -> bool:
     """Whether another attempt follows; waits until the job has one or has ended."""
-    found = changes(client, job_id, patience=patience)
+    found = changes(client, job_id, reconnection=reconnection)
     return any(int(job.view.get("attempts") or 0) > attempt for job in found)
 
 
@@ -246,38 +257,40 @@ def lines(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[
         pattern = compiled(str(grep))
     prefixes = Prefixes()
     for worker, data in _chosen(client, job_id, _LinePlace(asked), pattern, follow):
-        told = prefixes.add(worker, data) if asked.get("merge") else data
-        if told:
-            yield told
+        text = prefixes.add(worker, data) if asked.get("merge") else data
+        if text:
+            yield text
 
 
 def _chosen(
     client: Client, job_id: str, place: _LinePlace, pattern: Pattern | None, follow: bool
 ) -> Iterator[tuple[str, bytes]]:
-    patience = Patience(client, follow=follow)
+    reconnection = Reconnection(client, follow=follow)
     while True:
         if pattern is not None:
             place.searches(True)
-            for worker, _, data in _frames(client, job_id, place, patience):
+            for worker, _, data in _frames(client, job_id, place, reconnection):
                 yield worker, data
         if follow or pattern is None:
             place.searches(False)
-            live = _frames(client, job_id, place, patience)
+            live = _frames(client, job_id, place, reconnection)
             if pattern is None:
                 yield from ((worker, data) for worker, _, data in live)
             else:
                 yield from _matching(pattern, live)
-        if not place.moves_on or not has_newer(client, job_id, place.attempt, patience):
+        if not place.moves_on or not has_newer(client, job_id, place.attempt, reconnection):
             return
         place.next_attempt()
 
 
-def _frames(client: Client, job_id: str, place: _LinePlace, patience: Patience) -> Iterator[Frame]:
-    for piece in answers(client, job_id, place, patience):
+def _frames(
+    client: Client, job_id: str, place: _LinePlace, reconnection: Reconnection
+) -> Iterator[Frame]:
+    for chunk in answers(client, job_id, place, reconnection):
         try:
-            frames = [*place.parser.feed(piece)]
+            frames = [*place.parser.feed(chunk)]
         except ValueError:
-            refuse("log", shown(piece[:_SHOWN].decode("latin-1")), "response_frame")
+            refuse("log", shown(chunk[:_SHOWN].decode("latin-1")), "response_frame")
         for frame in frames:
             worker, reached, data = frame
             if worker == TROUBLE:
@@ -287,10 +300,10 @@ def _frames(client: Client, job_id: str, place: _LinePlace, patience: Patience) 
 
 
 def _trouble(data: bytes) -> Refused:
-    """Why the server cannot go on, as its last frame tells it."""
+    """Why the server cannot go on, from its last frame."""
     try:
         code, _, params = data.decode().partition(" ")
-        given = loads(params)
+        given = parse(params)
         check(given, by_key(anything))
     except ValueError:
         refuse("log", shown(data[:_SHOWN].decode("latin-1")), "response_frame")
@@ -335,7 +348,7 @@ class _LinePlace(Place):
         self.parser = Frames()
 
     def reach(self, worker: str, reached: int) -> None:
-        """Everything of this worker's log was told up to here."""
+        """This worker's log was read up to here."""
         self._reached[worker] = reached
         if len(self._reached) > _MOST_WORKERS:
             refuse("log", len(self._reached), "response_count", most=_MOST_WORKERS)

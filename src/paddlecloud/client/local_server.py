@@ -1,10 +1,10 @@
-"""Finds the private server of this person, and starts, replaces or stops it.
+"""Finds the embedded server of this person, and starts, replaces or stops it.
 
 Three files of `<home>/server` tell everything: `lock` is held by a running server for its life (a
 pid can lie, a lock cannot), `server.json` says where it listens and which start it is, and
 `start.lock` is held by whoever is starting one, so two commands at once start one server. A fourth,
 `settings.json`, outlives a stop: it names the settings file of the last start, because a team's
-home that came up as a private server would run everybody's jobs with the rights of its owner. The
+home that came up as an embedded server would run everybody's jobs with the rights of its owner. The
 usual case is reading two small files; everything else is imported when it is needed.
 What the server does is its own business: it is started as a process, never imported.
 """
@@ -13,6 +13,7 @@ What the server does is its own business: it is started as a process, never impo
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from time import monotonic, sleep
@@ -20,7 +21,6 @@ from time import monotonic, sleep
 from paddlecloud import __version__
 from paddlecloud.model.errors import PaddleCloudError, Refused, Unreachable
 from paddlecloud.net.endpoint import Endpoint, split_url
-from paddlecloud.net.fast_json import loads
 from paddlecloud.net.http1 import Connection
 
 TYPE_CHECKING = False
@@ -205,7 +205,7 @@ def _same_start(home: str, info: Mapping[str, Any]) -> bool:
 def _read_json(path: str) -> dict[str, Any]:
     try:
         with open(path, encoding="utf-8") as file:
-            value = loads(file.read())
+            value = json.loads(file.read())
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -59,7 +59,7 @@ def rerun(
     diff = _diff_of(client, job_id, asked, **hearing)
     try:
         # Of private storage with the keys of whoever runs it again.
-        return Submit(client, spec, **hearing).of_what_is_there(diff)
+        return Submit(client, spec, **hearing).of_known_files(diff)
     except SnapshotMissing:
         raise Conflict("rerun_files_gone", job_id=job_id) from None
 

@@ -1,14 +1,18 @@
-"""Checks what a server answers before anything else reads it.
+"""Validates the responses of a server before the client uses them.
 
-A schema is a function that takes a value and raises `Wrong` if it is not of that kind; the ones of
-all routes are in `schemas`. Keys that a schema does not name are ignored, so that a newer server
-may send more. Numbers have limits because others count, allocate and cut by them.
+A schema is a function that takes a value and raises `Mismatch` if it is of another kind; the
+schemas of all routes are in `response_schemas`. Keys that a schema does not name are ignored, so
+that a newer server may send more. Numbers have limits because the client counts, allocates and
+slices by them.
 """
 
 from __future__ import annotations
 
+import json
+
 from paddlecloud.messages import words
 from paddlecloud.model.errors import Internal
+from paddlecloud.net.endpoint import split_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,27 +27,42 @@ _LONGEST_SHOWN = 60
 _ABSENT = object()
 
 
-class Wrong(Exception):
-    """A value is not of the kind that it has to be; `where` grows from the inside out."""
+class Mismatch(Exception):
+    """A value is not of the kind that its schema asks for."""
 
     def __init__(self, value: object, want: str, **limits: object) -> None:
         super().__init__(want)
         self.value = value
         self.want = want
         self.limits = limits
-        self.where: list[str] = []
+        #: Keys and indexes that lead to the value, the innermost first.
+        self.path: list[str | int] = []
+
+
+def parse(text: bytes | str) -> Any:
+    """The value of a JSON text; ValueError if it is none."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
 
 
 def check(value: object, schema: Schema) -> None:
     """Internal (response_invalid) if the value does not fit the schema."""
     try:
         schema(value)
-    except Wrong as wrong:
-        refuse("".join(reversed(wrong.where)), wrong.value, wrong.want, **wrong.limits)
+    except Mismatch as mismatch:
+        steps = reversed(mismatch.path)
+        where = "".join(f"[{step}]" if type(step) is int else f".{step}" for step in steps)
+        refuse(where, mismatch.value, mismatch.want, **mismatch.limits)
 
 
 def refuse(where: str, value: object, want: str, **limits: object) -> NoReturn:
-    """Internal (response_invalid): what lies at `where` has this value and not what `want` says."""
+    """Internal (response_invalid): the value at `where` is not what `want` asks for."""
     raise Internal(
         "response_invalid",
         where=where.removeprefix(".") or words("response_whole"),
@@ -64,21 +83,21 @@ def number(headers: Mapping[str, str], name: str, default: int = 0) -> int:
 
 
 def whole_number(text: str) -> int | None:
-    """The whole number that a text is, if it is one that may come from a server."""
+    """The whole number in a text, if it is one and not too large."""
     if not (text.isascii() and text.isdigit() and len(text) <= 16):
         return None
     return int(text)
 
 
 def anything(value: Any) -> None:
-    """For what is only passed on."""
+    """For values that are only passed on."""
     if value is _ABSENT:
-        raise Wrong(value, "response_any")
+        raise Mismatch(value, "response_any")
 
 
 def text(value: Any) -> None:
     if type(value) is not str:
-        raise Wrong(value, "response_text")
+        raise Mismatch(value, "response_text")
 
 
 def name(value: Any) -> None:
@@ -87,28 +106,28 @@ def name(value: Any) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise Wrong(value, "response_text") from None
+        raise Mismatch(value, "response_text") from None
 
 
 def flag(value: Any) -> None:
     if type(value) is not bool:
-        raise Wrong(value, "response_flag")
+        raise Mismatch(value, "response_flag")
 
 
 def integer(value: Any) -> None:
     if type(value) is not int or not -LARGEST <= value <= LARGEST:
-        raise Wrong(value, "response_integer", most=LARGEST)
+        raise Mismatch(value, "response_integer", most=LARGEST)
 
 
 def count(value: Any) -> None:
     if type(value) is not int or not 0 <= value <= LARGEST:
-        raise Wrong(value, "response_count", most=LARGEST)
+        raise Mismatch(value, "response_count", most=LARGEST)
 
 
 def measure(value: Any) -> None:
     """A number with or without a fraction; neither infinite nor none at all."""
     if type(value) not in (int, float) or not -LARGEST <= value <= LARGEST:
-        raise Wrong(value, "response_number", most=LARGEST)
+        raise Mismatch(value, "response_number", most=LARGEST)
 
 
 def scalar(value: Any) -> None:
@@ -116,27 +135,27 @@ def scalar(value: Any) -> None:
     if type(value) in (int, float):
         measure(value)
     elif value is not None and type(value) not in (str, bool):
-        raise Wrong(value, "response_scalar")
+        raise Mismatch(value, "response_scalar")
 
 
 def url(value: Any) -> None:
-    """An address that can be asked."""
+    """A URL that can be requested."""
     text(value)
     if not _is_url(value):
-        raise Wrong(value, "response_url")
+        raise Mismatch(value, "response_url")
 
 
-def place(value: Any) -> None:
-    """An address, or a path of this machine."""
+def url_or_path(value: Any) -> None:
+    """A URL, or a path on this machine."""
     text(value)
     if "\0" in value or not (value.startswith("/") or _is_url(value)):
-        raise Wrong(value, "response_url")
+        raise Mismatch(value, "response_url")
 
 
 def one_of(*choices: str) -> Schema:
     def schema(value: Any) -> None:
         if value not in choices:
-            raise Wrong(value, "response_choice", choices=", ".join(choices))
+            raise Mismatch(value, "response_choice", choices=", ".join(choices))
 
     return schema
 
@@ -156,7 +175,7 @@ def up_to(most: int) -> Schema:
 
     def schema(value: Any) -> None:
         if type(value) is not int or not 0 <= value <= most:
-            raise Wrong(value, "response_count", most=most)
+            raise Mismatch(value, "response_count", most=most)
 
     return schema
 
@@ -166,12 +185,12 @@ def each(inner: Schema) -> Schema:
 
     def schema(value: Any) -> None:
         if type(value) is not list:
-            raise Wrong(value, "response_list")
+            raise Mismatch(value, "response_list")
         for at, item in enumerate(value):
             try:
                 inner(item)
-            except Wrong as wrong:
-                wrong.where.append(f"[{at}]")
+            except Mismatch as mismatch:
+                mismatch.path.append(at)
                 raise
 
     return schema
@@ -182,12 +201,12 @@ def row(*inner: Schema) -> Schema:
 
     def schema(value: Any) -> None:
         if type(value) is not list or len(value) != len(inner):
-            raise Wrong(value, "response_row", count=len(inner))
+            raise Mismatch(value, "response_row", count=len(inner))
         for at, fits in enumerate(inner):
             try:
                 fits(value[at])
-            except Wrong as wrong:
-                wrong.where.append(f"[{at}]")
+            except Mismatch as mismatch:
+                mismatch.path.append(at)
                 raise
 
     return schema
@@ -198,12 +217,12 @@ def by_key(inner: Schema) -> Schema:
 
     def schema(value: Any) -> None:
         if type(value) is not dict:
-            raise Wrong(value, "response_object")
+            raise Mismatch(value, "response_object")
         for key, item in value.items():
             try:
                 inner(item)
-            except Wrong as wrong:
-                wrong.where.append(f".{_cut(key)}")
+            except Mismatch as mismatch:
+                mismatch.path.append(_shortened(key))
                 raise
 
     return schema
@@ -215,7 +234,7 @@ def keys(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None =
 
     def schema(value: Any) -> None:
         if type(value) is not dict:
-            raise Wrong(value, "response_object")
+            raise Mismatch(value, "response_object")
         key = ""
         try:
             for key, inner in needed:
@@ -223,16 +242,14 @@ def keys(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None =
             for key, inner in possible:
                 if key in value:
                     inner(value[key])
-        except Wrong as wrong:
-            wrong.where.append(f".{key}")
+        except Mismatch as mismatch:
+            mismatch.path.append(key)
             raise
 
     return schema
 
 
 def _is_url(value: str) -> bool:
-    from paddlecloud.net.endpoint import split_url  # noqa: PLC0415 - it imports this module
-
     scheme, found, rest = value.partition("://")
     if scheme not in ("http", "https") or not found or not rest.isascii() or " " in rest:
         return False
@@ -243,22 +260,20 @@ def _is_url(value: str) -> bool:
     return rest.isprintable() and bool(host) and 0 < port < 1 << 16
 
 
-def _cut(key: str) -> str:
-    """A key that the server chose, as a person is shown it."""
+def _shortened(key: str) -> str:
+    """A key that the server chose, as it can be shown to a person."""
     from paddlecloud.client.display import shown  # noqa: PLC0415 - seldom needed
 
     return shown(key[:_LONGEST_SHOWN])
 
 
 def _shown(value: object) -> str:
-    """A value as JSON, short, and without letters that a terminal obeys."""
+    """A value as JSON, shortened, without control characters."""
     if value is _ABSENT:
         return words("response_missing")
     if isinstance(value, dict | list):
         return words("response_some_object" if isinstance(value, dict) else "response_some_list")
-    from json import dumps  # noqa: PLC0415 - seldom needed
-
     short = value[:_LONGEST_SHOWN] if isinstance(value, str) else value
-    shown = dumps(short)
+    shown = json.dumps(short)
     is_cut = short != value or len(shown) > _LONGEST_SHOWN
     return f"{shown[:_LONGEST_SHOWN]}..." if is_cut else shown

@@ -1,4 +1,4 @@
-"""What the client reads of the answers of each route, as schemas of `responses`.
+"""The schemas of the responses that the client reads, one per route.
 
 A key is required if the client, the command line or their users rely on it; the others may be
 missing, because an older server does not send them, but have to be of the right kind.
@@ -19,12 +19,12 @@ from paddlecloud.client.response_checks import (
     measure,
     name,
     one_of,
-    place,
     row,
     scalar,
     text,
     up_to,
     url,
+    url_or_path,
 )
 
 _MIB = 1024 * 1024
@@ -101,6 +101,7 @@ JOB = keys(_JOB_KEYS, _OF_JOB)
 #: A job whose changes are waited for.
 FOLLOWED = keys({**_JOB_KEYS, "version": integer}, _OF_JOB)
 SUBMITTED = keys({"job": JOB, "notes": each(text)})
+VALIDATED = keys({"has_files": flag}, {"notes": each(text)})
 JOBS = keys({"jobs": each(JOB), "next": maybe(count)})
 HISTORY = keys(
     {
@@ -152,7 +153,7 @@ _FILE = keys(
 )
 FILES = keys(
     {"files": each(_FILE)},
-    {"job_status": maybe(text), "ways": maybe(by_key(place)), "left_behind": maybe(text)},
+    {"job_status": maybe(text), "ways": maybe(by_key(url_or_path)), "left_behind": maybe(text)},
 )
 #: path, kind, size, sha256, executable, target.
 _ENTRY = row(text, text, count, text, scalar, text)

@@ -114,7 +114,7 @@ class Client:
         note: Note | None = None,
         trace: Callable[[str], None] | None = None,
     ) -> None:
-        #: The environment of the person: what a private server and its jobs may take from it.
+        #: The environment of the person: what an embedded server and its jobs may take from it.
         self.environ: Mapping[str, str] = os.environ
         if config is None or isinstance(config, str):
             given = {"config": config, "host": host, "port": port, "ak": ak, "sk": sk}
@@ -124,7 +124,7 @@ class Client:
         self.note = note
         #: Whether the person knows that the server is being waited for.
         self.waiting_told = False
-        self.transport = Transport(self._find, config.lang, trace)
+        self.transport = Transport(self._find, config.lang, trace, config.proxies)
 
     def submit_job(self, **parameters: Any) -> Job:
         """Submit a job; the parameters are those of `paddlecloud submit_job`.
@@ -178,12 +178,12 @@ class Client:
     def kill_job(self, job_id: str) -> Job:
         """Ask for the end of a job; its state is `killed` when nothing of it runs any more."""
         path = f"/jobs/{check_id(job_id)}/kill"
-        return Job(self.transport.post(path, {}, schema=response_schemas.JOB, again=True))
+        return Job(self.transport.post(path, {}, schema=response_schemas.JOB, idempotent=True))
 
     def delete_job(self, job_id: str) -> int:
         """Forget a job that has ended, with its outputs and logs; how many bytes that freed."""
         path = f"/jobs/{check_id(job_id)}/delete"
-        how = {"again": True, "timeout": _DELETING}
+        how = {"idempotent": True, "timeout": _DELETING}
         return int(self.transport.post(path, {}, schema=response_schemas.DELETED, **how)["bytes"])
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
@@ -330,7 +330,7 @@ class Client:
     def revoke_token(self, ak: str) -> dict[str, Any]:
         """Make one of your keys useless, everywhere and for ever."""
         path = f"/tokens/{quote(ak)}/revoke"
-        return self.transport.post(path, {}, schema=response_schemas.TOKEN, again=True)
+        return self.transport.post(path, {}, schema=response_schemas.TOKEN, idempotent=True)
 
     @property
     def admin(self) -> Admin:
@@ -345,7 +345,7 @@ class Client:
 
     def gc(self) -> dict[str, Any]:
         """Delete what is past its keeping time, now."""
-        how = {"again": True, "timeout": 600.0}
+        how = {"idempotent": True, "timeout": 600.0}
         return self.transport.post("/admin/gc", {}, schema=response_schemas.COLLECTED, **how)
 
     def notifications(self) -> dict[str, Any]:
@@ -377,7 +377,7 @@ class Client:
     def set_quota(self, user: str, **wanted: Any) -> dict[str, Any]:
         """Change `plan` (None: the default) or `limits` (a dict) of a user; for admins."""
         return self.transport.post(
-            _quota_of(user), wanted, schema=response_schemas.QUOTA, again=True
+            _quota_of(user), wanted, schema=response_schemas.QUOTA, idempotent=True
         )
 
     def plans(self) -> list[dict[str, Any]]:

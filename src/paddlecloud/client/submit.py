@@ -1,8 +1,7 @@
-"""Submits a job: checks the parameters, looks at the directory, and uploads only what is missing.
+"""Submits a job: validates it, scans the directory, uploads what the server lacks, posts the job.
 
-The spec goes first and the files after it, so a job that the server would refuse costs no upload;
-where there is much to read, it goes before that, too.
-One idempotency key covers every try of one submit: whatever breaks, it is one job.
+The server validates the job before much of the directory is read and before any byte is uploaded.
+One idempotency key covers every attempt at one submit, so that it becomes one job.
 """
 
 from __future__ import annotations
@@ -14,16 +13,15 @@ from paddlecloud.client import response_schemas
 from paddlecloud.client.display import few, shown
 from paddlecloud.client.scan import git as scan_git
 from paddlecloud.client.scan.walk import scan as scanned
-from paddlecloud.client.transport import DONE, MAX_LISTING
-from paddlecloud.client.upload.blobs import persistently, upload
+from paddlecloud.client.upload.blobs import upload
 from paddlecloud.client.upload.local_handoff import Handing
 from paddlecloud.model.errors import (
     Conflict,
     Internal,
     Invalid,
+    NotFound,
     PaddleCloudError,
     Retry,
-    SnapshotMissing,
 )
 from paddlecloud.model.jobs.params import (
     INHERITED_NAMES,
@@ -31,7 +29,7 @@ from paddlecloud.model.jobs.params import (
     directory_of,
     parse_parameters,
 )
-from paddlecloud.net.retry import may_pass, patiently
+from paddlecloud.net import retry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,17 +42,17 @@ if TYPE_CHECKING:
 
     Note = Callable[..., None]
     Accepted = Callable[[Mapping[str, Any]], None]
-    """Hears what the server tells of the new job."""
+    """Called with the new job."""
 
-#: Where the private server is: known here even when no variable says it.
+#: The home of the embedded server, which is known here even when no variable names it.
 HOME = "PADDLECLOUD_HOME"
-#: A directory that changes while it is submitted settles within a few tries, or never.
+#: Attempts at a directory that changes while it is submitted.
 TRIES = 3
-#: Files that no server has, for a job that is not to be made.
+#: Stands for files that were not scanned yet; no server has them.
 NO_SNAPSHOT = f"sha256:{'0' * 64}"
-#: What a server says that does not know itself whether there is a job.
+#: The code of a server that does not know itself whether it stored the job.
 _UNSURE = "database_unsure"
-#: Bytes of a requirements file that are looked at: in any encoding this is more than it may hold.
+#: Bytes of a requirements file that are read: in any encoding this is more than it may hold.
 _MOST_READ = 16 * MAX_REQUIREMENTS_BYTES
 #: The longer ones first: UTF-32 begins as UTF-16 does.
 _MARKS = (
@@ -67,7 +65,7 @@ _MARKS = (
 
 
 def unheard(code: str, **params: object) -> None:
-    """For whoever wants to be told nothing."""
+    """A `note` that does nothing."""
 
 
 def submit(
@@ -81,18 +79,18 @@ def submit(
 ) -> dict[str, Any]:
     """The server's answer: `job` and `notes`. Invalid before anything is sent if a rule is broken.
 
-    `note(code, **params)` hears what was found, what was left out, and what changed meanwhile;
-    `reading` tells how much of the directory was looked at so far; `accepted` hears of the job
-    before anything else is told, and `skipped` of what need not be sent because it arrived before.
+    `note(code, **params)` reports what was found, left out or changed; `reading` how much of the
+    directory was read; `progress` how much was uploaded, `skipped` how much had arrived before;
+    `accepted` is called with the job before anything else is reported.
     """
     spec, directory = _spec(client, parameters)
     one = Submit(client, spec, progress, note, reading, accepted, skipped)
-    return one.of_what_is_there() if directory is None else one.of_directory(directory)
+    return one.of_known_files() if directory is None else one.of_directory(directory)
 
 
 class Submit:
-    """One job on its way to the server. Whoever asks for it and gets no answer hears that there may
-    be a job: the same call once more would make a second one."""
+    """One submit. If its last request gets no answer, the error warns that there may be a job: the
+    same call once more would make a second one."""
 
     def __init__(
         self,
@@ -112,21 +110,20 @@ class Submit:
         self._accepted = accepted
         self._skipped = skipped or progress
         self._keys = _private_keys(client, spec)
-        self._looking: scan_git.Looking | None = None
-        self._is_possible = False
-        """Whether the server was asked and had nothing against the job."""
+        self._git: scan_git.Looking | None = None
+        self._is_validated = False
         self._unanswered = 0
-        """How often the request went out to a server that may have taken it and did not say so."""
+        """Requests that were sent and may have made the job without an answer."""
 
-    def of_what_is_there(self, diff: str = "") -> dict[str, Any]:
+    def of_known_files(self, diff: str = "") -> dict[str, Any]:
         """The answer for files that need not be sent; `diff` is what they differ in from their
         commit."""
         request = _request(self._spec, diff)
-        return self._with_keys(lambda: self._ask(request))
+        return self._with_keys(lambda: self._post(request))
 
     def of_directory(self, directory: str) -> dict[str, Any]:
-        """The answer for the files of a directory, which is read again if it changes meanwhile."""
-        self._looking = scan_git.look(directory, self._client.environ)
+        """The answer for the files of a directory, which is read again if it changes."""
+        self._git = scan_git.look(directory, self._client.environ)
         for tries_left in range(TRIES - 1, -1, -1):
             try:
                 if self._keys:
@@ -139,96 +136,93 @@ class Submit:
                 if not tries_left:
                     raise Conflict("files_changed", path=path) from None
                 self._note("files_read_again", path=path)
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
     def _to_bucket(self, directory: str) -> dict[str, Any]:
-        """The directory goes into the bucket, and the job is given all that lies there then."""
+        """Upload the directory into the user's bucket; the job gets all files that are there."""
         from paddlecloud.client.upload import user_bucket  # noqa: PLC0415 - few jobs need it
 
         found = self._scanned(directory)
         request = self._request_for(found)
         for code, params in found.notes:
             self._note(code, **params)
-        told: set[str] = set()
-
-        def note_once(code: str, **params: object) -> None:
-            if code not in told:
-                told.add(code)
-                self._note(code, **params)
-
-        def bring(tell: Progress) -> None:
-            user_bucket.bring(self._client.transport, found, request | self._keys, tell, note_once)
-
-        persistently(bring, self._progress, self._note)
-        _tell_changes(found, self._note)
-        return self._ask(request)
+        transport, whole = self._client.transport, request | self._keys
+        user_bucket.bring(transport, found, whole, self._progress, self._note)
+        _report_changes(found, self._note)
+        return self._post(request)
 
     def _to_store(self, directory: str) -> dict[str, Any]:
-        """The server is asked first: it may have all that is in the directory."""
+        """Upload what the server lacks of the directory."""
         transport = self._client.transport
         with Handing(transport, near=self._client.config.embedded) as handing:
             found = self._scanned(directory, handing)
             request = self._request_for(found, snapshot=found.id)
-            try:
-                answer = self._ask(request)
-            except SnapshotMissing:
-                answer = None
-            tell_found = _once(found, self._note)
+            report_found = _once(found, self._note)
+            if not self._is_validated and self._validate(request):
+                answer = self._post(request)
+                report_found()
+                return answer
 
-            def heard_by(tell: Progress | None) -> Progress:
+            def reporting(progress: Progress | None) -> Progress:
                 def went(count: int, total: int) -> None:
-                    tell_found()
-                    if tell is not None:
-                        tell(count, total)
+                    report_found()
+                    if progress is not None:
+                        progress(count, total)
 
                 return went
 
-            if answer is None:
-                persistently(
-                    lambda tell: upload(transport, found, tell, handing, tell.skip),
-                    heard_by(self._progress),
-                    self._note,
-                    heard_by(self._skipped),
-                )
-            tell_found()
-            if answer is not None:
-                return answer
-            _tell_changes(found, self._note)
-            return self._ask(request)
+            reports = reporting(self._progress), handing, reporting(self._skipped)
+            upload(transport, found, *reports, self._note)
+            report_found()
+            _report_changes(found, self._note)
+            return self._post(request)
 
     def _scanned(self, directory: str, handing: Handing | None = None) -> Scan:
+        def validate() -> None:
+            files = {} if self._keys else {"snapshot": NO_SNAPSHOT}
+            self._validate(_request({**self._spec, **files}))
+
         return scanned(
             directory,
             now=time(),
             home=self._client.config.home,
             handing=handing,
             reading=self._reading,
-            before_much=None if self._is_possible else self._ask_ahead,
+            before_much=None if self._is_validated else validate,
         )
 
-    def _ask_ahead(self) -> None:
-        """Have the server refuse what can never run; no job comes of it, so that an answer which is
-        lost leaves nothing unsure: then it is told when all is read."""
-        if self._keys:
-            path, request = "/private/files", _request(self._spec)
-        else:
-            path, request = "/jobs", _request({**self._spec, "snapshot": NO_SNAPSHOT})
+    def _validate(self, request: Mapping[str, object]) -> bool:
+        """Raise what the server would refuse the job for; else whether it has all of its files.
+
+        If the answer is lost the submit continues, because the job itself is checked again. An
+        older server does not know the route.
+        """
+        asked = {name: value for name, value in request.items() if name != "diff"} | self._keys
         try:
-            asked = {**request, **self._keys}
-            self._client.transport.post(path, asked, schema=DONE, most=MAX_LISTING, again=True)
-        except SnapshotMissing:
-            pass
-        except Retry as error:
-            if not may_pass(error):
+            answer = self._client.transport.post(
+                "/jobs/validate",
+                asked,
+                schema=response_schemas.VALIDATED,
+                idempotent=True,
+                policy=retry.IMMEDIATE,
+            )
+        except NotFound as error:
+            if error.code != "route_unknown":
                 raise
-        self._is_possible = True
+            return False
+        except Retry as error:
+            if not retry.is_transient(error) or error.code in retry.NOT_SENT:
+                raise
+            return False
+        self._is_validated = True
+        return bool(answer["has_files"])
 
     def _request_for(self, found: Scan, **more: object) -> dict[str, object]:
-        """With what git says of the files that were found."""
+        """The request, with the commit and the changes that git reports."""
         spec = {**self._spec, **more, "directory": found.directory}
-        if self._looking is None:
+        if self._git is None:
             return _request(spec)
-        git, diff = self._looking.result({row[0] for row in found.entries})
+        git, diff = self._git.result({row[0] for row in found.entries})
         return _request({**spec, "git": git} if git else spec, diff)
 
     def _with_keys(self, call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -238,11 +232,11 @@ class Submit:
 
         return user_bucket.with_keys(self._client, call)
 
-    def _ask(self, request: Mapping[str, object]) -> dict[str, Any]:
-        """The server's answer to a request; however often it is sent, it is one job."""
+    def _post(self, request: Mapping[str, object]) -> dict[str, Any]:
+        """The server's answer to the job; however often it is sent, it is one job."""
         whole = {**request, **self._keys}
         try:
-            answer = patiently(lambda: self._ask_once(whole))
+            answer = retry.run(lambda: self._post_once(whole))
             if self._accepted is not None:
                 self._accepted(answer["job"])
         except KeyboardInterrupt:
@@ -252,15 +246,22 @@ class Submit:
         except PaddleCloudError as error:
             if not self._unanswered:
                 raise
-            told = {"cause": error.code, "reason": error.words()}
-            raise PaddleCloudError("submit_unanswered", **told) from error
+            params = {"cause": error.code, "reason": error.words()}
+            raise PaddleCloudError("submit_unanswered", **params) from error
         return answer
 
-    def _ask_once(self, whole: Mapping[str, object]) -> dict[str, Any]:
-        post = self._client.transport.post
+    def _post_once(self, whole: Mapping[str, object]) -> dict[str, Any]:
+        def sent() -> None:
+            self._unanswered += 1
+
         try:
-            how = {"again": True, "sent": self._went_out}
-            return post("/jobs", whole, schema=response_schemas.SUBMITTED, **how)
+            return self._client.transport.post(
+                "/jobs",
+                whole,
+                schema=response_schemas.SUBMITTED,
+                on_send=sent,
+                policy=retry.ONCE,
+            )
         except PaddleCloudError as error:
             if _is_refusal(error):
                 self._unanswered = 0
@@ -268,19 +269,16 @@ class Submit:
                 self._unanswered -= 1
             raise
 
-    def _went_out(self) -> None:
-        self._unanswered += 1
-
 
 def _is_refusal(error: PaddleCloudError) -> bool:
-    """Whether it is true of every try; a proxy that waited in vain has refused nothing."""
+    """Whether it holds for every attempt; a proxy that timed out has refused nothing."""
     if error.said is not None:
         return not isinstance(error, Retry | Internal)
     return error.code == "unknown_answer" and int(str(error.params["status"])) < 500
 
 
 def _private_keys(client: Client, spec: Mapping[str, object]) -> dict[str, str]:
-    """What a request has to bring along for a job with storage of its own; nothing for others."""
+    """The keys that a request for a job with private storage carries; nothing for others."""
     if spec["public_bos"]:
         return {}
     from paddlecloud.client.upload import user_bucket  # noqa: PLC0415 - few jobs need it
@@ -295,26 +293,26 @@ def _request(spec: Mapping[str, object], diff: str = "") -> dict[str, object]:
 
 
 def _once(found: Scan, note: Note) -> Callable[[], None]:
-    """Tells what was found, when it is first called. Before that the directory may have to be read
-    again, and a line for each reading would tell of files that no job gets."""
+    """A function that reports what was found, when it is first called. Before that the directory
+    may have to be read again, and each reading would report files that no job gets."""
     left = [*found.notes]
 
-    def tell() -> None:
+    def report() -> None:
         while left:
             code, params = left.pop(0)
             note(code, **params)
 
-    return tell
+    return report
 
 
 def _from(directory: str, path: str) -> str:
-    """The path as seen from the submitted directory, as it is in all that is told of files."""
+    """The path relative to the submitted directory, as in all messages about files."""
     above = os.path.abspath(directory).rstrip("/")  # noqa: PTH100 - pathlib costs 8 ms
     return path.removeprefix(f"{shown(above)}/")
 
 
-def _tell_changes(found: Scan, note: Note) -> None:
-    """The job gets what was read; whoever went on typing meanwhile should know."""
+def _report_changes(found: Scan, note: Note) -> None:
+    """Files that changed since they were read: the job gets what was read."""
     changed = found.changed()
     if changed:
         note("files_changed_since", paths=few(changed))
@@ -325,7 +323,7 @@ def _spec(client: Client, parameters: Mapping[str, Any]) -> tuple[dict[str, obje
     raw = dict(parameters)
     snapshot = raw.pop("snapshot", None)
     if snapshot is not None and not raw.get("files"):
-        # The rules ask for files; these are on the server already, under no directory's name.
+        # The rules require files; these are on the server already.
         raw["files"] = "."
     if raw.get("requirements"):
         raw["requirements"] = requirements_of(raw["requirements"])
@@ -338,8 +336,8 @@ def _spec(client: Client, parameters: Mapping[str, Any]) -> tuple[dict[str, obje
 
 
 def requirements_of(path: str) -> str:
-    """What is in the file: it is the text that travels. Its byte order mark says how it is written,
-    as it does to pip. An empty file asks for no package, but for an environment all the same."""
+    """The text of the file, which is what is sent. Its byte order mark names its encoding, as for
+    pip. An empty file asks for no package, but for an environment all the same."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - a Path costs start-up time
             data = file.read(_MOST_READ + 1)
@@ -364,7 +362,7 @@ def _decoded(data: bytes, path: str) -> str:
 
 
 def _inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """What makes `python` and `paddlecloud` in the job the submitter's own; text that is not UTF-8
-    stays here."""
+    """The variables that make `python` and `paddlecloud` in the job the submitter's own; text that
+    is not UTF-8 is left out."""
     found = {name: environ[name] for name in INHERITED_NAMES if environ.get(name)}
     return {name: value for name, value in found.items() if value.isprintable()}

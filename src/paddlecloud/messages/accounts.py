@@ -8,20 +8,21 @@ from __future__ import annotations
 ACCOUNT_TEXTS: dict[str, tuple[str, str]] = {
     # -- rights ------------------------------------------------------------------------------
     "auth_readonly": (
-        "{user_id} may look but not change anything; ask an admin of this server for the role user",
+        "user {user_id} is read-only and cannot change anything; ask an admin of this server "
+        "for the role user",
         "{user_id} 是只读用户，不能进行修改；如需修改，请联系本服务器的管理员",
     ),
     "auth_scope": (
-        "the key {ak} may only read; use one with scope full: paddlecloud token create",
+        "key {ak} is read-only; use a key with scope full: paddlecloud token create",
         "密钥 {ak} 只能读取，请使用权限为 full 的密钥：paddlecloud token create",
     ),
     # -- gen_token ---------------------------------------------------------------------------
     "email_domain": (
-        "addresses of {domain} cannot get a token here; this server takes: {domains}",
+        "mail addresses at {domain} cannot get a token on this server; accepted domains: {domains}",
         "本服务器不接受 {domain} 的邮箱，可用的邮箱域名：{domains}",
     ),
     "email_invalid": (
-        "{email} is not a mail address; it has the form name@domain",
+        "{email} is not a valid mail address; the form is name@domain",
         "{email} 不是有效的邮箱地址，正确形式为 名称@域名",
     ),
     "email_missing": (
@@ -29,81 +30,81 @@ ACCOUNT_TEXTS: dict[str, tuple[str, str]] = {
         "gen_token 需要邮箱地址：paddlecloud gen_token --email=your_name@163.com",
     ),
     "email_taken": (
-        "the address {email} belongs to {user_id} already; give another one",
+        "the address {email} already belongs to {user_id}; use another one",
         "邮箱 {email} 已属于用户 {user_id}，请换一个邮箱",
     ),
     "gen_token_no_mail": (
-        "this server sends no mail; an admin has to set [mail] in its settings, or make a token "
-        "with: paddlecloud admin token create USER",
-        "本服务器未配置邮件；请管理员设置 [mail]，"
-        "或用 paddlecloud admin token create USER 创建密钥",
+        "this server sends no mail; ask an admin to configure [mail] in its settings, or to "
+        "create a token: paddlecloud admin token create USER",
+        "本服务器未配置邮件；请管理员设置 [mail]，或用 paddlecloud admin token create USER "
+        "创建密钥",
     ),
     "gen_token_not_team": (
-        "this server belongs to one person and mails nobody; run gen_token on its own machine",
+        "this is an embedded server and it sends no mail; run gen_token on its own machine",
         "这是个人服务器，不发送邮件，请在其所在的机器上运行 gen_token",
     ),
     "gen_token_often": (
-        "{limit} tokens were asked for within an hour, as many as are given; ask again in "
+        "{limit} tokens were requested within an hour, which is the limit; try again in "
         "{minutes} minutes",
         "一小时内已申请 {limit} 次，达到上限，请在 {minutes} 分钟后重试",
     ),
     "keys_not_pasted": (
-        "no keys were given, so nothing was changed; when the mail is there, write its ak and sk "
-        "into [main] of {path}, or run gen_token again for a new mail",
+        "no keys were entered and nothing was changed; when the mail arrives, put its ak and "
+        "sk into [main] of {path}, or run gen_token again",
         "没有输入密钥，未做任何修改；收到邮件后请将其中的 ak 和 sk 写入 {path} 的 [main]，"
         "或重新运行 gen_token 获取新邮件",
     ),
     # -- users -------------------------------------------------------------------------------
     "plan_unknown": (
-        "there is no plan {plan} on this server; there are: {known}",
+        "plan {plan} does not exist on this server; available: {known}",
         "本服务器没有套餐 {plan}，可选：{known}",
     ),
     "user_change_missing": (
-        "nothing was asked to be changed; give at least one of: {known}",
+        "nothing to change; give at least one of: {known}",
         "没有要修改的内容，请至少给出以下之一：{known}",
     ),
     "user_has_jobs": (
         "{user_id} still has jobs ({jobs}) or stored files; disable the user instead, or wait "
-        "until they are past their keeping time",
+        "until their retention time is over",
         "{user_id} 还有任务（{jobs} 个）或已存文件，请改为停用该用户，或等其超过保留时间",
     ),
     "user_id_invalid": (
-        "{user_id} cannot be a user id; use 1 to 64 letters, digits, - _ or ., a letter or digit "
-        "first",
+        "{user_id} is not a valid user id; use 1 to 64 letters, digits, - _ or ., starting "
+        "with a letter or digit",
         "{user_id} 不能作为用户 ID，请使用 1 到 64 个字母、数字、-、_ 或 .，以字母或数字开头",
     ),
     "user_id_missing": (
-        "{command} needs a user id; paddlecloud admin user list shows them",
+        "{command} needs a user id; see paddlecloud admin user list",
         "{command} 需要用户 ID，可用 paddlecloud admin user list 查看",
     ),
     "user_id_taken": (
-        "there is already a user {user_id}; choose another id",
+        "user {user_id} already exists; choose another id",
         "用户 {user_id} 已存在，请换一个 ID",
     ),
     "user_last_admin": (
-        "{user_id} is the last admin who can get in; make another one first",
+        "{user_id} is the last active admin; make another user an admin first",
         "{user_id} 是最后一个可用的管理员，请先设置另一个管理员",
     ),
     "user_unknown": (
-        "there is no user {user_id}; paddlecloud admin user list shows them",
+        "user {user_id} does not exist; see paddlecloud admin user list",
         "没有用户 {user_id}，可用 paddlecloud admin user list 查看",
     ),
     # -- keys --------------------------------------------------------------------------------
     "token_missing": (
-        "{command} needs an access key; paddlecloud token list shows them",
+        "{command} needs an access key; see paddlecloud token list",
         "{command} 需要 ak，可用 paddlecloud token list 查看",
     ),
     "token_unknown": (
-        "there is no key {ak} here that still works; paddlecloud token list shows them",
+        "there is no active key {ak}; see paddlecloud token list",
         "没有可用的密钥 {ak}，可用 paddlecloud token list 查看",
     ),
     "tokens_too_many": (
-        "{user_id} has {count} keys, the most that one user may have; revoke one first",
+        "{user_id} already has {count} keys, which is the limit; revoke one first",
         "{user_id} 已有 {count} 个密钥，达到上限，请先吊销一个",
     ),
     "since_invalid": (
-        "{value} is not a time; write a date such as 2026-01-31, a time such as "
-        "2026-01-31T08:00:00Z, or how long ago, such as 7d, 12h or 30m",
+        "--since={value} is neither a duration (30s, 10m, 2h, 1d) nor a time (2026-01-31 "
+        "14:00, 14:00, 2026-01-31T06:00:00Z)",
         "{value} 不是有效的时间，请写日期（如 2026-01-31）、时间（如 2026-01-31T08:00:00Z）"
         "或多久之前（如 7d、12h、30m）",
     ),

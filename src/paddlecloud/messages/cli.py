@@ -20,26 +20,29 @@ TEXTS: dict[str, tuple[str, str]] = {
     # -- every command -----------------------------------------------------------------------
     "interrupted": ("interrupted", "已中断"),
     "crashed": (
-        "this program made a mistake ({kind}); the details are in {path}",
+        "internal error in this program ({kind}); details in {path}",
         "程序出现内部错误（{kind}），详情见 {path}",
     ),
     "crashed_unsaved": (
-        "this program made a mistake ({kind}); PADDLECLOUD_DEBUG=1 shows the details",
+        "internal error in this program ({kind}); PADDLECLOUD_DEBUG=1 shows the details",
         "程序出现内部错误（{kind}），设置 PADDLECLOUD_DEBUG=1 可查看详情",
     ),
-    # -- the private server ------------------------------------------------------------------
-    "server_starting": ("starting the private server ...", "正在启动本机服务器……"),
+    # -- the embedded server ------------------------------------------------------------------
+    "server_starting": (
+        "starting the embedded server ...",
+        "正在启动本机服务器……",
+    ),
     "server_starting_with": (
         "starting the server with {path} ...",
         "正在以 {path} 启动服务器……",
     ),
     "server_awaited": ("waiting for the server: {reason}", "正在等待服务器：{reason}"),
     "server_replaced": (
-        "replacing the server {old} by {new}; running jobs go on",
+        "upgrading the server from {old} to {new}; running jobs continue",
         "正在将服务器从 {old} 升级到 {new}，运行中的任务不受影响",
     ),
     "server_fresh": (
-        "a fresh start; what was there is now in {path}",
+        "fresh start; the previous data is now in {path}",
         "已重新开始；原有内容现位于 {path}",
     ),
     "server_running": ("running: {url} (pid {pid})", "运行中：{url}（pid {pid}）"),
@@ -48,25 +51,28 @@ TEXTS: dict[str, tuple[str, str]] = {
         "未运行；任何命令都会自动启动它，也可执行 paddlecloud server start",
     ),
     "server_unwell": (
-        "a server holds the lock but does not answer (pid {pid}); see {log}",
+        "a server holds the lock but does not respond (pid {pid}); see {log}",
         "服务器持有锁但没有响应（pid {pid}），请查看 {log}",
     ),
-    "server_stopped": ("stopped; running jobs go on", "已停止，运行中的任务不受影响"),
+    "server_stopped": (
+        "stopped; running jobs continue",
+        "已停止，运行中的任务不受影响",
+    ),
     "server_was_off": ("it was not running", "服务器原本未运行"),
     "server_no_log": ("there is no log yet: {path}", "还没有日志：{path}"),
     "server_settings_later": (
-        "it runs already; {path} is read at its next start: paddlecloud server stop, then start",
+        "already running; {path} is read at the next start: paddlecloud server stop, then start",
         "服务器已在运行，下次启动时才会读取 {path}：请先执行 paddlecloud server stop 再启动",
     ),
     "server_is_remote": (
-        "the configuration names {url}; this is about the private server of this machine",
+        "the configuration names {url}; this command manages the embedded server of this machine",
         "配置中的服务器是 {url}；本命令只管理本机服务器",
     ),
     # -- submit_job and watching -------------------------------------------------------------
     "reading_files": ("reading: {count} files, {size}", "读取中：{count} 个文件，共 {size}"),
     "reading_one": ("reading: 1 file, {size}", "读取中：1 个文件，共 {size}"),
     "submit_left": (
-        "no job was submitted; run the same command again, what was sent is kept",
+        "no job was submitted; run the same command again, uploaded data is kept",
         "任务尚未提交；请再次执行同一命令，已上传的内容会保留",
     ),
     "uploading": ("uploading", "上传中"),
@@ -74,19 +80,19 @@ TEXTS: dict[str, tuple[str, str]] = {
     "watch_state": ("{time} {state}", "{time} {state}"),
     "watch_state_why": ("{time} {state}: {reason}", "{time} {state}：{reason}"),
     "watch_left": (
-        "interrupted, but {job_id} goes on; follow it: paddlecloud logs -f {job_id}; "
-        "end it: paddlecloud kill_job {job_id}",
-        "已中断，{job_id} 继续运行；继续查看：paddlecloud logs -f {job_id}；"
-        "结束任务：paddlecloud kill_job {job_id}",
+        "interrupted, but {job_id} continues; follow it: paddlecloud logs -f {job_id}; end "
+        "it: paddlecloud kill_job {job_id}",
+        "已中断，{job_id} 继续运行；继续查看：paddlecloud logs -f {job_id}；结束任务："
+        "paddlecloud kill_job {job_id}",
     ),
     "ended": ("{job_id}: {state}", "{job_id}：{state}"),
     "ended_why": ("{job_id}: {state}: {message}", "{job_id}：{state}：{message}"),
     "job_waits": (
-        "{job_id} has not begun: it waits ({state})",
+        "{job_id} has not started; it is waiting ({state})",
         "{job_id} 尚未开始运行，正在等待（{state}）",
     ),
     "job_waits_why": (
-        "{job_id} has not begun: it waits ({state}): {reason}",
+        "{job_id} has not started; it is waiting ({state}): {reason}",
         "{job_id} 尚未开始运行，正在等待（{state}）：{reason}",
     ),
     "last_lines": ("last lines of {worker}:", "{worker} 的最后几行："),
@@ -100,26 +106,29 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     # -- other job commands ------------------------------------------------------------------
     "killing": (
-        "{job_id}: {state}; it is `killed` when nothing of it runs any more",
+        "{job_id}: {state}; it is `killed` when all its processes have exited",
         "{job_id}：{state}；全部进程结束后状态变为 killed",
     ),
     "deleted_job": (
-        "{job_id} is deleted, {size} are free again",
+        "{job_id} was deleted, {size} freed",
         "{job_id} 已删除，释放 {size}",
     ),
     "top_nothing": (
-        "nothing runs; paddlecloud list_jobs shows what waits and what has ended",
+        "no running jobs; paddlecloud list_jobs shows waiting and ended ones",
         "没有运行中的任务；paddlecloud list_jobs 显示等待中和已结束的任务",
     ),
     "no_jobs": (
         "no jobs; submit one: paddlecloud submit_job --files=DIR --start_cmd=COMMAND",
         "没有任务；提交任务：paddlecloud submit_job --files=目录 --start_cmd=命令",
     ),
-    "more_jobs": ("there are more; --all shows every job", "还有更多任务，--all 显示全部"),
+    "more_jobs": (
+        "more jobs exist; --all shows every job",
+        "还有更多任务，--all 显示全部",
+    ),
     "no_files": ("no files under {prefix}", "{prefix} 下没有文件"),
     "no_files_there": (
-        "no files under {prefix}; outputs and logs lie under output/{job_id}/, submitted files "
-        "under their own names",
+        "no files under {prefix}; outputs and logs are under output/{job_id}/, submitted "
+        "files under their own names",
         "{prefix} 下没有文件；输出和日志的路径以 output/{job_id}/ 开头，提交的文件使用原来的路径",
     ),
     "downloaded": (
@@ -142,13 +151,13 @@ TEXTS: dict[str, tuple[str, str]] = {
         "{first} 与 {second} 的文件、命令、环境和资源完全相同",
     ),
     "download_early": (
-        "{job_id} has not ended ({state}), so there may be more later; when it has, the same "
-        "command with --resume brings the rest",
+        "{job_id} has not ended ({state}), so more files may follow; when it has, the same "
+        "command with --resume fetches the rest",
         "{job_id} 尚未结束（{state}），之后可能还有内容；任务结束后，在同一命令后加 --resume "
         "可取回其余部分",
     ),
     "download_kept": (
-        "what came is kept; the same command with --resume goes on from there",
+        "partial download kept; run the same command with --resume to continue",
         "已下载的内容已保留，在同一命令后加 --resume 可继续",
     ),
     "verified": (
@@ -160,16 +169,16 @@ TEXTS: dict[str, tuple[str, str]] = {
         "已读取 1 个文件，共 {size}；损坏 {damaged} 个",
     ),
     "verified_part": (
-        "not everything was read: {files} files, {size}, {damaged} of them damaged; what was found "
-        "is in paddlecloud admin audit, too; run it again to read the rest",
+        "verification is incomplete: read {files} files, {size}, {damaged} of them damaged; "
+        "findings are also in paddlecloud admin audit; run it again to read the rest",
         "未能全部读取：已读取 {files} 个文件，共 {size}，其中损坏 {damaged} 个；"
         "发现的损坏也记录在 paddlecloud admin audit 中；请重新执行以读取其余文件",
     ),
     "verified_part_one": (
-        "not everything was read: 1 file, {size}, {damaged} damaged; what was found is in "
-        "paddlecloud admin audit, too; run it again to read the rest",
-        "未能全部读取：已读取 1 个文件，共 {size}，损坏 {damaged} 个；"
-        "发现的损坏也记录在 paddlecloud admin audit 中；请重新执行以读取其余文件",
+        "verification is incomplete: read 1 file, {size}, {damaged} damaged; findings are "
+        "also in paddlecloud admin audit; run it again to read the rest",
+        "未能全部读取：已读取 1 个文件，共 {size}，损坏 {damaged} 个；发现的损坏也记录在 "
+        "paddlecloud admin audit 中；请重新执行以读取其余文件",
     ),
     "verified_so_far": (
         "read {files} files, {size} so far",
@@ -177,92 +186,117 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "verified_so_far_one": ("read 1 file, {size} so far", "目前已读取 1 个文件，共 {size}"),
     "verify_changed": (
-        "output of {user}: {paths} was written anew since {jobs} listed it, and is another file "
-        "now; it stays where it is",
+        "output of {user}: {paths} was rewritten after {jobs} listed it, and is a different "
+        "file now; left in place",
         "{user} 的输出：{paths} 在 {jobs} 记录之后被重新写入，内容已不同，已保留在原处",
     ),
     "verify_output": (
-        "output of {user}: {paths} is not what {jobs} wrote; it stays where it is",
+        "output of {user}: {paths} is not what {jobs} wrote; left in place",
         "{user} 的输出：{paths} 与 {jobs} 写入的内容不一致，已保留在原处",
     ),
     "verify_submitted": (
-        "submitted file of {user}: {paths}, in {jobs}; moved to {aside}, and the next submit sends "
-        "it again",
+        "submitted file of {user}: {paths}, in {jobs}; moved to {aside}, and the next submit "
+        "uploads it again",
         "{user} 提交的文件：{paths}，涉及 {jobs}；已移至 {aside}，下次提交时会重新上传",
     ),
     "collected": ("deleted {jobs} jobs, {size}", "已清理 {jobs} 个任务，共 {size}"),
     "collected_one": ("deleted 1 job, {size}", "已清理 1 个任务，共 {size}"),
     # -- keys and users ----------------------------------------------------------------------
     "gen_token_mailed": (
-        "a mail with the keys is on its way to {email}; paste them here when it has come",
+        "a mail with the keys was sent to {email}; paste them here when it arrives",
         "密钥邮件已发往 {email}，收到后请粘贴到此处",
     ),
     "gen_token_kept": ("the keys of {user} are in {path}", "{user} 的密钥已写入 {path}"),
     "gen_token_shadowed": (
-        "{origin} also holds keys, and they win over the file; remove them to use the new ones",
+        "{origin} also holds keys, which take precedence over the file; remove them to use "
+        "the new ones",
         "{origin} 中也有密钥且优先于配置文件，如要使用新密钥请将其移除",
     ),
     "gen_token_again": (
-        "these keys are not good: {reason}; paste them again, nothing was changed",
+        "these keys are not valid: {reason}; paste them again, nothing was changed",
         "密钥无效：{reason}；请重新粘贴，未做任何修改",
     ),
     "gen_token_unknown": (
-        "the server does not know the access key {ak}; paste the pair of the newest mail again, "
-        "nothing was changed",
+        "the server does not know the access key {ak}; paste the pair of the latest mail "
+        "again, nothing was changed",
         "服务器不认识 access key {ak}；请重新粘贴最新邮件中的一对密钥，未做任何修改",
     ),
     "secret_once": (
-        "this is the only time that the sk is shown: keep it now",
+        "the sk is only shown once: save it now",
         "sk 只显示这一次，请立即保存",
     ),
-    "user_deleted": ("{user} is gone", "已删除用户 {user}"),
+    "user_deleted": (
+        "user {user} deleted",
+        "已删除用户 {user}",
+    ),
     # -- configuration and doctor ------------------------------------------------------------
     "link_configuration": ("configuration", "配置"),
     "link_server": ("server", "服务器"),
     "link_signature": ("signature", "签名"),
-    "link_report": ("the server's own checks", "服务器自检"),
+    "link_report": (
+        "server self-checks",
+        "服务器自检",
+    ),
     "link_database": ("database", "数据库"),
     "link_store": ("store", "存储"),
-    "link_agent": ("agent", "代理"),
-    "link_users": ("users kept apart", "用户隔离"),
-    "link_job": ("tiny job", "示例任务"),
+    "link_agent": (
+        "agent",
+        "执行端（Agent）",
+    ),
+    "link_users": (
+        "user isolation",
+        "用户隔离",
+    ),
+    "link_job": (
+        "test job",
+        "示例任务",
+    ),
     "link_ok": ("ok", "正常"),
     "link_failed": ("failed", "失败"),
     "clock_off": (
-        "this machine's clock differs from the server's by {seconds} s; set it right",
+        "this machine's clock differs from the server's by {seconds} s; correct it",
         "本机时钟与服务器相差 {seconds} 秒，请校准",
     ),
-    "doctor_config_none": ("no file; the private server is used", "无配置文件，使用本机服务器"),
+    "doctor_config_none": (
+        "no file; the embedded server is used",
+        "无配置文件，使用本机服务器",
+    ),
     "doctor_tiny_job": ("{job_id} ended {state}", "{job_id} 结束，状态 {state}"),
-    "doctor_wrong_log": ("{job_id} wrote {got} instead of ok", "{job_id} 输出 {got}，应为 ok"),
+    "doctor_wrong_log": (
+        "{job_id} printed {got} instead of ok",
+        "{job_id} 输出 {got}，应为 ok",
+    ),
     "doctor_well": ("everything works", "一切正常"),
-    "doctor_broken": ("the first broken link is: {name}", "第一个出问题的环节：{name}"),
+    "doctor_broken": (
+        "first failed check: {name}",
+        "第一个出问题的环节：{name}",
+    ),
     # -- notifications -----------------------------------------------------------------------
     "notify_secret_once": (
-        "keep the webhook_secret: it is shown this once; with it you check who sent a webhook",
+        "save the webhook_secret, it is only shown once; it verifies the sender of a webhook",
         "请保存 webhook_secret：只显示这一次，用于验证 webhook 的来源",
     ),
     "notify_undelivered_now": ("not delivered: {why}", "未送达：{why}"),
     # -- data --------------------------------------------------------------------------------
     "data_reading": ("reading", "读取中"),
     "data_sound": (
-        "{path}: sound, {records} records in {chunks} chunks",
+        "{path}: valid, {records} records in {chunks} chunks",
         "{path}：完好，{chunks} 个块共 {records} 条记录",
     ),
     "data_found_damage": (
-        "{path}: {count} damaged places, {records} records are sound",
+        "{path}: damaged in {count} places, {records} records are intact",
         "{path}：有 {count} 处损坏，完好的记录有 {records} 条",
     ),
     "data_found_damage_one": (
-        "{path}: 1 damaged place, {records} records are sound",
+        "{path}: damaged in 1 place, {records} records are intact",
         "{path}：有 1 处损坏，完好的记录有 {records} 条",
     ),
     "data_repaired": (
-        "{path}: {records} sound records kept in {output}, {count} damaged places left out",
+        "{path}: {records} intact records written to {output}, {count} damaged places skipped",
         "{path}：{records} 条完好的记录已保存到 {output}，略过 {count} 处损坏",
     ),
     "data_repaired_one": (
-        "{path}: {records} sound records kept in {output}, 1 damaged place left out",
+        "{path}: {records} intact records written to {output}, 1 damaged place skipped",
         "{path}：{records} 条完好的记录已保存到 {output}，略过 1 处损坏",
     ),
     "data_written": ("{records} records in {count} files", "{count} 个文件共 {records} 条记录"),

@@ -15,9 +15,12 @@ DATA_TEXTS: dict[str, tuple[str, str]] = {
         "no file matches {pattern}; give the path of a text file",
         "没有与 {pattern} 匹配的文件，请给出文本文件的路径",
     ),
-    "data_unusable": ("{path} cannot be used: {why}", "无法使用 {path}：{why}"),
+    "data_unusable": (
+        "cannot use {path}: {why}",
+        "无法使用 {path}：{why}",
+    ),
     "data_damaged": (
-        "{damage}; `paddlecloud data repair` keeps what is sound",
+        "{damage}; `paddlecloud data repair` keeps the intact records",
         "{damage}；可用 paddlecloud data repair 保留完好的部分",
     ),
     "data_needs_flag": (
@@ -25,23 +28,23 @@ DATA_TEXTS: dict[str, tuple[str, str]] = {
         "{command} 需要 {flag}，详见 paddlecloud {command} --help",
     ),
     "data_needs_one": (
-        "{command} takes {first} or {second}, one of the two",
+        "{command} needs exactly one of {first} and {second}",
         "{command} 需要 {first} 和 {second} 中的一个",
     ),
     "data_none": (
-        "{flag}=0 would write nothing; give a whole number from 1 on",
+        "{flag}=0 would write nothing; use a whole number from 1",
         "{flag}=0 不会写出任何内容，请给出不小于 1 的整数",
     ),
     "data_suffix": (
-        "--suffix={suffix} has no place for the number of a file, such as %05d",
+        "--suffix={suffix} has no placeholder for the file number, such as %05d",
         "--suffix={suffix} 中没有文件编号的位置，例如 %05d",
     ),
     "data_one_output": (
-        "--output takes one file, and {count} are to be repaired",
+        "--output takes one file, but {count} files are to be repaired",
         "--output 只能用于一个文件，而这里有 {count} 个文件需要修复",
     ),
     "data_needs_package": (
-        "this needs a package that is not installed here: {why}",
+        "a required package is not installed: {why}",
         "此操作需要尚未安装的软件包：{why}",
     ),
 }

@@ -16,22 +16,23 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
     "rule_default": ("default", "默认"),
     "rule_keys": ("default: keys", "默认：密钥"),
     "rules_more": (
-        "{paths}, ... (rules that are not shown: {count})",
+        "{paths}, ... ({count} more rules)",
         "{paths}……（未列出的规则：{count} 条）",
     ),
     # -- the directory ------------------------------------------------------------------------
     "files_changed": (
-        '"{path}" was changed while it was being submitted; leave it out with an ignore rule, '
-        "submit a copy of the directory, or submit again when it is at rest",
+        '"{path}" changed while it was being submitted; exclude it with an ignore rule, '
+        "submit a copy of the directory, or submit again when it no longer changes",
         "“{path}”在提交过程中被修改，请用忽略规则排除它，提交目录的一份副本，"
         "或等它不再变化后重新提交",
     ),
     "files_changed_since": (
-        "changed after they were read: {paths}; the job gets them as they were",
+        "changed after they were read: {paths}; the job gets the earlier content",
         "以下文件在读取之后又被修改：{paths}；任务使用的是修改之前的内容",
     ),
     "files_closed": (
-        "--files: the directory {path} cannot be read ({reason}); make it readable or give another",
+        "--files: cannot read the directory {path} ({reason}); make it readable or give "
+        "another one",
         "--files：无法读取目录 {path}（{reason}），请修改权限或指定其他目录",
     ),
     "files_found": (
@@ -39,51 +40,52 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
         "共 {count} 个文件，{size}；最大的文件：{largest}",
     ),
     "files_git_void": (
-        "submitted although .gitignore leaves it out: {paths}; beside and below a "
-        ".paddlecloudignore no .gitignore counts, so name there what the job must not get",
-        "以下内容虽被 .gitignore 排除，仍会提交：{paths}；有 .paddlecloudignore 的目录及其"
-        "子目录中，.gitignore 不起作用，不应提交的内容请写入 .paddlecloudignore",
+        "submitted although .gitignore excludes it: {paths}; a .paddlecloudignore replaces "
+        "the .gitignore files beside and below it, so list there what the job must not get",
+        "以下内容虽被 .gitignore 排除，仍会提交：{paths}；有 .paddlecloudignore "
+        "的目录及其子目录中，.gitignore 不起作用，不应提交的内容请写入 .paddlecloudignore",
     ),
     "files_hold_keys": (
-        "{path} holds the secret keys of PaddleCloud and is not submitted; give the directory of "
-        "your training code",
+        "{path} holds the secret keys of PaddleCloud and cannot be submitted; give the "
+        "directory of your training code",
         "{path} 中有 PaddleCloud 的密钥，不能提交；请指定训练代码所在的目录",
     ),
     "files_link_bare": (
-        "links to what was left out, which lead nowhere in the job: {links}; bring that back by a "
-        "rule if the job needs it",
+        "links to excluded files, which are broken in the job: {links}; include the targets "
+        "with a rule if the job needs them",
         "以下链接指向未提交的内容，在任务中无效：{links}；如任务需要，请用规则重新包含",
     ),
     "files_link_name": (
         'the link "{path}" points to "{target}", a name that cannot be submitted ({reason}); '
-        "rename what it points to, or name the link in {rules}",
+        "rename the target, or list the link in {rules}",
         "链接“{path}”指向“{target}”，该名称无法提交（{reason}），请重命名它所指的内容，"
         "或将该链接写入 {rules}",
     ),
     "files_link_never": (
-        "links to what is never submitted (environments, caches, .git, keys), which lead nowhere "
-        "in the job: {links}; no rule brings that back, so remove them or point them elsewhere",
+        "links to files that are never submitted (environments, caches, .git, keys), which "
+        "are broken in the job: {links}; no rule can include them, so remove the links or "
+        "point them elsewhere",
         "以下链接指向从不提交的内容（虚拟环境、缓存、.git、密钥），在任务中无效：{links}；"
         "规则无法重新包含这些内容，请删除链接或改指他处",
     ),
     "files_link_nowhere": (
-        "--files: {path} is a link to {target}, which is not there; give the directory that holds "
-        "your code",
+        "--files: {path} is a link to {target}, which does not exist; give the directory that "
+        "holds your code",
         "--files：{path} 是指向 {target} 的链接，但目标不存在，请指定存放代码的目录",
     ),
     "files_link_outside": (
-        'the link "{path}" points to "{target}", not to something inside the submitted directory; '
-        "copy the file into the directory, remove the link, or name it in {rules}",
+        'the link "{path}" points to "{target}" outside the submitted directory; copy the '
+        "file into the directory, remove the link, or list it in {rules}",
         "链接“{path}”指向“{target}”，不在提交目录之内，请把文件复制进目录、删除该链接，"
         "或将它写入 {rules}",
     ),
     "files_link_whole": (
-        'the link "{path}" points to the submitted directory itself, which would hold itself '
-        "without end; remove the link, or name it in {rules}",
+        'the link "{path}" points to the submitted directory itself, an endless recursion; '
+        "remove the link, or list it in {rules}",
         "链接“{path}”指向提交目录本身，目录会无限包含自身，请删除该链接，或写入 {rules}",
     ),
     "files_missing": (
-        "--files: there is no directory {path}; give the directory that holds your code",
+        "--files: directory {path} does not exist; give the directory that holds your code",
         "--files：目录 {path} 不存在，请指定存放代码的目录",
     ),
     "files_name": (
@@ -91,22 +93,21 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
         "文件名“{path}”无法提交（{reason}），请重命名",
     ),
     "files_none": (
-        "the directory of --files holds no file, so the job is given none; check the path if it "
-        "needs some",
+        "the --files directory is empty, so the job gets no files; check the path if it needs some",
         "--files 指定的目录中没有文件，任务将不带任何文件运行；如需文件，请检查路径",
     ),
     "files_none_left": (
-        "rules leave out every file of the directory of --files, so the job is given none; check "
-        "{rules} if it needs some",
-        "--files 指定的目录中的文件全部被规则排除，任务将不带任何文件运行；"
-        "如需文件，请检查 {rules}",
+        "ignore rules exclude every file of the --files directory, so the job gets none; "
+        "check {rules} if it needs some",
+        "--files 指定的目录中的文件全部被规则排除，任务将不带任何文件运行；如需文件，请检查 "
+        "{rules}",
     ),
     "files_not_directory": (
         "--files: {path} is not a directory; give the directory that holds it",
         "--files：{path} 不是目录，请指定它所在的目录",
     ),
     "files_read_again": (
-        '"{path}" was changed while it was being submitted; the directory is read again',
+        '"{path}" changed while it was being submitted; reading the directory again',
         "“{path}”在提交过程中被修改，正在重新读取目录",
     ),
     "files_refused": (
@@ -114,93 +115,90 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
         "有 {count} 项无法提交：{sentences}",
     ),
     "files_skipped": (
-        "left out of the submitted files: {paths}",
+        "not submitted: {paths}",
         "以下内容不会提交：{paths}",
     ),
     "files_unreadable": (
-        '"{path}" cannot be read ({reason}); make it readable, leave it out with an ignore rule, '
+        'cannot read "{path}" ({reason}); make it readable, exclude it with an ignore rule, '
         "or move it out of the directory",
         "无法读取“{path}”（{reason}），请修改权限、用忽略规则排除它，或把它移出目录",
     ),
     "git_invalid": (
-        "git: {value} is no short word about a repository; known are {known}",
+        "git: {value} is not a short description of a repository; known keys are {known}",
         "git：{value} 不是仓库的简短描述，可用的有 {known}",
     ),
     "ignore_too_large": (
-        "{path} is larger than {limit} bytes; an ignore file holds patterns, shorten it",
+        "{path} is larger than {limit} bytes; an ignore file only holds patterns, shorten it",
         "{path} 超过 {limit} 字节，忽略文件只应包含规则，请缩短",
     ),
     "ignore_unreadable": (
-        "{path} says what is to be left out, and cannot be read ({reason}); make it a file that "
-        "you can read, or remove it",
+        "cannot read the ignore file {path} ({reason}); make it a readable file, or remove it",
         "{path} 规定了哪些内容不提交，但无法读取（{reason}），请换成可以读取的文件，或将其删除",
     ),
     "submit_unanswered": (
-        "the server's response did not arrive whole ({reason}), so the job may have been accepted; "
-        "look for it with paddlecloud list_jobs before you submit it again",
-        "没有收到服务器的完整响应（{reason}），任务可能已被接受；再次提交前请用 "
-        "paddlecloud list_jobs 查看",
+        "the server's response was incomplete ({reason}), so the job may have been accepted; "
+        "check paddlecloud list_jobs before you submit it again",
+        "没有收到服务器的完整响应（{reason}），任务可能已被接受；再次提交前请用 paddlecloud "
+        "list_jobs 查看",
     ),
     "submit_unsure": (
-        "the job may have been accepted all the same; look for it with paddlecloud list_jobs "
-        "before you submit it again",
+        "the job may have been accepted anyway; check paddlecloud list_jobs before you submit "
+        "it again",
         "任务可能已被接受，再次提交前请用 paddlecloud list_jobs 查看",
     ),
     # -- stored contents ----------------------------------------------------------------------
     "content_gone": (
-        "the content {sha256} of the submitted files is not in the store any more, as is so for "
-        "damaged ones; submit the files again",
+        "blob {sha256} of the submitted files is no longer in the store (damaged blobs are "
+        "moved aside); submit the files again",
         "提交的文件中的内容 {sha256} 已不在存储中（损坏的内容会被移走），请重新提交文件",
     ),
     "verify_busy": (
-        "another verify is at work on this server; try again when it has ended",
+        "another verify is already running on this server; try again when it has ended",
         "服务器上正在进行另一次校验，请等它结束后再试",
     ),
     # -- uploads in parts ---------------------------------------------------------------------
     "upload_again": (
-        "the upload was interrupted, the server, its store or the line there does not answer; "
-        "trying again for half a minute, what arrived is kept",
-        "上传中断：服务器、其存储或网络没有应答；将在半分钟内重试，已上传的内容会保留",
+        "upload interrupted: the server, its store or the network does not respond; retrying "
+        "for half a minute, uploaded data is kept",
+        "上传中断：服务器、其存储或网络没有响应；将在半分钟内重试，已上传的内容会保留",
     ),
     "upload_again_damaged": (
-        "what arrived is not what was sent, so it is sent again; check the network if it goes on",
+        "uploaded data was damaged in transit and is sent again; check the network if it "
+        "happens again",
         "收到的内容与发送的不一致，正在重新发送；若仍然如此，请检查网络",
     ),
     "upload_checksum": (
-        "the header {header} has to be the CRC-32 of the part in 8 hexadecimal digits, not {value}",
+        "the header {header} must be the CRC-32 of the part in 8 hexadecimal digits, got {value}",
         "请求头 {header} 应为该部分的 CRC-32（8 位十六进制），而不是 {value}",
     ),
-    "upload_closing": (
-        "the upload is being checked and takes no part now; ask how it stands, then go on",
-        "该上传正在校验，暂不接收新的部分，请先查询状态再继续",
-    ),
     "upload_damaged": (
-        "what arrived is not what was sent ({reason}); send it again, and check the network",
+        "uploaded data does not match what was sent ({reason}); send it again, and check the "
+        "network",
         "收到的内容与发送的不一致（{reason}），请重新发送并检查网络",
     ),
     "upload_kept": (
-        "run the same command again: what arrived is kept, and only the rest is sent",
+        "run the same command again: uploaded data is kept, only the rest is sent",
         "请再次执行同一命令：已上传的内容会保留，只上传其余部分",
     ),
     "upload_no_parts": (
-        "the store of this server takes no files in parts; upload the file whole",
+        "the store of this server does not support multipart uploads; upload the file whole",
         "该服务器的存储不支持分块上传，请整体上传",
     ),
     "upload_size": (
-        "as far as is known this content has {want} bytes, not {got}; send the right size",
+        "this blob is known to have {want} bytes, got {got}; send the right size",
         "已知该内容为 {want} 字节，而不是 {got}，请使用正确的大小",
     ),
     "upload_too_large": (
-        "the file has {size}, and this server takes files of at most {limit}; split it",
+        "the file has {size}, this server accepts files up to {limit}; split it",
         "文件大小为 {size}，该服务器最多接收 {limit} 的文件，请拆分文件",
     ),
     # -- paths --------------------------------------------------------------------------------
     "path_deep": (
-        "{path} lies {depth} names deep, above the limit of {limit}; use fewer directories",
+        "{path} is {depth} directories deep, above the limit of {limit}; use fewer directories",
         "{path} 的目录层数为 {depth}，超过上限 {limit}，请减少目录层数",
     ),
     "path_encoding": (
-        "the name {path} is not valid UTF-8; rename the file or leave it out",
+        "the name {path} is not valid UTF-8; rename the file or exclude it",
         "文件名 {path} 不是有效的 UTF-8，请重命名或不要提交该文件",
     ),
     "path_long": (

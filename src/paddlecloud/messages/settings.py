@@ -44,7 +44,10 @@ SETTING_TEXTS: dict[str, tuple[str, str]] = {
     ),
     "want_whole": ("a whole number, 0 or more", "不小于 0 的整数"),
     # -- rules beyond the kind -----------------------------------------------------------------
-    "want_address": ("an address such as {example}", "地址，例 {example}"),
+    "want_address": (
+        "a URL such as {example}",
+        "地址，例 {example}",
+    ),
     "want_backend": ("a backend such as local", "后端名称，例 local"),
     "want_bucket_part": (
         'a value: store.kind = "s3" needs it',
@@ -58,7 +61,7 @@ SETTING_TEXTS: dict[str, tuple[str, str]] = {
         "至少 {length} 个字符的密钥，可用 `openssl rand -hex 32` 生成",
     ),
     "want_kind_s3": (
-        "s3, because {given} is set, for which a directory has no use",
+        "s3, because {given} is set, which only s3 uses",
         "s3（因为设置了 {given}，而目录用不到它）",
     ),
     "want_listening": (
@@ -66,17 +69,17 @@ SETTING_TEXTS: dict[str, tuple[str, str]] = {
         "监听地址，例 127.0.0.1、0.0.0.0 或 ::",
     ),
     "want_local_once": (
-        "one pool of backend local: a machine gives its room only once",
+        "one pool of backend local: a machine provides its resources only once",
         "唯一的 local 后端资源池，一台机器的资源只能提供一次",
     ),
     "want_loopback": (
-        "an address of this machine alone, which it has to be without TLS: set http.tls_cert and "
-        "http.tls_key, or http.insecure = true on a network that you trust",
+        "a loopback address, as required without TLS: set http.tls_cert and http.tls_key, or "
+        "http.insecure = true on a trusted network",
         "仅限本机的地址，不使用 TLS 时必须如此；请设置 http.tls_cert 和 http.tls_key，"
         "在可信网络中也可设置 http.insecure = true",
     ),
     "want_mail_address": (
-        "a mail address, which a mail has to come from",
+        "a mail address, required as the sender",
         "邮箱地址，发送邮件必须有发件人",
     ),
     "want_mail_domain": ("a mail domain such as example.com", "邮箱域名，例 example.com"),
@@ -98,18 +101,18 @@ SETTING_TEXTS: dict[str, tuple[str, str]] = {
     "want_zone": ("a zone name such as Asia/Shanghai", "时区名称，例 Asia/Shanghai"),
     # -- the sentences that they end -----------------------------------------------------------
     "settings_file_empty": (
-        "{path}: the file {file} that {key} is to be read from cannot be used: it is empty",
+        "{path}: cannot read the file {file} of {key}: it is empty",
         "{path}：{key} 所指的文件 {file} 无法使用：文件为空",
     ),
     "settings_file_no_text": (
-        "{path}: the file {file} that {key} is to be read from cannot be used: not a text",
+        "{path}: cannot read the file {file} of {key}: it is not a text file",
         "{path}：{key} 所指的文件 {file} 无法使用：不是文本文件",
     ),
     "settings_pool_in_use": (
-        "the settings have no pool {pool} any more, and jobs still have a place there: {jobs}; put "
-        "it back, and take it out when they have ended or were killed",
-        "设置中已没有资源池 {pool}，但仍有任务在其中：{jobs}；"
-        "请恢复该资源池，待这些任务结束或终止后再移除",
+        "the settings no longer have the pool {pool}, but jobs are still placed there: "
+        "{jobs}; restore it, and remove it when they have ended or were killed",
+        "设置中已没有资源池 {pool}，但仍有任务在其中：{jobs}；请恢复该资源池，"
+        "待这些任务结束或终止后再移除",
     ),
     "settings_value": (
         "{path}: {key} = {value} is not {reason}",

@@ -12,58 +12,61 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "bos_url {value} 的格式应为 {{bucket}}.{{region}}.bcebos.com/your/dir：{reason}",
     ),
     "bos_url_control": (
-        "it holds a line break or another control character",
+        "it contains a line break or another control character",
         "其中有换行或其他控制字符",
     ),
     "bos_url_host": (
-        '"{host}" is no bucket of bcebos.com',
+        '"{host}" is not a bucket of bcebos.com',
         "“{host}”不是 bcebos.com 的存储桶",
     ),
     "bos_url_label": (
-        '"{label}" has to be 1 to {most} small letters, digits and hyphens, without a hyphen at an '
-        "end",
+        '"{label}" must be 1 to {most} lower-case letters, digits and hyphens, without a '
+        "hyphen at either end",
         "“{label}”应为 1 到 {most} 个小写字母、数字或连字符，且不以连字符开头或结尾",
     ),
     "bos_url_long": (
-        "a name in it may have {most} bytes, the whole directory {limit}, and {depth} names",
+        "a name may have {most} bytes, the whole directory {limit}, and {depth} levels",
         "目录中单个名称最多 {most} 字节，整个目录最多 {limit} 字节、{depth} 层",
     ),
     "bos_url_name": (
-        '"{name}" is no name of a directory here',
+        '"{name}" is not a valid directory name',
         "“{name}”不能用作目录名",
     ),
     "bos_url_needed": (
-        "public_bos=0 means private storage: give its directory with --bos_url, or leave "
-        "public_bos out and give --files",
+        "public_bos=0 means private storage: give its directory with --bos_url, or remove "
+        "public_bos and give --files",
         "public_bos=0 表示使用私有存储，请用 --bos_url 指定目录；或去掉 public_bos 并指定 --files",
     ),
-    "bos_url_port": ("leave out the port {port}", "请去掉端口 {port}"),
+    "bos_url_port": (
+        "remove the port {port}",
+        "请去掉端口 {port}",
+    ),
     "bos_url_scheme": (
-        "leave out {scheme}, or write https://",
+        "remove {scheme}, or write https://",
         "请去掉 {scheme}，或改为 https://",
     ),
     "bos_url_sign": (
-        "leave out {sign} and what follows: it is a directory, no address of a page",
+        "remove {sign} and what follows: this is a directory, not a web page",
         "请去掉 {sign} 及其后的内容：这里是目录，不是网页地址",
     ),
     "bos_url_slashes": (
-        "it has two slashes in a row, or too many at its end",
+        "it has two slashes in a row, or too many at the end",
         "其中有连续的斜杠，或末尾的斜杠过多",
     ),
     "bos_url_unused": (
-        "bos_url {bos_url} is for private storage; add --public_bos=0, or leave bos_url out",
+        "bos_url {bos_url} is for private storage; add --public_bos=0, or remove bos_url",
         "bos_url {bos_url} 仅用于私有存储，请加上 --public_bos=0，或去掉 bos_url",
     ),
     "distribute_alone": (
-        "distribute_job_type={mode} is for several instances; set --instance_count or leave it out",
-        "distribute_job_type={mode} 仅用于多节点任务，请指定 --instance_count，或去掉该参数",
+        "distribute_job_type={mode} is for several instances; set --instance_count or remove it",
+        "distribute_job_type={mode} 仅用于多实例任务，请指定 --instance_count，或去掉该参数",
     ),
     "env_format": (
         "env {value} is not of the form NAME=VALUE",
         "env {value} 的格式应为 NAME=VALUE",
     ),
     "env_name": (
-        "env name {name} may have letters, digits and _ only and must not begin with a digit",
+        "env name {name} may only have letters, digits and _, and must not start with a digit",
         "环境变量名 {name} 只能包含字母、数字和下划线，且不能以数字开头",
     ),
     "env_reserved": (
@@ -71,31 +74,32 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "环境变量 {name} 由 PaddleCloud 为每个任务设置，请换一个名字",
     ),
     "env_size": (
-        "all env together are {size}, above the limit of {limit}; put large values into a file",
+        "all env variables together have {size}, above the limit of {limit}; put large values "
+        "into a file",
         "env 合计 {size}，超过上限 {limit}，请把较大的内容写入文件",
     ),
     "env_value_long": (
-        "env {name} has {size} letters, above the limit of {limit}; put it into a file",
+        "env {name} has {size} characters, above the limit of {limit}; put it into a file",
         "环境变量 {name} 的值有 {size} 个字符，超过上限 {limit}，请写入文件",
     ),
     "files_needed": (
-        "say which directory to submit with --files=DIR (public storage needs it)",
+        "no directory given; use --files=DIR (required for public storage)",
         "请用 --files=目录 指定要提交的目录（使用公共存储时必填）",
     ),
     "gpu_in_cpu_job": (
-        "gpu={gpu} contradicts job_type=cpu; leave one of them out",
+        "gpu={gpu} contradicts job_type=cpu; remove one of them",
         "gpu={gpu} 与 job_type=cpu 矛盾，请去掉其中一个",
     ),
     "gpu_job_without_gpu": (
-        "job_type=gpu contradicts gpu=0; leave one of them out, or say --job_type=cpu",
+        "job_type=gpu contradicts gpu=0; remove one of them, or use --job_type=cpu",
         "job_type=gpu 与 gpu=0 矛盾，请去掉其中一个，或使用 --job_type=cpu",
     ),
     "memory_format": (
-        "{name} {value} is not a size; write it like 512Mi or 4G",
+        "{name} {value} is not a size; write for example 512Mi or 4G",
         "{name} {value} 不是合法的大小，写法如 512Mi 或 4G",
     ),
     "memory_range": (
-        "{name} {value} is outside {low} to {high}; write it with a unit, like 512Mi or 4G",
+        "{name} {value} is outside {low} to {high}; give a unit, for example 512Mi or 4G",
         "{name} {value} 超出范围 {low} 至 {high}，请带上单位，如 512Mi 或 4G",
     ),
     "param_choice": (
@@ -115,11 +119,11 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         '缺少 {name} 或其值为空，请指定，例如 --{name}="sh run.sh"',
     ),
     "param_name_length": (
-        "{name} has {size} letters; it must have 1 to {limit}",
+        "{name} has {size} characters; it must have 1 to {limit}",
         "{name} 有 {size} 个字符，应为 1 至 {limit} 个",
     ),
     "param_name_letters": (
-        "{name} {value} has a slash or an unprintable letter; choose a plain name",
+        "{name} {value} contains a slash or an unprintable character; choose a plain name",
         "{name} {value} 含有斜杠或不可见字符，请换一个名字",
     ),
     "param_nul": (
@@ -135,19 +139,19 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "{name} 的值为 {value}，应在 {low} 与 {high} 之间",
     ),
     "param_step": (
-        "{name} is {value}; at most two digits after the point are allowed",
+        "{name} is {value}; it may have at most two decimals",
         "{name} 的值为 {value}，小数点后最多两位",
     ),
     "param_twice": (
-        "{name} was given twice, as {first} and as {second}; give it once",
+        "{name} is given twice, as {first} and as {second}; give it once",
         "{name} 给了两次（{first} 和 {second}），请只给一次",
     ),
     "param_type": (
-        "{name} was given as a {type}; give a text or a number",
+        "{name} is a {type}; give a text or a number",
         "{name} 的类型是 {type}，应为文本或数字",
     ),
     "param_unknown": (
-        "{name} is not a parameter of submit_job; submit_job --help lists them",
+        "{name} is not a parameter of submit_job; see submit_job --help",
         "submit_job 没有参数 {name}，可用 submit_job --help 查看",
     ),
     "param_unknown_near": (
@@ -159,14 +163,14 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "{name} 不是合法的 UTF-8 文本，请检查终端的字符编码",
     ),
     "pservers_alone": (
-        "{name} is about parameter servers, and one instance has none; set --pservers or "
-        "--instance_count, or leave it out",
-        "{name} 用于参数服务器，而单节点任务没有参数服务器；"
-        "请指定 --pservers 或 --instance_count，或去掉该参数",
+        "{name} is for parameter servers, and a single instance has none; set --pservers or "
+        "--instance_count, or remove it",
+        "{name} 用于参数服务器，而单实例任务没有参数服务器；请指定 --pservers 或 "
+        "--instance_count，或去掉该参数",
     ),
     "pservers_in_nccl2": (
-        "{name}={value} is for parameter servers, and distribute_job_type=NCCL2 has none; leave "
-        "one of them out",
+        "{name}={value} is for parameter servers, and distribute_job_type=NCCL2 has none; "
+        "remove one of them",
         "{name}={value} 用于参数服务器，而 distribute_job_type=NCCL2 没有参数服务器，"
         "请去掉其中一个",
     ),
@@ -175,13 +179,13 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "snapshot {value} 的格式应为 sha256:<64 位十六进制>",
     ),
     "retry_codes_format": (
-        "retry_exit_codes {value} is not an exit code; give numbers from 1 to 255 with commas in "
-        "between, such as 101,102, or any",
-        "retry_exit_codes {value} 不是退出码；"
-        "请给出 1 至 255 的数字，用逗号分隔，例如 101,102，或 any",
+        "retry_exit_codes {value} is not valid; give exit codes from 1 to 255 separated by "
+        "commas, such as 101,102, or any",
+        "retry_exit_codes {value} 不是退出码；请给出 1 至 255 的数字，用逗号分隔，例如 "
+        "101,102，或 any",
     ),
     "retry_codes_unused": (
-        "retry_exit_codes {value} means nothing without retries; add --max_retries=N",
+        "retry_exit_codes {value} has no effect without retries; add --max_retries=N",
         "没有重试时 retry_exit_codes {value} 不起作用，请加 --max_retries=N",
     ),
     "wall_time_format": (
@@ -198,13 +202,13 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "priority {value} 不是优先级名称（{choices}），也不是 {low} 至 {high} 的整数",
     ),
     "priority_not_allowed": (
-        "your plan allows the priority {highest} at most, not {priority}; submit it with "
+        "your plan allows at most priority {highest}, not {priority}; submit it with "
         "--priority={highest}, or ask the administrator",
-        "您的套餐最高允许优先级 {highest}，不能使用 {priority}；"
-        "请改用 --priority={highest}，或联系管理员",
+        "您的套餐最高允许优先级 {highest}，不能使用 {priority}；请改用 --priority={highest}，"
+        "或联系管理员",
     ),
     "no_pool": (
-        "no pool of this server runs jobs of yours; ask an admin to add you to one (users = [...])",
+        "no pool of this server accepts your jobs; ask an admin to add you to one (users = [...])",
         "此服务器上没有可运行您任务的资源池；请管理员把您加入某个资源池（users = [...]）",
     ),
     "cluster_unknown": (
@@ -212,66 +216,70 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "本服务器没有资源池 {cluster}，可选：{known}",
     ),
     "gpu_none": (
-        "the job asks for {gpu} GPU and no machine of {pools} has one; use --job_type=cpu",
+        "the job requests {gpu} GPU, but no machine of {pools} has one; use --job_type=cpu",
         "任务需要 {gpu} 张 GPU，而 {pools} 中没有带 GPU 的机器，请使用 --job_type=cpu",
     ),
     "gang_never": (
-        "the {replicas} replicas together ask for {asks}, and the {machines} machines of pool "
-        "{pool} have {has} in all; ask for fewer with --instance_count, or for less with "
-        "--memory, --gpu, --cpu",
-        "{replicas} 个节点共需 {asks}，而资源池 {pool} 的 {machines} 台机器总共有 {has}，"
-        "请用 --instance_count 减少节点，或用 --memory、--gpu、--cpu 减少申请",
+        "the {replicas} replicas together request {asks}, but the {machines} machines of pool "
+        "{pool} have {has} in total; use a smaller --instance_count, or less --memory, --gpu, "
+        "--cpu",
+        "{replicas} 个实例共需 {asks}，而资源池 {pool} 的 {machines} 台机器总共有 {has}，请用 "
+        "--instance_count 减少实例，或用 --memory、--gpu、--cpu 减少申请",
     ),
     "gangs_none": (
-        "instance_count is {instance_count} ({replicas} replicas), but {pools} cannot run jobs of "
-        "several replicas; use --instance_count=1",
-        "instance_count 为 {instance_count}（{replicas} 个节点），"
-        "但 {pools} 不能运行多节点任务，请用 --instance_count=1",
+        "instance_count is {instance_count} ({replicas} replicas), but {pools} cannot run "
+        "jobs of several replicas; use --instance_count=1",
+        "instance_count 为 {instance_count}（{replicas} 个实例），但 {pools} "
+        "不能运行多实例任务，请用 --instance_count=1",
     ),
     "instances_public": (
-        "instance_count is {instance_count} ({replicas} replicas), and several are for private "
-        "pools only; {pools} are public: use --instance_count=1, or ask the admin of this "
+        "instance_count is {instance_count} ({replicas} replicas), but only private pools run "
+        "several and {pools} are public; use --instance_count=1, or ask the admin of this "
         "server for a private pool",
-        "instance_count 为 {instance_count}（{replicas} 个节点），仅私有资源池可运行多节点任务，"
-        "而 {pools} 是公共的：请用 --instance_count=1，或请管理员提供私有资源池",
+        "instance_count 为 {instance_count}（{replicas} 个实例）"
+        "，仅私有资源池可运行多实例任务，而 {pools} 是公共的：请用 --instance_count=1，"
+        "或请管理员提供私有资源池",
     ),
     "job_type_none": (
-        "no pool of {pools} takes job_type={job_type}; use one of: {types}",
+        "none of the pools {pools} accepts job_type={job_type}; use one of: {types}",
         "{pools} 中没有资源池接受 job_type={job_type}，可选：{types}",
     ),
     "note_job_type_cpu": (
-        "job_type is not given and no machine here has a GPU: the job runs as job_type=cpu",
+        "job_type is not given and no machine has a GPU: the job runs as job_type=cpu",
         "未指定 job_type 且没有带 GPU 的机器：任务按 job_type=cpu 运行",
     ),
     "private_pool_none": (
-        "public_bcc=0 with cluster={cluster} needs a private pool and {pools} are public; leave "
-        "public_bcc out, or ask the admin of this server for a private pool",
-        "public_bcc=0 且 cluster={cluster} 需要私有资源池，而 {pools} 是公共的，"
-        "请去掉 public_bcc，或请管理员提供私有资源池",
+        "public_bcc=0 with cluster={cluster} needs a private pool, but {pools} are public; "
+        "remove public_bcc, or ask the admin of this server for a private pool",
+        "public_bcc=0 且 cluster={cluster} 需要私有资源池，而 {pools} 是公共的，请去掉 "
+        "public_bcc，或请管理员提供私有资源池",
     ),
     "replicas_too_many": (
-        "the job has {replicas} replicas, above this server's limit of {limit}; use fewer with "
-        "--instance_count and --pservers",
-        "任务有 {replicas} 个节点，超过本服务器的上限 {limit}，"
-        "请用 --instance_count 和 --pservers 减少",
+        "the job has {replicas} replicas, above this server's limit of {limit}; use a smaller "
+        "--instance_count or --pservers",
+        "任务有 {replicas} 个实例，超过本服务器的上限 {limit}，请用 --instance_count 和 "
+        "--pservers 减少",
     ),
     "resources_never": (
-        "the job asks for {asks} and no machine of {pools} is that large (the largest has {has}); "
-        "ask for less with --cpu, --memory, --gpu",
-        "任务需要 {asks}，{pools} 中没有这么大的机器（最大的有 {has}），"
-        "请用 --cpu、--memory、--gpu 减少申请",
+        "the job requests {asks}, but no machine of {pools} is that large (the largest has "
+        "{has}); use less --cpu, --memory, --gpu",
+        "任务需要 {asks}，{pools} 中没有这么大的机器（最大的有 {has}），请用 --cpu、--memory、"
+        "--gpu 减少申请",
     ),
     "wall_time_public": (
-        "wall_time {wall_time} cannot be set on the public pools {pools}; leave --wall_time out, "
+        "wall_time {wall_time} cannot be set on the public pools {pools}; remove --wall_time, "
         "or ask the admin of this server for a private pool",
         "公共资源池 {pools} 不能指定 wall_time {wall_time}，请去掉 --wall_time，"
         "或请管理员提供私有资源池",
     ),
     # -- help of submit_job ------------------------------------------------------------------
-    "help_job_name": ("name of the job; several jobs may share one", "任务名称，可以重名"),
+    "help_job_name": (
+        "name of the job; names may repeat",
+        "任务名称，可以重名",
+    ),
     "help_start_cmd": ('command that starts the job, e.g. "sh run.sh"', '启动命令，例 "sh run.sh"'),
     "help_cluster": (
-        "pool to run in; default asks them in the server's order",
+        "pool to run in; default tries the pools in the server's order",
         "指定资源池；default 按服务器配置的顺序依次申请",
     ),
     "help_public_bcc": (
@@ -286,9 +294,12 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "gpu or cpu; default gpu where the server has GPUs, else cpu",
         "任务类型 gpu 或 cpu；服务器有 GPU 时默认 gpu，否则为 cpu",
     ),
-    "help_instance_count": ("number of instances, 1 to 1024", "计算节点数目，1 至 1024"),
+    "help_instance_count": (
+        "number of instances, 1 to 1024",
+        "计算实例数目，1 至 1024",
+    ),
     "help_wall_time": (
-        "longest running time, hh:mm:ss; private pools only",
+        "maximum running time, hh:mm:ss; private pools only",
         "最长运行时间，格式 hh:mm:ss，仅私有资源池可指定",
     ),
     "help_bos_url": (
@@ -300,58 +311,64 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "本地脚本和数据目录，例 ./job",
     ),
     "help_watch_mode": (
-        "1 follows states and log until the job ends, 0 returns at once",
+        "1 prints states and log until the job ends, 0 returns at once",
         "1 持续打印任务状态和日志直到结束，0 立即返回",
     ),
     "help_cpu": (
-        "CPUs of each instance, e.g. 0.5 or 4; also a limit when given",
-        "每个节点的 CPU 数，例 0.5 或 4；指定后同时作为上限",
+        "CPUs of each instance, e.g. 0.5 or 4; also the limit when given",
+        "每个实例的 CPU 数，例 0.5 或 4；指定后同时作为上限",
     ),
     "help_memory": (
         "memory limit of each instance, e.g. 512Mi or 4G",
-        "每个节点的内存上限，例 512Mi 或 4G",
+        "每个实例的内存上限，例 512Mi 或 4G",
     ),
-    "help_gpu": ("GPUs of each instance, 0 to 64", "每个节点的 GPU 数，0 至 64"),
+    "help_gpu": (
+        "GPUs of each instance, 0 to 64",
+        "每个实例的 GPU 数，0 至 64",
+    ),
     "help_distribute_job_type": (
-        "PSERVER or NCCL2; default by job_type, for several instances only",
-        "分布式模式 PSERVER 或 NCCL2；默认由 job_type 决定，仅用于多节点任务",
+        "PSERVER or NCCL2; default depends on job_type, only for several instances",
+        "分布式模式 PSERVER 或 NCCL2；默认由 job_type 决定，仅用于多实例任务",
     ),
     "help_pservers": (
-        "number of parameter servers; default one for each instance, in PSERVER mode only",
-        "参数服务器个数；默认与训练节点数相同，仅用于 PSERVER 模式",
+        "number of parameter servers; default one per instance, PSERVER mode only",
+        "参数服务器个数；默认与训练实例数相同，仅用于 PSERVER 模式",
     ),
     "help_pserver_cpu": (
-        "CPUs of each parameter server; default as a trainer has",
-        "每个参数服务器的 CPU 数；默认与训练节点相同",
+        "CPUs of each parameter server; default as for a trainer",
+        "每个参数服务器的 CPU 数；默认与训练实例相同",
     ),
     "help_pserver_memory": (
-        "memory limit of each parameter server, e.g. 512Mi or 4G; default as a trainer has",
-        "每个参数服务器的内存上限，例 512Mi 或 4G；默认与训练节点相同",
+        "memory limit of each parameter server, e.g. 512Mi or 4G; default as for a trainer",
+        "每个参数服务器的内存上限，例 512Mi 或 4G；默认与训练实例相同",
     ),
     "help_env": (
         "NAME=VALUE for the job's environment; may be repeated",
         "任务的环境变量 NAME=VALUE，可重复指定",
     ),
-    "help_description": ("a note kept with the job", "任务备注"),
+    "help_description": (
+        "a note stored with the job",
+        "任务备注",
+    ),
     "help_max_retries": (
-        "how often it is tried again when its machine is lost or it asks for it "
+        "how often to retry when the machine is lost or the program asks for it "
         "(--retry_exit_codes), 0 to 100",
         "机器丢失或程序要求重试（--retry_exit_codes）时的重试次数，0 至 100",
     ),
     "help_retry_exit_codes": (
-        "exit codes after which --max_retries tries again, default 101,102; any: after every "
-        "failure that may pass",
+        "exit codes that --max_retries retries, default 101,102; any: every failure that may "
+        "be temporary",
         "可触发 --max_retries 重试的退出码，默认 101,102；any 表示所有可能恢复的失败",
     ),
     "help_hang_timeout": (
-        "stop it, and save where it stood, when no worker printed anything or used the CPU for "
+        "stop the job and save its stacks when no worker printed anything or used the CPU for "
         "this long, hh:mm:ss; default: never",
-        "所有节点超过该时间没有输出也没有使用 CPU 时停止任务并保存调用栈，"
-        "格式 hh:mm:ss，默认不检查",
+        "所有实例超过该时间没有输出也没有使用 CPU 时停止任务并保存调用栈，格式 hh:mm:ss，"
+        "默认不检查",
     ),
     "help_priority": (
-        "the class: low, normal, high or urgent (or a number, -100 to 200); higher ones start "
-        "first",
+        "priority class: low, normal, high or urgent (or a number, -100 to 200); higher ones "
+        "start first",
         "优先级：low、normal、high 或 urgent（或 -100 至 200 的整数），越高越先运行",
     ),
 }

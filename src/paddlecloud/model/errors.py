@@ -41,6 +41,8 @@ class PaddleCloudError(Exception):
     said: str | None = None
     """The sentence as a server said it: a newer one may know codes that this client does not. None
     for an error that no server answered with."""
+    retry_after = 0.0
+    """Seconds that the server asks to wait before the request is repeated."""
 
     def __init__(self, code: str, /, **params: object) -> None:
         super().__init__(code)

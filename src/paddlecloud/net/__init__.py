@@ -1,5 +1,7 @@
-"""The one HTTP layer of client, agent, stores and backends: sockets, TLS, HTTP/1.1, retries.
+"""The HTTP layer of client, agent, stores, server and backends.
 
-Own code, because the standard library's takes longer to import than most commands take to run.
-Nothing here knows PaddleCloud's routes or signatures.
+`pool` keeps connections to servers, `http1` is one connection, `sockets` the socket below it,
+`proxy` decides which requests go through a proxy, `retry` what is repeated and when; `endpoint`
+signs requests to a PaddleCloud server. Own code, because the standard library's takes longer to
+import than most commands take to run. Routes and responses are the business of the callers.
 """

@@ -1,4 +1,4 @@
-"""Where a server is and which keys we have there; signs requests to it."""
+"""The URL of a PaddleCloud server with the keys for it, and the signature of requests to it."""
 
 from __future__ import annotations
 
@@ -13,28 +13,22 @@ from paddlecloud.model.protocol.bce_auth import (
     sign,
 )
 from paddlecloud.net.http1 import Connection
+from paddlecloud.net.sockets import authority
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any, TypeVar
-
-    T = TypeVar("T")
-    Find = Callable[["Endpoint | None", bool], "Endpoint"]
-    Trace = Callable[[str], None]
-    Answer = dict[str, Any]
-    """A JSON object: no route of ours answers with anything else."""
+    from collections.abc import Mapping
 
 PREFIX = "/api/v1"
 
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 
-#: Seconds until a store, to which the server gave an address, takes a connection.
+#: Seconds until the store of a presigned URL accepts a connection.
 CONNECTING = 8.0
 
 
 class Endpoint:
-    """Where a server is, who we are there, and (embedded) which start of it was meant."""
+    """A server, the keys for it, and (embedded) which start of it is meant."""
 
     __slots__ = ("ak", "boot", "host", "port", "sk", "tls")
 
@@ -46,13 +40,17 @@ class Endpoint:
         self.port = port
         self.ak = ak
         self.sk = sk
-        #: "" when any server at that address is the right one.
+        #: "" when any server at that URL is the right one.
         self.boot = boot
 
     @property
     def url(self) -> str:
-        name = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'https' if self.tls else 'http'}://{name}:{self.port}"
+        return f"{'https' if self.tls else 'http'}://{authority(self.host, self.port)}"
+
+    @property
+    def authority(self) -> str:
+        """The value of the Host header."""
+        return authority(self.host, self.port, default=443 if self.tls else 80)
 
 
 def split_url(url: str) -> tuple[str, str, int]:
@@ -66,22 +64,22 @@ def split_url(url: str) -> tuple[str, str, int]:
 
 
 def connection_to(url: str) -> Connection:
-    """A connection to the store at an address."""
+    """A connection to the store of a presigned URL."""
     scheme, host, port = split_url(url)
-    return Connection(host, port, scheme == "https", connecting=CONNECTING)
+    return Connection(host, port, scheme == "https", connect_timeout=CONNECTING)
 
 
 def target_in(url: str) -> str:
-    """What stands in the request line for an address: its path and query."""
+    """The path and query of a URL, as in a request line."""
     return "/" + url.partition("://")[2].partition("/")[2]
 
 
 def sign_request(
     endpoint: Endpoint, authority: str, method: str, target: str, headers: dict[str, str]
 ) -> None:
-    """Add to `headers` what proves who asks, when, and that nobody asks it a second time."""
+    """Add the signature to `headers`, with the time and a nonce that make it valid once."""
     headers["host"] = authority
-    if not endpoint.ak:  # a route that anybody may call
+    if not endpoint.ak:  # a route without authentication
         return
     now = int(time())
     headers[NONCE] = os.urandom(16).hex()
@@ -91,7 +89,7 @@ def sign_request(
 
 
 def target_of(path: str, query: Mapping[str, object] | None = None) -> str:
-    """What stands in the request line for a path below the interface's prefix."""
+    """The target of a request line for a path below the prefix of the interface."""
     given = [(key, value) for key, value in (query or {}).items() if value is not None]
     text = "&".join(f"{key}={quote(str(value))}" for key, value in given)
     return PREFIX + path + ("?" + text if text else "")

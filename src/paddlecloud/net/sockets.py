@@ -1,16 +1,15 @@
-"""An open socket that never blocks and never waits without a limit.
+"""A connected socket, plain or TLS, with timeouts and a read buffer.
 
-What `http.py` needs of the network, and nothing of HTTP but the sight of an answer that begins
-while a request is still being sent. Every failure of the network leaves as Unreachable. `_socket`
-is what `socket` is built on; the module itself would load enum and selectors, 9 ms of every command
-for names that we do not use.
+The socket never blocks without a limit, and notices a response that begins while the request is
+still being sent: a server that refuses a large upload halfway is not reported as a broken pipe.
+Every failure of the network is raised as Unreachable.
 """
 
 from __future__ import annotations
 
-import _socket
 import os
 import select
+import socket
 from errno import EHOSTUNREACH, ENETDOWN, ENETUNREACH, ENOBUFS
 from time import monotonic
 
@@ -22,31 +21,50 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
-    Tls: TypeAlias = "bool | str | ssl.SSLContext"
+    from paddlecloud.net.proxy import Proxy
 
-#: The head of an answer, its trailers, or one line of a chunked body may have this many bytes.
+    Tls: TypeAlias = "bool | str | ssl.SSLContext"
+    """True, or a file with the certificates of the issuers to trust instead of the system's."""
+
+#: Most bytes of the head of a response, of its trailers, and of one line of a chunked body.
 MAX_HEAD = 64 * 1024
-#: What one system call moves at most; between two of them an early answer is looked for.
+#: Most bytes of one system call; between two of them the socket checks for an early response.
 BLOCK = 1024 * 1024
 
 
-def connect(host: str, port: int, tls: Tls, timeout: float) -> Wire:
-    """A wire to the first address of `host` that answers.
+def connect(
+    host: str,
+    port: int,
+    tls: Tls,
+    timeout: float,
+    *,
+    proxy: Proxy | None = None,
+    ip: str = "",
+) -> SocketStream:
+    """Connect to the first address of `host` that accepts, or to `ip` under the name of the host.
 
-    `tls` may be the file with the certificates of the issuers to trust, instead of the system's.
+    With a proxy, https goes through a tunnel, and plain HTTP to the proxy itself. `timeout` is for
+    all of it.
     """
     address = authority(host, port)
+    deadline = monotonic() + timeout
     try:
-        sock = _dial(host, port, timeout)
-        if not tls:
-            sock.setblocking(False)
-            return Wire(sock, (BlockingIOError,), address, timeout)
-        return _secure(sock, host, tls, address, timeout)
+        sock = _dial(ip or host, port, timeout) if proxy is None else _dial_proxy(proxy, timeout)
+        try:
+            if proxy is not None and tls:
+                _open_tunnel(sock, proxy, authority(ip or host, port), deadline)
+            if tls:
+                return _secure(sock, host, tls, address, deadline)
+        except BaseException:
+            sock.close()
+            raise
+        sock.setblocking(False)
+        return SocketStream(sock, (BlockingIOError,), address, timeout)
     except TimeoutError as error:
         raise Unreachable("server_timeout", address=address, seconds=timeout) from error
     except (OSError, UnicodeError) as error:
         if getattr(error, "library", None) or hasattr(error, "verify_code"):
-            raise _insecure(error, address) from error
+            raise _tls_error(error, address) from error
         reason = getattr(error, "strerror", None) or str(error)
         raise Unreachable("server_unreachable", address=address, reason=reason) from error
 
@@ -62,20 +80,21 @@ def shrank(sent: int, size: int) -> Invalid:
     return Invalid("body_shrank", sent=sent, size=size)
 
 
-class Wire:
-    """The socket, with what was read ahead of what was asked for."""
+class SocketStream:
+    """A non-blocking socket and the bytes that were received but not yet read."""
 
     def __init__(
-        self, sock: _socket.socket, again: tuple[type[OSError], ...], address: str, timeout: float
+        self, sock: socket.socket, again: tuple[type[OSError], ...], address: str, timeout: float
     ) -> None:
         self._sock = sock
-        #: What the socket raises instead of waiting.
+        #: What the socket raises instead of blocking.
         self._again = again
         self._address = address
-        self._ahead = bytearray()
+        self._buffer = bytearray()
         self._ended = False
+        #: Seconds without progress, and for a whole head or line.
         self.timeout = timeout
-        #: Nothing of the answer has come yet.
+        #: No byte of the response has arrived yet.
         self.silent = True
         self.can_sendfile = len(again) == 1 and hasattr(os, "sendfile")
 
@@ -89,15 +108,15 @@ class Wire:
         return Unreachable("server_malformed", address=self._address, detail=detail)
 
     def is_stale(self) -> bool:
-        """Whether an idle connection was closed, by either side, or the peer spoke unasked."""
+        """Whether an idle connection was closed, or the peer sent something unasked."""
         try:
-            return self._read_ahead() or self._ended
+            return self._receive_some() or self._ended
         except Unreachable:
             return True
 
     def send(self, data: bytes | bytearray | memoryview, *, in_turn: bool = False) -> bool:
-        """Send everything; False as soon as the peer went away, or answered, unless it is known to
-        say nothing before its turn."""
+        """Send everything; False as soon as the peer closed or responded (`in_turn`: the peer is
+        known to send nothing before it has got everything)."""
         view = memoryview(data)
 
         def step(done: int) -> int:
@@ -111,7 +130,7 @@ class Wire:
         return self._push(len(view), step, in_turn)
 
     def sendfile(self, fd: int, start: int, size: int) -> bool:
-        """Like `send`, from a file, without the bytes passing through this process."""
+        """Like `send`, from a file, without copying the bytes through this process."""
 
         def step(done: int) -> int:
             try:
@@ -126,34 +145,33 @@ class Wire:
 
         return self._push(size, step)
 
-    def answered(self) -> bool:
-        """Whether sending is pointless by now; interim answers (1xx) do not count."""
-        self._read_ahead()
-        while self._ahead.startswith(_INTERIM) and b"\n\r\n" in self._ahead:
-            self.head()
-        begun = bytes(self._ahead[: len(_INTERIM)])
-        return self._ended or not _INTERIM.startswith(begun)
+    @property
+    def is_drained(self) -> bool:
+        """Whether all that was received has been read."""
+        return not self._buffer
 
-    def await_answer(self) -> None:
-        """Wait until there is something to take, where nothing can be there yet but the line end
-        of what came before."""
-        if len(self._ahead) <= len(b"\r\n"):
-            self._wait(_READ, monotonic() + self.timeout)
+    def answered(self) -> bool:
+        """Whether the final response has begun, or the peer closed; never blocks."""
+        self._receive_some()
+        while self._buffer.startswith(_INTERIM) and b"\n\r\n" in self._buffer:
+            self.head()
+        begun = bytes(self._buffer[: len(_INTERIM)])
+        return self._ended or not _INTERIM.startswith(begun)
 
     def take(self, size: int) -> bytes:
         """Up to `size` bytes as soon as there are some; b"" when the peer closed."""
-        if not self._ahead:
+        if not self._buffer:
             return self._receive(size, monotonic() + self.timeout)
-        piece = bytes(self._ahead[:size])
-        del self._ahead[:size]
-        return piece
+        chunk = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return chunk
 
     def line(self) -> bytes:
         """The next line without its end."""
         return self._until(b"\n", b"", "a line without an end").rstrip(b"\r\n")
 
     def head(self) -> list[str]:
-        """The lines of the head of an answer."""
+        """The lines of the head of a response."""
         block = self._until(b"\n\r\n", b"HTTP/1.", "headers without an end")
         return block.decode("latin-1").replace("\r\n", "\n").rstrip("\n").split("\n")
 
@@ -175,28 +193,28 @@ class Wire:
             deadline = monotonic() + self.timeout
         return True
 
-    def _read_ahead(self) -> bool:
+    def _receive_some(self) -> bool:
         try:
             data = self._recv(MAX_HEAD)
         except self._again:
             return False
-        self._ahead += data
+        self._buffer += data
         return bool(data)
 
     def _until(self, end: bytes, start: bytes, complaint: str) -> bytes:
-        """Everything up to and with `end`; the whole of it has to come within one timeout."""
+        """Everything up to and with `end`; all of it has to arrive within one timeout."""
         deadline = monotonic() + self.timeout
-        while (found := self._ahead.find(end)) < 0:
-            if not start.startswith(begun := bytes(self._ahead[: len(start)])):
+        while (found := self._buffer.find(end)) < 0:
+            if not start.startswith(begun := bytes(self._buffer[: len(start)])):
                 raise self.malformed(repr(begun))
-            if len(self._ahead) > MAX_HEAD:
+            if len(self._buffer) > MAX_HEAD:
                 raise self.malformed(complaint)
             data = self._receive(MAX_HEAD, deadline)
             if not data:
                 raise self.closed()
-            self._ahead += data
-        block = bytes(self._ahead[: found + len(end)])
-        del self._ahead[: found + len(end)]
+            self._buffer += data
+        block = bytes(self._buffer[: found + len(end)])
+        del self._buffer[: found + len(end)]
         return block
 
     def _receive(self, size: int, deadline: float) -> bytes:
@@ -242,41 +260,65 @@ def _poll(fd: int, what: int, seconds: float) -> bool:
     return bool(poll.poll(seconds * 1000))
 
 
-def _dial(host: str, port: int, timeout: float) -> _socket.socket:
-    """Try each address of the name in turn."""
-    # Text would be encoded by the idna codec, whose tables take milliseconds to load.
-    name = host.encode() if host.isascii() else host
-    last = OSError(f"{host} has no address")
-    for found in _socket.getaddrinfo(name, port, 0, _socket.SOCK_STREAM):
-        family, kind, protocol, _, where = found
-        sock = _socket.socket(family, kind, protocol)
-        try:
-            sock.settimeout(timeout)
-            sock.connect(where)
-            sock.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)
-        except OSError as error:
-            sock.close()
-            last = error
-        else:
-            return sock
-    raise last
+def _dial(host: str, port: int, timeout: float) -> socket.socket:
+    # Text would load the idna codec, which costs milliseconds.
+    name: str | bytes = host.encode() if host.isascii() else host
+    sock = socket.create_connection((name, port), timeout)  # type: ignore[arg-type] # takes bytes
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
 
 
-def _secure(sock: _socket.socket, host: str, tls: Tls, address: str, timeout: float) -> Wire:
-    import socket  # noqa: PLC0415 - 9 ms that only https needs
+def _dial_proxy(proxy: Proxy, timeout: float) -> socket.socket:
+    try:
+        return _dial(proxy.host, proxy.port, timeout)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise Unreachable("proxy_unreachable", proxy=proxy.address, reason=reason) from error
+
+
+def _open_tunnel(sock: socket.socket, proxy: Proxy, target: str, deadline: float) -> None:
+    """Have the proxy connect this socket to the target (CONNECT)."""
+    if not target.isascii() or not target.isprintable() or " " in target:
+        raise UnicodeError(f"not a host name: {target!r}")
+    lines = [f"CONNECT {target} HTTP/1.1", f"host: {target}"]
+    if proxy.authorization:
+        lines.append(f"proxy-authorization: {proxy.authorization}")
+    sock.setblocking(False)
+    stream = SocketStream(sock, (BlockingIOError,), proxy.address, deadline - monotonic())
+    if not stream.send("\r\n".join([*lines, "", ""]).encode(), in_turn=True):
+        raise stream.closed()
+    status = stream.head()[0].partition(" ")[2][:3]
+    if status == "407":
+        raise Unreachable("proxy_auth", proxy=proxy.address)
+    if not status.startswith("2") or not stream.is_drained:
+        code = "proxy_failed" if status.startswith("5") else "proxy_refused"
+        raise Unreachable(code, proxy=proxy.address, address=target, status=status)
+
+
+def _secure(
+    sock: socket.socket, host: str, tls: Tls, address: str, deadline: float
+) -> SocketStream:
+    """Make the TLS handshake; it has to be complete by the deadline, however the peer drips it."""
     import ssl  # noqa: PLC0415 - 20 ms that only https needs
 
-    plain = socket.socket(fileno=sock.detach())
-    try:
-        context = tls if isinstance(tls, ssl.SSLContext) else _context(tls)
-        plain.settimeout(timeout)
-        secured = context.wrap_socket(plain, server_hostname=host)
-    except BaseException:
-        plain.close()
-        raise
-    secured.setblocking(False)
+    context = tls if isinstance(tls, ssl.SSLContext) else _context(tls)
     again = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-    return Wire(secured, again, address, timeout)
+    sock.setblocking(False)
+    secured = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+    try:
+        while True:
+            try:
+                secured.do_handshake()
+                break
+            except again as error:
+                what = _WRITE if isinstance(error, ssl.SSLWantWriteError) else _READ
+                left = deadline - monotonic()
+                if left <= 0 or not _poll(secured.fileno(), what, left):
+                    raise TimeoutError from None
+    except BaseException:
+        secured.close()
+        raise
+    return SocketStream(secured, again, address, max(0.0, deadline - monotonic()))
 
 
 def _context(tls: bool | str) -> ssl.SSLContext:
@@ -297,17 +339,17 @@ def _context(tls: bool | str) -> ssl.SSLContext:
 _contexts: dict[bool | str, ssl.SSLContext] = {}
 
 
-def _insecure(error: BaseException, address: str) -> Unreachable:
-    """What is wrong with the other side's TLS, told apart by what to do about it."""
+def _tls_error(error: BaseException, address: str) -> Unreachable:
+    """What is wrong with the peer's TLS, by what to do about it."""
     number = getattr(error, "verify_code", None)
-    said = getattr(error, "verify_message", None) or getattr(error, "reason", None) or str(error)
+    reason = getattr(error, "verify_message", None) or getattr(error, "reason", None) or str(error)
     if number in _OUT_OF_DATE:
         return Unreachable("server_cert_expired", address=address)
     if number in _OTHER_NAME:
-        return Unreachable("server_cert_name", address=address, reason=said)
+        return Unreachable("server_cert_name", address=address, reason=reason)
     if number is not None:
-        return Unreachable("server_cert_issuer", address=address, reason=said)
-    return Unreachable("server_no_tls", address=address, reason=said)
+        return Unreachable("server_cert_issuer", address=address, reason=reason)
+    return Unreachable("server_no_tls", address=address, reason=reason)
 
 
 #: Numbers of OpenSSL: not yet valid, expired; name, address do not match.

@@ -1,1 +1,5 @@
-"""Who runs where next: from a view of the world to decisions. No input or output, no clock."""
+"""Decides which waiting job starts where next: values in (`view`), decisions out (`planner`).
+
+Pure: no database, no network, no clock. Reading the input and carrying out the decisions is
+`server/services/placement`; the loop that calls both is `server/loops/schedule`.
+"""

@@ -1,44 +1,66 @@
-"""Who runs where next, remembered between two questions: fed with changes, asked for decisions.
+"""Decides which waiting job starts where next; the server carries the decisions out.
 
-`plan.py` tells the rule and is the face for one question about one view. A `Planner` is the same
-rule for a long queue: it is told what arrived, left, ended or changed, and `decide` looks only at
-what that can have changed. Jobs that ask alike share one answer (`Shape`): once one of them does
-not fit, none does until room grows where it could sit. The facts are the caller's; after any doubt
-a new planner made from a view knows everything that matters.
+The rule, which `query_job` explains and the tests check:
 
-Nothing here asks the time, and the same facts give the same decisions.
+1. A job that waited longer than `schedule_timeout` gives up, whatever is free.
+2. Order: higher priority first, where a job counts one class higher for every `age_after` that it
+   waited, up to the highest; within one priority the user with the smallest usage, now and
+   recently, including what this plan has placed; within one user, and between users with the same
+   usage, the job that arrived first.
+3. A job starts in the first pool of its list in which every replica fits at once and which its
+   owner's quota allows, or not at all.
+4. A job that does not fit lets later ones pass until it has waited `reserve_after`. From then on
+   the capacity that it needs is reserved on certain machines of one pool: later jobs may use only
+   what is left beside it. What runs there ends some day and is not replaced, so the job starts.
+   Each pool reserves capacity for one such job at a time, the first in order.
+5. In a pool that allows preemption, a job that waited `preempt_after` and does not fit replaces
+   running jobs of lower classes, as few as possible, none of which began within `min_run`. What
+   they free is reserved for it. Its own class counts here, not the one that it gained by waiting.
+6. A job that pauses before its next attempt (`not_before`) is left out until then.
+7. A job is held only if its reason is new. Far back in the queue a reason that differs only in the
+   free numbers is not, so a long queue costs no writes while jobs come and go at its head.
+
+A `Planner` is informed of arrivals, departures, ends and changes, and `decide` checks only what
+these can affect. Jobs that ask for the same share one result (`Demand`): once one of them does not
+fit, none does until capacity comes free where it could run. When in doubt, a new planner made from
+a view knows everything that matters.
+
+Nothing here reads a clock, and the same input gives the same decisions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from heapq import heapify, heappop, heappush, heapreplace
 
 from paddlecloud.model.jobs.job import Reason, Resources
+from paddlecloud.model.jobs.retry_policy import LONGEST_PAUSE
+from paddlecloud.model.jobs.states import JobState
 from paddlecloud.model.policy.priority import aged, rank
 from paddlecloud.model.units import format_duration
-from paddlecloud.scheduler.hold_reasons import (
+from paddlecloud.scheduler._hold_reasons import (
     PREEMPTING,
     is_news,
     over_quota,
     why_held,
-    why_kept,
     why_preempted,
     why_preempting,
+    why_reserved,
 )
-from paddlecloud.scheduler.pool_state import Promise, Room, Run, Seats, Spot, as_seats
-from paddlecloud.scheduler.preemption import make_way
-from paddlecloud.scheduler.queue import (
+from paddlecloud.scheduler._pool_state import NodeState, PoolState, Promise, Run, Slots, to_slots
+from paddlecloud.scheduler._preemption import find_victims
+from paddlecloud.scheduler._queue import (
+    Demand,
+    DemandKey,
     Entry,
     Level,
-    Line,
-    LineTurn,
-    Shape,
-    ShapeKey,
+    Queue,
+    QueueTurn,
+    demand_key,
     first,
     foremost,
-    shape_key,
 )
 from paddlecloud.scheduler.view import (
     Allowance,
@@ -57,25 +79,23 @@ from paddlecloud.scheduler.view import (
 )
 
 EXACT_REASONS = 10
-"""So many jobs at the head of the queue are told every change of what is free."""
+"""Jobs at the head of the queue whose reasons follow every change of the free numbers."""
 RETRY_PREEMPTION = (5.0, 80.0)
-"""Seconds until it is looked again for somebody to stop, where there was nobody: the first time,
-and at most. They double, so that those who stand further back get their turn."""
-MOST_SHAPES = 10_000
-"""So many shapes are remembered for which there was nobody to stop."""
-PREEMPTIONS = 8
-"""Jobs for which it is looked for somebody to stop in one decision; the rest come in the next."""
+"""Seconds until victims are searched again when none were found: the first time, and at most. They
+double, so that jobs further back get their turn."""
+MAX_DEMANDS = 10_000
+"""Demands without waiting jobs of which these pauses are kept."""
+PREEMPTIONS = 64
+"""Jobs for which victims are searched in one call of `decide`; the rest follow in the next."""
 MANY_CHANGES = 256
-"""From so many changes on, one walk along the whole queue costs less than many small ones."""
-
-
+"""From so many changes on, one walk over the whole queue costs less than many small ones."""
 _NEVER = (0.0, 0.0)
 
 
 class Planner:
-    """Everything that waits and everything that is free, in the order of the rule."""
+    """What waits, what runs and what is free."""
 
-    def __init__(self, rules: Rules, *, preemptions: int = PREEMPTIONS) -> None:
+    def __init__(self, rules: Rules) -> None:
         self._timeout = rules.schedule_timeout.total_seconds()
         self._reserve_after = rules.reserve_after.total_seconds()
         self._preempt_after = rules.preempt_after.total_seconds()
@@ -84,42 +104,34 @@ class Planner:
         self._limit = format_duration(self._timeout)
         self.usage: dict[str, float] = {}
         self._allowances: dict[str, Allowance] = {}
-        self._rooms: dict[str, Room] = {}
-        self._shapes: dict[ShapeKey, Shape] = {}
+        self._pools: dict[str, PoolState] = {}
+        self._demands: dict[DemandKey, Demand] = {}
         self._entries: dict[int, Entry] = {}
         self._numbers: dict[str, int] = {}
+        self._pausing: dict[str, WaitingJob] = {}
+        """Jobs that may not start yet (`not_before`)."""
         self._levels: dict[int, Level] = {}
-        self._lines_of: dict[str, set[Line]] = {}
+        self._queues_of: dict[str, set[Queue]] = {}
         self._runs: dict[str, Run] = {}
         self._promised: dict[int, Promise | None] = {}
-        """Jobs for which others are being stopped: what that frees is theirs."""
+        """Jobs for which others are being stopped; what these free is reserved for them."""
         self._timers: list[tuple[float, int]] = []
         self._newcomers: dict[int, None] = {}
-        self._kept: dict[int, Reason] = {}
-        self._hopeless: dict[ShapeKey, dict[int, tuple[float, float]]] = {}
-        """What is remembered of shapes that nobody has now (`Shape.hopeless`)."""
+        self._reserved: dict[int, Reason] = {}
+        self._no_victims: dict[DemandKey, dict[int, tuple[float, float]]] = {}
+        """`Demand.no_victims` of demands without waiting jobs."""
         self._now = 0.0
         self._round = 0
         self._decisions: list[Decision] = []
-        self._unkept = 0
-        """Pools in which room is kept for nobody who waited long."""
-        self._max_preemptions = preemptions
+        self._unreserved = 0
+        """How many pools have no reservation for a job that waited `reserve_after`."""
         self._preemptions = 0
         self._changes = 0
 
     @classmethod
-    def of(cls, view: View, *, preemptions: int = PREEMPTIONS) -> Planner:
+    def of(cls, view: View) -> Planner:
         """A planner that knows this view."""
-        planner = cls(
-            Rules(
-                schedule_timeout=view.schedule_timeout,
-                reserve_after=view.reserve_after,
-                preempt_after=view.preempt_after,
-                min_run=view.min_run,
-                age_after=view.age_after,
-            ),
-            preemptions=preemptions,
-        )
+        planner = cls(view.rules)
         planner._now = view.now.timestamp()
         planner.usage.update(view.usage)
         planner._allowances.update(view.allowances)
@@ -131,158 +143,208 @@ class Planner:
             planner.arrived(job)
         return planner
 
-    # -- what is told --------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------
 
     def set_pool(self, view: PoolView) -> None:
-        """A pool with its machines and what is free on each, anew.
-
-        Who runs there is forgotten: tell it again by `runs`.
-        """
-        old = self._rooms.get(view.pool.name)
+        """Replace a pool with its machines and what is free on each. The jobs that run there have
+        to be given again by `runs`."""
+        old = self._pools.get(view.pool.name)
         if old is not None:
-            self._runs = {id_: run for id_, run in self._runs.items() if run.room is not old}
-        self._rooms[view.pool.name] = Room(view)
+            self._runs = {id_: run for id_, run in self._runs.items() if run.state is not old}
+        self._pools[view.pool.name] = PoolState(view)
         self._promised = dict.fromkeys(self._promised)
-        for shape in self._shapes.values():
-            shape.resolve(self._rooms)
+        for demand in self._demands.values():
+            demand.resolve(self._pools)
         self._newcomers = dict.fromkeys(self._entries)
 
     def arrived(self, job: WaitingJob) -> None:
-        """A job waits; one that was known under its number is replaced."""
-        if job.number in self._entries:
-            self.left(job.id)
-        key = shape_key(job)
-        shape = self._shapes.get(key)
-        if shape is None:
-            shape = self._shapes[key] = Shape(key, job)
-            shape.hopeless = self._hopeless.pop(key, shape.hopeless)
-            shape.resolve(self._rooms)
-        shape.jobs += 1
-        entry = Entry(job, shape, rank(job.priority), job.waiting_since.timestamp())
+        """A job waits; what was known of it is replaced."""
+        self.left(job.id)
+        if job.not_before is None:
+            self._enter(job)
+        else:
+            self._pausing[job.id] = job
+
+    def _enter(self, job: WaitingJob) -> None:
+        key = demand_key(job)
+        demand = self._demands.get(key)
+        if demand is None:
+            demand = self._demands[key] = Demand(key, job)
+            demand.no_victims = self._no_victims.pop(key, demand.no_victims)
+            demand.resolve(self._pools)
+        demand.jobs += 1
+        entry = Entry(job, demand, rank(job.priority), job.waiting_since.timestamp())
         self._entries[job.number] = entry
         self._numbers[job.id] = job.number
         self._newcomers[job.number] = None
         self._changes += 1
         if job.held_reason is not None and job.held_reason.code == PREEMPTING:
             self._promised[job.number] = None
-        self._stand(entry)
+        self._enqueue(entry)
 
     def left(self, job_id: str) -> None:
-        """It waits no more, whatever became of it."""
+        """A job waits no longer, for whatever reason."""
+        self._pausing.pop(job_id, None)
         number = self._numbers.pop(job_id, None)
         if number is not None:
-            self._forget(self._entries[number])
+            self._remove(self._entries[number])
+
+    def waits(self, job_id: str) -> bool:
+        """Whether this job is known as a waiting one."""
+        return job_id in self._numbers or job_id in self._pausing
+
+    def count(self, owner: str) -> int:
+        """How many waiting jobs of this owner are known."""
+        queued = sum(len(level.owners.get(owner, ())) for level in self._levels.values())
+        return queued + sum(job.owner == owner for job in self._pausing.values())
+
+    def trim(self, owner: str, most: int) -> bool:
+        """Drop the last jobs of this owner beyond so many; False if there were no more."""
+        numbers = [
+            number
+            for level in sorted(self._levels, reverse=True)
+            for number in self._levels[level].owners.get(owner, ())
+        ]
+        for number in numbers[most:]:
+            self._remove(self._entries[number])
+        return len(numbers) > most
 
     def runs(self, job: RunningJob, *, news: bool = False) -> None:
-        """A job runs in a pool; its room is not among what is free. `news`: it was until now, and
-        what its owner uses does not count it yet."""
-        room = self._rooms.get(job.pool)
-        if room is None:
+        """A job runs in a pool. `news`: its resources are still counted as free, and not as usage
+        of its owner."""
+        state = self._pools.get(job.pool)
+        if state is None:
             return
-        spots = room.by_node
-        held = [(spots[node], ask) for node, ask in job.seats if node in spots]
-        cost = sum(weight(ask) for _, ask in job.seats)
-        run = Run(job.id, job.owner, rank(job.priority), room, held, job.since.timestamp(), cost)
-        run.stopping = job.stopping
-        self._runs[job.id] = run
+        nodes = state.by_node
+        held = [(nodes[node], ask) for node, ask in job.slots if node in nodes]
+        cost = sum(weight(ask) for _, ask in job.slots)
+        run = self._runs[job.id] = Run(
+            id=job.id,
+            owner=job.owner,
+            rank=rank(job.priority),
+            state=state,
+            slots=held,
+            since=job.since.timestamp(),
+            cost=cost,
+            stopping=job.stopping,
+        )
         if news:
-            room.hold(held)
+            state.occupy(held)
             self.usage[job.owner] = self.usage.get(job.owner, 0.0) + cost
-        room.enter(run)
+        state.enter(run)
 
-    def seats_of(self, job_id: str) -> list[tuple[str, Resources]] | None:
-        """The machines where a job is believed to run, with what it holds; None: it is not."""
+    def slots_of(self, job_id: str) -> list[tuple[str, Resources]] | None:
+        """Machine and resources of each replica of a running job; None: it does not run."""
         run = self._runs.get(job_id)
-        return None if run is None else [(spot.node.id, ask) for spot, ask in run.seats]
+        return None if run is None else [(node.view.id, ask) for node, ask in run.slots]
 
     def stops(self, job_id: str) -> None:
-        """A job that runs was told to stop: its room comes free soon."""
+        """A running job is being stopped: its capacity comes free soon."""
         run = self._runs.get(job_id)
-        if run is not None and run.room.pool.preemption:
-            run.room.stop(run)
+        if run is not None and run.state.pool.preemption:
+            run.state.stop(run)
 
-    def has_room(self) -> bool:
-        """Whether any machine has a CPU left that somebody could claim, kept or not."""
-        return any(not room.full or room.kept for room in self._rooms.values())
+    def has_capacity(self) -> bool:
+        """Whether any machine has free CPU, reserved or not."""
+        return any(not state.full or state.reserved for state in self._pools.values())
 
     def ended(self, job_id: str) -> None:
-        """A job that ran does not any more: its room is free and its owner uses less."""
+        """A running job ended: its capacity is free and its owner's usage is smaller."""
         run = self._runs.pop(job_id, None)
         if run is None:
             return
         self._changes += 1
-        run.room.leave(run)
-        self._grown(run.room, [spot for spot, _ in run.seats])
+        run.state.leave(run)
+        self._capacity_freed(run.state, [node for node, _ in run.slots])
         self.set_usage(run.owner, max(0.0, self.usage.get(run.owner, 0.0) - run.cost))
 
     def set_usage(self, owner: str, used: float) -> None:
-        """What counts against this owner: in use now and lately."""
+        """Set what counts against this owner: usage now and recently."""
         before = self.usage.get(owner, 0.0)
         self.usage[owner] = used
         if used < before:
             for level in self._levels.values():
                 level.rise(owner, used)
-            for line in self._lines_of.get(owner, ()):
-                line.rise(owner, used)
+            for queue in self._queues_of.get(owner, ()):
+                queue.rise(owner, used)
 
     def set_allowance(self, owner: str, allowance: Allowance | None) -> None:
-        """What the owner's plan leaves now; None: it has no limits."""
+        """Set what the owner's plan leaves; None: it has no limits."""
         if allowance is None:
             self._allowances.pop(owner, None)
         else:
             self._allowances[owner] = allowance
-        for line in self._lines_of.get(owner, ()):
-            line.unpark(owner, self.usage.get(owner, 0.0))
+        for queue in self._queues_of.get(owner, ()):
+            queue.unpark(owner, self.usage.get(owner, 0.0))
 
-    # -- what is asked -------------------------------------------------------------------
+    # -- decisions -----------------------------------------------------------------------
 
     def decide(self, now: datetime) -> list[Decision]:
-        """What to do now; a job that is not named goes on waiting as it does."""
+        """What to do now; jobs that are not mentioned go on waiting."""
         self._now = now.timestamp()
         self._round += 1
         self._preemptions = 0
         self._decisions = []
+        self._end_pauses(now)
         self._pass_time()
         self._walk()
-        self._tell()
+        self._report_holds()
         self._changes = 0
         return self._decisions
 
+    def wake_at(self) -> datetime | None:
+        """When the next pause of a waiting job ends; None: no job pauses."""
+        ends = (job.not_before for job in self._pausing.values())
+        return min((end for end in ends if end is not None), default=None)
+
+    def _end_pauses(self, now: datetime) -> None:
+        """Jobs whose pause is over enter the queue; others are held with its reason, once.
+
+        A pause that is longer than the longest one comes from a clock that was set back.
+        """
+        for job in list(self._pausing.values()):
+            if job.not_before is None or not now < job.not_before <= now + LONGEST_PAUSE:
+                del self._pausing[job.id]
+                self._enter(job)
+            elif job.pause_reason is not None and (
+                job.state is not JobState.QUEUE or job.held_reason != job.pause_reason
+            ):
+                self._pausing[job.id] = replace(job, pause_reason=None)
+                self._decisions.append(Hold(job_id=job.id, reason=job.pause_reason))
+
     def _pass_time(self) -> None:
-        """Jobs that have waited longer than some limit since the last question."""
+        """Requeue jobs that have passed a time limit since the last call, or give them up."""
         timers = self._timers
         while timers and timers[0][0] <= self._now:
             _, number = heappop(timers)
             entry = self._entries.get(number)
-            if entry is not None:
-                self._rise_or_go(entry)
+            if entry is None:
+                continue
+            if entry.since + self._timeout < self._now and not entry.job.paused:
+                reason = Reason(code="queue_timeout", params={"limit": self._limit})
+                self._decisions.append(GiveUp(job_id=entry.job.id, reason=reason))
+                self.left(entry.job.id)
+            else:
+                self._dequeue(entry)
+                self._enqueue(entry)
 
-    def _rise_or_go(self, entry: Entry) -> None:
-        if entry.since + self._timeout < self._now and not entry.job.paused:
-            reason = Reason(code="queue_timeout", params={"limit": self._limit})
-            self._decisions.append(GiveUp(job_id=entry.job.id, reason=reason))
-            self.left(entry.job.id)
-        else:
-            self._unstand(entry)
-            self._stand(entry)
-
-    def _stand(self, entry: Entry) -> None:
-        """Put a job into the line it belongs to now, and note when that changes."""
+    def _enqueue(self, entry: Entry) -> None:
+        """Put a job into its queue, and set a timer for when that changes."""
         waited = self._now - entry.since
         steps = int(waited / self._age_after)
         entry.level = aged(entry.job.priority, steps)
         ready = waited >= self._preempt_after and entry.rank > 0
-        can = ready and any(room.pool.preemption for room in entry.shape.rooms)
-        patient = waited >= self._reserve_after
+        can = ready and any(state.pool.preemption for state in entry.demand.pools)
+        reserving = waited >= self._reserve_after
         owner = entry.job.owner
         level = self._levels.setdefault(entry.level, Level())
         used = self.usage.get(owner, 0.0)
-        line = level.add(entry, entry.rank if can else 0, reserve=patient, used=used)
-        entry.line = line
-        self._lines_of.setdefault(owner, set()).add(line)
-        self._arm(entry, waited, steps)
+        queue = level.add(entry, entry.rank if can else 0, reserve=reserving, used=used)
+        entry.queue = queue
+        self._queues_of.setdefault(owner, set()).add(queue)
+        self._set_timer(entry, waited, steps)
 
-    def _arm(self, entry: Entry, waited: float, steps: int) -> None:
+    def _set_timer(self, entry: Entry, waited: float, steps: int) -> None:
         after = [(steps + 1) * self._age_after]
         if waited <= self._timeout:
             after.append(self._timeout + 1e-6)
@@ -296,49 +358,47 @@ class Planner:
             after.append(self._preempt_after)
         heappush(self._timers, (entry.since + min(after), entry.job.number))
 
-    def _unstand(self, entry: Entry) -> None:
-        line = entry.line
-        assert line is not None
+    def _dequeue(self, entry: Entry) -> None:
+        queue = entry.queue
+        assert queue is not None
         level, owner = self._levels[entry.level], entry.job.owner
         level.remove(entry)
-        if owner not in line.owners:
-            lines = self._lines_of[owner]
-            lines.discard(line)
-            if not lines:
-                del self._lines_of[owner]
-        if not level.lines:
+        if owner not in queue.owners:
+            queues = self._queues_of[owner]
+            queues.discard(queue)
+            if not queues:
+                del self._queues_of[owner]
+        if not level.queues:
             del self._levels[entry.level]
 
-    def _forget(self, entry: Entry) -> None:
-        number, shape = entry.job.number, entry.shape
-        self._unstand(entry)
+    def _remove(self, entry: Entry) -> None:
+        number, demand = entry.job.number, entry.demand
+        self._dequeue(entry)
         del self._entries[number]
         self._numbers.pop(entry.job.id, None)
         self._newcomers.pop(number, None)
         self._promised.pop(number, None)
-        shape.jobs -= 1
-        if not shape.jobs:
-            self._drop(self._shapes.pop(shape.key))
+        demand.jobs -= 1
+        if not demand.jobs:
+            del self._demands[demand.key]
+            if len(self._no_victims) > MAX_DEMANDS:
+                self._no_victims.clear()
+            if demand.no_victims:
+                self._no_victims[demand.key] = demand.no_victims
 
-    def _drop(self, shape: Shape) -> None:
-        if len(self._hopeless) > MOST_SHAPES:
-            self._hopeless.clear()
-        if shape.hopeless:
-            self._hopeless[shape.key] = shape.hopeless
+    def _capacity_freed(self, state: PoolState, nodes: Iterable[NodeState]) -> None:
+        """Capacity came free on these machines: demands that it could serve are tried again."""
+        freed = list({node.index: node for node in nodes}.values())
+        for demand in self._demands.values():
+            demand.capacity_freed(state, freed)
 
-    def _grown(self, room: Room, spots: Iterable[Spot]) -> None:
-        """Room came free here: whoever asks for no more than one of these has, is tried again."""
-        grown = list({spot.place: spot for spot in spots}.values())
-        for shape in self._shapes.values():
-            shape.grown(room, grown)
-
-    # -- the walk along the queue --------------------------------------------------------
+    # -- the walk over the queues --------------------------------------------------------
 
     def _walk(self) -> None:
-        self._kept = {}
-        for room in self._rooms.values():
-            room.lift()
-        self._unkept = len(self._rooms)
+        self._reserved = {}
+        for state in self._pools.values():
+            state.clear_reservations()
+        self._unreserved = len(self._pools)
         for number in sorted(self._levels, reverse=True):
             level = self._levels.get(number)
             if level is not None:
@@ -352,27 +412,27 @@ class Planner:
         if self._changes >= MANY_CHANGES:
             self._walk_all(level)
         else:
-            self._walk_lines(level)
+            self._walk_queues(level)
 
     def _keep_promise(self, entry: Entry) -> bool:
-        """Start it on the seats that were freed for it, or keep them while it takes."""
+        """Start the job in the slots that were freed for it, or reserve them until they are."""
         promise = self._promised[entry.job.number]
         if promise is None or self._over_quota(entry) is not None:
             return self._handle(entry)
-        if promise.room.all_free(promise.seats):
-            self._start(entry, promise.room, promise.seats)
+        if promise.state.all_free(promise.slots):
+            self._start(entry, promise.state, promise.slots)
             return True
-        if any(run.id in promise.room.stopping for run in promise.victims):
-            promise.room.keep(entry.job.number, promise.seats)
-            self._kept[entry.job.number] = promise.reason
+        if any(run.id in promise.state.stopping for run in promise.victims):
+            promise.state.reserve(entry.job.number, promise.slots)
+            self._reserved[entry.job.number] = promise.reason
             return True
         self._promised[entry.job.number] = None
         return self._handle(entry)
 
     def _walk_all(self, level: Level) -> None:
-        """Every job in its turn: for when much has changed."""
-        queues = {owner: iter(list(numbers)) for owner, numbers in level.owners.items()}
-        turns = [(self.usage.get(owner, 0.0), next(jobs), owner) for owner, jobs in queues.items()]
+        """Try every job in order; for when much has changed."""
+        jobs_of = {owner: iter(list(numbers)) for owner, numbers in level.owners.items()}
+        turns = [(self.usage.get(owner, 0.0), next(jobs), owner) for owner, jobs in jobs_of.items()]
         heapify(turns)
         while turns:
             used, number, owner = turns[0]
@@ -380,218 +440,223 @@ class Planner:
             if now != used:
                 heapreplace(turns, (now, number, owner))
                 continue
-            line = self._entries[number].line
-            if line is not None and owner not in line.parked and self._wanted(line):
-                self._take_turn(line, self._entries[number])
-            following = next(queues[owner], None)
+            queue = self._entries[number].queue
+            if queue is not None and owner not in queue.parked and self._wanted(queue):
+                self._take_turn(queue, self._entries[number])
+            following = next(jobs_of[owner], None)
             if following is None:
                 heappop(turns)
             else:
                 heapreplace(turns, (used, following, owner))
-        for line in level.lines.values():
-            line.renew(self.usage)
+        for queue in level.queues.values():
+            queue.renew(self.usage)
 
-    def _walk_lines(self, level: Level) -> None:
-        """The same, asking only the lines in which something can have changed.
+    def _walk_queues(self, level: Level) -> None:
+        """The same for the queues in which something can have changed.
 
-        Shares only grow in a walk, so the foremost of the patient is asked in time; when room is
-        kept for it, there is nothing that the others could be asked for. So a line is asked for its
-        next one only when nobody else can come before: most have lost their hope by then.
+        Usage only grows during a walk, so the first of the jobs that wait for a reservation is
+        tried in time; once it has one, the others have nothing to try. A queue is asked for its
+        next job only when no other job can come before it; most queues are closed by then.
         """
-        turns, patient = self._turns(level)
-        longest = foremost(patient, self.usage)
+        turns, reserving = self._turns(level)
+        longest = foremost(reserving, self.usage)
         if longest is not None:
             turns.append(longest)
         heapify(turns)
         walked = [turn[4] for turn in turns]
         while turns:
             turn = heappop(turns)
-            self._ask(turn, turns)
-            if turn is longest and self._unkept:
-                walked += [each[4] for each in patient]
-                for each in patient:
+            self._serve(turn, turns)
+            if turn is longest and self._unreserved:
+                walked += [each[4] for each in reserving]
+                for each in reserving:
                     heappush(turns, each)
-        for line in walked:
-            line.renew(self.usage)
+        for queue in walked:
+            queue.renew(self.usage)
 
-    def _ask(self, turn: LineTurn, turns: list[LineTurn]) -> None:
-        """Give this line its turn if it is still its turn, and note its next one."""
-        used, job, owner, place, line = turn
-        if not self._wanted(line):
+    def _serve(self, turn: QueueTurn, turns: list[QueueTurn]) -> None:
+        """Try this turn if it is still up to date, and push the queue's next one."""
+        used, job, owner, position, queue = turn
+        if not self._wanted(queue):
             return
-        top = line.top(self.usage)
+        top = queue.top(self.usage)
         if top == (used, job, owner):
-            self._take_turn(line, self._entries[job])
-            top = line.top(self.usage) if self._wanted(line) else None
+            self._take_turn(queue, self._entries[job])
+            top = queue.top(self.usage) if self._wanted(queue) else None
         if top is not None:
-            heappush(turns, (*top, place, line))
+            heappush(turns, (*top, position, queue))
 
-    def _turns(self, level: Level) -> tuple[list[LineTurn], list[LineTurn]]:
-        """The lines in which somebody may have a turn; apart from them, those in which nothing can
-        be done but to keep room for the first of them all."""
-        found: list[LineTurn] = []
-        patient: list[LineTurn] = []
-        unkept = self._unkept > 0
-        for place, line in enumerate(level.lines.values()):
-            if line.shape.open or ((line.rank or line.shape.under) and self._can_act(line)):
+    def _turns(self, level: Level) -> tuple[list[QueueTurn], list[QueueTurn]]:
+        """The queues in which a job may be placed; and those in which nothing can be done but to
+        reserve capacity for the first job of them all."""
+        found: list[QueueTurn] = []
+        reserving: list[QueueTurn] = []
+        for position, queue in enumerate(level.queues.values()):
+            demand = queue.demand
+            if demand.open or ((queue.rank or demand.blocked_by) and self._can_act(queue)):
                 into = found
-            elif unkept and line.reserve:
-                into = patient
+            elif self._unreserved > 0 and queue.reserve:
+                into = reserving
             else:
                 continue
-            bound = line.bound()
+            bound = queue.bound()
             if bound is not None:
-                into.append((*bound, place, line))
-        return found, patient
+                into.append((*bound, position, queue))
+        return found, reserving
 
-    def _wanted(self, line: Line) -> bool:
-        """False if asking anybody in this line would change nothing."""
-        if line.shape.still_open() or self._can_act(line):
+    def _wanted(self, queue: Queue) -> bool:
+        """False if trying a job of this queue would change nothing."""
+        if queue.demand.still_open() or self._can_act(queue):
             return True
-        return line.reserve and self._unkept > 0 and line.shape.may_be_kept_for()
+        return queue.reserve and self._unreserved > 0 and queue.demand.may_reserve()
 
-    def _can_act(self, line: Line) -> bool:
-        """Whether one of this line, which is not open, might get a place now or have it made."""
-        shape = line.shape
-        if shape.under and shape.worth_trying():
+    def _can_act(self, queue: Queue) -> bool:
+        """Whether a job of this queue, which is not open, might be placed now or preempt others."""
+        demand = queue.demand
+        if demand.blocked_by and demand.worth_trying():
             return True
-        return bool(line.rank) and self._may_preempt(shape, line.rank)
+        return bool(queue.rank) and self._may_preempt(demand, queue.rank)
 
-    def _may_preempt(self, shape: Shape, own: int) -> bool:
-        if self._preemptions >= self._max_preemptions:
+    def _may_preempt(self, demand: Demand, own: int) -> bool:
+        if self._preemptions >= PREEMPTIONS:
             return False
-        return shape.hopeless.get(own, _NEVER)[0] <= self._now
+        return demand.no_victims.get(own, _NEVER)[0] <= self._now
 
-    def _take_turn(self, line: Line, entry: Entry) -> None:
-        if entry.job.number in self._kept:
-            line.skip(entry.job.owner)
+    def _take_turn(self, queue: Queue, entry: Entry) -> None:
+        if entry.job.number in self._reserved:
+            queue.skip(entry.job.owner)
             return
         blocked = self._over_quota(entry) is not None
-        if not self._handle(entry) and blocked and not entry.shape.mixed:
-            line.park(entry.job.owner)
-        elif entry.job.number in self._entries and self._wanted(line):
-            line.skip(entry.job.owner)
+        if not self._handle(entry) and blocked and not entry.demand.mixed:
+            queue.park(entry.job.owner)
+        elif entry.job.number in self._entries and self._wanted(queue):
+            queue.skip(entry.job.owner)
 
     def _handle(self, entry: Entry) -> bool:
-        """Find this job a place, or keep room for it; False if neither was possible."""
-        shape, line = entry.shape, entry.line
-        assert line is not None
-        rooms, blocked = shape.rooms, self._over_quota(entry) is not None
+        """Place this job or reserve capacity for it; False if neither was possible."""
+        demand, queue = entry.demand, entry.queue
+        assert queue is not None
+        pools, blocked = demand.pools, self._over_quota(entry) is not None
         if blocked:
-            rooms = [room for room in rooms if room.pool.private]
-        if shape.worth_trying():
-            for room in rooms:
-                seats = room.seats(shape.asks)
-                if seats is not None:
-                    self._start(entry, room, seats)
+            pools = [state for state in pools if state.pool.private]
+        if demand.worth_trying():
+            for state in pools:
+                slots = state.find_slots(demand.asks)
+                if slots is not None:
+                    self._start(entry, state, slots)
                     return True
             if not blocked:
-                shape.close()
-        if line.rank and self._make_way(entry, rooms):
+                demand.close()
+        if queue.rank and self._make_way(entry, pools):
             return True
-        return line.reserve and self._reserve(entry, rooms)
+        return queue.reserve and self._reserve(entry, pools)
 
     def _over_quota(self, entry: Entry) -> Reason | None:
         if not self._allowances:
             return None
         allowance = self._allowances.get(entry.job.owner)
-        if allowance is None or all(room.pool.private for room in entry.shape.rooms):
+        if allowance is None or all(state.pool.private for state in entry.demand.pools):
             return None
-        shape = entry.shape
-        return over_quota(allowance, shape.cpu, shape.memory, shape.gpu)
+        demand = entry.demand
+        return over_quota(allowance, demand.cpu, demand.memory, demand.gpu)
 
-    def _start(self, entry: Entry, room: Room, seats: Seats) -> None:
-        job, shape = entry.job, entry.shape
-        room.take(seats)
-        held = [(spot, ask) for _, _, ask, spot in seats]
-        run = Run(job.id, job.owner, entry.rank, room, held, self._now, shape.cost)
-        self._runs[job.id] = run
-        room.enter(run)
-        self.usage[job.owner] = self.usage.get(job.owner, 0.0) + shape.cost
-        if room.pool.public and job.owner in self._allowances:
+    def _start(self, entry: Entry, state: PoolState, slots: Slots) -> None:
+        job, demand = entry.job, entry.demand
+        state.take(slots)
+        run = self._runs[job.id] = Run(
+            id=job.id,
+            owner=job.owner,
+            rank=entry.rank,
+            state=state,
+            slots=[(node, ask) for _, _, ask, node in slots],
+            since=self._now,
+            cost=demand.cost,
+        )
+        state.enter(run)
+        self.usage[job.owner] = self.usage.get(job.owner, 0.0) + demand.cost
+        if state.pool.public and job.owner in self._allowances:
             left = self._allowances[job.owner]
-            self._allowances[job.owner] = spent(left, shape.cpu, shape.memory, shape.gpu)
-        self._forget(entry)
-        place = Place(job_id=job.id, pool=room.pool.name, nodes=as_seats(seats))
+            self._allowances[job.owner] = spent(left, demand.cpu, demand.memory, demand.gpu)
+        self._remove(entry)
+        place = Place(job_id=job.id, pool=state.pool.name, slots=to_slots(slots))
         self._decisions.append(place)
 
-    def _make_way(self, entry: Entry, rooms: list[Room]) -> bool:
+    def _make_way(self, entry: Entry, pools: list[PoolState]) -> bool:
         """Stop jobs of lower classes for it, or wait for those that are being stopped."""
-        shape, own = entry.shape, entry.rank
-        if entry.job.number not in self._promised and not self._may_preempt(shape, own):
+        demand, own = entry.demand, entry.rank
+        if entry.job.number not in self._promised and not self._may_preempt(demand, own):
             return False
         self._preemptions += entry.job.number not in self._promised
-        for room in rooms:
+        for state in pools:
             found = (
-                make_way(room, shape.asks, own, self._now - self._min_run)
-                if room.pool.preemption
+                find_victims(state, demand.asks, own, self._now - self._min_run)
+                if state.pool.preemption
                 else None
             )
             if found is None:
                 continue
-            shape.hopeless.pop(own, None)
-            self._preempt(entry, room, *found)
+            demand.no_victims.pop(own, None)
+            self._preempt(entry, state, *found)
             return True
         least, most = RETRY_PREEMPTION
-        delay = min(most, max(least, 2 * shape.hopeless.get(own, _NEVER)[1]))
-        shape.hopeless[own] = (self._now + delay, delay)
+        delay = min(most, max(least, 2 * demand.no_victims.get(own, _NEVER)[1]))
+        demand.no_victims[own] = (self._now + delay, delay)
         return False
 
-    def _preempt(self, entry: Entry, room: Room, victims: list[Run], seats: Seats) -> None:
+    def _preempt(self, entry: Entry, state: PoolState, victims: list[Run], slots: Slots) -> None:
         for run in victims:
             reason = why_preempted(entry.job.id, entry.rank, run.rank)
             self._decisions.append(Preempt(job_id=run.id, for_job=entry.job.id, reason=reason))
-            room.stop(run)
-        room.keep(entry.job.number, seats)
-        reason = why_preempting(entry.shape.asks, room)
-        awaited = victims or list(room.stopping.values())
-        promise = Promise(room=room, seats=seats, victims=tuple(awaited), reason=reason)
+            state.stop(run)
+        state.reserve(entry.job.number, slots)
+        reason = why_preempting(entry.demand.asks, state)
+        awaited = victims or list(state.stopping.values())
+        promise = Promise(state=state, slots=slots, victims=tuple(awaited), reason=reason)
         self._promised[entry.job.number] = promise
-        self._kept[entry.job.number] = reason
+        self._reserved[entry.job.number] = reason
 
-    def _reserve(self, entry: Entry, rooms: list[Room]) -> bool:
-        for room in rooms:
-            seats = room.seats_when_empty(entry.shape.asks) if room.kept_for is None else None
-            if seats is None:
+    def _reserve(self, entry: Entry, pools: list[PoolState]) -> bool:
+        for state in pools:
+            slots = (
+                state.slots_when_empty(entry.demand.asks) if state.reserved_for is None else None
+            )
+            if slots is None:
                 continue
-            if room.all_free(seats):
-                # Packing machine by machine can miss a way that the kept room has.
-                self._start(entry, room, seats)
+            if state.all_free(slots):
+                # First fit can miss a combination that the reservation has.
+                self._start(entry, state, slots)
                 return True
-            room.keep(entry.job.number, seats)
-            room.kept_for = entry.job.id
-            self._unkept -= 1
-            self._kept[entry.job.number] = why_kept(entry.shape.asks, room)
+            state.reserve(entry.job.number, slots)
+            state.reserved_for = entry.job.id
+            self._unreserved -= 1
+            self._reserved[entry.job.number] = why_reserved(entry.demand.asks, state)
             return True
         return False
 
-    # -- what the waiting are told -------------------------------------------------------
+    # -- reasons -------------------------------------------------------------------------
 
-    def _tell(self) -> None:
-        """Hold those whose reason is news: newcomers, those room is kept for, the first in line."""
+    def _report_holds(self) -> None:
+        """Hold new jobs, those with a reservation and the first in order, if the reason is new."""
         heads = set(first(self._levels, self.usage, EXACT_REASONS))
-        for number in dict.fromkeys([*self._newcomers, *self._kept, *heads]):
+        for number in dict.fromkeys([*self._newcomers, *self._reserved, *heads]):
             entry = self._entries.get(number)
-            if entry is not None:
-                self._hold(entry, exact=number in heads or number in self._kept)
+            if entry is None:
+                continue
+            reason, exact = self._reason(entry), number in heads or number in self._reserved
+            if not entry.queued or is_news(entry.held, reason, exact=exact):
+                entry.queued, entry.held = True, reason
+                self._decisions.append(Hold(job_id=entry.job.id, reason=reason))
         self._newcomers = {}
 
-    def _hold(self, entry: Entry, *, exact: bool) -> None:
-        reason = self._reason(entry)
-        if entry.queued and not is_news(entry.held, reason, exact=exact):
-            return
-        entry.queued, entry.held = True, reason
-        self._decisions.append(Hold(job_id=entry.job.id, reason=reason))
-
     def _reason(self, entry: Entry) -> Reason:
-        kept = self._kept.get(entry.job.number)
-        if kept is not None:
-            return kept
+        reserved = self._reserved.get(entry.job.number)
+        if reserved is not None:
+            return reserved
         quota = self._over_quota(entry)
         if quota is not None:
             return quota
-        shape = entry.shape
-        if shape.reason is None or shape.reason_round != self._round:
-            shape.reason = why_held(shape.job, shape.asks, shape.rooms)
-            shape.reason_round = self._round
-        return shape.reason
+        demand = entry.demand
+        if demand.reason is None or demand.reason_round != self._round:
+            demand.reason = why_held(demand.job, demand.asks, demand.pools)
+            demand.reason_round = self._round
+        return demand.reason

@@ -1,20 +1,20 @@
-"""What the scheduler may look at, and what it may decide. Values only."""
+"""Input and decisions of the scheduler, as values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from paddlecloud.model.jobs.job import NOTHING, JobType, Reason, ReplicaGroup, Resources, Role
+from paddlecloud.model.jobs.job import JobType, Reason, ReplicaGroup, Resources, Role
 from paddlecloud.model.jobs.states import JobState
 from paddlecloud.model.policy.pool import Pool
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeView:
-    """One machine that can be given work now; one that is gone or draining is not listed."""
+    """A machine that can run jobs now."""
 
     id: str
     total: Resources
@@ -30,51 +30,51 @@ class PoolView:
 
 @dataclass(frozen=True, kw_only=True)
 class WaitingJob:
-    """A job without a place: in `schedule` or `queue`, and no pool chosen."""
+    """A job that waits to be placed: in `schedule` or `queue`, without a pool."""
 
     id: str
     owner: str
     number: int
-    """Order of arrival; smaller is older. A lost attempt keeps it, so the job keeps its turn."""
+    """Order of arrival; smaller is older. A job keeps it after a lost attempt."""
     waiting_since: datetime
     groups: tuple[ReplicaGroup, ...]
     pools: tuple[str, ...]
-    """Names of the pools it may run in, in the order in which they are asked."""
+    """Names of the pools it may run in, in the order in which they are tried."""
     priority: int = 0
     state: JobState = JobState.SCHEDULE
     job_type: JobType | None = None
     held_reason: Reason | None = None
-    """Why it waits, as it is stored now."""
+    """The stored reason why it waits."""
     paused: bool = False
-    """It waits for its owner's quota: such time does not count for `schedule_timeout`."""
+    """It waits for its owner's quota; such time does not count for `schedule_timeout`."""
     not_before: datetime | None = None
-    """It failed in a way that may pass, and gets no place before this time."""
+    """It pauses before its next attempt and is not placed before this time."""
     pause_reason: Reason | None = None
-    """What it is told until then."""
+    """Why it waits until then."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunningJob:
-    """A job that has a place in a pool that allows preemption: what it holds, and since when."""
+    """A job that was placed: what it uses, and since when."""
 
     id: str
     owner: str
     priority: int
     pool: str
-    seats: tuple[tuple[str, Resources], ...]
-    """The machine and the resources of each replica that is not over."""
+    slots: tuple[tuple[str, Resources], ...]
+    """Machine and resources of each replica that has not ended."""
     since: datetime
     """When its attempt was placed."""
     stopping: bool = False
-    """It was told to stop, so its room comes free soon and it is no choice any more."""
+    """It is being stopped, so its capacity comes free soon and it cannot be a victim."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Allowance:
     """What the plan of one owner still leaves on public pools; None: no limit.
 
-    `jobs`, `cpu`, `memory` and `gpu` are what may be added to what runs now; what they are limits
-    of is told by the others, for the sentence.
+    `jobs`, `cpu`, `memory` and `gpu` are what may be added to what runs now; the other fields are
+    for the message.
     """
 
     jobs: int | None = None
@@ -84,9 +84,21 @@ class Allowance:
     minutes_used: float = 0.0
     minutes_limit: int | None = None
     renews: str = ""
-    """When the minutes of the day begin anew, as it is told to a person."""
+    """When the minutes of the day start again, as text."""
     limits: Mapping[str, int | float | None] = field(default_factory=dict)
-    """The plan's own numbers by name (`jobs`, `cpu`, `memory`, `gpu`), for the sentence."""
+    """The plan's own numbers by name (`jobs`, `cpu`, `memory`, `gpu`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """The times that the scheduling rule depends on."""
+
+    schedule_timeout: timedelta = timedelta(hours=24)
+    reserve_after: timedelta = timedelta(minutes=10)
+    """Long enough for small jobs to fill gaps, short enough that a large one does not starve."""
+    preempt_after: timedelta = timedelta(seconds=30)
+    min_run: timedelta = timedelta(minutes=2)
+    age_after: timedelta = timedelta(hours=6)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,31 +107,15 @@ class View:
     pools: tuple[PoolView, ...]
     waiting: tuple[WaitingJob, ...]
     usage: Mapping[str, float] = field(default_factory=dict)
-    """What each owner has in use now and had on average lately, in CPU-equivalents (`weight`)."""
+    """What each owner uses now and used on average recently, in CPU-equivalents (`weight`)."""
     allowances: Mapping[str, Allowance] = field(default_factory=dict)
-    """What the quota of an owner still leaves; an owner who is not named has no limits."""
-    schedule_timeout: timedelta = timedelta(hours=24)
-    reserve_after: timedelta = timedelta(minutes=5)
-    """Long enough for small jobs to fill gaps, short enough that a big one is not forgotten."""
+    """What the quota leaves to each owner; owners who are not listed have no limits."""
+    rules: Rules = Rules()
     running: tuple[RunningJob, ...] = ()
-    """What runs in pools that allow preemption; others need not be listed."""
-    preempt_after: timedelta = timedelta(seconds=30)
-    min_run: timedelta = timedelta(minutes=2)
-    age_after: timedelta = timedelta(hours=6)
+    """Jobs that were placed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rules:
-    """The times that the rule speaks of."""
-
-    schedule_timeout: timedelta = timedelta(hours=24)
-    reserve_after: timedelta = timedelta(minutes=10)
-    preempt_after: timedelta = timedelta(seconds=30)
-    min_run: timedelta = timedelta(minutes=2)
-    age_after: timedelta = timedelta(hours=6)
-
-
-class Seat(NamedTuple):
+class Slot(NamedTuple):
     """Where one replica goes."""
 
     role: Role
@@ -127,21 +123,21 @@ class Seat(NamedTuple):
     node: str
     host: str
     asks: Resources
-    """What it claims there."""
+    """The resources that it claims there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Start the job: every replica has its seat."""
+    """Start the job, each replica in its slot."""
 
     job_id: str
     pool: str
-    nodes: tuple[Seat, ...]
+    slots: tuple[Slot, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hold:
-    """The job waits, and this is why. Decided only when that is news."""
+    """The job goes on waiting for this reason; decided only when the reason is new."""
 
     job_id: str
     reason: Reason
@@ -157,7 +153,7 @@ class GiveUp:
 
 @dataclass(frozen=True, kw_only=True)
 class Preempt:
-    """Stop this running job: its room is needed by a waiting one of a higher class."""
+    """Stop this running job for a waiting one of a higher priority class."""
 
     job_id: str
     for_job: str
@@ -167,36 +163,14 @@ class Preempt:
 Decision = Place | Hold | GiveUp | Preempt
 
 SMALLEST_CPU = 0.01
-"""No replica asks for less, so a machine without this much is full. (A gang may claim less, but
-then it claims a whole pool.)"""
-_HAIR = 1e-9
+"""The least that a replica asks for, so a machine with less is full."""
+_EPSILON = 1e-9
 _CPUS_PER_GPU = 8
 _BYTES_PER_CPU = 4 * 2**30
 
 
-def has_room(pools: Iterable[PoolView]) -> bool:
-    """Whether any machine of these pools has a CPU left that somebody could claim."""
-    return any(node.free.cpu >= SMALLEST_CPU - _HAIR for pool in pools for node in pool.nodes)
-
-
-def after(pools: Iterable[PoolView], decisions: Iterable[Decision]) -> list[PoolView]:
-    """The pools when these decisions are carried out."""
-    taken: dict[str, Resources] = {}
-    for decision in decisions:
-        for seat in decision.nodes if isinstance(decision, Place) else ():
-            taken[seat.node] = taken.get(seat.node, NOTHING) + seat.asks
-    return [
-        replace(pool, nodes=tuple(_without(node, taken.get(node.id)) for node in pool.nodes))
-        for pool in pools
-    ]
-
-
-def _without(node: NodeView, taken: Resources | None) -> NodeView:
-    return node if taken is None else replace(node, free=node.free - taken)
-
-
 def spent(left: Allowance, cpu: float, memory: int, gpu: int) -> Allowance:
-    """What is left of it with one more job that has so much."""
+    """What is left after one more job with these resources."""
     return replace(
         left,
         jobs=None if left.jobs is None else left.jobs - 1,

@@ -48,8 +48,6 @@ from paddlecloud.server.loops import (
     outbox,
     reconcile,
     schedule,
-    storage_count,
-    user_bucket_logs,
 )
 from paddlecloud.server.loops.runner import Runner
 from paddlecloud.server.services.accounts import first_start
@@ -139,13 +137,7 @@ def serve(
     context = _tls_context(settings)
     listeners = listen(settings)
     deps = open_deps(settings, listeners.url_for_agents(settings), fresh=fresh)
-    fixed = (
-        reconcile.LOOP,
-        maintenance.LOOP,
-        outbox.LOOP,
-        user_bucket_logs.LOOP,
-        storage_count.LOOP,
-    )
+    fixed = (reconcile.LOOP, *maintenance.LOOPS, outbox.LOOP)
     loops = (schedule.loop(), *fixed, exec_idle.loop(), *heartbeat.loop_for(deps))
     runner = Runner(deps, loops)
     try:

@@ -96,10 +96,10 @@ def open_deps(settings: Settings, url: str = "", *, fresh: bool = False) -> Deps
 def tell(deps: Deps, channel: str, payload: str) -> None:
     """Wake whoever waits for this; who looks then sees the servers and wishes as they are now."""
     if channel in (servers.CHANNEL, EVERYTHING):
-        deps.peers.forget()
+        deps.caches.peers.clear()
     if channel in (notification_prefs.CHANNEL, EVERYTHING):
-        deps.choosers.forget()
-    deps.hub.tell(channel, payload)
+        deps.caches.subscribers.clear()
+    deps.hub.notify(channel, payload)
 
 
 def entered(
@@ -149,7 +149,7 @@ def together(deps: Deps, db: Apart) -> Deps:
         # Held for as long as a sync of the store takes, by each of a user's uploads in turn.
         owner_locks=OwnerLocks(lambda owner: lock(f"owner {owner}", 60.0)),
         log_moves=lock("logs", 10.0),
-        tell_of_log=Bell(db, "log").ring,
+        notify_log=Bell(db, "log").ring,
     )
 
 
@@ -170,7 +170,7 @@ def open_the_database(settings: Settings, now: datetime) -> Database:
 
 
 def claim(settings: Settings, db: Database) -> None:
-    """A database that served a team serves no private server any more: ConfigError.
+    """A database that served a team serves no embedded server any more: ConfigError.
 
     That one has no limits, and runs all jobs with its own rights; it may be a settings file that
     was forgotten which makes it one.

@@ -87,7 +87,7 @@ def _check_bucket(settings: Settings) -> None:
     """Objects cannot be renamed: the settings have to name a place without any."""
     if settings.store.kind == "directory":
         return
-    bucket = open_bucket(settings.store)
+    bucket = open_bucket(settings)
     try:
         if next(iter(bucket.list("")), None) is not None:
             raise Refused("fresh_bucket_used", place=bucket.place)

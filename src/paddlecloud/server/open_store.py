@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from paddlecloud.model.errors import PaddleCloudError, Retry
-from paddlecloud.server.settings import Settings, StoreSettings
+from paddlecloud.server.settings import Settings
 from paddlecloud.stores.base import Store
 from paddlecloud.stores.directory.store import DirectoryStore
 
@@ -27,7 +27,7 @@ def open_store(settings: Settings, *, shared: bool) -> Store:
         return directory
     from paddlecloud.stores.layered import LayeredStore  # noqa: PLC0415 - 20 ms of http and xml
 
-    bucket = open_bucket(settings.store)
+    bucket = open_bucket(settings)
     try:
         bucket.try_keys()
     except Retry as error:
@@ -39,11 +39,12 @@ def open_store(settings: Settings, *, shared: bool) -> Store:
     return LayeredStore(directory, bucket)
 
 
-def open_bucket(store: StoreSettings) -> S3Store:
+def open_bucket(settings: Settings) -> S3Store:
     """The bucket that the settings name; nothing is asked of it yet."""
     from paddlecloud.stores.s3 import store as s3_store  # noqa: PLC0415 - 20 ms that a directory does not need
     from paddlecloud.stores.s3.sigv4 import Keys  # noqa: PLC0415 - the same
 
+    store = settings.store
     return s3_store.open_bucket(
         s3_store.Bucket(
             endpoint=store.endpoint,
@@ -52,5 +53,6 @@ def open_bucket(store: StoreSettings) -> S3Store:
             region=store.region,
             prefix=store.prefix,
             path_style=store.path_style,
+            proxies=settings.proxies,
         )
     )

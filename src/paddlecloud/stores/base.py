@@ -209,53 +209,57 @@ class CanSweep(Protocol):
 
 @runtime_checkable
 class CanMultipart(Protocol):
-    """Takes a file in parts, in any order and from several senders, and goes on after a restart.
+    """Takes a file in parts, in any order and from several senders; an upload survives restarts.
 
-    Every part but the last has the same size; object stores take none below 5 MiB. What is never
-    finished is swept.
+    Every part but the last has the same size; object stores take none below 5 MiB. Uploads that are
+    never finished are swept.
     """
 
     def begin_parts(self, path: str, *, part_size: int, modified: datetime | None = None) -> str:
-        """The name of a new upload; nothing shows at `path` yet."""
+        """The id of a new upload; nothing is visible at `path` yet."""
 
     def put_part(self, path: str, upload: str, number: int, data: bytes | bytearray) -> Part:
-        """Keep one part. Again with the same bytes: as once.
+        """Store one part. Idempotent.
 
         NotFound("upload_missing") when there is no such upload for this path.
         """
 
     def parts(self, path: str, upload: str) -> Sequence[Part]:
-        """The parts that are kept, by number. NotFound when there is no such upload."""
+        """The stored parts, by number. NotFound when there is no such upload."""
 
     def finish_parts(self, path: str, upload: str, *, size: int) -> Stat:
-        """Give the file its name. Invalid("upload_incomplete") when parts of `size` bytes lack."""
+        """Give the file its name. Invalid("upload_incomplete") when parts are missing."""
 
     def drop_parts(self, path: str, upload: str) -> None:
-        """Forget the upload; gone already is done."""
+        """Abort the upload. Idempotent."""
+
+
+class MultipartStore(Store, CanMultipart, Protocol):
+    """A store that takes files in parts."""
 
 
 @runtime_checkable
 class CanReadParts(Protocol):
-    """Gives the bytes of parts before they are joined: the whole can be checked first."""
+    """Reads parts before they are joined: the whole can be verified first."""
 
     def read_part(self, path: str, upload: str, offset: int, length: int) -> bytes:
-        """Bytes of the file to be, which lie in parts that are kept."""
+        """Bytes of the file, which lie in stored parts."""
 
 
 @runtime_checkable
 class CanPresign(Protocol):
-    """Makes addresses with which others reach one file, without keys and past our server.
+    """Makes presigned URLs, by which others reach one file without keys and without the server.
 
-    What is put with one is not verified by the store: whoever relies on it compares the digest.
+    The store does not verify what is put to one: the server compares the digest.
     """
 
     def presign_read(self, path: str, *, good_for: timedelta, now: datetime) -> str:
-        """An address to GET this file from, with ranges."""
+        """A presigned URL to GET this file from, with ranges."""
 
     def presign_part(
         self, path: str, upload: str, number: int, *, good_for: timedelta, now: datetime
     ) -> str:
-        """An address to PUT one part of an upload to."""
+        """A presigned URL to PUT one part of an upload to."""
 
 
 def check_whole(parts: Sequence[Part], size: int) -> None:

@@ -1,8 +1,8 @@
-"""Whether somebody waits for what a thread asks of a store, who would hear of silence too late.
+"""Shorter timeouts for stores in threads that answer a request.
 
-A caller of the server gives up after half a minute and then blames the server. So threads that
-answer requests are prompt: a store that says nothing is told of within seconds. Others, which no
-caller waits for, have the patience that a store may need.
+A client of the server gives up after half a minute and then blames the server. So threads that
+answer requests are prompt: they report a silent store within seconds. Threads that no client waits
+for use the timeouts that a store may need.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def is_prompt() -> bool:
 
 @contextmanager
 def prompt_if(prompt: bool) -> Iterator[None]:
-    """What is done meanwhile is done for another thread, and as promptly as that one would."""
+    """Work for another thread, as promptly as that thread would."""
     before, _mind.prompt = _mind.prompt, prompt
     try:
         yield

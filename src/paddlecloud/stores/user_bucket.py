@@ -17,6 +17,7 @@ from paddlecloud.model.diagnosis.reasons import wrong_bos_url
 from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused, Unreachable
 from paddlecloud.model.files.bos_url import fault_of, split_bos_url
 from paddlecloud.model.files.etag import is_ours
+from paddlecloud.net.proxy import DIRECT, Proxies
 from paddlecloud.stores.base import Stat
 from paddlecloud.stores.directory.safe_open import shown
 from paddlecloud.stores.s3 import store as s3_store
@@ -48,7 +49,9 @@ def parse_bos_url(bos_url: str) -> BosPlace:
     return BosPlace(bos_url=bos_url, bucket=bucket, region=region, prefix=prefix)
 
 
-def open_private(place: BosPlace, keys: Keys, *, door: str = DOOR) -> s3_store.S3Store:
+def open_private(
+    place: BosPlace, keys: Keys, *, door: str = DOOR, proxies: Proxies = DIRECT
+) -> s3_store.S3Store:
     """The store at this place; nothing is asked of it yet. Refused when keys are missing.
 
     `door` is the address of the S3 server of a region.
@@ -62,18 +65,21 @@ def open_private(place: BosPlace, keys: Keys, *, door: str = DOOR) -> s3_store.S
             keys=keys,
             region=place.region,
             prefix=place.prefix,
+            proxies=proxies,
         )
     )
 
 
-def check_private(place: BosPlace, keys: Keys, *, door: str = DOOR) -> None:
+def check_private(
+    place: BosPlace, keys: Keys, *, door: str = DOOR, proxies: Proxies = DIRECT
+) -> None:
     """Try the keys: list one name, write an empty file, look at it and delete it again.
 
     Refused (wrong keys, no right to write or read, no such bucket) or Unreachable, in the user's
     terms; Invalid when it is no directory.
     """
     with in_terms_of(place, door):
-        store = open_private(place, keys, door=door)
+        store = open_private(place, keys, door=door, proxies=proxies)
         try:
             if store.is_file():
                 # Outputs below it would make a file of the directory above one that no job takes.
@@ -84,12 +90,14 @@ def check_private(place: BosPlace, keys: Keys, *, door: str = DOOR) -> None:
             store.close()
 
 
-def list_private(place: BosPlace, keys: Keys, *, most: int, door: str = DOOR) -> list[Stat]:
+def list_private(
+    place: BosPlace, keys: Keys, *, most: int, door: str = DOOR, proxies: Proxies = DIRECT
+) -> list[Stat]:
     """Every file of the directory but those that jobs of before left there; Invalid when there are
     more than `most`."""
     found: list[Stat] = []
     with in_terms_of(place, door):
-        store = open_private(place, keys, door=door)
+        store = open_private(place, keys, door=door, proxies=proxies)
         try:
             for stat in _own_files(store):
                 if stat.path != s3_store.PROBE:

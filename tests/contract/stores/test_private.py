@@ -158,7 +158,7 @@ def test_outputs_of_earlier_jobs_cost_nearly_nothing(
 
 
 def test_keys_that_may_only_read_are_refused(place: BosPlace, s3_settings: dict[str, str]) -> None:
-    with pytest.raises(Refused, match="may read and write") as caught:
+    with pytest.raises(Refused, match="can read and write") as caught:
         check_private(place, keys_of(reader_settings()), door=s3_settings["endpoint"])
     assert caught.value.code == "private_store_denied"
 
@@ -169,7 +169,7 @@ def test_a_file_is_no_directory(place: BosPlace, s3_settings: dict[str, str]) ->
     store.write("run.sh", [b"true"])
     store.close()
     wrong = replace(place, prefix=f"{place.prefix}/run.sh", bos_url=f"{BOS_URL}/run.sh")
-    with pytest.raises(Invalid, match=f"the one in which it lies: {BOS_URL}$") as caught:
+    with pytest.raises(Invalid, match=f"the one that holds it: {BOS_URL}$") as caught:
         check_private(wrong, keys, door=door)
     assert caught.value.code == "private_place_file"
     check_private(place, keys, door=door)
@@ -197,7 +197,7 @@ def test_keys_that_are_missing_or_wrong(
 
 def test_a_bucket_that_is_missing(place: BosPlace, s3_settings: dict[str, str]) -> None:
     nowhere = BosPlace(bos_url=BOS_URL, bucket="nothing-here", region="bj", prefix="")
-    with pytest.raises(PaddleCloudError, match="no bucket nothing-here in region bj"):
+    with pytest.raises(PaddleCloudError, match="bucket nothing-here does not exist in region bj"):
         check_private(nowhere, keys_of(s3_settings), door=s3_settings["endpoint"])
 
 

@@ -23,6 +23,7 @@ from paddlecloud.model.errors import (
     Retry,
     Unreachable,
 )
+from paddlecloud.net.proxy import Proxies
 from paddlecloud.stores import CanLocalPath, CanPresign, create
 from paddlecloud.stores.base import Part
 from paddlecloud.stores.pack import PackReceiver
@@ -35,6 +36,7 @@ from paddlecloud.stores.s3.store import S3Store
 from scripts import s3 as server
 from tests.contract.stores.looks import content, paths, sha256
 from tests.faulty import Way, as_it_is, faulty_way
+from tests.proxies import proxying
 from tests.s3 import reader_settings, writer_settings
 
 HOUR = timedelta(hours=1)
@@ -238,11 +240,11 @@ def test_a_write_with_wrong_keys_is_refused_at_once(s3_settings: dict[str, str])
 
 
 def test_why_nobody_answers_is_told_in_one_language() -> None:
-    told = "the connection ended without an answer"
+    told = "the connection was closed without a response"
     with answering(b"", b"") as store, pytest.raises(Unreachable, match=told) as caught:
         store.probe()
-    assert "（连接已结束，没有应答）" in caught.value.text("zh")
-    late = store.wire.unreachable(TimeoutError("timed out"))
+    assert "（连接已结束，没有响应）" in caught.value.text("zh")
+    late = store.wire.unreachable(Unreachable("server_timeout", address="x", seconds=1))
     assert ("(timed out)" in str(late), "（超时）" in late.text("zh")) == (True, True)
 
 
@@ -260,7 +262,7 @@ def test_keys_are_tried_by_writing_and_reading(
     assert paths(s3) == []
     with opened({**s3_settings, **lesser()}) as store:
         store.probe()
-        with pytest.raises(Refused, match="what they are allowed to do"):
+        with pytest.raises(Refused, match="their permissions"):
             store.try_keys()
     assert paths(s3) == []
 
@@ -353,7 +355,7 @@ def test_a_server_that_fails_is_not_waited_for_as_one_that_is_away(
         upload = multipart.begin(store.wire, key, {})
         way.back = first(PATIENT, fail, b"HTTP/1.1 200")
         with pytest.raises(Retry, match="500 InternalError no room"):
-            multipart.put_patiently(store.wire, key, upload, 1, b"data", wanted=lambda: True)
+            multipart.put_with_retries(store.wire, key, upload, 1, b"data", wanted=lambda: True)
         assert len(failed) == TRIES
         way.back = as_it_is
         multipart.drop(store.wire, key, upload)
@@ -487,7 +489,7 @@ def test_patience_is_for_outages_and_not_for_silence() -> None:
     endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
     keys = {"access_key": "a", "secret_key": "s", "bucket": "b"}
     with opened({**keys, "endpoint": endpoint}) as store:
-        store.wire._patience = (60.0, 0.01)
+        store.wire._timeouts = (60.0, 0.01)
         with pytest.raises(Unreachable):
             store.wire.ask(Request(method="PUT", key="x", body=b"1", tries=PATIENT))
     listener.setblocking(False)
@@ -576,6 +578,65 @@ def test_an_answer_that_ends_with_the_connection() -> None:
         assert paths(store) == []
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"transfer-encoding: gzip, chunked",
+        b"transfer-encoding: identity",
+        b"content-length: -1",
+        b"content-length: 5\r\ncontent-length: 6",
+        b"content-length: \xb2",
+    ],
+)
+def test_an_answer_with_a_strange_frame_is_one_of_our_errors(head: bytes) -> None:
+    answer = b"HTTP/1.1 200 OK\r\n%b\r\n\r\n<ListBucketResult></ListBucketResult>" % head
+    with answering(*[answer] * 2) as store:
+        with pytest.raises(Unreachable, match="no HTTP answer") as caught:
+            store.probe()
+        assert "不是 HTTP 响应" in caught.value.text("zh")
+    with answering(*[answer] * TRIES) as store, pytest.raises(Unreachable):
+        store.stat("x")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        b"<Contents><Key>x</Key><Size>ten</Size><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>",
+        b"<Contents><Key>x</Key><Size>-1</Size><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>",
+        b"<Contents><Key>x</Key><Size>1</Size><LastModified>now</LastModified></Contents>",
+        b"<Contents><Key>x</Key><Size>1</Size><LastModified>2026-01-01</LastModified></Contents>",
+        b"<Contents><Key>x</Key><Size>1</Size></Contents>",
+    ],
+    ids=["no number", "negative", "no time", "no zone", "without"],
+)
+def test_a_listing_with_a_strange_row_is_one_of_our_errors(row: bytes) -> None:
+    said = b"<ListBucketResult>%b</ListBucketResult>" % row
+    answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(said) + said
+    with answering(answer) as store, pytest.raises(Unreachable) as caught:
+        paths(store)
+    assert caught.value.code == "store_stranger"
+
+
+def test_an_answer_without_an_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_LARGEST", 1000)
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n"
+    with answering(head + b"x" * 5000) as store, pytest.raises(Unreachable) as caught:
+        paths(store)
+    assert caught.value.code == "store_stranger"
+
+
+def test_a_bucket_behind_a_proxy(s3_settings: dict[str, str]) -> None:
+    """The name is known to the proxy alone."""
+    port = urlsplit(s3_settings["endpoint"]).port
+    assert port is not None
+    with proxying(port) as proxy:
+        other = {"endpoint": f"http://s3.example:{port}", "proxies": Proxies(proxy.url)}
+        with opened(s3_settings, **other) as store:
+            store.write("x", [b"1"])
+            assert content(store, "x") == b"1"
+        assert all(f" http://s3.example:{port}/" in line for line in proxy.seen)
+
+
 @pytest.mark.slow
 def test_a_server_that_comes_back(s3_place: Path) -> None:
     with opened({**server.show(s3_place), "prefix": "p"}) as store:
@@ -619,7 +680,7 @@ def test_a_request_without_retries_fails_once(s3_settings: dict[str, str]) -> No
 
 
 def test_a_pack_whose_last_files_cannot_be_stored(s3_settings: dict[str, str]) -> None:
-    """Files get their names while the stream goes on; a failure of one is told at its end."""
+    """Files get their names while the stream continues; a failure of one is told at its end."""
     with through(s3_settings) as (store, way):
         receiver = PackReceiver(lambda sha256, size: store.open_write(f"blobs/{sha256}"))
         good, lost = b"good " * 100, b"lost " * 100

@@ -11,6 +11,7 @@ from paddlecloud.model.errors import NotFound, PaddleCloudError, Refused, Unreac
 from paddlecloud.stores.s3.sigv4 import Keys
 from paddlecloud.stores.s3.store import S3Store
 from paddlecloud.stores.user_bucket import BosPlace, check_private, list_private
+from tests.contract.stores.open_uploads import open_uploads
 from tests.contract.stores.strangers import answering
 
 PAGE = b"<html><body>Please sign in</body></html>"
@@ -27,7 +28,7 @@ CALLS: list[Callable[[S3Store], object]] = [
     lambda store: store.put_part("x", "upload", 1, b"bytes"),
     lambda store: store.parts("x", "upload"),
     lambda store: store.finished("x", "upload", []),
-    lambda store: store.begun("x"),
+    lambda store: open_uploads(store, "x"),
 ]
 ANSWERS = [
     (200, PAGE, {"content_type": "text/html"}),
@@ -57,12 +58,15 @@ def test_what_is_no_object_store_is_told_from_one(
 
 def test_a_store_that_knows_no_list_of_uploads_is_no_stranger() -> None:
     with answering(200, EMPTY_LIST) as (store, _):
-        assert store.begun("x") == []
+        assert open_uploads(store, "x") == []
         assert store.sweep(datetime.now(UTC)) == 0
 
 
 def test_a_page_of_a_web_server_is_no_missing_file() -> None:
-    with answering(404, PAGE) as (store, _), pytest.raises(Unreachable, match="no object store"):
+    with (
+        answering(404, PAGE) as (store, _),
+        pytest.raises(Unreachable, match="not an object store"),
+    ):
         store.read("x")
     with answering(404, b"<Error><Code>NoSuchKey</Code></Error>") as (store, _):
         assert store.stat("x") is None

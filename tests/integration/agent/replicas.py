@@ -56,11 +56,11 @@ class Bench:
         root = self.start(command, **changes)
         return root, ended(root)
 
-    def start_on_a_used_monitor(self, command: str, first: str = "true", **changes: Any) -> Path:
-        """Start it below a monitor that has had another replica, which ran `first`.
+    def start_on_a_used_supervisor(self, command: str, first: str = "true", **changes: Any) -> Path:
+        """Start it below a supervisor that has had another replica, which ran `first`.
 
-        Which monitor a replica gets is nobody's promise: a first one that took its time on a busy
-        machine ends its monitor. So it is tried until it comes about.
+        Which supervisor a replica gets is nobody's promise: a first one that took its time on a
+        busy machine ends its supervisor. So it is tried until it comes about.
         """
         for _ in range(100):
             launch = self.order(first)
@@ -73,11 +73,11 @@ class Bench:
                 return root
             request_stop(root, grace=0.0, now=time.time())
             ended(root)
-        raise AssertionError("no monitor ever took a second replica")
+        raise AssertionError("no supervisor ever took a second replica")
 
     def check_nothing_is_left(self) -> None:
         for launch in self.launches:
-            _wait_for_the_monitor(Path(launch["root"]))
+            _wait_for_the_supervisor(Path(launch["root"]))
             assert living(launch["replica_id"]) == []
         assert groups_of(launch["replica_id"] for launch in self.launches) == []
 
@@ -125,12 +125,12 @@ def groups_of(replica_ids: Any) -> list[Path]:
     return [folder / name for folder in folders for name in names if (folder / name).exists()]
 
 
-def _is_free_or_gone(monitor_pid: int) -> bool:
+def _is_free_or_gone(supervisor_pid: int) -> bool:
     try:
-        return Path(f"/proc/{monitor_pid}/comm").read_text().strip() == "pc-spare"
+        return Path(f"/proc/{supervisor_pid}/comm").read_text().strip() == "pc-spare"
     except OSError:
         return True
 
 
-def _wait_for_the_monitor(root: Path) -> None:
+def _wait_for_the_supervisor(root: Path) -> None:
     eventually(lambda: records.lock_holder(root / records.LOCK) is None)

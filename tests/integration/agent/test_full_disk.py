@@ -75,8 +75,8 @@ def test_a_stop_works_on_a_full_disk(bench: Bench, small_disk: Path) -> None:
     assert ended(root)["cause"] == "stopped"
 
 
-def test_a_used_monitor_hears_a_stop_on_a_full_disk(bench: Bench, small_disk: Path) -> None:
-    root = bench.start_on_a_used_monitor("echo $$ > ready; sleep 600")
+def test_a_used_supervisor_hears_a_stop_on_a_full_disk(bench: Bench, small_disk: Path) -> None:
+    root = bench.start_on_a_used_supervisor("echo $$ > ready; sleep 600")
     has_file(root, "ready")
     eventually(lambda: (root / "exit.json.reserved").exists())
     filler = fill(small_disk)
@@ -122,7 +122,7 @@ def test_a_log_on_a_full_disk_does_not_keep_a_replica_alive(
     want = "".join(f"{n + 1}\n" for n in range(400_000)).encode()
     assert log
     assert want.startswith(log)
-    # What was in the monitor's hand and in the pipe.
+    # What was in the supervisor's hand and in the pipe.
     assert 0 < end["log_lost"] <= 2 * 1024 * 1024
     assert f"{end['log_lost']} bytes of its log could not be written" in end["message"]
     assert f"{root}: 0 bytes free" in end["message"]

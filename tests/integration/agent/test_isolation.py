@@ -156,7 +156,7 @@ def test_it_does_not_see_what_is_to_be_hidden(bench: Bench, secret: Path) -> Non
 @able
 def test_it_neither_sees_nor_signals_processes_of_others(bench: Bench) -> None:
     other = running(start(bench, "exec env SECRET=canary sleep 60", BOB))
-    target = f"{other.pid} {other.monitor_pid} {os.getpid()} 1"
+    target = f"{other.pid} {other.supervisor_pid} {os.getpid()} 1"
     text, _ = run(
         bench,
         f"for p in {target}; do kill -0 $p 2>&- && echo reached $p; ls -d /proc/$p 2>&-;"

@@ -121,7 +121,7 @@ def test_a_wide_limit_is_put_on_later_over_all_that_was_started(bench: Bench) ->
 
 
 def test_a_short_command_is_over_before_a_wide_limit_is_put_on(bench: Bench) -> None:
-    """The monitor waits longer than it does, so that a busy machine cannot make it too late."""
+    """The supervisor waits longer than it does, so that a busy machine cannot make it too late."""
     needs(bench, "pids")
     launch = bench.order("true", pids_limit=2000)
     root = Path(launch["root"])

@@ -1,5 +1,5 @@
-"""What a killed monitor leaves behind is found though it left the process tree, and nothing else is
-touched. Replicas without limits have no control group, so none helps here."""
+"""What a killed supervisor leaves behind is found though it left the process tree, and nothing else
+is touched. Replicas without limits have no control group, so none helps here."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def start_replica(bench: Bench, command: str, uid: int | None = None, **changes:
     return root
 
 
-def kill_monitors(*roots: Path) -> None:
-    pids = [running(root).monitor_pid for root in roots]
+def kill_supervisors(*roots: Path) -> None:
+    pids = [running(root).supervisor_pid for root in roots]
     for pid in pids:
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
@@ -85,19 +85,19 @@ def kill_monitors(*roots: Path) -> None:
 
 
 def clear(bench: Bench, root: Path) -> Reaped:
-    return reap_leftovers(root, bench.spawner.kill_orphans)
+    return reap_leftovers(root, bench.spawner)
 
 
 def clear_without_a_zygote(root: Path) -> Reaped:
     """As after the death of the zygote: it cannot be asked."""
-    return reap_leftovers(root, lambda: ("", []))
+    return reap_leftovers(root, None)
 
 
 def begin_beside(bench: Bench, place: Path, root: Path, *argv: str) -> int:
     place.mkdir()
     asked = {"beside": str(root), "argv": list(argv), "timeout": 100.0}
     records.write(place / runner.COMMAND, asked)
-    pid = bench.spawner.spawn_beside(place, "command")
+    pid = bench.spawner.spawn_root(place, "command")
     eventually(lambda: len(processes.descendants(pid)) == 1)
     return processes.descendants(pid)[0]
 
@@ -109,7 +109,7 @@ def check_goes_on(root: Path) -> None:
 
 def test_what_left_the_process_tree_is_killed_and_reaped(bench: Bench, started: Any) -> None:
     root, escaped = started()
-    kill_monitors(root)
+    kill_supervisors(root)
     reaped = clear(bench, root)
     assert (reaped.left, reaped.all_ended) == ((), True)
     eventually(lambda: not Path(f"/proc/{escaped}").exists())
@@ -117,7 +117,7 @@ def test_what_left_the_process_tree_is_killed_and_reaped(bench: Bench, started: 
 
 def test_one_that_ends_by_itself_becomes_no_zombie(bench: Bench, started: Any) -> None:
     root, escaped = started()
-    kill_monitors(root)
+    kill_supervisors(root)
     eventually(lambda: processes.children(bench.spawner.zygote_pid).count(escaped))
     os.kill(escaped, signal.SIGTERM)
     eventually(lambda: not Path(f"/proc/{escaped}").exists())
@@ -130,8 +130,8 @@ def test_no_other_replica_and_no_command_beside_one_is_hurt(
     other, others_own = started(WAITS)
     command = begin_beside(bench, tmp_path / "command", other, "sleep", "600")
     lost = [started() for _ in range(3)]
-    assert bench.spawner.kill_orphans()[1] == [], "spares, monitors and helpers are no orphans"
-    kill_monitors(*(root for root, _ in lost))
+    assert bench.spawner.kill_orphans()[1] == [], "spares, supervisors and helpers are no orphans"
+    kill_supervisors(*(root for root, _ in lost))
     for root, _ in lost:
         assert clear(bench, root).all_ended is True
     assert not [pid for _, pid in lost if processes.alive(pid)]
@@ -148,7 +148,7 @@ def test_a_name_of_ours_hides_nothing(bench: Bench, started: Any, name: str) -> 
     root, _ = started(f"{copy}; exec sleep 600")
     disguised = int(has_file(root, "named"))
     eventually(lambda: Path(f"/proc/{disguised}/comm").read_text().strip() == name)
-    kill_monitors(root)
+    kill_supervisors(root)
     assert clear(bench, root).all_ended is True
     assert not processes.alive(disguised)
     assert working_in(root) == []
@@ -169,7 +169,7 @@ def test_one_that_forks_and_ends_all_the_time_is_caught(bench: Bench) -> None:
     root = bench.start(f"{hops}; exec sleep 600")
     first = int(has_file(root, "escaped"))
     eventually(lambda: (root / "work" / "last").exists() and not processes.alive(first))
-    kill_monitors(root)
+    kill_supervisors(root)
     assert clear(bench, root).all_ended is True
     assert working_in(root) == []
 
@@ -181,7 +181,7 @@ def test_the_zygote_of_an_agent_that_is_gone_kills_what_it_inherited(
     gone = Bench(spawner, tmp_path / "gone")
     root = gone.start(f"{ESCAPE} exec sleep 600")
     escaped = int(has_file(root, "escaped"))
-    kill_monitors(root)
+    kill_supervisors(root)
     eventually(lambda: processes.children(spawner.zygote_pid).count(escaped))
     spawner.close()
     eventually(lambda: not processes.alive(escaped))
@@ -195,14 +195,14 @@ def test_a_control_group_with_all_of_it_is_proof_enough(bench: Bench, limit: int
     root = start_replica(bench, f"{ESCAPE} exec sleep 600", pids_limit=limit)
     escaped = int(has_file(root, "escaped"))
     eventually(lambda: records.read(root / records.RUN)["contained"])
-    kill_monitors(root)
+    kill_supervisors(root)
     assert clear_without_a_zygote(root).all_ended is True
     assert not processes.alive(escaped)
 
 
 def test_without_group_zygote_or_user_it_is_not_called_certain(bench: Bench, started: Any) -> None:
     root, escaped = started()
-    kill_monitors(root)
+    kill_supervisors(root)
     reaped = clear_without_a_zygote(root)
     assert (reaped.left, reaped.all_ended) == ((), False)
     assert processes.alive(escaped)
@@ -216,7 +216,7 @@ def test_a_uid_of_its_own_finds_it_without_the_zygote(
     same_user, her_other = started(WAITS, uid=ALICE)
     other_user, his_own = started(WAITS, uid=BOB)
     command = begin_beside(bench, tmp_path / "command", same_user, "sleep", "600")
-    kill_monitors(root)
+    kill_supervisors(root)
     assert clear_without_a_zygote(root).all_ended is True
     assert not processes.alive(escaped)
     assert all(processes.alive(pid) for pid in (her_other, his_own, command))
@@ -235,13 +235,13 @@ def test_a_process_that_forbids_to_be_looked_into_is_found_by_its_uid(bench: Ben
     )
     root = start_replica(bench, f"env -i {PYTHON} -S -c '{hidden}'; exec sleep 600", uid=ALICE)
     escaped = int(has_file(root, "escaped"))
-    kill_monitors(root)
+    kill_supervisors(root)
     assert clear_without_a_zygote(root).all_ended is True
     assert not processes.alive(escaped)
 
 
-def test_a_monitor_that_has_another_replica_by_now_is_not_waited_for(bench: Bench) -> None:
-    other = bench.start_on_a_used_monitor(WAITS)
+def test_a_supervisor_that_has_another_replica_by_now_is_not_waited_for(bench: Bench) -> None:
+    other = bench.start_on_a_used_supervisor(WAITS)
     running(other)
     root = Path(bench.launches[-2]["root"])
     (root / records.EXIT).unlink()
@@ -250,11 +250,11 @@ def test_a_monitor_that_has_another_replica_by_now_is_not_waited_for(bench: Benc
     check_goes_on(other)
 
 
-def test_a_stop_that_comes_after_the_death_of_the_monitor_changes_nothing(
+def test_a_stop_that_comes_after_the_death_of_the_supervisor_changes_nothing(
     bench: Bench, started: Any
 ) -> None:
     root, escaped = started()
-    kill_monitors(root)
+    kill_supervisors(root)
     request_stop(root, grace=0.0, now=0.0)
     assert clear(bench, root).all_ended is True
     assert not processes.alive(escaped)

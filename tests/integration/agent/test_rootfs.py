@@ -187,7 +187,7 @@ def as_plain_user(folder: Path, command: str, *, allowed: bool) -> tuple[str, bo
     try:
         pid = os.fork()
         if pid == 0:
-            _be_the_monitor(root, command, log, allowed=allowed)
+            _be_the_supervisor(root, command, log, allowed=allowed)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         return (folder / "said").read_text(), {10: True, 11: False}.get(code)
     finally:
@@ -195,7 +195,7 @@ def as_plain_user(folder: Path, command: str, *, allowed: bool) -> tuple[str, bo
         workspace.remove(str(top))
 
 
-def _be_the_monitor(root: Path, command: str, log: int, *, allowed: bool) -> None:
+def _be_the_supervisor(root: Path, command: str, log: int, *, allowed: bool) -> None:
     try:
         os.setgroups([])
         os.setresgid(ALICE, ALICE, ALICE)
@@ -223,4 +223,4 @@ def _be_the_monitor(root: Path, command: str, log: int, *, allowed: bool) -> Non
 
 def test_the_directory_around_it_comes_first() -> None:
     names = ["var", "usr", "home", "etc"]
-    assert rootfs.first_those_around("/home/me/root", names) == ["home", "etc", "usr", "var"]
+    assert rootfs.mount_order("/home/me/root", names) == ["home", "etc", "usr", "var"]

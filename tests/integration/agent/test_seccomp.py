@@ -12,7 +12,7 @@ import pytest
 
 from paddlecloud.agent.replica.records import ExitRecord
 from paddlecloud.agent.sandbox import seccomp
-from tests.integration.agent import test_beside
+from tests.integration.agent import test_exec_runner
 from tests.integration.agent.replicas import Bench, eventually
 from tests.integration.agent.test_isolation import ALICE, able, run
 
@@ -141,11 +141,11 @@ def test_threads_and_processes_work_as_ever(bench: Bench) -> None:
 @needs_filter
 def test_a_root_of_its_own_is_made_before(bench: Bench) -> None:
     command = "echo mine > /mark && cat /mark; unshare -U true || echo refused; sleep 600"
-    root = test_beside.start(bench, command, private_root=True, user_namespaces=False)
+    root = test_exec_runner.start(bench, command, private_root=True, user_namespaces=False)
     log = root / "stdout.log"
     eventually(lambda: log.read_text().endswith("refused\n"))
     assert log.read_text().startswith("mine\n")
-    test_beside.stop(root)
+    test_exec_runner.stop(root)
 
 
 @able
@@ -154,9 +154,11 @@ def test_a_root_of_its_own_is_made_before(bench: Bench) -> None:
 def test_a_command_beside_it_is_held_to_the_same(
     bench: Bench, tmp_path: Path, allowed: bool
 ) -> None:
-    root = test_beside.start(bench, "sleep 600", user_namespaces=allowed)
-    text, end = test_beside.run(bench, tmp_path / "command", root, "unshare -U echo created 2>&1")
+    root = test_exec_runner.start(bench, "sleep 600", user_namespaces=allowed)
+    text, end = test_exec_runner.run(
+        bench, tmp_path / "command", root, "unshare -U echo created 2>&1"
+    )
     if allowed and end["exit_code"]:
         pytest.skip("this machine gives no user namespace to plain users")
     assert ("created" in text) is allowed, text
-    test_beside.stop(root)
+    test_exec_runner.stop(root)

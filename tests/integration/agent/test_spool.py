@@ -19,8 +19,8 @@ WHOLE = bytes(range(251)) * 40
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "PIECE", 1000)
-    monkeypatch.setattr(spool, "MOST", 3)
+    monkeypatch.setattr(spool, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(spool, "MAX_CHUNKS", 3)
 
 
 def begun(root: Path, data: bytes) -> Spool:
@@ -32,7 +32,7 @@ def begun(root: Path, data: bytes) -> Spool:
         with os.fdopen(pen, "wb") as file:
             file.write(data)
 
-    made.begin()
+    made.start()
     threading.Thread(target=write).start()
     return made
 
@@ -74,7 +74,7 @@ def test_it_goes_on_when_a_piece_was_taken(tmp_path: Path) -> None:
     eventually(lambda: full(tmp_path))
     while len(got) < len(WHOLE):
         got += eventually(partial(spool.read, tmp_path, "out", len(got), 700))
-        spool.let_go(tmp_path, "out", len(got))
+        spool.delete_before(tmp_path, "out", len(got))
         assert len(pieces(tmp_path)) <= 3
     made.finish()
     assert got == WHOLE
@@ -91,7 +91,7 @@ def test_at_the_end_it_waits_for_nobody(tmp_path: Path) -> None:
 
 def test_what_was_let_go_is_not_taken_for_the_end(tmp_path: Path) -> None:
     lay(tmp_path, 0, 1, 2)
-    spool.let_go(tmp_path, "out", 1999)
+    spool.delete_before(tmp_path, "out", 1999)
     assert pieces(tmp_path) == ["out.1", "out.2"]
     with pytest.raises(ValueError, match="from byte 500 on is lost"):
         spool.read(tmp_path, "out", 500, 10)
@@ -104,7 +104,7 @@ def test_pieces_that_are_begun_between_two_looks_are_not_lost(
         lay(root, number, number + 1)
         return True
 
-    monkeypatch.setattr(spool, "_goes_on", stalled)
+    monkeypatch.setattr(spool, "_has_later_chunk", stalled)
     assert spool.read(tmp_path, "out", 1007, 5) == WHOLE[1007:1012]
 
 
@@ -115,9 +115,9 @@ def test_whoever_is_killed_while_letting_go_leaves_no_gap(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", Killed(Path.unlink))
         with pytest.raises(KeyboardInterrupt):
-            spool.let_go(tmp_path, "out", 3000)
+            spool.delete_before(tmp_path, "out", 3000)
     assert pieces(tmp_path) == ["out.1", "out.2", "out.3"]
-    spool.let_go(tmp_path, "out", 3000)
+    spool.delete_before(tmp_path, "out", 3000)
     assert pieces(tmp_path) == ["out.3"]
 
 

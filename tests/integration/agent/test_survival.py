@@ -1,4 +1,4 @@
-"""The agent, the zygote, the monitor itself: each is killed, and what must survive does."""
+"""The agent, the zygote, the supervisor itself: each is killed, and what must survive does."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def test_a_replica_outlives_its_agent_and_is_found_again(bench: Bench) -> None:
     kill_9(process)
     eventually(lambda: not processes.alive(zygote))
     after = inspect(root)
-    assert (after.phase, after.pid, after.monitor_pid) == (
+    assert (after.phase, after.pid, after.supervisor_pid) == (
         Phase.RUNNING,
         before.pid,
-        before.monitor_pid,
+        before.supervisor_pid,
     )
     (root / "work" / "go").touch()
     assert ended(root)["exit_code"] == 7
@@ -108,14 +108,14 @@ def test_another_agent_can_stop_it(bench: Bench) -> None:
     assert ended(root)["cause"] == "stopped"
 
 
-def test_monitors_hold_nothing_of_the_agent_open(bench: Bench, tmp_path: Path) -> None:
+def test_supervisors_hold_nothing_of_the_agent_open(bench: Bench, tmp_path: Path) -> None:
     with (tmp_path / "agent.lock").open("w"):
         spawner = Spawner.start()
         launch = bench.order(WAITS)
         root = Path(launch["root"])
         spawner.spawn(launch)
         seen = running(root)
-        held = [files_of(pid) for pid in (spawner.zygote_pid, seen.monitor_pid, seen.pid)]
+        held = [files_of(pid) for pid in (spawner.zygote_pid, seen.supervisor_pid, seen.pid)]
     spawner.close()
     (root / "work" / "go").touch()
     ended(root)
@@ -164,13 +164,13 @@ def test_the_zygote_leaves_when_the_agent_closes(bench: Bench) -> None:
     [{}, {"pids_limit": 500}, {"pids_limit": 5000}],
     ids=["no group", "born in a group", "moved into a group"],
 )
-def test_a_killed_monitor_is_noticed_and_its_processes_are_cleared(
+def test_a_killed_supervisor_is_noticed_and_its_processes_are_cleared(
     bench: Bench, special: dict[str, int]
 ) -> None:
     command = "setsid sleep 600 & env -i sh -c 'sleep 600 & echo $$ $! > bare; wait'"
     root = bench.start(command, **special)
     bare = [int(pid) for pid in has_file(root, "bare").split()]
-    kill_monitor(root)
+    kill_supervisor(root)
     seen = inspect(root)
     assert seen.phase is Phase.LOST
     assert seen.pid is not None
@@ -189,7 +189,7 @@ def test_what_has_no_environment_and_no_parent_is_found_by_its_group(bench: Benc
     command = "env -i setsid sh -c 'sleep 600 & echo $! > bare'; exec sleep 600"
     root = bench.start(command, pids_limit=500)
     bare = int(has_file(root, "bare"))
-    kill_monitor(root)
+    kill_supervisor(root)
     assert clear(bench, root).left == ()
     assert not processes.alive(bare)
 
@@ -199,7 +199,7 @@ def test_what_has_no_environment_and_no_parent_is_found_by_its_group(bench: Benc
 def test_a_damaged_record_hides_no_process(bench: Bench, left: str, order: bool) -> None:
     root = bench.start("echo up > up; exec sleep 600")
     has_file(root, "up")
-    kill_monitor(root)
+    kill_supervisor(root)
     (root / records.RUN).write_text(left)
     if not order:
         (root / records.ORDER).write_text("")
@@ -212,7 +212,7 @@ def test_a_damaged_record_hides_no_process(bench: Bench, left: str, order: bool)
 def test_clearing_away_leaves_a_live_replica_alone(bench: Bench) -> None:
     root = bench.start(WAITS)
     pid = running(root).pid
-    assert clear(bench, root).left == (inspect(root).monitor_pid,)
+    assert clear(bench, root).left == (inspect(root).supervisor_pid,)
     assert inspect(root).pid == pid
     (root / "work" / "go").touch()
     assert ended(root)["exit_code"] == 7
@@ -220,7 +220,7 @@ def test_clearing_away_leaves_a_live_replica_alone(bench: Bench) -> None:
 
 def test_pids_of_another_boot_are_left_alone(bench: Bench) -> None:
     root = bench.start(WAITS)
-    kill_monitor(root)
+    kill_supervisor(root)
     run = records.read(root / records.RUN)
     records.write(root / records.RUN, {**run, "boot_id": "another"})
     assert clear(bench, root).left == ()
@@ -234,7 +234,7 @@ def test_a_lost_replica_is_not_started_again(bench: Bench) -> None:
     root = Path(launch["root"])
     bench.spawner.spawn(launch)
     has_file(root, "runs")
-    kill_monitor(root)
+    kill_supervisor(root)
     clear(bench, root)
     second = bench.spawner.spawn(launch)
     eventually(lambda: not processes.alive(second))
@@ -243,11 +243,11 @@ def test_a_lost_replica_is_not_started_again(bench: Bench) -> None:
 
 
 def clear(bench: Bench, root: Path) -> Reaped:
-    return reap_leftovers(root, bench.spawner.kill_orphans)
+    return reap_leftovers(root, bench.spawner)
 
 
-def kill_monitor(root: Path) -> None:
-    pid = running(root).monitor_pid
+def kill_supervisor(root: Path) -> None:
+    pid = running(root).supervisor_pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     eventually(lambda: records.lock_holder(root / records.LOCK) is None)

@@ -76,7 +76,7 @@ def test_submit_prints_one_line_and_says_what_it_assumed(world: World) -> None:
     assert re.fullmatch(f"job_id: {JOB_ID}\n", done.out)
     assert done.err == (
         "files: 2 (135 B); the largest: run.sh (131 B), data/label.txt (4 B)\n"
-        "job_type is not given and no machine here has a GPU: the job runs as job_type=cpu\n"
+        "job_type is not given and no machine has a GPU: the job runs as job_type=cpu\n"
     )
     chinese = world.person.runs(
         "submit_job", "--files=plsc", "--start_cmd=true", "--json", PADDLECLOUD_LANG="zh"
@@ -132,7 +132,7 @@ def test_what_is_no_file_is_left_out_and_said(world: World, tmp_path: Path) -> N
         done = world.person.runs("submit_job", *words)
     assert done.code == 0
     assert done.out.splitlines()[1:] == ["run.sh"]
-    assert "left out of the submitted files: .git/, door [default]\n" in done.err
+    assert "not submitted: .git/, door [default]\n" in done.err
 
 
 def test_query_prints_the_seventeen_keys(world: World) -> None:
@@ -283,7 +283,7 @@ def test_a_failure_is_told_in_words(world: World) -> None:
     done = world.person.runs(*words)
     job_id = done.out.splitlines()[0].removeprefix("job_id: ")
     told = done.err.splitlines()
-    assert f"{job_id}: failed: trainer-0 ended with exit code 7" in told
+    assert f"{job_id}: failed: trainer-0 exited with code 7" in told
     assert f"the last lines are below; the whole log: paddlecloud logs --job_id={job_id}" in told
     assert told[-2:] == ["last lines of trainer-0:", "  the reason"]
     chinese = world.person.runs(*words, PADDLECLOUD_LANG="zh")
@@ -308,7 +308,7 @@ def test_ctrl_c_leaves_the_job_alone(world: World, gate: Path) -> None:
     assert (watcher.returncode, out) == (130, b"")
     last = err.decode().splitlines()[-1]
     assert last == (
-        f"interrupted, but {job_id} goes on; follow it: paddlecloud logs -f {job_id}; "
+        f"interrupted, but {job_id} continues; follow it: paddlecloud logs -f {job_id}; "
         f"end it: paddlecloud kill_job {job_id}"
     )
     person.waits_for(job_id, "running")

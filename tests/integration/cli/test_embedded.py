@@ -1,4 +1,4 @@
-"""The life of the private server, as the command line brings it about: who starts it, what a crash
+"""The life of the embedded server, as the command line brings it about: who starts it, what a crash
 leaves behind, what replaces it, and where its home may be.
 
 `client/local_server.py` has its own tests in `tests/integration/test_embedded_server`;
@@ -67,7 +67,7 @@ def test_the_first_command_starts_a_server_and_says_so(newcomer: Newcomer) -> No
     person = newcomer()
     first = person.runs("list_jobs", "--json")
     assert (first.code, first.json) == (0, [])
-    assert first.err == "starting the private server ...\n"
+    assert first.err == "starting the embedded server ...\n"
     assert person.home.stat().st_mode & 0o777 == 0o700
     second = person.runs("list_jobs", "--json")
     assert (second.code, second.out, second.err) == (0, "[]\n", "")
@@ -143,10 +143,10 @@ def test_a_stop_leaves_jobs_running_and_the_next_command_finds_them(
 ) -> None:
     job_id, end = running
     (pid,) = shared.sees(job_id)["instance_ids_list"]
-    assert shared.runs("server", "stop").err == "stopped; running jobs go on\n"
+    assert shared.runs("server", "stop").err == "stopped; running jobs continue\n"
     os.kill(int(pid), 0)
     found = shared.runs("query_job", job_id)
-    assert found.err == "starting the private server ...\n"
+    assert found.err == "starting the embedded server ...\n"
     assert "job_status: running\n" in found.out
     check_it_went_on(shared, job_id, end, pid)
 
@@ -172,7 +172,7 @@ def test_a_crash_is_repaired_by_the_next_command(
     crash(shared)
     assert info(shared) == before, "the crash left it behind"
     found = shared.runs("query_job", job_id)
-    assert (found.code, found.err) == (0, "starting the private server ...\n")
+    assert (found.code, found.err) == (0, "starting the embedded server ...\n")
     assert info(shared)["boot"] != before["boot"]
     check_it_went_on(shared, job_id, end, pid)
 
@@ -194,7 +194,7 @@ def test_a_torn_file_is_no_obstacle(shared: Person, torn: bytes) -> None:
     assert shared.types("server", "stop").code == 0
     (shared.home / "server" / "server.json").write_bytes(torn)
     done = shared.types("list_jobs")
-    assert (done.code, done.err) == (0, "starting the private server ...\n")
+    assert (done.code, done.err) == (0, "starting the embedded server ...\n")
 
 
 def _mute(connection: socket.socket) -> None:
@@ -258,7 +258,7 @@ def test_another_program_at_its_port_is_not_taken_for_it(
     with sitting_at(port, answer):
         assert shared.types("server", "status").code == 1
         done = shared.types("list_jobs", "--json")
-        assert (done.code, done.err) == (0, "starting the private server ...\n")
+        assert (done.code, done.err) == (0, "starting the embedded server ...\n")
         assert not info(shared)["url"].endswith(f":{port}")
         assert shared.types("list_jobs", "--json") == Done(code=0, out=done.out, err="")
 
@@ -272,8 +272,8 @@ def test_an_older_server_is_replaced_under_a_running_job(
     rewrite_info(shared, version="0.0.0")
     done = shared.runs("query_job", job_id)
     replaced, starting = done.err.splitlines()
-    assert (done.code, starting) == (0, "starting the private server ...")
-    assert replaced == (f"replacing the server 0.0.0 by {__version__}; running jobs go on")
+    assert (done.code, starting) == (0, "starting the embedded server ...")
+    assert replaced == (f"upgrading the server from 0.0.0 to {__version__}; running jobs continue")
     assert info(shared)["version"] == __version__
     assert info(shared)["pid"] == shared.server() != before["pid"]
     check_it_went_on(shared, job_id, end, pid)
@@ -412,7 +412,7 @@ def check_keys_of_another(mine: Person, other: Person) -> None:
     assert "check the sk" in done.err
     right = _configured(other, host, own["ak"], own["sk"])
     assert other.types("list_jobs", f"--config={right}").code == 0
-    # Without a host the private server is meant, and its own keys are used.
+    # Without a host the embedded server is meant, and its own keys are used.
     stray = _configured(other, "", keys["ak"], keys["sk"])
     assert other.types("list_jobs", f"--config={stray}").code == 0
 
@@ -431,7 +431,7 @@ def test_settings_that_cannot_be_read_are_told_once(newcomer: Newcomer) -> None:
     done = person.runs("list_jobs")
     assert (done.code, done.out) == (1, "")
     starting, told = done.err.splitlines()
-    assert starting == "starting the private server ..."
+    assert starting == "starting the embedded server ..."
     assert "server.toml" in told
     assert "running" in told
     assert "Traceback" not in told

@@ -18,7 +18,7 @@ from tests.integration.cli.person import PROGRAM, Person, processes, until
 
 MIB = 1024 * 1024
 WINDOW = output.WINDOW
-MOST_KEPT = WINDOW + spool.MOST * spool.PIECE
+MOST_KEPT = WINDOW + spool.MAX_CHUNKS * spool.CHUNK_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def sizes(*paths: Path) -> dict[Path, tuple[float, int]]:
 
 
 def the_agent(person: Person) -> int:
-    """Its pid; zygote, monitors and whatever stands beside a command have names of their own."""
+    """Its pid; zygote, supervisors and whatever stands beside a command have names of their own."""
     found: list[int] = []
 
     def is_there() -> bool:
@@ -100,7 +100,7 @@ def test_as_json_it_is_one_answer(shared: Person, sleeper: str) -> None:
     [
         (("no-such-program",), 127, "no-such-program: No such file"),
         (("./note",), 126, "./note: Permission denied"),
-        (("--timeout=1", "--", "sleep", "60"), 124, "after its 1 s"),
+        (("--timeout=1", "--", "sleep", "60"), 124, "after 1 s"),
     ],
 )
 def test_what_goes_wrong_is_said(
@@ -122,7 +122,7 @@ def test_a_command_whose_helper_is_killed_does_not_run_on(shared: Person, sleepe
         until(file.exists)
         pid = int(file.read_text())
         helper = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        assert name_of(helper).strip() == "pc-beside"
+        assert name_of(helper).strip() == "pc-exec"
         os.kill(helper, signal.SIGKILL)
         _, said = command.communicate(timeout=60)
     assert b"killed" in said
@@ -193,14 +193,14 @@ def test_it_ends_with_its_worker_and_leaves_nothing(shared: Person) -> None:
         assert shared.types("kill_job", job_id).code == 0
         _, err = one.communicate(timeout=60)
     assert one.returncode == 128 + signal.SIGTERM
-    assert b"because trainer-0 is over" in err
+    assert b"because trainer-0 has ended" in err
     assert not processes("sleep\0599")
     shared.waits_for(job_id, "killed")
     commands = shared.home / "agent" / "commands"
     until(lambda: not list(commands.iterdir()))
     done = shared.types("exec", job_id, "--", "true")
     assert (done.code, done.out) == (1, "")
-    assert "does not run" in done.err
+    assert "is not running" in done.err
 
 
 @pytest.mark.slow

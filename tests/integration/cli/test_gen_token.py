@@ -121,7 +121,7 @@ def test_wrong_keys_are_asked_for_again_and_nothing_is_kept(team: Team, person: 
     assert conf(person).read_bytes() == before
     assert out.decode().count("Paste your ak here:") == 3
     assert "create_token done" not in out.decode()
-    assert err.decode().count("these keys are not good: the signature does not match") == 1
+    assert err.decode().count("these keys are not valid: the signature does not match") == 1
     assert err.decode().count("does not know the access key nonsense/x; paste the pair") == 1
     assert "gen_token" not in err.decode()
     stdin = f"x\ny\n\n\n\n{ak}\n\n{sk}\n"
@@ -146,7 +146,7 @@ def test_who_leaves_changes_nothing(team: Team, person: Person) -> None:
     ("words", "code", "part"),
     [
         ((), 2, "--email="),
-        (("--email=nonsense",), 2, "is not a mail address"),
+        (("--email=nonsense",), 2, "is not a valid mail address"),
         (("--email=",), 2, "--email="),
     ],
 )
@@ -189,11 +189,11 @@ def test_admins_do_their_work_from_the_command_line(team: Team, person: Person) 
     made = chief.types("admin", "user", "create", "fay", "--email=fay@example.com", "--json")
     assert (made.code, made.json["plan"]) == (0, "free"), made.err
     token = chief.types("admin", "token", "create", "fay", "--scope=read", "--json")
-    assert "only time that the sk is shown" in token.err
+    assert "the sk is only shown once" in token.err
     fay = {"PADDLECLOUD_AK": token.json["ak"], "PADDLECLOUD_SK": token.json["sk"]}
     assert person.types("list_jobs", "--json", **fay).json == []
     refused = person.types("token", "create", **fay)
-    assert (refused.code, "may only read" in refused.err) == (1, True)
+    assert (refused.code, "is read-only" in refused.err) == (1, True)
     none = person.types("admin", "user", "list", **fay)
     assert (none.code, "only an admin" in none.err) == (1, True)
     shown = chief.types("admin", "user", "set", "fay", "--role=readonly", "--plan=unlimited")
@@ -221,8 +221,8 @@ def test_admins_do_their_work_from_the_command_line(team: Team, person: Person) 
         (("admin", "user", "show"), "needs a user id"),
         (("admin", "token", "revoke"), "needs an access key"),
         (("token", "revoke"), "needs an access key"),
-        (("admin", "audit", "--since=yesterday"), "is neither a time span"),
-        (("admin", "audit", "--since=99999999999d"), "is neither a time span"),
+        (("admin", "audit", "--since=yesterday"), "is neither a duration"),
+        (("admin", "audit", "--since=99999999999d"), "is neither a duration"),
         (("admin", "user", "set", "admin"), "at least one of"),
         (("admin", "user", "create", "a/b"), "letters, digits, _ . and -"),
     ],

@@ -96,9 +96,7 @@ def test_wall_time_ends_as_timeout(person: Person) -> None:
     assert log == ["begun"]
     view = person.sees(first.removeprefix("job_id: "))
     assert (view["job_status"], view["wall_time"]) == ("timeout", "00:00:05")
-    assert view["error_msg"] == (
-        "the job ran longer than its wall_time of 00:00:05 and was stopped"
-    )
+    assert view["error_msg"] == ("the job exceeded its wall_time of 00:00:05 and was stopped")
     assert "--wall_time" in view["failure"]["advice"]
 
 
@@ -106,9 +104,9 @@ def test_wall_time_ends_as_timeout(person: Person) -> None:
     ("start_cmd", "code", "says", "advice"),
     [
         ("no_such_program --x", 127, "could not find no_such_program", "PATH"),
-        ("./plain.txt", 126, "may not execute ./plain.txt", "chmod +x ./plain.txt"),
-        ("exit 3", 3, "ended with exit code 3", "printed nothing"),
-        ("echo x; exit 3", 3, "ended with exit code 3", "logs"),
+        ("./plain.txt", 126, "has no permission to execute ./plain.txt", "chmod +x ./plain.txt"),
+        ("exit 3", 3, "exited with code 3", "printed nothing"),
+        ("echo x; exit 3", 3, "exited with code 3", "logs"),
         ("kill -SEGV $$", 139, "segmentation fault", "PYTHONFAULTHANDLER"),
         ("kill -KILL $$", 137, "killed by something outside", ""),
     ],
@@ -132,7 +130,7 @@ def test_memory_death_is_told_apart(person: Person) -> None:
         pytest.skip("memory limits cannot be enforced on this machine")
     assert view["job_status"] == "failed", view
     assert view["error_msg"] == (
-        "trainer-0 was ended because it used more than its memory limit of 32 MiB"
+        "trainer-0 was killed because it exceeded its memory limit of 32 MiB"
     )
     assert "--memory" in view["failure"]["advice"]
 

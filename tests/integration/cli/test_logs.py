@@ -68,7 +68,7 @@ def test_from_a_time_on(shared: Person, gang: str) -> None:
     ("words", "said"),
     [
         (("--grep", "("), "regular expression"),
-        (("--since", "soon"), "neither a time span"),
+        (("--since", "soon"), "neither a duration"),
         (("-w", "trainer-9"), "trainer-9"),
     ],
 )

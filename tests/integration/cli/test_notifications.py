@@ -18,12 +18,13 @@ def test_choosing_showing_and_ending(newcomer: Callable[[str], Person]) -> None:
     first, second, third, secret = done.out.splitlines()
     assert (first, second, third) == ("events: ended,failed", "mail: 0", f"webhook: {url}")
     assert secret.startswith("webhook_secret: whsec_")
-    assert "shown this once" in done.err
+    assert "only shown once" in done.err
     shown = person.types("notifications", "show", "--json").json
     assert shown["webhook_secret"] is None
     assert shown["notifications"]["events"] == ["ended", "failed"]
     tried = person.types("notifications", "test")
-    assert (tried.code, tried.out.startswith("webhook: not delivered: 127.0.0.1")) == (1, True)
+    assert tried.out.startswith("webhook: not delivered: cannot reach 127.0.0.1")
+    assert tried.code == 1
     ended = person.types("notifications", "set", "--webhook=", "--events=")
     assert (ended.code, ended.out) == (0, "events: \nmail: 0\nwebhook: \n")
 
@@ -36,7 +37,7 @@ def test_wrong_choices_are_told(newcomer: Callable[[str], Person]) -> None:
         ("set", "--mail=1"): ("this server sends no mail", 2),
         ("set", "--webhook=https://10.0.0.1/"): ("an address of a private network", 1),
         ("set", "--webhook=http://a.example/"): ("is not https", 1),
-        ("test",): ("neither mail nor a webhook is chosen", 1),
+        ("test",): ("neither mail nor a webhook is configured", 1),
     }
     for words, (sentence, code) in cases.items():
         done = person.types("notifications", *words)

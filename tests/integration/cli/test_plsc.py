@@ -27,7 +27,7 @@ def test_it_says_what_it_submits_and_that_paddle_is_missing(shared: Person) -> N
     view = shared.sees(first.removeprefix("job_id: "))
     assert (view["job_name"], view["start_cmd"], view["exit_code"]) == ("plsc", "sh run.sh", 1)
     assert view["error_msg"] == (
-        "trainer-0 ended with exit code 1: PaddlePaddle is not installed in its Python"
+        "trainer-0 exited with code 1: PaddlePaddle is not installed in its Python"
     )
     assert view["failure"]["advice"].endswith("python3 -m pip install paddlepaddle")
 

@@ -80,7 +80,7 @@ def test_what_cannot_be_installed_fails_the_job_with_the_last_lines(person: Pers
     assert "No matching distribution found for nosuchthing==9.9" in view["error_msg"]
     assert view["attempts"] == 1
     log = person.types("logs", job_id).out
-    assert "[paddlecloud] its packages could not be installed; the installer said:\n" in log
+    assert "[paddlecloud] cannot install the packages; output of the installer:\n" in log
     assert "pip install -r" in view["failure"]["advice"]
 
 

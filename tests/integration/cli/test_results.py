@@ -99,7 +99,7 @@ def test_a_download_tells_of_outputs_that_never_came(person: Person, tmp_path: P
     done = person.types(*words, f"--download_dir={tmp_path}/one")
     assert (done.code, done.err.count("these outputs were not sent: rank-0/a\\b")) == (0, 1)
     told = person.types(*words, f"--download_dir={tmp_path}/two", "--json").json
-    assert "kept on" in told["left_behind"]
+    assert "they are kept for" in told["left_behind"]
     listed = [row["path"].rpartition("/")[2] for row in told["files"]]
     assert listed == ["", "trainer-0.log", "fine"]
 
@@ -258,7 +258,7 @@ def test_a_link_that_leads_out_is_told_of_in_the_log(person: Person, tmp_path: P
     assert person.waits_for(job_id)["job_status"] == "success"
     lines = person.types("logs", job_id).out.splitlines()
     assert lines[0] == "begun"
-    assert "lead out of OUTPUT_PATH or LOCAL_LOG_PATH: rank-0/model; copy" in lines[1]
+    assert "point outside OUTPUT_PATH and LOCAL_LOG_PATH: rank-0/model; copy" in lines[1]
     assert len(lines) == 3
     assert model(job_id) not in person.types("get_files", job_id).out
 
@@ -288,7 +288,7 @@ def test_what_became_of_outputs_in_the_store_is_told(person: Person, tmp_path: P
     came = sum(path.stat().st_size for path in there.rglob("*") if path.is_file())
     assert (told["bytes"], told["kept"]) == (came, 0)
     damaged, changed = (line for line in done.err.splitlines() if "rank-0/" in line)
-    assert f"left out: output/{job_id}/rank-0/damaged;" in damaged
+    assert f"were skipped: output/{job_id}/rank-0/damaged;" in damaged
     assert "not what the job wrote" in changed
     assert changed.count("rank-0/") == changed.count(f"output/{job_id}/rank-0/changed;") == 1
     assert {path.name for path in (there / job_id / "rank-0").iterdir()} == {*names} - {"damaged"}

@@ -50,7 +50,7 @@ def test_damage_is_found_and_the_next_job_is_right(newcomer: Callable[[str], Per
     words = (job_id, "--prefix=/", "--download=1", "--download_dir=got", "--json")
     got = person.types("get_files", *words)
     assert got.code == 1
-    assert "left out: words;" in got.err
+    assert "were skipped: words;" in got.err
     assert "users/" not in got.err
     assert len([path for path in (person.here / "got").rglob("*") if path.is_file()]) == 82
     assert WORDS.decode() in runs(person)

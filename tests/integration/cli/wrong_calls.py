@@ -62,7 +62,7 @@ SUBMIT = (
     usage("submit_job", "--start_cmd=ls", "--files=", names=("--files",), advice="--files=DIR"),
     usage(
         "submit_job", "--files=<job>", "--start_cmd=sh", "run.sh",
-        names=("run.sh",), advice="in quotes",
+        names=("run.sh",), advice="quote values",
     ),
     usage(
         *submit("--start_cmd=other"), names=("--start_cmd",), advice="keep one",
@@ -101,16 +101,16 @@ SUBMIT = (
     parameter("cpu", "0", "between 0.01 and 1024"),
     parameter("cpu", "-2", "between 0.01 and 1024"),
     parameter("cpu", "5000", "between 0.01 and 1024"),
-    parameter("cpu", "0.123", "two digits"),
+    parameter("cpu", "0.123", "two decimals"),
     parameter("cpu", "nan", "must be a number"),
-    parameter("memory", "lots", "like 512Mi or 4G"),
-    parameter("memory", "-1G", "like 512Mi or 4G"),
-    parameter("memory", "4", "like 512Mi or 4G"),
-    parameter("memory", "99999T", "like 512Mi or 4G"),
+    parameter("memory", "lots", "example 512Mi or 4G"),
+    parameter("memory", "-1G", "example 512Mi or 4G"),
+    parameter("memory", "4", "example 512Mi or 4G"),
+    parameter("memory", "99999T", "example 512Mi or 4G"),
     parameter("gpu", "one", "whole number"),
     parameter("gpu", "65", "between 0 and 64"),
-    usage(*submit("--gpu=1", "--job_type=cpu"), names=("gpu=1", "job_type=cpu"), advice="leave"),
-    usage(*submit("--gpu=0", "--job_type=gpu"), names=("gpu=0", "job_type=gpu"), advice="leave"),
+    usage(*submit("--gpu=1", "--job_type=cpu"), names=("gpu=1", "job_type=cpu"), advice="remove"),
+    usage(*submit("--gpu=0", "--job_type=gpu"), names=("gpu=0", "job_type=gpu"), advice="remove"),
     parameter("distribute_job_type", "MPI", "PSERVER, NCCL2"),
     usage(
         *submit("--distribute_job_type=NCCL2"), names=("NCCL2", "--instance_count"), advice="set",
@@ -230,15 +230,15 @@ CONFIGURATION = tuple(
         ("sk-blank.conf", ("sk-blank.conf:3", "main.sk"), "paste it again"),
         ("ak-slash.conf", ("ak-slash.conf:2", "main.ak"), "paste it again"),
         ("latin1.conf", ("latin1.conf",), "save it as UTF-8"),
-        ("huge.conf", ("huge.conf", "1048576"), "cannot be a configuration"),
-        ("no-keys.conf", ("server.example", "[main]"), "write yours into [main]"),
-        ("no-sk.conf", ("server.example", "[main]"), "write yours into [main]"),
+        ("huge.conf", ("huge.conf", "1048576"), "this is not a configuration"),
+        ("no-keys.conf", ("server.example", "[main]"), "put yours into [main]"),
+        ("no-sk.conf", ("server.example", "[main]"), "put yours into [main]"),
     )
 )
 
 REFUSED = (
     failed(
-        *submit("--instance_count=2", "--memory=10Ti"), names=("10 TiB",), advice="ask for less",
+        *submit("--instance_count=2", "--memory=10Ti"), names=("10 TiB",), advice="use less",
     ),
     failed(
         *submit("--public_bos=0", "--bos_url=b.bj.bcebos.com/dir"),
@@ -252,8 +252,8 @@ REFUSED = (
     failed(*submit("--cluster=bcc", "--public_bcc=0"), names=("bcc",), advice="default, local"),
     failed(*submit("--job_type=gpu"), names=("gpu", "local"), advice="cpu"),
     failed(*submit("--gpu=2"), names=("gpu", "local"), advice="cpu"),
-    failed(*submit("--cpu=1000"), names=("1000", "--cpu"), advice="ask for less"),
-    failed(*submit("--memory=10000G"), names=("--memory", "local"), advice="ask for less"),
+    failed(*submit("--cpu=1000"), names=("1000", "--cpu"), advice="use less"),
+    failed(*submit("--memory=10000G"), names=("--memory", "local"), advice="use less"),
 )  # fmt: skip
 
 EVERY = SUBMIT + FILES + OTHERS + CONFIGURATION + REFUSED

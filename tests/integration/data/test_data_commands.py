@@ -66,18 +66,18 @@ def test_looking_at_files(directory: Path) -> None:
 
 def test_checking_and_repairing(directory: Path) -> None:
     out, _ = run(directory, "verify", "good-0")
-    assert out == "good-0: sound, 3 records in 2 chunks\n"
+    assert out == "good-0: valid, 3 records in 2 chunks\n"
     out, _ = run(directory, "verify", "bad", code=1, lang="zh")
     assert "bad：第 2 块（偏移 68）" in out
     (facts,) = run_json(directory, "verify", "bad", code=1)
     assert [damage["reason"] for damage in facts["damages"]] == ["magic", "checksum"]
     out, _ = run(directory, "repair", "bad")
-    assert "6 sound records kept in bad.repaired, 2 damaged places left out" in out
+    assert "6 intact records written to bad.repaired, 2 damaged places skipped" in out
     assert (directory / "bad.repaired").read_bytes() == V4 + V5
     out, _ = run(directory, "verify", "bad-once", code=1)
-    assert "bad-once: 1 damaged place, 3 records are sound" in out
+    assert "bad-once: damaged in 1 place, 3 records are intact" in out
     out, _ = run(directory, "repair", "bad-once")
-    assert out.endswith("bad-once.repaired, 1 damaged place left out\n")
+    assert out.endswith("bad-once.repaired, 1 damaged place skipped\n")
     run(directory, "repair", "--in_place", "bad")
     run(directory, "verify", "bad")
     run(directory, "repair", "old", "--layout=fluid", "--output=new")
@@ -107,17 +107,21 @@ def test_making_files(directory: Path) -> None:
         (["ls", "nothing*"], 1, "no file matches nothing*"),
         (["ls", "text"], 1, "no chunk begins here"),
         (["head", "old"], 1, "Paddle Fluid"),
-        (["head", "home/.."], 1, "home/.. cannot be used"),
+        (["head", "home/.."], 1, "cannot use home/.."),
         (["split", "good-0"], 2, "needs --line_count"),
         (["split", "good-0", "--line_count=0"], 2, "--line_count=0 would write nothing"),
         (["split", "no", "--line_count=1", "--format=lines"], 1, "give the path of a text file"),
         (["split", "no", "--line_count=1"], 1, "give the path of a RecordIO file"),
         (["convert", "good-0", "--output_path=o", "--num_shards=0"], 2, "--num_shards=0 would"),
         (["convert", "good-0", "--output_path=o", "--line_count=0"], 2, "--line_count=0 would"),
-        (["split", "good-0", "--line_count=1", "--suffix=x"], 2, "no place for the number"),
-        (["convert", "good-0", "--output_path=o"], 2, "--num_shards or --line_count"),
+        (
+            ["split", "good-0", "--line_count=1", "--suffix=x"],
+            2,
+            "no placeholder for the file number",
+        ),
+        (["convert", "good-0", "--output_path=o"], 2, "--num_shards and --line_count"),
         (["convert", "good-0", "--num_shards=1"], 2, "needs --output_path"),
-        (["repair", "good-0", "good-1", "--output=x"], 2, "2 are to be repaired"),
+        (["repair", "good-0", "good-1", "--output=x"], 2, "2 files are to be repaired"),
     ],
 )
 def test_wrong_calls_are_told_in_a_sentence(

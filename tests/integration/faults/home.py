@@ -1,7 +1,7 @@
 """A private home with real processes in it: how tests run commands there, find, kill and await.
 
 A process belongs to a home when the home's path is in its command line or its environment: that
-holds for the server, the agent, its zygote, the monitors and every process of a job.
+holds for the server, the agent, its zygote, the supervisors and every process of a job.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Home:
         return subprocess.CompletedProcess(words, process.returncode, out, told)
 
     def processes(self) -> dict[int, str]:
-        """What runs for this home: pid and what it is: server, agent, zygote, spare, monitor
+        """What runs for this home: pid and what it is: server, agent, zygote, spare, supervisor
         (names that they give themselves) or job. Commands of the person are left out."""
         found = {}
         for entry in Path("/proc").iterdir():
@@ -66,7 +66,7 @@ class Home:
         """SIGKILL to all of these kinds at once; whom it was sent to."""
         found = {pid: kind for pid, kind in self.processes().items() if kind in kinds}
         for pid, kind in found.items():
-            # Looked at again: what was a spare of the zygote may be a monitor by now.
+            # Looked at again: what was a spare of the zygote may be a supervisor by now.
             if self._kind(Path(f"/proc/{pid}")) == kind:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -79,7 +79,7 @@ class Home:
 
     def clear(self) -> None:
         """End everything; the server first, or it would start another agent."""
-        for kinds in (("server",), ("agent", "zygote", "spare"), ("monitor", "job")):
+        for kinds in (("server",), ("agent", "zygote", "spare"), ("supervisor", "job")):
             deadline = time.monotonic() + WAIT
             while self.kill(*kinds):
                 assert time.monotonic() < deadline, f"{kinds} cannot be killed"

@@ -17,7 +17,7 @@ from tests.integration.server.world import World, eventually
 
 
 def test_a_clock_set_forward_ends_no_job(world: World) -> None:
-    """Only running time counts, and the monitor beside the job counts it."""
+    """Only running time counts, and the supervisor beside the job counts it."""
     job_id, order = world.placed(wall_time=3600)
     world.agent.start(order)
     watch = Watch()
@@ -31,7 +31,7 @@ def test_a_clock_set_forward_ends_no_job(world: World) -> None:
     assert world.state(job_id) == "success"
 
 
-def test_a_monitor_that_overslept_is_made_up_for_after_a_jump_too(world: World) -> None:
+def test_a_supervisor_that_overslept_is_made_up_for_after_a_jump_too(world: World) -> None:
     job_id, order = world.placed(wall_time=3600)
     world.agent.start(order)
     watch = Watch()
@@ -134,7 +134,7 @@ def test_a_clock_set_and_set_right_again_changes_no_wall_time(world: World, hour
     passes(world, watch, 400, hours=-hours)
     assert world.agent.poll() == []
     passes(world, watch, 120)
-    assert world.agent.poll() == [], "its monitor has its time too"
+    assert world.agent.poll() == [], "its supervisor has its time too"
     passes(world, watch, 100)
     assert world.agent.order(first, "stop")["cause"] == "wall_time"
     world.agent.exit(order, 143, cause="wall_time")

@@ -165,7 +165,7 @@ def test_the_database_is_full(home: Home, source: Path, database: Disk) -> None:
         tries.append(try_to_submit(home, source, "echo early", "--cpu=0.01"))
     jobs, refused = 1 + len(tries), tries[-1]
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "no space is left for the database" in refused.stderr
+    assert "no disk space left for the database" in refused.stderr
     assert "Traceback" not in refused.stderr
     broken = diagnosis(home)
     assert broken["name"] == "database", broken
@@ -210,7 +210,7 @@ def test_a_home_on_a_full_disk_is_one_sentence(home: Home, everything: Disk) -> 
         refused = home.run("list_jobs")
         assert (refused.returncode, refused.stdout) == (1, "")
         starting, told = refused.stderr.splitlines()
-        assert starting == "starting the private server ..."
+        assert starting == "starting the embedded server ..."
         assert "No space left on device" in told, told
         assert str(home.path) in told
         everything.empty()

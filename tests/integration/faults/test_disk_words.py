@@ -1,11 +1,11 @@
-"""The words for a job that failed on a full disk, whoever noticed: the monitor, or the log."""
+"""The words for a job that failed on a full disk, whoever noticed: the supervisor, or the log."""
 
 from __future__ import annotations
 
 import pytest
 
 from paddlecloud.messages import render
-from paddlecloud.model.diagnosis.exit_status import words_for
+from paddlecloud.model.diagnosis.exit_status import diagnose_exit
 from paddlecloud.model.jobs.job import ExitCause, ExitRecord, Resources
 
 LINE = "OSError: [Errno 28] No space left on device"
@@ -17,13 +17,13 @@ LINE = "OSError: [Errno 28] No space left on device"
         ("/disk/job: 0 bytes free", b"step 1\n", "/disk/job: 0 bytes free"),
         ("", f"step 1\n{LINE}\n".encode(), LINE),
     ],
-    ids=["the monitor saw it", "the log says it"],
+    ids=["the supervisor saw it", "the log says it"],
 )
 def test_a_full_disk_is_named(message: str, tail: bytes, want: str) -> None:
     record = ExitRecord(cause=ExitCause.EXIT, exit_code=1, message=message)
-    reason, advice = words_for("job-1", "trainer-0", record, Resources(), tail)
+    reason, advice = diagnose_exit("job-1", "trainer-0", record, Resources(), tail)
     said = render(reason.code, reason.params, "en")
-    assert said == f"trainer-0 ended with exit code 1, and no space was left on a disk: {want}"
+    assert said == f"trainer-0 exited with code 1 because a disk was full: {want}"
     assert want in render(reason.code, reason.params, "zh")
     assert advice is not None
     assert "job-1" in render(advice.code, advice.params, "en")
@@ -31,5 +31,5 @@ def test_a_full_disk_is_named(message: str, tail: bytes, want: str) -> None:
 
 def test_other_failures_are_not_blamed_on_the_disk() -> None:
     record = ExitRecord(cause=ExitCause.EXIT, exit_code=1)
-    reason, _ = words_for("job-1", "trainer-0", record, Resources(), b"ValueError: wrong\n")
+    reason, _ = diagnose_exit("job-1", "trainer-0", record, Resources(), b"ValueError: wrong\n")
     assert reason.code == "fail_exit"

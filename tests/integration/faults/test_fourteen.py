@@ -60,7 +60,7 @@ class Staged:
 
 
 class Stage:
-    """A private server with room for every gang, and its person."""
+    """An embedded server with room for every gang, and its person."""
 
     def __init__(self, home: Home, place: Path) -> None:
         self.home = home
@@ -119,9 +119,9 @@ def kills_it(stage: Stage, job_id: str) -> None:
 
 
 def loses_it(stage: Stage, job_id: str) -> None:
-    """The agent and the monitor beside the replica die at once, as with their machine."""
+    """The agent and the supervisor beside the replica die at once, as with their machine."""
     stage.await_line(job_id, b"begun")
-    stage.home.kill("agent", "zygote", "spare", "monitor")
+    stage.home.kill("agent", "zygote", "spare", "supervisor")
 
 
 def the_paddle(place: Path) -> dict[str, str]:
@@ -206,7 +206,7 @@ FOURTEEN = [
         how=GANG,
         worker="trainer-1",
         code=3,
-        says="trainer-1 ended with exit code 3",
+        says="trainer-1 exited with code 3",
         advises="the last lines are below",
         last="boom",
         check=has_twenty_lines,
@@ -228,7 +228,7 @@ FOURTEEN = [
         how=GANG,
         worker="trainer-1",
         code=139,
-        says="trainer-1 was ended by a segmentation fault (SIGSEGV, exit code 139)",
+        says="trainer-1 was terminated by a segmentation fault (SIGSEGV, exit code 139)",
         advises="PYTHONFAULTHANDLER=1",
     ),
     Staged(
@@ -238,7 +238,7 @@ FOURTEEN = [
         how={**GANG, "memory": "64Mi"},
         worker="trainer-1",
         code=137,
-        says="trainer-1 was ended because it used more than its memory limit of 64 MiB",
+        says="trainer-1 was killed because it exceeded its memory limit of 64 MiB",
         advises="ask for more than 64 MiB with --memory",
         last="more",
     ),
@@ -255,7 +255,7 @@ FOURTEEN = [
         files={"train.sh": "echo hi"},
         how={"start_cmd": "./train.sh"},
         code=126,
-        says="trainer-0 may not execute ./train.sh (exit code 126)",
+        says="trainer-0 has no permission to execute ./train.sh (exit code 126)",
         advises="chmod +x ./train.sh",
         last="Permission denied",
     ),
@@ -263,7 +263,7 @@ FOURTEEN = [
         name="missing module",
         script="python3 -c 'import no_such_module'",
         code=1,
-        says="trainer-0 ended with exit code 1",
+        says="trainer-0 exited with code 1",
         advises="install the module no_such_module",
         last="ModuleNotFoundError: No module named 'no_such_module'",
     ),
@@ -291,7 +291,7 @@ FOURTEEN = [
         how={**GANG, "wall_time": "00:00:06"},
         state="timeout",
         worker="",
-        says="the job ran longer than its wall_time of 00:00:06 and was stopped",
+        says="the job exceeded its wall_time of 00:00:06 and was stopped",
         advises="--wall_time",
         last="begun",
         check=has_its_checkpoint,
@@ -304,7 +304,7 @@ FOURTEEN = [
         act=kills_it,
         state="killed",
         code=143,
-        says="killed on request while it ran",
+        says="killed on request while running",
         advises="",
         last="begun",
     ),

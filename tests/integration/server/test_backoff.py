@@ -30,9 +30,9 @@ def test_a_retry_waits_and_says_until_when(world: World) -> None:
     assert not runs(world, job_id)
     view = world.look(job_id)
     at = (world.clock() + timedelta(seconds=1)).astimezone(world.deps.settings.zone)
-    want = f"its last attempt failed; retry 1 of 3 begins at {at.isoformat(' ', 'seconds')[:19]}"
+    want = f"the last attempt failed; retry 1 of 3 starts at {at.isoformat(' ', 'seconds')[:19]}"
     assert (view["job_status"], view["queue_reason"]) == ("queue", want)
-    assert view["error_msg"] == "trainer-0 ended with exit code 101"
+    assert view["error_msg"] == "trainer-0 exited with code 101"
     world.clock.move(seconds=1)
     assert runs(world, job_id)
     assert world.agent.order(job_id)["run"]["env"]["PADDLECLOUD_ATTEMPT"] == "2"
@@ -106,7 +106,7 @@ def test_a_job_is_killed_in_its_pause(world: World) -> None:
     job_id, _ = failed_once(world)
     world.plan()
     assert world.user.post(f"/api/v1/jobs/{job_id}/kill")["job_status"] == "killed"
-    want = "killed on request while it waited for its next attempt"
+    want = "killed on request while waiting for its next attempt"
     assert world.look(job_id)["error_msg"] == want
     world.clock.move(hours=1)
     assert not runs(world, job_id)

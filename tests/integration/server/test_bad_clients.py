@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.server.http.connection_limits import MAX_HEAD, MOST_AHEAD
+from paddlecloud.server.http.connection_limits import MAX_HEAD, MAX_PIPELINED
 from paddlecloud.server.routes import ROUTES
 from paddlecloud.testing import exchange
 from tests.integration.server.process import ServerProcess, asked, ended
@@ -220,21 +220,21 @@ def test_requests_that_are_sent_ahead_are_counted_one_by_one(server: ServerProce
     """Together they are above what one head may have, and pieces end in the middle of heads."""
     one = head_of_size("one long header", 3000)
     with connected(server) as sock:
-        sock.sendall(one * MOST_AHEAD)
+        sock.sendall(one * MAX_PIPELINED)
         found = b""
-        while found.count(b"HTTP/1.1 ") < MOST_AHEAD:
+        while found.count(b"HTTP/1.1 ") < MAX_PIPELINED:
             piece = sock.recv(1 << 20)
             assert piece, found[-300:]
             found += piece
-    assert len(one) * MOST_AHEAD > 2 * MAX_HEAD
-    assert found.count(b"HTTP/1.1 200 OK") == MOST_AHEAD
+    assert len(one) * MAX_PIPELINED > 2 * MAX_HEAD
+    assert found.count(b"HTTP/1.1 200 OK") == MAX_PIPELINED
 
 
 def test_who_sends_too_many_requests_ahead_is_cut(server: ServerProcess) -> None:
     with connected(server) as sock:
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):
-            sock.sendall(GET * 10 * MOST_AHEAD)
-        assert answer(sock).count(b"HTTP/1.1 ") < 10 * MOST_AHEAD
+            sock.sendall(GET * 10 * MAX_PIPELINED)
+        assert answer(sock).count(b"HTTP/1.1 ") < 10 * MAX_PIPELINED
     is_well(server)
 
 

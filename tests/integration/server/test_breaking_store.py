@@ -19,7 +19,7 @@ from paddlecloud.stores.s3.store import S3Store
 from tests.faulty import Way, faulty_way
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.test_silent_buckets import private_job
-from tests.integration.server.world import World, eventually
+from tests.integration.server.world import World, close_buckets, eventually
 
 BIG = b"z" * (8 * 1024 * 1024 - 1)
 SAID = b"<Error><Code>XMinioInvalidObjectName</Code><Message>no such names</Message></Error>"
@@ -61,7 +61,7 @@ def scene(
             order = private_job(world, s3_settings)
             job_id = world.user.get("/api/v1/jobs")["jobs"][0]["job_id"]
         yield Scene(world=world, way=way, order=order, job_id=job_id)
-        world.deps.buckets.close()
+        close_buckets(world.deps)
         behind.close()
 
 
@@ -102,5 +102,5 @@ def test_a_download_that_breaks_off_is_cut_and_told_in_one_line(
     told = [record for record in caplog.records if _is_news(record)]
     assert [record.exc_info for record in told] == [None] * len(told)
     (line,) = [record.getMessage() for record in told if "was cut" in record.getMessage()]
-    assert (scene.file in line, "does not answer" in line) == (True, True)
+    assert (scene.file in line, "does not respond" in line) == (True, True)
     assert line.startswith("request ")

@@ -13,9 +13,8 @@ import pytest
 from paddlecloud.db.tables import audit
 from paddlecloud.db.tables.users import UserRole
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, TooLarge, TooMany
-from paddlecloud.server.loops.exec_idle import EVERY, Holding
-from paddlecloud.server.routes import exec as routes
-from paddlecloud.server.services.exec import commands
+from paddlecloud.server.loops.exec_idle import EVERY, ExecIdle
+from paddlecloud.server.services.exec import commands, stream
 from paddlecloud.server.services.exec import output as exec_output
 from paddlecloud.server.services.files import retention
 from paddlecloud.testing import Reply
@@ -129,10 +128,10 @@ def test_output_comes_at_offsets_and_the_end_behind_it(world: World) -> None:
 @pytest.mark.parametrize(
     ("cause", "word", "says"),
     [
-        ("wall_time", "timeout", "after its 5 s"),
+        ("wall_time", "timeout", "after 5 s"),
         ("stopped", "stopped", "was stopped"),
-        ("replica_over", "replica_over", "trainer-0 is over"),
-        ("output_lost", "output_lost", "no room? bytes of what the command printed"),
+        ("replica_over", "replica_over", "trainer-0 has ended"),
+        ("output_lost", "output_lost", "no room? bytes of the command's output"),
         ("failed", "failed", "no room"),
         ("anything else", "failed", "no room"),
     ],
@@ -148,18 +147,18 @@ def test_why_it_ended_is_said(world: World, cause: str, word: str, says: str) ->
 
 def test_what_cannot_be_run_is_refused(world: World) -> None:
     job_id = world.submit()
-    with pytest.raises(Conflict, match="does not run"):
+    with pytest.raises(Conflict, match="is not running"):
         begin(world, job_id)
     world.plan()
     order = world.agent.order(job_id)
-    with pytest.raises(Conflict, match=r"does not run \(ordered\)"):
+    with pytest.raises(Conflict, match=r"is not running \(ordered\)"):
         begin(world, job_id)
     world.agent.start(order)
     with pytest.raises(Invalid, match="worker"):
         begin(world, job_id, worker="trainer-9")
     with pytest.raises(Invalid, match="needs a command"):
         world.user.post(f"/api/v1/jobs/{job_id}/commands", {"argv": []})
-    with pytest.raises(Invalid, match="zero byte"):
+    with pytest.raises(Invalid, match="NUL byte"):
         begin(world, job_id, "a\0b")
     with pytest.raises(Invalid, match=f"more than {commands.MOST_BYTES}"):
         begin(world, job_id, "x" * (commands.MOST_BYTES + 1))
@@ -168,7 +167,7 @@ def test_what_cannot_be_run_is_refused(world: World) -> None:
         begin(world, job_id, stdin=much)
     assert world.count("commands") == 0
     world.agent.exit(order)
-    with pytest.raises(Conflict, match="does not run"):
+    with pytest.raises(Conflict, match="is not running"):
         begin(world, job_id)
 
 
@@ -255,9 +254,9 @@ def test_its_files_are_not_listed_and_go_with_the_job(world: World) -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window of four pieces of ten bytes."""
-    monkeypatch.setattr(exec_output, "PIECE", 10)
+    monkeypatch.setattr(exec_output, "SEGMENT", 10)
     monkeypatch.setattr(exec_output, "WINDOW", 40)
-    monkeypatch.setattr(routes, "ANSWER_BYTES", 20)
+    monkeypatch.setattr(stream, "RESPONSE_BYTES", 20)
 
 
 def kept(world: World, job_id: str) -> list[str]:
@@ -322,7 +321,7 @@ def test_who_reads_slower_than_another_is_not_told_that_this_was_all(
     output(world, job_id, name, out=25)
     assert end(world, name, out_size=25)
     # Whoever began before the other took it.
-    monkeypatch.setattr(routes, "_begin", lambda *_: None)
+    monkeypatch.setattr(stream, "_begin", lambda *_: None)
     with pytest.raises(IncompleteRead):
         output(world, job_id, name, out=9, follow=1)
     assert [kind for kind, _ in output(world, job_id, name, out=20, follow=1)] == ["o", "x"]
@@ -351,7 +350,7 @@ class Steps:
     def __init__(self, world: World) -> None:
         self._world = world
         self._now = 0.0
-        self._holding = Holding(lambda: self._now)
+        self._holding = ExecIdle(lambda: self._now)
 
     def pass_by(self, seconds: float) -> None:
         for _ in range(int(seconds // EVERY.total_seconds())):
@@ -383,7 +382,7 @@ def test_a_command_that_nobody_reads_is_ended(world: World) -> None:
     assert end(world, name, cause="stopped", exit_code=143, out_size=40)
     view = world.user.get(f"/api/v1/jobs/{job_id}/commands/{name}")
     assert (view["cause"], view["exit_code"]) == ("left", 143)
-    assert "nobody had read its output for 120 s" in view["message"]
+    assert "its output was not read for 120 s" in view["message"]
 
 
 def test_a_command_lives_while_somebody_reads_or_asks(world: World) -> None:

@@ -14,7 +14,7 @@ from paddlecloud.model.errors import Retry
 from paddlecloud.server.bootstrap import open_deps
 from paddlecloud.server.loops.reconcile import Watch
 from paddlecloud.server.services.files import job_files, storage_usage
-from paddlecloud.server.services.placement import apply
+from paddlecloud.server.services.placement import release
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores import create
 from paddlecloud.stores.base import Stat
@@ -176,7 +176,7 @@ def test_machines_that_nobody_knows_of_are_stopped_while_nothing_can_be_let_go(
         Watch().tick(world.deps, world.clock())
     assert "nobody-1" not in [handle[NAME] for handle in world.backends["local"].existing()]
     broken(world).flushes = True
-    assert apply.release_ended(world.deps) == 1
+    assert release.release_ended(world.deps) == 1
 
 
 def with_limits(settings: Settings) -> Settings:

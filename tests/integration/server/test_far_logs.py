@@ -11,7 +11,7 @@ import pytest
 from paddlecloud.model.errors import Retry
 from paddlecloud.server.http.app import App
 from paddlecloud.server.services.agents import orders
-from paddlecloud.server.services.transfer import agent_presigned
+from paddlecloud.server.services.transfer import agent_inputs
 from paddlecloud.server.services.user_buckets import logs
 from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.layered import LayeredStore
@@ -87,7 +87,7 @@ def test_a_server_that_dies_in_between_goes_on_where_it_was(
         assert not gets_a_place(far, job_id)
         assert tried.wait(60)
         assert far.look(job_id)["queue_reason"].startswith("the log files of its last attempt")
-        eventually(lambda: (job_id, 1) not in far.deps.set_aside, 60)
+        eventually(lambda: far.deps.caches.moved_logs.get((job_id, 1)) is None, 60)
     eventually(lambda: gets_a_place(far, job_id), 60)
     assert log_files(far, job_id) == {
         "attempt-1/rank-0/b": b"1",
@@ -149,7 +149,7 @@ def test_an_agent_that_asks_for_bytes_of_a_bucket_takes_no_thread_of_short_answe
 
         return call
 
-    monkeypatch.setattr(agent_presigned, "content", spied(agent_presigned.content))
+    monkeypatch.setattr(agent_inputs, "content", spied(agent_inputs.content))
     monkeypatch.setattr(orders, "outputs_before", spied(orders.outputs_before))
     reply = far.agent.caller.call(
         "GET", f"/api/v1/agent/blobs/{entry[3]}", {"replica": order["replica"]}
@@ -170,4 +170,4 @@ def test_a_disk_is_asked_at_once(make_world: MakeWorld) -> None:
     world.agent.exit(order, 101)
     world.clock.move(seconds=1)
     assert gets_a_place(world, job_id)
-    assert world.deps.set_aside == {}
+    assert len(world.deps.caches.moved_logs) == 0

@@ -1,4 +1,4 @@
-"""Big files on one machine: handed over to the private server, and copied back from its store."""
+"""Big files on one machine: handed over to the embedded server, and copied back from its store."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from paddlecloud.testing import item
 from tests.integration.server.world import World
 
 FULL = {"code": "store_full", "params": {"path": "users/a/model"}}
-WHY = "no space is left on the server"
+WHY = "no disk space left on the server"
 
 
 def tells(world: World, order: dict[str, Any], **held: Any) -> None:
@@ -23,7 +23,9 @@ def test_outputs_that_find_no_room_are_told_until_they_do(world: World) -> None:
     (told,) = job["advice"]
     assert (job["job_status"], told.count(WHY)) == ("running", 1)
     assert job["queue_reason"] == told, "whoever watches or lists it hears it, too"
-    assert told.startswith("the command of trainer-0 has ended, but not all that it left is stored")
+    assert told.startswith(
+        "the command of trainer-0 has ended, but its outputs or log are not all stored"
+    )
     tells(world, order, **FULL)
     assert world.look(job_id)["version"] == job["version"], "it is no news"
     headers = {"accept-language": "zh"}
@@ -63,11 +65,11 @@ def test_files_that_do_not_come_are_why_it_waits(world: World) -> None:
 def test_what_is_on_its_way_is_no_trouble(world: World) -> None:
     job_id, order = world.placed()
     tells(world, order, code="held_fetching")
-    want = "the files of trainer-0 are being fetched; it starts when they are here"
+    want = "downloading the files of trainer-0; it starts when they are complete"
     assert world.look(job_id)["queue_reason"] == want
     world.agent.start(order)
     tells(world, order, code="held_sending")
-    want = "the command of trainer-0 has ended, and its outputs are being stored"
+    want = "the command of trainer-0 has ended, storing its outputs"
     assert world.look(job_id)["queue_reason"] == want
     tells(world, order, **FULL)
     assert WHY in world.look(job_id)["queue_reason"]
@@ -76,7 +78,7 @@ def test_what_is_on_its_way_is_no_trouble(world: World) -> None:
 def test_packages_that_are_installed_are_why_it_waits(world: World) -> None:
     job_id, order = world.placed()
     tells(world, order, code="environment_making", params={"key": "e1"})
-    want = "the packages of --requirements are being installed; it starts when that is done"
+    want = "installing the packages of --requirements; the job starts when that is done"
     assert world.look(job_id)["queue_reason"] == want
     world.agent.start(order)
     assert world.look(job_id)["advice"] == []
@@ -89,7 +91,7 @@ def test_processes_that_do_not_end_are_named_until_they_do(world: World) -> None
     job = world.look(job_id)
     assert job["job_status"] == "running"
     assert "the supervisor of trainer-0 on machine node-0 was killed" in job["queue_reason"]
-    assert "processes 12, 34 of it do not end" in job["queue_reason"]
+    assert "its processes 12, 34 do not exit" in job["queue_reason"]
     world.agent.report(item(order, lost=True, all_ended=True))
     assert world.look(job_id)["advice"] != [job["queue_reason"]]
 

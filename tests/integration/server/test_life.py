@@ -23,7 +23,7 @@ def test_from_submit_to_success(world: World) -> None:
     assert (run["command"], run["worker"], run["rank"]) == ("sh run.sh", "trainer-0", 0)
     assert (run["cpu_limit"], run["memory_limit"], run["max_seconds"]) == (0.5, 64 * 2**20, 60)
     assert (run["env"]["A"], run["env"]["JOB_ID"]) == ("b", job_id)
-    assert "a place was found in pool local" in world.look(job_id)["queue_reason"]
+    assert "placed in pool local" in world.look(job_id)["queue_reason"]
     world.agent.start(order, pid=77)
     view = world.look(job_id)
     assert (view["job_status"], view["instance_ids_list"]) == ("running", ["77"])
@@ -118,7 +118,7 @@ def test_the_agent_of_another_node_has_no_say(world: World) -> None:
     assert (reply.status, reply.code) == (404, "replica_unknown")
     assert world.state(job_id) == "schedule"
     stranger.name = "node-0"
-    with pytest.raises(Exception, match="calls itself node-0"):
+    with pytest.raises(Exception, match="identifies itself as node-0"):
         stranger.poll()
 
 
@@ -148,7 +148,7 @@ def test_failure_words_reach_the_person(world: World) -> None:
     world.agent.exit(order, 1, log_size=len(log))
     view = world.look(job_id)
     assert (view["job_status"], view["exit_code"]) == ("failed", 1)
-    assert view["error_msg"] == "trainer-0 ended with exit code 1"
+    assert view["error_msg"] == "trainer-0 exited with code 1"
     failure = view["failure"]
     assert len(failure["last_lines"]) == 20
     assert failure["last_lines"][-1].startswith("ModuleNotFoundError")
@@ -184,7 +184,7 @@ def test_why_it_could_not_start_is_told_in_one_language(world: World) -> None:
     said = {"code": "agent_workspace_failed", "params": {"path": "/x", "reason": "EIO"}}
     world.agent.exit(order, None, cause="start_failed", message="m", said=said)
     assert world.look(job_id)["error_msg"] == (
-        "trainer-0 could not be started: the files of the job could not be laid out, /x: EIO"
+        "trainer-0 could not be started: cannot set up the job's files at /x: EIO"
     )
     headers = {"accept-language": "zh"}
     zh = world.user.call("GET", f"/api/v1/jobs/{job_id}", headers=headers).json()
@@ -195,7 +195,7 @@ def test_why_it_could_not_start_is_told_in_one_language(world: World) -> None:
 
 def test_a_wall_time_that_nobody_watched_is_ended_by_the_server(world: World) -> None:
     job_id, order = world.placed(wall_time=60)
-    assert order["grace"] == 40.0, "its monitor grants it first"
+    assert order["grace"] == 40.0, "its supervisor grants it first"
     world.agent.start(order)
     Watch().tick(world.deps, world.clock.move(seconds=60 + 40 + 29))
     assert world.agent.poll() == []
@@ -215,7 +215,7 @@ def test_kill_while_it_waits(world: World) -> None:
     job_id = world.submit()
     view = kill(world, job_id)
     assert (view["job_status"], view["kill_flag"]) == ("killed", 1)
-    assert view["error_msg"] == "killed on request before it ran"
+    assert view["error_msg"] == "killed on request before it started"
     world.plan()
     assert world.agent.poll() == []
 
@@ -227,7 +227,10 @@ def test_kill_while_it_starts(world: World) -> None:
     assert (stop["run"]["command"], stop["cause"]) == ("sh run.sh", "stopped")
     world.agent.exit(order, None, cause="stopped", started_at=None)
     view = world.look(job_id)
-    assert (view["job_status"], view["error_msg"]) == ("killed", "killed on request before it ran")
+    assert (view["job_status"], view["error_msg"]) == (
+        "killed",
+        "killed on request before it started",
+    )
 
 
 def test_kill_while_it_runs_and_once_more_while_it_dies(world: World) -> None:
@@ -239,7 +242,7 @@ def test_kill_while_it_runs_and_once_more_while_it_dies(world: World) -> None:
     assert len(world.agent.poll()) == 1
     world.agent.exit(order, 0)
     view = world.look(job_id)
-    assert (view["job_status"], view["error_msg"]) == ("killed", "killed on request while it ran")
+    assert (view["job_status"], view["error_msg"]) == ("killed", "killed on request while running")
 
 
 def test_kill_of_what_is_over_is_a_conflict(world: World) -> None:

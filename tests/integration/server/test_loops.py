@@ -18,7 +18,7 @@ from paddlecloud.server.loops import maintenance, schedule
 from paddlecloud.server.loops.reconcile import Watch
 from paddlecloud.server.loops.runner import Leased, Loop, Runner
 from paddlecloud.server.services.files import retention
-from paddlecloud.server.services.placement import apply
+from paddlecloud.server.services.placement import release
 from paddlecloud.server.settings import Retention, Settings
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, eventually, packed
@@ -37,11 +37,10 @@ def test_the_second_job_waits_its_turn_and_says_why(world: World) -> None:
     assert (view["job_status"], view["queue_position"]) == ("queue", 1)
     assert world.look(third)["queue_position"] == 0
     assert view["queue_reason"] == (
-        "it asks for 1 x (1 CPU), and pool local has at most 0 CPU, 8 GiB free on one "
-        "of its 1 machines"
+        "needs 1 x (1 CPU), but pool local has at most 0 CPU, 8 GiB free on one of its 1 machines"
     )
     zh = world.user.call("GET", f"/api/v1/jobs/{second}", headers={"accept-language": "zh"}).json()
-    assert zh["queue_reason"].startswith("任务需要 1 个节点（每个 1 CPU），而资源池 local")
+    assert zh["queue_reason"].startswith("任务需要 1 个实例（每个 1 CPU），而资源池 local")
     world.agent.run(order)
     world.plan()
     assert [o["job"] for o in world.agent.poll() if o["want"] == "run"] == [third]
@@ -94,7 +93,7 @@ def test_a_pool_that_refuses_is_passed_over(make_world: MakeWorld) -> None:
     world.plan()
     view = world.look(job_id)
     assert (view["job_status"], view["pool"]) == ("schedule", "")
-    assert view["queue_reason"] == "pool near refused the job; another place is being looked for"
+    assert view["queue_reason"] == "pool near refused the job; trying another placement"
     world.plan()
     assert far.order(job_id)["attempt"] == 2
     assert world.look(job_id)["pool"] == "far"
@@ -135,7 +134,7 @@ def test_a_pool_that_goes_on_refusing_is_asked_less_and_less(make_world: MakeWor
         world.clock.move(seconds=1)
     assert asked_at == [0, 1, 2, 4, 8, 16, 32], "the first time again costs nothing"
     view = world.look(job_id)
-    told = "pool near refused the job again; it is asked once more at "
+    told = "pool near refused the job again; next try at "
     assert (view["job_status"], view["queue_reason"][: len(told)]) == ("queue", told)
     world.backends["near"].settings["start"] = "ok"
     world.clock.move(seconds=30)
@@ -176,8 +175,8 @@ def test_what_cannot_be_let_go_in_one_pool_keeps_no_other_waiting(
         asked.append(handle["name"])
         raise Retry("backend_later", pool="near")
 
-    monkeypatch.setattr(apply, "MAX_RELEASED", 2)
-    monkeypatch.setattr(apply, "MAX_FAILURES", 1)
+    monkeypatch.setattr(release, "MAX_RELEASED", 2)
+    monkeypatch.setattr(release, "MAX_FAILURES", 1)
     with monkeypatch.context() as patch:
         patch.setattr(world.backends["near"], "stop", away)
         assert world.release() == 1
@@ -437,7 +436,7 @@ def test_a_tick_that_fails_does_not_end_its_loop(
         runner.stop()
     (told,) = [record for record in caplog.records if "loop test failed" in record.getMessage()]
     assert bool(told.exc_info) is traced
-    assert traced or "no space is left for the database db" in told.getMessage()
+    assert traced or "no disk space left for the database db" in told.getMessage()
 
 
 @pytest.mark.slow
@@ -448,7 +447,7 @@ def test_a_loop_that_another_server_runs_is_left_alone(world: World) -> None:
     loop = Loop(name="test", tick=lambda _, now: calls.append(now), every=timedelta(seconds=60))
     runner = Runner(world.deps, (loop,))
     runner.start()
-    bell = world.deps.hub.bell("test")
+    bell = world.deps.hub.wake_event("test")
     for _ in range(3):
         bell.set()
         eventually(lambda: not bell.is_set())
@@ -496,7 +495,7 @@ def test_a_loop_that_slept_through_its_lease_writes_nothing(world: World) -> Non
 def test_every_link_is_looked_at_by_the_doctor(world: World) -> None:
     checks = {c["name"]: c for c in world.user.get("/api/v1/doctor")["checks"]}
     assert (checks["database"]["ok"], checks["store"]["ok"]) == (True, True)
-    assert (checks["agent"]["ok"], "no agent was ever seen" in checks["agent"]["detail"]) == (
+    assert (checks["agent"]["ok"], "no agent has connected yet" in checks["agent"]["detail"]) == (
         False,
         True,
     )
@@ -533,6 +532,6 @@ def test_the_doctor_tells_that_outputs_were_deleted_for_lack_of_space(world: Wor
     note.write_text("{}")
     assert said().startswith("node-0: ") and "deleted" not in said()
     note.write_text(json.dumps({"times": 3, "at": world.clock().timestamp()}))
-    assert "could not be sent were deleted before their time, 3 times" in said()
+    assert "unsent outputs were deleted early for lack of disk space, 3 times" in said()
     world.clock.move(days=8)
     assert "deleted" not in said()

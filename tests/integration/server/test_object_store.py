@@ -220,7 +220,7 @@ def test_a_store_that_goes_and_comes_back(tmp_path: Path, s3_place: Path) -> Non
         s3.stop(s3_place)
         refused = team.types("submit_job", f"--files={code}", "--start_cmd=sh run.sh")
         assert refused.returncode == 1
-        assert "does not answer" in refused.stderr
+        assert "does not respond" in refused.stderr
         s3.start(s3_place)
         done = team.types("submit_job", f"--files={code}", "--start_cmd=sh run.sh", "--json")
         assert done.returncode == 0, done.stderr
@@ -250,12 +250,12 @@ def test_a_store_that_hangs(tmp_path: Path, s3_place: Path) -> None:
         assert "+echo more" in looked_at(team, job_id)["git"]["diff"]
         os.kill(server, signal.SIGSTOP)
         assert team.types("query_job", job_id).returncode == 0
-        assert "does not answer" in looked_at(team, job_id)["git"]["diff_missing"]
+        assert "does not respond" in looked_at(team, job_id)["git"]["diff_missing"]
         (code / "run.sh").write_text("echo other\n")
         for words in (("get_files", job_id), submit):
             told = team.types(*words)
             assert told.returncode == 1
-            assert f"({urlsplit(s3.show(s3_place)['endpoint']).netloc}) does not answer" in (
+            assert f"({urlsplit(s3.show(s3_place)['endpoint']).netloc}) does not respond" in (
                 told.stderr
             )
     finally:
@@ -288,7 +288,7 @@ def outputs_of_a_killed_job_are_named(team: Team, code: Path, place: Path) -> No
     eventually(lambda: job()["job_status"] == "running", 60)
     s3.stop(place)
     (team.home / "agent" / "replicas" / f"{job_id}.1.trainer-0" / "work" / "go").touch()
-    eventually(lambda: "does not answer" in "".join(job()["advice"]), 60)
+    eventually(lambda: "does not respond" in "".join(job()["advice"]), 60)
     assert job()["advice"][0].startswith("the command of trainer-0 has ended, but not all that it")
     assert team.types("kill_job", job_id).returncode == 0
     eventually(lambda: job()["job_status"] == "killed", 90)

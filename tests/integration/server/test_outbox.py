@@ -321,9 +321,7 @@ def test_the_memory_of_who_chose_is_renewed_without_a_note(world: World) -> None
 
     def has(at: Any) -> bool:
         def find(tx: Tx) -> frozenset[str]:
-            return deps.choosers.get(
-                at, notification_prefs.REMEMBERED, lambda: notification_prefs.choosers(tx)
-            )
+            return deps.caches.subscribers.load(at, lambda: notification_prefs.choosers(tx))
 
         return "someone" in deps.db.write(find)
 

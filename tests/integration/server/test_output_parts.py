@@ -16,19 +16,19 @@ from paddlecloud.agent.config import AgentConfig
 from paddlecloud.agent.server_link.channel import Channel, Link, PartBody
 from paddlecloud.model.errors import NotFound, Refused, Unauthenticated
 from paddlecloud.model.files.etag import LEAST_PART, joined_tag
+from paddlecloud.server.caches import Caches
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.open_buckets import Buckets
 from paddlecloud.server.schemas.transfer import JoinRequest, OutputParts, OutputPartsRequest
 from paddlecloud.server.services.agents import orders
 from paddlecloud.server.services.agents.orders import Assigned
 from paddlecloud.server.services.files import retention
-from paddlecloud.server.services.transfer import agent_presigned, proxied_outputs
-from paddlecloud.server.services.transfer.output_uploads import sending_root
+from paddlecloud.server.services.transfer import output_uploads
+from paddlecloud.server.services.transfer.output_uploads import OutputUpload, sending_root
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores.s3.store import S3Store
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.test_direct import status_of
-from tests.integration.server.world import NODE, World, a_submit
+from tests.integration.server.world import NODE, World, a_submit, close_buckets
 
 NAME = "output/big"
 FIRST, SECOND = random.Random(1).randbytes(LEAST_PART), b"and more\n"
@@ -46,21 +46,22 @@ class Worker:
         order = world.agent.order(job_id)
         self.job = world.job(job_id)
         self.assigned = orders.upload(deps, NODE, order["replica"], order["fence"])
-        self.opened = [deps.buckets]
+        self.opened = [deps]
 
     def another_server(self) -> Deps:
         """Which knows nothing but what the database and the store know."""
-        self.opened.append(Buckets())
-        return replace(self.deps, buckets=self.opened[-1])
+        self.opened.append(replace(self.deps, caches=Caches()))
+        return self.opened[-1]
 
     def asks(
         self, asked: OutputPartsRequest = ASKED, assigned: Assigned | None = None
     ) -> OutputParts:
-        return agent_presigned.begin(self.another_server(), assigned or self.assigned, NAME, asked)
+        return output_uploads.begin(self.another_server(), assigned or self.assigned, NAME, asked)
 
-    def ends(self, upload: str) -> int:
+    def ends(self, upload: str) -> bool:
         asked = JoinRequest(upload=upload, size=SIZE)
-        return agent_presigned.finish(self.another_server(), self.assigned, NAME, asked)
+        server = self.another_server()
+        return output_uploads.finish(server, self.assigned, NAME, asked, lambda: None)
 
     def sends(self) -> OutputParts:
         """All parts, to an upload that is open then."""
@@ -106,8 +107,8 @@ def worker(
     world.plan()
     made = Worker(world, deps, job_id, bucket)
     yield made
-    for buckets in made.opened:
-        buckets.close()
+    for deps in made.opened:
+        close_buckets(deps)
 
 
 def test_another_server_goes_on(worker: Worker) -> None:
@@ -118,7 +119,7 @@ def test_another_server_goes_on(worker: Worker) -> None:
     assert again.upload == given.upload
     assert [(number, tag.strip('"')) for number, tag in again.parts] == [(1, TAGS[0])]
     assert status_of(again.addresses[1], SECOND) == 200
-    assert worker.ends(again.upload) == SIZE
+    assert worker.ends(again.upload)
     (file,) = [stat for stat in worker.bucket.list() if stat.path.endswith("/big")]
     assert (file.size, file.path.endswith(f"{worker.job.id}/rank-0/big")) == (SIZE, True)
 
@@ -127,13 +128,13 @@ def test_parts_come_through_a_server_where_the_bucket_is_out_of_reach(worker: Wo
     given = worker.asks()
     for number, data in enumerate((FIRST, SECOND), 1):
         deps = worker.another_server()
-        upload = proxied_outputs.opened(deps, worker.assigned, NAME, given.upload)
-        assert upload.size_of(number) == len(data)
-        proxied_outputs.put(deps, worker.assigned, upload, number, data)
+        upload = OutputUpload(deps, worker.assigned, NAME)
+        record = upload.open(given.upload)
+        assert record.size_of(number) == len(data)
+        upload.put_part(record, number, data)
         there = [(one, tag.strip('"')) for one, tag in worker.asks().parts]
         assert there == list(enumerate(TAGS, 1))[:number]
-    assert worker.ends(given.upload) == SIZE
-    assert worker.deps.arriving._kept == {}, "others need the place"
+    assert worker.ends(given.upload)
     (file,) = [stat for stat in worker.bucket.list() if stat.path.endswith("/big")]
     with worker.bucket.read(file.path) as reader:
         assert b"".join(reader) == FIRST + SECOND
@@ -156,10 +157,12 @@ def test_such_parts_are_signed_by_their_digests(worker: Worker, tmp_path: Path) 
     assert [number for number, _ in worker.asks().parts] == [2]
 
 
-@pytest.mark.parametrize("size", [proxied_outputs.LEAST - 1, proxied_outputs.LEAST])
-def test_only_large_files_may_come_through_a_server(worker: Worker, size: int) -> None:
+@pytest.mark.parametrize("size", [LEAST_PART, LEAST_PART + 1])
+def test_only_parts_of_which_there_is_a_record_may_come_through_a_server(
+    worker: Worker, size: int
+) -> None:
     given = worker.asks(OutputPartsRequest(size=size, mtime=WHEN))
-    assert given.through == (size == proxied_outputs.LEAST)
+    assert given.through == (size > LEAST_PART) == bool(worker.records())
     assert given.addresses
 
 
@@ -201,8 +204,8 @@ def test_keys_that_may_drop_nothing_are_good_for_sending(
 
 def test_an_end_that_nobody_heard_of_is_no_reason_to_send_it_again(worker: Worker) -> None:
     given = worker.sends()
-    assert worker.ends(given.upload) == SIZE
-    assert worker.ends(given.upload) == SIZE
+    assert worker.ends(given.upload)
+    assert worker.ends(given.upload)
     again = worker.asks()
     assert again.addresses == []
     assert again.tag.strip('"') == (joined_tag(TAGS) or "").strip('"')
@@ -210,7 +213,7 @@ def test_an_end_that_nobody_heard_of_is_no_reason_to_send_it_again(worker: Worke
 
 def test_an_end_of_what_was_replaced_since_is_none(worker: Worker) -> None:
     given = worker.sends()
-    assert worker.ends(given.upload) == SIZE
+    assert worker.ends(given.upload)
     (file,) = [stat for stat in worker.bucket.list() if stat.path.endswith("/big")]
     modified = worker.world.clock() + timedelta(seconds=5)
     worker.bucket.write(file.path, [FIRST, SECOND], modified=modified)
@@ -226,7 +229,7 @@ def test_a_record_that_cannot_be_read_is_as_none(worker: Worker) -> None:
     worker.deps.store.write(record, [b'{"upload": 1'])
     other = worker.asks()
     assert other.upload != given.upload
-    assert worker.ends(given.upload) == SIZE
+    assert worker.ends(given.upload)
 
 
 def test_records_are_few_and_go_with_the_job(worker: Worker) -> None:

@@ -14,18 +14,19 @@ from typing import Any
 import pytest
 
 from paddlecloud.agent.config import AgentConfig
-from paddlecloud.agent.inputs.presigned import Buckets
 from paddlecloud.agent.outputs import multipart, scan
 from paddlecloud.agent.registry import Tracked
 from paddlecloud.agent.server_link import channel
 from paddlecloud.agent.server_link.channel import Body, Channel, Link, PartBody
 from paddlecloud.model.errors import PaddleCloudError, Retry, StaleFence, Unreachable
+from paddlecloud.net.pool import Pool
 from paddlecloud.server.routes import agent_outputs as routes
 from paddlecloud.server.schemas.transfer import JoinRequest
 from paddlecloud.server.services.agents import orders
-from paddlecloud.server.services.transfer import proxied_outputs
-from paddlecloud.server.services.transfer.output_uploads import sending_root
+from paddlecloud.server.services.transfer import output_uploads
+from paddlecloud.server.services.transfer.output_uploads import OutputUpload, sending_root
 from paddlecloud.stores.directory.safe_open import SCRATCH
+from paddlecloud.transfer.presigned import PresignedConnections
 from tests.integration.server.world import NODE, World
 
 PART = 256 * 1024
@@ -93,7 +94,7 @@ class Agent:
         (found,) = scan.scan(self.tracked.root)
         with self.file.open("rb") as file:
             sent = scan.found_again(found, file)
-            return multipart.put(self.tracked, sent, file, self.line, Buckets())
+            return multipart.put(self.tracked, sent, file, self.line, PresignedConnections(Pool()))
 
     def asks(
         self, fence: int | None = None, size: int = len(DATA), **more: object
@@ -115,13 +116,13 @@ class Agent:
         return list((self.world.deps.settings.store_dir / SCRATCH).iterdir())
 
     def restart_server(self) -> None:
-        """What it has in its mind is gone."""
-        self.world.deps.arriving._kept.clear()
+        """What it has in its memory is gone."""
+        self.world.deps.verifications._digests.clear()
 
 
 @pytest.fixture
 def agent(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
-    monkeypatch.setattr(proxied_outputs, "LEAST", PART)
+    monkeypatch.setattr(output_uploads, "LEAST", PART)
     made = Agent(world, tmp_path / "agent")
     yield made
     made.line.close()
@@ -230,9 +231,9 @@ def test_one_that_ends_while_the_digest_is_taken_gives_no_name(agent: Agent) -> 
         raise StaleFence("fence_stale", replica=agent.tracked.id, fence=1, current=2)
 
     with pytest.raises(StaleFence):
-        proxied_outputs.finish(deps, assigned, "output/big", asked, no_longer)
+        output_uploads.finish(deps, assigned, "output/big", asked, no_longer)
     assert agent.kept() is None
-    assert proxied_outputs.finish(deps, assigned, "output/big", asked, lambda: None)
+    assert output_uploads.finish(deps, assigned, "output/big", asked, lambda: None)
     assert agent.kept() == DATA
 
 
@@ -242,15 +243,15 @@ def test_two_that_end_it_at_the_same_time_both_hear_that_it_is_there(agent: Agen
     assigned = orders.upload(deps, NODE, agent.tracked.id, agent.tracked.fence)
     asked = JoinRequest(upload=given["upload"], size=len(DATA), sha256=SHA256)
     for number in range(1, COUNT + 1):
-        upload = proxied_outputs.opened(deps, assigned, "output/big", asked.upload)
+        upload = OutputUpload(deps, assigned, "output/big")
         data = DATA[(number - 1) * PART : number * PART]
-        proxied_outputs.put(deps, assigned, upload, number, data)
+        upload.put_part(upload.open(asked.upload), number, data)
     heard: list[bool] = []
 
     def meanwhile() -> None:
-        heard.append(proxied_outputs.finish(deps, assigned, "output/big", asked, lambda: None))
+        heard.append(output_uploads.finish(deps, assigned, "output/big", asked, lambda: None))
 
-    heard.append(proxied_outputs.finish(deps, assigned, "output/big", asked, meanwhile))
+    heard.append(output_uploads.finish(deps, assigned, "output/big", asked, meanwhile))
     assert heard == [True, True]
     assert (agent.kept(), agent.unfinished()) == (DATA, [])
 
@@ -261,7 +262,7 @@ def test_an_end_of_another_content_is_none(agent: Agent) -> None:
     deps = agent.world.deps
     assigned = orders.upload(deps, NODE, agent.tracked.id, agent.tracked.fence)
     other = JoinRequest(upload=upload, size=len(DATA), sha256="0" * 64)
-    told = raised(lambda: proxied_outputs.finish(deps, assigned, "output/big", other, lambda: None))
+    told = raised(lambda: output_uploads.finish(deps, assigned, "output/big", other, lambda: None))
     assert told.code == "upload_missing"
 
 
@@ -325,7 +326,7 @@ def test_holes_take_no_room(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> No
 def test_few_parts_for_a_users_bucket_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     async def have(stack: AsyncExitStack, *users: str) -> None:
         for user in users:
-            await stack.enter_async_context(routes._place(user))
+            await stack.enter_async_context(routes._slot(user))
 
     async def crowd() -> list[Retry]:
         told = []

@@ -62,8 +62,8 @@ def test_it_goes_back_to_schedule_with_its_number_and_no_retry_counted(shared: W
     assert (job.state, job.number, job.retried, job.pool) == ("schedule", number, 0, None)
     reason = shared.look(low)["queue_reason"]
     assert reason == (
-        f"it was stopped to make room for {urgent}, whose priority urgent is above its own, low; "
-        "it waits for its next place"
+        f"stopped to free resources for {urgent}, whose priority urgent is above its own low; "
+        "waiting to be placed again"
     )
     history = shared.user.get(f"/api/v1/jobs/{low}/history")["history"]
     assert (history[-1]["event"], history[-1]["reason"]) == ("attempt lost", reason)

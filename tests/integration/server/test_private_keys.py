@@ -17,7 +17,7 @@ from paddlecloud.server.settings import Settings
 from paddlecloud.stores.s3.store import S3Store
 from paddlecloud.testing import SignedCaller
 from tests.integration.server.conftest import MakeWorld
-from tests.integration.server.world import World, a_submit
+from tests.integration.server.world import World, a_submit, close_buckets
 
 Submit = Callable[..., str]
 
@@ -30,7 +30,7 @@ def world(make_world: MakeWorld, s3_settings: dict[str, str]) -> Iterator[World]
 
     made = make_world(change=change)
     yield made
-    made.deps.buckets.close()
+    close_buckets(made.deps)
 
 
 @pytest.fixture
@@ -60,12 +60,32 @@ def replace_keys(world: World, job_id: str) -> None:
         tx.execute("update private_stores set sealed = ? where job_id = ?", (sealed, job_id))
 
     world.deps.db.write(write)
-    world.deps.buckets.close()
+    close_buckets(world.deps)
 
 
 def paths(world: World, job_id: str) -> list[str]:
     found = world.user.get(f"/api/v1/jobs/{job_id}/files")["files"]
     return [row["path"] for row in found]
+
+
+def test_a_job_is_validated_with_its_keys(
+    world: World, s3_settings: dict[str, str], bucket: S3Store
+) -> None:
+    bucket.write("data", [b"1"])
+    bos_url = f"{s3_settings['bucket']}.bj.bcebos.com/{s3_settings['prefix']}"
+    body = a_submit({"start_cmd": "true", "public_bos": 0, "bos_url": bos_url})
+    keys = {
+        "bos_access_key": s3_settings["access_key"],
+        "bos_secret_key": s3_settings["secret_key"],
+    }
+    answer = world.user.post("/api/v1/jobs/validate", body | keys)
+    assert answer["has_files"] is False
+    assert any("the only file (1 B)" in note for note in answer["notes"]), answer["notes"]
+    wrong = body | keys | {"bos_secret_key": "wrong"}
+    with pytest.raises(Refused) as refused:
+        world.user.post("/api/v1/jobs/validate", wrong)
+    assert refused.value.code == "private_store_denied"
+    assert (world.count("jobs"), world.count("idempotency")) == (0, 0)
 
 
 def test_results_are_reached_with_the_keys_of_a_newer_job(

@@ -6,11 +6,12 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from paddlecloud.client import response_schemas
@@ -18,17 +19,25 @@ from paddlecloud.client.download import engine
 from paddlecloud.client.download.ranges import piece_of
 from paddlecloud.client.scan.walk import Scan, scan, stamp
 from paddlecloud.client.transport import DONE
-from paddlecloud.client.upload import user_bucket, user_bucket_multipart
+from paddlecloud.client.upload import user_bucket
+from paddlecloud.client.upload.scanned_file import ScannedFile
+from paddlecloud.client.upload.user_bucket import BucketTarget
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, PaddleCloudError, TooMany
 from paddlecloud.model.policy.quota import Plan
-from paddlecloud.server.schemas.transfer import PrivateUploadRequest
+from paddlecloud.net.pool import Pool
+from paddlecloud.server.services.transfer import open_uploads as records
 from paddlecloud.server.services.user_buckets import uploads
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores import user_bucket as buckets
 from paddlecloud.stores.base import Stat
 from paddlecloud.stores.s3.store import S3Store
+from paddlecloud.transfer import parts
+from paddlecloud.transfer.parts import PartSender
+from paddlecloud.transfer.presigned import PresignedConnections
+from paddlecloud.transfer.resume import Progress
+from tests.contract.stores.open_uploads import open_uploads
 from tests.integration.server.conftest import MakeWorld
-from tests.integration.server.world import World, a_submit
+from tests.integration.server.world import World, a_submit, close_buckets
 
 PART = 5 * 1024 * 1024
 """The least that a bucket takes, and into what a file of this size is cut."""
@@ -60,18 +69,28 @@ class Person:
     def ask(self, where: str, schema: Any = DONE, **more: Any) -> Any:
         self.asked.append((where, more))
         asked = {**self.keys, "bos_url": self.bos_url, **more}
-        return self._transport.post(f"/private{where}", asked, schema=schema, again=True)
+        return self._transport.post(f"/private{where}", asked, schema=schema, idempotent=True)
 
     def sends(self, name: str) -> None:
         def add(size: int) -> None:
             self.progress += size
 
-        user_bucket_multipart.send(self.sending(name), self.ask, self.bos_url, SIZE, add)
+        self.sends_with(self.ask, name, Progress(lambda size, _: add(size)))
 
-    def sending(self, name: str) -> tuple[str, str, int, str]:
+    def sends_with(self, ask: Any, name: str, progress: Progress | None = None) -> None:
+        """The large file, by these answers of the server; not resumed."""
         source = self.top / name
         status = source.stat()
-        return name, str(source), status.st_size, stamp(status)
+        progress = progress or Progress()
+        progress.begin(status.st_size)
+        with ScannedFile(str(source), status.st_size, stamp(status), name) as file, Pool() as pool:
+            connections = PresignedConnections(pool)
+            target = BucketTarget(name, status.st_size, ask)
+            PartSender(file, target, connections, progress, threads=4, total=SIZE).send()
+
+    def begins(self, name: str, size: int) -> str:
+        """An upload of a file, of which nothing is sent."""
+        return str(self.ask("/uploads", path=name, size=size)["upload"])
 
     def numbers(self) -> list[int]:
         """The parts for which addresses were wanted."""
@@ -135,7 +154,7 @@ def test_a_large_file_goes_in_parts_and_only_once(person: Person, bucket: S3Stor
     assert read(bucket, "deep/big é") == content(1)
     (stat,) = bucket.list("deep/")
     assert stat.tag.endswith('-3"')
-    assert bucket.begun("deep/big é") == []
+    assert open_uploads(bucket, "deep/big é") == []
     assert person.brings() == 0
     (person.top / "deep" / "big é").write_bytes(content(2))
     assert person.brings() == SIZE
@@ -162,7 +181,7 @@ def test_each_piece_of_a_large_input_is_asked_for_once(
     monkeypatch.setattr(transport, "open", counted)
     engine.download(transport, job_id, rows, str(tmp_path / "got"), now=4e9)
     transport.close()
-    person.world.deps.buckets.close()
+    close_buckets(person.world.deps)
     assert sorted(asked) == [*range(0, SIZE, piece_of(rows))]
     assert (tmp_path / "got" / "big").read_bytes() == content(1)
 
@@ -171,7 +190,7 @@ def test_a_client_that_is_stopped_leaves_no_file_and_the_next_one_goes_on(
     person: Person, bucket: S3Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (person.top / "big").write_bytes(content(1))
-    monkeypatch.setattr(user_bucket_multipart, "BATCH", 1)
+    monkeypatch.setattr(parts, "URLS", 1)
     ask = person.ask
 
     def stopped(where: str, schema: Any = DONE, **more: Any) -> Any:
@@ -183,7 +202,7 @@ def test_a_client_that_is_stopped_leaves_no_file_and_the_next_one_goes_on(
     with pytest.raises(KeyboardInterrupt):
         person.sends("big")
     assert bucket.stat("big") is None
-    ((upload, _),) = bucket.begun("big")
+    ((upload, _),) = open_uploads(bucket, "big")
     there = [part.number for part in bucket.parts("big", upload)]
     monkeypatch.setattr(person, "ask", ask)
     person.asked.clear()
@@ -193,12 +212,12 @@ def test_a_client_that_is_stopped_leaves_no_file_and_the_next_one_goes_on(
     assert 3 in person.numbers()
     assert person.progress == SIZE
     assert read(bucket, "big") == content(1)
-    assert bucket.begun("big") == []
+    assert open_uploads(bucket, "big") == []
 
 
 def test_parts_of_other_bytes_are_sent_again(person: Person, bucket: S3Store) -> None:
     (person.top / "big").write_bytes(content(1))
-    upload = bucket.begin_parts("big", part_size=PART)
+    upload = person.begins("big", SIZE)
     bucket.put_part("big", upload, 1, content(1)[:PART])
     bucket.put_part("big", upload, 2, content(9)[:PART])
     person.sends("big")
@@ -211,7 +230,11 @@ def test_an_upload_that_was_begun_with_the_parts_of_before_goes_on(
 ) -> None:
     data = content(1, FORMER + 12345)
     (person.top / "big").write_bytes(data)
-    upload = bucket.begin_parts("big", part_size=FORMER)
+    upload, deps = person.begins("big", len(data)), person.world.deps
+    (stat,) = deps.store.list(f"{uploads.ROOT}/")
+    record = records.read(deps, stat.path)
+    assert record is not None and record.upload == upload
+    records.write(deps, stat.path, msgspec.structs.replace(record, part_size=FORMER))
     bucket.put_part("big", upload, 1, data[:FORMER])
     person.sends("big")
     assert person.numbers() == [2]
@@ -250,7 +273,7 @@ def test_what_a_bucket_does_not_keep_is_said(person: Person, bucket: S3Store) ->
     [
         (["a\\b"], r"a\\b is not a safe relative path"),
         (["x" * 256], "a name may have 255 bytes"),
-        (["run.sh", "run.sh/output/log"], "run.sh/output/log lies below run.sh"),
+        (["run.sh", "run.sh/output/log"], "run.sh/output/log is below run.sh"),
     ],
 )
 def test_an_object_that_is_no_file_is_named_with_its_bucket(
@@ -278,25 +301,27 @@ def test_whom_the_plan_refuses_sends_nothing_into_the_bucket(
     assert [stat.path for stat in bucket.list()] == []
 
 
-def test_an_upload_that_somebody_else_ends_is_found_done(person: Person, bucket: S3Store) -> None:
+def test_an_upload_that_somebody_else_ends_is_found_done(
+    person: Person, bucket: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As when two people submit the same directory at once."""
     (person.top / "big").write_bytes(content(1))
     ended: list[int] = []
-    ask = person.ask
+    post, paths = person._transport.post, list[str]()
 
-    def beside(where: str, schema: Any = DONE, **more: Any) -> Any:
-        answer = ask(where, schema, **more)
-        if where == "/uploads/addresses" and not ended:
+    def beside(path: str, *given: Any, **how: Any) -> Any:
+        answer = post(path, *given, **how)
+        paths.append(path)
+        if path == "/private/uploads/addresses" and not ended:
             ended.append(1)
             person.sends("big")
         return answer
 
-    user_bucket_multipart.send(
-        person.sending("big"), beside, person.bos_url, SIZE, lambda size: size
-    )
+    monkeypatch.setattr(person._transport, "post", beside)
+    person.brings()
     assert ended
     assert read(bucket, "big") == content(1)
-    assert [where for where, _ in person.asked].count("/uploads/join") == 1
+    assert paths.count("/private/uploads/join") == 1
 
 
 def test_only_the_parts_that_are_named_are_joined(person: Person, bucket: S3Store) -> None:
@@ -327,9 +352,8 @@ def test_a_file_that_changes_while_it_is_sent_gets_no_name(person: Person, bucke
             os.utime(person.top / "big", (1, 1))
         return answer
 
-    sending = person.sending("big")
     with pytest.raises(Conflict, match="big"):
-        user_bucket_multipart.send(sending, meanwhile, person.bos_url, SIZE, lambda size: size)
+        person.sends_with(meanwhile, "big")
     assert bucket.stat("big") is None
 
 
@@ -353,13 +377,10 @@ def test_a_file_that_changed_since_it_was_scanned_is_not_sent(
 def test_an_old_upload_of_a_file_that_is_another_now_is_dropped(
     person: Person, bucket: S3Store
 ) -> None:
-    upload = bucket.begin_parts("big", part_size=PART)
+    theirs = bucket.begin_parts("big", part_size=PART)
+    upload = person.begins("big", SIZE + 1)
     bucket.put_part("big", upload, 1, b"short")
-    asked = PrivateUploadRequest(**person.keys, bos_url=person.bos_url, path="big", size=SIZE)
-    fresh = uploads.begin(person.world.deps, "someone", asked)
-    assert fresh.upload != upload
-    assert {name for name, _ in bucket.begun("big")} == {upload, fresh.upload}
-    bucket.drop_parts("big", fresh.upload)
-    later = person.world.with_clock(person.world.clock() + timedelta(days=2))
-    another = uploads.begin(later, "someone", asked)
-    assert {name for name, _ in bucket.begun("big")} == {another.upload}
+    fresh = person.begins("big", SIZE)
+    assert fresh != upload
+    assert {name for name, _ in open_uploads(bucket, "big")} == {theirs, fresh}
+    assert person.begins("big", SIZE) == fresh

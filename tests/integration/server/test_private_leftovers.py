@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -18,12 +19,13 @@ from paddlecloud.server.schemas.transfer import (
 )
 from paddlecloud.server.services.user_buckets import leftovers
 from paddlecloud.server.services.user_buckets import uploads as user_buckets_uploads
-from paddlecloud.server.services.user_buckets.leftovers import ROOT
+from paddlecloud.server.services.user_buckets.uploads import ROOT
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.s3.store import S3Store
+from tests.contract.stores.open_uploads import open_uploads
 from tests.integration.server.conftest import MakeWorld
-from tests.integration.server.world import World, a_submit
+from tests.integration.server.world import World, a_submit, close_buckets
 
 SIZE = 5 * 1024 * 1024
 
@@ -78,11 +80,11 @@ def somebody(make_world: MakeWorld, s3_settings: dict[str, str]) -> Iterator[Som
 
     world = make_world(change=change)
     yield Somebody(world, s3_settings)
-    world.deps.buckets.close()
+    close_buckets(world.deps)
 
 
 def uploads(bucket: S3Store, name: str = "big") -> set[str]:
-    return {upload for upload, _ in bucket.begun(name)}
+    return {upload for upload, _ in open_uploads(bucket, name)}
 
 
 def test_only_ours_that_are_old_are_dropped(somebody: Somebody, bucket: S3Store) -> None:
@@ -136,22 +138,28 @@ def test_an_upload_that_goes_on_stays(somebody: Somebody, bucket: S3Store) -> No
     assert uploads(bucket) == set()
 
 
-def test_one_that_another_goes_on_with_stays(somebody: Somebody, bucket: S3Store) -> None:
-    ours = somebody.begins()
+def test_that_of_another_user_of_the_same_file_stays(somebody: Somebody, bucket: S3Store) -> None:
+    somebody.begins()
     somebody.submits()
     somebody.ages(days=2)
-    assert somebody.begins(owner="another", below="/") == ours
-    assert somebody.after(hours=1) == 0
-    assert uploads(bucket) == {ours}
-    assert somebody.after(hours=25) == 1
-    assert (uploads(bucket), somebody.records()) == (set(), 0)
+    theirs = somebody.begins(owner="another", below="/")
+    assert somebody.after(hours=1) == 1
+    assert (uploads(bucket), somebody.records()) == ({theirs}, 1)
 
 
-def test_one_that_was_begun_without_a_record_has_one_when_it_goes_on(
+def test_one_that_an_earlier_server_began_is_not_gone_on_with_and_dropped(
     somebody: Somebody, bucket: S3Store
 ) -> None:
-    ours = bucket.begin_parts("big", part_size=SIZE)
-    assert (somebody.begins(), somebody.records()) == (ours, 1)
+    """Its record lies elsewhere, and does not say how large the file is."""
+    theirs, deps = bucket.begin_parts("big", part_size=SIZE), somebody.world.deps
+    place = somebody.where()["bos_url"]
+    record = {"bos_url": place, "path": "big", "upload": theirs}
+    deps.store.write(f"{ROOT}/{'0' * 64}/someone", [json.dumps(record).encode()])
+    ours = somebody.begins()
+    assert uploads(bucket) == {theirs, ours}
+    somebody.submits()
+    assert somebody.after(days=2) == 2
+    assert (uploads(bucket), somebody.records()) == (set(), 0)
 
 
 def test_one_that_somebody_comes_back_to_while_others_are_dropped_stays(

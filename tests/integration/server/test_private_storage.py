@@ -52,7 +52,7 @@ echo trained
 
 
 class Laptop(ServerProcess):
-    """A private server whose S3 door is that of the tests, and a person with keys for it."""
+    """An embedded server whose S3 door is that of the tests, and a person with keys for it."""
 
     def __init__(self, home: Path, settings: dict[str, str]) -> None:
         super().__init__(home)
@@ -203,8 +203,8 @@ def test_files_given_as_well_are_put_into_the_bucket_first(
     (code / "data" / "large").write_bytes(large)
     done = laptop.tries(f"--files={code}")
     assert done.returncode == 0, done.stderr
-    assert "these of --files are left out: link;" in done.stderr
-    assert "is given the 4 files" in done.stderr
+    assert "these links of --files are skipped: link;" in done.stderr
+    assert "gets the 4 files" in done.stderr
     job_id = str(json.loads(done.stdout)["job_id"])
     assert laptop.types("logs", job_id, "-f").stdout.endswith("from my laptop\ntrained\n")
     assert text(bucket, "data/words.txt") == "from my laptop\n"
@@ -226,7 +226,7 @@ def test_a_directory_without_files_is_told_at_the_submit(laptop: Laptop, bucket:
     bucket.write("run.sh", [b"true\n"])
     done = laptop.tries()
     assert done.returncode == 0, done.stderr
-    assert "is given the only file (5 B)" in done.stderr
+    assert "the job gets the only file (5 B)" in done.stderr
 
 
 def test_a_file_that_changed_since_fails_the_attempt(laptop: Laptop, bucket: S3Store) -> None:
@@ -240,7 +240,7 @@ def test_a_file_that_changed_since_fails_the_attempt(laptop: Laptop, bucket: S3S
     job = laptop.ends(second)
     assert job["job_status"] == "failed"
     assert "data/second.txt" in job["error_msg"]
-    assert "changed or deleted since" in job["error_msg"]
+    assert "changed or deleted after" in job["error_msg"]
     rerun = laptop.types("rerun", second, "--json")
     assert rerun.returncode != 0
     assert "data/second.txt" in rerun.stderr
@@ -320,7 +320,7 @@ def test_what_is_refused(laptop: Laptop, bucket: S3Store) -> None:
     laptop.keys(settings["access_key"], settings["secret_key"])
     nowhere = laptop.tries(bos_url="nothing-here.bj.bcebos.com/dir")
     assert nowhere.returncode != 0
-    assert "no bucket nothing-here in region bj" in nowhere.stderr
+    assert "bucket nothing-here does not exist in region bj" in nowhere.stderr
     assert stored(laptop) == {"jobs": 0, "snapshots": 0, "private_stores": 0, "private_files": 0}
 
 
@@ -385,12 +385,12 @@ def test_logs_wait_for_a_bucket_that_is_away(away: Away) -> None:
     told = until(lambda: laptop.job(quiet)["advice"], bool)
     assert "the logs are not in bos_url=" in told[0]
     chinese = laptop.types("query_job", quiet, "--json", PADDLECLOUD_LANG="zh")
-    assert "没有应答" in json.loads(chinese.stdout)["advice"][0]
-    assert "does not answer" not in chinese.stdout
+    assert "没有响应" in json.loads(chinese.stdout)["advice"][0]
+    assert "does not respond" not in chinese.stdout
     assert laptop.types("logs", quiet).stdout == "on\nend\n"
     refused = laptop.tries()
     assert refused.returncode != 0
-    assert "does not answer" in refused.stderr
+    assert "does not respond" in refused.stderr
     away.comes_back()
     log = f"output/{quiet}/log/trainer-0.log"
     until(lambda: paths(away.store), lambda found: log in found)
@@ -426,12 +426,12 @@ def test_outputs_wait_for_a_bucket_that_is_away(away: Away) -> None:
     until((go.parents[1] / "exit.json").exists, bool)
     assert laptop.job(loud)["finished_at"] is None
     door = urlsplit(laptop.settings["endpoint"]).netloc
-    why = f"are not in its bucket yet (bos_url={laptop.bos_url}: {door} does not answer"
+    why = f"are not in its bucket yet (bos_url={laptop.bos_url}: {door} does not respond"
     until(lambda: laptop.job(loud)["advice"], lambda told: why in "".join(told))
     waiting = laptop.types("query_job", loud, "--json", PADDLECLOUD_LANG="zh")
     job = json.loads(waiting.stdout)
     assert job["job_status"] == "running"
-    assert f"尚未写入存储桶（bos_url={laptop.bos_url}：{door} 没有应答" in job["advice"][0]
+    assert f"尚未写入存储桶（bos_url={laptop.bos_url}：{door} 没有响应" in job["advice"][0]
     away.comes_back()
     job = laptop.ends(loud)
     assert not [told for told in job["advice"] if "not in its bucket" in told]
@@ -478,7 +478,7 @@ def test_a_silent_bucket_holds_up_only_who_asks_it(tmp_path: Path, s3_place: Pat
             assert time.monotonic() - began < 30
             assert told.returncode == 1
             door = urlsplit(settings["endpoint"]).netloc
-            assert f"bos_url={laptop.bos_url}: {door} does not answer" in told.stderr
+            assert f"bos_url={laptop.bos_url}: {door} does not respond" in told.stderr
             codes = {code_of(other.result()) for other in others}
             assert codes == {"private_store_unreachable"}
             others = [people.submit(caller.call, "GET", listing) for _ in range(50)]

@@ -162,7 +162,7 @@ def output_of(laptop: Laptop, toll: Toll, bucket: S3Store) -> Iterator[None]:
 
 
 def is_waiting(home: Path) -> bool:
-    return "its output waits" in (home / "agent" / "agent.log").read_text()
+    return "its outputs wait" in (home / "agent" / "agent.log").read_text()
 
 
 def kill_agents(laptop: Laptop) -> None:

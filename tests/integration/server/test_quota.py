@@ -18,7 +18,7 @@ from paddlecloud.server.http.app import App
 from paddlecloud.server.loops.reconcile import Watch
 from paddlecloud.server.services.accounts import quota
 from paddlecloud.server.services.files import retention, snapshots, storage_usage
-from paddlecloud.server.services.transfer import uploads
+from paddlecloud.server.services.transfer.blobs import BlobUpload
 from paddlecloud.server.settings import Settings
 from paddlecloud.testing import ScriptedAgent
 from tests.integration.server.conftest import MakeWorld
@@ -75,7 +75,7 @@ def test_a_job_too_many_waits_with_the_numbers_until_one_has_ended(team: MakeTea
     view = world.look(third)
     assert view["job_status"] == "queue"
     assert view["queue_reason"] == (
-        "2 jobs of its owner run already, as many as the plan allows; it starts when one of them "
+        "its owner already has 2 running jobs, the limit of the plan; it starts when one of them "
         "has ended"
     )
     other = world.caller("other")
@@ -124,8 +124,8 @@ def test_used_up_minutes_hold_a_job_until_midnight(team: MakeTeam) -> None:
     waits = world.submit()
     world.plan()
     assert world.look(waits)["queue_reason"] == (
-        "10.0 of the 10 running minutes a day of its owner's plan are used; it starts after they "
-        "begin anew at 2026-01-06 00:00 (Asia/Shanghai)"
+        "10.0 of the 10 running minutes per day of its owner's plan are used; the job starts "
+        "after the reset at 2026-01-06 00:00 (Asia/Shanghai)"
     )
     world.clock.move(hours=3, minutes=49)
     world.plan()
@@ -196,8 +196,8 @@ def test_a_job_that_reaches_the_daily_limit_is_stopped_there(team: MakeTeam) -> 
     view = world.look(first)
     assert view["job_status"] == "timeout"
     assert view["error_msg"] == (
-        "the 60 running minutes a day of its owner's plan were used up (60.0 min), and the job was "
-        "stopped; they begin anew at 2026-01-06 00:00 (Asia/Shanghai)"
+        "the 60 running minutes per day of its owner's plan are used up (60.0 min), so the job was "
+        "stopped; they reset at 2026-01-06 00:00 (Asia/Shanghai)"
     )
     world.agent.exit(two, 0, ran=1799.0)
     assert world.state(second) == "success"
@@ -238,8 +238,7 @@ def test_one_job_gets_the_minutes_of_a_job(team: MakeTeam) -> None:
     view = world.look(job_id)
     assert view["job_status"] == "timeout"
     assert view["error_msg"] == (
-        "the job ran longer than the 30 minutes that its owner's plan gives to one job, and was "
-        "stopped"
+        "the job exceeded the 30 minutes that its owner's plan allows per job, and was stopped"
     )
 
 
@@ -271,9 +270,10 @@ def test_what_the_plan_never_allows_is_refused_at_submit(
 ) -> None:
     world = team(**plan)
     spec = world.spec(**asks) | {"snapshot": "sha256:" + "0" * 64}
-    with pytest.raises(Refused) as refused:
-        world.user.post("/api/v1/jobs", a_submit(spec))
-    assert refused.value.code == code
+    for route in ("/api/v1/jobs/validate", "/api/v1/jobs"):
+        with pytest.raises(Refused) as refused:
+            world.user.post(route, a_submit(spec))
+        assert refused.value.code == code
     assert world.count("jobs") == 0
 
 
@@ -283,7 +283,7 @@ def test_resources_in_use_hold_the_next_job(team: MakeTeam) -> None:
     waits = world.submit(memory=2 * 2**30)
     world.plan()
     reason = world.look(waits)["queue_reason"]
-    assert reason.startswith("it asks for 1 CPU, 2 GiB in all, and what runs leaves")
+    assert reason.startswith("needs 1 CPU, 2 GiB in total, but running jobs leave")
     assert "1 GiB of its owner's plan" in reason
     assert world.job(waits).quota_since is not None
 
@@ -294,9 +294,11 @@ def test_a_full_queue_is_a_429_with_a_wait(team: MakeTeam) -> None:
     known = world.user.post("/api/v1/jobs", body)["job"]["job_id"]
     for _ in range(2):
         world.submit()
+    asked = world.user.call("POST", "/api/v1/jobs/validate", body=a_submit(world.spec()))
+    assert asked.status == 429
     reply = world.user.call("POST", "/api/v1/jobs", body=a_submit(world.spec()))
     assert (reply.status, reply.headers["retry-after"]) == (429, "60")
-    with pytest.raises(TooMany, match="3 of your jobs wait already, and your plan allows 3"):
+    with pytest.raises(TooMany, match="3 of your jobs are already waiting, your plan allows 3"):
         reply.json()
     assert world.user.post("/api/v1/jobs", body)["job"]["job_id"] == known
     assert world.count("jobs") == 3
@@ -306,7 +308,9 @@ def test_a_full_queue_is_a_429_with_a_wait(team: MakeTeam) -> None:
 def test_files_beyond_the_plan_are_refused_before_they_are_uploaded(team: MakeTeam) -> None:
     world = team(storage=1000)
     world.snapshot({"a": b"a" * 600})
-    with pytest.raises(Refused, match="500 B more do not fit: 600 B of the 1000 B"):
+    with pytest.raises(
+        Refused, match="not enough storage for 500 B more: 600 B of your plan's 1000 B"
+    ):
         world.snapshot({"b": b"b" * 500})
     unasked = world.user.call("POST", "/api/v1/blobs", body=packed(b"c" * 500))
     assert unasked.code == "quota_storage"
@@ -319,10 +323,10 @@ def test_unfinished_uploads_take_up_room(team: MakeTeam) -> None:
     world = team(storage=40 * MIB)
     started, further = b"s" * (30 * MIB), b"f" * (20 * MIB)
     digest, _ = begun(world, started)
-    whole = "20 MiB more do not fit: 0 B of the 40 MiB .* 30 MiB are kept for uploads that"
+    whole = "for 20 MiB more: 0 B of your plan's 40 MiB .* 30 MiB are reserved for unfinished"
     with pytest.raises(Refused, match=whole):
         begun(world, further)
-    with pytest.raises(Refused, match="kept for uploads"):
+    with pytest.raises(Refused, match="reserved for unfinished uploads"):
         world.snapshot({"small": b"m" * (11 * MIB)})
     unasked = world.user.call("POST", "/api/v1/blobs", body=packed(b"c" * (11 * MIB)))
     assert unasked.code == "quota_storage_open"
@@ -331,9 +335,10 @@ def test_unfinished_uploads_take_up_room(team: MakeTeam) -> None:
     entries = [["model", "file", len(started), digest, 0, ""]]
     assert world.user.post("/api/v1/snapshots", {"entries": entries})["missing"] == [digest]
     world.snapshot({"small": b"m" * (10 * MIB)})
-    upload = uploads.opened(world.deps, "someone", digest)
-    for number in range(1, upload.count + 1):
-        uploads.put(world.deps, upload, number, b"s" * upload.size_of(number))
+    upload = BlobUpload(world.deps, "someone", digest)
+    record = upload.open()
+    for number in range(1, record.count + 1):
+        upload.put_part(record, number, b"s" * record.size_of(number))
     assert world.user.post(f"/api/v1/uploads/{digest}/finish", {}) == {"stored": True}
     assert limit(world.user.get("/api/v1/quota"), "storage") == (40 * MIB, 40 * MIB)
 
@@ -375,9 +380,10 @@ def test_an_upload_counts_once_however_often_it_is_finished(
     world = team(storage=10 * MIB)
     data = os.urandom(3 * MIB)
     digest, answer = begun(world, data)
-    upload, size = uploads.opened(world.deps, "someone", digest), answer["part_size"]
-    for number in range(1, upload.count + 1):
-        uploads.put(world.deps, upload, number, data[(number - 1) * size : number * size])
+    upload, size = BlobUpload(world.deps, "someone", digest), answer["part_size"]
+    record = upload.open()
+    for number in range(1, record.count + 1):
+        upload.put_part(record, number, data[(number - 1) * size : number * size])
     real, taken = world.deps.store.delete, list[int]()
 
     def delete(path: str) -> None:
@@ -386,11 +392,10 @@ def test_an_upload_counts_once_however_often_it_is_finished(
         real(path)
 
     monkeypatch.setattr(world.deps.store, "delete", delete)
-    store: Any = world.deps.store
-    found = [uploads._found(world.deps, store, upload.target) for _ in range(2)]
-    for each in found:
-        assert each is not None
-        assert uploads._finished(world.deps, store, each)
+    state = upload.find()
+    assert state is not None
+    assert upload.complete(state, digest)
+    upload.completed(record)
     assert taken == [len(data)]
     assert limit(world.user.get("/api/v1/quota"), "storage")[0] == len(data)
 
@@ -406,7 +411,7 @@ def test_outputs_count_and_are_never_thrown_away(team: MakeTeam) -> None:
     used, most = limit(world.user.get("/api/v1/quota"), "storage")
     assert used == 2000 + len(b"echo hi\n")
     assert most == 1000
-    with pytest.raises(Refused, match="more than the 1000 B of your plan"):
+    with pytest.raises(Refused, match="more than your plan's 1000 B"):
         world.submit()
     later = world.with_clock(world.clock() + timedelta(days=91))
     retention.collect(later)

@@ -10,11 +10,11 @@ import pytest
 
 from paddlecloud.db.tables import jobs
 from paddlecloud.model.jobs.job import Resources, Role
-from paddlecloud.scheduler.view import Place, Seat
+from paddlecloud.scheduler.view import Place, Slot
 from paddlecloud.server.loops.reconcile import Watch
 from paddlecloud.server.services.agents import orders
 from paddlecloud.server.services.files import job_files
-from paddlecloud.server.services.placement import apply
+from paddlecloud.server.services.placement import apply, planner_input
 from paddlecloud.testing import item
 from tests.integration.server.world import World, eventually
 
@@ -33,8 +33,8 @@ def test_a_lost_attempt_goes_back_to_schedule_with_a_reason(world: World) -> Non
     job_id, order = lost_job(world)
     view = world.look(job_id)
     want = (
-        "the supervisor of trainer-0 on machine node-0 was killed, so it is not known how "
-        "trainer-0 would have ended; all its processes were stopped"
+        "the supervisor of trainer-0 on machine node-0 was killed, so the outcome of trainer-0 is "
+        "unknown; all its processes were stopped"
     )
     assert (view["queue_reason"], view["pool"], view["attempts"]) == (want, "", 1)
     assert world.agent.order(job_id, "forget")["replica"] == order["replica"]
@@ -237,9 +237,9 @@ def test_a_full_disk_only_delays_the_next_attempt(
 
 def test_a_decision_about_a_job_that_moved_on_is_dropped(world: World) -> None:
     job_id = world.submit()
-    view, waiting = apply.read_view(world.deps, world.clock(), 16)
+    view, waiting = planner_input.read_view(world.deps, world.clock())
     world.user.post(f"/api/v1/jobs/{job_id}/kill")
-    from_plan = [Place(job_id=job_id, pool="local", nodes=())]
+    from_plan = [Place(job_id=job_id, pool="local", slots=())]
     assert apply.apply(world.deps, from_plan, waiting, view.now) == 0
     assert world.count("attempts") == 0
 
@@ -251,11 +251,11 @@ def test_a_lack_found_for_a_job_that_moved_on_holds_up_no_other(world: World) ->
     assert (world.state(gone), world.state(other)) == ("queue", "queue")
     found = world.deps.db.read(partial(jobs.waiting_jobs, per_owner=16))
     world.user.post(f"/api/v1/jobs/{gone}/kill")
-    without_cards = Seat(Role.TRAINER, 0, "node-0", "127.0.0.1", asks=Resources(cpu=1, gpu=1))
-    seat = Seat(Role.TRAINER, 0, "node-0", "127.0.0.1", asks=Resources(cpu=1))
+    without_cards = Slot(Role.TRAINER, 0, "node-0", "127.0.0.1", asks=Resources(cpu=1, gpu=1))
+    slot = Slot(Role.TRAINER, 0, "node-0", "127.0.0.1", asks=Resources(cpu=1))
     decisions = [
-        Place(job_id=gone, pool="local", nodes=(without_cards,)),
-        Place(job_id=other, pool="local", nodes=(seat,)),
+        Place(job_id=gone, pool="local", slots=(without_cards,)),
+        Place(job_id=other, pool="local", slots=(slot,)),
     ]
     waiting = {job.id: job for job in found}
     assert apply.apply(world.deps, decisions, waiting, world.clock()) == 1
@@ -268,5 +268,5 @@ def test_retries_stop_at_the_schedule_timeout(world: World) -> None:
     world.plan()
     view = world.look(job_id)
     assert view["job_status"] == "schedule timeout"
-    assert "longer than 24:00:00 for a place" in view["error_msg"]
+    assert "could not be placed within 24:00:00" in view["error_msg"]
     assert world.log(job_id) == b"first\n"

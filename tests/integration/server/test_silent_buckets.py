@@ -18,7 +18,7 @@ from paddlecloud.stores.s3.store import S3Store
 from paddlecloud.testing import Reply, exchange
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.valve import Valve
-from tests.integration.server.world import World, a_submit, eventually
+from tests.integration.server.world import World, a_submit, close_buckets, eventually
 
 PLACES = 32
 """As many calls of one user's agents may wait for the bucket, half of them in threads."""
@@ -32,7 +32,7 @@ def world(make_world: MakeWorld, valve: Valve) -> Iterator[World]:
 
     made = make_world(change=change)
     yield made
-    made.deps.buckets.close()
+    close_buckets(made.deps)
 
 
 def private_job(
@@ -117,12 +117,12 @@ def test_outputs_that_a_bucket_did_not_take_are_told_with_the_job(
 ) -> None:
     order = private_job(world, s3_settings)
     assert order["run"]["patience"] == world.deps.settings.private_store.patience.total_seconds()
-    lost = "output/model (refused); for 7 days they are kept on node-0 in /there"
+    lost = "output/model (refused); they are kept for 7 days on node-0 in /there"
     world.agent.exit(order, 0, cause="outputs_lost", message=lost)
     job = world.look(order["replica"].partition(".")[0])
     assert job["job_status"] == "failed"
-    assert job["error_msg"].endswith(f"its bucket did not take these outputs: {lost}")
-    assert "keeps the keys that it was submitted with" in job["failure"]["advice"]
+    assert job["error_msg"].endswith(f"its bucket did not accept these outputs: {lost}")
+    assert "keeps the keys it was submitted with" in job["failure"]["advice"]
     _, public = world.placed()
     stores = world.deps.settings.store.patience.total_seconds()
     assert public["run"].get("store_patience") == stores
@@ -149,7 +149,7 @@ def test_logs_for_a_silent_bucket_are_tried_once_a_round(
     monkeypatch.setattr(logs, "_copy_job", silence)
     logs.copy_logs(world.deps, world.clock())
     assert len(tried) == 1
-    assert all("does not answer" in world.look(job_id)["advice"][0] for job_id in jobs)
+    assert all("does not respond" in world.look(job_id)["advice"][0] for job_id in jobs)
     monkeypatch.setattr(logs, "_copy_job", copy)
     logs.copy_logs(world.deps, world.clock.move(minutes=1))
     assert [world.look(job_id)["advice"] for job_id in jobs] == [[], []]
@@ -211,7 +211,7 @@ def test_logs_for_other_buckets_do_not_wait_for_a_silent_one(
     assert rows == [(answers,)]
     for number, job_id in enumerate(silent):
         told = world.look(job_id)["advice"][0]
-        assert "does not answer" in told
+        assert "does not respond" in told
         assert told.count(f"{s3_settings['prefix']}/") == told.count(f"/{number}"), "its own place"
     logs.copy_logs(world.deps, world.clock.move(seconds=3))
     assert (len(tried), tried[2] in silent) == (3, True)

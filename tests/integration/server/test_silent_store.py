@@ -26,7 +26,7 @@ from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.test_outputs import listing
 from tests.integration.server.test_silent_buckets import Calls
 from tests.integration.server.valve import Valve
-from tests.integration.server.world import World, a_submit
+from tests.integration.server.world import World, a_submit, close_buckets
 
 WHEN = 1589710569.25
 MODEL = b"the first model\n"
@@ -48,7 +48,7 @@ def world(make_world: MakeWorld, valve: Valve, s3_settings: dict[str, str]) -> I
 
     made = make_world(change=change, store=opened)
     yield made
-    made.deps.buckets.close()
+    close_buckets(made.deps)
     behind.close()
 
 
@@ -159,7 +159,7 @@ def test_a_look_at_a_job_does_not_fail_with_the_store(world: World, valve: Valve
     told = git.pop("diff_missing")
     assert git == DIRTY
     assert told.startswith("the store ")
-    assert f"(127.0.0.1:{valve.port}) does not answer" in told
+    assert f"(127.0.0.1:{valve.port}) does not respond" in told
     assert world.look(job_id)["git"] == DIRTY | {"diff": "-one\n+two\n"}
 
 
@@ -206,5 +206,5 @@ def test_a_job_whose_difference_cannot_be_kept_is_a_job(world: World, valve: Val
     with silence(valve):
         answer = world.user.post("/api/v1/jobs", a_submit(spec) | {"diff": "-one\n"})
     note = answer["notes"][-1]
-    assert note.startswith("what differs from the commit could not be kept with the job: the store")
+    assert note.startswith("cannot store the differences from the commit with the job: the store")
     assert world.look(answer["job"]["job_id"])["git"] == DIRTY | {"diff": ""}

@@ -143,7 +143,7 @@ def test_a_lost_note_is_made_up_for(world: World) -> None:
     job_id, _ = begun(world)
     with waiting(world, f"/api/v1/jobs/{job_id}/logs", follow=1) as connection:
         lose(world, quietly_revoke)
-        world.deps.hub.tell(EVERYTHING, "")
+        world.deps.hub.notify(EVERYTHING, "")
         assert cut(connection) == b"one\n"
 
 

@@ -18,6 +18,8 @@ from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import Stage, World, a_submit, packed
 
 JOBS = "/api/v1/jobs"
+VALIDATE = f"{JOBS}/validate"
+BOTH = pytest.mark.parametrize("route", [JOBS, VALIDATE], ids=["submit", "validate"])
 NOWHERE = "sha256:" + "0" * 64
 
 
@@ -29,7 +31,7 @@ def test_a_submit_is_a_waiting_job_with_a_reason(world: World) -> None:
         "mnist",
         "first",
     )
-    assert job["queue_reason"] == "it was accepted a moment ago; a place for it is being looked for"
+    assert job["queue_reason"] == "it was just accepted and is being scheduled"
     assert job["bos_url"] == "paddlecloud-public.local/someone/job"
     assert job["attempts"] == 0
     assert world.look(job["job_id"])["queue_position"] == 0
@@ -40,7 +42,7 @@ def test_the_type_that_was_chosen_is_told(make_world: MakeWorld) -> None:
     answer = world.user.post(JOBS, a_submit(world.spec()))
     assert answer["job"]["job_type"] == "cpu"
     assert answer["notes"] == [
-        "job_type is not given and no machine here has a GPU: the job runs as job_type=cpu"
+        "job_type is not given and no machine has a GPU: the job runs as job_type=cpu"
     ]
     assert world.user.post(JOBS, a_submit(world.spec(job_type="cpu")))["notes"] == []
 
@@ -103,6 +105,23 @@ def test_missing_files_store_nothing_and_the_key_stays_free(world: World) -> Non
     assert world.user.post(JOBS, a_submit(spec, "key-of-this-submit"))["job"]["job_id"]
 
 
+def test_a_job_is_validated_without_storing_anything(world: World) -> None:
+    spec = world.spec()
+    body = a_submit(spec, "key-of-this-submit")
+    before = world.deps.db.read(lambda tx: tx.all("select * from snapshots"))
+    world.clock.move(hours=1)
+    answer = world.user.post(VALIDATE, body)
+    note = "job_type is not given and no machine has a GPU: the job runs as job_type=cpu"
+    assert answer == {"has_files": True, "notes": [note]}
+    assert world.deps.db.read(lambda tx: tx.all("select * from snapshots")) == before
+    assert (world.count("jobs"), world.count("idempotency")) == (0, 0)
+    asked = a_submit(spec | {"snapshot": NOWHERE})
+    assert world.user.post(VALIDATE, asked)["has_files"] is False
+    other = world.caller("another")
+    assert other.post(VALIDATE, body)["has_files"] is False
+    assert world.user.post(JOBS, body)["job"]["job_id"]
+
+
 def test_files_in_a_bucket_are_no_files_of_a_public_job(world: World) -> None:
     """Nobody has their contents: what stands in their place is a mark."""
     found = snapshot_of([Entry(path="a", size=1, sha256="1" * 64)])
@@ -115,8 +134,9 @@ def test_files_in_a_bucket_are_no_files_of_a_public_job(world: World) -> None:
 
     spec = world.spec()
     world.deps.db.write(keep)
-    reply = world.user.call("POST", JOBS, body=a_submit(spec | {"snapshot": found.id}))
-    assert (reply.status, reply.code) == (409, "snapshot_elsewhere")
+    for route in (VALIDATE, JOBS):
+        reply = world.user.call("POST", route, body=a_submit(spec | {"snapshot": found.id}))
+        assert (reply.status, reply.code) == (409, "snapshot_elsewhere")
     assert (world.count("jobs"), world.count("idempotency")) == (0, 0)
     world.user.post(JOBS, a_submit(spec | {"snapshot": empty.id}))
 
@@ -192,12 +212,13 @@ def refusing(one_world: Refusing) -> Refusing:
     return one_world
 
 
+@BOTH
 @pytest.mark.parametrize(("name", "value", "code"), WRONG_VALUES)
 def test_a_wrong_value_is_refused_in_words(
-    refusing: Refusing, name: str, value: object, code: str
+    refusing: Refusing, name: str, value: object, code: str, route: str
 ) -> None:
     world, spec = refusing
-    reply = world.user.call("POST", JOBS, body=a_submit(spec | {name: value}))
+    reply = world.user.call("POST", route, body=a_submit(spec | {name: value}))
     assert (reply.status, reply.code) == (400, code)
     message = str(reply.body.decode())
     assert name in message or code in ("bos_url_format", "files_needed"), message
@@ -215,13 +236,14 @@ IMPOSSIBLE = [
 ]
 
 
+@BOTH
 @pytest.mark.parametrize(("asked", "code"), IMPOSSIBLE)
 def test_the_impossible_is_refused_before_any_upload(
-    refusing: Refusing, asked: dict[str, Any], code: str
+    refusing: Refusing, asked: dict[str, Any], code: str, route: str
 ) -> None:
     world, spec = refusing
     body = a_submit(spec | {"snapshot": NOWHERE} | asked)
-    reply = world.user.call("POST", JOBS, body=body)
+    reply = world.user.call("POST", route, body=body)
     assert (reply.status, reply.code) == (422, code)
     assert world.count("jobs") == 0
 
@@ -323,7 +345,7 @@ def test_a_disk_that_gives_an_error_costs_the_difference_and_no_job(
     with monkeypatch.context() as disk:
         disk.setattr(world.deps.store, "write", worn_out)
         answer = world.user.post(JOBS, body)
-    assert answer["notes"][-1].startswith("what differs from the commit could not be kept")
+    assert answer["notes"][-1].startswith("cannot store the differences from the commit")
     assert "Input/output error" in answer["notes"][-1]
     job_id = answer["job"]["job_id"]
     assert world.user.post(JOBS, body)["job"]["job_id"] == job_id, "the same, and it is kept now"

@@ -39,12 +39,14 @@ from paddlecloud.server.http import body_reader
 from paddlecloud.server.http.app import App
 from paddlecloud.server.schemas.transfer import PartsRequest
 from paddlecloud.server.services.files import retention
-from paddlecloud.server.services.transfer import uploads
+from paddlecloud.server.services.transfer import blobs as blob_uploads
 from paddlecloud.stores.directory.safe_open import SCRATCH
 from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.layered import LayeredStore
 from paddlecloud.stores.memory import MemoryStore
 from paddlecloud.stores.s3.store import create
+from paddlecloud.transfer.presigned import PresignedConnections
+from paddlecloud.transfer.resume import Progress
 from tests.contract.disk import small_disk
 from tests.faulty import Way, faulty_way
 from tests.integration.server.conftest import MakeWorld
@@ -125,7 +127,7 @@ def test_a_broken_upload_goes_on(
     size: int,
 ) -> None:
     """The line is cut for good; another client, or another server too, goes on."""
-    monkeypatch.setattr("paddlecloud.net.retry.PAUSE", 0.001)
+    monkeypatch.setattr("paddlecloud.net.retry.TRANSPORT.first_pause", 0.001)
     world = make_world()
     data = os.urandom(size)
     found = a_directory(tmp_path / "job", model=data)
@@ -150,8 +152,8 @@ def test_a_broken_upload_goes_on(
 def test_a_submit_over_a_line_that_is_cut_goes_on_when_it_is_back(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paddlecloud.net.retry.PAUSE", 0.001)
-    monkeypatch.setattr(blobs, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("paddlecloud.net.retry.TRANSPORT.first_pause", 0.001)
+    monkeypatch.setattr("paddlecloud.net.retry.RESUME.first_pause", 0.0)
     data = os.urandom(BIG)
     a_directory(tmp_path / "job", model=data)
     person: Any = Person(world, tmp_path / "home")
@@ -189,7 +191,7 @@ def damage_once(way: Way, mark: bytes) -> list[int]:
 def test_damaged_bytes_are_refused_and_sent_again(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr("paddlecloud.net.retry.PAUSE", 0.001)
+    monkeypatch.setattr("paddlecloud.net.retry.TRANSPORT.first_pause", 0.001)
     data = b"\1" * (size // 2) + b"the mark of this test" + b"\2" * (size // 2)
     found = a_directory(tmp_path / "job", model=data)
     with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
@@ -248,7 +250,7 @@ def test_no_submit_waits_for_the_check_of_large_files(
         begun.release()
         return done.wait(60)
 
-    monkeypatch.setattr(uploads, "finish", lasts)
+    monkeypatch.setattr(blob_uploads, "finish", lasts)
     finish = f"/api/v1/uploads/{'0' * 64}/finish"
     calls = Calls()
     try:
@@ -467,9 +469,10 @@ def test_an_upload_whose_parts_still_come_is_not_abandoned(world: World) -> None
     for left in leftovers(world):
         os.utime(left, (old, old))
     world.clock.move(hours=2)
-    uploads.put(world.deps, uploads.opened(world.deps, "someone", digest), 2, data[PART:])
+    upload = blob_uploads.BlobUpload(world.deps, "someone", digest)
+    upload.put_part(upload.open(), 2, data[PART:])
     retention.collect(world.deps)
-    assert uploads.finish(world.deps, "someone", digest)
+    assert blob_uploads.finish(world.deps, "someone", digest)
     assert world.blob(data).read_bytes() == data
 
 
@@ -505,13 +508,13 @@ def test_files_of_a_job_that_waits_or_runs_are_never_collected(make_world: MakeW
         (1024 * MIB, False, 8 * MIB),
         (600 * GIB, False, 62 * MIB),
         (1024 * GIB, True, 64 * MIB),
-        (uploads.LARGEST_FILE, True, 64 * MIB),
+        (blob_uploads.LARGEST_FILE, True, 64 * MIB),
     ],
 )
 def test_the_size_of_parts(size: int, local: bool, want: int) -> None:
-    found = uploads.part_size_of(size, local=local)
+    found = blob_uploads.part_size_of(size, local=local)
     assert found == want
-    assert local or -(-size // found) <= uploads.MOST_PARTS
+    assert local or -(-size // found) <= blob_uploads.MOST_PARTS
 
 
 @pytest.mark.parametrize(("local", "least"), [(True, 16 * MIB), (False, 100 * MIB)])
@@ -520,7 +523,7 @@ def test_what_is_under_way_is_little_of_a_file(
     data: st.DataObject, local: bool, least: int
 ) -> None:
     size = data.draw(st.integers(least, 100 * GIB))
-    each = uploads.part_size_of(size, local=local)
+    each = blob_uploads.part_size_of(size, local=local)
     assert at_once(size, each) * each <= size / 20
 
 
@@ -528,16 +531,16 @@ def test_a_file_that_no_parts_can_hold_is_refused(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(world.deps.store, "room", lambda: 2**60)
-    request = PartsRequest(sha256="0" * 64, size=uploads.LARGEST_FILE)
-    assert uploads.begin(world.deps, "someone", request).part_size == uploads.LARGEST_PART
-    further = PartsRequest(sha256="1" * 64, size=uploads.LARGEST_FILE + 1)
-    with pytest.raises(Refused, match="takes files of at most 16 TiB"):
-        uploads.begin(world.deps, "someone", further)
+    request = PartsRequest(sha256="0" * 64, size=blob_uploads.LARGEST_FILE)
+    assert blob_uploads.begin(world.deps, "someone", request).part_size == blob_uploads.LARGEST_PART
+    further = PartsRequest(sha256="1" * 64, size=blob_uploads.LARGEST_FILE + 1)
+    with pytest.raises(Refused, match="accepts files up to 16 TiB"):
+        blob_uploads.begin(world.deps, "someone", further)
     far = replace(world.deps, store=MemoryStore())
     fits = PartsRequest(sha256="2" * 64, size=625 * GIB)
-    assert uploads.begin(far, "someone", fits).part_size == uploads.LARGEST_PART
-    with pytest.raises(Refused, match="takes files of at most 625 GiB"):
-        uploads.begin(far, "someone", PartsRequest(sha256="3" * 64, size=625 * GIB + 1))
+    assert blob_uploads.begin(far, "someone", fits).part_size == blob_uploads.LARGEST_PART
+    with pytest.raises(Refused, match="accepts files up to 625 GiB"):
+        blob_uploads.begin(far, "someone", PartsRequest(sha256="3" * 64, size=625 * GIB + 1))
 
 
 @pytest.mark.slow
@@ -559,9 +562,9 @@ def test_to_an_object_store(
         if not direct:
             sha256 = hashlib.sha256(data).hexdigest()
             source = found.sources[sha256]
-            past = blobs.Past()
-            past.is_open = False
-            multipart.send(transport, sha256, source, BIG, lambda _: None, lambda _: None, past)
+            connections = PresignedConnections(transport.pool)
+            connections.mark_away("http://the.store/")
+            multipart.send(transport, sha256, source, BIG, Progress(), connections)
         blobs.upload(transport, found)
     assert (line.sent < MIB) is direct
     assert (
@@ -581,7 +584,7 @@ def test_small_files_that_do_not_fit_together_are_refused_before_one_is_sent(
 ) -> None:
     monkeypatch.setattr(world.deps.store, "room", lambda: 1000)
     world.snapshot({"a": b"a" * 600})
-    with pytest.raises(StorageFull, match=r"2 files of 1\.2 KiB together do not fit") as caught:
+    with pytest.raises(StorageFull, match=r"2 files of 1\.2 KiB in total do not fit") as caught:
         world.snapshot({"b": b"b" * 600, "c": b"c" * 600})
     assert caught.value.code == "store_room_files"
     assert not world.blob(b"b" * 600).exists()

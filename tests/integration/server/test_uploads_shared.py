@@ -16,8 +16,9 @@ from paddlecloud.model.errors import Invalid, NotFound
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.schemas.transfer import PartsAnswer, PartsRequest
 from paddlecloud.server.services.files import snapshots
-from paddlecloud.server.services.transfer import upload_session, uploads
-from paddlecloud.server.services.transfer.upload_session import Upload, Uploads
+from paddlecloud.server.services.transfer import blobs
+from paddlecloud.server.services.transfer.uploads import State
+from paddlecloud.server.services.transfer.verification import Verifications
 from paddlecloud.stores.base import Part
 from paddlecloud.stores.memory import MemoryStore
 from tests.integration.server.world import World, packed
@@ -33,7 +34,7 @@ RECORD = f"users/{OWNER}/uploads/{DIGEST}"
 
 def two_servers(world: World, store: MemoryStore) -> tuple[Deps, Deps]:
     first = replace(world.deps, store=store)
-    return first, replace(first, arriving=Uploads())
+    return first, replace(first, verifications=Verifications())
 
 
 @pytest.fixture
@@ -42,13 +43,14 @@ def servers(world: World) -> tuple[Deps, Deps]:
 
 
 def begin(deps: Deps) -> PartsAnswer:
-    return uploads.begin(deps, OWNER, PartsRequest(sha256=DIGEST, size=SIZE))
+    return blobs.begin(deps, OWNER, PartsRequest(sha256=DIGEST, size=SIZE))
 
 
 def put(deps: Deps, number: int, data: bytes) -> None:
-    upload = uploads.opened(deps, OWNER, DIGEST)
-    size = upload.record.part_size
-    uploads.put(deps, upload, number, data[(number - 1) * size : number * size])
+    upload = blobs.BlobUpload(deps, OWNER, DIGEST)
+    record = upload.open()
+    size = record.part_size
+    upload.put_part(record, number, data[(number - 1) * size : number * size])
 
 
 def send(deps: Deps, data: bytes) -> None:
@@ -58,12 +60,12 @@ def send(deps: Deps, data: bytes) -> None:
 
 
 def finish(deps: Deps) -> bool:
-    return uploads.finish(deps, OWNER, DIGEST)
+    return blobs.finish(deps, OWNER, DIGEST)
 
 
 def join_unchecked(deps: Deps) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(upload_session, "PATIENCE", -1.0)
+        patch.setattr(Verifications, "sha256", lambda *_: None)
         assert not finish(deps)
 
 
@@ -113,7 +115,7 @@ def test_the_record_of_a_new_upload_outlives_one_whose_parts_are_gone(world: Wor
             if told:
                 other = told.pop()
                 self.drop_parts(path, upload)
-                uploads.begin(there, OWNER, PartsRequest(sha256=other, size=SIZE))
+                blobs.begin(there, OWNER, PartsRequest(sha256=other, size=SIZE))
             return list(super().parts(path, upload))
 
     here, there = two_servers(world, Store())
@@ -133,17 +135,17 @@ def test_good_bytes_outlive_the_late_check_of_wrong_ones(
     here, there = servers
     send(here, BAD)
     join_unchecked(here)
-    real = Upload.checked
+    real = Verifications.sha256
 
-    def late(upload: Upload, *given: object) -> bool:
+    def late(*_: object) -> str:
         """All of it was read here before it went there."""
-        monkeypatch.setattr(Upload, "checked", real)
+        monkeypatch.setattr(Verifications, "sha256", real)
         find_wrong(there)
         send(there, GOOD)
         assert finish(there)
-        raise Invalid("blob_digest", want=DIGEST, got="")
+        return "of the wrong bytes"
 
-    monkeypatch.setattr(Upload, "checked", late)
+    monkeypatch.setattr(Verifications, "sha256", late)
     find_wrong(here)
     assert b"".join(here.store.read(BLOB)) == GOOD
 
@@ -154,7 +156,7 @@ def test_nothing_gets_its_name_unchecked_and_without_a_record(
     """It was abandoned for a day, and goes just when somebody comes to finish it."""
     here, _ = servers
     send(here, BAD)
-    monkeypatch.setattr(Upload, "check_whole", lambda upload: here.store.delete(RECORD))
+    monkeypatch.setattr(State, "check_whole", lambda state: here.store.delete(RECORD))
     with pytest.raises(NotFound):
         finish(here)
     assert here.store.stat(BLOB) is None
@@ -177,7 +179,7 @@ def test_another_size_than_that_of_a_content_begins_no_upload(servers: tuple[Dep
     arrives_whole(here)
     assert is_submitted(here)
     with pytest.raises(Invalid) as caught:
-        uploads.begin(here, OWNER, PartsRequest(sha256=DIGEST, size=SIZE - 1))
+        blobs.begin(here, OWNER, PartsRequest(sha256=DIGEST, size=SIZE - 1))
     assert caught.value.code == "upload_size"
     assert caught.value.params == {"got": SIZE - 1, "want": SIZE}
     assert begin(here).stored
@@ -201,7 +203,7 @@ def test_parts_of_another_size_take_no_content_away_that_came_meanwhile(
     servers: tuple[Deps, Deps],
 ) -> None:
     here, there = servers
-    uploads.begin(here, OWNER, PartsRequest(sha256=DIGEST, size=1))
+    blobs.begin(here, OWNER, PartsRequest(sha256=DIGEST, size=1))
     put(here, 1, b"x")
     arrives_whole(there)
     with pytest.raises(Invalid) as caught:

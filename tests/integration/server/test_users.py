@@ -23,12 +23,12 @@ from paddlecloud.model.errors import (
     TooMany,
     Unauthenticated,
 )
+from paddlecloud.server.events import SCHEDULE_CHANNEL
 from paddlecloud.server.http.app import App
 from paddlecloud.server.http.auth import secret_of
 from paddlecloud.server.services.accounts import users as user_service
 from paddlecloud.server.services.accounts.plans import PLANS
 from paddlecloud.server.services.files import retention
-from paddlecloud.server.services.jobs.actions import SCHEDULE_BELL
 from paddlecloud.server.settings.values import Retention
 from paddlecloud.testing import Reply, SignedCaller, exchange
 from tests.integration.server.conftest import MakeWorld
@@ -109,12 +109,12 @@ def test_a_user_is_made_shown_listed_and_changed(world: World) -> None:
 def test_another_plan_is_told_to_who_remembers_limits_or_waits_for_them(world: World) -> None:
     boss = an_admin(world)
     heard: list[tuple[str, str]] = []
-    wanted = (PLANS, SCHEDULE_BELL)
+    wanted = (PLANS, SCHEDULE_CHANNEL)
     world.deps.db.subscribe(lambda *note: heard.append(note) if note[0] in wanted else None)
     boss.post(f"{USERS}/someone", {"lang": "zh"})
     assert heard == []
     boss.post(f"{USERS}/someone", {"plan": "unlimited"})
-    assert heard == [(PLANS, "someone"), (SCHEDULE_BELL, "")]
+    assert heard == [(PLANS, "someone"), (SCHEDULE_CHANNEL, "")]
 
 
 def test_pages_of_users(world: World) -> None:
@@ -351,7 +351,7 @@ def test_a_reader_of_chinese_is_told_of_the_links_in_chinese(world: World) -> No
     reply = chief.call("GET", "/api/v1/doctor", headers={"accept-language": "zh"})
     checks = {each["name"]: each["detail"] for each in reply.json()["checks"]}
     assert checks["database"] == "共 0 个任务"
-    assert "从未收到代理的消息" in checks["agent"]
+    assert "尚无执行端（Agent）连接" in checks["agent"]
 
 
 def test_ones_own_kill_is_nobodys_business(world: World) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from paddlecloud.db.tables import notification_prefs, outbox
 from paddlecloud.model.errors import NotFound, Refused, Retry
+from paddlecloud.net.proxy import Proxies
 from paddlecloud.server import secrets
 from paddlecloud.server.loops.outbox import BACK_OFF, Sender
 from paddlecloud.server.services.notifications import webhook
@@ -28,6 +29,7 @@ from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.post import a_certificate, rows, run_loop
 from tests.integration.server.world import World
 from tests.ports import free_port
+from tests.proxies import proxying
 from tests.unit.server.services.notifications.test_mail import a_row
 
 
@@ -309,11 +311,11 @@ def test_the_address_that_was_checked_is_the_one_that_is_called(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The name is resolved once; a second answer would not matter."""
-    asked: list[str] = []
+    asked: list[Any] = []
 
-    def resolver(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
+    def resolver(host: Any, port: int, *_: Any, **__: Any) -> list[Any]:
         asked.append(host)
-        assert len(asked) == 1 or host == "127.0.0.1"
+        assert len(asked) == 1 or host in ("127.0.0.1", b"127.0.0.1")
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolver)
@@ -411,3 +413,21 @@ def test_a_slow_receiver_of_one_user_does_not_hold_up_another(
         lambda tx: outbox.take_due(tx, now, 4, kind=outbox.WEBHOOK, lease=BACK_OFF[2])
     )
     assert {row.owner for row in taken} == {"slow", "fast"}
+
+
+def test_a_webhook_behind_a_proxy_goes_to_the_address_that_was_checked(
+    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = a_certificate(tmp_path / "both.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    receiver.socket = context.wrap_socket(receiver.socket, server_side=True)
+    target = Target(host="hook.example", port=443, path="/", secure=True)
+    with proxying(receiver.server_port) as proxy:
+        proxies = Proxies(https=proxy.url)
+        with pytest.raises(Retry, match="certificate does not hold"):
+            webhook.post(target, "93.184.216.34", b"{}", {}, proxies=proxies)
+        assert proxy.seen == ["CONNECT 93.184.216.34:443 HTTP/1.1"]
+    with proxying(1, refusal=403) as proxy, pytest.raises(Retry, match="refuses connections"):
+        webhook.post(target, "93.184.216.34", b"{}", {}, proxies=Proxies(https=proxy.url))

@@ -40,7 +40,7 @@ from paddlecloud.server.http.app import App
 from paddlecloud.server.http.auth import secret_of
 from paddlecloud.server.http.connection_limits import Connection
 from paddlecloud.server.loops.schedule import Schedule
-from paddlecloud.server.services.placement import apply
+from paddlecloud.server.services.placement import release
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores.base import Store
 from paddlecloud.stores.directory.store import DirectoryStore
@@ -106,6 +106,11 @@ class Clock:
     def move(self, **step: float) -> datetime:
         self.now += timedelta(**step)
         return self.now
+
+
+def close_buckets(deps: Deps) -> None:
+    for bucket in deps.caches.open_buckets.clear():
+        bucket.close()
 
 
 class World:
@@ -238,7 +243,7 @@ class World:
 
     def release(self) -> int:
         """What the watch loop does about attempts that are over; how many there were."""
-        return apply.release_ended(self.deps)
+        return release.release_ended(self.deps)
 
     def placed(self, **changes: Any) -> tuple[str, dict[str, Any]]:
         """A job that got its place, and the order to run it."""

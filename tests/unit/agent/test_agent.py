@@ -36,7 +36,7 @@ def test_addresses_of_servers(url: str, want: tuple[str, int, bool]) -> None:
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:80", "ftp://x:1", "http://", "http://x:y"])
 def test_what_is_no_address_is_named(url: str) -> None:
-    with pytest.raises(ConfigError, match="is not an address of a server") as caught:
+    with pytest.raises(ConfigError, match="is not a server URL") as caught:
         endpoint_at(url, CONFIG)
     assert caught.value.params == {"url": url}
 
@@ -118,4 +118,4 @@ def test_which_files_of_a_running_job_are_sent(
 ) -> None:
     mark = (size, int((100.0 - age) * 1e9), 1)
     found = Found(area=area, path="a", where=Path("a"), mark=mark)
-    assert rests(found, now=100.0, seen_before=seen) is want
+    assert rests(found, now=100.0, was_changing=seen) is want

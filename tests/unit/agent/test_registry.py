@@ -9,16 +9,16 @@ from typing import Any, cast
 import pytest
 
 from paddlecloud.agent.registry import Tracked, read_order, write_order
-from paddlecloud.agent.replica.lifecycle import Care
+from paddlecloud.agent.replica.lifecycle import Lifecycle
 from tests.unit.agent.runs import said
 
 
 def known(root: Path, *orders: dict[str, Any] | None) -> Tracked:
     nobody = cast("Any", None)
-    care = Care(cast("Any", SimpleNamespace(grace=1.0)), nobody, nobody, nobody)
+    lifecycle = Lifecycle(cast("Any", SimpleNamespace(grace=1.0)), nobody, nobody, nobody)
     tracked = Tracked(id=root.name, fence=1, root=root, run=None, acked=0)
     for run in orders:
-        care._fill_in(tracked, {"fence": 1, "run": said(**run) if run else run})
+        lifecycle._update(tracked, {"fence": 1, "run": said(**run) if run else run})
     return tracked
 
 

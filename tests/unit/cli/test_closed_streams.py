@@ -30,7 +30,7 @@ def test_an_answer_that_cannot_be_written_is_told(server: FakeServer, where: str
     server.routes[f"GET {JOB}"] = [ok(VIEW)]
     code, told = lost(where, "query_job", ID)
     assert code == 1
-    assert told.startswith("paddlecloud: the answer could not be written to stdout")
+    assert told.startswith("paddlecloud: cannot write the result to stdout")
     assert len(told.splitlines()) == 1
 
 
@@ -95,7 +95,7 @@ def test_a_deleted_current_directory_is_named(
     line = [sys.executable, "-c", f"{program}\nsys.exit(main())", *words]
     done = subprocess.run(line, capture_output=True, cwd=gone, timeout=60, check=False)
     assert done.returncode == 1
-    assert b"the directory that you are in was deleted" in done.stderr
+    assert b"the current directory was deleted" in done.stderr
     assert b"mistake" not in done.stderr
 
 

@@ -19,7 +19,7 @@ from tests.unit.cli.scripted import ID, JOB, VIEW, Captured
 from tests.unit.client.fake_server import Answer, FakeServer, error, ok
 
 QUEUED = {**VIEW, "job_status": "queue", "queue_reason": "no CPU is free", "attempts": 0}
-WAITS = f"{ID} has not begun: it waits (queue): no CPU is free\n"
+WAITS = f"{ID} has not started; it is waiting (queue): no CPU is free\n"
 SILENT = Answer(b"", 200, {"x-log-offset": "0"})
 
 
@@ -107,7 +107,7 @@ def test_a_flag_that_would_count_for_nothing_is_refused(
 ) -> None:
     assert main(words) == 2
     told = capsys.readouterr().err
-    assert f"{flag} counts only together with {other}" in told
+    assert f"{flag} only works together with {other}" in told
     assert not server.seen
 
 
@@ -125,7 +125,7 @@ def test_there_are_more_jobs_only_for_who_gave_no_number(
     page = ok({"jobs": [VIEW] * 51, "next": None})
     server.routes["GET /api/v1/jobs"] = [page]
     assert main(["list_jobs"]) == 0
-    assert capsys.readouterr().err == "there are more; --all shows every job\n"
+    assert capsys.readouterr().err == "more jobs exist; --all shows every job\n"
     assert main(["list_jobs", "-n", "50"]) == 0
     out, err = capsys.readouterr()
     assert (len(out.splitlines()), err) == (50, "")

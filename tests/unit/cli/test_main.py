@@ -93,7 +93,7 @@ def test_any_other_end_is_exit_code_one(
     server: FakeServer, directory: Path, capsys: Captured, state: str
 ) -> None:
     failure = {
-        "message": "trainer-0 ended with exit code 3",
+        "message": "trainer-0 exited with code 3",
         "advice": "look at line 7",
         "worker": "trainer-0",
         "last_lines": ["Traceback", "KeyError: 'x'"],
@@ -102,7 +102,7 @@ def test_any_other_end_is_exit_code_one(
     words = ["submit_job", f"--files={directory}", "--start_cmd=x", "--watch_mode=1"]
     assert main(words) == 1
     told = capsys.readouterr().err
-    assert f"{ID}: {state}: trainer-0 ended with exit code 3\nlook at line 7\n" in told
+    assert f"{ID}: {state}: trainer-0 exited with code 3\nlook at line 7\n" in told
     assert "  KeyError: 'x'\n" in told
 
 
@@ -144,7 +144,7 @@ def test_ctrl_c_leaves_the_job_and_says_so(server: FakeServer, directory: Path) 
     program.send_signal(signal.SIGINT)
     _, told = program.communicate(timeout=30)
     assert program.returncode == 130
-    assert told.decode().splitlines()[-1].startswith(f"interrupted, but {ID} goes on;")
+    assert told.decode().splitlines()[-1].startswith(f"interrupted, but {ID} continues;")
     assert b"Traceback" not in told
 
 
@@ -222,7 +222,7 @@ def test_logs_are_the_bytes_as_they_are(
 def test_delete(server: FakeServer, capsys: Captured) -> None:
     server.routes[f"POST {JOB}/delete"] = [ok({"job_id": ID, "bytes": 2048})]
     assert main(["delete_job", ID]) == 0
-    assert capsys.readouterr().err == f"{ID} is deleted, 2.0 KiB are free again\n"
+    assert capsys.readouterr().err == f"{ID} was deleted, 2.0 KiB freed\n"
     assert main(["delete_job", ID, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"job_id": ID, "bytes": 2048}
     assert main(["delete_job"]) == 2
@@ -240,7 +240,7 @@ def test_who_asks_for_files_by_another_path_hears_how_paths_begin(
     assert main(["get_files", ID, *([f"--prefix={prefix}"] if prefix else [])]) == 0
     told = capsys.readouterr().err
     assert told.startswith("no files under")
-    assert (f"lie under output/{ID}/" in told) is says
+    assert (f"are under output/{ID}/" in told) is says
 
 
 def test_kill_and_gc(server: FakeServer, capsys: Captured) -> None:
@@ -408,7 +408,7 @@ def test_debug_shows_the_calls(
 
 
 def test_query_job_imports_nothing_heavy(server: FakeServer) -> None:
-    """Each of these costs 10 ms or more; five times a bare Python is all that a query may take."""
+    """Each of these costs 10 ms or more; four times a bare Python is all that a query may take."""
     server.routes[f"GET {JOB}"] = [ok(VIEW)]
     program = [sys.executable, "-X", "importtime", "-m", "paddlecloud", "query_job", ID]
     done = subprocess.run(program, capture_output=True, check=True, timeout=60)
@@ -416,7 +416,7 @@ def test_query_job_imports_nothing_heavy(server: FakeServer) -> None:
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.decode().splitlines()}
     assert "paddlecloud.client.sdk" in loaded
     heavy = {
-        "argparse", "asyncio", "dataclasses", "http.client", "logging", "pathlib", "socket",
+        "argparse", "asyncio", "dataclasses", "http.client", "logging", "pathlib",
         "ssl", "subprocess", "tempfile", "threading", "traceback", "typing", "urllib.parse",
         "paddlecloud.client.download.engine", "paddlecloud.model.jobs.params",
         "paddlecloud.model.jobs.states",
@@ -440,7 +440,7 @@ def test_whoever_interrupts_when_the_job_is_there_is_told_its_id(
     assert main(["submit_job", "--files=.", "--start_cmd=true"]) == 130
     told = capsys.readouterr().err.splitlines()
     assert len(told) == len(notes) + 1
-    assert told[-1].startswith(f"interrupted, but {ID} goes on;")
+    assert told[-1].startswith(f"interrupted, but {ID} continues;")
 
 
 def test_so_it_is_while_the_notes_of_the_server_are_told(
@@ -456,7 +456,7 @@ def test_so_it_is_while_the_notes_of_the_server_are_told(
 
     monkeypatch.setattr(Output, "tell", interrupted)
     assert main(["submit_job", f"--files={directory}", "--start_cmd=true"]) == 130
-    assert f"interrupted, but {ID} goes on;" in capsys.readouterr().err
+    assert f"interrupted, but {ID} continues;" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -464,7 +464,7 @@ def test_so_it_is_while_the_notes_of_the_server_are_told(
     [
         ((), "no job was submitted; run the same command again"),
         (("files_read_again",), "no job was submitted; run the same command again"),
-        (("upload_kept",), "run the same command again: what arrived is kept"),
+        (("upload_kept",), "run the same command again: uploaded data is kept"),
         (("submit_unsure",), "the job may have been accepted"),
     ],
 )

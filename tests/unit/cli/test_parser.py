@@ -79,7 +79,7 @@ def test_values_are_read(words: list[str], want: dict[str, Any]) -> None:
         (["--lines=" + "9" * 13], "flag_number", "999"),
         (["--shell=tcsh"], "flag_choice", "bash, zsh"),
         (["--files=a", "--file=b"], "flag_twice", "--file"),
-        (["a", "b"], "operand_second", "one JOB_ID at a time, and b"),
+        (["a", "b"], "operand_second", "one JOB_ID, b"),
         (["--job_id=a", "b"], "operand_second", "b"),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paddlecloud import Client
-from paddlecloud.client.download import engine, ranges
+from paddlecloud.client.download import ranges
 from paddlecloud.net import retry
 from tests.unit.client.downloading import PIECE
 from tests.unit.client.fake_server import AK, SK, FakeServer, serving
@@ -30,8 +30,8 @@ def client(server: FakeServer) -> Iterator[Client]:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where downloads go, in small pieces and without pauses."""
     monkeypatch.setattr(ranges, "PIECE", PIECE)
-    monkeypatch.setattr(engine, "PAUSES", ())
-    monkeypatch.setattr(retry, "PAUSE", 0.0)
+    monkeypatch.setattr(retry.RESUME, "attempts", 1)
+    monkeypatch.setattr(retry.TRANSPORT, "first_pause", 0.0)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

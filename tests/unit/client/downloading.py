@@ -89,7 +89,7 @@ class Server:
             for path, content in self.files.items()
         ]
 
-    def open(self, target: str, query: Mapping[str, Any]) -> Answer:
+    def open(self, target: str, query: Mapping[str, Any], **_: object) -> Answer:
         path = unquote(target.removeprefix(f"{WHERE}/"))
         fault = self.faults.pop(0) if self.faults else ""
         if fault == "unreachable" or path in self.broken:

@@ -67,6 +67,9 @@ def error(status: int, kind: str, code: str, message: str = "", **params: object
 
 
 Route = Callable[[Seen], Answer]
+VALIDATE = "POST /api/v1/jobs/validate"
+VALID = ok({"has_files": True, "notes": []})
+LACKING = ok({"has_files": False, "notes": []})
 
 
 class FakeServer(ThreadingHTTPServer):
@@ -79,7 +82,8 @@ class FakeServer(ThreadingHTTPServer):
     def __init__(self, boot: str = "boot-1") -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.boot = boot
-        self.routes: dict[str, Route | list[Answer]] = {}
+        #: It has the files of every job, unless a test says otherwise.
+        self.routes: dict[str, Route | list[Answer]] = {VALIDATE: [VALID]}
         self.seen: list[Seen] = []
         self.nonces: set[str] = set()
         self.connections = 0

@@ -10,8 +10,8 @@ import pytest
 
 from paddlecloud.client import exec as client_exec
 from paddlecloud.client.exec import Command
-from paddlecloud.client.transport import Stream
 from paddlecloud.model.errors import Invalid, Retry, TooLarge, Unreachable
+from paddlecloud.net.http1 import Response
 
 ENDED = {"id": "c", "job_id": "J", "exit_code": 7, "ended_at": "T", "cause": "exit", "message": ""}
 
@@ -20,7 +20,7 @@ def frame(kind: bytes, data: bytes) -> bytes:
     return kind + len(data).to_bytes(4, "big") + data
 
 
-class Answer(Stream):
+class Answer(Response):
     """An answer that arrives in pieces of `step` bytes."""
 
     def __init__(self, body: bytes, step: int) -> None:

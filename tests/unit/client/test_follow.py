@@ -76,7 +76,7 @@ def test_a_long_silence_of_a_followed_log_is_no_end(
     server: FakeServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_follow, "LOG_SILENCE", 1.0)  # time enough to answer
-    monkeypatch.setattr(client_follow, "PATIENCE", 0.0)
+    monkeypatch.setattr(client_follow, "GIVE_UP_AFTER", 0.0)
     server.routes[f"GET {JOB}/logs"] = [
         log(b"one\n", hold=True),
         log(b"", offset=4, hold=True),
@@ -138,7 +138,7 @@ def test_one_attempt_is_enough_when_no_more_was_asked_for(
 
 
 def test_an_absence_is_told_once(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_follow, "TELL_AFTER", 0.0)
+    monkeypatch.setattr(client_follow, "REPORT_AFTER", 0.0)
     told: list[tuple[str, dict[str, object]]] = []
     away = [Answer(drop=0)] * 9
     server.routes[f"GET {JOB}"] = [
@@ -228,7 +228,7 @@ def test_only_a_follower_leaves_a_stopped_server_alone(server: FakeServer) -> No
 def test_a_download_survives_a_server_that_comes_back_late(
     server: FakeServer, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "PAUSE", 0.001)
+    monkeypatch.setattr(retry.TRANSPORT, "first_pause", 0.001)
     content = bytes(range(256)) * 1000
     name = f"output/{ID}/model.bin"
     rows = [{"path": name, "size": len(content), "time": "2020-05-17T10:16:09Z"}]

@@ -24,9 +24,13 @@ from paddlecloud.model.errors import (
     Unreachable,
 )
 from paddlecloud.model.jobs.spec_codec import spec_from_wire, spec_to_wire
+from paddlecloud.net import retry
+from tests.proxies import proxying
 from tests.unit.client.fake_server import (
     AK,
+    LACKING,
     SK,
+    VALIDATE,
     Answer,
     FakeServer,
     Seen,
@@ -203,7 +207,8 @@ def test_a_known_directory_moves_no_bytes(
     assert request["spec"]["directory"] == "job"
     assert request["spec"]["env"] == {"A": "1"}
     assert request["spec"]["inherited_env"] == {}, "a team server gives a clean environment"
-    assert len(server.seen) == 1
+    assert [seen.path.rpartition("/")[2] for seen in server.seen] == ["validate", "jobs"]
+    assert server.seen[0].json["spec"] == request["spec"]
 
 
 def test_missing_files_are_uploaded_and_the_job_is_one(
@@ -211,12 +216,14 @@ def test_missing_files_are_uploaded_and_the_job_is_one(
 ) -> None:
     stored = accepts_uploads(server)
     answer = ok({"job": view("schedule", 1), "notes": []})
-    server.routes["POST /api/v1/jobs"] = [MISSING, answer]
+    server.routes[VALIDATE] = [LACKING]
+    server.routes["POST /api/v1/jobs"] = [answer]
     client.submit_job(files=directory, start_cmd="sh run.sh")
     assert len(stored) == 2
-    first, second = submitted(server)
-    assert first == second
-    assert len(first["idempotency_key"]) >= 8
+    (request,) = submitted(server)
+    assert len(request["idempotency_key"]) >= 8
+    asked = [seen.path.rpartition("/")[2] for seen in server.seen]
+    assert asked == ["validate", "snapshots", "blobs", "snapshots", "jobs"]
 
 
 def test_a_submit_that_breaks_is_still_one_job(
@@ -247,7 +254,7 @@ def test_a_submit_that_breaks_is_still_one_job(
 def test_what_cannot_work_in_a_moment_is_not_repeated(
     server: FakeServer, client: Client, directory: Path, answer: Answer, kind: type[Exception]
 ) -> None:
-    server.routes["POST /api/v1/jobs"] = [answer]
+    server.routes[VALIDATE] = [answer]
     with pytest.raises(kind):
         client.submit_job(files=directory, start_cmd="true")
     assert len(server.seen) == 1, "nothing is uploaded for a job that is refused"
@@ -286,7 +293,8 @@ def test_large_files_and_many_small_ones_arrive(
     for number in range(30):
         (directory / f"small-{number}").write_bytes(str(number).encode() * 1000)
     answer = ok({"job": view("schedule", 1), "notes": []})
-    server.routes["POST /api/v1/jobs"] = [MISSING, answer]
+    server.routes[VALIDATE] = [LACKING]
+    server.routes["POST /api/v1/jobs"] = [answer]
     heard: list[tuple[int, int]] = []
     parameters = {"files": directory, "start_cmd": "true"}
     client_submit.submit(client, parameters, lambda now, total: heard.append((now, total)))
@@ -299,9 +307,9 @@ def test_a_server_that_never_has_enough_ends_the_upload(
     server: FakeServer, client: Client, directory: Path
 ) -> None:
     accepts_uploads(server)
-    server.routes["POST /api/v1/jobs"] = [MISSING]
+    server.routes[VALIDATE] = [LACKING]
     server.routes["POST /api/v1/blobs"] = [ok({"stored": 0})]
-    with pytest.raises(Retry, match="is still not whole on the server") as caught:
+    with pytest.raises(Retry, match="is still incomplete on the server") as caught:
         client.submit_job(files=directory, start_cmd="true")
     assert caught.value.code == "upload_unfinished"
     assert str(caught.value.params["path"]).startswith(str(directory))
@@ -315,16 +323,18 @@ def test_what_came_in_the_last_round_has_come(
     snapshots = server.routes["POST /api/v1/snapshots"]
     assert callable(snapshots)
     asked: list[Answer] = []
+    last = 2 * retry.RESUME.attempts - 1  # each attempt asks before and after it sends
 
     def forgetful(seen: Seen) -> Answer:
-        asked.append(snapshots(seen) if len(asked) in (0, upload_blobs.ROUNDS) else asked[-1])
+        asked.append(snapshots(seen) if len(asked) in (0, last) else asked[-1])
         return asked[-1]
 
     server.routes["POST /api/v1/snapshots"] = forgetful
     answer = ok({"job": view("schedule", 1), "notes": []})
-    server.routes["POST /api/v1/jobs"] = [MISSING, answer]
+    server.routes[VALIDATE] = [LACKING]
+    server.routes["POST /api/v1/jobs"] = [answer]
     assert client.submit_job(files=directory, start_cmd="true").id == ID
-    assert server.count("POST", "/api/v1/blobs") == upload_blobs.ROUNDS
+    assert server.count("POST", "/api/v1/blobs") == retry.RESUME.attempts
 
 
 def test_to_go_on_with_a_download_is_to_download(
@@ -439,3 +449,18 @@ def test_a_server_that_is_down_is_unreachable() -> None:
     with pytest.raises(Unreachable) as caught:
         Client(host=url, ak=AK, sk=SK).query_job(ID)
     assert url.removeprefix("http://") in str(caught.value)
+
+
+def test_a_client_behind_a_proxy(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name is known to the proxy alone."""
+    server.routes["GET /api/v1/whoami"] = [ok({"user_id": "u"})]
+    server.boot = ""
+    with proxying(server.server_address[1]) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        with Client(host="http://cloud.example:8000", ak=AK, sk=SK) as client:
+            assert client.whoami()["user_id"] == "u"
+        assert proxy.seen == ["GET http://cloud.example:8000/api/v1/whoami HTTP/1.1"]
+        assert server.seen[0].headers["host"] == "cloud.example:8000"
+        monkeypatch.setenv("no_proxy", "example")
+        with Client(host="http://cloud.example:8000", ak=AK, sk=SK) as client:
+            assert client.transport.pool.proxies.proxy_for("http", "cloud.example") is None

@@ -19,18 +19,29 @@ from paddlecloud.messages import LANGUAGES, render
 from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry, Unreachable
 from paddlecloud.model.jobs.spec_codec import spec_from_wire, spec_to_wire
 from paddlecloud.net import retry
-from tests.unit.client.fake_server import AK, BUCKET, SK, Answer, FakeServer, Seen, error, ok
+from tests.unit.client.fake_server import (
+    AK,
+    BUCKET,
+    LACKING,
+    SK,
+    VALID,
+    VALIDATE,
+    Answer,
+    FakeServer,
+    Seen,
+    error,
+    ok,
+)
 
 FIRST = "job-" + "1" * 32
 SPEC = spec_to_wire(
     spec_from_wire({"start_cmd": "true", "snapshot": "sha256:" + "0" * 64, "directory": "job"})
 )
-MISSING = error(404, "SnapshotMissing", "snapshot_missing", snapshot="sha256:0")
 
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "PAUSE", 0.0)
+    monkeypatch.setattr(retry.TRANSPORT, "first_pause", 0.0)
 
 
 def interrupted(_: Seen) -> Answer:
@@ -130,7 +141,11 @@ def test_so_it_is_when_the_server_is_away_after_that(tmp_path: Path) -> None:
 
         def serve() -> None:
             with listening.accept()[0] as connection:
-                connection.recv(1000)
+                connection.recv(65536)
+                known = VALID.body
+                head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(known)
+                connection.sendall(head + known)
+                connection.recv(65536)
                 listening.close()
 
         serving = Thread(target=serve)
@@ -197,7 +212,7 @@ def test_what_arrived_of_an_upload_is_kept(
 ) -> None:
     (tmp_path / "a").write_bytes(b"a")
     digest = "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
-    server.routes["POST /api/v1/jobs"] = [MISSING]
+    server.routes[VALIDATE] = [LACKING]
     answers = iter([ok({"missing": [digest]})] if sent else [])
     server.routes["POST /api/v1/snapshots"] = lambda seen: next(answers, None) or interrupted(seen)
     server.routes["POST /api/v1/blobs"] = [ok({})]
@@ -222,10 +237,9 @@ def test_a_directory_that_changes_is_told_as_it_is_submitted(
             return ok({"missing": [row[3] for row in entries if row[1] == "file"]})
         return ok({"missing": []})
 
-    submits = [MISSING] * 3 + [
-        ok({"job": {"job_id": "job-1", "job_status": "submitted"}, "notes": []})
-    ]
-    server.routes["POST /api/v1/jobs"] = submits
+    submitted = ok({"job": {"job_id": "job-1", "job_status": "submitted"}, "notes": []})
+    server.routes[VALIDATE] = [LACKING]
+    server.routes["POST /api/v1/jobs"] = [submitted]
     server.routes["POST /api/v1/snapshots"] = missing
     told: list[tuple[str, object]] = []
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -21,6 +20,7 @@ from paddlecloud.model.errors import (
     Unreachable,
 )
 from paddlecloud.net.endpoint import Endpoint, split_url
+from paddlecloud.net.retry import IMMEDIATE, TRANSPORT
 from tests.unit.client.fake_server import (
     AK,
     SK,
@@ -35,6 +35,11 @@ from tests.unit.client.fake_server import (
 
 def endpoint_of(server: FakeServer, boot: str = "boot-1") -> Endpoint:
     return Endpoint(server.url, AK, SK, boot)
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TRANSPORT, "first_pause", 0.0)
 
 
 @pytest.fixture
@@ -67,10 +72,10 @@ def test_an_answer_that_was_damaged_is_asked_for_again(
     server.routes["GET /api/v1/files"] = [DAMAGED, DAMAGED, ok({"files": []})]
     assert transport.get("/files", schema=DONE) == {"files": []}
     server.routes["POST /api/v1/kill"] = [DAMAGED, ok({"done": 1})]
-    assert transport.post("/kill", {}, again=True, schema=DONE) == {"done": 1}
+    assert transport.post("/kill", {}, idempotent=True, schema=DONE) == {"done": 1}
 
 
-@pytest.mark.parametrize(("method", "asked"), [("get", 3), ("post", 1)])
+@pytest.mark.parametrize(("method", "asked"), [("get", TRANSPORT.attempts), ("post", 1)])
 def test_that_answers_are_damaged_is_told(
     server: FakeServer, transport: Transport, method: str, asked: int
 ) -> None:
@@ -78,7 +83,7 @@ def test_that_answers_are_damaged_is_told(
     with pytest.raises(Retry) as caught:
         getattr(transport, method)("/files", {}, schema=DONE)
     assert caught.value.code == "answer_damaged"
-    assert "damaged on its way" in caught.value.text("en")
+    assert "damaged in transit" in caught.value.text("en")
     assert server.count(method.upper(), "/api/v1/files") == asked
 
 
@@ -137,7 +142,7 @@ def test_an_answer_that_is_cut_is_asked_for_again(server: FakeServer, transport:
     server.routes["GET /api/v1/files"] = [cut]
     with pytest.raises(Unreachable):
         transport.get("/files", schema=DONE)
-    assert server.count("GET", "/api/v1/files") == 6
+    assert server.count("GET", "/api/v1/files") == 3 + TRANSPORT.attempts
     server.routes["POST /api/v1/jobs"] = [cut, whole]
     with pytest.raises(Unreachable):
         transport.post("/jobs", {}, schema=DONE)
@@ -153,7 +158,7 @@ def test_a_dropped_post_is_not_repeated_unless_that_is_safe(
     assert caught.value.code == "server_closed"
     assert server.count("POST", "/api/v1/jobs") == 1
     server.routes["POST /api/v1/jobs"] = [Answer(drop=0), ok({"done": 1})]
-    assert transport.post("/jobs", {}, again=True, schema=DONE) == {"done": 1}
+    assert transport.post("/jobs", {}, idempotent=True, schema=DONE) == {"done": 1}
 
 
 @pytest.mark.parametrize(
@@ -229,7 +234,7 @@ def test_a_stream_gives_its_connection_back(server: FakeServer, transport: Trans
 def test_a_long_body_is_sent_in_each_try(server: FakeServer, transport: Transport) -> None:
     data = b'"%b"' % (b"a" * 2000)
     server.routes["POST /api/v1/snapshots"] = [Answer(drop=0), ok({"missing": []})]
-    assert transport.post("/snapshots", data, again=True, schema=DONE) == {"missing": []}
+    assert transport.post("/snapshots", data, idempotent=True, schema=DONE) == {"missing": []}
     assert [seen.body for seen in server.seen] == [data] * 2
 
 
@@ -332,24 +337,67 @@ def test_a_line_that_damages_everything_is_told(server: FakeServer, transport: T
     with pytest.raises(PaddleCloudError) as caught:
         transport.post("/jobs", {}, schema=DONE)
     assert caught.value.code == "auth_body_hash"
-    assert len(server.seen) == 3
+    assert len(server.seen) == TRANSPORT.attempts
 
 
-class Snatched(list[Any]):
-    """Another thread takes the last connection between the look at it and the taking."""
-
-    def __bool__(self) -> bool:
-        found = len(self) > 0
-        self.clear()
-        return found
+BUSY = error(503, "Retry", "database_busy", "busy")
 
 
-def test_two_threads_that_want_the_last_connection_both_get_one(
+def test_a_server_that_is_busy_is_asked_again_if_that_is_safe(
     server: FakeServer, transport: Transport
 ) -> None:
+    server.routes["GET /api/v1/whoami"] = [BUSY, BUSY, ok({"third": 1})]
+    assert transport.get("/whoami", schema=DONE) == {"third": 1}
+    server.routes["POST /api/v1/kill"] = [BUSY, ok({"second": 1})]
+    assert transport.post("/kill", {}, idempotent=True, schema=DONE) == {"second": 1}
+    server.routes["POST /api/v1/jobs"] = [BUSY, ok({})]
+    with pytest.raises(Retry):
+        transport.post("/jobs", {}, schema=DONE)
+    assert server.count("POST", "/api/v1/jobs") == 1
+
+
+def test_a_caller_with_a_loop_of_its_own_waits_for_nothing(
+    server: FakeServer, transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TRANSPORT, "first_pause", 3600.0)
+    server.routes["GET /api/v1/whoami"] = [BUSY]
+    with pytest.raises(Retry):
+        transport.get("/whoami", schema=DONE, policy=IMMEDIATE)
+    assert len(server.seen) == IMMEDIATE.attempts
+
+
+def test_a_longer_retry_after_than_the_budget_ends_the_attempts(
+    server: FakeServer, transport: Transport
+) -> None:
+    late = error(503, "Retry", "database_busy", "busy")
+    late.headers["retry-after"] = "3600"
+    server.routes["GET /api/v1/whoami"] = [late]
+    with pytest.raises(Retry):
+        transport.get("/whoami", schema=DONE)
+    assert len(server.seen) == 1
+
+
+def test_a_server_that_was_there_is_waited_for(transport: Transport, server: FakeServer) -> None:
     server.routes["GET /api/v1/whoami"] = [ok({})]
-    assert transport.get("/whoami", schema=DONE) == {}
-    transport._idle = Snatched(transport._idle)
-    assert transport.get("/whoami", schema=DONE) == {}
-    transport._idle = Snatched(transport._idle)
+    transport.get("/whoami", schema=DONE)
+    with serving() as gone:
+        dead = endpoint_of(gone)
     transport.close()
+    transport._endpoint = dead
+    tried: list[Endpoint | None] = []
+
+    def find(failed: Endpoint | None, wake: bool) -> Endpoint:
+        tried.append(failed)
+        return dead if len(tried) < 3 else endpoint_of(server)
+
+    transport._find = find
+    assert transport.get("/whoami", schema=DONE) == {}
+    assert tried == [dead] * 3
+
+
+def test_a_server_that_never_answered_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TRANSPORT, "first_pause", 3600.0)
+    with serving() as gone:
+        dead = endpoint_of(gone)
+    with pytest.raises(Unreachable):
+        Transport(lambda failed, wake: failed or dead).get("/whoami", schema=DONE)

@@ -45,6 +45,6 @@ def test_a_reason_that_nobody_knows_is_told_as_it_came() -> None:
 def test_words_within_words_are_of_one_language() -> None:
     rules = [joined(("a [", words("rule_default"), "]"), between=""), "b"]
     told = words("rules_more", paths=joined(rules), count=2)
-    assert told == "a [default], b, ... (rules that are not shown: 2)"
+    assert told == "a [default], b, ... (2 more rules)"
     assert render("files_skipped", {"paths": told}, "en").endswith(told)
     assert "a [默认], b……（未列出的规则：2 条）" in render("files_skipped", {"paths": told}, "zh")

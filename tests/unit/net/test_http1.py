@@ -138,7 +138,7 @@ def test_wrong_answers_are_named(raw: bytes, code: str) -> None:
 
     with peer_of(answer, answer) as connection:
         with pytest.raises(Unreachable) as caught:
-            connection.request("GET", "/", repeatable=True).read()
+            connection.request("GET", "/", idempotent=True).read()
         assert caught.value.code == code
         assert "127.0.0.1:" in str(caught.value)
         assert caught.value.text("zh") != str(caught.value)
@@ -223,7 +223,7 @@ def test_read_gives_at_most_what_was_asked_for() -> None:
         assert connection.request("HEAD", "/").read() == b""
 
 
-def test_an_idle_connection_that_was_closed_is_replaced_even_for_unrepeatable_requests() -> None:
+def test_an_idle_connection_that_was_closed_is_replaced_even_for_unidempotent_requests() -> None:
     closed = threading.Event()
 
     def hang_up(peer: socket.socket) -> None:
@@ -239,9 +239,9 @@ def test_an_idle_connection_that_was_closed_is_replaced_even_for_unrepeatable_re
 
 
 @pytest.mark.parametrize("kind", ["bytes", "file", "pieces"])
-@pytest.mark.parametrize("repeatable", [True, False])
+@pytest.mark.parametrize("idempotent", [True, False])
 def test_a_request_lost_on_an_old_connection_is_repeated_once_if_that_is_safe(
-    repeatable: bool, kind: str
+    idempotent: bool, kind: str
 ) -> None:
     def drop_second(peer: socket.socket) -> None:
         receive(peer)
@@ -256,12 +256,12 @@ def test_a_request_lost_on_an_old_connection_is_repeated_once_if_that_is_safe(
     body = bodies.get(kind, iter([b"data"]))
     with peer_of(drop_second, second) as connection:
         connection.request("GET", "/").read()
-        if repeatable and kind != "pieces":
-            answer = connection.request("PUT", "/", body=body, repeatable=True)
+        if idempotent and kind != "pieces":
+            answer = connection.request("PUT", "/", body=body, idempotent=True)
             assert answer.read() == b"ok"
         else:
             with pytest.raises(Unreachable) as caught:
-                connection.request("PUT", "/", body=body, repeatable=repeatable)
+                connection.request("PUT", "/", body=body, idempotent=idempotent)
             assert caught.value.code == "server_closed"
 
 
@@ -275,7 +275,7 @@ def test_a_request_lost_after_the_answer_began_is_not_repeated() -> None:
     with peer_of(half, answering(OK)) as connection:
         connection.request("GET", "/").read()
         with pytest.raises(Unreachable):
-            connection.request("GET", "/", repeatable=True)
+            connection.request("GET", "/", idempotent=True)
 
 
 def test_an_answer_left_unread_costs_the_connection_and_nothing_else() -> None:
@@ -319,7 +319,7 @@ def test_a_silent_peer_ends_in_a_timeout() -> None:
 
     with peer_of(nothing) as connection:
         with pytest.raises(Unreachable) as caught:
-            connection.request("GET", "/", timeout=0.05, repeatable=True)
+            connection.request("GET", "/", timeout=0.05, idempotent=True)
         done.set()
     assert caught.value.code == "server_timeout"
     assert "0.05 s" in str(caught.value)

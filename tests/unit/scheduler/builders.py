@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from paddlecloud.model.jobs.job import JobType, ReplicaGroup, Resources, Role
 from paddlecloud.model.policy.pool import Pool
+from paddlecloud.scheduler.planner import Planner
 from paddlecloud.scheduler.view import (
     Decision,
     GiveUp,
@@ -13,6 +14,7 @@ from paddlecloud.scheduler.view import (
     NodeView,
     Place,
     PoolView,
+    Rules,
     View,
     WaitingJob,
 )
@@ -66,10 +68,14 @@ def a_view(
         "now": NOW,
         "pools": (a_pool(a_node()),) if pools is None else pools,
         "waiting": waiting,
-        "schedule_timeout": timedelta(hours=24),
-        "reserve_after": timedelta(seconds=300),
+        "rules": Rules(reserve_after=timedelta(seconds=300)),
     }
     return View(**(values | changes))  # type: ignore[arg-type]
+
+
+def plan(view: View) -> list[Decision]:
+    """What a planner decides that knows nothing but this view."""
+    return Planner.of(view).decide(view.now)
 
 
 def placed(decisions: list[Decision]) -> list[str]:

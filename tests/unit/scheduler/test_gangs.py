@@ -11,9 +11,8 @@ import pytest
 from paddlecloud.model.jobs.gang import claims
 from paddlecloud.model.jobs.job import ReplicaGroup, Resources, Role
 from paddlecloud.model.policy.pool import Node
-from paddlecloud.scheduler.plan import plan
 from paddlecloud.scheduler.view import Decision, NodeView, Place, WaitingJob
-from tests.unit.scheduler.builders import GIB, NOW, a_pool, a_view, a_waiting
+from tests.unit.scheduler.builders import GIB, NOW, a_pool, a_view, a_waiting, plan
 
 MOST_STEPS = 400
 
@@ -40,8 +39,8 @@ class World:
             )
             groups = [self._group(Role.TRAINER, self.chance.randint(1, 6), trainers)]
             if self.chance.random() < 0.5:
-                room = Resources(cpu=0.5)
-                groups.append(self._group(Role.PSERVER, self.chance.randint(1, 4), room))
+                state = Resources(cpu=0.5)
+                groups.append(self._group(Role.PSERVER, self.chance.randint(1, 4), state))
             claimed = claims(groups, self.machines, oversubscribe=True)
             owner = self.chance.choice(["anna", "bo"])
             yield None if claimed is None else a_waiting(number, groups=claimed, owner=owner)
@@ -51,12 +50,12 @@ class World:
 
     def free(self) -> tuple[NodeView, ...]:
         left = {node.id: node.total for node in self.machines}
-        for seats in self.running.values():
-            for node, held in seats:
+        for slots in self.running.values():
+            for node, held in slots:
                 left[node] = left[node] - held
-        for room in left.values():
-            assert room.cpu >= -1e-6, "a CPU is claimed twice"
-            assert min(room.memory, room.gpu) >= 0, "memory or a card is given twice"
+        for state in left.values():
+            assert state.cpu >= -1e-6, "a CPU is claimed twice"
+            assert min(state.memory, state.gpu) >= 0, "memory or a card is given twice"
         return tuple(NodeView(id=n.id, total=n.total, free=left[n.id]) for n in self.machines)
 
     def turn(self) -> None:
@@ -74,9 +73,9 @@ class World:
                 continue
             job = next(job for job in self.waiting if job.id == decision.job_id)
             wanted = sum(group.count for group in job.groups)
-            assert len(decision.nodes) == wanted, "a gang starts whole or not at all"
+            assert len(decision.slots) == wanted, "a gang starts whole or not at all"
             self.waiting.remove(job)
-            self.running[job.id] = [(seat.node, seat.asks) for seat in decision.nodes]
+            self.running[job.id] = [(seat.node, seat.asks) for seat in decision.slots]
 
 
 @pytest.mark.parametrize("first", range(0, 200, 25))
@@ -97,6 +96,6 @@ def test_two_gangs_that_share_all_cpus_run_one_after_the_other() -> None:
     asked = [ReplicaGroup(role=Role.TRAINER, count=8, resources=Resources(cpu=1))]
     groups = claims(asked, [machine], oversubscribe=True)
     assert groups is not None
-    room = NodeView(id="n1", total=machine.total, free=machine.total)
-    view = a_view(a_waiting(1, groups=groups), a_waiting(2, groups=groups), pools=(a_pool(room),))
+    state = NodeView(id="n1", total=machine.total, free=machine.total)
+    view = a_view(a_waiting(1, groups=groups), a_waiting(2, groups=groups), pools=(a_pool(state),))
     assert [d.job_id for d in plan(view) if isinstance(d, Place)] == ["job-1"]

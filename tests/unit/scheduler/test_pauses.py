@@ -7,9 +7,9 @@ from datetime import timedelta
 
 from paddlecloud.model.jobs.job import Reason
 from paddlecloud.model.jobs.states import JobState
-from paddlecloud.scheduler.plan import plan, wake_at
+from paddlecloud.scheduler.planner import Planner
 from paddlecloud.scheduler.view import Hold, WaitingJob
-from tests.unit.scheduler.builders import NOW, a_view, a_waiting, placed
+from tests.unit.scheduler.builders import NOW, a_view, a_waiting, placed, plan
 
 TOLD = Reason(code="queue_retry", params={"retry": 1, "most": 3, "at": "12:00:01"})
 
@@ -28,6 +28,9 @@ def test_a_job_that_pauses_gets_no_place_and_is_told_when() -> None:
 def test_it_is_told_once() -> None:
     job = pausing(1, 2, state=JobState.QUEUE, held_reason=TOLD)
     assert plan(a_view(job)) == []
+    planner = Planner.of(a_view(pausing(1, 2)))
+    assert len(planner.decide(NOW)) == 1
+    assert planner.decide(NOW) == []
 
 
 def test_its_pause_is_over_at_that_moment() -> None:
@@ -44,6 +47,13 @@ def test_a_clock_that_was_set_back_makes_no_pause_longer() -> None:
 
 
 def test_the_first_pause_that_ends_is_when_to_look_again() -> None:
-    assert wake_at(a_view(a_waiting(1))) is None
-    view = a_view(pausing(1, 5), pausing(2, 3), a_waiting(3))
-    assert wake_at(view) == NOW + timedelta(seconds=3)
+    planner = Planner.of(a_view(a_waiting(1)))
+    assert planner.wake_at() is None
+    planner.arrived(pausing(2, 5))
+    planner.arrived(pausing(3, 3))
+    planner.decide(NOW)
+    assert planner.wake_at() == NOW + timedelta(seconds=3)
+    planner.decide(NOW + timedelta(seconds=3))
+    assert planner.wake_at() == NOW + timedelta(seconds=5)
+    planner.left("job-2")
+    assert planner.wake_at() is None

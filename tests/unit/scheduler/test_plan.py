@@ -10,8 +10,8 @@ import pytest
 from paddlecloud.messages import TEXTS, render
 from paddlecloud.model.jobs.job import JobType, Reason, ReplicaGroup, Resources, Role
 from paddlecloud.model.jobs.states import JobState
-from paddlecloud.scheduler.plan import EXACT_REASONS, plan
-from paddlecloud.scheduler.view import GiveUp, Hold, Place, Seat, View, WaitingJob, weight
+from paddlecloud.scheduler.planner import EXACT_REASONS
+from paddlecloud.scheduler.view import GiveUp, Hold, Place, Rules, Slot, View, WaitingJob, weight
 from tests.unit.scheduler.builders import (
     GIB,
     a_node,
@@ -19,6 +19,7 @@ from tests.unit.scheduler.builders import (
     a_view,
     a_waiting,
     placed,
+    plan,
     reasons,
 )
 
@@ -40,8 +41,8 @@ def test_nothing_waits_nothing_is_decided() -> None:
 
 
 def test_a_job_that_fits_is_placed() -> None:
-    seat = Seat(Role.TRAINER, 0, "n1", "127.0.0.1", Resources(cpu=1))
-    assert plan(a_view(a_waiting())) == [Place(job_id="job-1", pool="local", nodes=(seat,))]
+    seat = Slot(Role.TRAINER, 0, "n1", "127.0.0.1", Resources(cpu=1))
+    assert plan(a_view(a_waiting())) == [Place(job_id="job-1", pool="local", slots=(seat,))]
 
 
 def test_higher_priority_goes_first_then_age() -> None:
@@ -67,7 +68,7 @@ def test_a_gang_starts_whole_or_not_at_all() -> None:
     nodes = (a_node("n1", cpu=2), a_node("n2", cpu=2))
     fits = plan(a_view(a_waiting(count=4), pools=(a_pool(*nodes),)))
     assert isinstance(fits[0], Place)
-    assert [(seat.rank, seat.node) for seat in fits[0].nodes] == [
+    assert [(seat.rank, seat.node) for seat in fits[0].slots] == [
         (0, "n1"),
         (1, "n1"),
         (2, "n2"),
@@ -86,8 +87,8 @@ def test_a_gang_of_two_roles_places_its_largest_replicas_first() -> None:
     pool = a_pool(a_node("n1", cpu=4), a_node("n2", cpu=4))
     (decision,) = plan(a_view(a_waiting(groups=groups), pools=(pool,)))
     assert isinstance(decision, Place)
-    seats = sorted((seat.role, seat.rank, seat.node) for seat in decision.nodes)
-    assert seats == [
+    slots = sorted((seat.role, seat.rank, seat.node) for seat in decision.slots)
+    assert slots == [
         (Role.PSERVER, 0, "n1"),
         (Role.PSERVER, 1, "n2"),
         (Role.TRAINER, 0, "n1"),
@@ -119,7 +120,7 @@ def test_a_job_without_cards_leaves_them_to_others() -> None:
     pool = a_pool(a_node("g1", gpu=2), a_node("c1"))
     (decision,) = plan(a_view(a_waiting(), pools=(pool,)))
     assert isinstance(decision, Place)
-    assert decision.nodes[0].node == "c1"
+    assert decision.slots[0].node == "c1"
 
 
 @pytest.mark.parametrize(
@@ -183,8 +184,8 @@ def test_the_reason_says_what_is_asked_and_what_is_free() -> None:
 
 
 def test_a_job_gives_up_exactly_after_the_timeout_even_if_there_is_room() -> None:
-    limit = timedelta(seconds=100)
-    view = a_view(a_waiting(1, waited=100), a_waiting(2, waited=100.001), schedule_timeout=limit)
+    rules = Rules(schedule_timeout=timedelta(seconds=100))
+    view = a_view(a_waiting(1, waited=100), a_waiting(2, waited=100.001), rules=rules)
     decisions = plan(view)
     assert placed(decisions) == ["job-1"]
     assert reasons(decisions) == {"job-2": "queue_timeout"}
@@ -246,7 +247,7 @@ def test_room_is_kept_on_the_same_machines_whatever_is_free() -> None:
     one, two = a_node("n1", used=Resources(cpu=7)), a_node("n2", used=Resources(cpu=1))
     jobs = [a_waiting(1, cpu=8, waited=300), a_waiting(2, cpu=1)]
     (second,) = (d for d in plan(a_view(*jobs, pools=(a_pool(one, two),))) if isinstance(d, Place))
-    assert second.nodes[0].node == "n2"
+    assert second.slots[0].node == "n2"
 
 
 def test_each_pool_keeps_room_for_one_job_only_the_first_in_order() -> None:
@@ -260,7 +261,10 @@ def test_each_pool_keeps_room_for_one_job_only_the_first_in_order() -> None:
 
 
 def test_room_is_not_kept_where_it_could_never_fit() -> None:
-    small, large = a_pool(a_node(cpu=4), name="small"), a_pool(a_node(used=FULL), name="large")
+    small, large = (
+        a_pool(a_node(cpu=4), name="small"),
+        a_pool(a_node(used=FULL), name="large"),
+    )
     jobs = [
         a_waiting(1, cpu=8, waited=999, pools=("small", "large")),
         a_waiting(2, cpu=4, pools=("small", "large")),

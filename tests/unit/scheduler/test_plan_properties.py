@@ -13,9 +13,17 @@ from hypothesis import strategies as st
 
 from paddlecloud.model.jobs.job import JobType, ReplicaGroup, Resources, Role
 from paddlecloud.model.jobs.states import JobState
-from paddlecloud.scheduler.plan import plan
-from paddlecloud.scheduler.view import GiveUp, Hold, NodeView, Place, PoolView, View, WaitingJob
-from tests.unit.scheduler.builders import NOW, a_node, a_pool, a_view, a_waiting, placed
+from paddlecloud.scheduler.view import (
+    GiveUp,
+    Hold,
+    NodeView,
+    Place,
+    PoolView,
+    Rules,
+    View,
+    WaitingJob,
+)
+from tests.unit.scheduler.builders import NOW, a_node, a_pool, a_view, a_waiting, placed, plan
 
 _cpus = st.integers(1, 800).map(lambda hundredths: hundredths / 100)
 _asks = st.builds(
@@ -29,6 +37,9 @@ _groups = st.lists(
     max_size=2,
     unique_by=lambda group: group.role,
 ).map(tuple)
+
+RULES = Rules(schedule_timeout=timedelta(seconds=450), reserve_after=timedelta(seconds=300))
+PATIENT = replace(RULES, schedule_timeout=timedelta(days=1))
 
 
 @st.composite
@@ -65,7 +76,7 @@ def _views(draw: st.DrawFn) -> View:
         *draw(st.permutations(waiting)),
         pools=(draw(_pools("p1")), draw(_pools("p2"))),
         usage=draw(st.dictionaries(st.sampled_from("abc"), st.floats(0, 50))),
-        schedule_timeout=timedelta(seconds=450),
+        rules=RULES,
     )
 
 
@@ -76,7 +87,7 @@ def test_no_machine_is_ever_given_more_than_it_has_free(view: View) -> None:
     given_: dict[str, Resources] = {}
     for decision in plan(view):
         if isinstance(decision, Place):
-            for seat in decision.nodes:
+            for seat in decision.slots:
                 before = given_.get(seat.node, Resources(cpu=0))
                 given_[seat.node] = before + asks[decision.job_id, seat.role]
     for node, taken in given_.items():
@@ -94,8 +105,8 @@ def test_a_gang_is_placed_whole_in_one_pool_that_takes_it(view: View) -> None:
             continue
         job, pool = jobs[decision.job_id], pools[decision.pool]
         want = sorted((g.role, rank) for g in job.groups for rank in range(g.count))
-        assert sorted((seat.role, seat.rank) for seat in decision.nodes) == want
-        assert {seat.node for seat in decision.nodes} <= {node.id for node in pool.nodes}
+        assert sorted((seat.role, seat.rank) for seat in decision.slots) == want
+        assert {seat.node for seat in decision.slots} <= {node.id for node in pool.nodes}
         assert decision.pool in job.pools
         assert job.job_type is None or job.job_type in pool.pool.job_types
 
@@ -125,7 +136,7 @@ def test_the_same_view_gives_the_same_plan_however_it_is_listed(
 def test_a_job_gives_up_if_and_only_if_it_waited_too_long(view: View) -> None:
     gone = {d.job_id for d in plan(view) if isinstance(d, GiveUp)}
     assert gone == {
-        job.id for job in view.waiting if view.now - job.waiting_since > view.schedule_timeout
+        job.id for job in view.waiting if view.now - job.waiting_since > view.rules.schedule_timeout
     }
 
 
@@ -149,7 +160,7 @@ def test_a_job_alone_is_placed_whenever_it_fits_an_empty_pool(view: View) -> Non
             replace(pool, nodes=tuple(replace(node, free=node.total) for node in pool.nodes))
             for pool in view.pools
         )
-        alone = replace(view, waiting=(job,), pools=empty, schedule_timeout=timedelta(days=1))
+        alone = replace(view, waiting=(job,), pools=empty, rules=PATIENT)
         (decision,) = plan(alone)
         if isinstance(decision, Hold):
             assert decision.reason.code in ("queue_too_large", "queue_no_agent", "queue_no_pool")
@@ -163,7 +174,7 @@ def test_of_two_equal_jobs_the_one_of_higher_priority_is_not_left_behind(view: V
             alike = (job.groups, job.pools, job.job_type, job.owner) == (
                 other.groups, other.pools, other.job_type, other.owner,
             )  # fmt: skip
-            fresh = view.now - job.waiting_since <= view.schedule_timeout
+            fresh = view.now - job.waiting_since <= view.rules.schedule_timeout
             if alike and fresh and job.priority > other.priority and other.id in started:
                 assert job.id in started
 
@@ -204,7 +215,7 @@ class Cluster:
             pools=(a_pool(*nodes),),
             now=self.clock,
             usage=usage,
-            reserve_after=timedelta(seconds=self.reserve_after),
+            rules=Rules(reserve_after=timedelta(seconds=self.reserve_after)),
         )
         for decision in plan(view):
             if isinstance(decision, Place):
@@ -214,7 +225,7 @@ class Cluster:
         job = next(job for job in self.waiting if job.id == decision.job_id)
         self.waiting.remove(job)
         until = self.clock + timedelta(seconds=self.lengths[job.id])
-        for seat, ask in zip(decision.nodes, [job.groups[0].resources], strict=True):
+        for seat, ask in zip(decision.slots, [job.groups[0].resources], strict=True):
             self.running.append((until, job.owner, seat.node, ask.cpu))
         self.started[job.id] = (self.clock - job.waiting_since).total_seconds()
 

@@ -16,7 +16,6 @@ import pytest
 from paddlecloud.model.jobs.job import ReplicaGroup, Resources, Role
 from paddlecloud.model.policy.pool import Pool
 from paddlecloud.model.policy.priority import CLASSES, rank
-from paddlecloud.scheduler.plan import plan
 from paddlecloud.scheduler.planner import Planner
 from paddlecloud.scheduler.view import (
     Allowance,
@@ -33,7 +32,16 @@ from paddlecloud.scheduler.view import (
     WaitingJob,
     weight,
 )
-from tests.unit.scheduler.builders import NOW, a_node, a_pool, a_view, a_waiting, placed, reasons
+from tests.unit.scheduler.builders import (
+    NOW,
+    a_node,
+    a_pool,
+    a_view,
+    a_waiting,
+    placed,
+    plan,
+    reasons,
+)
 
 TOTAL = Resources(cpu=8, memory=0, gpu=0)
 RULES = Rules(
@@ -97,7 +105,7 @@ class World:
     def tick(self, seconds: float = 1) -> list[Decision]:
         self.end_due(seconds)
         for run in self.running.values():
-            self.served[run.owner] += sum(weight(ask) for _, ask in run.seats)  # type: ignore[assignment]
+            self.served[run.owner] += sum(weight(ask) for _, ask in run.slots)  # type: ignore[assignment]
         decisions = self.planner.decide(self.now)
         for decision in decisions:
             self._obey(decision)
@@ -108,7 +116,7 @@ class World:
         """The facts, as a server would read them."""
         used: Counter[str] = Counter()
         for run in self.running.values():
-            used[run.owner] += sum(weight(ask) for _, ask in run.seats)  # type: ignore[assignment]
+            used[run.owner] += sum(weight(ask) for _, ask in run.slots)  # type: ignore[assignment]
         return View(
             now=self.now,
             pools=(self._pool_view(),),
@@ -116,17 +124,13 @@ class World:
             usage=used,
             allowances={owner: self._allowance(owner) for owner in self.quotas},
             running=tuple(self.running.values()),
-            schedule_timeout=RULES.schedule_timeout,
-            reserve_after=RULES.reserve_after,
-            preempt_after=RULES.preempt_after,
-            min_run=RULES.min_run,
-            age_after=RULES.age_after,
+            rules=RULES,
         )
 
     def _pool_view(self) -> PoolView:
         held: dict[str, Resources] = {}
         for run in self.running.values():
-            for node, ask in run.seats:
+            for node, ask in run.slots:
                 held[node] = held.get(node, Resources(cpu=0)) + ask
         nodes = tuple(
             NodeView(id=f"n{n}", total=TOTAL, free=TOTAL - held.get(f"n{n}", Resources(cpu=0)))
@@ -159,7 +163,7 @@ class World:
                     owner=job.owner,
                     priority=job.priority,
                     pool="big",
-                    seats=tuple((seat.node, ask) for seat in decision.nodes),
+                    slots=tuple((seat.node, ask) for seat in decision.slots),
                     since=self.now,
                 )
                 self.started.setdefault(job.id, self.clock)

@@ -8,7 +8,6 @@ from datetime import timedelta
 from paddlecloud.messages import render
 from paddlecloud.model.jobs.job import Resources
 from paddlecloud.model.policy.pool import Pool
-from paddlecloud.scheduler.plan import plan
 from paddlecloud.scheduler.view import (
     Allowance,
     Decision,
@@ -20,7 +19,7 @@ from paddlecloud.scheduler.view import (
     View,
     WaitingJob,
 )
-from tests.unit.scheduler.builders import NOW, a_node, a_view, a_waiting, placed, reasons
+from tests.unit.scheduler.builders import NOW, a_node, a_view, a_waiting, placed, plan, reasons
 
 LOW, NORMAL, HIGH, URGENT = -100, 0, 100, 200
 
@@ -33,7 +32,7 @@ def a_running(
         "owner": "bo",
         "priority": LOW,
         "pool": "shared",
-        "seats": ((node, Resources(cpu=cpu)),),
+        "slots": ((node, Resources(cpu=cpu)),),
         "since": NOW - timedelta(seconds=ran),
     }
     return RunningJob(**(values | changes))  # type: ignore[arg-type]
@@ -57,7 +56,7 @@ def a_full_view(
     """Machines of 8 CPUs on which these jobs run."""
     views: list[NodeView] = []
     for node in nodes:
-        held = sum(ask.cpu for run in running for where, ask in run.seats if where == node)
+        held = sum(ask.cpu for run in running for where, ask in run.slots if where == node)
         views.append(a_node(node, used=Resources(cpu=held)))
     pool = Pool(name="shared", backend="local", private=private, preemption=preemption)
     pools = (PoolView(pool=pool, nodes=tuple(views)),)
@@ -162,12 +161,12 @@ def test_while_they_are_on_their_way_out_no_others_are_chosen() -> None:
 
 def test_what_they_leave_is_kept_for_it_although_another_is_before_it_in_order() -> None:
     """A newcomer of the same class with less in use would take it otherwise."""
-    (hold,) = (
+    (occupy,) = (
         d
         for d in plan(a_full_view(an_urgent(cpu=8), running=(a_running("a", cpu=8),)))
         if isinstance(d, Hold)
     )
-    promised = an_urgent(1, cpu=8, held_reason=hold.reason)
+    promised = an_urgent(1, cpu=8, held_reason=occupy.reason)
     newcomer = an_urgent(2, cpu=8, owner="cy", waited=0)
     free = a_full_view(promised, newcomer, running=(), usage={"anna": 50.0})
     assert placed(plan(free)) == ["job-1"]

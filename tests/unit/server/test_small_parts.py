@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.model.errors import Unauthenticated
-from paddlecloud.server.deps import Remembered
 from paddlecloud.server.http.auth import secret_of
-from paddlecloud.server.http.origin_check import Door
+from paddlecloud.server.http.origin_check import OriginCheck
 from paddlecloud.server.metrics import Metrics
 from paddlecloud.server.services.jobs.views import hours, iso
-from paddlecloud.server.services.transfer.agent_presigned import good_for_parts
+from paddlecloud.server.services.transfer.output_uploads import good_for
 from paddlecloud.server.settings import Http, Settings
 
 
@@ -30,8 +29,8 @@ from paddlecloud.server.settings import Http, Settings
     ],
 )
 def test_our_own_names_are_let_in(host: str) -> None:
-    door = Door(Settings(home=Path("home"), http=Http(allowed_hosts=("own.example",))))
-    door.check({"host": host})
+    check = OriginCheck(Settings(home=Path("home"), http=Http(allowed_hosts=("own.example",))))
+    check.check({"host": host})
 
 
 @pytest.mark.parametrize(
@@ -52,7 +51,7 @@ def test_our_own_names_are_let_in(host: str) -> None:
 )
 def test_other_names_are_not(host: str) -> None:
     with pytest.raises(Unauthenticated) as caught:
-        Door(Settings(home=Path("home"))).check({"host": host})
+        OriginCheck(Settings(home=Path("home"))).check({"host": host})
     assert str(caught.value).isascii()
 
 
@@ -70,7 +69,7 @@ TEAM = Settings(home=Path("home"), http=Http(host="::", public_url="https://clou
     ],
 )
 def test_our_own_pages_are_let_in(headers: dict[str, str]) -> None:
-    Door(TEAM).check(headers)
+    OriginCheck(TEAM).check(headers)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +88,7 @@ def test_our_own_pages_are_let_in(headers: dict[str, str]) -> None:
 )
 def test_pages_of_others_are_not(headers: dict[str, str], want: str) -> None:
     with pytest.raises(Unauthenticated) as caught:
-        Door(TEAM).check(headers)
+        OriginCheck(TEAM).check(headers)
     assert caught.value.code == want
 
 
@@ -144,24 +143,6 @@ def test_a_time_is_told_in_utc() -> None:
     assert iso(datetime(2020, 5, 17, 10, 16, 9, 999, tzinfo=UTC)) == "2020-05-17T10:16:09Z"
 
 
-def test_what_is_remembered_lasts_until_its_time_or_until_it_is_forgotten() -> None:
-    kept: Remembered[int] = Remembered()
-    now, lasts = datetime(2026, 11, 16, tzinfo=UTC), timedelta(seconds=2)
-    assert kept.get(now, lasts, lambda: 1) == 1
-    assert kept.get(now + lasts / 2, lasts, lambda: 2) == 1
-    assert kept.get(now + lasts, lasts, lambda: 2) == 2
-    kept.forget()
-    assert kept.get(now + lasts, lasts, lambda: 3) == 3
-
-    def overtaken() -> int:
-        kept.forget()
-        return 4
-
-    kept.forget()
-    assert kept.get(now, lasts, overtaken) == 4
-    assert kept.get(now, lasts, lambda: 5) == 5, "it was found out before it changed"
-
-
 def test_addresses_of_a_huge_output_are_good_for_as_long_as_it_may_take() -> None:
-    assert good_for_parts(0) == timedelta(hours=1)
-    assert good_for_parts(100 * 2**30) > timedelta(hours=28)
+    assert good_for(0) == timedelta(hours=1)
+    assert good_for(100 * 2**30) > timedelta(hours=28)

@@ -1,11 +1,11 @@
-"""Commands that people run beside their replicas (`exec`): the agent's side of them.
+"""Runs `exec` commands next to replicas, and sends their output to the server.
 
-The server names each live command of this machine in its answers to polls; the agent says in its
-questions which ones it has heard of. Each has a directory of its own, made before its process is
-asked for and deleted when the server has all of it, so a command is started at most once, also
-across a restart of the agent. One thread carries them all and sleeps while there is none; output
-goes to the server at offsets as far as that has room, and is deleted here; the end goes only when
-all output is there, or nobody wants it any more.
+The server lists each live command of this machine in its responses to polls; the agent lists in its
+polls which ones it knows. Each command has a directory of its own, created before its process is
+started and deleted when the server has all of its output, so a command is started at most once,
+also across a restart of the agent. One thread serves them all and sleeps while there is none.
+Output goes to the server at offsets as long as the server has space for it, and is deleted here;
+the end is reported when all output was sent, or no client reads it any more.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from paddlecloud.agent.context import Site
     from paddlecloud.agent.server_link.channel import Channel
 
-#: Seconds between two looks at what a command has printed.
-_LOOK = 0.05
-_PIECE = 1024 * 1024
-#: Of one stream, before the others get their turn.
-_PIECES = 8
-#: Longest pause between two questions whether the server has room again.
-_LONGEST = 0.5
-#: Seconds in which the process beside a command has to come up.
-_BIRTH = 5.0
+#: Seconds between two reads of what a command has printed.
+_POLL_SECONDS = 0.05
+_REQUEST_BYTES = 1024 * 1024
+#: Requests for one stream, before the others get their turn.
+_REQUESTS = 8
+#: Longest pause between two requests whether the server has space again.
+_LONGEST_PAUSE = 0.5
+#: Seconds in which the supervisor of a command has to come up.
+_START_SECONDS = 5.0
 
 
 class Commands:
@@ -46,17 +46,17 @@ class Commands:
         self._site = site
         self._directory = site.directory / "commands"
         self._changed = threading.Condition()
-        self._live: dict[str, _One] = {}
+        self._live: dict[str, _Command] = {}
         self._swept = False
         self._backoff = Backoff()
 
-    def heard(self) -> dict[str, bool]:
-        """Which commands are known here, and of which it is known that they have to stop."""
+    def known(self) -> dict[str, bool]:
+        """The ids of the commands that this agent knows, and whether they have to stop."""
         with self._changed:
             return {one.id: one.stop for one in self._live.values()}
 
-    def obey(self, orders: Iterable[dict[str, Any]]) -> None:
-        """What the server said of commands in its last answer: new ones, and ones to stop."""
+    def apply(self, orders: Iterable[dict[str, Any]]) -> None:
+        """Take the commands of a response to a poll: new ones, and ones to stop."""
         with self._changed:
             for order in orders:
                 one = self._live.get(str(order["id"])) or self._new(order)
@@ -77,14 +77,14 @@ class Commands:
         with self._changed:
             self._changed.notify_all()
 
-    def _new(self, order: dict[str, Any]) -> _One:
+    def _new(self, order: dict[str, Any]) -> _Command:
         name = str(order["id"])
         if not name.isalnum():
             raise ValueError(f"not the id of a command: {name[:100]!r}")
-        return _One(name, order, self._directory / name)
+        return _Command(name, order, self._directory / name)
 
     def _sweep(self) -> None:
-        """Forget what an earlier agent left and the server does not name any more."""
+        """Delete what an earlier agent left and the server does not list any more."""
         if not self._directory.is_dir():
             return
         for root in self._directory.iterdir():
@@ -109,10 +109,10 @@ class Commands:
         else:
             self._backoff.reset()
             if not any(one.has_more for one in live if one.id in self._live):
-                self._site.stopping.wait(_LOOK)
+                self._site.stopping.wait(_POLL_SECONDS)
 
-    def _is_done(self, one: _One, channel: Channel) -> bool:
-        """Bring one a step further; whether the server has all of it."""
+    def _is_done(self, one: _Command, channel: Channel) -> bool:
+        """Do the next step of one command; whether the server has all of it."""
         try:
             return self._step(one, channel)
         except NotFound:
@@ -121,23 +121,23 @@ class Commands:
             return True
         except (OSError, ValueError) as error:
             self._site.journal.warning(f"command {one.id} cannot go on: {error}", one.replica)
-            return self._tell_end(one, channel, runner.CAUSE_FAILED, None, str(error))
+            return self._report_end(one, channel, runner.CAUSE_FAILED, None, str(error))
         except PaddleCloudError as error:
             if isinstance(error, Retry | Unauthenticated) and not is_stumble(error):
                 raise
             self._site.journal.warning(f"command {one.id} was refused: {error}", one.replica)
-            return self._tell_refusal(one, channel, error)
+            return self._report_refusal(one, channel, error)
 
-    def _step(self, one: _One, channel: Channel) -> bool:
-        if one.begun_at is None and not self._begin(one, channel):
-            if self._may_come(one):
+    def _step(self, one: _Command, channel: Channel) -> bool:
+        if one.started_at is None and not self._start(one, channel):
+            if self._may_start(one):
                 return False
             cause = records.CAUSE_STOPPED if one.stop else runner.CAUSE_REPLICA_OVER
-            return self._tell_end(one, channel, cause, None, "")
-        if one.stop and not one.stop_told:
+            return self._report_end(one, channel, cause, None, "")
+        if one.stop and not one.stop_sent:
             inspect.request_stop(one.root, grace=0.0, now=time.time())
-            one.stop_told = True
-        # Before the output is read: whatever comes after the end is not missed then.
+            one.stop_sent = True
+        # Before the output is read, so that nothing printed before the end is missed.
         ended = records.read(one.root / records.EXIT)
         lost = ended is None and self._is_lost(one)
         whole = all([stream.ship(one, channel) for stream in one.streams])
@@ -145,19 +145,19 @@ class Commands:
             return False
         if ended is not None:
             how = (ended["cause"], ended["exit_code"], str(ended.get("message") or ""))
-            return self._tell_end(one, channel, *how)
+            return self._report_end(one, channel, *how)
         if lost:
-            # Its helper was killed: no other process would ever end what is left of it.
+            # Its supervisor was killed: nothing else ends what is left of it.
             self._site.spawner.kill_orphans()
-            return self._tell_end(one, channel, runner.CAUSE_FAILED, None, "killed")
+            return self._report_end(one, channel, runner.CAUSE_FAILED, None, "killed")
         return False
 
-    def _begin(self, one: _One, channel: Channel) -> bool:
+    def _start(self, one: _Command, channel: Channel) -> bool:
         """Start it, unless an earlier agent did; False when its replica does not run."""
         if (one.root / runner.COMMAND).exists():
-            begun = records.read(one.root / runner.COMMAND)
-            one.in_pieces = bool(begun and begun.get("pieces"))
-            one.begun_at = time.monotonic()
+            command = records.read(one.root / runner.COMMAND)
+            one.chunked = bool(command and command.get("pieces"))
+            one.started_at = time.monotonic()
             for stream in one.streams:
                 stream.is_known = False
             return True
@@ -179,48 +179,48 @@ class Commands:
                 "pieces": True,
             },
         )
-        one.begun_at = time.monotonic()
-        self._site.spawner.spawn_beside(one.root, one.id)
-        self._site.journal.info(f"command {one.id} begins", one.replica)
+        one.started_at = time.monotonic()
+        self._site.spawner.spawn_root(one.root, one.id)
+        self._site.journal.info(f"command {one.id} started", one.replica)
         return True
 
-    def _may_come(self, one: _One) -> bool:
-        """Whether its replica may still come to run here."""
+    def _may_start(self, one: _Command) -> bool:
+        """Whether its replica may still start here."""
         tracked = self._site.book.get(one.replica)
         return not one.stop and tracked is not None and tracked.alive
 
-    def _is_lost(self, one: _One) -> bool:
-        """Whether the process beside it is gone without a word."""
-        assert one.begun_at is not None
-        if time.monotonic() - one.begun_at < _BIRTH:
+    def _is_lost(self, one: _Command) -> bool:
+        """Whether its supervisor is gone without an exit record."""
+        assert one.started_at is not None
+        if time.monotonic() - one.started_at < _START_SECONDS:
             return False
         held = records.lock_holder(one.root / records.LOCK) is not None
         return not held and not (one.root / records.EXIT).exists()
 
-    def _tell_end(
-        self, one: _One, channel: Channel, cause: str, code: int | None, message: str
+    def _report_end(
+        self, one: _Command, channel: Channel, cause: str, code: int | None, message: str
     ) -> bool:
         sizes = {f"{stream.name}_size": stream.acked for stream in one.streams}
         note = {"cause": cause, "exit_code": code, "message": message[:1000], **sizes}
         answer = channel.json("POST", f"/agent/commands/{one.id}/end", note)
         return bool(answer.get("ended"))
 
-    def _tell_refusal(self, one: _One, channel: Channel, error: PaddleCloudError) -> bool:
-        """Whoever waits for it hears of an end, unless that is refused as well."""
+    def _report_refusal(self, one: _Command, channel: Channel, error: PaddleCloudError) -> bool:
+        """End the command for its user, unless that is refused as well."""
         try:
-            return self._tell_end(one, channel, runner.CAUSE_FAILED, None, str(error))
+            return self._report_end(one, channel, runner.CAUSE_FAILED, None, str(error))
         except PaddleCloudError as again:
             if isinstance(again, Retry | Unauthenticated) and not is_stumble(again):
                 raise
             return True
 
-    def _drop(self, one: _One) -> None:
+    def _drop(self, one: _Command) -> None:
         shutil.rmtree(one.root, ignore_errors=True)
         with self._changed:
             self._live.pop(one.id, None)
 
 
-class _One:
+class _Command:
     """One command as this agent knows it."""
 
     def __init__(self, name: str, order: dict[str, Any], root: Path) -> None:
@@ -229,15 +229,15 @@ class _One:
         self.order = order
         self.root = root
         self.stop = False
-        self.stop_told = False
-        self.begun_at: float | None = None
-        self.in_pieces = True
-        """False: begun by an earlier version, which put each stream into one file."""
+        self.stop_sent = False
+        self.started_at: float | None = None
+        self.chunked = True
+        """False: started by an earlier version, which wrote each stream into one file."""
         self.streams = [_Stream(name) for name in runner.STREAMS]
 
     @property
     def has_more(self) -> bool:
-        """Whether there is output that can be sent at once."""
+        """Whether there is output that can be sent now."""
         return any(stream.has_more for stream in self.streams)
 
 
@@ -251,42 +251,43 @@ class _Stream:
         self.is_known = True
         """False: an earlier agent sent some, and only the server knows how much."""
         self.unwanted = False
-        """Nobody reads it; what the server has no room for is not sent any more."""
+        """No client reads it; what the server has no space for is not sent any more."""
         self.has_more = False
-        self._room = _PIECE
-        self._pause = _LOOK
+        self._space = _REQUEST_BYTES
+        self._pause = _POLL_SECONDS
         self._ask_at = 0.0
 
-    def ship(self, one: _One, channel: Channel) -> bool:
-        """Send what is new, as far as there is room for it; whether that was all."""
+    def ship(self, one: _Command, channel: Channel) -> bool:
+        """Send what is new, as far as the server has space for it; whether that was all."""
         self.has_more = False
         if not self.is_known:
             self._send(one, channel, b"")
-        for _ in range(_PIECES):
-            piece = self._next(one)
-            if not piece:
+        for _ in range(_REQUESTS):
+            data = self._next(one)
+            if not data:
                 return True
-            if self._room <= 0 and time.monotonic() < self._ask_at:
+            if self._space <= 0 and time.monotonic() < self._ask_at:
                 return False
-            self._send(one, channel, piece[: max(0, self._room)])
-        self.has_more = self._room > 0
+            self._send(one, channel, data[: max(0, self._space)])
+        self.has_more = self._space > 0
         return False
 
-    def _next(self, one: _One) -> bytes:
-        return spool.read(one.root, self.name, self.acked, _PIECE, in_pieces=one.in_pieces)
+    def _next(self, one: _Command) -> bytes:
+        return spool.read(one.root, self.name, self.acked, _REQUEST_BYTES, chunked=one.chunked)
 
-    def _send(self, one: _One, channel: Channel, piece: bytes) -> None:
-        """With an empty piece: ask how things stand."""
+    def _send(self, one: _Command, channel: Channel, data: bytes) -> None:
+        """Without data it only asks how much the server has."""
         query = {"stream": self.name, "offset": self.acked if self.is_known else 0}
-        raw = channel.call("PUT", f"/agent/commands/{one.id}/output", piece, query)
+        raw = channel.call("PUT", f"/agent/commands/{one.id}/output", data, query)
         answer = channel.parsed(raw)
         before, self.acked, self.is_known = self.acked, int(answer["size"]), True
-        self._room, self.unwanted = int(answer.get("room", _PIECE)), bool(answer.get("left"))
-        if piece and self.acked <= before:  # whatever was said of room: asking at once is no use
-            self._room = 0
-        if one.in_pieces:
-            spool.let_go(one.root, self.name, self.acked)
-        self._pause = _LOOK if self._room > 0 else min(2 * self._pause, _LONGEST)
+        self._space = int(answer.get("room", _REQUEST_BYTES))
+        self.unwanted = bool(answer.get("left"))
+        if data and self.acked <= before:  # nothing was taken: do not ask again at once
+            self._space = 0
+        if one.chunked:
+            spool.delete_before(one.root, self.name, self.acked)
+        self._pause = _POLL_SECONDS if self._space > 0 else min(2 * self._pause, _LONGEST_PAUSE)
         self._ask_at = time.monotonic() + self._pause
 
 

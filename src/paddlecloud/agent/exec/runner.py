@@ -1,11 +1,9 @@
-"""The small process beside a command that somebody runs next to a replica (`exec`).
+"""The supervisor of one `exec` command that runs next to a replica.
 
-It is to the command what a monitor is to a replica, with less to promise: it starts it with the
-replica's environment, directory, user, view and control group, copies what it prints into files
-for the agent to take away (`spool`), and ends it with the replica, after its time, or when asked
-to. The view is not made anew: the command steps into the namespaces of the replica's main process,
-so it sees the same mounts. It is no child of the replica's monitor, which therefore need not know
-of it.
+It starts the command with the replica's environment, directory, user, namespaces and control group,
+copies its output into files that the agent collects (`spool`), and ends it with the replica, after
+its timeout, or on request. The command enters the namespaces of the replica's main process, so it
+sees the same mounts. It is no child of the replica's supervisor, which need not know of it.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from paddlecloud.agent.exec.spool import Spool
 from paddlecloud.agent.replica import records
 from paddlecloud.agent.sandbox import cgroups, isolation, seccomp
 from paddlecloud.agent.supervisor import orphans, processes, spawn_child, supervisor
-from paddlecloud.agent.supervisor.shutdown import Course
+from paddlecloud.agent.supervisor.shutdown import Shutdown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +34,7 @@ STREAMS = ("out", "err")
 CAUSE_REPLICA_OVER = "replica_over"
 CAUSE_FAILED = "failed"
 CAUSE_OUTPUT_LOST = "output_lost"
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _GRACE = 1.0
 _CANNOT_BEGIN, _NOT_EXECUTABLE, _NOT_FOUND = 125, 126, 127
 _NAMESPACES = ("user", "ipc", "mnt")
@@ -45,22 +43,22 @@ _libc = ctypes.PyDLL(None, use_errno=True)
 
 
 def run(root: Path) -> None:
-    """The whole life of this process: the command that `root` describes, once."""
-    processes.set_name(orphans.BESIDE)
+    """Run the command that `root` describes, once."""
+    processes.set_name(orphans.EXEC)
     if records.take_lock(root / records.LOCK) is None or (root / records.EXIT).exists():
         return
     ended: dict[str, Any] = {"cause": CAUSE_FAILED, "exit_code": None, "message": ""}
     try:
-        ended |= _live(root, records.read(root / COMMAND))
+        ended |= _run(root, records.read(root / COMMAND))
     except OSError as error:
         ended["message"] = str(error)
     with suppress(OSError):
         records.write(root / records.EXIT, ended)
 
 
-def _live(root: Path, asked: Any) -> dict[str, Any]:
-    place = Path(asked["beside"])
-    launch, run = records.read(place / records.ORDER), records.read(place / records.RUN)
+def _run(root: Path, command: Any) -> dict[str, Any]:
+    replica = Path(command["beside"])
+    launch, run = records.read(replica / records.ORDER), records.read(replica / records.RUN)
     if launch is None or run is None or _is_over(run):
         return {"cause": CAUSE_REPLICA_OVER}
     processes.become_subreaper()
@@ -68,50 +66,47 @@ def _live(root: Path, asked: Any) -> dict[str, Any]:
     captures = [Spool(root, name) for name in STREAMS]
     stdin = root / STDIN if (root / STDIN).exists() else Path(os.devnull)
     streams = [os.open(stdin, os.O_RDONLY | os.O_CLOEXEC), *(one.writer for one in captures)]
-    _hand_over(streams, launch.get("uid"), root)
+    if launch.get("uid") is not None:
+        # Opening /dev/stderr again needs permission to the stream.
+        for fd in streams[0 if stdin.name == STDIN else 1 :]:
+            os.fchown(fd, launch["uid"], launch["uid"])
     main = os.fork()
     if main == 0:
-        _become(launch, run, asked["argv"], streams)
+        _exec_command(launch, run, command["argv"], streams)
     os.close(streams[0])
     for capture in captures:
-        capture.begin()
-    course = Course(now=time.monotonic(), max_seconds=asked.get("timeout"), grace=_GRACE)
-    status = _see_through(root, run, main, course)
+        capture.start()
+    timeout = command.get("timeout")
+    shutdown = Shutdown(now=time.monotonic(), wall_time=timeout, grace=_GRACE)
+    status = _wait(root, run, main, shutdown)
     for capture in captures:
         capture.finish()
     if lost := sum(capture.lost for capture in captures):
         return {"cause": CAUSE_OUTPUT_LOST, "message": str(lost)}
-    return {"cause": course.cause, "exit_code": _code(status)}
+    return {"cause": shutdown.cause, "exit_code": _code(status)}
 
 
-def _hand_over(streams: list[int], uid: int | None, root: Path) -> None:
-    """Who opens /dev/stderr anew is asked whether the stream is theirs."""
-    if uid is not None:
-        for fd in streams[0 if (root / STDIN).exists() else 1 :]:
-            os.fchown(fd, uid, uid)
-
-
-def _see_through(root: Path, run: Any, main: int, course: Course) -> int:
-    """Until no process of the command is left; the main one's status."""
+def _wait(root: Path, run: Any, main: int, shutdown: Shutdown) -> int:
+    """Until no process of the command is left; the status of the main one."""
     status = 0
     while True:
-        ended, left = processes.reap(main)
+        ended, children_left = processes.reap(main)
         if ended is not None:
             status = ended
-            course.main_ended(time.monotonic())
-        if not left:
+            shutdown.main_ended(time.monotonic())
+        if not children_left:
             return status
         now = time.monotonic()
         if _is_over(run):
-            course.stop(cause=CAUSE_REPLICA_OVER, grace=_GRACE, now=now)
+            shutdown.stop(cause=CAUSE_REPLICA_OVER, grace=_GRACE, now=now)
         elif (root / records.STOP).exists() or not (root / COMMAND).exists():
-            course.stop(cause=records.CAUSE_STOPPED, grace=_GRACE, now=now)
-        supervisor.perform(course.act(now), main)
-        after = course.wake_after(now)
-        _sleep(_LOOK_SECONDS if after is None else min(_LOOK_SECONDS, max(after, 0.001)))
+            shutdown.stop(cause=records.CAUSE_STOPPED, grace=_GRACE, now=now)
+        supervisor.signal_all(shutdown.next_action(now), main)
+        left = shutdown.seconds_left(now)
+        _sleep(_POLL_SECONDS if left is None else min(_POLL_SECONDS, max(left, 0.001)))
 
 
-def _become(launch: Any, run: Any, argv: list[str], streams: list[int]) -> NoReturn:
+def _exec_command(launch: Any, run: Any, argv: list[str], streams: list[int]) -> NoReturn:
     step = "session"
     code = _CANNOT_BEGIN
     try:
@@ -121,8 +116,8 @@ def _become(launch: Any, run: Any, argv: list[str], streams: list[int]) -> NoRet
         step = "control group"
         _join(run)
         _limit_processes(launch, run)
-        step = "view of the replica"
-        _enter(run)
+        step = "namespaces of the replica"
+        _enter_namespaces(run)
         uid = launch.get("uid")
         if uid is not None:
             step = f"user {uid}"
@@ -136,9 +131,9 @@ def _become(launch: Any, run: Any, argv: list[str], streams: list[int]) -> NoRet
         _exec(argv, {**launch["env"], records.MARKER: launch["replica_id"]})
     except FileNotFoundError as error:
         code = _NOT_FOUND if code == _NOT_EXECUTABLE else code
-        _complain(step, error)
+        _print_error(step, error)
     except (OSError, ValueError) as error:
-        _complain(step, error)
+        _print_error(step, error)
     finally:
         os._exit(code)
 
@@ -149,8 +144,8 @@ def _join(run: Any) -> None:
         cgroups.join(directory)
 
 
-def _enter(run: Any) -> None:
-    """Step into the namespaces of the replica's main process, where they are not our own."""
+def _enter_namespaces(run: Any) -> None:
+    """Enter the namespaces of the replica's main process, where they are not our own."""
     if not processes.LINUX:
         return
     pid = run["pid"]
@@ -168,13 +163,13 @@ def _enter(run: Any) -> None:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
     if found:
-        # A namespace may be entered at another root than the one that the replica has in it.
+        # Entering a mount namespace does not change the root directory to the replica's.
         os.fchdir(top)
         os.chroot(".")
 
 
 def _limit_processes(launch: Any, run: Any) -> None:
-    """As its monitor does: of the whole user, and only where no control group counts them."""
+    """As its supervisor does: of the whole user, and only where no control group counts them."""
     most, groups = launch.get("pids_limit"), run.get("cgroup") or {}
     counted = "pids" in groups or ("v2" in groups and Path(groups["v2"], "pids.max").exists())
     if launch.get("uid") is not None and most is not None and not counted:
@@ -183,7 +178,7 @@ def _limit_processes(launch: Any, run: Any) -> None:
 
 
 def _exec(argv: list[str], env: dict[str, str]) -> NoReturn:
-    """As shells do: a directory of PATH that cannot be searched holds no program."""
+    """As shells do: a directory of PATH without permission holds no program."""
     try:
         os.execvpe(argv[0], argv, env)
     except PermissionError:
@@ -193,14 +188,14 @@ def _exec(argv: list[str], env: dict[str, str]) -> NoReturn:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
 
 
-def _complain(step: str, error: Exception) -> None:
+def _print_error(step: str, error: Exception) -> None:
     words = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
     with suppress(OSError):
         os.write(2, f"paddlecloud: {step}: {words}\n".encode("utf-8", "surrogateescape"))
 
 
 def _is_over(run: Any) -> bool:
-    """Whether the replica's main process or its monitor is gone."""
+    """Whether the replica's main process or its supervisor is gone."""
     if not processes.LINUX:
         return not _exists(run["monitor_pid"]) or not _exists(run["pid"])
     if processes.start_time(run["monitor_pid"]) != run["monitor_start"]:
@@ -226,6 +221,6 @@ def _sleep(seconds: float) -> None:
 
 
 def _code(status: int) -> int:
-    """As a shell would say it: 128 and the number of the signal that ended it."""
+    """As in a shell: 128 plus the number of the signal that ended it."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code

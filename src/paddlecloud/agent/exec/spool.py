@@ -1,8 +1,9 @@
-"""What a command prints, on the disk of its machine until the server has it: a few pieces at most.
+"""Spools the output of an `exec` command on disk, in a bounded number of chunk files.
 
-The process beside the command fills one piece after the other, and the agent deletes those that the
-server has. Their names are all that the two tell each other: as long as as many pieces lie there as
-may, no further one is begun, the pipe fills up, and the command waits. So it may print any amount.
+The command's supervisor writes one chunk after the other, and the agent deletes those that the
+server has. While the maximum number of chunks exists no further one is created, the pipe fills up,
+and the command blocks. So a command may print any amount, and the two processes share nothing but
+file names.
 """
 
 from __future__ import annotations
@@ -10,21 +11,21 @@ from __future__ import annotations
 import os
 import time
 
-from paddlecloud.agent.supervisor.log_capture import Capture
+from paddlecloud.agent.supervisor.log_capture import LogCapture
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
-PIECE = 2 * 1024 * 1024
-MOST = 4
-"""Pieces of one stream that may lie there."""
-_LOOK_SECONDS = 0.01
+CHUNK_BYTES = 2 * 1024 * 1024
+MAX_CHUNKS = 4
+"""Of one stream."""
+_POLL_SECONDS = 0.01
 _RETRY_SECONDS = 0.2
 
 
-class Spool(Capture):
-    """A stream of a command; `finish` does not wait for whoever takes the pieces."""
+class Spool(LogCapture):
+    """One stream of a command. `finish` does not wait until chunks are collected."""
 
     def __init__(self, root: Path, stream: str) -> None:
         super().__init__(path_of(root, stream, 0), limit=None)
@@ -35,27 +36,27 @@ class Spool(Capture):
     def _write(self, data: bytes) -> None:
         left = data
         while left and not self._closed:
-            # Behind a gap everything would be at a wrong place.
-            if self.lost or (self._inside == PIECE and not self._turn_over()):
+            # Behind a gap everything would be at a wrong offset.
+            if self.lost or (self._inside == CHUNK_BYTES and not self._next_chunk()):
                 self.lost += len(left)
                 return
-            part = left[: PIECE - self._inside]
+            part = left[: CHUNK_BYTES - self._inside]
             super()._write(part)
             self._inside += len(part)
             left = left[len(part) :]
 
-    def _turn_over(self) -> bool:
-        """Begin the next piece; False if there is no place for it, and nobody to wait for one."""
-        oldest = path_of(self._root, self._stream, self._number + 1 - MOST)
-        # With the command over, what is left in its pipe is less than a piece.
-        while self._patient_until is None and self._number + 1 >= MOST and oldest.exists():
-            time.sleep(_LOOK_SECONDS)
+    def _next_chunk(self) -> bool:
+        """Create the next chunk; False if it cannot be created and the command is over."""
+        oldest = path_of(self._root, self._stream, self._number + 1 - MAX_CHUNKS)
+        # When the command is over, what is left in its pipe is less than a chunk.
+        while self._give_up_at is None and self._number + 1 >= MAX_CHUNKS and oldest.exists():
+            time.sleep(_POLL_SECONDS)
         path = path_of(self._root, self._stream, self._number + 1)
         while True:
             try:
                 log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             except OSError:
-                if not self._root.exists() or self._out_of_patience():
+                if not self._root.exists() or self._gives_up():
                     return False
                 time.sleep(_RETRY_SECONDS)
                 continue
@@ -68,14 +69,14 @@ def path_of(root: Path, stream: str, number: int) -> Path:
     return root / (f"{stream}.{number}" if number else stream)
 
 
-def read(root: Path, stream: str, offset: int, limit: int, *, in_pieces: bool = True) -> bytes:
-    """At most so many bytes from there on; none at the end. ValueError if they were let go.
+def read(root: Path, stream: str, offset: int, limit: int, *, chunked: bool = True) -> bytes:
+    """Up to `limit` bytes from `offset`; none at the end. ValueError if they were deleted.
 
-    Not in pieces: all of it lies in the first file, as an earlier version wrote it."""
-    number, inside = divmod(offset, PIECE) if in_pieces else (0, offset)
+    Not `chunked`: all of it is in the first file, as an earlier version wrote it."""
+    number, inside = divmod(offset, CHUNK_BYTES) if chunked else (0, offset)
     fd = _opened(root, stream, number)
-    if fd is None and _goes_on(root, stream, number):
-        # Both may have been begun since the first look.
+    if fd is None and _has_later_chunk(root, stream, number):
+        # Both may have been created since the first try.
         fd = _opened(root, stream, number)
         if fd is None:
             raise ValueError(f"its output from byte {offset} on is lost")
@@ -87,11 +88,11 @@ def read(root: Path, stream: str, offset: int, limit: int, *, in_pieces: bool = 
         os.close(fd)
 
 
-def let_go(root: Path, stream: str, offset: int) -> None:
-    """Delete the pieces before this offset: somebody else has them."""
-    end = offset // PIECE
-    # Oldest first: whoever is killed here leaves no gap, behind which nobody would look.
-    for number in range(max(0, end - MOST - 2), end):
+def delete_before(root: Path, stream: str, offset: int) -> None:
+    """Delete the chunks before this offset: the server has them."""
+    end = offset // CHUNK_BYTES
+    # Oldest first, so that being killed in between leaves no gap.
+    for number in range(max(0, end - MAX_CHUNKS - 2), end):
         path_of(root, stream, number).unlink(missing_ok=True)
 
 
@@ -102,6 +103,5 @@ def _opened(root: Path, stream: str, number: int) -> int | None:
         return None
 
 
-def _goes_on(root: Path, stream: str, number: int) -> bool:
-    """Whether there is a later piece."""
-    return any(path_of(root, stream, number + more).exists() for more in range(1, MOST + 2))
+def _has_later_chunk(root: Path, stream: str, number: int) -> bool:
+    return any(path_of(root, stream, number + n).exists() for n in range(1, MAX_CHUNKS + 2))

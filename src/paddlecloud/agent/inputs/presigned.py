@@ -179,7 +179,7 @@ class Buckets:
         came = False
         try:
             answer = connection.request(
-                method, target, headers, body, repeatable=True, timeout=_SILENT
+                method, target, headers, body, idempotent=True, timeout=_SILENT
             )
             # Whoever keeps an object has a tag for it: a page shown for any address has none.
             kept = method != "PUT" or bool(answer.headers.get("etag"))

@@ -1,8 +1,7 @@
-"""The large files of a replica that runs: another thread sends them, one after the other, so that
-its small ones, and those of other replicas, go on at their interval.
+"""Large files of running replicas, which a thread of their own sends.
 
-That thread only tries. What came of it is told to the one that goes through the files of the
-replica (`agent.outputs.shipper`), which alone decides about them.
+So small files, and those of other replicas, are sent at their interval. That thread only tries: the
+outcome is handled by the thread that scans the replica's files (`agent.outputs.shipper`).
 """
 
 from __future__ import annotations
@@ -19,37 +18,37 @@ if TYPE_CHECKING:
     from paddlecloud.agent.outputs.scan import Found
 
     Sent = tuple[Found, str] | None
-    """What was sent and its digest; None when it changed meanwhile."""
+    """What was sent and its digest; None when it changed while it was sent."""
 
-#: This part of one thread's time may be work for a job that runs. To wait for a line is no work.
+#: Share of one thread's time that may be work for a running job. Waiting for the network is none.
 LOAD = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of one try to send a file."""
+    """The outcome of one attempt to send a file."""
 
     found: Found
     sent: Sent
     error: Exception | None
     not_before: float
-    """Until then it is left alone while its job runs (monotonic)."""
+    """It is not tried again before, while its job runs (monotonic)."""
 
     def result(self) -> Sent:
-        """What was sent. Raises what went wrong."""
+        """What was sent. Raises the error of the attempt."""
         if self.error is not None:
             raise self.error
         return self.sent
 
 
 def tried(found: Found, put: Callable[[], Sent]) -> Outcome:
-    """The outcome of `put`. The more work it was the longer the file is left alone, and for as long
-    as it took: one that changes all the time leaves half of a slow line to others."""
+    """The outcome of `put`. The file is not tried again for as long as it took, or longer if it was
+    much work: one that changes all the time leaves half of a slow line to others."""
     began, worked = time.monotonic(), time.thread_time()
     sent, error = None, None
     try:
         sent = put()
-    except Exception as caught:  # noqa: BLE001 - whoever takes it up raises it
+    except Exception as caught:  # noqa: BLE001 - raised by `result`
         error = caught
     now = time.monotonic()
     rest = max(now - began, (time.thread_time() - worked) / LOAD)
@@ -57,24 +56,24 @@ def tried(found: Found, put: Callable[[], Sent]) -> Outcome:
 
 
 class Aside:
-    """Files of one replica that wait for that thread, and what came of them. Safe for several
+    """Files of one replica that wait for that thread, and their outcomes. Safe for several
     threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._names: set[str] = set()
-        """Of those that wait, are under way, or whose outcome was not taken up."""
+        """Of those that wait, are under way, or whose outcome was not handled."""
         self._waiting: deque[Found] = deque()
         self._outcomes: deque[Outcome] = deque()
         self._asked = False
-        """A thread was asked for, and has not found everything done."""
+        """The replica is queued for that thread."""
         self._under_way = False
 
     def has(self, name: str) -> bool:
         return name in self._names
 
     def add(self, found: Found) -> bool:
-        """Let it wait; whether a thread has to be asked for."""
+        """Queue a file; whether the replica has to be queued for the thread."""
         with self._lock:
             self._names.add(found.name)
             self._waiting.append(found)
@@ -82,7 +81,7 @@ class Aside:
             return not asked
 
     def next(self) -> Found | None:
-        """The file to send now; `end` has to be told of it."""
+        """The file to send now; its outcome goes to `end`."""
         with self._lock:
             found = self._waiting.popleft() if self._waiting else None
             self._asked = self._under_way = found is not None
@@ -94,7 +93,7 @@ class Aside:
             self._under_way = False
 
     def take_up(self) -> Outcome | None:
-        """What came of one of them, told once."""
+        """The next outcome, if there is one."""
         with self._lock:
             if not self._outcomes:
                 return None
@@ -103,7 +102,7 @@ class Aside:
             return outcome
 
     def close(self) -> bool:
-        """Let none begin any more, because the replica is over; whether none is under way."""
+        """Drop those that wait, because the replica ended; whether none is under way."""
         with self._lock:
             self._names.difference_update(found.name for found in self._waiting)
             self._waiting.clear()

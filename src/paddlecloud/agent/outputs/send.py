@@ -1,10 +1,9 @@
-"""Sends outputs: one file whole or appended, or many small ones in one request."""
+"""Sends outputs as single requests: a whole file, an appended part, or a bundle of small files."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import time
 from contextlib import nullcontext
 from typing import IO, TYPE_CHECKING
 
@@ -17,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from paddlecloud.agent.outputs.multipart import Room
     from paddlecloud.agent.outputs.scan import Found
     from paddlecloud.agent.registry import Tracked
     from paddlecloud.agent.server_link.channel import Channel
+    from paddlecloud.transfer.slots import Slots
 
 #: A larger file is worth a request of its own.
 LARGEST = 64 * 1024
@@ -33,20 +32,20 @@ _BUNDLE_TIMEOUT = 120.0
 
 
 class Bundle:
-    """Files that wait for each other."""
+    """Small files that are sent in one request."""
 
     def __init__(self) -> None:
         self._files: list[Found] = []
         self._bytes = 0
 
     def add(self, found: Found) -> bool:
-        """Whether it is worth a request now."""
+        """Add a file; whether the bundle is worth a request now."""
         self._files.append(found)
         self._bytes += found.size
         return len(self._files) >= _MOST_FILES or self._bytes >= _MOST_BYTES
 
     def take(self) -> list[Found]:
-        """All of them; it is empty afterwards."""
+        """All files; the bundle is empty afterwards."""
         files, self._files, self._bytes = self._files, [], 0
         return files
 
@@ -67,13 +66,13 @@ def send(
 
 
 def _read(found: Found, root: Path) -> tuple[Found, bytes] | None:
-    """A file as it is now, whole; None where that is not so simple."""
+    """A small file as it is now; None when it changes, or cannot be read."""
     try:
         file = scan.open_inside(found, root)
         if file is None:
             return None
         with file:
-            before = scan.to_send(found, file, now=time.time())
+            before = scan.found_again(found, file)
             data = file.read(LARGEST + 1)
             unchanged = scan.found_again(found, file).mark == before.mark
     except OSError:
@@ -85,15 +84,15 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-#: A file larger than this may take longer to store than a small request.
+#: The timeout of a request grows with its size at this rate.
 _BYTES_PER_SECOND = 1024 * 1024
 
 _TIMEOUT = 60.0
 
 _BLOCK = 1024 * 1024
 
-#: What a file grew by is sent in pieces of this size.
-_PIECE = 8 * 1024 * 1024
+#: What a file grew by is sent in requests of this size.
+_GROWTH = 8 * 1024 * 1024
 
 
 def same(sent: Found, file: IO[bytes], known: str) -> str | None:
@@ -108,30 +107,30 @@ def put_growth(
     file: IO[bytes],
     shorter: tuple[int, str],
     channel: Channel,
-    room: Room | None,
+    slots: Slots | None,
 ) -> str | None:
-    """The digest of the whole file if it only grew, and the server could put the rest behind
-    what it has. Digested is what is sent, so that nothing comes in between."""
+    """The digest of the whole file if it only grew, and the server could append the rest. What is
+    sent is what is hashed."""
     offset, before = shorter
     digest = _digest(file, offset)
     if digest is None or digest.hexdigest() != before:
         return None
     while offset < sent.size:
-        with nullcontext() if room is None else room.place():
-            piece = file.read(min(_PIECE, sent.size - offset))
-            if not piece or not _add(tracked, sent, piece, offset, channel):
+        with nullcontext() if slots is None else slots.slot():
+            data = file.read(min(_GROWTH, sent.size - offset))
+            if not data or not _append(tracked, sent, data, offset, channel):
                 return None
-            digest.update(piece)
-            offset += len(piece)
-            del piece
+            digest.update(data)
+            offset += len(data)
+            del data
     return digest.hexdigest()
 
 
 def put_whole(tracked: Tracked, sent: Found, file: IO[bytes], channel: Channel) -> str | None:
-    """The digest of the file; None when it changed meanwhile.
+    """The digest of the file; None when it changed while it was sent.
 
-    It is read twice, because the signature covers its digest: a job that rewrites it in
-    between makes the server refuse the body, and then the next pass sends it.
+    It is read twice, because the signature covers its digest: if the job rewrites it in between,
+    the server refuses the body, and the next pass sends it.
     """
     file.seek(0)
     found = _digest(file, sent.size)
@@ -155,11 +154,11 @@ def _path(tracked: Tracked, found: Found) -> str:
     return f"/agent/replicas/{quote(tracked.id)}/files/{quote(found.name, '/')}"
 
 
-def _add(tracked: Tracked, sent: Found, piece: bytes, offset: int, channel: Channel) -> bool:
-    """Put a piece behind what the server has of the file; False when it has to be sent whole."""
+def _append(tracked: Tracked, sent: Found, data: bytes, offset: int, channel: Channel) -> bool:
+    """Append to what the server has of the file; False when it has to be sent as a whole."""
     query = {"fence": tracked.fence, "mtime": f"{sent.mtime:.6f}", "offset": offset}
     try:
-        channel.call("POST", _path(tracked, sent), piece, query, timeout=_TIMEOUT)
+        channel.call("POST", _path(tracked, sent), data, query, timeout=_TIMEOUT)
     except (NotFound, Conflict) as error:
         if error.code not in ("output_gap", "route_unknown"):
             raise
@@ -172,9 +171,9 @@ def _digest(file: IO[bytes], size: int) -> hashlib._Hash | None:
     digest = hashlib.sha256()
     left = size
     while left:
-        piece = file.read(min(left, _BLOCK))
-        if not piece:
+        block = file.read(min(left, _BLOCK))
+        if not block:
             return None
-        digest.update(piece)
-        left -= len(piece)
+        digest.update(block)
+        left -= len(block)
     return digest

@@ -1,14 +1,15 @@
-"""Python environments of `--requirements`: made once, by content, and shared by jobs and replicas.
+"""Cached Python environments of `--requirements`, shared by jobs and replicas with the same
+content.
 
-An environment is known by what goes into it: the text of the file, the interpreter, and what the
-job tells pip. It is installed under a monitor of its own (`installing`) that a thread of ours waits
-for, so a long install blocks no other replica; those that need it are tried again, at once when it
-is there. One exists as soon as its record does; what has no record is rubbish, unless its install
-runs. Each user has environments of their own: a package may do anything while installed.
+The key of an environment is what goes into it: the text of the file, the interpreter, and the pip
+settings of the job. It is installed under a supervisor of its own (`install`) that a thread waits
+for, so a long install blocks no other replica; the replicas that need it are started when it is
+done. An environment exists when its record does; what has no record is deleted, unless its install
+runs. Each user has environments of their own, because a package may do anything during its install.
 
 An install runs under the limits of the replica that started it, also when that one is killed and
-another one waits for it. A failure by such a limit ends only the replicas that have no more of it
-themselves; for the others it is installed again, under their limits.
+another one waits for it. If it fails by such a limit, only the replicas without a higher limit
+fail; for the others it is installed again, under their limits.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ if TYPE_CHECKING:
 
 _FORMAT = 1
 _SHOWN_LINES = 20
-_TOLD_LINES = 3
+_ERROR_LINES = 3
 _TAIL_BYTES = 64 * 1024
-#: A package index that cannot be reached is asked so often, with these pauses in seconds.
+#: Pauses in seconds between tries when the package index cannot be reached.
 _PAUSES = (5.0, 20.0)
-#: So many are made at once.
-_AT_ONCE = 4
+#: Installs that run at the same time.
+_PARALLEL = 4
 _PROBE_SECONDS = 20.0
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _OWN = "own"
 _NETWORK = (
     b"Max retries exceeded",
@@ -70,7 +71,7 @@ _NETWORK = (
     b"ProxyError",
     b"IncompleteRead",
 )
-#: What programs print when no process or thread is left for them.
+#: What programs print when they cannot create a process or thread.
 _NO_PROCESS = (
     b"Resource temporarily unavailable",
     b"can't start new thread",
@@ -85,23 +86,24 @@ _LIMITED_BY = {
 _PROBE = "import sys; print(sys.executable, sys.version)"
 
 
-class _Making:
-    """One environment on its way. `waiting` is guarded by the lock of all."""
+class _Install:
+    """One environment that is being installed. `waiting` is guarded by the lock of
+    `Environments`."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, Tracked] = {}
         self.cancelled = threading.Event()
-        """No replica waits for it any more."""
+        """No replica needs it any more."""
         self.launch: Launch | None = None
-        """The order of the install, whose limits hold."""
+        """The order of the install, with its limits."""
         self.error: Exception | None = None
         self.tail = b""
         self.took = 0.0
 
 
 class Environments:
-    """Safe for several threads. `hurry` is told who need not wait any more, `grew` how many bytes
-    were added to the cache."""
+    """Thread-safe. `hurry` is called for each replica whose install is over, `grew` with the bytes
+    that were added to the cache."""
 
     def __init__(
         self, site: Site, hurry: Callable[[Tracked], object], grew: Callable[[int], object]
@@ -111,40 +113,41 @@ class Environments:
         self._hurry = hurry
         self._grew = grew
         self._lock = threading.Lock()
-        self._makings: dict[Path, _Making] = {}
-        self._over: dict[str, _Making] = {}
-        """What became of it, for each replica that waited and did not ask again yet."""
-        self._room = threading.Semaphore(_AT_ONCE)
+        self._installs: dict[Path, _Install] = {}
+        self._finished: dict[str, _Install] = {}
+        """The finished install of each replica that waited for it and was not tried again yet."""
+        self._slots = threading.Semaphore(_PARALLEL)
 
     def ready(self, tracked: Tracked) -> str:
-        """Where the environment of this replica is. Retry while it is made, Refused when it cannot
-        be; the log of the replica says what goes on."""
+        """The directory of the environment of this replica. Retry while it is installed, Refused
+        when that fails; the log of the replica shows the progress."""
         python, target = self._target(tracked.ordered)
-        if _say_first(tracked, target.name):
+        if _log_key(tracked, target.name):
             self._site.wake_reporter()
-        found = self._look_after(target, tracked)
+        found = self._find(target, tracked)
         if found is not None:
             tracked.environment = found
             return found
-        raise self._make(target, python, tracked)
+        self._start_install(target, python, tracked)
+        raise Retry("environment_making", key=target.name)
 
     def leave(self, tracked: Tracked) -> bool:
-        """It does not need its environment any more; whether nothing runs on its behalf."""
-        if not self._end_left_behind(tracked):
+        """It does not need its environment any more; whether no install runs for it."""
+        if not self._stop_earlier_install(tracked):
             return False
         with self._lock:
-            self._over.pop(tracked.id, None)
-            mine = [making for making in self._makings.values() if tracked.id in making.waiting]
-            for making in mine:
-                if len(making.waiting) > 1:
-                    del making.waiting[tracked.id]
+            self._finished.pop(tracked.id, None)
+            mine = [each for each in self._installs.values() if tracked.id in each.waiting]
+            for each in mine:
+                if len(each.waiting) > 1:
+                    del each.waiting[tracked.id]
                 else:
-                    making.cancelled.set()
-            return not any(making.cancelled.is_set() for making in mine)
+                    each.cancelled.set()
+            return not any(each.cancelled.is_set() for each in mine)
 
     def kept(self) -> Iterator[Kept]:
         """Every environment that no replica uses: when it was used last, its size, how to delete
-        it. Rubbish of installs that were killed is deleted on the way."""
+        it. Deletes what killed installs left."""
         if not self._directory.is_dir():
             return
         used = self._used()
@@ -159,122 +162,115 @@ class Environments:
             self._sweep(folder)
 
     def _target(self, run: Run) -> tuple[str, Path]:
-        """The interpreter for this run, and what the environment is known as."""
+        """The interpreter for this run, and the path of the environment without its suffix."""
         python = find_python(run["env"])
         key = key_of(run["requirements"], identity(python, uid=run["uid"]), run["env"])
         return python, self._directory / str(_OWN if run["uid"] is None else run["uid"]) / key
 
-    def _end_left_behind(self, tracked: Tracked) -> bool:
-        """End the install that an earlier agent started for this replica, unless another replica
-        waits for it by now; whether none runs."""
+    def _stop_earlier_install(self, tracked: Tracked) -> bool:
+        """Stop the install that an earlier agent started for this replica, unless another replica
+        waits for it; whether none runs."""
         try:
             _, target = self._target(tracked.ordered)
         except OSError:
             return True
-        launch = None if target in self._makings else install.running(target)
+        launch = None if target in self._installs else install.running(target)
         if launch is None:
             return True
         with suppress(OSError):
             inspect.request_stop(Path(launch["root"]), grace=0.0, now=time.time())
         return False
 
-    def _look_after(self, target: Path, tracked: Tracked) -> str | None:
-        """The environment if it is there; raises what became of the making that it waited for."""
+    def _find(self, target: Path, tracked: Tracked) -> str | None:
+        """The environment if it exists; raises the error of the install that it waited for."""
         with self._lock:
-            making = self._over.pop(tracked.id, None)
+            finished = self._finished.pop(tracked.id, None)
             found = use(target)
-        if making is not None and not _has_more(tracked.ordered, making):
-            _say(tracked, _words(making))
-            if making.error is not None:
-                raise making.error
+        if finished is not None and not _has_higher_limit(tracked.ordered, finished):
+            _log(tracked, _result_lines(finished))
+            if finished.error is not None:
+                raise finished.error
         return found
 
-    def _make(self, target: Path, python: str, tracked: Tracked) -> Retry:
-        """See to it that it is made, and that this replica is told when it is over."""
+    def _start_install(self, target: Path, python: str, tracked: Tracked) -> None:
+        """Start the install, unless it runs, and let this replica wait for it."""
         with self._lock:
-            making = self._makings.get(target)
-            if making is None:
-                making = self._makings[target] = _Making()
-                body = threading.Thread(
-                    target=self._work,
-                    args=(target, making, tracked.ordered, python),
-                    name="installer",
-                    daemon=True,
+            current = self._installs.get(target)
+            if current is None:
+                current = self._installs[target] = _Install()
+                args = (target, current, tracked.ordered, python)
+                thread = threading.Thread(
+                    target=self._work, args=args, name="installer", daemon=True
                 )
-                body.start()
-            if not making.cancelled.is_set():
-                making.waiting[tracked.id] = tracked
-        return Retry("environment_making", key=target.name)
+                thread.start()
+            if not current.cancelled.is_set():
+                current.waiting[tracked.id] = tracked
 
-    def _work(self, target: Path, making: _Making, run: Run, python: str) -> None:
+    def _work(self, target: Path, current: _Install, run: Run, python: str) -> None:
         try:
-            if self._enter(making):
+            if self._take_slot(current):
                 try:
-                    self._install(target, making, run, python)
+                    self._install(target, current, run, python)
                 finally:
-                    self._room.release()
+                    self._slots.release()
         except (OSError, PaddleCloudError) as error:
-            making.error = error
+            current.error = error
         except Exception as error:  # noqa: BLE001 - the replicas that wait have to fail
-            self._site.journal.failure("an environment could not be made")
-            making.error = Refused("environment_failed", python=python, lines=repr(error))
+            self._site.journal.failure("an environment could not be installed")
+            current.error = Refused("environment_failed", python=python, lines=repr(error))
         with self._lock:
-            del self._makings[target]
-            self._over |= dict.fromkeys(making.waiting, making)
-            waiting, making.waiting = making.waiting, {}
+            del self._installs[target]
+            self._finished |= dict.fromkeys(current.waiting, current)
+            waiting, current.waiting = current.waiting, {}
         for tracked in waiting.values():
             self._hurry(tracked)
 
-    def _enter(self, making: _Making) -> bool:
-        """Wait for its turn; False if no replica wants the environment any more."""
-        while not self._room.acquire(timeout=_LOOK_SECONDS):
-            if making.cancelled.is_set():
+    def _take_slot(self, current: _Install) -> bool:
+        """Wait for its turn; False if no replica needs the environment any more."""
+        while not self._slots.acquire(timeout=_POLL_SECONDS):
+            if current.cancelled.is_set():
                 return False
         return True
 
-    def _install(self, target: Path, making: _Making, run: Run, python: str) -> None:
-        folder = target.parent
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    def _install(self, target: Path, current: _Install, run: Run, python: str) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = os.open(f"{target}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            if _take(lock, making):
-                _remove_rubbish(target, self._site.spawner)
-                self._try(target, making, run, python)
+            if _lock(lock, current):
+                _remove_leftovers(target, self._site.spawner)
+                self._install_with_retries(target, current, run, python)
         finally:
             os.close(lock)
 
-    def _try(self, target: Path, making: _Making, run: Run, python: str) -> None:
+    def _install_with_retries(self, target: Path, current: _Install, run: Run, python: str) -> None:
         began = time.monotonic()
         for pause in (*_PAUSES, None):
-            if making.cancelled.is_set() or use(target) is not None:
+            if current.cancelled.is_set() or use(target) is not None:
                 return
             left = max(1.0, run["install_seconds"] - (time.monotonic() - began))
-            making.launch = install.running(target) or install.prepare(
+            current.launch = install.running(target) or install.prepare(
                 run, target, python, self._site.environ, seconds=left
             )
-            ended = install.carry_out(self._site.spawner, making.launch, making.cancelled)
-            root = Path(making.launch["root"])
+            ended = install.carry_out(self._site.spawner, current.launch, current.cancelled)
+            root = Path(current.launch["root"])
             if ended is not None and install.succeeded(ended):
-                making.took = ended.get("ran") or 0.0
-                self._made(target, making, root)
+                current.error, current.took = None, ended.get("ran") or 0.0
+                self._grew(install.complete(target, root))
+                text = f"environment {target.name} installed in {current.took:.1f} s"
+                self._site.journal.info(text)
                 return
-            making.tail = _tail(root / records.STDOUT)
+            current.tail = _tail(root / records.STDOUT)
             install.remove(root)
-            making.error = _trouble(ended, making.tail, making.launch, python, run)
-            if not isinstance(making.error, Retry):
+            current.error = _failure(ended, current.tail, current.launch, python, run)
+            if not isinstance(current.error, Retry):
                 return
             if pause is None:
-                making.error = Refused(making.error.code, **making.error.params)
+                current.error = Refused(current.error.code, **current.error.params)
             else:
-                making.cancelled.wait(pause)
-
-    def _made(self, target: Path, making: _Making, root: Path) -> None:
-        making.error = None
-        self._grew(install.complete(target, root))
-        self._site.journal.info(f"environment {target.name} made in {making.took:.1f} s")
+                current.cancelled.wait(pause)
 
     def _remove(self, found: Path, home: Path, used_at: int) -> None:
-        """Delete an environment, unless somebody began to use it after it was listed."""
+        """Delete an environment, unless it was used after it was listed."""
         with self._lock:
             if found.stat().st_mtime_ns != used_at:
                 return
@@ -282,8 +278,8 @@ class Environments:
         workspace.remove(str(home))
 
     def _used(self) -> set[str]:
-        """The environments that replicas on this machine were given."""
-        # The order of one that is being made ready may not be written yet.
+        """The environments of replicas on this machine."""
+        # The order of a replica that is being prepared may not be written yet.
         waiting = (one for one in self._site.book.all() if one.stage is Stage.ORDERED)
         found = {one.environment for one in waiting if one.environment and not one.forget}
         for order in (self._site.directory / "replicas").glob(f"*/{records.ORDER}"):
@@ -296,13 +292,13 @@ class Environments:
                 fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
                 try:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    _remove_rubbish(lock.with_suffix(""), self._site.spawner)
+                    _remove_leftovers(lock.with_suffix(""), self._site.spawner)
                 finally:
                     os.close(fd)
 
 
 def use(target: Path) -> str | None:
-    """The whole environment known as `target`, marked as used now; None when there is none."""
+    """The directory of the environment `target`, marked as used now; None when there is none."""
     path = target.with_name(f"{target.name}.json")
     made = records.read(path)
     home = target.parent / str((made or {}).get("name", ""))
@@ -314,9 +310,9 @@ def use(target: Path) -> str | None:
 
 
 def key_of(requirements: str, python: str, env: Mapping[str, str]) -> str:
-    """What an environment is known by: everything that decides what is in it."""
-    told = sorted((name, text) for name, text in env.items() if name.startswith("PIP_"))
-    facts = [_FORMAT, requirements, python, platform.machine(), told]
+    """The cache key of an environment: everything that decides what is in it."""
+    pip = sorted((name, text) for name, text in env.items() if name.startswith("PIP_"))
+    facts = [_FORMAT, requirements, python, platform.machine(), pip]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
@@ -328,12 +324,12 @@ def find_python(env: Mapping[str, str]) -> str:
 
 
 def identity(python: str, *, uid: int | None) -> str:
-    """Tells one interpreter from another without starting it, for it may be anybody's program. Only
-    one's own script that chooses among several is asked."""
+    """Identifies an interpreter without starting it, because it may be a program of another user.
+    Only a script of the agent's own user that chooses among several is run."""
     real = Path(python).resolve()
     found = real.stat()
     known = f"{real} {found.st_size} {found.st_mtime_ns}"
-    return f"{known} {_asked(python)}" if uid is None and _is_script(real) else known
+    return f"{known} {_probe(python)}" if uid is None and _is_script(real) else known
 
 
 def with_environment(env: Mapping[str, str], home: str) -> dict[str, str]:
@@ -350,8 +346,8 @@ def _is_script(program: Path) -> bool:
         return file.read(2) == b"#!"
 
 
-def _asked(python: str) -> str:
-    import subprocess  # noqa: PLC0415 - see `_run`
+def _probe(python: str) -> str:
+    import subprocess  # noqa: PLC0415 - 1 MB that few agents need
 
     command = [python, "-c", _PROBE]
     with suppress(OSError, subprocess.SubprocessError):
@@ -360,25 +356,25 @@ def _asked(python: str) -> str:
     return ""
 
 
-def _take(lock: int, making: _Making) -> bool:
-    """Wait for the lock: the tidier, or an installer of an earlier version, may hold it. False if
-    no replica wants the environment any more."""
+def _lock(fd: int, current: _Install) -> bool:
+    """Wait for the lock, which the pruning thread or an installer of an earlier version may hold.
+    False if no replica needs the environment any more."""
     while True:
         with suppress(BlockingIOError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
-        if making.cancelled.wait(_LOOK_SECONDS):
+        if current.cancelled.wait(_POLL_SECONDS):
             return False
 
 
-def _trouble(
+def _failure(
     ended: ExitRecord | None, tail: bytes, launch: Launch, python: str, run: Run
 ) -> PaddleCloudError:
     """Why an install failed; Retry where another try may help."""
     tries = len(_PAUSES) + 1
     if ended is None or ended["cause"] == records.CAUSE_STOPPED:
         return Retry("environment_lost", tries=tries)
-    lines = last_lines(tail, _TOLD_LINES) or ended["message"]
+    lines = last_lines(tail, _ERROR_LINES) or ended["message"]
     if ended["cause"] == records.CAUSE_WALL_TIME:
         minutes = f"{round(run['install_seconds'] / 60, 2):g}"
         return Refused("environment_slow", minutes=minutes, lines=lines)
@@ -387,16 +383,16 @@ def _trouble(
         return Refused("environment_memory", limit=format_size(memory))
     if ended["oom"]:
         return Refused("environment_host_memory")
-    if _lacked_processes(ended, tail, launch):
+    if _reached_process_limit(ended, tail, launch):
         return Refused("environment_processes", limit=launch.get("pids_limit"))
     if any(sign in tail for sign in _NETWORK):
         return Retry("environment_network", tries=tries, lines=lines)
     return Refused("environment_failed", python=python, lines=lines)
 
 
-def _lacked_processes(ended: ExitRecord, tail: bytes, launch: Launch) -> bool:
-    """Whether the process limit was reached. A control group counts it; where the user is limited
-    instead (see `monitor`), only the words of the programs tell."""
+def _reached_process_limit(ended: ExitRecord, tail: bytes, launch: Launch) -> bool:
+    """Whether the process limit was reached. A control group counts that; where the user is limited
+    instead (see `supervisor`), only the output of the programs shows it."""
     if launch.get("pids_limit") is None:
         return False
     if ended["enforced"]["pids"]:
@@ -405,19 +401,20 @@ def _lacked_processes(ended: ExitRecord, tail: bytes, launch: Launch) -> bool:
     return launch.get("uid") is not None and any(sign in said for sign in _NO_PROCESS)
 
 
-def _has_more(run: Run, making: _Making) -> bool:
-    """Whether the install failed by a limit that this replica, which waited for it, is above."""
-    code = making.error.code if isinstance(making.error, PaddleCloudError) else ""
+def _has_higher_limit(run: Run, finished: _Install) -> bool:
+    """Whether the install failed by a limit that is higher for this replica, which waited for
+    it."""
+    code = finished.error.code if isinstance(finished.error, PaddleCloudError) else ""
     limit = _LIMITED_BY.get(code)
-    if limit is None or making.launch is None:
+    if limit is None or finished.launch is None:
         return False
-    theirs: Any = making.launch.get(limit)
+    theirs: Any = finished.launch.get(limit)
     own: Any = run.get(limit)
     return theirs is not None and (own is None or own > theirs)
 
 
 def last_lines(tail: bytes, most: int) -> str:
-    """The end of what an installer said, on one line; its errors if it named any."""
+    """The end of an installer's output on one line; its errors if it printed any."""
     lines = _lines(tail)
     errors = [line for line in lines if line.startswith("ERROR:")]
     return " | ".join((errors or lines)[-most:])
@@ -435,28 +432,28 @@ def _tail(path: Path) -> bytes:
     return b""
 
 
-def _words(making: _Making) -> str:
-    if making.error is None:
-        # Nobody knows how long it took a process of an earlier agent.
-        if not making.took:
+def _result_lines(finished: _Install) -> str:
+    if finished.error is None:
+        # How long an install of an earlier agent took is not known.
+        if not finished.took:
             return notices.lines("environment_installed", {})
-        return notices.lines("environment_installed_in", {"seconds": f"{making.took:.1f}"})
-    shown = "".join(f"{line}\n" for line in _lines(making.tail)[-_SHOWN_LINES:])
+        return notices.lines("environment_installed_in", {"seconds": f"{finished.took:.1f}"})
+    shown = "".join(f"{line}\n" for line in _lines(finished.tail)[-_SHOWN_LINES:])
     return notices.lines("environment_said", {}) + shown
 
 
-def _say_first(tracked: Tracked, key: str) -> bool:
-    """Say the first lines of its log, unless they were said. They are always the same: after a
-    restart of the agent the server may have them, and whatever else comes begins behind them."""
+def _log_key(tracked: Tracked, key: str) -> bool:
+    """Write the first lines of its log, unless they are there. They are always the same: after a
+    restart of the agent the server may have them, and the rest of the log follows them."""
     tracked.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = tracked.root / records.STDOUT
     new = not log.exists() or not log.stat().st_size
     if new:
-        _say(tracked, notices.lines("environment_key", {"key": key[:16]}))
+        _log(tracked, notices.lines("environment_key", {"key": key[:16]}))
     return new
 
 
-def _say(tracked: Tracked, text: str) -> None:
+def _log(tracked: Tracked, text: str) -> None:
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     fd = os.open(tracked.root / records.STDOUT, flags, 0o600)
     try:
@@ -466,19 +463,19 @@ def _say(tracked: Tracked, text: str) -> None:
     tracked.dirty = True
 
 
-def _remove_rubbish(target: Path, spawner: Spawner) -> None:
+def _remove_leftovers(target: Path, spawner: Spawner) -> None:
     """Delete everything of the environment that its record does not name, unless its install runs.
-    One that ended well while no agent ran gets its record. To be called with its lock."""
+    An install that succeeded while no agent ran gets its record. The caller holds the lock."""
     running = set()
     for root in install.roots(target):
-        seen = inspect.inspect(root)
-        if seen.phase is Phase.LOST:
-            is_over = not inspect.reap_leftovers(root, spawner.kill_orphans).left
+        observed = inspect.inspect(root)
+        if observed.phase is Phase.LOST:
+            is_over = not inspect.reap_leftovers(root, spawner).left
         else:
-            is_over = seen.phase is not Phase.RUNNING
+            is_over = observed.phase is not Phase.RUNNING
         if not is_over:
             running |= {root.name, install.home_of(root).name}
-        elif install.succeeded(seen.exit) and use(target) is None:
+        elif install.succeeded(observed.exit) and use(target) is None:
             install.complete(target, root)
     made = records.read(target.with_name(f"{target.name}.json")) or {}
     spared = {f"{target.name}.json", f"{target.name}.lock", made.get("name"), *running}

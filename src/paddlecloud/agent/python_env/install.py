@@ -1,9 +1,9 @@
-"""One install of `--requirements`: the order for it, its run to the end, its record.
+"""Runs one install of `--requirements` like a replica, and records its result.
 
-An installer runs the code of the packages, so it is started as a replica is (`spawn`, `monitor`,
-`child`): with the control groups, process limit, uid, view and wall limit of a replica, under a
-monitor that ends every process of it and outlives the agent. An agent that was restarted finds the
-install by its records and waits for it.
+An installer runs the code of the packages, so it is started as a replica is: with control groups,
+process limit, uid, mount namespace and wall time, under a supervisor that ends all of its processes
+and outlives the agent. An agent that was restarted finds the install by its records and waits for
+it.
 
 `KEY.NAME` is the environment and `KEY.NAME.tmp` the root of its install, both in the directory of
 one user. The environment is created where it stays, because its scripts contain their own path.
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 _FILE = "requirements.txt"
 _ROOT = ".tmp"
 _LOG_BYTES = 1024 * 1024
-_LOOK_SECONDS = 0.1
-#: A monitor that was asked for and did not start within this time does not come any more.
-_MONITOR_SECONDS = 30.0
-#: They would make the new interpreter another one.
+_POLL_SECONDS = 0.1
+#: A supervisor that did not start within this time does not start any more.
+_SUPERVISOR_SECONDS = 30.0
+#: They would make the environment use another interpreter.
 _UNWANTED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 
 
 def prepare(
     run: Run, target: Path, python: str, environ: Mapping[str, str], *, seconds: float
 ) -> Launch:
-    """Create the directories of one more install of `target` and the order for it. Its limits are
-    those of `run`; it may take so many seconds."""
+    """Create the directories of one more install of `target` and its order, with the limits of
+    `run` and `seconds` as its wall time."""
     home = Path(f"{target}.{os.urandom(4).hex()}")
     root = Path(f"{home}{_ROOT}")
     uid = run["uid"]
@@ -91,27 +91,27 @@ def installer_environment(
 
 def carry_out(spawner: Spawner, launch: Launch, cancelled: threading.Event) -> ExitRecord | None:
     """Start the install, or join it if it runs, and wait until none of its processes is left. How
-    it ended; None if its monitor was killed or never started. Raises Retry if the machine has no
+    it ended; None if its supervisor was killed or never started. Raises Retry if the machine has no
     process for it."""
     root = Path(launch["root"])
     spawner.spawn(launch)
-    deadline = time.monotonic() + _MONITOR_SECONDS
+    deadline = time.monotonic() + _SUPERVISOR_SECONDS
     stopped = False
     while True:
-        seen = inspect.inspect(root)
-        if seen.phase is Phase.EXITED:
-            return seen.exit
-        missing = seen.phase is Phase.NOT_STARTED and time.monotonic() > deadline
+        observed = inspect.inspect(root)
+        if observed.phase is Phase.EXITED:
+            return observed.exit
+        missing = observed.phase is Phase.NOT_STARTED and time.monotonic() > deadline
         if (cancelled.is_set() or missing) and not stopped:
             with suppress(OSError):
                 stopped = inspect.request_stop(root, grace=0.0, now=time.time())
-        if missing or seen.phase is Phase.LOST:
+        if missing or observed.phase is Phase.LOST:
             break
         if cancelled.is_set():
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         else:
-            cancelled.wait(_LOOK_SECONDS)
-    while seen.phase is Phase.LOST and inspect.reap_leftovers(root, spawner.kill_orphans).left:
+            cancelled.wait(_POLL_SECONDS)
+    while observed.phase is Phase.LOST and inspect.reap_leftovers(root, spawner).left:
         pass
     return None
 

@@ -1,4 +1,4 @@
-"""Notices of the platform about a replica: lines in its log, and what holds it up."""
+"""Notices of the platform about a replica: lines in its log, and reasons why it waits or failed."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ _AREAS = {workspace.OUTPUT: "OUTPUT_PATH", workspace.LOG: "LOCAL_LOG_PATH"}
 
 
 def of_outputs(code: str, replica: str, paths: list[str]) -> str:
-    """What became of these outputs, none of which came back as it is; in both languages, because
-    nobody knows whose log this is."""
+    """A notice about outputs that were skipped or renamed; in both languages, because the agent
+    does not know the reader's."""
     return lines(code, {"paths": names(replica, paths)}) if paths else ""
 
 
 def lines(code: str, params: dict[str, object]) -> str:
-    """A sentence of the platform as it stands in a log: a line in each language."""
+    """A message as lines of a log, one in each language."""
     return "".join(f"[paddlecloud] {render(code, params, lang)}\n" for lang in LANGUAGES)
 
 
-def of_unsent(code: str, told: Mapping[str, object], *, bucket: bool) -> str:
-    """That its bucket, or else the server, did not take some outputs, or that they could not be
-    read; `code` is the sentence about what became of them."""
-    whole = reasons.of_unsent(told, own_bucket=bucket)
-    said = (render(whole, {"message": render(code, told, lang)}, lang) for lang in LANGUAGES)
-    return "".join(f"[paddlecloud] {line}\n" for line in said)
+def of_unsent(code: str, params: Mapping[str, object], *, bucket: bool) -> str:
+    """A notice that its bucket, or else the server, did not store some outputs, or that they could
+    not be read; `code` is the message about where they are kept."""
+    whole = reasons.of_unsent(params, own_bucket=bucket)
+    sentences = (render(whole, {"message": render(code, params, lang)}, lang) for lang in LANGUAGES)
+    return "".join(f"[paddlecloud] {line}\n" for line in sentences)
 
 
 def names(replica: str, paths: list[str]) -> str:
-    """The first few of them, as their owner knows them."""
+    """The first few of them, by the names that their owner knows."""
     known = (_AREAS.get(path) or shown(replica, path) for path in paths[:_SHOWN])
     few = ", ".join(_printable(path) for path in known)
     return few + (f" (+{len(paths) - _SHOWN})" if len(paths) > _SHOWN else "")
 
 
-def say_once(root: Path, text: str) -> None:
-    """Add lines of the platform to the log of this replica, unless it ends with them already."""
+def append_once(root: Path, text: str) -> None:
+    """Append lines to the log of this replica, unless it ends with them already."""
     added = text.encode()
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(root / records.STDOUT, flags, 0o600)
@@ -78,28 +78,28 @@ _AT_LAST = {"replica_not_started": "replica_never_started"}
 def of(
     code: str, params: Mapping[str, object] | None = None, longest: int = _LONGEST
 ) -> dict[str, Any]:
-    """Values are cut: a report has to be taken, however long a bucket's own words are."""
+    """Code and values of a message. Values are cut, because a bucket's message may be long."""
     given = {key: _value(value, longest) for key, value in (params or {}).items()}
     return {"code": code, "params": given}
 
 
 def of_error(error: PaddleCloudError) -> dict[str, Any]:
-    """Of an error worth repeating. Where the server itself was silent, it waited for the bucket:
-    once this can be reported, it answers. What it or we know of the bucket is told as it is."""
+    """Of an error that is retried. Where the server did not respond, it waited for the bucket: when
+    this can be reported, it responds. An error of the bucket is reported as it is."""
     if isinstance(error, Unreachable) and not error.code.startswith("store_"):
         return of("held_no_answer")
     return of(error.code, error.params)
 
 
 def of_end(error: Exception) -> dict[str, Any]:
-    """Of one after which nothing is tried any more: it is said once, and may be longer."""
+    """Of an error after which nothing is tried any more; it may be longer."""
     if isinstance(error, PaddleCloudError):
         return of(error.code, error.params, _LONGEST_OF_END)
     return of("agent_mistake", {"error": repr(error)}, _LONGEST_OF_END)
 
 
 def at_last(said: dict[str, Any]) -> dict[str, Any]:
-    """What was said while it was tried again, when it is not any more."""
+    """The message of an error that was retried, now that it is not any more."""
     return {**said, "code": _AT_LAST.get(said["code"], said["code"])}
 
 

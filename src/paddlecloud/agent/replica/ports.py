@@ -1,8 +1,7 @@
-"""Looks whether the ports of a replica are free just before it begins, and who has them if not.
+"""Checks that the ports of a replica are free just before it starts, and finds what holds them.
 
 A port that another program holds would end a training process with an assertion that does not name
-it, so it is found out here and told. Nothing is reserved: whoever binds first has it, and the next
-attempt gets other ports.
+it. Nothing is reserved: the first program to bind a port has it, and the next attempt gets others.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 
 
 def taken(ports: Iterable[int], *, named: bool = True) -> str:
-    """The first of these that is in use, with the program that holds it if that can be seen and is
-    to be `named`; empty when all are free."""
+    """The first of these that is in use, with the program that holds it if that is visible and may
+    be `named`; empty when all are free."""
     for port in ports:
         if not is_free(port):
             holder = holder_of(port) if named else ""
@@ -42,7 +41,7 @@ def is_free(port: int) -> bool:
 
 
 def holder_of(port: int) -> str:
-    """Name and pid of the program that holds this port; empty where it cannot be seen."""
+    """Name and pid of the program that holds this port; empty where it is not visible."""
     wanted = {f"socket:[{inode}]" for table in _TABLES for inode in _inodes(table, port)}
     for pid in os.listdir("/proc") if wanted else ():  # noqa: PTH208 - names are all we need
         with suppress(OSError):

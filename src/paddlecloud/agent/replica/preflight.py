@@ -1,14 +1,15 @@
-"""What is looked at, and made ready, just before a replica begins: its stacks, its PaddlePaddle.
+"""Checks just before a replica starts: whether its PaddlePaddle has parameter servers.
 
-A job in PSERVER mode needs a PaddlePaddle that has parameter servers, which the wheels of today
-have not: they fail late, and with words that do not tell. So the package that the job's `python`
-would import is searched for, and its native library for the class that is needed. Nothing is run or
-imported: that would cost seconds. What cannot be found in time is not reported.
+A job in PSERVER mode needs a PaddlePaddle with parameter servers, which current wheels do not have:
+they fail late, with an error that does not name the cause. So this module finds the package that
+the job's `python` would import, and searches its native library for the class that is needed.
+Nothing is run or imported, which would take seconds. What is not found in time is not reported. It
+also prepares stack dumps (`stack_dump`).
 
-PYTHONPATH, PATH and HOME are the job's, and so are the files there. The agent follows them only for
-a job of its own user. For one with a user of its own the replica's own process does it, with that
-user, view and limits, right before exec (see `child`): root would report what lies in directories
-that are closed to the job.
+PYTHONPATH, PATH and HOME are the job's, and so are the files there. The agent reads them only for a
+job of its own user. For a job with a uid of its own the replica's process does, with its uid,
+namespace and limits, right before exec (see `spawn_child`): root could read directories that are
+closed to the job.
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ _PYTHONS = ("python3", "python")
 _VERSION = re.compile(r"^full_version\s*=\s*['\"]([\w.+-]{1,40})['\"]", re.MULTILINE)
 _SYSTEM = re.compile(r"include-system-site-packages\s*=\s*true", re.IGNORECASE)
 _LARGEST = 4 * 2**30
-_MOST_REMEMBERED = 64
-_LONGEST_SECONDS = 10.0
-_MOST_READ = 10_000
-_PIECE = 4 * 1024 * 1024
+_MAX_KNOWN = 64
+_TIMEOUT = 10.0
+_MAX_READ = 10_000
+_BLOCK = 4 * 1024 * 1024
 _known: dict[tuple[str, int, int], bool] = {}
-"""By path, time and size of the library: whether the class is in it."""
-_looking = threading.Lock()
+"""Whether the class is in a library, by its path, time and size."""
+_lock = threading.Lock()
 
 
 def complete(launch: Launch, run: Run) -> Launch:
-    """The order of a replica with what has to be ready before it begins. May raise OSError."""
+    """The order of a replica with the results of the checks. May raise OSError."""
     if run["stacks"]:
         env = stack_dump.prepare(Path(launch["root"]), launch["env"], owner=run["uid"])
         launch = {**launch, "env": env}
@@ -62,17 +63,15 @@ def complete(launch: Launch, run: Run) -> Launch:
 
 
 def preamble(version: str, path: str) -> str:
-    """The first lines of the log of a job that cannot work, in both languages."""
+    """The first lines of the log of a job without parameter servers, in both languages."""
     params = {"version": version, "path": path}
     lines = (render("preflight_no_pserver", params, lang) for lang in ("en", "zh"))
     return "".join(f"[paddlecloud] {line}\n" for line in lines)
 
 
-def without_pserver(
-    env: Mapping[str, str], *, seconds: float = _LONGEST_SECONDS
-) -> tuple[str, str] | None:
-    """Version and place of the PaddlePaddle that this environment's Python would import, if it has
-    no parameter server; None if it has, or nothing can be said, or it takes longer than this."""
+def without_pserver(env: Mapping[str, str], *, seconds: float = _TIMEOUT) -> tuple[str, str] | None:
+    """Version and path of the PaddlePaddle that this environment's Python would import, if it has
+    no parameter servers; None if it has, or that is not known within `seconds`."""
     deadline = time.monotonic() + seconds
     with suppress(OSError, ValueError):
         package = next(_packages(env), None)
@@ -85,7 +84,7 @@ def without_pserver(
 
 
 def _packages(env: Mapping[str, str]) -> Iterator[Path]:
-    """The packages named paddle, in the order in which Python would look for them."""
+    """The packages named paddle, in the order of Python's search path."""
     for place in _search_path(env):
         package = Path(place) / "paddle"
         with suppress(OSError):
@@ -99,7 +98,7 @@ def _search_path(env: Mapping[str, str]) -> Iterator[str]:
     if python is None:
         return
     yield from _site_packages(python.parent.parent, "site-packages")
-    if _is_venv(python.parent.parent) and not _sees_the_system(python.parent.parent):
+    if _is_venv(python.parent.parent) and not _has_system_packages(python.parent.parent):
         return
     home = env.get("HOME")
     if home:
@@ -130,12 +129,12 @@ def _is_venv(prefix: Path) -> bool:
     return (prefix / "pyvenv.cfg").is_file()
 
 
-def _sees_the_system(prefix: Path) -> bool:
+def _has_system_packages(prefix: Path) -> bool:
     return _SYSTEM.search(_beginning(prefix / "pyvenv.cfg")) is not None
 
 
 def _has_pserver(library: Path, deadline: float) -> bool:
-    """True also where it cannot be found out: nobody is warned without a reason."""
+    """True also where that is not known, so that no warning is wrong."""
     try:
         fd = os.open(library, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -145,9 +144,9 @@ def _has_pserver(library: Path, deadline: float) -> bool:
         if not stat.S_ISREG(found.st_mode) or not 0 < found.st_size <= _LARGEST:
             return True
         key = (str(library), found.st_mtime_ns, found.st_size)
-        with _looking:
+        with _lock:
             if key not in _known:
-                if len(_known) >= _MOST_REMEMBERED:
+                if len(_known) >= _MAX_KNOWN:
                     _known.clear()
                 _known[key] = _contains(fd, deadline)
             return _known[key]
@@ -158,15 +157,15 @@ def _has_pserver(library: Path, deadline: float) -> bool:
 
 
 def _contains(fd: int, deadline: float) -> bool:
-    """Read and not mapped: of a mapped file that somebody cuts short, the agent would die. Raises
-    TimeoutError."""
+    """Reads the file and does not map it: a mapped file that is truncated would kill the agent.
+    Raises TimeoutError."""
     rest = b""
-    while piece := os.read(fd, _PIECE):
+    while block := os.read(fd, _BLOCK):
         if time.monotonic() > deadline:
             raise TimeoutError
-        if _NEEDED in rest + piece[: len(_NEEDED)] or _NEEDED in piece:
+        if _NEEDED in rest + block[: len(_NEEDED)] or _NEEDED in block:
             return True
-        rest = piece[-len(_NEEDED) :]
+        rest = block[-len(_NEEDED) :]
     return False
 
 
@@ -176,13 +175,13 @@ def _version(package: Path) -> str:
 
 
 def _beginning(path: Path) -> str:
-    """Of a text file; empty where there is none. It is the job's own: a pipe that never ends, or a
-    file without end, must not hold up the agent."""
+    """The beginning of a text file; empty where there is none. The file is the job's: a pipe, or an
+    endless file, must not block the agent."""
     with suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             if stat.S_ISREG(os.fstat(fd).st_mode):
-                return os.read(fd, _MOST_READ).decode("utf-8", "replace")
+                return os.read(fd, _MAX_READ).decode("utf-8", "replace")
         finally:
             os.close(fd)
     return ""

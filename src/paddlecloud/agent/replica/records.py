@@ -1,17 +1,17 @@
-"""What a replica leaves on disk beside its files: the order, the run, the wish to stop, the end.
+"""JSON records of a replica in its directory: the order, the run, the stop request, the exit.
 
-These records are the only truth about a replica: the agent may die and read them again. A record
-appears whole or not at all (written aside, then renamed), and only its owner can read it. The
-shapes are plain JSON objects and not dataclasses, because every monitor lives in a copy of this
-program and each import costs it memory; the types exist for the type checker alone. On disk each
-carries the number of its format; readers take what they know and leave the rest.
+They are the source of truth about a replica: the agent may die and read them again. A record
+appears whole or not at all (written to a temporary file, then renamed), and only its owner can read
+it. They are dictionaries and not dataclasses, because every supervisor is a copy of this program
+and each import costs it memory; the TypedDicts exist for the type checker alone. Each record has a
+format number; readers ignore keys that they do not know.
 
-Beside them lies the lock that a monitor holds for its life: whoever asks learns whether it lives,
-and its pid. A record lock and not flock, for three reasons: a question takes no lock, so asking
-never disturbs a monitor that is just starting; the answer carries the pid, known to be alive at
-that moment; and a forked child does not inherit the lock, so nothing but the monitor can keep it.
+Beside them lies the lock that a supervisor holds while it lives. It is a record lock and not flock,
+for three reasons: testing it takes no lock, so that never disturbs a supervisor that is just
+starting; the test returns the holder's pid, which is alive at that moment; and a forked child does
+not inherit the lock, so only the supervisor can hold it.
 
-Inside, paths are text and not Path: a short job is hardly more than its records.
+Paths are strings inside: for a short job, writing its records is most of the work.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Any, NotRequired, TypedDict
 
     class Launch(TypedDict):
-        """What the agent asks for; `root` holds the replica's directories and records."""
+        """What a supervisor has to run; `root` holds the replica's directories and records."""
 
         replica_id: str
         root: str
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         grace: float
         """Seconds between SIGTERM and SIGKILL when the wall time is over."""
         max_seconds: NotRequired[float | None]
+        """The wall time, or what is left of it or of a quota."""
         cpu_request: NotRequired[float | None]
         cpu_limit: NotRequired[float | None]
         memory_limit: NotRequired[int | None]
@@ -47,77 +48,77 @@ if TYPE_CHECKING:
         log_limit: NotRequired[int | None]
         """Bytes of stdout and stderr that are kept, from the head and the tail."""
         uid: NotRequired[int | None]
-        """The user, and the group of the same number, under which it runs; None: our own."""
+        """The uid, and the gid of the same number, under which it runs; None: the agent's."""
         hide: NotRequired[list[str]]
-        """What it must not see of this machine; for one with a user of its own."""
+        """Paths that are hidden from it; for one with a uid of its own."""
         user_namespaces: NotRequired[bool]
-        """False: it is kept from creating user namespaces, where that can be done."""
+        """False: it cannot create user namespaces, where that can be enforced."""
         show: NotRequired[list[str]]
-        """Directories of ours beside its own that it may read: its Python environment."""
+        """Further directories that it may read: its Python environment."""
         writable: NotRequired[list[str]]
-        """The same that it may write: the environment that an install creates."""
+        """Further directories that it may write: the environment that an install creates."""
         private_root: NotRequired[bool]
-        """Its `/` is to be its own, where that can be done."""
+        """It gets a root directory of its own, where that is possible."""
         tree: NotRequired[str | None]
-        """The submitted files that are to lie below both of its views; see `layers`."""
+        """The tree of submitted files below both of its views; see `overlay`."""
         pserver_mode: NotRequired[bool]
-        """Its own process looks for the PaddlePaddle that it would import; see `preflight`."""
+        """Its own process checks the PaddlePaddle that it would import; see `preflight`."""
         preamble: NotRequired[str]
-        """Lines of ours at the beginning of its log."""
+        """The first lines of its log."""
         hint: NotRequired[str]
-        """What may be why it fails, if it does; goes into its end."""
+        """Why it may fail; copied to its exit record."""
         notify: NotRequired[str | None]
-        """A unix datagram socket that gets the replica id at start and at end."""
+        """A unix datagram socket that gets the replica id at start and exit."""
 
     class RunRecord(TypedDict):
-        """Made before the process exists, and written again with its pid."""
+        """Created before the process exists, and written again with its pid."""
 
         monitor_pid: int
         monitor_start: int | None
         boot_id: str
         zygote: NotRequired[str]
-        """The id of the zygote that inherits its processes if the monitor is killed."""
+        """The id of the zygote that inherits its processes if the supervisor is killed."""
         cgroup: dict[str, str]
         contained: NotRequired[bool]
-        """Whether all of its processes are in the control group."""
+        """All of its processes are in the control group."""
         pid: int | None
         started_at: float | None
 
     class StopRecord(TypedDict):
-        """The wish to end; a second wish can only make the grace shorter."""
+        """The request to end; a second one can only shorten the grace."""
 
         grace: float
         cause: str
         requested_at: float
 
     class ExitRecord(TypedDict):
-        """How it ended; once it exists nothing of the replica runs any more."""
+        """How it ended; when it exists, nothing of the replica runs any more."""
 
         cause: str
         exit_code: int | None
         signal: int | None
         oom: bool
         memory_limit: NotRequired[int | None]
-        """The limit that it was killed for; absent if it was not, or for the machine's sake."""
+        """The limit that it reached when it was killed for memory."""
         message: str
         start_errno: int | None
         started_at: float | None
         finished_at: float
         ran: NotRequired[float | None]
-        """Seconds between start and end by a clock that nobody can set."""
+        """Seconds between start and end by the monotonic clock."""
         stop_requested_at: float | None
         max_rss: int | None
         cpu_seconds: float | None
         enforced: dict[str, bool]
         stopping_at: NotRequired[float]
-        """When its end began, where it did not end by itself."""
+        """When its end was requested, where it did not end by itself."""
         hint: NotRequired[str]
         said: NotRequired[dict[str, Any]]
-        """Code and values of the sentence that its owner reads instead of `message`."""
+        """Code and values of the message that its owner reads instead of `message`."""
         forks_refused: NotRequired[int]
-        """How often its control group had no process or thread left; absent when never."""
+        """How often its process limit was reached; absent when never."""
         log_lost: NotRequired[int]
-        """Bytes of the log that no disk took; absent when there are none."""
+        """Bytes of the log that could not be written; absent when there are none."""
 
 else:
     Launch = RunRecord = StopRecord = ExitRecord = dict
@@ -144,7 +145,7 @@ CAUSE_OUTPUTS_LOST = "outputs_lost"
 CAUSE_HUNG = "hung"
 
 ASKED_CAUSES = (CAUSE_STOPPED, CAUSE_PREEMPTED, CAUSE_HUNG)
-"""Somebody asked for the end."""
+"""The end was requested."""
 
 _RECORDS = (ORDER, RUN, STOP, EXIT)
 _FORMAT = 1
@@ -171,8 +172,8 @@ def read(path: Path | str) -> Any:
 def has_begun(root: Path) -> bool:
     """Whether the replica in `root` may have run already, so that it must not be started.
 
-    A loss of power leaves young files empty: an order that is there without being readable was
-    given, and nobody knows any more what became of it.
+    A loss of power leaves new files empty: of a replica with an order that cannot be read it is not
+    known whether it ran.
     """
     if _exists(f"{root}/{RUN}") or _exists(f"{root}/{EXIT}"):
         return True
@@ -181,20 +182,20 @@ def has_begun(root: Path) -> bool:
 
 
 def write(path: Path, value: Mapping[str, Any]) -> None:
-    """Put `value` at `path` in one step; a full disk leaves what was there before."""
-    aside = f"{path}.{os.urandom(4).hex()}.tmp"
+    """Write `value` to `path` atomically; a full disk leaves the earlier record."""
+    temporary = f"{path}.{os.urandom(4).hex()}.tmp"
     try:
-        create(aside, value, name=path.name)
-        os.replace(aside, path)  # noqa: PTH105 - see the top of this file
+        create(temporary, value, name=path.name)
+        os.replace(temporary, path)  # noqa: PTH105 - see the top of this file
     except OSError:
         with suppress(OSError):
-            os.unlink(aside)  # noqa: PTH108 - see the top of this file
+            os.unlink(temporary)  # noqa: PTH108 - see the top of this file
         raise
 
 
 def create(path: Path | str, value: Mapping[str, Any], *, name: str = "") -> None:
-    """Make a record that must not exist yet. A reader may meet it empty for an instant, so it is
-    not for an order, which then would count as damaged."""
+    """Create a record that must not exist yet. A reader may find it empty for an instant, so it is
+    not for an order, which would count as damaged then."""
     left = memoryview(_encode(name or str(path).rpartition("/")[2], value))
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -205,7 +206,7 @@ def create(path: Path | str, value: Mapping[str, Any], *, name: str = "") -> Non
 
 
 def reserve(path: Path) -> None:
-    """Take the disk space of a later `write_reserved` now, while there is some."""
+    """Allocate the disk space of a later `write_reserved`."""
     with suppress(OSError):
         fd = os.open(_reserved(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -216,9 +217,8 @@ def reserve(path: Path) -> None:
 
 
 def write_reserved(path: Path, value: Mapping[str, Any]) -> None:
-    """Like `write`, into the reserved space. It survives every kill, though not a loss of power,
-    after which nothing of the replica runs and it counts as lost: the wait for the disk would be a
-    good part of a short job."""
+    """Like `write`, into the reserved space. It survives every kill, but not a loss of power, after
+    which the replica counts as lost: waiting for the disk would be a good part of a short job."""
     data = _encode(path.name, value)
     fd = os.open(_reserved(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -231,7 +231,7 @@ def write_reserved(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def take_lock(path: Path) -> int | None:
-    """Hold the lock until this process ends; None when somebody else holds it.
+    """Hold the lock until this process ends; None when another process holds it.
 
     The file descriptor stays open on purpose, and the process must not open the file again:
     closing any descriptor of it gives the lock up.
@@ -246,7 +246,7 @@ def take_lock(path: Path) -> int | None:
 
 
 def lock_holder(path: Path | str) -> int | None:
-    """The pid of the process that holds the lock, or None. Must not be asked by the holder."""
+    """The pid of the process that holds the lock, or None. The holder must not call this."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -15,10 +15,10 @@ import hashlib
 import os
 import stat
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paddlecloud.agent.outputs import scan
+from paddlecloud.agent.outputs.sent_files import SHIPPED, SentFiles
 from paddlecloud.agent.replica import records
 from paddlecloud.agent.sandbox.workspace import OUTPUT
 from paddlecloud.model.errors import Invalid, Retry
@@ -67,11 +67,11 @@ def _take_over(tracked: Tracked, earlier: Tracked, owner: int | None) -> bool:
     """
     if earlier.alive or not earlier.shipped or earlier.started is None:
         return False
-    source, note = earlier.place(OUTPUT), tracked.root / scan.SHIPPED
+    source, note = earlier.place(OUTPUT), tracked.root / SHIPPED
     try:
         if os.stat(source).st_uid != (os.geteuid() if owner is None else owner):  # noqa: PTH116 - text
             return False
-        marks = records.read(earlier.root / scan.SHIPPED) or {}
+        marks = records.read(earlier.root / SHIPPED) or {}
         ours = {name: mark for name, mark in marks.items() if name.startswith(f"{OUTPUT}/")}
         os.rename(source, tracked.place(OUTPUT))  # noqa: PTH104 - both are text
         records.write(note, ours)
@@ -168,9 +168,8 @@ def _digest(folder: int, name: str) -> str:
 
 
 def _note_all(root: Path, digests: dict[str, str]) -> None:
-    """The server has all that lies there: it sent it, and nobody has it open."""
-    shipped = scan.Shipped(root)
-    is_reliable = scan.are_noted_in(root)
+    """The server has all that lies there: it sent it."""
+    sent = SentFiles(root)
     for found in scan.scan(root):
-        shipped.add(replace(found, is_reliable=is_reliable), digests.get(found.name, ""))
-    shipped.save()
+        sent.add(found, digests.get(found.name, ""))
+    sent.save()

@@ -33,7 +33,6 @@ from paddlecloud.agent.replica import (
 from paddlecloud.agent.replica.inspect import Phase
 from paddlecloud.agent.replica.records import CAUSE_PORT_TAKEN, CAUSE_START_FAILED, ORDER, ROOT
 from paddlecloud.agent.sandbox import tmpdir, workspace
-from paddlecloud.agent.sandbox import workspace as sandbox_workspace
 from paddlecloud.agent.server_link.channel import Channel, is_stumble
 from paddlecloud.agent.work_queue import Turns
 from paddlecloud.messages import render
@@ -84,7 +83,7 @@ class Starters:
         self._layer = workspace.Layer()
         self._materials = Materials(site.directory / "cache", limit=site.cache_limit)
         self._trees = Trees(
-            site.directory / "cache", self._layer, site.spawner.layers, self._materials.grew
+            site.directory / "cache", self._layer, site.spawner.can_overlay, self._materials.grew
         )
         self._holds: dict[str, tuple[Tracked, Held]] = {}
         """The tree of each replica whose monitor may not hold it yet."""
@@ -142,7 +141,7 @@ class Starters:
 
     def _is_short(self, needed: int = 0) -> bool:
         """Whether the disk has less room than that."""
-        return sandbox_workspace.room(self._site.directory) < needed
+        return workspace.free_space(self._site.directory) < needed
 
     def _prune(self, is_short: Callable[[], bool]) -> int:
         """Delete what is of no use, too much, or in the way; bytes freed."""
@@ -292,7 +291,7 @@ class Starters:
         except BlockingIOError as error:
             raise Retry("replica_not_started", replica=tracked.id, reason=str(error)) from error
         except OSError as error:
-            raise workspace.in_words(error, tracked.root, snapshot) from error
+            raise workspace.disk_error(error, tracked.root, snapshot) from error
         finally:
             if is_ours:
                 self._wake_those_behind()
@@ -409,7 +408,7 @@ class Starters:
                 self._hold(tracked, notices.of_error(error))
             return True
         if isinstance(error, OSError):
-            error = workspace.in_words(error, tracked.root)
+            error = workspace.disk_error(error, tracked.root)
         workspace.clear(tracked.root)
         if self._makes_room(tracked, error):
             return True
@@ -429,7 +428,7 @@ class Starters:
         _, tree = self._holds.pop(tracked.id, (None, None))
         if tree is not None:
             tree.let_go()
-        is_known = needed > workspace.LEAST
+        is_known = needed > workspace.LEAST_NEEDED
         if is_known and self._is_short(needed - self._materials.size(time.time(), self._kept)):
             return False
         return self._prune(lambda: not is_known or self._is_short(needed)) > 0

@@ -1,8 +1,8 @@
-"""The key of a replica: a file that its processes alone can read, and never the environment.
+"""Writes the token file of a replica, which only its own processes can read.
 
-With it a trainer may ask the server for the tasks of its own job, and nothing else. The server's
-address is in it too, as the agent knows it: an embedded server has another one after each start, so
-the file names the place where it is written; other servers that do as well are listed.
+With this token a trainer may ask the server for the data tasks of its own job, and nothing else.
+The file also has the server's address: an embedded server gets another port at each start, so the
+file names its endpoint file; further servers on the same database are listed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def write(root: Path, run: Run, replica: str, link: Link) -> str:
-    """Write the file of this replica; its path. The directory is there."""
+    """Write the file of this replica, whose directory exists; its path."""
     path = f"{root}/{DIRECTORY}/{FILE}"
     config = link.config
     value = {

@@ -1,19 +1,19 @@
-"""Control groups of replicas: limits on CPU, memory and processes, and a kill nobody escapes.
+"""Control groups of replicas: limits on CPU, memory and processes, and a kill of all at once.
 
-Three situations, found out once: version 2 (controllers in the one tree), version 1 (a tree per
-controller, here often with an empty version 2 beside it, which still can kill), or nothing that
-we may write to. Whatever cannot be done is left out and said so in `enforced`; a replica never
-fails to start because of it.
+`detect` finds one of three situations: version 2 (controllers in one tree), version 1 (a tree per
+controller, often with a version 2 without controllers beside it, which still can kill), or nothing
+that we may write to. What is not possible is left out, and `enforced` of the exit record shows it;
+a replica never fails to start because of it.
 
-Where a group lives: on version 1 below our own group; on version 2 below the nearest group, from
-our own upwards, that already hands the controllers down, because a group with processes in it may
-not do so. If there is none we try to step aside into a leaf of our own.
+Where a group is created: on version 1 below our own group; on version 2 below the nearest group,
+from our own upwards, that already delegates the controllers, because a group with processes in it
+may not do so. If there is none, we try to move into a leaf of our own.
 
-When: a replica with a memory limit is born in its group, because memory once taken is charged
-where it was taken, and so is one with a small limit of processes. Other limits can wait until it
-has lived for a moment (see `monitor`) and then hold for all it has started: moving a process waits
-for every CPU (5 to 25 ms on an idle machine, next to nothing right after another move), and birth
-in a group needs a fork that costs several ms of CPU. Making and removing takes 0.1 to 0.3 ms.
+When: a replica with a memory limit is born in its group, because memory is charged where it was
+allocated, and so is one with a small process limit. Other limits are applied a moment after the
+start (see `supervisor`), to everything that the replica has started: moving a process waits for
+every CPU (5 to 25 ms on an idle machine, next to nothing right after another move), and birth in a
+group needs a fork that costs several ms of CPU. Creating and removing takes 0.1 to 0.3 ms.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NEARLY_ALL = 0.99
 
 
 class Cgroups:
-    """The directories in which groups of replicas can be made; what each can limit."""
+    """The directories in which groups can be created; what each can limit."""
 
     __slots__ = ("v1", "v2", "v2_controllers")
 
@@ -60,15 +60,15 @@ class Cgroups:
         self.v1 = dict(v1 or {})
 
     def enforces(self) -> dict[str, bool]:
-        """Which limits a replica can be held to on this machine."""
+        """Which limits this machine can enforce."""
         return {name: name in self.v2_controllers or name in self.v1 for name in CONTROLLERS}
 
 
 class Group:
     """The groups of one replica: `v2` kills and may limit, `v1` holds one directory a controller.
 
-    `set` names the limits that were accepted by the kernel, `missed` says that a group could not be
-    joined.
+    `set` names the limits that were accepted by the kernel, `missed` means that a group could not
+    be joined.
     """
 
     __slots__ = ("missed", "set", "v1", "v2")
@@ -82,17 +82,17 @@ class Group:
         self.missed = False
 
     def to_json(self) -> dict[str, str]:
-        """Where it is, for the run record."""
+        """Its paths, for the run record."""
         known = {name: str(path) for name, path in self.v1.items()}
         return known | {"v2": str(self.v2)} if self.v2 else known
 
-    def forget(self, controller: str) -> None:
+    def drop(self, controller: str) -> None:
         """The group of this controller ("v2": of the rest) could not be joined: no limit there."""
         self.missed = True
         self.set -= set(CONTROLLERS) - self.v1.keys() if controller == "v2" else {controller}
 
     def pids(self) -> list[int]:
-        """The processes inside, those of groups that the replica made below included."""
+        """The processes inside, also in groups that the replica created below."""
         found: set[int] = set()
         for top in _tops(self):
             for file in (top / "cgroup.procs", *top.rglob("cgroup.procs")):
@@ -101,13 +101,13 @@ class Group:
         return sorted(found)
 
     def kill(self) -> bool:
-        """Kill everything inside at once where the kernel can; else only forbid new processes."""
+        """Kill everything inside at once where the kernel can; else only prevent new processes."""
         if "pids" in self.v1:
             _try_write(self.v1["pids"] / "pids.max", "0")
         return self.v2 is not None and _try_write(self.v2 / "cgroup.kill", "1")
 
     def oom_kills(self) -> int | None:
-        """How many processes inside died for memory; None when nobody counts."""
+        """How many processes inside the kernel killed for memory; None when it does not count."""
         if "memory" in self.v1:
             return _counter(self.v1["memory"] / "memory.oom_control", b"oom_kill")
         if self.v2 is not None:
@@ -115,11 +115,11 @@ class Group:
         return None
 
     def reached_its_memory(self) -> bool:
-        """Whether it ever used all that its own limit allows. If it was killed for memory and did
-        not, the machine had none left."""
+        """Whether it ever reached its own limit. If it was killed for memory and did not, the
+        machine had none left."""
         if "memory" not in self.v1:
             return self.v2 is not None and bool(_counter(self.v2 / "memory.events", b"max"))
-        # The counters of failures miss those at the limit of memory and swap together.
+        # The failure counters miss those at the limit of memory plus swap.
         most = _number(self.v1["memory"] / "memory.max_usage_in_bytes")
         limit = _number(self.v1["memory"] / "memory.limit_in_bytes")
         return limit > 0 and most >= limit * _NEARLY_ALL
@@ -131,12 +131,12 @@ class Group:
         return counted or 0
 
     def remove(self) -> bool:
-        """Remove what is empty; False when something is left (a later `sweep` takes it)."""
+        """Remove what is empty; False when something is left, which a later `sweep` removes."""
         return all([_remove(top) for top in _tops(self)])
 
 
 def detect(*, movable: Collection[int] = (), proc: Path = Path("/proc/self")) -> Cgroups:
-    """What this machine allows us; `movable` are the processes that may be put aside in a leaf."""
+    """What this machine allows; `movable` are the processes that may be moved into a leaf."""
     try:
         mounts = cgroup_limits.parse_mounts((proc / "mountinfo").read_text())
         own = cgroup_limits.parse_membership((proc / "cgroup").read_text())
@@ -149,7 +149,7 @@ def detect(*, movable: Collection[int] = (), proc: Path = Path("/proc/self")) ->
     v2 = places.get("")
     if v2 is None or not v2.is_dir():
         return Cgroups(v1=v1)
-    home, controllers = _v2_home(v2, mounts[""][0], movable)
+    home, controllers = _v2_parent(v2, mounts[""][0], movable)
     return Cgroups(v2=home, v2_controllers=controllers, v1=v1)
 
 
@@ -166,7 +166,7 @@ def _text(file: str) -> str:
 
 
 def create(cgroups: Cgroups, launch: Launch) -> Group:
-    """The group of a replica, limits set, nobody inside yet. Never fails: it may be empty."""
+    """The group of a replica with its limits, without processes. Never fails: it may be empty."""
     name = PREFIX + launch["replica_id"]
     needed = wanted(launch)
     group = Group(v2=None, v1={})
@@ -183,32 +183,32 @@ def create(cgroups: Cgroups, launch: Launch) -> Group:
 
 def wanted(launch: Launch) -> list[str]:
     """The controllers that the order needs."""
-    # One CPU is the weight that a process has outside any group of its own.
+    # One CPU is the weight that a process has without a group of its own.
     weighed = launch.get("cpu_request") not in (None, 1)
     return [name for name in CONTROLLERS if name in limited(launch) or (name == "cpu" and weighed)]
 
 
 def limited(launch: Launch) -> set[str]:
     """The controllers for which the order has a limit."""
-    asked = {
+    limits = {
         "cpu": launch.get("cpu_limit"),
         "memory": launch.get("memory_limit"),
         "pids": launch.get("pids_limit"),
     }
-    return {name for name, limit in asked.items() if limit is not None}
+    return {name for name, limit in limits.items() if limit is not None}
 
 
 def must_be_born_in(launch: Launch) -> bool:
-    """Whether the group has to be there before the process is."""
+    """Whether the group has to exist before the process."""
     pids = launch.get("pids_limit")
     return launch.get("memory_limit") is not None or (pids is not None and pids <= _FEW_PIDS)
 
 
 def adopt(group: Group, find: Callable[[], list[int]]) -> None:
-    """Move every process that `find` gives into the group, until it gives no new one.
+    """Move every process that `find` returns into the group, until it returns no new one.
 
-    What a moved process starts is inside from its birth, so even a family that keeps forking is
-    caught up with. A limit whose group could not be joined is taken out of `group.set`.
+    What a moved process starts is inside from its birth, so this ends even for processes that keep
+    forking. A limit whose group could not be joined is taken out of `group.set`.
     """
     moved: set[int] = set()
     for _ in range(_ADOPT_ROUNDS):
@@ -218,7 +218,7 @@ def adopt(group: Group, find: Callable[[], list[int]]) -> None:
         for controller, top in [*group.v1.items(), *([("v2", group.v2)] if group.v2 else [])]:
             joined = [_try_write(top / "cgroup.procs", str(pid)) for pid in outside]
             if not moved and not any(joined):
-                group.forget(controller)
+                group.drop(controller)
         moved.update(outside)
 
 
@@ -245,8 +245,8 @@ def sweep(cgroups: Cgroups, *, now: float, keep: Collection[str] = ()) -> int:
     return sum(_remove(path, tries=1) for path in stale)
 
 
-def _v2_home(own: Path, top: str, movable: Collection[int]) -> tuple[Path | None, set[str]]:
-    """Where groups can be made and the controllers they get there."""
+def _v2_parent(own: Path, top: str, movable: Collection[int]) -> tuple[Path | None, set[str]]:
+    """Where groups can be created, and the controllers that they get there."""
     candidates = []
     for place in (own, *own.parents):
         if not _ours(place):
@@ -258,11 +258,11 @@ def _v2_home(own: Path, top: str, movable: Collection[int]) -> tuple[Path | None
         return None, set()
     best = max(candidates, key=lambda candidate: len(candidate[1]))
     if len(best[1]) < len(_words(own / "cgroup.controllers") & set(CONTROLLERS)):
-        return max(best, (own, _hand_down(own, movable)), key=lambda one: len(one[1]))
+        return max(best, (own, _delegate(own, movable)), key=lambda one: len(one[1]))
     return best
 
 
-def _hand_down(own: Path, movable: Collection[int]) -> set[str]:
+def _delegate(own: Path, movable: Collection[int]) -> set[str]:
     """Enable the controllers for groups below ours; what is enabled afterwards."""
     wanted = sorted(_words(own / "cgroup.controllers") & set(CONTROLLERS))
     control = own / "cgroup.subtree_control"
@@ -285,7 +285,7 @@ def _limit_v2(group: Group, place: Path, controllers: Collection[str], launch: L
     if "memory" in controllers and memory is not None:
         _accept(group, "memory", place / "memory.max", str(memory))
         _try_write(place / "memory.swap.max", "0")
-        # A trainer that lost one of its workers hangs: the replica dies whole, and says so.
+        # A trainer that lost one of its workers hangs: the replica dies as a whole.
         _try_write(place / "memory.oom.group", "1")
     if "pids" in controllers and pids is not None:
         _accept(group, "pids", place / "pids.max", str(pids))
@@ -333,7 +333,7 @@ def _remove(top: Path, tries: int = 5) -> bool:
                 with suppress(OSError):
                     inner.rmdir()
             if attempt + 1 < tries:
-                # The last process was reaped, but the kernel may still be letting go of it.
+                # The last process was reaped, but the kernel may still be releasing it.
                 time.sleep(0.002 * 4**attempt)
         else:
             return True

@@ -1,9 +1,9 @@
-"""Gives stored contents further names in a tree to which nobody writes: a file without its bytes.
+"""Hard-links thousands of blobs into a read-only tree.
 
-Thousands of names are what a large snapshot costs the first time, so each is two calls of the
-kernel: the name, and a look whether the file is what it should be. Both go by descriptors, of the
-shelf where the contents lie and of the folder that is filled; to find the way to each file from
-`/` twice would be a third of the time. What cannot be had in this way is left to the caller.
+Thousands of links are what a large snapshot costs the first time, so each is two system calls: the
+link, and a stat that compares mode, owner and size. Both go by descriptors of the blob directory
+and of the directory that is filled; resolving two paths from `/` for each file would be a third of
+the time. Files that cannot be linked are left to the caller.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     """The files of each folder, with their names in it."""
 
 _MODE = 0o644
-_AS_IT_SHOULD_BE = stat.S_IFREG | _MODE
+_REGULAR_MODE = stat.S_IFREG | _MODE
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TOP = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CANNOT = {
@@ -34,32 +34,32 @@ _CANNOT = {
 def name_all(
     place: str, files: Sequence[Entry], shelf: str, find: Callable[[str, int], int]
 ) -> list[Entry]:
-    """Give the contents of these files names in the directories below `place`, which exist; those
-    with which that cannot be done. Contents lie in the directory `shelf`, as `name_of` says; `find`
-    fetches one that does not."""
+    """Link the blobs of these files into the directories below `place`, which exist; returns those
+    that cannot be linked. Blobs lie in the directory `shelf` under `name_of`; `find` fetches one
+    that does not."""
     try:
         top = os.open(shelf, _TOP)
     except FileNotFoundError:
         return [*files]
     try:
         others = [entry for entry in files if entry.executable]
-        namer = _Namer(top)
-        missing = namer.fill(place, _by_folder(files))
+        linker = _Linker(top)
+        missing = linker.fill(place, _by_folder(files))
         for entry in missing:
             os.close(find(entry.sha256, entry.size))
-        still = namer.fill(place, _by_folder(missing))
-        return [*others, *namer.unfit, *still]
+        still = linker.fill(place, _by_folder(missing))
+        return [*others, *linker.failed, *still]
     finally:
         os.close(top)
 
 
 def name_of(sha256: str) -> str:
-    """What a content is called on a shelf."""
+    """The path of a blob in its directory."""
     return f"{sha256[:2]}/{sha256}"
 
 
 def _by_folder(files: Iterable[Entry]) -> Folders:
-    """All but scripts: the rights of a file are those of all its names."""
+    """All but executables: all links of a file have the same mode."""
     found: Folders = {}
     for entry in files:
         if not entry.executable:
@@ -68,15 +68,15 @@ def _by_folder(files: Iterable[Entry]) -> Folders:
     return found
 
 
-class _Namer:
+class _Linker:
     def __init__(self, top: int) -> None:
         self._top = top
         self._us = os.geteuid()
-        self.unfit: list[Entry] = []
-        """Files whose content has a name here that cannot be given, or the wrong shape."""
+        self.failed: list[Entry] = []
+        """Files whose blob cannot be linked, or has another size or owner."""
 
     def fill(self, place: str, folders: Folders) -> list[Entry]:
-        """Give the names; those whose contents are not on the shelf."""
+        """Link the files; returns those whose blobs are missing."""
         missing: list[Entry] = []
         for folder, members in folders.items():
             fd = os.open(f"{place}/{folder}", _FOLDER)
@@ -101,21 +101,21 @@ class _Namer:
             except OSError as error:
                 if error.errno not in _CANNOT:
                     raise
-                self.unfit.append(entry)
+                self.failed.append(entry)
                 continue
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if (found.st_mode, found.st_uid, found.st_size) != (
-                _AS_IT_SHOULD_BE, self._us, entry.size,
-            ) and not self._put_right(folder, name, entry, found):  # fmt: skip
-                self.unfit.append(entry)
+                _REGULAR_MODE, self._us, entry.size,
+            ) and not self._repair(folder, name, entry, found):  # fmt: skip
+                self.failed.append(entry)
 
-    def _put_right(self, folder: int, name: str, entry: Entry, found: os.stat_result) -> bool:
-        """Whether a file can be used whose rights, owner, kind or size are not as expected: one of
-        the wrong size, or of somebody else, cannot, and loses its name again."""
+    def _repair(self, folder: int, name: str, entry: Entry, found: os.stat_result) -> bool:
+        """Set the mode of a linked file; False, and unlink it, if its size, owner or type is
+        wrong."""
         right = found.st_size == entry.size and found.st_uid == self._us
         if not right or not stat.S_ISREG(found.st_mode):
             os.unlink(name, dir_fd=folder)
             return False
-        # The rights of a file are those of all its names; the store's directories guard it.
+        # All links of a file have the same mode; the store's directories protect it.
         os.chmod(name, _MODE, dir_fd=folder)
         return True

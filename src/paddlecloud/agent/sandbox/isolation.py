@@ -1,15 +1,14 @@
-"""A replica under a user of its own, with a view of the machine in which nobody else is.
+"""Runs a replica under a uid of its own, in a mount namespace that hides other users.
 
-A uid of its own keeps it away from other people's processes and from files that are private. The
-rest is done by a mount namespace: everything is read-only and gives no rights (nosuid); the only
-places to write are the replica's own directories, its own /tmp and its own /dev/shm; /proc shows
-no process of another user; and over the agent's directories lies an empty one in which only the
-replica's own are found again, at the same paths as before. So no directory of ours is opened to
-anybody: the real ones stay private to the agent.
+The uid keeps it away from other users' processes and private files. In the mount namespace all is
+read-only and nosuid; writable are only the replica's own directories, its own /tmp and its own
+/dev/shm; /proc shows no process of another user; and the agent's directories are covered by an
+empty tmpfs in which only the replica's own are mounted, at the same paths as before. So no
+directory of the agent has to be opened to other users.
 
-Everything here happens in the forked child between fork and exec, as root until `become`. It needs
-Linux 5.12 and the rights of root; `possible` finds out by trying. Not done here: the network, which
-all replicas of a machine share.
+All of this happens in the forked child between fork and exec, as root until `become`. It needs
+Linux 5.12 and root; `possible` finds out by trying. The network is not isolated: all replicas of a
+machine share it.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from paddlecloud.agent.sandbox.mounts import (
     MS_NOEXEC,
     MS_NOSUID,
     MS_RDONLY,
-    change,
     check,
-    leave_the_others,
     libc,
     mount,
+    set_attributes,
+    unshare,
 )
 from paddlecloud.agent.supervisor.processes import works_in_a_child
 
@@ -44,13 +43,13 @@ if TYPE_CHECKING:
 
 TEMPORARY = "tmp"
 OWN = (WORK, "mount", "output", "log", TEMPORARY, "home", ROOT, STACKS, TOKEN)
-"""The directories of a replica that it sees and may write to."""
+"""The directories of a replica that are visible and writable."""
 NOTHING: Mapping[str, bool] = {}
 _SHARED_TEMPORARY = ("/tmp", "/var/tmp")
 _SHARED_MEMORY = "/dev/shm"
 _QUEUES = "/dev/mqueue"
-_NOBODY = 65534
-_ENDED_FIRST = b"500"
+_UNPRIVILEGED_UID = 65534
+_OOM_SCORE = b"500"
 """As if it used half of the machine's memory more than it does."""
 
 _PR_CAPBSET_DROP = 24
@@ -70,40 +69,40 @@ def enter(
     also: Mapping[str, bool] = NOTHING,
     rooted: bool = False,
 ) -> None:
-    """Give the calling process the view of the replica in `root`; raises OSError if it cannot be.
+    """Put the calling process into the mount namespace of the replica in `root`. Raises OSError.
 
-    `hide` names what else must not be seen: the server's own places, where it is on this machine.
-    `also` names further directories of ours that stay in sight, and whether they may be written.
-    `rooted`: the process has a root of its own already (see `rootfs`), which stays writable.
+    `hide` lists what else must be hidden: the server's directories, if it is on this machine.
+    `also` lists further directories that stay visible, and whether they are writable. `rooted`: the
+    process has a root of its own already (see `rootfs`), which stays writable.
     """
-    leave_the_others(CLONE_NEWNS | CLONE_NEWIPC)
+    unshare(CLONE_NEWNS | CLONE_NEWIPC)
     own = [f"{root}/{name}" for name in OWN if _is_there(f"{root}/{name}")]
     kept = {path: os.open(path, _OPEN) for path in (*own, *also)}
     covers = _topmost(cover_of(path, hide, _passable) for path in (root, *also))
-    change("/", put=ATTR_RDONLY | ATTR_NOSUID, recursive=True)
+    set_attributes("/", on=ATTR_RDONLY | ATTR_NOSUID, recursive=True)
     if rooted:
-        change("/", put=ATTR_NODEV, take=ATTR_RDONLY)
+        set_attributes("/", on=ATTR_NODEV, off=ATTR_RDONLY)
     for path in hide:
         if not any(_is_below(path, cover) or _is_below(cover, path) for cover in covers):
             _hide(path)
     for place in _SHARED_TEMPORARY:
-        _own_temporary(place, kept.get(f"{root}/{TEMPORARY}"))
-    _own_memory()
+        _mount_tmp(place, kept.get(f"{root}/{TEMPORARY}"))
+    _mount_shm()
     for cover in covers:
-        _show_again(cover, {path: fd for path, fd in kept.items() if _is_below(path, cover)})
+        _remount(cover, {path: fd for path, fd in kept.items() if _is_below(path, cover)})
     for path, writable in also.items():
         if not writable:
-            change(path, put=ATTR_RDONLY)
-    _own_processes()
+            set_attributes(path, on=ATTR_RDONLY)
+    _mount_proc()
 
 
 def become(uid: int) -> None:
-    """Be this user, with its own group and no other, and nothing left that could be more."""
-    _be_ended_first()
+    """Switch to this uid and gid for good, without capabilities or supplementary groups."""
+    _be_oom_killed_first()
     for capability in range(_MOST_CAPABILITIES):
         if libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0) < 0:
             break
-    _leave_the_keyring()
+    _leave_keyring()
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
@@ -115,19 +114,19 @@ def become(uid: int) -> None:
 
 
 def possible() -> bool:
-    """Whether replicas can be kept apart on this machine; tried out in a child. Needs a process
-    without threads."""
+    """Whether replicas can be isolated on this machine; tried in a child. Needs a process without
+    threads."""
     if not hasattr(os, "setresuid") or os.geteuid() != 0:
         return False
     return works_in_a_child(_try)
 
 
 def cover_of(root: str, hide: Sequence[str], passable: Callable[[str], bool]) -> str:
-    """The directory above `root` over which an empty one is laid.
+    """The directory above `root` that is covered by an empty one.
 
-    The topmost that is not `passable` for other users, so that what lies below can be shown again
-    without giving them any right; at least the one in which all replicas lie. One above it that is
-    to be hidden is taken instead.
+    The topmost that is not `passable` for other users, so that what lies below can be mounted again
+    without giving them any permission; at least the parent of all replicas. A directory above it
+    that has to be hidden is taken instead.
     """
     parts = root.strip("/").split("/")
     above = ["/" + "/".join(parts[:depth]) for depth in range(1, len(parts))]
@@ -152,65 +151,65 @@ def _hide(path: str) -> None:
         mount("/dev/null", path, None, MS_BIND)
 
 
-def _own_temporary(place: str, source: int | None) -> None:
+def _mount_tmp(place: str, source: int | None) -> None:
     if not _is_there(place):
         return
     if source is None:
         mount("tmpfs", place, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
         return
     mount(f"/proc/self/fd/{source}", place, None, MS_BIND)
-    change(place, put=ATTR_NODEV, take=ATTR_RDONLY)
+    set_attributes(place, on=ATTR_NODEV, off=ATTR_RDONLY)
 
 
-def _own_memory() -> None:
+def _mount_shm() -> None:
     if _is_there(_SHARED_MEMORY):
         mount("tmpfs", _SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
     if _is_there(_QUEUES):
         mount("mqueue", _QUEUES, "mqueue", MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 
-def _show_again(cover: str, kept: Mapping[str, int]) -> None:
+def _remount(cover: str, kept: Mapping[str, int]) -> None:
     os.umask(0o022)
-    # It is there, but for a replica below /tmp, where we look at another one now.
+    # It exists, except for a replica below /tmp, where another /tmp is mounted now.
     os.makedirs(cover, exist_ok=True)  # noqa: PTH103 - see `_hide`
     mount("tmpfs", cover, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=256k")
     for path, source in kept.items():
         os.makedirs(path)  # noqa: PTH103 - see `_hide`
         mount(f"/proc/self/fd/{source}", path, None, MS_BIND)
-    change(cover, put=ATTR_NODEV, take=ATTR_RDONLY, recursive=True)
-    change(cover, put=ATTR_RDONLY)
+    set_attributes(cover, on=ATTR_NODEV, off=ATTR_RDONLY, recursive=True)
+    set_attributes(cover, on=ATTR_RDONLY)
 
 
-def _own_processes() -> None:
-    # By its word: kernels that know only its number apply it to every /proc of the machine.
+def _mount_proc() -> None:
+    # By name: kernels that know only the number apply it to every /proc of the machine.
     flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
     mount("proc", "/proc", "proc", flags, "hidepid=invisible")
 
 
-def _be_ended_first() -> None:
-    """When the machine runs out of memory the kernel ends jobs before the server and the agent. Set
-    by root, so the job cannot take it back."""
+def _be_oom_killed_first() -> None:
+    """When the machine runs out of memory the kernel kills jobs before the server and the agent.
+    Set by root, so the job cannot undo it."""
     with suppress(OSError):
         fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.write(fd, _ENDED_FIRST)
+            os.write(fd, _OOM_SCORE)
         finally:
             os.close(fd)
 
 
-def _leave_the_keyring() -> None:
-    """Keys that whoever started the agent holds for its session are not the replica's."""
+def _leave_keyring() -> None:
+    """Keys of the session in which the agent was started are not for the replica."""
     number = _KEYCTL.get(os.uname().machine)
     if number is not None:
         libc.syscall(ctypes.c_long(number), ctypes.c_long(_KEYCTL_JOIN_SESSION_KEYRING), None)
 
 
 def _try() -> bool:
-    leave_the_others(CLONE_NEWNS | CLONE_NEWIPC)
-    change("/", put=ATTR_RDONLY | ATTR_NOSUID, recursive=True)
-    _own_memory()
-    _own_processes()
-    become(_NOBODY)
+    unshare(CLONE_NEWNS | CLONE_NEWIPC)
+    set_attributes("/", on=ATTR_RDONLY | ATTR_NOSUID, recursive=True)
+    _mount_shm()
+    _mount_proc()
+    become(_UNPRIVILEGED_UID)
     return not _is_there("/proc/1") and _is_there("/proc/self")
 
 

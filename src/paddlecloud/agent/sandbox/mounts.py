@@ -1,8 +1,7 @@
-"""The few calls to the kernel about mounts and namespaces that no module of Python offers.
+"""System calls for mounts and namespaces that Python does not offer.
 
-Used by a forked child between fork and exec, so each is one plain call that raises OSError. Which
-of them are made, and in which order, is the business of `isolation` (a view without the others) and
-`rootfs` (a root of its own).
+Used by a forked child between fork and exec, so each is one plain call that raises OSError.
+`isolation`, `rootfs` and `overlay` decide which of them are made.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
 _MNT_DETACH = 2
 
-# Like those of `processes`: the interpreter lock stays ours, for there is nobody to give it to.
+# Keeps the interpreter lock: a forked child has no other thread.
 libc = ctypes.PyDLL(None, use_errno=True)
 
 
-def leave_the_others(flags: int) -> None:
-    """Take the namespaces of `flags`, mounts among them; what is mounted later stays inside."""
+def unshare(flags: int) -> None:
+    """Enter new namespaces, mounts among them; what is mounted later stays inside."""
     check(libc.unshare(flags))
     mount("none", "/", None, MS_REC | MS_PRIVATE)
 
@@ -44,9 +43,9 @@ def mount(source: str, target: str, kind: str | None, flags: int, options: str =
     check(done, target)
 
 
-def change(path: str, *, put: int = 0, take: int = 0, recursive: bool = False) -> None:
-    """Change what the mount at `path` allows, and those below it if asked. Needs Linux 5.12."""
-    attributes = (ctypes.c_uint64 * 4)(put, take, 0, 0)
+def set_attributes(path: str, *, on: int = 0, off: int = 0, recursive: bool = False) -> None:
+    """Set and clear attributes of the mount at `path`, and of those below it. Needs Linux 5.12."""
+    attributes = (ctypes.c_uint64 * 4)(on, off, 0, 0)
     done = libc.syscall(
         ctypes.c_long(_SYS_MOUNT_SETATTR),
         ctypes.c_long(_AT_FDCWD),
@@ -59,19 +58,19 @@ def change(path: str, *, put: int = 0, take: int = 0, recursive: bool = False) -
 
 
 def pivot(place: str) -> None:
-    """Make the mount at `place` the root of the calling process, and let the old one go."""
+    """Make the mount at `place` the root of the calling process, and unmount the old one."""
     number = _SYS_PIVOT_ROOT.get(os.uname().machine)
     if number is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), place)
     os.chdir(place)
-    # The old root comes to lie over the new one, from where it is taken away.
+    # The old root is then mounted over the new one, and unmounted from there.
     check(libc.syscall(ctypes.c_long(number), b".", b"."), place)
     check(libc.umount2(b".", _MNT_DETACH), place)
     os.chdir("/")
 
 
 def check(result: int, path: str = "") -> None:
-    """Raise what the last call left in errno, if its result says that it failed."""
+    """Raise OSError with errno if the result of the last call is a failure."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), path or None)

@@ -1,13 +1,12 @@
-"""The submitted files of a replica as a layer that it cannot write to, below one of its own.
+"""Mounts `work/` and `mount/` of a replica as overlays over a shared tree of the submitted files.
 
-`work/` and `mount/` are overlays: what is submitted lies once on this machine, in a tree that all
-replicas of that snapshot share (see `trees`), and what a replica changes goes to a directory of its
-own. So its files cost two mounts however many they are, and no way leads from a replica to the
-bytes of others.
+The submitted files lie once on this machine, in a tree that all replicas of that snapshot share
+(see `inputs/snapshot_tree`), and what a replica changes goes to a directory of its own. So its
+files cost two mounts however many they are, and a replica cannot change the files of others.
 
-Everything here happens in a forked child between fork and exec. Root needs the right to mount;
-others take a user namespace in which they stay who they are, where directories that were submitted
-cannot be renamed in one call (EXDEV, which `mv` and shutil know). `possible` finds out by trying.
+All of this happens in a forked child between fork and exec. Root needs permission to mount; other
+users take a user namespace in which they keep their uid, where submitted directories cannot be
+renamed in one call (EXDEV, which `mv` and shutil handle). `possible` finds out by trying.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from paddlecloud.agent.supervisor.processes import works_in_a_child
 DIRECTORY = "layers"
 VIEWS = ("work", "mount")
 NOTE = "note.json"
-"""Lies beside a tree; whoever uses the tree holds it."""
+"""Lies beside a tree; every process that uses the tree holds a lock on it."""
 _OPEN = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", 0)
-#: Nothing of a replica's own has to survive a loss of power: no file is synced when it is copied.
-#: Two names of one content stay two files (index=off).
+#: Nothing in the upper layer has to survive a loss of power, so no file is synced when it is copied
+#: (volatile). Two names of one blob stay two files (index=off).
 _AS_ROOT = ("index=off,redirect_dir=on,volatile", "index=off,redirect_dir=on", "index=off")
-_AS_ONESELF = ("index=off,userxattr,volatile", "index=off,userxattr")
+_AS_USER = ("index=off,userxattr,volatile", "index=off,userxattr")
 
 
 def places(root: str) -> list[str]:
@@ -38,20 +37,20 @@ def places(root: str) -> list[str]:
 
 
 def enter(root: str, tree: str) -> None:
-    """Let the calling process find `tree` in both views of the replica; OSError if it cannot be."""
+    """Mount `tree` at both views of the replica, for the calling process. Raises OSError."""
     if os.geteuid() == 0:
-        mounts.leave_the_others(mounts.CLONE_NEWNS)
+        mounts.unshare(mounts.CLONE_NEWNS)
     else:
-        rootfs.leave_as_oneself()
+        rootfs.unshare_as_user()
     for view in VIEWS:
         _lay(tree, *_own(root, view), f"{root}/{view}")
 
 
 def possible(root: str, tree: str) -> bool:
-    """Whether `enter` works here: tried out in a child, with all that jobs do to their files.
+    """Whether `enter` works here: tried in a child, with what jobs do to their files.
 
-    `tree` holds a file `file` and a directory `folder` that is not empty; `root` is laid out. Needs
-    a process without threads.
+    `tree` holds a file `file` and a directory `folder` that is not empty; `root` has the
+    directories of `places`. Needs a process without threads.
     """
     if sys.platform != "linux":
         return False
@@ -59,7 +58,7 @@ def possible(root: str, tree: str) -> bool:
 
 
 def hold(tree: str) -> int:
-    """Keep a tree from being deleted for as long as the descriptor is open. OSError: it is gone."""
+    """Keep a tree from being deleted while the descriptor is open. OSError: it is gone."""
     fd = os.open(note_of(tree), os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH)
@@ -74,7 +73,7 @@ def note_of(tree: str) -> str:
 
 
 def _own(root: str, view: str) -> tuple[str, str]:
-    """Where the changes to a view go, and what the kernel needs beside it."""
+    """The upper directory of a view, and the kernel's work directory beside it."""
     upper = f"{root}/{DIRECTORY}/{view}"
     return upper, f"{upper}.scratch"
 
@@ -82,7 +81,7 @@ def _own(root: str, view: str) -> tuple[str, str]:
 def _lay(lower: str, upper: str, scratch: str, target: str) -> None:
     fds = [os.open(path, _OPEN) for path in (lower, upper, scratch)]
     try:
-        # By descriptors: names may hold the letters that separate options, and be long.
+        # By descriptors: paths may be long, and contain the characters that separate options.
         low, up, work = (f"/proc/self/fd/{fd}" for fd in fds)
         _mount(f"lowerdir={low},upperdir={up},workdir={work}", target)
     finally:
@@ -91,8 +90,8 @@ def _lay(lower: str, upper: str, scratch: str, target: str) -> None:
 
 
 def _mount(where: str, target: str) -> None:
-    """With the best options that this kernel knows."""
-    *better, last = _AS_ROOT if os.geteuid() == 0 else _AS_ONESELF
+    """With the best options that this kernel supports."""
+    *better, last = _AS_ROOT if os.geteuid() == 0 else _AS_USER
     for options in better:
         with suppress(OSError):
             mounts.mount("paddlecloud", target, "overlay", 0, f"{where},{options}")

@@ -1,16 +1,15 @@
-"""A root directory of a replica's own: what it makes in `/` is its alone.
+"""Gives a replica a root directory of its own, in which it may create files.
 
 Programs of 2017 read /trainer_id and write /train.list, every rank its own. So a replica's `/` is a
-directory of the replica, in which each entry of the machine's root is found again: its directories
-are the machine's own, mounted in their places with all that is mounted in them. Not an overlay of
-the whole machine: what a job writes below /home or /data would then vanish with it, or not,
-depending on how the disks of that machine are cut.
+directory of the replica, in which each directory of the machine's root is mounted in its place. It
+is no overlay of the whole machine: what a job writes below /home or /data would then vanish with
+it, or not, depending on the partitions of that machine.
 
-Everything happens in the forked child between fork and exec. Root needs the right to mount; others
-take a user namespace in which they stay who they are. Where neither is allowed `enter` raises and
-nothing is different; the paths in the environment (see `starting`) lead to the same files. Later
-processes of the replica step into its namespaces instead (see `beside`). Others than root enter the
-same directory twice, in a child that tries it and then for good; that gives the same view.
+All of this happens in the forked child between fork and exec. Root needs permission to mount; other
+users take a user namespace in which they keep their uid. Where neither is allowed `enter` raises
+and changes nothing; the paths in the environment (see `replica/start`) lead to the same files.
+`exec` commands enter the namespaces of the replica instead. Users other than root enter the same
+directory twice: in a child that tries it, and then for good.
 """
 
 from __future__ import annotations
@@ -32,26 +31,26 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def enter(place: str) -> None:
-    """Make the directory `place` the root of the calling process; raises OSError if it cannot be.
+    """Make the directory `place` the root of the calling process. Raises OSError.
 
-    `place` is below the machine's root and may hold files already: they are in `/` then.
+    `place` is below the machine's root and may contain files already, which are in `/` then.
     """
     if os.geteuid() != 0:
         _try_in_a_child(place)
     _enter(place)
 
 
-def first_those_around(place: str, names: Iterable[str]) -> list[str]:
-    """The names in the machine's root, the one that `place` lies below before all others.
+def mount_order(place: str, names: Iterable[str]) -> list[str]:
+    """The names in the machine's root, the one above `place` before all others.
 
-    That one shows `place` too, and everything that is mounted in it by then would be twice there.
+    That one contains `place`, and everything that is mounted there by then would appear twice.
     """
     top = place.strip("/").split("/", 1)[0]
     return sorted(names, key=lambda name: (name != top, name))
 
 
 def _try_in_a_child(place: str) -> None:
-    """A user namespace that turns out to be of no use cannot be left again."""
+    """A process cannot leave a user namespace that turns out not to help."""
     pid = os.fork()
     if pid == 0:
         failed = errno.EPERM
@@ -70,26 +69,26 @@ def _try_in_a_child(place: str) -> None:
 
 def _enter(place: str) -> None:
     if os.geteuid() == 0:
-        mounts.leave_the_others(mounts.CLONE_NEWNS)
+        mounts.unshare(mounts.CLONE_NEWNS)
     else:
-        leave_as_oneself()
+        unshare_as_user()
     mounts.mount(place, place, None, mounts.MS_BIND)
-    for name in first_those_around(place, os.listdir("/")):  # noqa: PTH208 - see `isolation`
+    for name in mount_order(place, os.listdir("/")):  # noqa: PTH208 - see `isolation`
         _show(f"/{name}", f"{place}/{name}")
     mounts.pivot(place)
 
 
-def leave_as_oneself() -> None:
-    """Take a user namespace in which one is the same user, and in it mounts of one's own."""
+def unshare_as_user() -> None:
+    """Enter a user namespace with the same uid, and in it a mount namespace."""
     uid, gid = os.geteuid(), os.getegid()
     mounts.check(mounts.libc.unshare(mounts.CLONE_NEWUSER))
-    _tell("/proc/self/setgroups", "deny")
-    _tell("/proc/self/uid_map", f"{uid} {uid} 1")
-    _tell("/proc/self/gid_map", f"{gid} {gid} 1")
-    mounts.leave_the_others(mounts.CLONE_NEWNS)
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"{uid} {uid} 1")
+    _write("/proc/self/gid_map", f"{gid} {gid} 1")
+    mounts.unshare(mounts.CLONE_NEWNS)
 
 
-def _tell(path: str, text: str) -> None:
+def _write(path: str, text: str) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, text.encode())
@@ -98,7 +97,7 @@ def _tell(path: str, text: str) -> None:
 
 
 def _show(source: str, target: str) -> None:
-    """Let an entry of the machine's root be found at `target`."""
+    """Show an entry of the machine's root at `target`."""
     if os.path.islink(source):  # noqa: PTH114 - every start of a gang comes through here
         if not os.path.lexists(target):
             os.symlink(os.readlink(source), target)  # noqa: PTH115, PTH211 - as above
@@ -106,12 +105,12 @@ def _show(source: str, target: str) -> None:
         if not os.path.isdir(target):  # noqa: PTH112 - as above
             os.mkdir(target, 0o755)  # noqa: PTH102 - as above
         mounts.mount(source, target, None, mounts.MS_BIND | mounts.MS_REC)
-    elif _is_open(target) and not _copy(source, target):
+    elif _is_free(target) and not _copy(source, target):
         _bind_file(source, target)
 
 
-def _is_open(target: str) -> bool:
-    """Whether nothing is there yet, or what `_bind_file` left there for the child that tried."""
+def _is_free(target: str) -> bool:
+    """Whether nothing is there, or what `_bind_file` left there in the child that tried."""
     try:
         return os.lstat(target).st_mode == stat.S_IFREG
     except FileNotFoundError:
@@ -119,7 +118,7 @@ def _is_open(target: str) -> bool:
 
 
 def _copy(source: str, target: str) -> bool:
-    """Whether it is a small file that could be copied, with its owner and its rights."""
+    """Whether it is a small file that could be copied, with owner and mode."""
     try:
         reader = os.open(source, _READ)
     except OSError:
@@ -141,7 +140,7 @@ def _copy(source: str, target: str) -> bool:
 
 
 def _bind_file(source: str, target: str) -> None:
-    """What is not copied is the machine's own, so it can be read here and not written."""
+    """A file that is not copied is mounted read-only."""
     os.close(os.open(target, _NEW & ~os.O_EXCL, 0))
     mounts.mount(source, target, None, mounts.MS_BIND)
-    mounts.change(target, put=mounts.ATTR_RDONLY)
+    mounts.set_attributes(target, on=mounts.ATTR_RDONLY)

@@ -1,9 +1,9 @@
-"""Forbids a process and all that it starts to create user namespaces, by a filter of system calls.
+"""Forbids a process and its children to create user namespaces, by a seccomp filter.
 
-In a user namespace of its own any user is root of what it creates there, which opens large parts of
-the kernel to programs that could not reach them otherwise. The filter answers `unshare` and `clone`
-with EPERM if they ask for one. `clone3` passes its flags in memory, where no filter can look: it is
-answered with ENOSYS, as by an older kernel, and the C library then uses `clone`.
+In a user namespace any user is root of what it creates there, which opens large parts of the kernel
+to programs that could not reach them otherwise. The filter answers `unshare` and `clone` with EPERM
+if they request one. `clone3` passes its flags in memory, which a filter cannot read: it is answered
+with ENOSYS, as by an older kernel, and the C library then uses `clone`.
 
 Installed in the forked child right before exec, after its own namespaces are made (see `rootfs`).
 It needs a kernel with seccomp filters (Linux 4.17) and an architecture whose numbers are below.
@@ -27,7 +27,7 @@ _CALLS = {
     "aarch64": ((0xC000_00B7, 97, 220), (0x4000_0028, 337, 120)),
 }
 _NOT_X32 = 0xBFFF_FFFF
-"""Takes away the bit by which x86-64 marks the calls of x32; they have the same numbers else."""
+"""Clears the bit by which x86-64 marks the calls of x32, which have the same numbers otherwise."""
 _PR_SET_NO_NEW_PRIVS = 38
 _SET_MODE_FILTER = 1
 _SPEC_ALLOW = 4
@@ -48,8 +48,8 @@ def is_known() -> bool:
 
 
 def forbid_user_namespaces() -> bool:
-    """Whether the calling process can create no user namespace from now on, nor can its children;
-    False where the kernel or the machine does not know such filters."""
+    """Install the filter for the calling process and its children; False where the kernel or the
+    architecture does not support it."""
     machine = os.uname().machine
     if machine not in _CALLS:
         return False
@@ -70,7 +70,7 @@ def forbid_user_namespaces() -> bool:
 
 
 def _block(arch: int, unshare: int, clone: int) -> bytes:
-    """The answer to the calls of one kind; those of another go on behind it."""
+    """The instructions for one kind of system calls; other kinds continue behind it."""
     return b"".join(
         (
             _step(_LOAD, _ARCH),
@@ -91,7 +91,7 @@ def _block(arch: int, unshare: int, clone: int) -> bytes:
 
 
 def _step(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:
-    """One instruction; `yes` and `no` say how many of the following are skipped."""
+    """One instruction; `yes` and `no` are how many of the following are skipped."""
     return struct.pack("=HBBI", code, yes, no, value)
 
 

@@ -1,5 +1,8 @@
-"""Short temporary directories for replicas (unix sockets have at most 107 bytes), spread over the
-disk."""
+"""Short paths of temporary directories, and directories that ext4 spreads over the disk.
+
+A unix socket's path has at most 107 bytes, so a replica whose TMPDIR is long gets a short symbolic
+link to it. Paths are strings, see `workspace`.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LONGEST = 107 - 34
-"""Bytes; what is left of a socket's address is for the programs, with a little to spare."""
+"""Bytes of a TMPDIR; the rest of a socket's path is for the programs."""
 
 
 def short(root: Path, target: str) -> str:
-    """`target`, a directory of the replica in `root`, or a shorter name of it; twice is once."""
+    """`target`, a directory of the replica in `root`, or a short link to it. Idempotent."""
     if len(os.fsencode(target)) <= LONGEST:
         return target
     beside, elsewhere = _links(str(root))
@@ -31,17 +34,17 @@ def short(root: Path, target: str) -> str:
     return elsewhere if _leads(elsewhere, target) else target
 
 
-def forget(root: Path) -> None:
-    """The replica in `root` is deleted; another one may take its short name."""
+def remove_links(root: Path) -> None:
+    """Remove the short links of the replica in `root`, which is deleted."""
     for link in _links(str(root)):
         with suppress(OSError):
-            if f"{_target(link)}/".startswith(f"{root}/"):
-                os.unlink(link)  # noqa: PTH108 - see the top of this file
+            if f"{os.readlink(link)}/".startswith(f"{root}/"):  # noqa: PTH115 - see `workspace`
+                os.unlink(link)  # noqa: PTH108 - see `workspace`
 
 
 @cache
 def sweep(place: Path) -> None:
-    """Remove links that lead nowhere: a home that was deleted as a whole took no leave of them."""
+    """Remove broken links, which a home leaves that was deleted as a whole."""
     with suppress(OSError):
         for link in place.iterdir() if _is_ours(str(place)) else ():
             if link.is_symlink() and not link.exists():
@@ -54,29 +57,22 @@ def _links(root: str) -> tuple[str, str]:
 
 
 def _leads(link: str, target: str) -> bool:
-    """Whether `link`, made if it is not there, leads to `target`; nobody else's directory does."""
+    """Whether `link`, created if it is missing, leads to `target` and lies in a directory of
+    ours."""
     place = link.rpartition("/")[0]
     with suppress(OSError):
         try:
-            _make(link, target)
+            os.symlink(target, link)  # noqa: PTH211 - see `workspace`
         except FileNotFoundError:
             Path(place).mkdir(0o700, exist_ok=True)
-            _make(link, target)
+            os.symlink(target, link)  # noqa: PTH211 - see `workspace`
     with suppress(OSError):
-        return _is_ours(place) and _target(link) == target
+        return _is_ours(place) and os.readlink(link) == target  # noqa: PTH115 - see `workspace`
     return False
 
 
-def _make(link: str, target: str) -> None:
-    os.symlink(target, link)  # noqa: PTH211 - see the top of this file
-
-
-def _target(link: str) -> str:
-    return os.readlink(link)  # noqa: PTH115 - see the top of this file
-
-
 def _is_ours(place: str) -> bool:
-    """Whether nobody else can put anything there; a link to another place is nobody's."""
+    """Whether no other user can write there."""
     about = os.lstat(place)
     own = stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid()
     return own and not about.st_mode & 0o022
@@ -86,19 +82,19 @@ _GET_FLAGS = 0x8008_6601
 
 _SET_FLAGS = 0x4008_6602
 
-_HOLDS_UNRELATED = 0x0002_0000
-"""What `chattr +T` sets."""
+_TOP_DIRECTORY = 0x0002_0000
+"""The flag of `chattr +T`."""
 
 
 def spread(directory: Path) -> None:
-    """From now on the directories that are made in this one lie far from each other.
+    """Let ext4 put the directories that are created in this one far from each other on the disk.
 
-    Nothing happens where the file system knows no such thing.
+    Does nothing on other file systems.
     """
     with suppress(OSError):
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             (flags,) = struct.unpack("l", fcntl.ioctl(fd, _GET_FLAGS, struct.pack("l", 0)))
-            fcntl.ioctl(fd, _SET_FLAGS, struct.pack("l", flags | _HOLDS_UNRELATED))
+            fcntl.ioctl(fd, _SET_FLAGS, struct.pack("l", flags | _TOP_DIRECTORY))
         finally:
             os.close(fd)

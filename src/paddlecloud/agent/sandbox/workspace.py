@@ -1,12 +1,12 @@
-"""Lays out the directories that a replica sees, and takes them away again.
+"""Creates the directories of a replica with their files, and deletes them.
 
-`work/` is where the command runs, `mount/` a second view of the same files (LOCAL_MOUNT_PATH).
-Both are the replica's own: what it changes there changes nothing else. Snapshots with much in them
-are laid below both views when the replica starts (see `layers`). The files of others are copied; on
-file systems that can, large ones share their blocks with the store until somebody writes.
-Hard links would be cheaper still, but a job that writes into such a file would change the store.
-Where replicas have users of their own, what lies in these directories is theirs from the start.
-Paths are text here and not Path: a short job is hardly more than the files laid out for it.
+`work/` is where the command runs, `mount/` a second view of the same files (LOCAL_MOUNT_PATH). Both
+are private to the replica. Large snapshots are mounted below both views when the replica starts
+(see `overlay`). The files of other snapshots are copied; where the file system can, large ones
+share their blocks with the store until they are written (reflinks). Hard links would be cheaper,
+but a job that writes into such a file would change the store. Where replicas have users of their
+own, the files belong to them from the start. Paths are strings here: for a short job, creating its
+files is most of the work.
 """
 
 from __future__ import annotations
@@ -49,13 +49,14 @@ TEMPORARY = "tmp"
 HOME = "home"
 
 DISPOSABLE = (*VIEWS, TEMPORARY, HOME, ROOT, TOKEN, overlay.DIRECTORY)
-"""What nobody asks for any more when the replica is over."""
+"""Not needed any more when the replica is over."""
 
 _FICLONE = 0x4004_9409
 
 _SMALL = 256 * 1024
 
-LEAST = 64 * 1024
+LEAST_NEEDED = 64 * 1024
+"""Bytes that a start needs at least; more is only known of the submitted files."""
 
 _BLOCK = 1024 * 1024
 
@@ -67,12 +68,12 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-#: One open descriptor a level.
+#: Each level of a deletion has an open descriptor; deeper directories are moved up first.
 _DEEPEST = 32
 
 
 class Layer:
-    """Lays files out; remembers between which file systems blocks and files can be shared."""
+    """Creates files; caches between which file systems blocks can be shared."""
 
     def __init__(self) -> None:
         self._clones: dict[tuple[int, int], bool] = {}
@@ -88,12 +89,12 @@ class Layer:
         layered: bool = False,
         checked: bool = False,
     ) -> None:
-        """Make the directories below `root`. Doing it again after a failure is doing it once.
+        """Create the directories below `root`. Idempotent.
 
-        `find` opens a file with the content of a digest and size; `own` names further empty
-        directories; all of it becomes the property of `owner`. `layered`: the files are laid below
-        the views later; `checked`: see `fill`. What went wrong leaves as an error in words for the
-        owner of the job; the space that was taken is given back first.
+        `find` opens the blob of a digest and size; `own` lists further empty directories; `owner`
+        owns all of it. `layered`: the files are mounted below the views later; `checked`: see
+        `fill`. Raises an error for the owner of the job; on a full disk, what was created is
+        deleted first.
         """
         top = str(root)
         try:
@@ -108,7 +109,7 @@ class Layer:
         except OSError as error:
             if error.errno in _FULL:
                 clear(root)
-            raise in_words(error, root, snapshot) from error
+            raise disk_error(error, root, snapshot) from error
 
     def fill(
         self,
@@ -120,18 +121,18 @@ class Layer:
         shelf: str | None = None,
         checked: bool = False,
     ) -> None:
-        """Put these files into each of these directories. `shelf`: further names of what lies there
-        will do where they can be had. Only for one place to which nobody writes. `checked`: what is
-        copied has to have the digest of its entry; what shares its blocks is not read for that."""
+        """Create these files in each of these directories. `shelf`: hard links to the blobs in that
+        directory will do, for a single read-only place. `checked`: a copied file has to have the
+        digest of its entry; one that shares its blocks is not read for that."""
         _make_directories(places, entries, owner)
         files = [entry for entry in entries if entry.kind is EntryKind.FILE]
         if shelf is not None and len(places) == 1:
             files = hardlinks.name_all(places[0], files, shelf, find)
         for entry in files:
-            self._place(places, entry, find, owner, checked=checked)
+            self._create(places, entry, find, owner, checked=checked)
         _make_links(places, entries, owner)
 
-    def _place(
+    def _create(
         self,
         places: Sequence[str],
         entry: Entry,
@@ -176,7 +177,7 @@ class Layer:
         return _copy_by_hand(reader, writer)
 
     def _shares(self, reader: int, place: str) -> bool:
-        """Whether large files there share their blocks with this one; known once it was tried."""
+        """Whether large files there share their blocks with this one; known after a try."""
         there = os.stat(place).st_dev  # noqa: PTH116 - see the top of this file
         return self._clones.get((os.fstat(reader).st_dev, there), True)
 
@@ -195,7 +196,7 @@ class Layer:
 
 
 def write_in_root(root: Path, files: Mapping[str, str], *, owner: int | None = None) -> None:
-    """Put these files into what becomes the replica's `/`."""
+    """Create these files in the directory that becomes the replica's `/`."""
     for name, text in files.items():
         fd = os.open(f"{root}/{ROOT}/{name}", _NEW, 0o644)
         try:
@@ -207,17 +208,16 @@ def write_in_root(root: Path, files: Mapping[str, str], *, owner: int | None = N
 
 
 def clear(root: Path) -> None:
-    """Give back the space of all but outputs, logs and records, as far as it can be done."""
+    """Delete everything but outputs, logs and records, as far as possible."""
     for name in DISPOSABLE:
         with suppress(OSError):
             remove(f"{root}/{name}")
 
 
 def remove(path: str) -> None:
-    """Delete a tree, whatever rights its owner took from it; one that is gone is deleted.
+    """Delete a tree, whatever its permissions are. Idempotent. Raises OSError when something stays.
 
-    No link is ever followed, also not one that somebody puts in the place of a directory meanwhile.
-    Raises OSError when something stays.
+    No symbolic link is followed, also not one that replaces a directory during the deletion.
     """
     above, _, name = path.rpartition("/")
     try:
@@ -233,13 +233,13 @@ def remove(path: str) -> None:
         os.close(top)
 
 
-def in_words(error: OSError, root: Path, snapshot: Snapshot | None = None) -> PaddleCloudError:
-    """What went wrong on this machine's disk, for the owner of the job."""
+def disk_error(error: OSError, root: Path, snapshot: Snapshot | None = None) -> PaddleCloudError:
+    """A failure of this machine's disk, as an error for the owner of the job."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     if error.errno not in _FULL:
         return Refused("agent_workspace_failed", path=str(error.filename or root), reason=reason)
     free = shutil.disk_usage(_existing(root)).free
-    needed = max(LEAST, snapshot.size * len(VIEWS) if snapshot is not None else 0)
+    needed = max(LEAST_NEEDED, snapshot.size * len(VIEWS) if snapshot is not None else 0)
     return Refused("agent_workspace_full", path=str(root), needed=needed, free=free, reason=reason)
 
 
@@ -281,8 +281,8 @@ def _check(entry: Entry, reader: int, small: bytes | None) -> None:
     digest = hashlib.sha256(small or b"")
     if small is None:
         os.lseek(reader, 0, os.SEEK_SET)
-        while piece := os.read(reader, _BLOCK):
-            digest.update(piece)
+        while block := os.read(reader, _BLOCK):
+            digest.update(block)
     received = digest.hexdigest()
     if received != entry.sha256:
         raise Invalid(
@@ -304,8 +304,8 @@ def _copy_in_kernel(reader: int, writer: int, size: int) -> int:
 
 def _copy_by_hand(reader: int, writer: int) -> int:
     done = 0
-    while piece := os.read(reader, _BLOCK):
-        done += _write_all(writer, piece)
+    while block := os.read(reader, _BLOCK):
+        done += _write_all(writer, block)
     return done
 
 
@@ -317,7 +317,7 @@ def _write_all(writer: int, data: bytes) -> int:
 
 
 class _Removal:
-    """One deletion; `deep` names what was too deep and lies at the top now, to be deleted next."""
+    """One deletion; `deep` lists directories that were moved to the top, to be deleted next."""
 
     def __init__(self, top: int) -> None:
         self._top = top
@@ -326,7 +326,7 @@ class _Removal:
     def remove(self, above: int, name: str, depth: int) -> None:
         """Delete the entry `name` of the open directory `above`."""
         try:
-            # One call for what is empty, as most directories are.
+            # One call for empty directories, which most are.
             os.rmdir(name, dir_fd=above)
         except FileNotFoundError:
             return
@@ -341,7 +341,7 @@ class _Removal:
                 self._move_to_the_top(above, name)
 
     def _remove_folder(self, above: int, name: str, depth: int) -> None:
-        fd = _insist(above, name, lambda: os.open(name, _FOLDER, dir_fd=above))
+        fd = _with_permission(above, name, lambda: os.open(name, _FOLDER, dir_fd=above))
         try:
             with os.scandir(fd) as found:
                 entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
@@ -367,7 +367,7 @@ class _Removal:
 
     def _move_to_the_top(self, above: int, name: str) -> None:
         moved = f"deep.{os.urandom(8).hex()}"
-        _insist(
+        _with_permission(
             above,
             name,
             lambda: os.rename(name, moved, src_dir_fd=above, dst_dir_fd=self._top),
@@ -375,12 +375,12 @@ class _Removal:
         self.deep.append(moved)
 
 
-def _insist(above: int, name: str, act: Callable[[], T]) -> T:
-    """Do something to a directory, if need be after taking the rights to it."""
+def _with_permission(above: int, name: str, act: Callable[[], T]) -> T:
+    """Call `act` on a directory, if necessary after taking permission to it."""
     try:
         return act()
     except PermissionError:
-        # Held by a descriptor, so that no link in its place lends the right to something else.
+        # By descriptor, so that a symbolic link in its place does not change something else.
         fd = os.open(name, _FOLDER | getattr(os, "O_PATH", 0), dir_fd=above)
         try:
             os.chmod(f"/proc/self/fd/{fd}", stat.S_IRWXU)  # noqa: PTH101 - no path
@@ -393,14 +393,14 @@ def _existing(path: Path) -> Path:
     return path if path.exists() else _existing(path.parent)
 
 
-#: So much is left free, or this part of a small disk.
+#: Bytes that are kept free, or this part of a small disk.
 _RESERVE = 256 * 1024 * 1024
 
 _RESERVE_PART = 32
 
 
-def room(top: Path) -> int:
-    """Bytes that are free beyond the reserve; below 0 it is touched."""
+def free_space(top: Path) -> int:
+    """Bytes that are free beyond the reserve; negative when less than the reserve is free."""
     try:
         disk = os.statvfs(top)
     except OSError:

@@ -1,12 +1,10 @@
-"""The agent's way to its server: signed calls, and the knowledge whether the server is there.
+"""Signed requests of the agent to its server, with failover between several servers.
 
 A `Link` is shared by all threads; each thread has a `Channel` of its own, which is one kept-alive
-connection. The server may be away for as long as it likes: a call then raises `Unreachable`, and
-`Link.on_return` is called when somebody reaches the server again. What a call means is the caller's
-business. Where several servers do as well, a call goes to another one when nobody answers at the
-last: any of them knows everything, so which one it is matters to nobody. The client's `Transport`
-is not used whole: it looks for another server and asks again by itself, while here an answer that
-is not our server's must never end a job.
+connection. While the server is away a call raises `Unreachable`, and `Link.on_return` is called
+when any thread reaches the server again. Where several servers share one database, the next call
+goes to another one when a server does not respond. The client's `Transport` is not used here: it
+retries by itself, while in the agent a response that is not from our server must never end a job.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from paddlecloud.agent.config import (
     find_endpoint,
     read_config,
     read_peers,
-    sound_urls,
+    valid_urls,
     write_peers,
 )
 from paddlecloud.agent.inotify import CREATE, MODIFY, MOVED_TO, open_watcher
@@ -48,20 +46,21 @@ if TYPE_CHECKING:
     from paddlecloud.agent.config import AgentConfig
     from paddlecloud.net.endpoint import Endpoint
     from paddlecloud.net.http1 import Response
+    from paddlecloud.net.proxy import Proxy
 
 TIMEOUT = 30.0
-#: Seconds to wait for a connection where another server could be asked instead.
+#: Seconds to wait for a connection where another server can be tried instead.
 CONNECT = 5.0
 OWN = ""
 SERVER_HEADER = "x-paddlecloud-server"
-_MISTAKE = "internal"
+_INTERNAL_ERROR = "internal"
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileBody:
-    """A body that is read from a file while it is sent; its digest has to be known before."""
+    """A body that is read from a file while it is sent; its digest is known before."""
 
     file: IO[bytes]
     size: int
@@ -70,16 +69,16 @@ class FileBody:
 
 @dataclass(frozen=True, kw_only=True)
 class PartBody:
-    """A part of a file of which the server compares the digest in the end: signed by its CRC-32."""
+    """A part of a file whose digest the server compares in the end: signed by its CRC-32."""
 
-    data: bytes
+    data: bytes | memoryview
 
 
-Body = bytes | FileBody | PartBody
+Body = bytes | memoryview | FileBody | PartBody
 
 
 class Backoff:
-    """How long to wait before the next try: doubling, up to a limit."""
+    """Seconds before the next try: doubling, up to a limit."""
 
     def __init__(self, first: float = _FIRST_PAUSE, longest: float = _LONGEST_PAUSE) -> None:
         self._first = first
@@ -98,12 +97,12 @@ class Link:
     def __init__(self, config: AgentConfig) -> None:
         self.config = config
         self.generation = 0
-        """Grows whenever the server is reached again after it was lost."""
+        """Incremented whenever the server is reached again after it was lost."""
         self.on_return: Callable[[], object] = lambda: None
         self.peers = read_peers(config)
-        """Addresses of servers that do as well as our own."""
+        """URLs of the other servers on the same database."""
         self.route = OWN
-        """Which of them is asked now; `OWN`: the server of our configuration."""
+        """The URL that is used now; `OWN`: the server of our configuration."""
         self._lock = threading.Lock()
         self._up = False
         self._reached_at = time.monotonic()
@@ -113,7 +112,7 @@ class Link:
         return Channel(self)
 
     def endpoint(self, route: str = OWN) -> Endpoint:
-        """Where the server is said to be now."""
+        """The current address of the server."""
         if route != OWN:
             return endpoint_at(route, self.config)
         found = find_endpoint(self.config)
@@ -125,6 +124,10 @@ class Link:
             )
         return found
 
+    def proxy_for(self, endpoint: Endpoint) -> Proxy | None:
+        scheme = "https" if endpoint.tls else "http"
+        return self.config.proxies.proxy_for(scheme, endpoint.host)
+
     def reached(self) -> None:
         with self._lock:
             self._reached_at = time.monotonic()
@@ -135,7 +138,7 @@ class Link:
         self.on_return()
 
     def lost(self, route: str = OWN) -> None:
-        """Nobody answers there: the next connection goes to the next server, if one is known."""
+        """The server does not respond: the next connection goes to the next one, if any."""
         with self._lock:
             self._up = False
             if route == self.route:
@@ -143,19 +146,19 @@ class Link:
                 place = routes.index(route) if route in routes else -1
                 self.route = routes[(place + 1) % len(routes)]
 
-    def learn(self, told: Sequence[object]) -> None:
-        """Remember the servers that one of them named, beyond our own death too."""
-        peers = sound_urls(told)
+    def set_peers(self, urls: Sequence[object]) -> None:
+        """Store the servers that a response lists, for the next agent too."""
+        peers = valid_urls(urls)
         if peers != self.peers:
             self.peers = peers
             write_peers(self.config, peers)
 
     def away_for(self, now: float) -> float:
-        """Seconds since the server answered last (`now` is monotonic)."""
+        """Seconds since the server responded last (`now` is monotonic)."""
         return 0.0 if self._up else now - self._reached_at
 
     def wait_for_endpoint(self, known: Endpoint | None, seconds: float) -> None:
-        """Sleep so long, or until an embedded server writes another address than `known`."""
+        """Sleep, but only until an embedded server writes another address than `known`."""
         if self.peers:
             time.sleep(seconds)
             return
@@ -178,9 +181,9 @@ class Link:
                 watcher.close()
 
     def renew_keys(self) -> bool:
-        """Read the keys again after they were refused; whether they are other ones now."""
+        """Read the keys again after they were refused; whether they have changed."""
         try:
-            fresh = read_config(self.config.path)
+            fresh = read_config(self.config.path, self.config.proxies)
         except ConfigError:
             return False
         changed = (fresh.ak, fresh.sk) != (self.config.ak, self.config.sk)
@@ -195,10 +198,10 @@ class Channel:
         self._link = link
         self._connection: Connection | None = None
         self.endpoint: Endpoint | None = None
-        """Where the last connection led, or was to lead."""
+        """The address of the last connection."""
         self._route = OWN
         self.boot = ""
-        """The mark of its start that the server put on its last answer."""
+        """The boot id of the server in its last response."""
 
     def json(
         self,
@@ -208,19 +211,18 @@ class Channel:
         query: Mapping[str, object] | None = None,
         timeout: float = TIMEOUT,
     ) -> dict[str, Any]:
-        """Call a route that speaks JSON."""
+        """Call a route that takes and returns JSON."""
         data = b"" if body is None else json.dumps(body).encode()
         return self.parsed(self.call(method, path, data, query, timeout=timeout))
 
     def parsed(self, answer: bytes) -> dict[str, Any]:
-        """An answer that has to be JSON: what is not comes from somebody who has the server's
-        address."""
+        """The JSON object of a response; one that is no JSON is not from our server."""
         try:
             value = json.loads(answer or b"{}")
         except ValueError as error:
-            stranger = self._stranger("its answer is no JSON")
+            unexpected = self._unexpected_response("its answer is no JSON")
             self._leave()
-            raise stranger from error
+            raise unexpected from error
         return value if isinstance(value, dict) else {}
 
     def call(
@@ -233,11 +235,10 @@ class Channel:
         timeout: float = TIMEOUT,
         sink: Callable[[bytes], object] | None = None,
     ) -> bytes:
-        """The body of a good answer (given to `sink` piece by piece if there is one).
+        """The body of a successful response (passed to `sink` in chunks if there is one).
 
-        Every route of the agent may be called twice, so a connection that the server closed just
-        when we used it is replaced once; the second request is signed anew, because its nonce
-        would be taken for a replay.
+        Every route of the agent is idempotent, so a connection that the server closed just when it
+        was used is replaced once; the second request is signed again, because a nonce is good once.
         """
         used = self._connection is not None
         try:
@@ -267,7 +268,7 @@ class Channel:
             connection = self._connected()
             target = target_of(path, query)
             headers = self._headers(connection, method, target, body)
-            content: bytes | IO[bytes]
+            content: bytes | memoryview | IO[bytes]
             if isinstance(body, FileBody):
                 content = body.file
             else:
@@ -275,7 +276,7 @@ class Channel:
             response = connection.request(method, target, headers, content, timeout=timeout)
             return self._read(response, sink)
         except Unauthenticated:
-            # The next call takes the keys that the configuration has by then.
+            # The next call uses the keys of the configuration by then.
             self.close()
             raise
         except Unreachable:
@@ -283,7 +284,7 @@ class Channel:
             raise
 
     def _leave(self) -> None:
-        """Who is there is not our server: the next call looks for it anew."""
+        """Close the connection; the next call finds the server again."""
         self.close()
         self._link.lost(self._route)
 
@@ -292,8 +293,9 @@ class Channel:
             self.endpoint = None
             self._route = self._link.route
             self.endpoint = found = self._link.endpoint(self._route)
-            patience = CONNECT if self._link.peers else TIMEOUT
-            self._connection = Connection(found.host, found.port, found.tls, patience)
+            timeout = CONNECT if self._link.peers else TIMEOUT
+            proxy = self._link.proxy_for(found)
+            self._connection = Connection(found.host, found.port, found.tls, timeout, proxy=proxy)
         return self._connection
 
     def _headers(
@@ -312,14 +314,14 @@ class Channel:
         self.boot = response.headers.get(SERVER_HEADER, "")
         expected = self.endpoint.boot if self.endpoint else ""
         if expected and self.boot != expected:
-            raise self._stranger("its start mark is another one")
+            raise self._unexpected_response("its start mark is another one")
         good = 200 <= response.status < 300
         if good and response.headers.get("content-type", "").startswith("text/html"):
-            # A page for people: of a proxy, or of whoever has the server's address now.
-            raise self._stranger("a page instead of an answer")
+            # A web page: of a proxy, or of another server at this address.
+            raise self._unexpected_response("a page instead of an answer")
         if good and sink is not None:
-            for piece in response.iter_chunks():
-                sink(piece)
+            for chunk in response.iter_chunks():
+                sink(chunk)
             self._link.reached()
             return b""
         answer = response.read()
@@ -333,33 +335,33 @@ class Channel:
         with suppress(ValueError, AttributeError):
             error = json.loads(answer).get("error")
         if not isinstance(error, dict):
-            # Not our server's way to say no: somebody else has its port, or a proxy speaks.
-            return self._stranger(f"status {response.status} without a reason")
+            # Not an error response of our server: another server at its port, or a proxy.
+            return self._unexpected_response(f"status {response.status} without a reason")
         self._link.reached()
-        return refusal_of(response.status, error)
+        return _error_of(response.status, error)
 
-    def _stranger(self, detail: str) -> Unreachable:
+    def _unexpected_response(self, detail: str) -> Unreachable:
         address = self._connection.authority if self._connection else "?"
         return Unreachable("server_malformed", address=address, detail=detail)
 
 
-def refusal_of(status: int, error: Mapping[str, Any]) -> PaddleCloudError:
-    """Why the server said no, in terms of what the agent can do about it."""
-    refusal = from_wire(status, error)
-    if isinstance(refusal, Unreachable):
-        # It is the server that cannot reach somebody: that is no reason to look for another.
-        refusal = Retry(refusal.code, **refusal.params)
-    elif isinstance(refusal, Internal) and refusal.code == _MISTAKE:
-        # Nobody foresaw it there. What the server says itself with another code stays so.
-        refusal = Retry(refusal.code, **refusal.params)
-    refusal.add_note(f"request {error.get('request_id', '?')}")
-    return refusal
+def _error_of(status: int, wire: Mapping[str, Any]) -> PaddleCloudError:
+    """The error of a response, as a class that can be retried or not."""
+    error = from_wire(status, wire)
+    if isinstance(error, Unreachable):
+        # The server cannot reach another one, which is no reason to leave it.
+        error = Retry(error.code, **error.params)
+    elif isinstance(error, Internal) and error.code == _INTERNAL_ERROR:
+        # An unexpected error there. Errors that the server raises itself have other codes.
+        error = Retry(error.code, **error.params)
+    error.add_note(f"request {wire.get('request_id', '?')}")
+    return error
 
 
 def is_stumble(error: Exception) -> bool:
-    """Whether the server made a mistake, or its disk did: the same may work later. It answers, so
-    whoever has something else to ask goes on with that, and nobody asks the same without an end."""
-    return isinstance(error, Retry) and error.code == _MISTAKE
+    """Whether the server had an unexpected error (500). It may work later, but not without end; and
+    the server responds, so other requests go on."""
+    return isinstance(error, Retry) and error.code == _INTERNAL_ERROR
 
 
 def _digest(body: Body) -> str:

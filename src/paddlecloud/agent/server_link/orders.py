@@ -1,7 +1,7 @@
-"""The fields of a run order, and the values of those that an older server leaves out.
+"""The fields of a run order, with defaults for those that an older server leaves out.
 
-They are those of `server.schemas.agent.RunOrder`; a test compares both. A field that only one side
-knew would be ignored silently, and a user's job could run as the agent's own user.
+They are those of `server.schemas.agent.RunOrder`, and a test compares both: a field that only one
+side knows would be ignored silently, and a user's job could run as the agent's own user.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
         store_patience: float | None
 
     class Run(RunOrder):
-        """The same, and what the agent knows of all runs."""
+        """The same with the settings of the agent."""
 
         grace: float
         """Seconds between SIGTERM and SIGKILL when the wall time is over."""
 
 
-UNSAID: Mapping[str, Any] = {
+DEFAULTS: Mapping[str, Any] = {
     "uid": None,
     "hide": [],
     "user_namespaces": True,
@@ -64,10 +64,10 @@ UNSAID: Mapping[str, Any] = {
     "patience": None,
     "store_patience": None,
 }
-"""What servers of before do not say, and what it means then."""
+"""Fields that older servers do not send."""
 
 
 def run_of(order: Mapping[str, Any], grace: float) -> Run | None:
-    """The run that an order of the server is about; None where it says nothing of it."""
-    said = order.get("run")
-    return cast("Run", {**UNSAID, **said, "grace": grace}) if said else None
+    """The run of an order; None where the order has none."""
+    run = order.get("run")
+    return cast("Run", {**DEFAULTS, **run, "grace": grace}) if run else None

@@ -1,10 +1,12 @@
-"""Asks the server for orders, by a long poll, and knows when to give up on an embedded one.
+"""The poller thread: gets orders from the server by long polls.
 
-The first question after the server was away does not wait for an order: its answer is how every
-thread learns that the server is back. Orders are repeated by the server until they are outdated,
-so a question that starts from the beginning (cursor 0) is always safe; it is asked once after each
-start of either side. That begins a round, which an answer without orders ends: what was not named
-in it is not wanted any more, because the order to forget it met a process that was about to die.
+The first poll after the server was away does not wait for an order: its response lets all threads
+know that the server is back. The server repeats orders until they are superseded, so a poll from
+the beginning (cursor 0) is always safe; it is made once after each start of either side. It begins
+a round, which a response without orders ends: a replica that was not listed in it is not wanted any
+more, because an earlier agent that was killed got the order to delete it.
+
+The agent of an embedded server ends when its server is gone and nothing runs.
 """
 
 from __future__ import annotations
@@ -23,17 +25,17 @@ from paddlecloud.model.errors import PaddleCloudError, Unauthenticated, Unreacha
 if TYPE_CHECKING:
     from paddlecloud.agent.context import Site
     from paddlecloud.agent.exec.commands import Commands
-    from paddlecloud.agent.replica.lifecycle import Care
+    from paddlecloud.agent.replica.lifecycle import Lifecycle
 
-#: Seconds; longer than the server's answer may take, so that only a dead connection runs into it.
 WAIT = 30.0
+#: Seconds; beyond `WAIT`, so that only a dead connection runs into the timeout.
 _SLACK = 15.0
 
 
 class Poller:
-    def __init__(self, site: Site, care: Care, commands: Commands | None = None) -> None:
+    def __init__(self, site: Site, lifecycle: Lifecycle, commands: Commands | None = None) -> None:
         self._site = site
-        self._care = care
+        self._lifecycle = lifecycle
         self._commands = commands
         self._channel = site.link.channel()
         self._backoff = Backoff()
@@ -41,9 +43,9 @@ class Poller:
         self._boot = ""
         self._wait = 0.0
         self._in_round = False
-        self._own = _mark(site.directory / "lock")
+        self._lock_file = _file_id(site.directory / "lock")
         self._capacity: dict[str, float] = {}
-        self._counted_at = 0.0
+        self._capacity_at = 0.0
 
     def work(self) -> None:
         """The body of the thread."""
@@ -51,40 +53,41 @@ class Poller:
 
     def _turn(self) -> None:
         try:
-            answer = self._ask()
+            answer = self._poll()
         except PaddleCloudError as error:
-            if not self._is_homeless():
+            if not self._lost_directory():
                 self._failed(error)
             return
-        if self._is_homeless():
+        if self._lost_directory():
             return
         self._backoff.reset()
         if self._channel.boot != self._boot:
-            self._met(self._channel.boot)
+            self._boot = self._channel.boot
+            self._site.journal.info(f"connected to the server (boot {self._boot or 'unknown'})")
             if self._cursor:
                 self._cursor = 0
                 self._wait = 0.0
                 return
-        self._obey(answer)
-        news = self._find_out((answer.get("settings") or {}).get("separate"))
-        self._wait = 0.0 if self._in_round or news else WAIT
+        self._apply(answer)
+        is_new = self._try_isolation((answer.get("settings") or {}).get("separate"))
+        self._wait = 0.0 if self._in_round or is_new else WAIT
 
-    def _is_homeless(self) -> bool:
-        """End if our directory was deleted: at once if another agent has one there now, whose
-        keys and orders are not ours; else as soon as nothing runs."""
-        found = _mark(self._site.directory / "lock")
-        if found == self._own or (found is None and self._site.book.busy()):
+    def _lost_directory(self) -> bool:
+        """End if our directory was deleted: at once if another agent has one there now, whose keys
+        and orders are not ours; else as soon as nothing runs."""
+        found = _file_id(self._site.directory / "lock")
+        if found == self._lock_file or (found is None and self._site.book.busy()):
             return False
         self._site.journal.info("the directory of this agent is gone")
         self._site.stop()
         return True
 
-    def _ask(self) -> dict[str, Any]:
+    def _poll(self) -> dict[str, Any]:
         config = self._site.config
-        if not self._capacity or time.monotonic() - self._counted_at > WAIT:
-            # Limits of a pod may be changed while it runs; a busy agent asks many times a second.
-            self._capacity, self._counted_at = capacity(), time.monotonic()
-        question = {
+        if not self._capacity or time.monotonic() - self._capacity_at > WAIT:
+            # Limits of a pod may change while it runs; a busy agent polls many times a second.
+            self._capacity, self._capacity_at = capacity(), time.monotonic()
+        request = {
             "agent": config.agent_id,
             "boot": self._site.boot,
             "version": __version__,
@@ -93,21 +96,17 @@ class Poller:
             "capacity": {**self._capacity, **config.capacity},
             "enforces": self._site.enforces,
             "host": config.host,
-            "commands": {} if self._commands is None else self._commands.heard(),
+            "commands": {} if self._commands is None else self._commands.known(),
         }
-        return self._channel.json("POST", "/agent/poll", question, timeout=self._wait + _SLACK)
+        return self._channel.json("POST", "/agent/poll", request, timeout=self._wait + _SLACK)
 
-    def _met(self, boot: str) -> None:
-        self._boot = boot
-        self._site.journal.info(f"the server answers (its start {boot or 'unknown'})")
-
-    def _obey(self, answer: dict[str, Any]) -> None:
+    def _apply(self, answer: dict[str, Any]) -> None:
         settings = answer.get("settings") or {}
         self._site.ship_interval = float(settings.get("ship_interval", self._site.ship_interval))
         self._site.grace = float(settings.get("grace", self._site.grace))
-        self._learn_cache_limit(settings.get("cache_limit"))
+        self._set_cache_limit(settings.get("cache_limit"))
         if isinstance(answer.get("peers"), list):
-            self._site.link.learn(answer["peers"])
+            self._site.link.set_peers(answer["peers"])
         if answer.get("restart"):
             self._site.journal.info("the server asks for another version; replicas go on")
             self._site.stop()
@@ -115,33 +114,33 @@ class Poller:
         orders = answer.get("orders", [])
         if not self._cursor:
             self._in_round = True
-            self._care.begin_round()
+            self._lifecycle.begin_round()
         for order in orders:
             try:
-                self._care.obey(order)
+                self._lifecycle.apply(order)
             except Exception:  # noqa: BLE001 - one bad order must not hide the ones behind it
-                self._site.journal.failure("an order was not understood", str(order)[:500])
+                self._site.journal.failure("an order could not be applied", str(order)[:500])
         self._cursor = int(answer.get("cursor", self._cursor))
         if self._commands is not None:
-            self._commands.obey(answer.get("commands", []))
+            self._commands.apply(answer.get("commands", []))
         if self._in_round and not orders:
             self._in_round = False
-            self._care.end_round()
+            self._lifecycle.end_round()
 
-    def _learn_cache_limit(self, told: object) -> None:
-        """Unless it is fixed for this machine; another one than before is seen to at once."""
+    def _set_cache_limit(self, limit: object) -> None:
+        """Unless it is fixed for this machine; a new limit is applied at once."""
         site = self._site
-        if isinstance(told, int) and site.config.cache_bytes is None and told != site.cache_limit:
-            site.cache_limit = told
+        if isinstance(limit, int) and site.config.cache_bytes is None and limit != site.cache_limit:
+            site.cache_limit = limit
             site.untidy.set()
 
-    def _find_out(self, wanted: object) -> bool:
-        """Try out once whether users can be kept apart, for a server that wants to know."""
+    def _try_isolation(self, wanted: object) -> bool:
+        """Try once whether users can be isolated, for a server that asks; whether that is new."""
         if not wanted or self._site.separates is not None:
             return False
-        self._site.separates = self._site.spawner.separates()
+        self._site.separates = self._site.spawner.can_isolate()
         able = "are" if self._site.separates else "cannot be"
-        self._site.journal.info(f"the replicas of different users {able} kept apart here")
+        self._site.journal.info(f"the replicas of different users {able} isolated here")
         return True
 
     def _failed(self, error: PaddleCloudError) -> None:
@@ -150,7 +149,7 @@ class Poller:
         if isinstance(error, Unauthenticated) and self._site.link.renew_keys():
             return
         if pause < 0.1 or not isinstance(error, Unreachable):
-            self._site.journal.warning(f"no orders: {error}")
+            self._site.journal.warning(f"cannot poll: {error}")
         if self._is_pointless():
             self._site.stop()
         elif isinstance(error, Unreachable):
@@ -159,8 +158,8 @@ class Poller:
             self._site.stopping.wait(pause)
 
     def _is_pointless(self) -> bool:
-        """Whether nothing runs and nobody is left to tell of what ran: the next server starts an
-        agent that finds it."""
+        """Whether the embedded server is gone and nothing runs: the next server starts an agent
+        that reports what ran."""
         if not self._site.directory.is_dir():
             return True
         config = self._site.config
@@ -171,8 +170,8 @@ class Poller:
         return True
 
 
-def _mark(path: Path) -> tuple[int, int] | None:
-    """Which file this is."""
+def _file_id(path: Path) -> tuple[int, int] | None:
+    """Device and inode."""
     try:
         found = path.stat()
     except OSError:
@@ -181,8 +180,8 @@ def _mark(path: Path) -> tuple[int, int] | None:
 
 
 def capacity(*, proc: Path = Path("/proc/self")) -> dict[str, float]:
-    """What replicas may use together on this machine, or in the pod or slice that is ours of it. No
-    GPU is offered: nothing here yet hands single cards to replicas."""
+    """What all replicas together may use: this machine, or the pod or slice that the agent runs in.
+    GPUs are not offered: nothing here assigns cards to replicas yet."""
     cpu, memory = cgroup_limits.left(float(_cpus()), _memory(), cgroups.ceiling(proc=proc))
     return {"cpu": cpu, "memory": memory, "gpu": 0}
 

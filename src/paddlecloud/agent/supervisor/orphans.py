@@ -1,13 +1,13 @@
-"""Finds the processes that a dead supervisor left behind, whatever they did to get out of sight.
+"""Finds the processes that a dead supervisor left behind, also those that left its process tree.
 
-The supervisors of a machine (`monitor`, `beside`) are subreapers: while one lives,
+The supervisors of a machine (of replicas, and of `exec` commands) are subreapers: while one lives,
 every process that it started stays below it. When one is killed, its processes become children of
-the zygote, which is a subreaper too and knows which of its children it forked itself: all others
-are orphans. Replicas with a uid of their own are found by that uid as well, also after the zygote
-died: a process of the uid that has no supervisor above it is an orphan.
+the zygote, which is a subreaper too and knows which children it forked itself: all others are
+orphans. Replicas with a uid of their own are found by that uid as well, also after the zygote died:
+a process of the uid that has no supervisor above it is an orphan.
 
-A process that forks and ends all the time is another one at each look. Below the zygote it is found
-all the same: at every moment the kernel's list of children has it or its successor.
+A process that forks and exits all the time has another pid at each scan. Below the zygote it is
+found all the same: at every moment the kernel's list of children has it or its successor.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MONITOR = "pc-monitor"
-BESIDE = "pc-beside"
-SUPERVISORS = frozenset({MONITOR, BESIDE})
-"""Names of supervisors. Only compared for processes of another user than the one that is searched
-for, so a job cannot pass for one by taking the name."""
+SUPERVISOR = "pc-supervisor"
+EXEC = "pc-exec"
+SUPERVISORS = frozenset({SUPERVISOR, EXEC, "pc-monitor", "pc-beside"})
+"""Process names of supervisors, those of the previous version too. Only compared for processes of
+another user than the one that is searched for, so a job cannot pass for one by taking the name."""
 
 _TRIES = 20
 
@@ -42,8 +42,8 @@ class _Process:
 
 
 def kill_inherited(forked: Mapping[int, int]) -> list[int]:
-    """Kill every child of this process that it did not fork itself, and all below it; those that
-    were there at the last look. For the zygote: `forked` has the start time of each pid."""
+    """Kill every child of this process that it did not fork itself, and all below it. Returns those
+    that the last scan found. For the zygote: `forked` has the start time of each pid."""
     found: list[int] = []
     for _ in range(_TRIES):
         found = [pid for pid in processes.children(os.getpid()) if not _is_one_of(forked, pid)]
@@ -55,13 +55,13 @@ def kill_inherited(forked: Mapping[int, int]) -> list[int]:
 
 
 def of_user(uid: int) -> tuple[list[int], list[int]]:
-    """The processes of this user that have no supervisor above them; and those of which it is not
-    known, because a parent ended while they were looked at."""
-    seen = {pid: one for pid in processes.pids() if (one := _look(pid)) is not None}
+    """The processes of this user that have no supervisor above them; and those of which that is not
+    known, because a parent ended during the scan."""
+    table = {pid: one for pid in processes.pids() if (one := _inspect(pid)) is not None}
     found, unclear = [], []
-    for pid, one in seen.items():
+    for pid, one in table.items():
         if uid in one.uids:
-            top = _first_of_another_user(one, uid, seen)
+            top = _first_of_another_user(one, uid, table)
             if top is None:
                 unclear.append(pid)
             elif top.name not in SUPERVISORS:
@@ -75,26 +75,26 @@ def _is_one_of(forked: Mapping[int, int], pid: int) -> bool:
 
 
 def _first_of_another_user(
-    one: _Process, uid: int, seen: Mapping[int, _Process]
+    one: _Process, uid: int, table: Mapping[int, _Process]
 ) -> _Process | None:
     """The nearest ancestor that is not of this user; None if the chain of parents is broken."""
     while uid in one.uids:
-        above = seen.get(one.parent)
-        # A pid that was used again belongs to a younger process, which is no parent of this one.
+        above = table.get(one.parent)
+        # A reused pid belongs to a younger process, which is not the parent.
         if above is None or above.start > one.start:
             return None
         one = above
     return one
 
 
-def _look(pid: int) -> _Process | None:
+def _inspect(pid: int) -> _Process | None:
     """None for one that is gone or a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
         status = Path(f"/proc/{pid}/status").read_bytes()
     except OSError:
         return None
-    # Not the owner of /proc/<pid>: that is root for a process that forbids to be dumped.
+    # Not the owner of /proc/<pid>, which is root for a process that is not dumpable.
     _, _, uids = status.partition(b"\nUid:")
     name, _, rest = text.partition(b" (")[2].rpartition(b") ")
     fields = rest.split()

@@ -1,13 +1,12 @@
-"""Processes as the kernel knows them, and the few calls that Python has no name for.
+"""Processes from /proc, signals by pidfd, subreapers, and a fork into a control group.
 
-A snapshot of a process tree is old when it is taken, so nothing here promises completeness:
-callers repeat until the kernel says that no child is left. What is promised is that no stranger is
-hit: a process is known by its pid and the moment of its start, and signalled through a pidfd after
+A snapshot of a process tree is out of date when it is taken, so nothing here promises completeness:
+callers repeat until the kernel has no child left. What is promised is that no other
+process is hit: a process is identified by pid and start time, and signalled through a pidfd after
 comparing both.
 
-Everything degrades on other systems than Linux: there is no subreaper, no clone into a cgroup, no
-boot id and no /proc. The constants are those of the kernel's headers, the same on every
-architecture.
+On other systems than Linux there is no subreaper, no clone into a cgroup, no boot id and no /proc.
+The constants are those of the kernel's headers, the same on every architecture.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _libc = ctypes.PyDLL(None, use_errno=True)
 
 
 def works_in_a_child(attempt: Callable[[], bool]) -> bool:
-    """What `attempt` says in a forked child, which alone is changed by it; False if it raises
+    """The result of `attempt` in a forked child, which alone it changes; False if it raises
     OSError. Needs a process without threads."""
     reader, writer = os.pipe()
     pid = os.fork()
@@ -55,13 +54,13 @@ def works_in_a_child(attempt: Callable[[], bool]) -> bool:
     os.close(writer)
     with os.fdopen(reader, "rb") as answer:
         said = answer.read()
-    with suppress(ChildProcessError):  # in the zygote the kernel buries children by itself
+    with suppress(ChildProcessError):  # in the zygote the kernel reaps children
         os.waitpid(pid, 0)
     return said == b"yes"
 
 
 def become_subreaper() -> None:
-    """From now on the orphans among our descendants become our children, not init's."""
+    """Orphans among our descendants become our children from now on, not init's."""
     if LINUX:
         _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0))
 
@@ -76,8 +75,8 @@ def fork_into(cgroup_fd: int) -> int:
     """Like os.fork, with the child born in a cgroup of version 2.
 
     Moving a running process waits for every CPU of the machine (5 to 25 ms when idle); being born
-    there costs nothing. Python's own hooks around fork do not run, which is fine as long as we
-    have one thread and the child goes straight on to exec.
+    there costs nothing. Python's own hooks around fork do not run, which is fine while there is one
+    thread and the child goes straight on to exec.
     """
     args = ctypes.create_string_buffer(
         struct.pack("=11Q", _CLONE_INTO_CGROUP, 0, 0, 0, _SIGCHLD, 0, 0, 0, 0, 0, cgroup_fd)
@@ -94,7 +93,7 @@ def boot_id() -> str:
 
 
 def start_time(pid: int) -> int | None:
-    """When the process began, in clock ticks since boot; with the pid it names one process."""
+    """When the process started, in clock ticks since boot; with the pid it identifies a process."""
     fields = stat_fields(pid)
     return int(fields[19]) if fields else None
 
@@ -119,7 +118,7 @@ def oom_kills() -> int:
 
 
 class Used:
-    """What buried children have used, each with everything that it had buried itself."""
+    """CPU and memory of reaped children, each with everything that it had reaped itself."""
 
     __slots__ = ("cpu_seconds", "max_rss")
 
@@ -134,7 +133,7 @@ class Used:
 
 
 def reap(main: int, used: Used | None = None) -> tuple[int | None, bool]:
-    """Bury every dead child: the main one's status if it was among them, and whether any lives."""
+    """Reap every dead child: the status of `main` if it was among them, and whether any is left."""
     status = None
     while True:
         try:
@@ -157,8 +156,8 @@ def descendants(root: int) -> list[int]:
 def signal_descendants(root: int, number: int, *, group: int = 0) -> int:
     """Send a signal once to each process below `root`; how many got it.
 
-    Those of the process group `group` get it in one step of the kernel: one by one, a child that
-    its parent makes at this very moment would not be on our list.
+    Those of the process group `group` get it in one step of the kernel: one by one, a child that is
+    forked at this very moment would not be on the list.
     """
     below = _below(root)
     together = {pid for pid in below if group and _group(pid) == group}
@@ -170,21 +169,21 @@ def signal_descendants(root: int, number: int, *, group: int = 0) -> int:
 
 
 def kill_trees(roots: Iterable[int]) -> None:
-    """Kill `roots` and what is below them, though nobody adopts what they leave behind.
+    """Kill `roots` and everything below them, without a subreaper that inherits their children.
 
-    All are halted first, until no new one appears: a process killed in between would give its
-    children to init, where nobody finds them again, and a parent would comment on its child's end.
+    All are stopped first, until no new one appears: a process killed in between would leave its
+    children to init, where they are not found again, and a parent could react to its child's end.
     """
     tops = {pid: start for pid in roots if (start := start_time(pid)) is not None}
-    halted: dict[int, int] = {}
+    stopped: dict[int, int] = {}
     found = tops
     while found:
         for pid, start in found.items():
             _signal(pid, start, signal.SIGSTOP)
-        halted |= found
+        stopped |= found
         below = {pid: start for top in tops for pid, start in _below(top).items()}
-        found = {pid: start for pid, start in below.items() if halted.get(pid) != start}
-    for pid, start in halted.items():
+        found = {pid: start for pid, start in below.items() if stopped.get(pid) != start}
+    for pid, start in stopped.items():
         _signal(pid, start, signal.SIGKILL)
 
 
@@ -196,9 +195,9 @@ def kill_groups(root: int) -> None:
 def kill_groups_of(members: Iterable[int]) -> None:
     """Kill every process group in which one of these is, but not our own.
 
-    The kernel does a group in one step that no fork slips through, so this ends a fork bomb that
-    a walk from process to process would run after. Meant for processes that live in sessions of
-    their own: then every member of their groups is theirs.
+    The kernel kills a group in one step that no fork escapes, so this ends a fork bomb that a walk
+    from process to process would run after. Meant for processes in sessions of their own: then
+    every member of their groups is theirs.
     """
     groups = {_group(pid) for pid in members} - {0, os.getpgrp()}
     for group in groups:
@@ -226,18 +225,18 @@ def alive(pid: int) -> bool:
 
 
 def is_ending(pid: int, start: int | None) -> bool:
-    """The process with this pid and start time is on its way out: its files are closed, or will be,
-    but its children do not have another parent yet."""
+    """Whether the process with this pid and start time is exiting: its files are closed, or will
+    be, but its children do not have another parent yet."""
     fields = stat_fields(pid)
     if fields is None or int(fields[19]) != start:
         return False
     # A leader that is a zombie may still have threads.
-    over = fields[0] in (b"Z", b"X") and int(fields[17]) <= 1
-    return bool(int(fields[6]) & _PF_EXITING) and not over
+    has_exited = fields[0] in (b"Z", b"X") and int(fields[17]) <= 1
+    return bool(int(fields[6]) & _PF_EXITING) and not has_exited
 
 
 def children(pid: int) -> list[int]:
-    """Those that have this process as their parent now."""
+    """The children of this process now."""
     return list(_lister()(pid))
 
 
@@ -276,7 +275,7 @@ def _listed(thread: Path) -> list[bytes]:
 
 
 def _scanned() -> Callable[[int], Iterable[int]]:
-    """The same question for kernels built without the `children` files."""
+    """The same for kernels that were built without the `children` files."""
     below: dict[int, list[int]] = {}
     for pid in pids():
         parent = _parent(pid)

@@ -1,9 +1,9 @@
-"""When a replica's processes are asked to end and when they are forced to. Pure: no clock, no kill.
+"""Decides when the processes of a replica get SIGTERM and SIGKILL. Pure: no clock, no signals.
 
-The course of a replica: it runs; something ends it (its main process ended, a stop was asked, the
-wall time is over); every process gets one SIGTERM; when the grace is over, SIGKILL, again and again
-until the kernel knows no child any more. One SIGTERM only, because what a process starts while it
-saves its work must not be hit by a second one.
+A replica runs until something ends it: its main process ended, a stop was requested, or the wall
+time is over. Then every process gets SIGTERM once, and when the grace is over SIGKILL, repeatedly,
+until no child is left. SIGTERM only once, because what a process starts to save its work must not
+be hit by a second one.
 """
 
 from __future__ import annotations
@@ -13,59 +13,59 @@ import enum
 from paddlecloud.agent.replica.records import CAUSE_EXIT, CAUSE_WALL_TIME
 
 LEFTOVER_GRACE = 2.0
-"""Seconds that processes get which outlive the main one of their own accord."""
+"""Seconds for processes that outlive the main one when nothing else ended the replica."""
 _KILL_AGAIN = 0.02
-_KILL_AGAIN_MOST = 1.0
+_KILL_AGAIN_LONGEST = 1.0
 
 
-class Act(enum.Enum):
+class Action(enum.Enum):
     TERMINATE = "terminate"
     KILL = "kill"
 
 
-class Course:
-    """Times are seconds of one clock that the caller reads (`now`)."""
+class Shutdown:
+    """Times are seconds of one clock, which the caller reads (`now`)."""
 
-    def __init__(self, *, now: float, max_seconds: float | None, grace: float) -> None:
+    def __init__(self, *, now: float, wall_time: float | None, grace: float) -> None:
         self.cause = CAUSE_EXIT
-        self.main_over = False
-        self._wall_at = None if max_seconds is None else now + max_seconds
+        self._main_has_ended = False
+        self._wall_time_at = None if wall_time is None else now + wall_time
         self._grace = grace
         self._kill_at: float | None = None
         self._terminated = False
-        self._again = _KILL_AGAIN
+        self._kill_again = _KILL_AGAIN
 
     def stop(self, *, cause: str, grace: float, now: float) -> None:
-        """Ask for the end. The first cause counts; a later wish can only shorten the grace."""
-        if not self.main_over and self._kill_at is None:
+        """Request the end. The first cause counts; a later request can only shorten the grace."""
+        if not self._main_has_ended and self._kill_at is None:
             self.cause = cause
-        self._end_by(now + grace)
+        self._kill_by(now + grace)
 
     def main_ended(self, now: float) -> None:
-        """The main process is over; the others keep the grace that they were given, if any."""
-        self.main_over = True
+        """The main process ended; the others keep the grace that they were given, if any."""
+        self._main_has_ended = True
         if self._kill_at is None:
-            self._end_by(now + LEFTOVER_GRACE)
+            self._kill_by(now + LEFTOVER_GRACE)
 
-    def act(self, now: float) -> Act | None:
+    def next_action(self, now: float) -> Action | None:
         """What has to be done now, if anything."""
-        if self._kill_at is None and self._wall_at is not None and now >= self._wall_at:
+        if self._kill_at is None and self._wall_time_at is not None and now >= self._wall_time_at:
             self.stop(cause=CAUSE_WALL_TIME, grace=self._grace, now=now)
         if self._kill_at is None:
             return None
         if now >= self._kill_at:
-            self._kill_at = now + self._again
-            self._again = min(self._again * 2, _KILL_AGAIN_MOST)
-            return Act.KILL
+            self._kill_at = now + self._kill_again
+            self._kill_again = min(self._kill_again * 2, _KILL_AGAIN_LONGEST)
+            return Action.KILL
         if not self._terminated:
             self._terminated = True
-            return Act.TERMINATE
+            return Action.TERMINATE
         return None
 
-    def wake_after(self, now: float) -> float | None:
-        """Seconds until `act` has something to do by itself; None when only an event can."""
-        due = self._kill_at if self._kill_at is not None else self._wall_at
+    def seconds_left(self, now: float) -> float | None:
+        """Seconds until the next action that only time brings; None when an event has to come."""
+        due = self._kill_at if self._kill_at is not None else self._wall_time_at
         return None if due is None else max(0.0, due - now)
 
-    def _end_by(self, due: float) -> None:
+    def _kill_by(self, due: float) -> None:
         self._kill_at = due if self._kill_at is None else min(self._kill_at, due)

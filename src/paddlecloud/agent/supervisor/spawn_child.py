@@ -1,9 +1,9 @@
-"""Makes the replica's main process what the order says, up to exec.
+"""Starts the main process of a replica: fork, sandbox, exec.
 
-Two ways to the same process. The plain way lets the C library start it without copying our memory
-(3 to 5 ms of CPU less). A control group and a user of its own need the long way: a fork that
-changes itself step by step and reports through a pipe that exec closes, where silence means that
-the command runs; it joins its control groups itself, so nothing it starts can be outside of them.
+There are two ways. `posix_spawn` starts it without copying our memory (3 to 5 ms of CPU less). A
+control group or a user of its own need a fork: the child sets up its sandbox step by step and
+reports problems through a pipe that exec closes. It joins its control groups itself, so nothing
+that it starts can be outside of them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from paddlecloud.agent.sandbox.cgroups import Group
 
 _NOT_STARTED = 127
-# Bytes: of these a pipe that is not read yet takes all.
-_PIPE_TAKES = 4096
-# An ignored signal would stay ignored across exec.
+# Bytes that fit into a pipe which is not read yet.
+_PIPE_BYTES = 4096
+# Ignored by Python, and an ignored signal stays ignored across exec.
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
@@ -41,16 +41,16 @@ class Started:
 
     def __init__(self, *, pid: int, message: str = "", errno: int | None = None) -> None:
         self.plain = False
-        """Whether it was started without any change to ourselves."""
+        """Whether it was started by `posix_spawn`, without any change to this process."""
         self.pid = pid
         self.message = message
         self.errno = errno
         self.rooted: bool | None = None
-        """Whether its root is its own; None where nobody asked for that."""
+        """Whether it has a root of its own; None where that was not requested."""
         self.filtered: bool | None = None
-        """Whether it is kept from creating user namespaces; None where it may create them."""
+        """Whether it cannot create user namespaces; None where it may."""
         self.hint = ""
-        """What may be why it fails, if it does."""
+        """Why it may fail, if it does."""
 
 
 def start(
@@ -60,26 +60,26 @@ def start(
 
     `log` becomes its stdout and stderr. Its user, if it has one of its own, may have `most`
     processes. Limits whose control group could not be joined are taken out of `group.set`. Raises
-    OSError when no process could be made at all.
+    OSError when no process could be created.
     """
     null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     uid = launch.get("uid")
     try:
         if uid is not None:
-            # Who opens /dev/stderr anew is asked whether the pipe is theirs.
+            # Opening /dev/stderr again needs permission to the pipe.
             os.fchown(log, uid, uid)
         own = launch.get("private_root") or launch.get("tree")
         free = launch.get("user_namespaces", True)
         plain = uid is None and not own and free and hasattr(os, "posix_spawn")
         if not plain or group.v1 or group.v2:
-            return _long_way(root, launch, group, null=null, log=log, most=most)
-        return _plain_way(root, launch, null=null, log=log)
+            return _start_by_fork(root, launch, group, null=null, log=log, most=most)
+        return _start_by_posix_spawn(root, launch, null=null, log=log)
     finally:
         os.close(null)
 
 
-def _plain_way(root: Path, launch: Launch, *, null: int, log: int) -> Started:
+def _start_by_posix_spawn(root: Path, launch: Launch, *, null: int, log: int) -> Started:
     step = f"working directory {root / WORK}"
     try:
         os.chdir(root / WORK)
@@ -108,15 +108,15 @@ def _plain_way(root: Path, launch: Launch, *, null: int, log: int) -> Started:
     return started
 
 
-def _long_way(
+def _start_by_fork(
     root: Path, launch: Launch, group: Group, *, null: int, log: int, most: int | None
 ) -> Started:
     tree = launch.get("tree")
     if tree:
-        # Open to the end of this process, which is the replica's monitor.
+        # Open until the end of this process, which is the supervisor.
         overlay.hold(tree)
     if launch.get("pserver_mode"):
-        # Before the fork: in the replica's view our own files may be out of sight.
+        # Before the fork: in the replica's mount namespace our own files may be hidden.
         import paddlecloud.agent.replica.preflight  # noqa: F401, PLC0415 - most jobs do without
     reader, writer = os.pipe()
     pid, joins = _fork(group)
@@ -124,9 +124,9 @@ def _long_way(
         if most is not None:
             with suppress(OSError, ValueError):
                 resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
-        _become(root, launch, joins, null=null, log=log, report=writer)
+        _exec_command(root, launch, joins, null=null, log=log, report=writer)
     os.close(writer)
-    started = _listen(pid, reader, group)
+    started = _read_reports(pid, reader, group)
     if started.rooted is None and launch.get("private_root"):
         started.rooted = True
     if started.filtered is None and not launch.get("user_namespaces", True):
@@ -149,7 +149,7 @@ def _fork(group: Group) -> tuple[int, Mapping[str, Path]]:
         return os.fork(), {**group.v1, "v2": group.v2}
 
 
-def _become(
+def _exec_command(
     root: Path, launch: Launch, joins: Mapping[str, Path], *, null: int, log: int, report: int
 ) -> NoReturn:
     step = "new session"
@@ -164,28 +164,28 @@ def _become(
         if tree:
             step = "files"
             overlay.enter(str(root), tree)
-        rooted = bool(launch.get("private_root")) and _take_root(root, report)
+        rooted = bool(launch.get("private_root")) and _enter_root(root, report)
         uid = launch.get("uid")
         if uid is not None:
-            step = f"a view of its own for user {uid}"
+            step = f"mount namespace of user {uid}"
             also = dict.fromkeys(launch.get("show") or (), False)
             also |= dict.fromkeys(launch.get("writable") or (), True)
             isolation.enter(str(root), launch.get("hide") or (), also=also, rooted=rooted)
             step = f"user {uid}"
             isolation.become(uid)
         if not launch.get("user_namespaces", True) and not seccomp.forbid_user_namespaces():
-            _tell(report, unfiltered=True)
+            _report(report, unfiltered=True)
         step = f"working directory {root / WORK}"
         os.chdir(root / WORK)
         if launch.get("pserver_mode"):
-            _look_for_pserver(launch, report)
+            _check_pserver(launch, report)
         step = "command"
         default_signals()
         os.execve("/bin/sh", ["/bin/sh", "-c", launch["command"]], _environment(launch))
     except OSError as error:
-        _tell(report, message=f"{step}: {_words(error)}", errno=error.errno)
+        _report(report, message=f"{step}: {_words(error)}", errno=error.errno)
     except ValueError as error:
-        _tell(report, message=f"{step}: {error}", errno=None)
+        _report(report, message=f"{step}: {error}", errno=None)
     finally:
         os._exit(_NOT_STARTED)
 
@@ -194,32 +194,32 @@ def _join(name: str, directory: Path, report: int) -> None:
     try:
         cgroups.join(directory)
     except OSError:
-        _tell(report, unjoined=name)
+        _report(report, unjoined=name)
 
 
-def _take_root(root: Path, report: int) -> bool:
-    """Where it cannot be done the command runs all the same: it knows other paths, too."""
+def _enter_root(root: Path, report: int) -> bool:
+    """Where that is not possible the command runs all the same; the files have other paths too."""
     try:
         rootfs.enter(str(root / ROOT))
     except OSError as error:
-        _tell(report, unrooted=_words(error))
+        _report(report, unrooted=_words(error))
         return False
     return True
 
 
-def _look_for_pserver(launch: Launch, report: int) -> None:
-    """Begin its log with a warning if its PaddlePaddle has no parameter server."""
-    from paddlecloud.agent.replica import preflight  # noqa: PLC0415 - imported already, see `_long_way`
+def _check_pserver(launch: Launch, report: int) -> None:
+    """Write a warning into the log if the PaddlePaddle of the job has no parameter server."""
+    from paddlecloud.agent.replica import preflight  # noqa: PLC0415 - imported already, see `_start_by_fork`
     from paddlecloud.model.diagnosis.exit_status import NO_PSERVER  # noqa: PLC0415 - as below
 
     found = preflight.without_pserver(launch["env"])
     if found is not None:
-        os.write(1, preflight.preamble(*found).encode()[:_PIPE_TAKES])
-        _tell(report, hint=NO_PSERVER)
+        os.write(1, preflight.preamble(*found).encode()[:_PIPE_BYTES])
+        _report(report, hint=NO_PSERVER)
 
 
 def default_signals() -> None:
-    """As a program expects them that is started from a shell."""
+    """Set signals as a program expects them that is started from a shell."""
     for number in _IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -233,11 +233,11 @@ def _words(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else str(error)
 
 
-def _tell(report: int, **fact: object) -> None:
+def _report(report: int, **fact: object) -> None:
     os.write(report, json.dumps(fact).encode() + b"\n")
 
 
-def _listen(pid: int, reader: int, group: Group) -> Started:
+def _read_reports(pid: int, reader: int, group: Group) -> Started:
     started = Started(pid=pid)
     with os.fdopen(reader, "rb") as lines:
         for line in lines:
@@ -251,5 +251,5 @@ def _listen(pid: int, reader: int, group: Group) -> Started:
             elif "unfiltered" in fact:
                 started.filtered = False
             else:
-                group.forget(fact["unjoined"])
+                group.drop(fact["unjoined"])
     return started

@@ -1,11 +1,10 @@
-"""Where every Python process of a replica stands, asked for when the replica is found hung.
+"""Dumps the stacks of all Python processes of a replica that hangs.
 
 A directory of ours comes first on the PYTHONPATH of such a job. The `sitecustomize` in it lets each
-Python process write the stacks of its threads into a file of its own when a certain realtime signal
-comes; the handler is C code, so it answers also while the process waits in native code. Only a
-process that has such a file and catches that signal gets it: any other would die of it. What was
-written is then moved among the files of the replica's log; a job that is not found hung leaves
-nothing there. Linux only: elsewhere there is no such signal and nothing is collected.
+Python process write the stacks of its threads into a file of its own on a certain realtime signal;
+the handler is C code, so it works also while the process waits in native code. Only a process that
+has such a file and catches the signal gets it: any other would die of it. The dumps are then moved
+into the log directory of the replica. Linux only: elsewhere there is no such signal.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ VARIABLE = "PADDLECLOUD_STACKS"
 SIGNAL = 45
 """SIGRTMIN + 11, as glibc and musl count from 34 and 35 on: a number that no library uses."""
 WAIT_SECONDS = 2.0
-_LOOK_AGAIN = 0.03
+_POLL_SECONDS = 0.03
 _HOOK = "hook"
-_TOLD = "told"
+_DUMPS = "told"
 _LOG = "log"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -45,18 +44,18 @@ def _listen():
 
     place = os.environ["{VARIABLE}"]
     words = open("/proc/self/cmdline", "rb").read().replace(b"\\0", b" ").strip()
-    told = open(os.path.join(place, "%d.txt" % os.getpid()), "wb", 0)
-    told.write(b"process %d: %s\\n\\n" % (os.getpid(), words[:1000]))
-    faulthandler.register({SIGNAL}, file=told, all_threads=True)
-    return told
+    dump = open(os.path.join(place, "%d.txt" % os.getpid()), "wb", 0)
+    dump.write(b"process %d: %s\\n\\n" % (os.getpid(), words[:1000]))
+    faulthandler.register({SIGNAL}, file=dump, all_threads=True)
+    return dump
 
 
 def _begin():
-    global _told
+    global _dump
     try:
-        _told = _listen()
+        _dump = _listen()
     except Exception:
-        _told = None
+        _dump = None
 
 
 def _go_on():
@@ -81,11 +80,11 @@ _go_on()
 
 
 def prepare(root: Path, env: dict[str, str], *, owner: int | None) -> dict[str, str]:
-    """The environment of a replica whose stacks may be asked for; makes what it needs in `root`."""
+    """The environment of a replica whose stacks may be dumped; creates the files it needs."""
     if not _is_possible():
         return env
     top = f"{root}/{STACKS}"
-    for place in (top, f"{top}/{_HOOK}", f"{top}/{_TOLD}"):
+    for place in (top, f"{top}/{_HOOK}", f"{top}/{_DUMPS}"):
         with suppress(FileExistsError):
             os.mkdir(place, 0o700)  # noqa: PTH102 - paths are text here, as in `workspace`
         if owner is not None:
@@ -97,38 +96,38 @@ def prepare(root: Path, env: dict[str, str], *, owner: int | None) -> dict[str, 
         os.close(fd)
     hook = f"{top}/{_HOOK}"
     path = f"{hook}:{env[_PATH]}" if env.get(_PATH) else hook
-    return {**env, _PATH: path, VARIABLE: f"{top}/{_TOLD}"}
+    return {**env, _PATH: path, VARIABLE: f"{top}/{_DUMPS}"}
 
 
 def collect(root: Path, pids: Iterable[int], *, seconds: float = WAIT_SECONDS) -> int:
-    """Let these processes write down where they stand, and keep it with the log; how many did.
+    """Let these processes dump their stacks, and move the dumps to the log; how many did.
 
-    Whoever does not answer in time is left out. Nothing that the replica can put in the way of it,
-    links above all, leads out of its own directory.
+    Processes that do not answer in time are left out. Nothing that the replica may have put there,
+    symbolic links above all, leads out of its own directory.
     """
     if not _is_possible():
         return 0
-    told = 0
+    dumped = 0
     with ExitStack() as opened, suppress(OSError):
         above = _folder(opened, str(root))
         top = _folder(opened, STACKS, above)
-        place = _folder(opened, _TOLD, top)
-        told = _gather(place, pids, time.monotonic() + seconds)
-        if told:
-            _keep(top, _folder(opened, _LOG, above))
-    return told
+        place = _folder(opened, _DUMPS, top)
+        dumped = _dump_all(place, pids, time.monotonic() + seconds)
+        if dumped:
+            _move_to_log(top, _folder(opened, _LOG, above))
+    return dumped
 
 
-def _gather(place: int, pids: Iterable[int], deadline: float) -> int:
+def _dump_all(place: int, pids: Iterable[int], deadline: float) -> int:
     before = {pid: size for pid in pids if (size := _size(place, pid)) is not None}
-    asked = [pid for pid in before if _ask(pid)]
+    asked = [pid for pid in before if _send_signal(pid)]
     _wait_for(place, asked, before, deadline)
-    told = {f"{pid}.txt" for pid, size in before.items() if (_size(place, pid) or 0) > size}
+    dumped = {f"{pid}.txt" for pid, size in before.items() if (_size(place, pid) or 0) > size}
     for name in os.listdir(place):
-        if name not in told:
+        if name not in dumped:
             with suppress(OSError):
                 os.unlink(name, dir_fd=place)
-    return len(told)
+    return len(dumped)
 
 
 def _folder(opened: ExitStack, name: str, above: int | None = None) -> int:
@@ -148,8 +147,8 @@ def _size(place: int, pid: int) -> int | None:
         return None
 
 
-def _ask(pid: int) -> bool:
-    """Send the signal, to this very process and only if it catches it."""
+def _send_signal(pid: int) -> bool:
+    """Send the signal to this very process, if it catches it."""
     try:
         fd = os.pidfd_open(pid)
     except OSError:
@@ -174,19 +173,19 @@ def _catches(pid: int) -> bool:
 
 
 def _wait_for(place: int, asked: list[int], before: dict[int, int], deadline: float) -> None:
-    """Until all of them have written and none writes any more."""
+    """Until all of them have written and none is still writing."""
     last: dict[int, int | None] = {}
     while time.monotonic() < deadline:
         sizes = {pid: _size(place, pid) for pid in asked}
         if sizes == last and all(sizes[pid] != before[pid] for pid in asked):
             return
         last = sizes
-        time.sleep(_LOOK_AGAIN)
+        time.sleep(_POLL_SECONDS)
 
 
-def _keep(top: int, log: int) -> None:
-    """Under another name where the job has files of that name itself."""
+def _move_to_log(top: int, log: int) -> None:
+    """Move the dumps to the log, under another name if the job has files of that name."""
     for name in (STACKS, f"{STACKS}.paddlecloud"):
         with suppress(OSError):
-            os.rename(_TOLD, name, src_dir_fd=top, dst_dir_fd=log)
+            os.rename(_DUMPS, name, src_dir_fd=top, dst_dir_fd=log)
             return

@@ -1,23 +1,21 @@
-"""Starting replicas: the agent's side (`Spawner`), and the zygote that forks their monitors.
+"""The zygote: a warm process that forks supervisors; and `Spawner`, the agent's side of it.
 
-The agent has threads and connections, and forking such a process is not safe; starting Python
-anew costs 30 ms and 8 MB a replica. So the agent forks a warm process, the zygote, before it has
-any thread, and asks it over a socket: a line with a replica's root, answered by a line with the
-monitor's pid; or the question whether replicas can be given users of their own, or their files by
-mounts. The zygote belongs to nobody (its parent is init), holds none of the agent's files, and ends
-when the agent's side of the socket closes; monitors that it forked go on. One that died is replaced
-by a fresh interpreter (slower once, never again).
+The agent has threads and connections, and forking such a process is not safe; starting another
+Python costs 30 ms and 8 MB per replica. So the agent forks the zygote before it has any thread, and
+sends it requests over a socket, one JSON object per line: the root of a replica, answered with the
+pid of its supervisor; or a question about what this machine can do. The zygote's parent is init, it
+holds none of the agent's files, and it exits when the agent's side of the socket closes;
+supervisors that it forked continue. A zygote that died is replaced by a new interpreter.
 
-The zygote is a subreaper, so what a killed monitor leaves behind becomes its child and can be found
-(`kill_orphans`); the kernel reaps it when it ends. Each zygote has an id, which monitors write into
-their records: only the zygote that forked a monitor inherits its processes.
+The zygote is a subreaper, so what a killed supervisor leaves behind becomes its child and can be
+found (`kill_orphans`); the kernel reaps it when it ends. Each zygote has an id that supervisors
+write into their records: only the zygote that forked a supervisor inherits its processes.
 
-One monitor is always forked ahead and waits for its replica, so that a start does not even wait for
-the fork; the next one is forked while the replica already runs. A monitor whose replica was over
-within milliseconds, and which is as it was before, takes a further one (`_Crew`): a fork with the
-pages that it copies costs more than all else that a monitor does for such a replica. Starting a
-replica twice starts it once: the order is kept as it was first written, and the monitors sort it
-out by their lock and record.
+One supervisor is always forked ahead, so that a start does not wait for the fork. A supervisor
+whose replica was over within milliseconds, and which is as it was before, takes a further one
+(`_SupervisorPool`): a fork and the pages that it copies cost more than everything else that a
+supervisor does for such a replica. Starting a replica is idempotent: the order is kept as it was
+first written, and supervisors find out by lock and record whether they are the first.
 """
 
 from __future__ import annotations
@@ -56,135 +54,135 @@ _FRESH = (
 )
 _SOCKET = 3
 _INT = struct.Struct("i")
-# So long a monitor whose replica was over soon waits for another one. Jobs that take no time come
-# one after the other, and then a fork for each would be a good part of what they cost.
+# How long a supervisor whose replica was over soon waits for another one. Jobs that take no time
+# come one after the other, and then a fork for each would be a good part of their cost.
 _IDLE_SECONDS = 1.0
-#: The zygote drops ended monitors from its list when that is twice as long as after the last time,
-#: and longer than this.
+#: The zygote drops ended supervisors from its list when that is twice as long as after the last
+#: time, and longer than this.
 _FORKED = 256
 
 
 class Spawner:
-    """The agent's side of the zygote; may be used from several threads."""
+    """The agent's side of the zygote. Thread-safe."""
 
-    __slots__ = ("_lock", "_talk", "_waiting", "enforces", "zygote_pid")
+    __slots__ = ("_buffer", "_lock", "_socket", "enforces", "zygote_pid")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._talk: socket.socket | None = None
-        self._waiting = b""
+        self._socket: socket.socket | None = None
+        self._buffer = b""
         self.zygote_pid = 0
         self.enforces: dict[str, bool] = {}
-        """Which limits replicas can be held to on this machine: cpu, memory, pids."""
+        """Which limits this machine can enforce: cpu, memory, pids."""
 
     @classmethod
     def start(cls) -> Spawner:
-        """Fork the zygote (or start one anew if there already are threads) and hear from it."""
+        """Fork the zygote, or start an interpreter for it if there already are threads."""
         spawner = cls()
-        spawner._connect(fresh=threading.active_count() > 1)
+        spawner._connect(by_fork=threading.active_count() == 1)
         return spawner
 
     def spawn(self, launch: Launch) -> int:
-        """Start the monitor of a replica; its pid. It may find that the replica has begun already.
+        """Start the supervisor of a replica; its pid. It may find that the replica ran already.
 
-        Returns when the monitor is forked, some milliseconds before the command runs; the notice
-        and `control.inspect` tell the rest. Raises Retry when this machine has no process to give.
+        Returns when the supervisor is forked, some milliseconds before the command runs; the notice
+        and `inspect.inspect` show what follows. Raises Retry when no process can be created.
         """
         root = Path(launch["root"])
         if not (root / records.ORDER).exists():
             records.write(root / records.ORDER, launch)
-        return self._process_for(root, launch["replica_id"])
+        return self.spawn_root(root, launch["replica_id"])
 
-    def spawn_beside(self, root: Path, name: str) -> int:
-        """Start the process beside a command that `root` describes; its pid. Raises Retry."""
-        return self._process_for(root, name)
-
-    def separates(self) -> bool:
-        """Whether this machine can run each user's replicas under a uid of their own; tried out."""
+    def spawn_root(self, root: Path, name: str) -> int:
+        """Start the process that the directory `root` describes: the supervisor of a replica or of
+        an `exec` command; its pid. Raises Retry."""
         try:
-            return bool(self._answer_to({"separates": None})["separates"])
+            answer = self._request({"root": str(root)})
+        except (OSError, EOFError) as error:
+            reason = str(error) or "no answer"
+            raise Retry("replica_not_started", replica=name, reason=reason) from error
+        if "pid" not in answer:
+            reason = os.strerror(answer["errno"])
+            raise Retry("replica_not_started", replica=name, reason=reason)
+        return int(answer["pid"])
+
+    def can_isolate(self) -> bool:
+        """Whether this machine can run each user's replicas under a uid of their own, by trying."""
+        try:
+            return bool(self._request({"separates": None})["separates"])
         except (OSError, EOFError):
             return False
 
-    def layers(self, root: str, tree: str) -> bool | None:
-        """Whether files can be laid below replicas on this machine: tried out with these; None when
-        nobody could be asked."""
+    def can_overlay(self, root: str, tree: str) -> bool | None:
+        """Whether this machine can mount overlays for replicas, by trying it with these; None when
+        the zygote does not answer."""
         try:
-            return bool(self._answer_to({"layers": root, "tree": tree})["layers"])
+            return bool(self._request({"layers": root, "tree": tree})["layers"])
         except (OSError, EOFError):
             return None
 
     def kill_orphans(self) -> tuple[str, list[int]]:
-        """Kill what the zygote inherited from dead monitors: its id, and what it found last, which
-        may not have ended yet. An empty id if it cannot be asked, or this system has no subreapers.
-        """
+        """Kill what the zygote inherited from dead supervisors: its id, and the pids that it found
+        last, which may not have ended yet. An empty id if it does not answer, or this system has no
+        subreapers."""
         try:
-            answer = self._answer_to({"orphans": None})
+            answer = self._request({"orphans": None})
         except (OSError, EOFError):
             return "", []
         return str(answer["zygote"]), list(answer["left"])
 
     def close(self) -> None:
-        """Let the zygote go; replicas go on."""
+        """Let the zygote exit; replicas continue."""
         with self._lock:
-            self._hang_up()
+            self._disconnect()
 
-    def _process_for(self, root: Path, name: str) -> int:
-        try:
-            answer = self._answer_to({"root": str(root)})
-        except (OSError, EOFError) as error:
-            raise _not_started(name, str(error) or "no answer") from error
-        if "pid" not in answer:
-            raise _not_started(name, os.strerror(answer["errno"]))
-        return int(answer["pid"])
-
-    def _answer_to(self, question: dict[str, str] | dict[str, None]) -> Any:
-        """What the zygote says, or a new one if that one does not answer."""
+    def _request(self, request: dict[str, str] | dict[str, None]) -> Any:
+        """The answer of the zygote, or of a new one if it does not answer."""
         with self._lock:
             with suppress(OSError, EOFError):
-                return self._ask(question)
+                return self._send(request)
             try:
-                self._connect(fresh=True)
-                return self._ask(question)
+                self._connect(by_fork=False)
+                return self._send(request)
             except (OSError, EOFError):
-                # An answer that comes late must not be taken for that to a later question.
-                self._hang_up()
+                # A late answer must not be taken for that to a later request.
+                self._disconnect()
                 raise
 
-    def _ask(self, question: dict[str, str] | dict[str, None]) -> Any:
-        if self._talk is None:
+    def _send(self, request: dict[str, str] | dict[str, None]) -> Any:
+        if self._socket is None:
             raise EOFError
-        self._talk.sendall(json.dumps(question).encode() + b"\n")
-        return self._hear()
+        self._socket.sendall(json.dumps(request).encode() + b"\n")
+        return self._receive()
 
-    def _connect(self, *, fresh: bool) -> None:
-        self._hang_up()
-        self._talk, theirs = socket.socketpair()
-        self._talk.settimeout(_ANSWER_SECONDS)
+    def _connect(self, *, by_fork: bool) -> None:
+        self._disconnect()
+        self._socket, theirs = socket.socketpair()
+        self._socket.settimeout(_ANSWER_SECONDS)
         with theirs:
-            (_start_fresh if fresh else _start_forked)(theirs.fileno())
-        hello = self._hear()
+            (_start_by_fork if by_fork else _start_by_exec)(theirs.fileno())
+        hello = self._receive()
         self.zygote_pid, self.enforces = hello["pid"], hello["enforces"]
 
-    def _hear(self) -> Any:
-        assert self._talk is not None
-        while b"\n" not in self._waiting:
-            piece = self._talk.recv(65536)
-            if not piece:
+    def _receive(self) -> Any:
+        assert self._socket is not None
+        while b"\n" not in self._buffer:
+            data = self._socket.recv(65536)
+            if not data:
                 raise EOFError("the process that starts replicas is gone")
-            self._waiting += piece
-        line, _, self._waiting = self._waiting.partition(b"\n")
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
         return json.loads(line)
 
-    def _hang_up(self) -> None:
-        if self._talk is not None:
+    def _disconnect(self) -> None:
+        if self._socket is not None:
             with suppress(OSError):
-                self._talk.close()
-        self._talk = None
-        self._waiting = b""
+                self._socket.close()
+        self._socket = None
+        self._buffer = b""
 
 
-def _start_forked(fd: int) -> None:
+def _start_by_fork(fd: int) -> None:
     agent = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -192,7 +190,7 @@ def _start_forked(fd: int) -> None:
     os.waitpid(pid, 0)
 
 
-def _start_fresh(fd: int) -> None:
+def _start_by_exec(fd: int) -> None:
     import subprocess  # noqa: PLC0415 - 1 MB that an agent whose zygote lives never needs
 
     here = str(Path(__file__).parents[3])
@@ -203,10 +201,6 @@ def _start_fresh(fd: int) -> None:
         raise OSError(f"{sys.executable} ended with code {error.returncode}") from error
     except subprocess.TimeoutExpired as error:
         raise OSError(f"{sys.executable} took more than {error.timeout:g} s") from error
-
-
-def _not_started(name: str, reason: str) -> Retry:
-    return Retry("replica_not_started", replica=name, reason=reason)
 
 
 def detach(fd: int, agent: int) -> None:
@@ -222,32 +216,33 @@ def detach(fd: int, agent: int) -> None:
 def _zygote(fd: int, agent: int) -> NoReturn:
     """Serve the requests that come over the socket `fd` until the other side closes it."""
     try:
-        _forget_the_agent(fd)
+        _drop_inherited(fd)
         supervisor.block_signals()
         processes.set_name("pc-zygote")
         processes.become_subreaper()
-        places = cgroups.detect(movable={os.getpid(), agent})
+        available = cgroups.detect(movable={os.getpid(), agent})
         processes.boot_id()
         gc.disable()
         gc.freeze()
-        with socket.socket(fileno=_SOCKET) as talk:
-            _answer(talk, {"pid": os.getpid(), "enforces": places.enforces()})
-            cgroups.sweep(places, now=time.time())
-            _serve(talk, places)
+        with socket.socket(fileno=_SOCKET) as connection:
+            _answer(connection, {"pid": os.getpid(), "enforces": available.enforces()})
+            cgroups.sweep(available, now=time.time())
+            _serve(connection, available)
     except (BrokenPipeError, ConnectionResetError):
         pass
     finally:
         os._exit(0)
 
 
-def _forget_the_agent(fd: int) -> None:
-    """Keep nothing open but the socket: an inherited lock or port would outlive its owner."""
+def _drop_inherited(fd: int) -> None:
+    """Reset signals and close everything but the socket: an inherited lock or port would outlive
+    the agent."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         with suppress(OSError, ValueError):
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    # The kernel reaps monitors and orphans by itself: the zygote waits for none of them.
+    # The kernel reaps supervisors and orphans: the zygote waits for none of them.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     os.dup2(fd, _SOCKET, inheritable=False)
     os.closerange(_SOCKET + 1, os.sysconf("SC_OPEN_MAX"))
@@ -258,107 +253,107 @@ def _forget_the_agent(fd: int) -> None:
     os.chdir("/")
 
 
-def _serve(talk: socket.socket, places: Cgroups) -> None:
-    crew = _Crew(talk, places)
-    crew.prepare()
+def _serve(connection: socket.socket, available: Cgroups) -> None:
+    pool = _SupervisorPool(connection, available)
+    pool.fork_ahead()
     try:
-        for question in _questions(talk):
-            if "separates" in question:
-                _answer(talk, {"separates": isolation.possible()})
-            elif "layers" in question:
-                able = overlay.possible(question["layers"], question["tree"])
-                _answer(talk, {"layers": able})
-            elif "orphans" in question:
-                _answer(talk, {"zygote": crew.id, "left": crew.kill_orphans()})
+        for request in _requests(connection):
+            if "separates" in request:
+                _answer(connection, {"separates": isolation.possible()})
+            elif "layers" in request:
+                able = overlay.possible(request["layers"], request["tree"])
+                _answer(connection, {"layers": able})
+            elif "orphans" in request:
+                _answer(connection, {"zygote": pool.id, "left": pool.kill_orphans()})
             else:
-                _answer(talk, crew.send(os.fsencode(question["root"])))
-                crew.prepare()
+                _answer(connection, pool.start(os.fsencode(request["root"])))
+                pool.fork_ahead()
     finally:
-        # The agent may have been killed together with a monitor. The next agent has another zygote
-        # and cannot find these.
-        crew.kill_orphans()
+        # The agent may have been killed together with a supervisor. The next agent has another
+        # zygote, which cannot find these.
+        pool.kill_orphans()
 
 
-def _questions(talk: socket.socket) -> Iterator[Any]:
-    waiting = b""
-    while piece := talk.recv(65536):
-        *lines, waiting = (waiting + piece).split(b"\n")
+def _requests(connection: socket.socket) -> Iterator[Any]:
+    buffer = b""
+    while data := connection.recv(65536):
+        *lines, buffer = (buffer + data).split(b"\n")
         yield from map(json.loads, lines)
 
 
 class _Spare:
-    """A monitor without a replica, which waits at the other end for the root of one."""
+    """A supervisor without a replica, which waits at the other end for the root of one."""
 
-    __slots__ = ("pid", "talk")
+    __slots__ = ("pid", "socket")
 
-    def __init__(self, *, pid: int, talk: socket.socket) -> None:
+    def __init__(self, *, pid: int, socket: socket.socket) -> None:
         self.pid = pid
-        self.talk = talk
+        self.socket = socket
 
-    def take(self, root: bytes) -> bool:
-        """Give it its replica; False if it is not there any more."""
+    def assign(self, root: bytes) -> bool:
+        """Give it its replica; False if it has exited."""
         try:
-            # A path is shorter than what a socket takes in one piece, so it arrives whole.
-            self.talk.sendall(root)
+            # A path is shorter than what a socket takes at once, so it arrives whole.
+            self.socket.sendall(root)
         except OSError:
             return False
         finally:
-            self.talk.close()
+            self.socket.close()
         return True
 
 
-class _Crew:
-    """The monitors that have no replica: one forked ahead, and those whose replica was over soon.
+class _SupervisorPool:
+    """Supervisors without a replica: one forked ahead, and those whose replica was over soon.
 
-    The latter come back by themselves: each sends one end of a new socket, and waits at the other
-    for a moment. When the zygote ends, all of them find their sockets closed and end too.
+    The latter return by themselves: each sends one end of a new socket, and waits at the other for
+    a moment. When the zygote exits, all of them find their sockets closed and exit too.
     """
 
-    def __init__(self, talk: socket.socket, places: Cgroups) -> None:
-        self._talk = talk
-        self._places = places
-        self._door, self._bell = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._door.setblocking(False)
-        self._bell.setblocking(False)
-        self._free: list[_Spare] = []
+    def __init__(self, connection: socket.socket, available: Cgroups) -> None:
+        self._connection = connection
+        self._cgroups = available
+        self._returned, self._return_to = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._returned.setblocking(False)
+        self._return_to.setblocking(False)
+        self._spares: list[_Spare] = []
         self._forked: dict[int, int] = {}
-        """Every monitor of ours that may live, by pid when it started."""
+        """Start time of every supervisor of ours that may live, by pid."""
         self._most_forked = _FORKED
         self.id = os.urandom(8).hex() if processes.LINUX else ""
 
     def kill_orphans(self) -> list[int]:
-        """Those that were there at the last look."""
+        """The pids that the last scan found."""
         return orphans.kill_inherited(self._forked)
 
-    def send(self, root: bytes) -> dict[str, int]:
-        """Give this replica a monitor: its pid, or why there is none."""
-        self._welcome()
-        while self._free:
-            spare = self._free.pop()
-            if spare.take(root):
+    def start(self, root: bytes) -> dict[str, int]:
+        """Give this replica a supervisor: its pid, or the errno of the fork."""
+        self._take_back()
+        while self._spares:
+            spare = self._spares.pop()
+            if spare.assign(root):
                 return {"pid": spare.pid}
         try:
             spare = self._fork()
         except OSError as error:
             return {"errno": error.errno or 0}
-        spare.take(root)
+        spare.assign(root)
         return {"pid": spare.pid}
 
-    def prepare(self) -> None:
-        """Have one ready for the next replica, if this machine has a process to give."""
-        self._welcome()
-        if not self._free:
+    def fork_ahead(self) -> None:
+        """Have one ready for the next replica, if a process can be created."""
+        self._take_back()
+        if not self._spares:
             with suppress(OSError):
-                self._free.append(self._fork())
+                self._spares.append(self._fork())
 
-    def _welcome(self) -> None:
-        """Those that came back."""
+    def _take_back(self) -> None:
+        """Take the supervisors that returned."""
         with suppress(BlockingIOError):
             while True:
-                pid, rights, _, _ = self._door.recvmsg(32, socket.CMSG_SPACE(_INT.size))
+                pid, rights, _, _ = self._returned.recvmsg(32, socket.CMSG_SPACE(_INT.size))
                 for _, _, data in rights:
-                    talk = socket.socket(fileno=_INT.unpack(data)[0])
-                    self._free.append(_Spare(pid=int(pid), talk=talk))
+                    end = socket.socket(fileno=_INT.unpack(data)[0])
+                    self._spares.append(_Spare(pid=int(pid), socket=end))
 
     def _fork(self) -> _Spare:
         ours, theirs = socket.socketpair()
@@ -369,64 +364,65 @@ class _Crew:
             theirs.close()
             raise
         if pid == 0:
-            for held in (self._talk, self._door, ours, *(spare.talk for spare in self._free)):
-                held.close()
-            _be_monitor(theirs, self._bell, self._places, self.id)
+            held = (self._connection, self._returned, ours, *(one.socket for one in self._spares))
+            for each in held:
+                each.close()
+            _supervise(theirs, self._return_to, self._cgroups, self.id)
         theirs.close()
-        self._note(pid)
-        return _Spare(pid=pid, talk=ours)
-
-    def _note(self, pid: int) -> None:
         start = processes.start_time(pid)
         if start is not None:
             self._forked[pid] = start
         if len(self._forked) > self._most_forked:
             known = self._forked.items()
-            self._forked = {pid: at for pid, at in known if processes.start_time(pid) == at}
+            self._forked = {one: at for one, at in known if processes.start_time(one) == at}
             self._most_forked = max(_FORKED, 2 * len(self._forked))
+        return _Spare(pid=pid, socket=ours)
 
 
-def _be_monitor(work: socket.socket, bell: socket.socket, places: Cgroups, zygote: str) -> NoReturn:
-    """Wait for a replica; when it was over soon, for another one."""
+def _supervise(
+    ours: socket.socket, return_to: socket.socket, available: Cgroups, zygote: str
+) -> NoReturn:
+    """The life of a forked supervisor: wait for a replica and, when it was over soon, for
+    another."""
     try:
         os.setsid()
-        # The ignored SIGCHLD of the zygote would take the exit status away from us.
+        # The ignored SIGCHLD of the zygote would take the exit status away.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         processes.set_name("pc-spare")
-        root = work.recv(65536)
-        again = False
-        while root and _work(Path(os.fsdecode(root)), places, zygote, again=again):
-            work.close()
-            again = True
-            work, theirs = socket.socketpair()
+        root = ours.recv(65536)
+        reused = False
+        while root and _run(Path(os.fsdecode(root)), available, zygote, reused=reused):
+            ours.close()
+            reused = True
+            ours, theirs = socket.socketpair()
             right = (socket.SOL_SOCKET, socket.SCM_RIGHTS, _INT.pack(theirs.fileno()))
-            bell.sendmsg([str(os.getpid()).encode()], [right])
+            return_to.sendmsg([str(os.getpid()).encode()], [right])
             theirs.close()
-            root = _next_root(work)
+            root = _next_root(ours)
     except OSError:
-        pass  # the zygote is gone, or has enough of us
+        pass  # the zygote is gone, or has enough spare supervisors
     finally:
         os._exit(0)
 
 
-def _next_root(work: socket.socket) -> bytes:
+def _next_root(ours: socket.socket) -> bytes:
     processes.set_name("pc-spare")
-    work.settimeout(_IDLE_SECONDS)
+    ours.settimeout(_IDLE_SECONDS)
     with suppress(TimeoutError):
-        return work.recv(65536)
-    # From now on nobody can send; what came until now is ours to do.
-    work.shutdown(socket.SHUT_RD)
-    return work.recv(65536)
+        return ours.recv(65536)
+    # From now on nothing can be sent; what was sent until now has to be done.
+    ours.shutdown(socket.SHUT_RD)
+    return ours.recv(65536)
 
 
-def _work(root: Path, places: Cgroups, zygote: str, *, again: bool) -> bool:
-    """Be what the directory asks for, beside a command or the monitor of a replica; whether this
-    process is good for more."""
+def _run(root: Path, available: Cgroups, zygote: str, *, reused: bool) -> bool:
+    """Supervise what the directory describes, an `exec` command or a replica; whether this process
+    can be reused."""
     if (root / runner.COMMAND).exists():
         runner.run(root)
         return False
-    return supervisor.run(root, places, zygote=zygote, again=again) and processes.LINUX
+    return supervisor.run(root, available, zygote=zygote, reused=reused) and processes.LINUX
 
 
-def _answer(talk: socket.socket, fact: dict[str, Any]) -> None:
-    talk.sendall(json.dumps(fact).encode() + b"\n")
+def _answer(connection: socket.socket, fact: dict[str, Any]) -> None:
+    connection.sendall(json.dumps(fact).encode() + b"\n")

@@ -1,8 +1,8 @@
-"""How busy GPU cards are, asked from NVIDIA's own library where there is one.
+"""GPU utilisation and memory from NVIDIA's management library (NVML), where it is installed.
 
-A card belongs to one replica at a time, so what a card does is what its replica does; nobody has to
-tell processes apart. The library is loaded on first use and everything it cannot say is left out.
-There was no card on the machines that this was tried on: the calls are those of its documentation.
+A card belongs to one replica at a time, so the use of a card is that of its replica. The library is
+loaded on first use, and what it does not report is left out. This was written from NVML's
+documentation and not run on a machine with a card.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class _Memory(ctypes.Structure):
 
 
 class Cards:
-    """The cards of this machine through `library`, which was started."""
+    """The cards of this machine; `library` is NVML after `nvmlInit`."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
         self._handles: dict[int, ctypes.c_void_p] = {}
 
     def use(self, indexes: Collection[int]) -> dict[str, Any]:
-        """`gpu`: how many cards' worth of work is done; `gpu_memory`: bytes. Empty: not known."""
+        """`gpu`: the sum of utilisation, 1.0 per card; `gpu_memory`: bytes. Empty if not known."""
         found = [self._one(index) for index in indexes]
         known = [one for one in found if one is not None]
         if not known:
@@ -70,7 +70,7 @@ class Cards:
 
 
 def open_cards() -> Cards | None:
-    """The cards of this machine; None where there is no such library, or no driver behind it."""
+    """The cards of this machine; None without the library or a driver."""
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(_LIBRARY)
         if library.nvmlInit_v2() == 0:

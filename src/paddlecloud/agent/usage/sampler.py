@@ -1,13 +1,13 @@
-"""What each running replica uses now: CPU, memory, cards, and since when it is quiet.
+"""Samples CPU, memory and GPU use of every running replica, and for how long it has been idle.
 
-One pass looks at every process of the machine once and sorts them to the replicas above them, so a
-hundred replicas cost hardly more than one. The reporter asks for a pass while anything runs; when
-nothing runs nobody does, and the thread sleeps. A pass that costs more than a hundredth of a core
-is made less often. Memory is what the control group counts where the replica has one; elsewhere it
-is the sum over its processes, with what they share counted once as far as the kernel says so.
+One pass reads every process of the machine once and assigns them to the replicas above them, so a
+hundred replicas cost hardly more than one. The reporter requests passes while anything runs; else
+the thread sleeps. A pass that costs more than a hundredth of a core is made less often. Memory is
+what the control group counts where the replica has one; elsewhere it is the sum over its processes,
+with shared pages counted once as far as the kernel reports them.
 
-Numbers go out when they change, and from time to time when they do not. How long a replica has
-been quiet is told in seconds and not as a moment: the clocks of two machines may differ.
+Values are reported when they change, and from time to time when they do not. Idle time is reported
+in seconds and not as a time of day: the clocks of two machines may differ.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ EVERY = 2.0
 """Seconds between two passes."""
 #: Part of a core that passes may take.
 _SHARE = 0.01
-#: A replica with less than this of a core, and no new log bytes, is quiet.
-QUIET_CPU = 0.01
-#: The same numbers are told again after so many seconds.
-_AGAIN = 10.0
-#: Who asks a little early is served: the reporter comes by once a second.
+#: A replica with less than this of a core, and no new log bytes, is idle.
+IDLE_CPU = 0.01
+#: Unchanged values are reported again after this many seconds.
+_REPEAT_SECONDS = 10.0
+#: A request that comes this much early is served: the reporter requests once a second.
 _EARLY = 0.2
 _LEAST_SECONDS = 0.2
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -45,7 +45,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Process:
-    """One line of the table: who started it, and the CPU seconds of it and of its dead."""
+    """Parent of a process, and CPU seconds of it and of its reaped children."""
 
     __slots__ = ("children_cpu", "cpu", "parent")
 
@@ -60,12 +60,12 @@ class Sampler:
         self._site = site
         self._wanted = threading.Event()
         self._next_at = 0.0
-        self._seen: dict[str, _Seen] = {}
+        self._histories: dict[str, _History] = {}
         self._cards: Cards | None = None
         self._cards_asked = False
 
-    def nudge(self, now: float) -> None:
-        """Something runs (`now` is monotonic): let a pass be made if it is time for one."""
+    def request(self, now: float) -> None:
+        """Request a pass if it is time for one (`now` is monotonic)."""
         if now >= self._next_at - _EARLY:
             self._wanted.set()
 
@@ -83,49 +83,49 @@ class Sampler:
             return
         now, spent = time.monotonic(), time.thread_time()
         running = [t for t in self._site.book.active() if t.stage is Stage.LAUNCHED and t.started]
-        # Before the work, so that a pass that stumbles is not tried again at once.
+        # Before the work, so that a pass that fails is not tried again at once.
         self._next_at = now + EVERY
-        if any([self._look(one, found, now) for one, found in self._trees(running)]):
+        if any([self._sample(one, found, now) for one, found in self._trees(running)]):
             self._site.wake_reporter()
         self._next_at = now + max(EVERY, (time.thread_time() - spent) / _SHARE)
 
     def _trees(self, running: Iterable[Tracked]) -> list[tuple[Tracked, _Tree]]:
-        known = self._seen
-        self._seen = {t.id: known.get(t.id) or _Seen() for t in running}
-        if not self._seen:
+        known = self._histories
+        self._histories = {t.id: known.get(t.id) or _History() for t in running}
+        if not self._histories:
             return []
         table = processes()
         below = children(table)
-        return [(t, _tree(self._seen[t.id].monitor(t), table, below)) for t in running]
+        return [(t, _tree(self._histories[t.id].supervisor(t), table, below)) for t in running]
 
-    def _look(self, tracked: Tracked, tree: _Tree, now: float) -> bool:
-        """Measure one replica; whether there is something to tell."""
-        seen = self._seen[tracked.id]
+    def _sample(self, tracked: Tracked, tree: _Tree, now: float) -> bool:
+        """Measure one replica; whether there is something to report."""
+        history = self._histories[tracked.id]
         if not tree.pids:
             return False
-        memory = seen.group_memory()
+        memory = history.group_memory()
         use = {
-            "cpu": seen.rate(tree.cpu, now, _age(tracked)),
+            "cpu": history.cpu_rate(tree.cpu, now, _age(tracked)),
             "memory": resident(tree.pids) if memory is None else memory,
         }
         tracked.peak_memory = max(tracked.peak_memory, int(use["memory"]))
-        use |= {"peak_memory": tracked.peak_memory, **self._gpu(tracked, seen)}
-        use["quiet"] = seen.quiet(float(use["cpu"]), _log_size(tracked), now)
-        if not seen.is_news(use, now):
+        use |= {"peak_memory": tracked.peak_memory, **self._gpu(tracked, history)}
+        use["quiet"] = history.idle_seconds(float(use["cpu"]), _log_size(tracked), now)
+        if not history.is_new(use, now):
             return False
         tracked.usage = use
         return True
 
-    def _gpu(self, tracked: Tracked, seen: _Seen) -> dict[str, Any]:
+    def _gpu(self, tracked: Tracked, history: _History) -> dict[str, Any]:
         if not self._cards_asked:
             self._cards_asked = True
             self._cards = open_cards()
         if self._cards is None:
             return {}
-        if seen.cards is None:
+        if history.cards is None:
             order = records.read(tracked.root / records.ORDER) or {}
-            seen.cards = visible(order.get("env") or {}) if isinstance(order, dict) else ()
-        return self._cards.use(seen.cards)
+            history.cards = visible(order.get("env") or {}) if isinstance(order, dict) else ()
+        return self._cards.use(history.cards)
 
 
 class _Tree:
@@ -136,37 +136,38 @@ class _Tree:
         self.cpu = cpu
 
 
-class _Seen:
-    """What was seen of one replica at the passes before."""
+class _History:
+    """What earlier passes found of one replica."""
 
     def __init__(self) -> None:
         self.cards: tuple[int, ...] | None = None
         self._run: dict[str, Any] = {}
-        self._looks = 0
+        self._reads = 0
         self._cpu: tuple[float, float] | None = None
         """CPU seconds in all, and when that was."""
         self._log = -1
         self._active_at: float | None = None
-        self._told: dict[str, Any] = {}
-        self._told_at = 0.0
+        self._reported: dict[str, Any] = {}
+        self._reported_at = 0.0
 
-    def monitor(self, tracked: Tracked) -> int:
-        """The process above all of it. The record is written anew once its limits are put on."""
-        if self._looks < 2:
-            self._looks += 1
+    def supervisor(self, tracked: Tracked) -> int:
+        """The pid of the process above the replica. Its record is written again when the limits are
+        applied, so it is read twice."""
+        if self._reads < 2:
+            self._reads += 1
             self._run = records.read(tracked.root / records.RUN) or {}
         return int(self._run.get("monitor_pid") or 0)
 
     def group_memory(self) -> int | None:
-        """What its control group counts, without files that are only cached."""
-        places = self._run.get("cgroup") or {}
-        if "memory" in places:
-            return _counted(f"{places['memory']}/memory.stat", (b"total_rss", b"total_shmem"))
-        if "v2" in places:
-            return _counted(f"{places['v2']}/memory.stat", (b"anon", b"shmem"))
+        """What its control group counts, without the page cache."""
+        groups = self._run.get("cgroup") or {}
+        if "memory" in groups:
+            return _counted(f"{groups['memory']}/memory.stat", (b"total_rss", b"total_shmem"))
+        if "v2" in groups:
+            return _counted(f"{groups['v2']}/memory.stat", (b"anon", b"shmem"))
         return None
 
-    def rate(self, cpu: float, now: float, age: float) -> float:
+    def cpu_rate(self, cpu: float, now: float, age: float) -> float:
         """Cores in use since the last pass, or at the first one since its start."""
         before = self._cpu
         self._cpu = (cpu, now)
@@ -174,25 +175,25 @@ class _Seen:
             return round(cpu / max(age, _LEAST_SECONDS), 3)
         return round(max(0.0, cpu - before[0]) / max(now - before[1], _LEAST_SECONDS), 3)
 
-    def quiet(self, cpu: float, log: int, now: float) -> float:
-        """Seconds since it last wrote or computed anything, as far as passes can tell."""
-        if self._active_at is None or cpu >= QUIET_CPU or log != self._log:
+    def idle_seconds(self, cpu: float, log: int, now: float) -> float:
+        """Seconds since it last wrote to its log or used CPU, as far as passes can see."""
+        if self._active_at is None or cpu >= IDLE_CPU or log != self._log:
             self._active_at = now
         self._log = log
         return round(now - self._active_at, 1)
 
-    def is_news(self, use: Mapping[str, Any], now: float) -> bool:
-        told = self._told
+    def is_new(self, use: Mapping[str, Any], now: float) -> bool:
+        last = self._reported
         same = (
-            bool(told)
-            and abs(use["cpu"] - told["cpu"]) < QUIET_CPU
-            and abs(use["memory"] - told["memory"]) * 100 <= told["memory"]
-            and use.get("gpu") == told.get("gpu")
-            and (use["quiet"] > 0) == (told["quiet"] > 0)
+            bool(last)
+            and abs(use["cpu"] - last["cpu"]) < IDLE_CPU
+            and abs(use["memory"] - last["memory"]) * 100 <= last["memory"]
+            and use.get("gpu") == last.get("gpu")
+            and (use["quiet"] > 0) == (last["quiet"] > 0)
         )
-        if same and now - self._told_at < _AGAIN:
+        if same and now - self._reported_at < _REPEAT_SECONDS:
             return False
-        self._told, self._told_at = dict(use), now
+        self._reported, self._reported_at = dict(use), now
         return True
 
 
@@ -200,7 +201,7 @@ def processes() -> dict[int, Process]:
     """Every process there is now; none where there is no /proc."""
     found: dict[int, Process] = {}
     with suppress(OSError):
-        for name in os.listdir("/proc"):  # noqa: PTH208 - a Path each costs more than the look
+        for name in os.listdir("/proc"):  # noqa: PTH208 - a Path costs more than the read
             if name.isdigit():
                 process = _process(name)
                 if process is not None:
@@ -216,7 +217,7 @@ def children(table: Mapping[int, Process]) -> dict[int, list[int]]:
 
 
 def resident(pids: Iterable[int]) -> int:
-    """Bytes that these processes hold together; what they map in common counts once."""
+    """Bytes of memory of these processes; shared pages count once."""
     own = most_shared = 0
     for pid in pids:
         with suppress(OSError, ValueError, IndexError):
@@ -241,20 +242,20 @@ def _process(pid: str) -> Process | None:
     )
 
 
-def _tree(monitor: int, table: Mapping[int, Process], below: Mapping[int, list[int]]) -> _Tree:
-    """The processes below a monitor, and the CPU seconds of them and of those that are gone.
+def _tree(supervisor: int, table: Mapping[int, Process], below: Mapping[int, list[int]]) -> _Tree:
+    """The processes below a supervisor, and their CPU seconds with those that have ended.
 
-    Who dies leaves its seconds to the parent that buries it, at last to the monitor.
+    The seconds of a process that ends go to the parent that reaps it, finally to the supervisor.
     """
-    if monitor not in table:
+    if supervisor not in table:
         return _Tree(pids=[], cpu=0.0)
     pids: list[int] = []
-    layer = below.get(monitor, [])
+    layer = below.get(supervisor, [])
     while layer:
         pids += layer
         layer = [child for pid in layer for child in below.get(pid, ())]
     cpu = sum(table[pid].cpu + table[pid].children_cpu for pid in pids)
-    return _Tree(pids=pids, cpu=cpu + table[monitor].children_cpu)
+    return _Tree(pids=pids, cpu=cpu + table[supervisor].children_cpu)
 
 
 def _counted(path: str, names: tuple[bytes, ...]) -> int | None:

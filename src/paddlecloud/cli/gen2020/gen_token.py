@@ -1,7 +1,7 @@
 """`gen_token`: get a pair of keys and keep it in client.conf.
 
 A team server mails the pair, and the person pastes it here; it is tried before it is kept, so a
-file that works is never replaced by one that does not. The private server hands it out at once.
+file that works is never replaced by one that does not. The embedded server hands it out at once.
 The lines of the dialogue are those of the original documents, which scripts and people know.
 """
 
@@ -42,7 +42,7 @@ def run(args: Args, context: Context) -> int:
 
 
 def _made_here(context: Context) -> Keys:
-    """The private server belongs to who asks: it hands the pair out at once."""
+    """The embedded server belongs to who asks: it hands the pair out at once."""
     _tell(context, "create_token...")
     made = context.client.create_token(name=NAME)
     return made["user_id"], made["ak"], made["sk"]
@@ -151,7 +151,7 @@ COMMANDS = (
         run,
         (
             "Get a pair of keys and keep it in client.conf. A team server mails the pair to your "
-            "address and it is pasted here; the private server hands it out at once.",
+            "address and it is pasted here; the embedded server hands it out at once.",
             "申请一对密钥并写入 client.conf。团队服务器会将密钥发到邮箱，粘贴后生效；"
             "本机服务器直接生成。",
         ),

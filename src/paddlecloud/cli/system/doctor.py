@@ -12,14 +12,12 @@ from functools import partial
 from time import monotonic, perf_counter, sleep, time
 
 from paddlecloud.cli.parser import Command
-from paddlecloud.client.response_checks import refuse
+from paddlecloud.client.response_checks import parse, refuse
 from paddlecloud.client.sdk import server_url
 from paddlecloud.client.submit import submit
 from paddlecloud.messages.cli import TEXTS
 from paddlecloud.model.errors import PaddleCloudError, Unreachable, from_wire
 from paddlecloud.net.endpoint import Endpoint
-from paddlecloud.net.fast_json import loads
-from paddlecloud.net.http1 import Connection
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,11 +94,12 @@ def _configuration(context: Context) -> str:
 def _server(context: Context) -> str:
     """Whether a server of ours is at that address; who we are there is the next question."""
     endpoint = _address(context)
-    with Connection(endpoint.host, endpoint.port, endpoint.tls, SERVER_SECONDS) as connection:
-        answer = connection.request("GET", "/healthz")
+    pool = context.client.transport.pool
+    url, timeout = f"{endpoint.url}/healthz", (SERVER_SECONDS, SERVER_SECONDS)
+    with pool.request("GET", url, tls=endpoint.tls, timeout=timeout) as answer:
         body = answer.read(LONGEST_HEALTH)
     try:
-        told = loads(body)
+        told = parse(body)
         if answer.status >= 400:
             raise from_wire(answer.status, told["error"])
         healthy = told["ok"] is True

@@ -167,7 +167,7 @@ COMMANDS = (
         "server start",
         start,
         (
-            "Start the private server of this machine if it does not run, and print its address. "
+            "Start the embedded server of this machine if it does not run, and print its address. "
             "--config is its settings file.",
             "启动本机服务器（如未运行），并输出其地址。--config 为服务器的设置文件。",
         ),
@@ -201,7 +201,7 @@ COMMANDS = (
         "server stop",
         stop,
         (
-            "Stop the private server. Running jobs go on and are taken up again at the next start.",
+            "Stop the embedded server. Running jobs continue, and the next start adopts them.",
             "停止本机服务器。运行中的任务不受影响，下次启动时继续管理。",
         ),
         examples=("paddlecloud server stop",),
@@ -210,7 +210,7 @@ COMMANDS = (
         "server status",
         status,
         (
-            "Say whether the private server is ready; exit code 0 if it is, 1 if not.",
+            "Say whether the embedded server is ready; exit code 0 if it is, 1 if not.",
             "查看本机服务器是否就绪；就绪时退出码为 0，否则为 1。",
         ),
         examples=("paddlecloud server status --json",),
@@ -218,7 +218,7 @@ COMMANDS = (
     Command(
         "server logs",
         logs,
-        ("Print the end of the private server's own log.", "查看本机服务器自身日志的末尾。"),
+        ("Print the end of the embedded server's own log.", "查看本机服务器自身日志的末尾。"),
         options=(
             Option("follow", FLAG, ("go on as it grows", "持续输出"), short="f"),
             Option(

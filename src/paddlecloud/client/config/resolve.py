@@ -13,6 +13,7 @@ import io
 import os
 
 from paddlecloud.model.errors import ConfigError
+from paddlecloud.net.proxy import DIRECT, from_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Config:
         self.lang = values["lang"].text
         self.home = values["home"].text
         self.embedded = not self.host
+        self.proxies = DIRECT
 
     @property
     def save_path(self) -> str:
@@ -63,10 +65,11 @@ class Config:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Name, value and origin of everything, secrets masked."""
-        return [
+        rows = [
             (name, MASK if name.endswith(_SECRET) and value.text else value.text, value.origin)
             for name, value in self.values.items()
         ]
+        return rows + [(name, value, name.upper()) for name, value in self.proxies.rows()]
 
 
 def resolve(flags: Mapping[str, str], environ: Mapping[str, str]) -> Config:
@@ -83,6 +86,7 @@ def resolve(flags: Mapping[str, str], environ: Mapping[str, str]) -> Config:
     values["lang"], unknown = _language(flags, environ)
     values["home"] = home
     config = Config(values, path)
+    config.proxies = from_environment(environ)
     config.warnings = warnings + unknown
     return config
 

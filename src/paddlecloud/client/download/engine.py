@@ -26,11 +26,11 @@ from paddlecloud.client.download.local_files import Writer, claim
 from paddlecloud.client.download.ranges import File
 from paddlecloud.client.download.staging import APPEND, Place
 from paddlecloud.client.response_checks import number, whole_number
-from paddlecloud.client.workers import work_off
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, Retry
 from paddlecloud.model.files.path_rules import means
 from paddlecloud.model.protocol.bce_auth import MAX_AHEAD, quote
-from paddlecloud.net.retry import PAUSES, Patience, patiently
+from paddlecloud.net import retry
+from paddlecloud.transfer.workers import run_workers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from paddlecloud.client.download.presigned import Addresses
     from paddlecloud.client.download.ranges import Piece, Row
     from paddlecloud.client.sdk import Client, Listing
-    from paddlecloud.client.transport import Stream, Transport
+    from paddlecloud.client.transport import Transport
+    from paddlecloud.net.http1 import Response
 
     Wanted = tuple[File, Piece, int]
     """A piece of a file, and how often that had been begun anew when it was wanted."""
@@ -218,19 +219,18 @@ class _Download:
     def _fetch_all(self, asked: Sequence[File], at_once: int) -> None:
         """Work off the list. If the line is cut for longer than a moment, the rest is tried again
         as an upload is: for half a minute in which nothing comes."""
-        patience = Patience(PAUSES)
+        retries = retry.Retries(retry.RESUME)
         while True:
             before = sum(self._came_of.values())
             try:
                 return self._work_off(at_once)
             except Retry as error:
                 if before != sum(self._came_of.values()):
-                    patience.progressed()
-                is_first = patience.is_fresh
-                pause = patience.next_pause(error)
+                    retries.reset()
+                pause = retries.next_pause(error)
                 if pause is None:
                     raise
-            if self._note is not None and is_first:
+            if self._note is not None and retries.failed == 1:
                 self._note("download_again")
             sleep(pause)
             left = [file for file in asked if file.path not in self._left_out]
@@ -239,7 +239,7 @@ class _Download:
     def _work_off(self, at_once: int) -> None:
         # From the end of a list: the last row first would be odd to look at.
         self._todo.reverse()
-        work_off(max(1, min(at_once, len(self._todo))), self._next, self._fetch_some)
+        run_workers(max(1, min(at_once, len(self._todo))), self._next, self._fetch_some)
 
     def _finish(self) -> None:
         """Give everything its final name."""
@@ -302,12 +302,13 @@ class _Download:
 
         def ask() -> str:
             query = {"offset": 0, "length": 1, "digest": 1}
-            with self._transport.open(f"{self._path}/{quote(file.path, '/')}", query) as stream:
+            path = f"{self._path}/{quote(file.path, '/')}"
+            with self._transport.open(path, query, policy=retry.IMMEDIATE) as stream:
                 stream.read(_BLOCK)
                 return stream.headers.get("x-content-version") or ""
 
         try:
-            return patiently(ask)
+            return retry.run(ask)
         except (Conflict, NotFound):
             return ""
 
@@ -347,7 +348,7 @@ class _Download:
                 self._fetch_once(file, *piece, versions)
 
         try:
-            patiently(once)
+            retry.run(once)
         except (Conflict, NotFound) as error:
             if error.code not in _NEVER:
                 raise
@@ -440,7 +441,8 @@ class _Download:
         whole = file.is_whole(start, length)
         if not whole:
             query |= {"offset": start, "length": length}
-        with self._transport.open(f"{self._path}/{quote(file.path, '/')}", query) as stream:
+        path = f"{self._path}/{quote(file.path, '/')}"
+        with self._transport.open(path, query, policy=retry.IMMEDIATE) as stream:
             ranges.check_length(stream.headers, _DIGEST, None if whole else length)
             version = stream.headers.get("x-content-version") or ""
             with file.lock:
@@ -493,7 +495,9 @@ class _Download:
         self._tell(-self._came_of.pop(file.path, 0))
         self._skip(-self._kept_of.pop(file.path, 0))
 
-    def _take(self, file: File, writer: Writer, stream: Stream, *, whole: bool) -> tuple[int, str]:
+    def _take(
+        self, file: File, writer: Writer, stream: Response, *, whole: bool
+    ) -> tuple[int, str]:
         """Write a piece to its place and compare it with the digest behind it; size and digest.
         What was told of one that is not right is taken back."""
         length = number(stream.headers, "content-length") - _DIGEST

@@ -80,7 +80,7 @@ class Writer:
 
 def copy_of(source: int, target: str, file: File, tell: Callable[[int], None]) -> bool:
     """Copy an open file of this machine; whether it is as it was listed."""
-    from paddlecloud.client.upload import copy_file  # noqa: PLC0415 - only from a private server
+    from paddlecloud.client.upload import copy_file  # noqa: PLC0415 - only from an embedded server
 
     try:
         fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, 0o666)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 
-from paddlecloud.client.transport import taken
 from paddlecloud.model.errors import PaddleCloudError
 from paddlecloud.net.endpoint import connection_to, split_url, target_in
 
@@ -52,6 +51,14 @@ class Addresses:
                 connection.close()
 
 
+def taken(idle: list[Connection]) -> Connection | None:
+    """An idle connection, if there is any: list.pop and append are atomic."""
+    try:
+        return idle.pop()
+    except IndexError:
+        return None
+
+
 class _Refused(Exception):
     """The store did not give what was asked for."""
 
@@ -75,7 +82,7 @@ class _Pieces:
 def _asked(connection: Connection, url: str, start: int, length: int) -> Response:
     headers = {"range": f"bytes={start}-{start + length - 1}"} if length else {}
     try:
-        response = connection.request("GET", target_in(url), headers, repeatable=True)
+        response = connection.request("GET", target_in(url), headers, idempotent=True)
     except PaddleCloudError:
         raise _Refused from None
     if response.status not in ((206,) if length else (200,)):

@@ -1,8 +1,8 @@
-"""Copies a file on this machine and tells the digest of what lies there in the end.
+"""Copies a file on this machine and hashes the copy.
 
-A file system that can share blocks does; else the kernel copies, and another thread reads the copy
-behind it and hashes that, so both cores work and the digest is that of the copy whatever happens to
-the source meanwhile. Holes stay holes. Names, rights and who may do this are the caller's affair.
+A file system that can share blocks does; else the kernel copies, and a second thread reads the copy
+behind it and hashes that, so both cores work and the digest is that of the copy, whatever happens
+to the source. Holes stay holes. Names and permissions are the caller's business.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
     Tell = Callable[[int], None]
 
-#: The copy is so far ahead of whoever hashes it at most when it tells.
+#: Bytes that are copied between two reports to the thread that hashes.
 STEP = 4 * 1024 * 1024
-#: Read by the processor from its cache rather than from memory.
-ROOM = 256 * 1024
-#: From this size on it pays to begin with the flushing before the server asks for it.
+#: Bytes that are hashed at a time: they fit into the processor's cache.
+BLOCK = 256 * 1024
+#: From this size on the flush is started before the server asks for it.
 WORTH_FLUSHING = 64 * 1024 * 1024
 _CLONE = 0x40049409  # FICLONE
-#: What says that the kernel cannot copy between these two, not that anything is wrong.
+#: The kernel cannot copy between these two files; nothing is wrong with them.
 _CANNOT = frozenset((EINVAL, ENOSYS, EOPNOTSUPP, EPERM, EXDEV))
 
-_ZEROS = bytes(ROOM)
+_ZEROS = bytes(BLOCK)
 _flushing: list[int] = []
-"""Not empty while a copy is being flushed: one at a time, the others are left to the server."""
+"""Not empty while a copy is being flushed: one at a time, the others are flushed by the server."""
 
 
 class Shorter(OSError):
-    """A file does not have as many bytes as it was thought to have."""
+    """A file has fewer bytes than expected."""
 
 
 def copy_and_hash(
@@ -42,41 +42,41 @@ def copy_and_hash(
 ) -> str:
     """Copy `size` bytes between two open files; the sha256 (hex) of the copy, read back from it.
 
-    `target` is new and can be read too. Shorter when the source is by now. With `flush` the copy is
-    on its way to the disk when this returns. `tell` hears of bytes that are there.
+    `target` is new and readable. Shorter when the source has fewer bytes. With `flush` the copy is
+    on its way to the disk when this returns. `tell` is called with the bytes that were copied.
     """
-    tell = tell or _nobody
+    tell = tell or _ignore
     os.ftruncate(target, size)
-    if size <= ROOM:
+    if size <= BLOCK:
         copy(source, target, size, tell)
         return hashlib.sha256(os.pread(target, size, 0)).hexdigest()
     if _clone(source, target, size):
         return _hash(target, size, None, tell)
-    return _beside_each_other(source, target, size, flush, tell)
+    return _copy_beside_hash(source, target, size, flush, tell)
 
 
 def copy(source: int, target: int, size: int, tell: Tell | None = None) -> None:
     """Copy `size` bytes between two open files, and no holes."""
-    tell = tell or _nobody
+    tell = tell or _ignore
     os.ftruncate(target, size)
     at = 0
-    if size <= ROOM or not _clone(source, target, size):
+    if size <= BLOCK or not _clone(source, target, size):
         for upto in _copied(source, target, size):
             tell(upto - at)
             at = upto
     tell(size - at)
 
 
-def _nobody(count: int) -> None:
+def _ignore(count: int) -> None:
     pass
 
 
-def _beside_each_other(source: int, target: int, size: int, flush: bool, tell: Tell) -> str:
+def _copy_beside_hash(source: int, target: int, size: int, flush: bool, tell: Tell) -> str:
     from queue import SimpleQueue  # noqa: PLC0415 - only large files need it
     from threading import Thread  # noqa: PLC0415 - as above
 
     steps: SimpleQueue[int | BaseException] = SimpleQueue()
-    # Descriptors of its own: those of the caller may be closed before it notices that nobody waits.
+    # Descriptors of its own: the caller may close its own before the thread notices an error.
     files = os.dup(source), os.dup(target)
     given_up: list[bool] = []
     worth = flush and size >= WORTH_FLUSHING
@@ -99,7 +99,7 @@ def _copy_ahead(
     given_up: list[bool],
     flush: bool,
 ) -> None:
-    """In a thread: copy, and tell after each step how far it is."""
+    """In a thread: copy, and report after each step how far it is."""
     try:
         for upto in _copied(source, target, size):
             if given_up:
@@ -112,7 +112,7 @@ def _copy_ahead(
                 getattr(os, "fdatasync", os.fsync)(target)
             finally:
                 _flushing.clear()
-    except BaseException as error:  # noqa: BLE001 - raised by whoever waits for the steps
+    except BaseException as error:  # noqa: BLE001 - raised by the thread that hashes
         steps.put(error)
     finally:
         os.close(source)
@@ -121,7 +121,7 @@ def _copy_ahead(
 
 def _hash(file: int, size: int, steps: SimpleQueue[int | BaseException] | None, tell: Tell) -> str:
     digest = hashlib.sha256()
-    room = memoryview(bytearray(ROOM))
+    buffer = memoryview(bytearray(BLOCK))
     at, upto = 0, size if steps is None else 0
     while at < size:
         if at >= upto:
@@ -131,10 +131,10 @@ def _hash(file: int, size: int, steps: SimpleQueue[int | BaseException] | None, 
                 raise step
             upto = step
             continue
-        count = os.preadv(file, [room[: upto - at]], at)
+        count = os.preadv(file, [buffer[: upto - at]], at)
         if not count:
             raise Shorter(EIO, "the copy became shorter")
-        digest.update(room[:count])
+        digest.update(buffer[:count])
         tell(count)
         at += count
     return digest.hexdigest()
@@ -142,7 +142,7 @@ def _hash(file: int, size: int, steps: SimpleQueue[int | BaseException] | None, 
 
 def _clone(source: int, target: int, size: int) -> bool:
     """Share the blocks of the source, where the file system can. It shares those of the whole file,
-    however long that is by now, and makes no file shorter."""
+    whatever its length is now, and makes no file shorter."""
     try:
         from fcntl import ioctl  # noqa: PLC0415 - there is none on Windows
 
@@ -165,7 +165,7 @@ def _copied(source: int, target: int, size: int) -> Iterator[int]:
         if not count:
             # Some file systems answer so to the kernel's own copy although there is more.
             kernel = False
-            count = _by_hand(source, target, at, min(ROOM, size - at))
+            count = _by_hand(source, target, at, min(BLOCK, size - at))
         if not count:
             raise Shorter(EIO, "the file became shorter")
         at += count
@@ -185,7 +185,7 @@ def _by_kernel(source: int, target: int, at: int, count: int) -> int:
 
 
 def _by_hand(source: int, target: int, at: int, count: int) -> int:
-    """Holes are found by their zeros: what file systems tell of holes was wrong before."""
+    """Holes are found by their zeros: what file systems report of holes was wrong before."""
     data = os.pread(source, count, at)
     if data == _ZEROS[: len(data)]:  # as the target is, which is new
         return len(data)

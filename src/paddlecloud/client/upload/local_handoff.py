@@ -1,9 +1,9 @@
-"""Hands big files over to the private server, which is on this machine and of this person.
+"""Copies big files into the store of the embedded server instead of sending them.
 
-The server names a fresh directory in its store that only this person can enter. A file is copied
-there while its digest is taken, and gets that digest as its name; the server then gives it its
-place among the contents without reading it again: whoever can write there could write anywhere in
-the store. Where this is not possible nothing is lost, files then go as they go to any server.
+The server names a fresh directory in its store that only its own user can enter. A file is copied
+there while its digest is taken, and gets that digest as its name; the server then makes it a blob
+without reading it again, because its user could write anywhere in the store. Where this is not
+possible, files are sent as to any server.
 """
 
 # pathlib costs 8 ms at every submit:
@@ -19,7 +19,6 @@ from paddlecloud.client import response_schemas
 from paddlecloud.client.display import shown
 from paddlecloud.client.scan.walk import stamp, unreadable
 from paddlecloud.model.errors import Conflict, NotFound
-from paddlecloud.net.retry import patiently
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,16 +26,16 @@ if TYPE_CHECKING:
     from paddlecloud.client.transport import Transport
     from paddlecloud.client.upload.copy_file import Tell
 
-#: So much is copied before it is known whether the server lacks it.
+#: Bytes that are copied before it is known whether the server lacks them.
 AHEAD = 8 * 1024**3
 _DIRECTORY: int = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
 class Handing:
-    """The files that one submit hands over. Nothing is asked before the first big one."""
+    """The files that one submit copies. The server is not asked before the first big one."""
 
     def __init__(self, transport: Transport, *, near: bool) -> None:
-        """`near`: the server is the private one; of any other nothing is asked."""
+        """`near`: the server is the embedded one; any other is not asked."""
         self._transport = transport
         self._name = ""
         """What the server calls the directory."""
@@ -49,34 +48,32 @@ class Handing:
     def read(self, file: int, status: os.stat_result, tell: Tell | None = None) -> str:
         """The sha256 of an open file, which is copied at the same time; empty: neither was done.
 
-        It is not known yet whether the server lacks it, so there has to be room for it and more.
-        `tell` hears of bytes that were read.
+        It is not known yet whether the server lacks it, so there has to be twice its space.
+        `tell` is called with the bytes that were read.
         """
         if not self._open():
             return ""
-        room = status.st_blocks * 512  # which Windows does not tell, where nothing is handed over
-        if self._ahead + room > AHEAD or not self._has_room(2 * room):
+        space = status.st_blocks * 512  # not on Windows, which has no embedded server
+        if self._ahead + space > AHEAD or not self._has_space(2 * space):
             return ""
-        self._ahead += room
+        self._ahead += space
         return self._take(file, status.st_size, tell)
 
     def give(self, sha256: str, source: Source) -> bool:
-        """Have the server take over a file; False: it has to be sent.
+        """Have the server adopt a file; False: it has to be sent.
 
-        Conflict("files_changed") when it is not the one any more that was read.
+        Conflict("files_changed") when it is not any more the one that was read.
         """
         if not self._open() or (sha256 not in self._held and not self._fetch(sha256, source)):
             return False
         request = {"sha256": sha256, "size": source[1], "handed": self._name}
         post = self._transport.post
-        answer = patiently(
-            lambda: post("/uploads", request, schema=response_schemas.UPLOAD, again=True)
-        )
+        answer = post("/uploads", request, schema=response_schemas.UPLOAD, idempotent=True)
         self._held.discard(sha256)
         return bool(answer["stored"])
 
     def close(self) -> None:
-        """Leave nothing behind; what a dead process leaves the server sweeps."""
+        """Delete what was not adopted; the server sweeps what a killed process leaves."""
         directory, self._directory = self._directory, -1
         self._possible = False
         if directory < 0:
@@ -101,11 +98,9 @@ class Handing:
         return self._directory >= 0
 
     def _begin(self) -> None:
-        """Ask for a directory; one that others could enter too is not the one that was meant."""
+        """Ask for a directory; one that other users could enter is not used."""
         post = self._transport.post
-        place = patiently(
-            lambda: post("/uploads/place", {}, schema=response_schemas.HANDING, again=True)
-        )
+        place = post("/uploads/place", {}, schema=response_schemas.HANDING, idempotent=True)
         path, name = place.get("path", ""), place.get("name", "")
         if not path or "\0" in path:
             return
@@ -117,7 +112,7 @@ class Handing:
         _hold(directory)
         self._name, self._path, self._directory = name, path, directory
 
-    def _has_room(self, size: int) -> bool:
+    def _has_space(self, size: int) -> bool:
         found = os.fstatvfs(self._directory)
         return found.f_bavail * found.f_frsize > size
 
@@ -141,7 +136,7 @@ class Handing:
         return bool(found)
 
     def _take(self, file: int, size: int, tell: Tell | None = None) -> str:
-        """Copy an open file to the place; its digest, which is its name there. Empty: no room."""
+        """Copy an open file there; its digest, which is its name there. Empty: no space."""
         from paddlecloud.client.upload.copy_file import copy_and_hash  # noqa: PLC0415 - only big files
 
         part = f"part-{len(self._held)}-{self._ahead}"
@@ -154,7 +149,7 @@ class Handing:
                 os.close(copy)
             os.rename(part, sha256, src_dir_fd=self._directory, dst_dir_fd=self._directory)
         except OSError:
-            # No room, or no such file any more: the usual way finds out, and says it.
+            # No space, or no such file any more: sending it finds out, and reports it.
             with suppress(OSError):
                 os.unlink(part, dir_fd=self._directory)
             return ""
@@ -163,7 +158,7 @@ class Handing:
 
 
 def _hold(directory: int) -> None:
-    """Tell the server by a lock, which ends with this process, that the place is in use.
+    """Lock the directory, until this process ends, so that the server does not sweep it.
 
     Where the file system has no such lock the server cannot take it either, and waits for a day.
     """

@@ -1,27 +1,42 @@
-"""Jobs with storage of their own: the keys that go along with a submit, and files for the bucket.
+"""Uploads the files of a submit into the user's own bucket, and the keys that go with the submit.
 
 The keys go to the server in the body of a request, never over plain HTTP to another machine, and
-the bytes to the bucket by addresses that the server signs: this side knows neither where the bucket
-is nor how to sign for it. Files that lie there unchanged, by size and MD5, are not sent again; a
-large one goes in parts (`client.upload.user_bucket_multipart`).
+the bytes to the bucket by presigned URLs: the client knows neither where the bucket is nor how to
+sign for it. Files that are there unchanged, by size and MD5, are not sent again. A large one goes
+in parts and gets its name when all of them are there.
 """
 
 from __future__ import annotations
 
+import hashlib
+from contextlib import contextmanager
+
 from paddlecloud.client import response_schemas
-from paddlecloud.client.display import few
+from paddlecloud.client.display import few, shown
 from paddlecloud.client.response_checks import refuse
-from paddlecloud.client.transport import MAX_LISTING
-from paddlecloud.client.upload import user_bucket_multipart
+from paddlecloud.client.scan.walk import BLOCK, unreadable
+from paddlecloud.client.transport import DONE, MAX_LISTING
 from paddlecloud.client.upload.blobs import batches
-from paddlecloud.client.upload.presigned_put import check_unchanged, md5_of_piece, put_all
-from paddlecloud.model.errors import Refused
-from paddlecloud.model.files.etag import LEAST_PART, at_once, md5_of, part_size
-from paddlecloud.net.retry import patiently
+from paddlecloud.client.upload.scanned_file import ScannedFile
+from paddlecloud.model.errors import Refused, Retry
+from paddlecloud.model.files.etag import (
+    AT_ONCE,
+    LEAST_PART,
+    at_once,
+    count_in,
+    cuts,
+    joined_tag,
+    md5_of,
+    part_size,
+)
+from paddlecloud.transfer.parts import PartSender, Target, Upload
+from paddlecloud.transfer.presigned import PresignedConnections, PutFailed
+from paddlecloud.transfer.resume import Progress, restarted_if_stale, resume
+from paddlecloud.transfer.workers import run_workers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any, TypeVar
 
     from paddlecloud.client.response_checks import Schema
@@ -29,14 +44,16 @@ if TYPE_CHECKING:
     from paddlecloud.client.scan.walk import Scan
     from paddlecloud.client.sdk import Client
     from paddlecloud.client.transport import Transport
-    from paddlecloud.client.upload.blobs import Progress
-    from paddlecloud.client.upload.presigned_put import Sending
+    from paddlecloud.transfer.resume import Note, Report
 
-    Note = Callable[..., None]
     T = TypeVar("T")
+    Ask = Callable[..., Any]
+    """POSTs to a path below /private with further fields; the answer, checked by a schema."""
+    Sending = tuple[str, str, int, str]
+    """Path in the directory, the file's own path, and its size and stamp when it was scanned."""
 
-#: Addresses that are asked for at a time, and for how many bytes: each is good for an hour, and
-#: these need no more with 300 kbit/s.
+#: Presigned URLs that are asked for at a time, and for how many bytes: each is valid for an hour,
+#: and these need no more with 300 kbit/s.
 BATCH, BATCH_BYTES = 500, 128 * 1024 * 1024
 
 
@@ -73,28 +90,17 @@ def bring(
     transport: Transport,
     scan: Scan,
     request: Mapping[str, object],
-    progress: Progress | None,
+    progress: Report | None,
     note: Note,
 ) -> None:
-    """Put the files of a scan under bos_url, as far as they are not there.
+    """Upload the files of a scan to bos_url, as far as they are not there; resumed when it is
+    interrupted.
 
-    `request` is the submit to be: what it would be refused for is told before a byte is sent.
-    Conflict("files_changed") names a file that is not any more what was scanned.
+    `request` is the submit that follows: what it would be refused for is checked before a byte is
+    sent. Conflict("files_changed") names a file that is not any more what was scanned.
     """
-    how: dict[str, Any] = {
-        "schema": response_schemas.PRIVATE_FILES,
-        "most": MAX_LISTING,
-        "again": True,
-    }
-    there = patiently(lambda: transport.post("/private/files", request, **how))["files"]
-    known = {path: (size, tag) for path, size, tag in there}
-    _tell_losses(scan, note)
-    wanted = [
-        sending for sending in _sendings(scan) if not _is_there(sending, known.get(sending[0]))
-    ]
-    total = sum(size for _, _, size, _ in wanted)
-    counter = _Counter(lambda size: progress and progress(size, total))
-    _Bucket(transport, request, total, counter.add).put(wanted)
+    counter = Progress(progress)
+    resume(_Upload(transport, scan, request, counter, note).attempt, counter, note)
 
 
 def _sendings(scan: Scan) -> Iterator[Sending]:
@@ -103,7 +109,7 @@ def _sendings(scan: Scan) -> Iterator[Sending]:
             yield path, f"{scan.root}/{path}", size, scan.stamp_of(path)
 
 
-def _tell_losses(scan: Scan, note: Note) -> None:
+def _report_losses(scan: Scan, note: Note) -> None:
     """What a bucket has no notion of."""
     links = [row[0] for row in scan.entries if row[1] == "link"]
     if links:
@@ -128,88 +134,157 @@ def _above(path: str) -> list[str]:
 
 
 def _is_here(host: str) -> bool:
-    """Whether this is an address of the machine itself, and no name that only looks like one."""
+    """Whether this is an address of the machine itself, and not a name that resembles one."""
     numbers = host.split(".")
     is_address = len(numbers) == 4 and all(map(str.isdigit, numbers))
     return host in ("localhost", "::1") or (is_address and numbers[0] == "127")
 
 
 def _is_there(sending: Sending, known: tuple[int, str] | None) -> bool:
-    if known is None or known[0] != sending[2] or not _has_tag(sending, known[1]):
+    path, source, size, scanned = sending
+    if known is None or known[0] != size or not _has_tag(source, size, known[1]):
         return False
-    check_unchanged(sending)
+    with ScannedFile(source, size, scanned, path) as file:
+        file.check()
     return True
 
 
-def _has_tag(sending: Sending, tag: str) -> bool:
-    """A tag that is neither an MD5 nor that of our parts tells nothing: then it is sent again."""
-    _, source, size, _ = sending
+def _has_tag(source: str, size: int, tag: str) -> bool:
+    """Whether a bucket gives this tag to this file, as a whole or in our parts. With another
+    kind of tag this is unknown, and the file is sent again."""
     md5 = md5_of(tag)
-    if md5 is None:
-        return size > LEAST_PART and user_bucket_multipart.is_of_parts(source, size, tag)
-    return md5_of_piece(source, 0, size).hex() == md5
+    if md5 is not None:
+        return _md5(source, 0, size) == md5
+    likely = [each for each in cuts(size) if count_in(tag) == -(-size // each)]
+    return size > LEAST_PART and any(
+        joined_tag(_md5(source, begin, each) for begin in range(0, size, each)) == tag
+        for each in likely
+    )
 
 
-class _Counter:
-    """Tells of bytes once, however often they have to go."""
-
-    def __init__(self, tell: Callable[[int], object]) -> None:
-        self._tell = tell
-        self._out = 0
-        self._told = 0
-
-    def add(self, size: int) -> None:
-        """So many more are out; with a minus: so many have to go again."""
-        self._out += size
-        news = self._out - self._told
-        if news > 0:
-            self._told = self._out
-            self._tell(news)
+def _md5(source: str, begin: int, size: int) -> str:
+    """Of so many bytes of a file, or of as many as there are."""
+    digest = hashlib.md5(usedforsecurity=False)
+    try:
+        with open(source, "rb", buffering=0) as file:  # noqa: PTH123 - a Path costs start-up time
+            file.seek(begin)
+            while size > 0 and (block := file.read(min(BLOCK, size))):
+                digest.update(block)
+                size -= len(block)
+    except OSError as error:
+        raise unreadable(source, error) from None
+    return digest.hexdigest()
 
 
-class _Bucket:
-    """The directory of a job to be, as far as the server and its addresses lead there."""
+class BucketTarget(Target):
+    """A large file on its way into the bucket."""
+
+    def __init__(self, path: str, size: int, ask: Ask) -> None:
+        self._asked: dict[str, object] = {"path": path, "size": size}
+        self._ask = ask
+        self._upload = ""
+
+    def begin(self) -> Upload:
+        state = self._ask("/uploads", response_schemas.PRIVATE_UPLOAD, **self._asked)
+        if not state["part_size"]:
+            refuse("part_size", state["part_size"], "response_positive")
+        self._upload = state["upload"]
+        return Upload(state["part_size"], dict(state["parts"]), through=False, urls={})
+
+    def presign(self, numbers: Sequence[int]) -> Mapping[int, str]:
+        asked = {"path": self._asked["path"], "upload": self._upload, "numbers": numbers}
+        urls = self._ask("/uploads/addresses", response_schemas.ADDRESSES, **asked)["addresses"]
+        return dict(zip(numbers, _of_each(numbers, urls), strict=True))
+
+    def complete(self, tags: Sequence[str], sha256: str) -> None:
+        self._ask("/uploads/join", DONE, **self._asked, upload=self._upload, tags=tags)
+
+
+class _Upload:
+    """The directory of a job that is about to be submitted."""
 
     def __init__(
         self,
         transport: Transport,
+        scan: Scan,
         request: Mapping[str, object],
-        total: int,
-        add: Callable[[int], object],
+        progress: Progress,
+        note: Note,
     ) -> None:
         spec = request["spec"]
         assert isinstance(spec, dict)
         self._transport = transport
+        self._scan = scan
+        self._request = request
+        self._progress = progress
+        self._connections = PresignedConnections(transport.pool)
+        self._note: Note | None = note
         self._bos_url = str(spec["bos_url"])
-        self._asked = {name: value for name, value in request.items() if name.startswith("bos_")}
-        self._asked["bos_url"] = self._bos_url
-        self._total = total
-        self._add = add
+        self._keys = {name: value for name, value in request.items() if name.startswith("bos_")}
+        self._total = 0
 
-    def put(self, wanted: list[Sending]) -> None:
+    def attempt(self) -> None:
+        """Send all that is not there."""
+        how: dict[str, Any] = {"schema": response_schemas.PRIVATE_FILES, "idempotent": True}
+        there = self._transport.post("/private/files", self._request, most=MAX_LISTING, **how)
+        known = {path: (size, tag) for path, size, tag in there["files"]}
+        if self._note is not None:
+            _report_losses(self._scan, self._note)
+            self._note = None
+        wanted = [one for one in _sendings(self._scan) if not _is_there(one, known.get(one[0]))]
+        self._total = sum(size for _, _, size, _ in wanted)
+        self._progress.begin(self._total)
         most = part_size(self._total)
         small = [sending for sending in wanted if sending[2] <= most]
         for batch in batches(small, lambda sending: sending[2], BATCH_BYTES, BATCH):
             self._put_whole(batch)
         for sending in wanted:
             if sending[2] > most:
-                user_bucket_multipart.send(
-                    sending, self._ask, self._bos_url, self._total, self._add
-                )
+                self._put_parts(sending)
 
     def _put_whole(self, batch: list[Sending]) -> None:
         paths = [path for path, *_ in batch]
-        given = self._ask("/addresses", response_schemas.ADDRESSES, paths=paths)["addresses"]
-        if len(given) != len(batch):
-            refuse("addresses", given, "response_row", count=len(batch))
-        pieces = [
-            (path, source, 0, size, address, seen)
-            for (path, source, size, seen), address in zip(batch, given, strict=True)
-        ]
-        together = at_once(self._total, max(size for _, _, size, _ in batch))
-        put_all(pieces, self._bos_url, lambda *_: None, self._add, at_once=together)
+        urls = self._ask("/addresses", response_schemas.ADDRESSES, paths=paths)["addresses"]
+        items = zip(batch, _of_each(batch, urls), strict=True)
+        threads = at_once(self._total, max(size for _, _, size, _ in batch))
+        run_workers(threads, lambda: next(items, None), self._put_some)
+
+    def _put_some(self, items: Iterable[tuple[Sending, str]]) -> None:
+        """What one thread does."""
+        for (path, source, size, scanned), url in items:
+            data = memoryview(bytearray(size))
+            with ScannedFile(source, size, scanned, path) as file:
+                file.read(0, data)
+            with self._explained(path):
+                self._connections.put(url, data, self._progress.add)
+
+    def _put_parts(self, sending: Sending) -> None:
+        path, source, size, scanned = sending
+        with (
+            ScannedFile(source, size, scanned, path) as file,
+            self._explained(path),
+            restarted_if_stale(shown(path)),
+        ):
+            target = BucketTarget(path, size, self._ask)
+            PartSender(
+                file, target, self._connections, self._progress, threads=AT_ONCE, total=self._total
+            ).send()
+
+    @contextmanager
+    def _explained(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except PutFailed as error:
+            where = {"path": shown(path), "bos_url": self._bos_url}
+            raise Retry("private_put_failed", **where, reason=str(error)) from error
 
     def _ask(self, where: str, schema: Schema, **more: object) -> Any:
-        asked = {**self._asked, **more}
-        how: dict[str, Any] = {"schema": schema, "again": True}
-        return patiently(lambda: self._transport.post(f"/private{where}", asked, **how))
+        asked = {**self._keys, "bos_url": self._bos_url, **more}
+        return self._transport.post(f"/private{where}", asked, schema=schema, idempotent=True)
+
+
+def _of_each(wanted: Sequence[object], urls: list[str]) -> list[str]:
+    """The presigned URLs, one for each."""
+    if len(urls) != len(wanted):
+        refuse("addresses", urls, "response_row", count=len(wanted))
+    return urls

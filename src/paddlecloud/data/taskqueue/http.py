@@ -1,9 +1,9 @@
-"""Calls to the server that runs this job, signed with the job's own key.
+"""JSON requests to the server that runs this job, signed with the job's own key.
 
-The key and the server's address come from the file that PADDLECLOUD_TOKEN_FILE names. It is the
-standard library alone, so that a training image needs nothing else of ours: one kept connection,
-one call at a time, JSON both ways. A server that is away is waited for; an embedded one comes back
-under another address, which it writes where the file says.
+The key and the server's URL come from the file that PADDLECLOUD_TOKEN_FILE names. Only the standard
+library is used, so that a training image needs nothing else of ours: one kept connection, one call
+at a time. The caller waits for a server that is away; an embedded one comes back at another URL,
+which it writes into the endpoint file.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import secrets
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from base64 import b64encode
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from paddlecloud.data.shard import told_by_job
 
@@ -29,12 +30,12 @@ VARIABLE = "PADDLECLOUD_TOKEN_FILE"
 TIMEOUT = 30.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _EXPIRE = 1800
-_TOLD_AFTER = 5.0
+_LOGGED_AFTER = 5.0
 log = logging.getLogger("paddlecloud.data")
 
 
 class ServerRefused(Exception):
-    """The server understood and said no. `code` is stable, the text is for people."""
+    """The server refused the call. `code` is stable, the text is for people."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -55,36 +56,31 @@ class Caller:
         self._token = token
         self._closed = closed or threading.Event()
         self._lock = threading.Lock()
-        self._connection: http.client.HTTPConnection | None = None
+        self._link: _Link | None = None
         self._turn = 0
 
     def call(
-        self, method: str, path: str, body: object = None, *, patient: bool = True
+        self, method: str, path: str, body: object = None, *, wait: bool = True
     ) -> dict[str, Any]:
-        """The answer, however long the server is away if we are `patient`. Every call has to be
-        one that may be made twice: an answer can get lost."""
+        """The answer; with `wait` however long the server is away. Every call has to be idempotent:
+        an answer can get lost."""
         data = b"" if body is None else json.dumps(body).encode()
-        if not patient:
-            return self._once(method, path, data)
-        return self._patiently(lambda: self._once(method, path, data))
+        began, pause, is_logged = time.monotonic(), _FIRST_PAUSE, False
+        while True:
+            try:
+                return self._once(method, path, data)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                if not wait or self._closed.wait(pause):
+                    raise
+                reason = error
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            if not is_logged and time.monotonic() - began > _LOGGED_AFTER:
+                is_logged = True
+                log.warning("[paddlecloud] waiting for the server: %s", reason)
 
     def close(self) -> None:
         with self._lock:
             self._drop()
-
-    def _patiently(self, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        began, pause, told = time.monotonic(), _FIRST_PAUSE, False
-        while True:
-            try:
-                return ask()
-            except (OSError, http.client.HTTPException, ValueError) as error:
-                reason = error
-            if self._closed.wait(pause):
-                raise reason
-            pause = min(2 * pause, _LONGEST_PAUSE)
-            if not told and time.monotonic() - began > _TOLD_AFTER:
-                told = True
-                log.warning("[paddlecloud] waiting for the server: %s", reason)
 
     def _once(self, method: str, path: str, data: bytes) -> dict[str, Any]:
         with self._lock:
@@ -100,42 +96,78 @@ class Caller:
         raise _refusal(status, raw)
 
     def _exchange(self, method: str, path: str, data: bytes) -> tuple[int, bytes]:
-        if self._connection is None:
-            self._connection = _connect(self._address(), str(self._token.get("ca_file") or ""))
-        connection = self._connection
-        headers = self._signed(connection, method, path, data)
-        connection.request(method, path, data, headers)
-        answer = connection.getresponse()
-        raw = answer.read()
-        if answer.will_close:
-            self._drop()
-        return answer.status, raw
-
-    def _address(self) -> str:
-        """Where to try next: where the server says to be now, then the others in turn."""
-        found = [url for url in (_written(self._token), self._token.get("url")) if url]
-        found += [url for url in self._token.get("peers") or () if url not in found]
-        if not found:
-            raise ConnectionError("the file of the job's key names no server")
-        return str(found[self._turn % len(found)])
-
-    def _signed(
-        self, connection: http.client.HTTPConnection, method: str, path: str, data: bytes
-    ) -> dict[str, str]:
+        if self._link is None:
+            self._link = _Link(self._url(), str(self._token.get("ca_file") or ""))
+        link = self._link
         headers = {
-            "host": f"{connection.host}:{connection.port}",
+            "host": link.host,
             "content-type": "application/json",
             "x-bce-content-sha256": hashlib.sha256(data).hexdigest(),
             "x-bce-nonce": secrets.token_hex(16),
         }
         ak, sk = str(self._token["ak"]), str(self._token["sk"])
         headers["authorization"] = sign(ak, sk, method, path, headers, int(time.time()))
-        return headers
+        link.connection.request(method, link.prefix + path, data, headers | link.headers)
+        response = link.connection.getresponse()
+        raw = response.read()
+        if response.will_close:
+            self._drop()
+        return response.status, raw
+
+    def _url(self) -> str:
+        """The server to try next: the one that the endpoint file names, then the others in turn."""
+        found = [url for url in (_written(self._token), self._token.get("url")) if url]
+        found += [url for url in self._token.get("peers") or () if url not in found]
+        if not found:
+            raise ConnectionError("the file of the job's key names no server")
+        return str(found[self._turn % len(found)])
 
     def _drop(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = None
+        if self._link is not None:
+            self._link.connection.close()
+        self._link = None
+
+
+class _Link:
+    """A connection to a server, through a proxy where the environment names one."""
+
+    def __init__(self, url: str, ca_file: str) -> None:
+        place = urlsplit(url)
+        host, port = place.hostname or "", place.port or (443 if place.scheme == "https" else 80)
+        self.host = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.prefix = ""
+        """Before the path of each request."""
+        self.headers: dict[str, str] = {}
+        proxy = _proxy_for(place.scheme, host)
+        near = (host, port) if proxy is None else (proxy.hostname or "", proxy.port or 80)
+        to_proxy = _authorization(proxy) if proxy is not None else {}
+        if place.scheme == "https":
+            trust = ssl.create_default_context(cafile=ca_file or None)
+            self.connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                *near, timeout=TIMEOUT, context=trust
+            )
+            if proxy is not None:
+                self.connection.set_tunnel(host, port, to_proxy)
+            return
+        self.connection = http.client.HTTPConnection(*near, timeout=TIMEOUT)
+        if proxy is not None:
+            self.prefix, self.headers = f"http://{self.host}", to_proxy
+
+
+def _proxy_for(scheme: str, host: str) -> SplitResult | None:
+    """By HTTPS_PROXY, HTTP_PROXY and NO_PROXY; never for this machine itself."""
+    is_near = host in ("localhost", "::1") or host.startswith("127.")
+    url = getproxies().get(scheme)
+    if not url or is_near or proxy_bypass(host):
+        return None
+    return urlsplit(url if "://" in url else f"http://{url}")
+
+
+def _authorization(proxy: SplitResult) -> dict[str, str]:
+    if proxy.username is None:
+        return {}
+    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"proxy-authorization": f"Basic {b64encode(pair.encode()).decode()}"}
 
 
 def sign(ak: str, sk: str, method: str, path: str, headers: dict[str, str], now: int) -> str:
@@ -164,17 +196,8 @@ def _written(token: dict[str, Any]) -> str:
     return ""
 
 
-def _connect(url: str, ca_file: str) -> http.client.HTTPConnection:
-    place = urlsplit(url)
-    host = place.hostname or ""
-    if place.scheme == "https":
-        trust = ssl.create_default_context(cafile=ca_file or None)
-        return http.client.HTTPSConnection(host, place.port or 443, timeout=TIMEOUT, context=trust)
-    return http.client.HTTPConnection(host, place.port or 80, timeout=TIMEOUT)
-
-
 def _refusal(status: int, raw: bytes) -> Exception:
-    """What the server says no with; an answer that is not our server's is as none at all."""
+    """The error in a response; a response that is not from our server counts as none."""
     try:
         error = json.loads(raw)["error"]
         code, message = str(error["code"]), str(error["message"])

@@ -258,7 +258,7 @@ class _Shared:
             "counts": counts,
         }
         try:
-            answer = self._caller.call("POST", f"{self._place}/fail", said, patient=False)
+            answer = self._caller.call("POST", f"{self._place}/fail", said, wait=False)
         except (ServerRefused, HTTPException, OSError, ValueError):
             return  # it comes back by itself when its time is over
         if answer["state"] == "given_up":

@@ -1,9 +1,9 @@
-"""Attempts, their replicas, and the orders that agents follow.
+"""Attempts, their replicas, and the orders to agents.
 
-The database holds what should run: each replica row carries an order (run, stop, forget) with a
-sequence number that grows over the whole database, so an agent that remembers the highest one it
-saw asks only for what came after. An order only moves down that list, a replica only moves down
-the list of its states; a message that comes late or twice therefore changes nothing.
+The database holds what should run: each replica row has an order (run, stop, delete) with a
+sequence number that grows over the whole database, so an agent that keeps the highest one it got
+asks only for what came after. An order only moves down that list, a replica only moves down the
+list of its states; a message that comes late or twice therefore changes nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LIVE_ORDER = "want in ('run', 'stop')"
 
 
 class Want(StrEnum):
-    """What the server wants of a replica; it only moves down this list."""
+    """The order for a replica; it only moves down this list."""
 
     RUN = "run"
     STOP = "stop"
@@ -71,22 +71,21 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Holder:
-    """A job that holds a place: where, how much, and since when."""
+    """A placed job: where, with which resources, and since when."""
 
     job_id: str
     owner: str
     priority: int
     pool: str
     since: datetime
-    seats: tuple[tuple[str, Resources], ...]
+    slots: tuple[tuple[str, Resources], ...]
     stopping: bool
 
 
 def insert_attempt(tx: Tx, attempt: Attempt, *, orders: Iterator[int] | None = None) -> None:
     """Store an attempt with its replicas and order them to run at once.
 
-    `orders` are numbers of the counter "order" for who stores many; without them they are asked
-    for.
+    `orders` are numbers of the counter "order", for a caller that stores many attempts.
     """
     tx.run(
         f"insert into attempts ({_ATTEMPT}, released) values (?, ?, ?, ?, ?, ?, ?, ?, 0)",
@@ -101,14 +100,13 @@ def insert_attempt(tx: Tx, attempt: Attempt, *, orders: Iterator[int] | None = N
             attempt.outcome,
         ),
     )
-    # Pservers first, then by rank: who comes later finds whom it looks for, and need not wait.
+    # Pservers first, then by rank: a later replica finds the ones that it connects to.
     members = sorted(attempt.replicas, key=lambda it: (it.role is Role.TRAINER, it.rank))
     _order_to_run(tx, attempt, members, orders or next_numbers(tx, "order", len(members)))
 
 
 def add_replicas(tx: Tx, attempt: Attempt, members: Sequence[Replica]) -> None:
-    """Let further replicas join an attempt, and order them to run at once. With them it may have
-    another handle."""
+    """Add replicas to an attempt, whose handle may change by that, and order them to run."""
     tx.run(
         "update attempts set handle = ? where job_id = ? and number = ?",
         (maybe_to_json(attempt.handle), attempt.job_id, attempt.number),
@@ -117,7 +115,7 @@ def add_replicas(tx: Tx, attempt: Attempt, members: Sequence[Replica]) -> None:
 
 
 def leaving(tx: Tx, job_id: str, attempt: int) -> set[str]:
-    """The replicas of an attempt that are not over and were told to end."""
+    """The replicas of an attempt that are being stopped."""
     rows = tx.all(
         f"select id from replicas where job_id = ? and attempt = ? and {_IN_USE} and want <> 'run'",
         (job_id, attempt),
@@ -131,7 +129,7 @@ def get_attempt(tx: Tx, job_id: str, number: int) -> Attempt | None:
 
 
 def get_attempts(tx: Tx, wanted: Collection[tuple[str, int]]) -> list[Attempt]:
-    """Those that there are of many attempts, each given by its job's id and its number."""
+    """The existing ones of many attempts, each given by job id and number."""
     found: list[Attempt] = []
     numbers = sorted({number for _, number in wanted})
     for number in numbers:
@@ -150,8 +148,8 @@ def attempt_of(tx: Tx, replica_id: str) -> Attempt | None:
 
 
 def mark_of(tx: Tx, replica_id: str) -> tuple[str, int] | None:
-    """The state of a replica and the version of its job: while both stay, so does all that the
-    replica may do."""
+    """The state of a replica and the version of its job: while both are unchanged, so is everything
+    that the replica may do."""
     row = tx.one(
         "select replicas.state, jobs.version from replicas"
         " join jobs on jobs.id = replicas.job_id where replicas.id = ?",
@@ -161,7 +159,7 @@ def mark_of(tx: Tx, replica_id: str) -> tuple[str, int] | None:
 
 
 def live_attempts(tx: Tx) -> list[Attempt]:
-    """Every attempt that was not ended."""
+    """Every attempt that has not ended."""
     return _attempts(
         tx,
         "ended_at is null",
@@ -170,10 +168,8 @@ def live_attempts(tx: Tx) -> list[Attempt]:
 
 
 def ended_attempts(tx: Tx, limit: int, without: Collection[str] = ()) -> list[Attempt]:
-    """Attempts that ended and whose place was not given back yet, the first ended first.
-
-    `without`: not those in these pools.
-    """
+    """Attempts that ended and were not released yet, the first ended first; not those in the pools
+    `without`."""
     ended = "ended_at is not null and released = 0"
     if without:
         ended += f" and pool not in ({places(len(without))})"
@@ -183,20 +179,20 @@ def ended_attempts(tx: Tx, limit: int, without: Collection[str] = ()) -> list[At
 
 
 def unreleased(tx: Tx) -> list[tuple[str, int]]:
-    """Every attempt that holds a place, by job and number, whether it is over or not."""
+    """Every attempt that was not released, by job and number, ended or not."""
     live = tx.all("select job_id, number from attempts where ended_at is null")
     over = tx.all("select job_id, number from attempts where ended_at is not null and released = 0")
     return [(job_id, number) for job_id, number in live + over]
 
 
 def is_held(tx: Tx, job_id: str) -> bool:
-    """Whether an attempt of this job still holds a place, over or not."""
+    """Whether an attempt of this job was not released yet, ended or not."""
     held = "select 1 from attempts where job_id = ? and (ended_at is null or released = 0) limit 1"
     return tx.one(held, (job_id,)) is not None
 
 
 def call_for(tx: Tx, job_id: str) -> dict[str, int]:
-    """Wake the agents that have orders about this job; the number of each one's last."""
+    """Notify the agents with orders about this job; returns the number of each one's last order."""
     rows = tx.all("select node, max(seq) from replicas where job_id = ? group by node", (job_id,))
     for node, _ in rows:
         tx.notify("agent", node)
@@ -204,7 +200,7 @@ def call_for(tx: Tx, job_id: str) -> dict[str, int]:
 
 
 def ended_so(tx: Tx, job_id: str, pool: str, outcome: str) -> int:
-    """How many attempts of this job ended so in this pool since one ended in another way."""
+    """How many attempts of this job ended in this way in this pool, since one ended differently."""
     row = tx.one(
         "select count(*) from attempts where job_id = ? and pool = ? and number >"
         " (select coalesce(max(number), 0) from attempts where job_id = ? and outcome <> ?)",
@@ -214,10 +210,10 @@ def ended_so(tx: Tx, job_id: str, pool: str, outcome: str) -> int:
 
 
 def release(tx: Tx, ended: Collection[Attempt], *, to_count: bool = False) -> None:
-    """These attempts are done with: their agents may forget every replica that has exited.
+    """Release attempts: order their agents to delete every replica that has exited.
 
-    A lost replica is another matter: nobody knows what became of it until its agent says so.
-    `to_count`: what their jobs have stored is counted later (`usage.to_count`).
+    A lost replica is not among them: what became of it is not known until its agent reports it.
+    `to_count`: the storage of their jobs is counted later (`usage.to_count`).
     """
     exited = [
         replica.id
@@ -240,7 +236,7 @@ def release(tx: Tx, ended: Collection[Attempt], *, to_count: bool = False) -> No
 
 
 def end_attempt(tx: Tx, job_id: str, number: int, now: datetime, outcome: str) -> None:
-    """Write how an attempt ended; if that was written before it stays as it is."""
+    """Store how an attempt ended; idempotent."""
     tx.run(
         "update attempts set ended_at = ?, outcome = ?"
         " where job_id = ? and number = ? and ended_at is null",
@@ -249,9 +245,9 @@ def end_attempt(tx: Tx, job_id: str, number: int, now: datetime, outcome: str) -
 
 
 def update_replica(tx: Tx, replica: Replica) -> None:
-    """Save what is known of a replica; nothing changes if that would move it back.
+    """Save the state of a replica; nothing changes if that would move it back.
 
-    Its place, its role and its resources never change. `log_bytes` never shrinks.
+    Its machine, role and resources never change. `log_bytes` never shrinks.
     """
     order = list(ReplicaState)
     reachable = order[: order.index(replica.state) + 1]
@@ -284,11 +280,10 @@ def set_wanted(
     only: Collection[str] | None = None,
     over: Want | None = None,
 ) -> int:
-    """Give the replicas of an attempt (or `only` these ids) a new order; say how many got one.
+    """Give the replicas of an attempt (or `only` these ids) a new order; returns how many got one.
 
-    An order that says the same as the one before is not given again, and none moves back up, so
-    loops may repeat this as they like. With `over`, only orders of that kind are replaced. The
-    agents concerned are woken, unless it is to forget: that can wait until they ask anyway.
+    Idempotent: an equal order is not given again, and none moves back up. With `over`, only orders
+    of that kind are replaced. The agents are notified, except for deletions, which are not urgent.
     """
     asked = (want.value, grace // MICROSECOND, cause.value if cause else None)
     rows = [
@@ -317,10 +312,10 @@ def set_wanted(
 
 
 def orders_since(tx: Tx, node: str, cursor: int, limit: int = 256) -> list[Order]:
-    """The orders of a node after `cursor`, in their order; 0 means every live one.
+    """The orders of a node after `cursor`, in sequence; 0 means every live one.
 
-    An agent that starts anew needs no "forget" for what it does not know; one that goes on does.
-    What has exited is not to be run or stopped, even before it may be forgotten.
+    An agent that starts needs no deletions of what it does not have; one that continues does. What
+    has exited is not to be run or stopped, even before it may be deleted.
     """
     condition = (
         f"{_LIVE_ORDER} and seq > ? and state <> 'exited'"
@@ -336,7 +331,7 @@ def orders_since(tx: Tx, node: str, cursor: int, limit: int = 256) -> list[Order
 
 
 def used_on_nodes(tx: Tx, nodes: Collection[str] | None = None) -> dict[str, Resources]:
-    """What the replicas that are not over have taken of each node (or of these) that has any."""
+    """The resources in use on each node (or each of these) that has any."""
     sums = "node, sum(cpu), cast(sum(memory) as bigint), cast(sum(gpu) as bigint)"
     if nodes is None:
         rows = tx.all(f"select {sums} from replicas where {_IN_USE} group by node")
@@ -346,7 +341,7 @@ def used_on_nodes(tx: Tx, nodes: Collection[str] | None = None) -> dict[str, Res
 
 
 def ports_in_use(tx: Tx, nodes: Collection[str]) -> dict[str, set[int]]:
-    """The ports of the replicas on these machines that are not over, those of a gang's gloo too."""
+    """The ports in use on these machines, also those of gloo."""
     found: dict[str, set[int]] = {node: set() for node in nodes}
     for node, role, rank, port in _in_use(tx, "node, role, rank, port", nodes):
         found[node].update(ports_of(Role(role), rank, port))
@@ -354,7 +349,7 @@ def ports_in_use(tx: Tx, nodes: Collection[str]) -> dict[str, set[int]]:
 
 
 def cards_in_use(tx: Tx, nodes: Collection[str]) -> dict[str, set[int]]:
-    """The cards of these machines that replicas which are not over hold."""
+    """The GPUs in use on these machines."""
     found: dict[str, set[int]] = {node: set() for node in nodes}
     for node, cards in _in_use(tx, "node, cards", nodes):
         found[node].update(_cards(cards))
@@ -362,7 +357,7 @@ def cards_in_use(tx: Tx, nodes: Collection[str]) -> dict[str, set[int]]:
 
 
 def used_by_owner(tx: Tx) -> dict[str, Resources]:
-    """What the replicas that are not over have taken for each owner that has any."""
+    """The resources in use by each owner who has any."""
     rows = tx.all(
         "select j.owner, sum(r.cpu), cast(sum(r.memory) as bigint), cast(sum(r.gpu) as bigint)"
         " from replicas r join jobs j on j.id = r.job_id"
@@ -372,7 +367,7 @@ def used_by_owner(tx: Tx) -> dict[str, Resources]:
 
 
 def holders(tx: Tx, pools: Collection[str]) -> list[Holder]:
-    """Who holds a place in these pools, by the order of their attempts."""
+    """Placed jobs in these pools, in the order of their attempts."""
     if not pools:
         return []
     rows = tx.all(
@@ -386,7 +381,7 @@ def holders(tx: Tx, pools: Collection[str]) -> list[Holder]:
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(row[0], []).append(row)
-    return [_holder(seats) for seats in found.values()]
+    return [_holder(slots) for slots in found.values()]
 
 
 def _in_use(tx: Tx, columns: str, nodes: Collection[str], grouped: str = "") -> list[Row]:
@@ -406,8 +401,8 @@ def _holder(rows: list[Row]) -> Holder:
         priority=priority,
         pool=pool,
         since=from_micros(created_at),
-        seats=tuple((row[5], Resources(cpu=row[6], memory=row[7], gpu=row[8])) for row in rows),
-        # Of an elastic job some may leave while the others stay.
+        slots=tuple((row[5], Resources(cpu=row[6], memory=row[7], gpu=row[8])) for row in rows),
+        # Of an elastic job some replicas may be stopped while the others go on.
         stopping=all(row[9] != Want.RUN.value for row in rows),
     )
 

@@ -1,10 +1,10 @@
 """Jobs and the history of their states.
 
-Every change of a job goes through `save_job`, which refuses to overwrite what somebody else saved
-meanwhile; `advance` is the usual way: the event, the guarded save, the history row and the wake-up
-in one transaction. The questions of the loops are answered by partial indexes that hold live jobs
-only, so a long past costs them nothing. The literal conditions below repeat those of the indexes
-word for word: that is how an engine knows that an index answers them.
+Every change of a job goes through `save_job`, which refuses to overwrite a newer version; `advance`
+is the usual way: the event, the guarded save, the history row and the notification in one
+transaction. The queries of the loops use partial indexes that contain live jobs only, so old jobs
+cost them nothing. The literal conditions below repeat those of the indexes word for word: that is
+how the query planner recognises the index.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Unpack
 
-from paddlecloud.db.engine.base import Answer, Row, Tx, Value
+from paddlecloud.db.engine.base import Row, Tx, Value
 from paddlecloud.db.engine.columns import (
     MICROSECOND,
     bound,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from paddlecloud.model.jobs.job import Changes
 
 NOT_PLANNED_YET = "not_planned_yet"
-"""The code of the reason a job has until the scheduler looked at it for the first time."""
+"""The reason of a job until the scheduler has planned it for the first time."""
 
 _FIXED = "number, id, owner, name, priority, created_at, snapshot, spec"
 _CHANGING = (
@@ -54,9 +54,6 @@ _SAVE = (
 )
 _WAITING = "pool is null and state in ('schedule', 'queue')"
 _LIVE = "finished_at is null"
-_NEXT = (
-    "(select coalesce((select value from counters where name = 'job'), 0) + 1 as number) as next"
-)
 
 _OWNERS_WAITING = f"""with recursive owners (owner) as (
     select min(owner) from jobs where {_WAITING}
@@ -68,58 +65,22 @@ select owner from owners where owner is not null"""
 
 
 def insert_job(tx: Tx, job: Job) -> Job:
-    """Store a new job under the next number of arrival, whatever number it carries; return it."""
+    """Store a new job under the next number of arrival, and return it."""
     job = with_changes(job, number=next_number(tx, "job"))
     tx.run(f"insert into jobs ({_COLUMNS}) values ({_PLACES})", _values(job))
-    tx.notify("job", job.id)
     return job
 
 
 def insert_accepted(tx: Tx, job: Job, now: datetime, reason: Reason) -> Job:
     """Store a new job together with its first step, in one write less than `insert_job` and
-    `advance` would take: the busiest there is."""
+    `advance` would take."""
     accepted = insert_job(tx, job.after(Event.ACCEPTED, now=now, reason=reason))
     record(tx, job, accepted, Event.ACCEPTED, now)
     return accepted
 
 
-def insert_if(
-    tx: Tx, job: Job, now: datetime, reason: Reason, condition: str, values: Sequence[Value]
-) -> tuple[Job, Answer]:
-    """`insert_accepted` if `condition` holds, without waiting for the answer whether it did.
-
-    The answer is a row with its number, or no row: then nothing was stored. Whoever has more to
-    store with it names it by its id. In `condition`, `next.number` is the number it would get.
-    Nobody is told: nobody can wait for a job that has not been answered yet.
-    """
-    accepted = job.after(Event.ACCEPTED, now=now, reason=reason)
-    answer = tx.soon(
-        f"insert into jobs ({_COLUMNS}) select next.number, {_PLACES[3:]} from {_NEXT} where"
-        f" {condition} returning number",
-        (*_values(accepted)[1:], *values),
-    )
-    tx.run(
-        "insert into counters (name, value) select 'job', number from jobs where id = ?"
-        " on conflict (name) do update set value = excluded.value",
-        (job.id,),
-    )
-    tx.run(
-        "insert into job_history (job_number, step, at, event, before, after, reason)"
-        " select number, 1, cast(? as bigint), ?, ?, ?, ? from jobs where id = ?",
-        (
-            to_micros(now),
-            Event.ACCEPTED.value,
-            job.state.value,
-            accepted.state.value,
-            maybe_to_json(accepted.reason),
-            job.id,
-        ),
-    )
-    return accepted, answer
-
-
 def unchanged(tx: Tx, known: Collection[Job]) -> set[str]:
-    """The ids of those of these jobs that are stored as they are: nobody saved them meanwhile."""
+    """The ids of those of these jobs whose stored version is the same."""
     stored = versions(tx, [job.id for job in known])
     return {job.id for job in known if stored.get(job.id) == job.version}
 
@@ -128,7 +89,7 @@ def save_job(tx: Tx, job: Job, *, expected_version: int, sure: bool = False) -> 
     """Save what may change of a job and return it with its new version.
 
     Raises StaleVersion, having changed nothing, if the stored version is not `expected_version`.
-    Who is `sure` has read the job in this very write, where nobody else can save it; the answer is
+    `sure`: the job was read in this very write, where no other write can change it; the result is
     then not waited for.
     The spec, the owner and the time of arrival never change and are not written again.
     """
@@ -173,9 +134,9 @@ def advance(
     sure: bool = False,
     **changes: Unpack[Changes],
 ) -> Job:
-    """`job` after `event`: saved if nobody was faster, recorded, and told to who waits for it.
+    """`job` after `event`: saved if its version is current, recorded in the history, and notified.
 
-    `at`: when it happened, if that is known; the history tells when it was learned.
+    `at`: when it happened, if that is known; the history has the time when it was stored.
     """
     after = job.after(event, now=now, at=at, reason=reason, **changes)
     saved = save_job(tx, after, expected_version=job.version, sure=sure)
@@ -193,11 +154,11 @@ def hold_all(
 ) -> None:
     """`advance` by NO_ROOM for many jobs that wait for one reason, in two statements for many.
 
-    One that moved on meanwhile is left alone. All of them are in one state and of one version.
+    All of them have the same state and version; one that has changed since is left alone.
     """
     first = newcomers[0]
     after = first.after(Event.NO_ROOM, now=now, reason=reason)
-    told = (to_micros(now), Event.NO_ROOM.value, after.state.value, to_json(reason))
+    change = (to_micros(now), Event.NO_ROOM.value, after.state.value, to_json(reason))
     kept = (after.state.value, reason.code, to_json(reason), maybe_to_micros(quota_since))
     for numbers, listed in in_parts([job.number for job in newcomers]):
         which = f"number in ({listed}) and version = ? and state = ?"
@@ -207,7 +168,7 @@ def hold_all(
             " select number, (select coalesce(max(step), 0) + 1 from job_history"
             " where job_number = jobs.number), cast(? as bigint), ?, state, ?, ?"
             f" from jobs where {which}",
-            (*told, *these),
+            (*change, *these),
         )
         tx.run(
             "update jobs set state = ?, version = version + 1, reason_code = ?, reason = ?,"
@@ -224,7 +185,7 @@ def get_job(tx: Tx, job_id: str) -> Job | None:
 
 
 def of_replica(tx: Tx, replica_id: str) -> Callable[[], Job | None]:
-    """The job that a replica belongs to, to be had after the next question; see `Tx.soon`."""
+    """The job that a replica belongs to, available after the next query; see `Tx.soon`."""
     rows = tx.soon(
         f"select {_COLUMNS} from jobs where id = (select job_id from replicas where id = ?)",
         (replica_id,),
@@ -233,7 +194,7 @@ def of_replica(tx: Tx, replica_id: str) -> Callable[[], Job | None]:
 
 
 def get_jobs(tx: Tx, job_ids: Collection[str]) -> list[Job]:
-    """Those that there are of many jobs, in any order."""
+    """The existing ones of many jobs, in any order."""
     found: list[Job] = []
     for ids, which in in_parts(job_ids):
         found += _jobs(tx, f"id in ({which})", ids)
@@ -241,16 +202,11 @@ def get_jobs(tx: Tx, job_ids: Collection[str]) -> list[Job]:
 
 
 def versions(tx: Tx, job_ids: Collection[str]) -> dict[str, int]:
-    """The versions of those that there are of many jobs."""
+    """The versions of the existing ones of many jobs."""
     found: dict[str, int] = {}
     for ids, which in in_parts(job_ids):
         found.update(tx.all(f"select id, version from jobs where id in ({which})", ids))
     return found
-
-
-def many_wait(tx: Tx, owners: int) -> bool:
-    """Whether jobs of more than so many owners wait for a place."""
-    return len(tx.all(f"{_OWNERS_WAITING} limit ?", (owners + 1,))) > owners
 
 
 def list_jobs(
@@ -281,7 +237,7 @@ def list_all(
     before: int | None = None,
     limit: int = 50,
 ) -> list[Job]:
-    """Everybody's jobs, newest first, with a number below `before`; a walk back in time."""
+    """Jobs of all users, newest first, with a number below `before`."""
     wanted = ["number < ?"]
     found: list[Value] = [bound(before)]
     if states is not None:
@@ -294,10 +250,11 @@ def list_all(
     return _jobs(tx, f"{' and '.join(wanted)} order by number desc limit ?", (*found, limit))
 
 
-def waiting_jobs(tx: Tx, *, per_owner: int) -> list[Job]:
-    """Jobs without a place: the first `per_owner` of each owner, by priority, then by arrival."""
+def waiting_jobs(tx: Tx, *, per_owner: int, owners: Collection[str] | None = None) -> list[Job]:
+    """Jobs that wait to be placed: the first `per_owner` of each owner, or of each of these, by
+    priority, then by arrival."""
     rows: list[Row] = []
-    for (owner,) in tx.all(_OWNERS_WAITING):
+    for owner in [row[0] for row in tx.all(_OWNERS_WAITING)] if owners is None else owners:
         rows += tx.all(
             f"select {_COLUMNS} from jobs where {_WAITING} and owner = ?"
             " order by priority desc, number limit ?",
@@ -307,18 +264,18 @@ def waiting_jobs(tx: Tx, *, per_owner: int) -> list[Job]:
 
 
 def newcomers(tx: Tx, limit: int) -> list[Job]:
-    """Jobs that the scheduler has not looked at yet, in their order of arrival."""
+    """Jobs that were never planned, in their order of arrival."""
     condition = f"{_LIVE} and state = ? and reason_code = ? order by number limit ?"
     return _jobs(tx, condition, (JobState.SCHEDULE.value, NOT_PLANNED_YET, limit))
 
 
 def placed_jobs(tx: Tx) -> list[Job]:
-    """Live jobs that have a place: what the watch loop has to look at."""
+    """Live jobs that were placed."""
     return _jobs(tx, f"{_LIVE} and pool is not null order by number")
 
 
 def elastic_jobs(tx: Tx) -> list[Job]:
-    """Those among them whose trainers come and go. Asked often, and nearly always there is none."""
+    """Elastic ones among them. Queried often, and there is nearly always none."""
     asked = f"{_LIVE} and pool is not null and spec like ? order by number"
     return _jobs(tx, asked, ('%"elastic":{%',))
 
@@ -329,9 +286,9 @@ def jobs_in_state(tx: Tx, state: JobState, limit: int = 1000) -> list[Job]:
 
 
 def overdue_waiting(tx: Tx, before: datetime, limit: int = 1000) -> list[Job]:
-    """Jobs that wait for a place since `before` or longer, the most patient first.
+    """Jobs that wait since `before` or longer, the longest first.
 
-    One that waits for its owner's quota is not among them: that time does not count.
+    Without jobs that wait for their owner's quota: that time does not count.
     """
     overdue = f"{_WAITING} and waiting_since <= ? and quota_since is null"
     condition = f"{overdue} order by waiting_since limit ?"
@@ -356,18 +313,18 @@ def count_by_state(tx: Tx, owner: str | None = None) -> dict[JobState, int]:
 
 
 def count_waiting(tx: Tx, owner: str, limit: int | None = None) -> int:
-    """How many jobs of this owner wait for a place, counted no further than `limit`."""
-    if limit is None:
-        return _count(tx, f"{_WAITING} and owner = ?", (owner,))
+    """How many jobs of this owner wait, counted up to `limit`."""
+    # The order makes SQLite use the index of waiting jobs, where 1,000 rows take 0.1 ms.
     row = tx.one(
-        f"select count(*) from (select 1 from jobs where {_WAITING} and owner = ? limit ?) as f",
-        (owner, limit),
+        f"select count(*) from (select 1 from jobs where {_WAITING} and owner = ?"
+        " order by priority desc, number limit ?) as waiting",
+        (owner, bound(limit)),
     )
     return int(row[0]) if row else 0
 
 
 def queue_position(tx: Tx, job: Job) -> int:
-    """How many waiting jobs of anybody are before this one, by priority, then by arrival."""
+    """How many waiting jobs of all users are before this one, by priority, then by arrival."""
     priority, number = job.spec.priority, job.number
     above = _count(tx, f"{_WAITING} and priority > ?", (priority,))
     return above + _count(tx, f"{_WAITING} and priority = ? and number < ?", (priority, number))
@@ -393,7 +350,7 @@ def history(tx: Tx, job_id: str) -> list[HistoryRow]:
 
 
 def delete_job(tx: Tx, job_id: str) -> bool:
-    """Forget a job with its history, attempts, replicas and idempotency keys."""
+    """Delete a job with its history, attempts, replicas and idempotency keys."""
     usage.set_output_bytes(tx, job_id, 0)
     return tx.execute("delete from jobs where id = ?", (job_id,)) > 0
 
@@ -475,7 +432,7 @@ _read_failure: Callable[[str | None], Failure | None] = maybe_json_reader(Failur
 
 
 def _job(row: Row) -> Job:
-    """A row in the order of `_COLUMNS`; what is marked with _ only serves the indexes."""
+    """A row in the order of `_COLUMNS`; columns marked with _ are for the indexes only."""
     (number, id_, owner, _name, _priority, created_at, _snapshot, spec) = row[:8]
     (state, version, attempt, retried, pool, kill_asked, waiting_since) = row[8:15]
     (started_at, running_since, ran, _deadline, finished_at, _reason_code) = row[15:21]

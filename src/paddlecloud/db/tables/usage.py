@@ -193,37 +193,6 @@ def set_plan(tx: Tx, owner: str, plan: str | None, limits: dict[str, Override]) 
     return changed == 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Submitter:
-    """All that a submit has to know of its user."""
-
-    plan: str | None
-    limits: dict[str, Override]
-    waiting: int
-    counted_to: int
-    """`waiting` was counted no further than this."""
-    stored: int
-
-
-def submitter(tx: Tx, owner: str, count_to: int) -> Submitter:
-    """In one statement: a submit is the busiest write there is."""
-    row = tx.one(
-        "select plan, limits, (select count(*) from (select 1 from jobs"
-        " where pool is null and state in ('schedule', 'queue') and owner = ?"
-        " order by priority desc, number limit ?) as waiting),"
-        f" {STORED} from users where id = ?",
-        (owner, count_to, owner, owner),
-    )
-    plan, limits, waiting, stored = row or (None, None, 0, 0)
-    return Submitter(
-        plan=plan,
-        limits=read_limits(limits) if limits else {},
-        waiting=int(waiting),
-        counted_to=count_to,
-        stored=int(stored),
-    )
-
-
 def stored_bytes(tx: Tx, owner: str) -> int:
     """What submitted files and outputs of this owner take up."""
     row = tx.one(f"select {STORED}", (owner,))

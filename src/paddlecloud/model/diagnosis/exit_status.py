@@ -1,7 +1,7 @@
-"""How one process ended, as a sentence and an advice: exit code, signal, memory, missing command.
+"""Explains how one process ended: a reason and advice for its exit code, signal or memory kill.
 
-Knows a single exit record and the log beside it; which replica is to blame, and what follows for
-the job, is `failure.py`.
+Uses one exit record and the end of its log. `first_failure` decides which replica caused a failure,
+`outcome` what follows for the job.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from paddlecloud.model.logs.tail import last_lines
 from paddlecloud.model.units import format_size
 
 
-class Words(NamedTuple):
+class Diagnosis(NamedTuple):
+    """Why a replica failed, and what to do about it."""
+
     reason: Reason
     advice: Reason | None
 
@@ -34,13 +36,13 @@ NO_ENVIRONMENT = "no_environment"
 _WITHOUT_ADVICE = frozenset(
     {"agent_workspace_failed", "replica_never_started", "replica_not_started"}
 )
-"""Sentences about a failed start that do not say what to do."""
+"""Reasons of a failed start whose sentences contain no advice."""
 NOT_EXECUTABLE = "advice_not_executable"
 _LOG = "advice_log"
 _LOG_OF = "advice_log_of"
 _SHOWN_FIRST = "trainer-0"
 _SIGABRT = 6
-_LOUD_SIGNALS = {
+_KNOWN_SIGNALS = {
     2: _Signal("SIGINT", "fail_sigint", _LOG),
     4: _Signal("SIGILL", "fail_ill", "advice_illegal"),
     6: _Signal("SIGABRT", "fail_abort", "advice_crash"),
@@ -51,7 +53,7 @@ _LOUD_SIGNALS = {
     15: _Signal("SIGTERM", "fail_sigterm", _LOG),
 }
 """Signals that end programs in practice, by their numbers on Linux (on macOS only SIGBUS differs).
-The signal module would ask the machine that reads, which need not be like the one that ran."""
+Not from the signal module: the job's machine may differ from the one that runs this code."""
 _UNSEARCHABLE = re.compile(r"(?:^|: )\d+: ([^:\s][^:]*): Permission denied$")
 """What dash prints for a missing program where a directory of PATH cannot be searched."""
 _MISSING = (
@@ -67,11 +69,11 @@ _FULL = re.compile(r"^(.*(?:No space left on device|Disk quota exceeded).*)$")
 _PORT = re.compile(r"^(.*(?:[Aa]ddress already in use|EADDRINUSE).*)$")
 _NO_PSERVER = re.compile(r"(DistFleetWrapper)")
 _LINE_ENDS = re.compile(rb"(?:\r|\\r')'?: (?:(?:command )?not found|\[Errno 2\]|No such file)")
-"""A name with a carriage return at its end, as shells and Python tell of it."""
+"""A name that ends with a carriage return, in error messages of shells and Python."""
 _MODULE = re.compile(r"^(?:ModuleNotFoundError|ImportError): No module named '?([\w.]+)'?")
 
 
-def words_for(
+def diagnose_exit(
     job_id: str,
     worker: str,
     record: ExitRecord,
@@ -79,37 +81,36 @@ def words_for(
     tail: bytes,
     *,
     logged: bool = True,
-) -> Words:
-    """The sentence and the advice for one replica that did not end well; without `logged` it never
-    printed anything, so there is no log to be sent to."""
-    words = _words(job_id, worker, record, resources, tail)
-    if logged or words.advice is None or words.advice.code not in (_LOG, _LOG_OF):
-        return words
-    return Words(words.reason, _advice("advice_log_empty", worker=worker))
+) -> Diagnosis:
+    """Reason and advice for one failed replica; `logged` is False if its log is empty."""
+    found = _diagnose(job_id, worker, record, resources, tail)
+    if logged or found.advice is None or found.advice.code not in (_LOG, _LOG_OF):
+        return found
+    return Diagnosis(found.reason, _advice("advice_log_empty", worker=worker))
 
 
 def with_message(code: str, worker: str, record: ExitRecord) -> Reason:
-    """The sentence `code`, with what the record says: a sentence of ours, or the system's words."""
-    said = record.said
-    if said is None or said.code not in TEXTS:
+    """The reason `code` with the record's message: one of our reasons, or the system's text."""
+    inner = record.said
+    if inner is None or inner.code not in TEXTS:
         return _reason(code, worker, message=record.message or "?")
-    return caused(code, said.code, said.params, worker=worker)
+    return caused(code, inner.code, inner.params, worker=worker)
 
 
-def _words(
+def _diagnose(
     job_id: str, worker: str, record: ExitRecord, resources: Resources, tail: bytes
-) -> Words:
+) -> Diagnosis:
     lines = last_lines(tail)
     if record.cause is ExitCause.START_FAILED:
         reason = with_message("fail_start", worker, record)
-        return Words(reason, _start_advice(record))
+        return Diagnosis(reason, _start_advice(record))
     if record.cause is ExitCause.STOPPED:
-        return Words(_reason("fail_stopped", worker), _whole_log(job_id, worker))
+        return Diagnosis(_reason("fail_stopped", worker), _whole_log(job_id, worker))
     if record.oom:
         return _memory(worker, record, resources)
     number = _signal_of(record)
     if number in (None, _SIGABRT):
-        known = _known_mistake(worker, record, lines)
+        known = _known_cause(worker, record, lines)
         if known is not None:
             return known
     if number is not None:
@@ -117,88 +118,91 @@ def _words(
     full = record.message or _found((_FULL,), lines)
     if full and record.exit_code not in (126, 127):
         reason = _reason("fail_disk_full", worker, exit_code=record.exit_code, detail=full)
-        return Words(reason, _advice("advice_disk_full", job_id=job_id))
-    words = _exit(job_id, worker, record.exit_code, lines)
-    return words._replace(advice=_advice("advice_line_ends")) if _LINE_ENDS.search(tail) else words
+        return Diagnosis(reason, _advice("advice_disk_full", job_id=job_id))
+    found = _exit(job_id, worker, record.exit_code, lines)
+    return found._replace(advice=_advice("advice_line_ends")) if _LINE_ENDS.search(tail) else found
 
 
 def _start_advice(record: ExitRecord) -> Reason | None:
-    """What to do about a failed start; most sentences of ours say it themselves."""
+    """Advice for a failed start, unless the sentence of its reason already contains it."""
     if record.hint == NO_ENVIRONMENT:
         return _advice("advice_requirements")
-    said = record.said
-    speaks = said is not None and said.code in TEXTS and said.code not in _WITHOUT_ADVICE
-    return None if speaks else _advice("advice_start")
+    inner = record.said
+    if inner is not None and inner.code in TEXTS and inner.code not in _WITHOUT_ADVICE:
+        return None
+    return _advice("advice_start")
 
 
-def _known_mistake(worker: str, record: ExitRecord, lines: tuple[str, ...]) -> Words | None:
-    """What its log, or its machine, tells of: a port in use, a PaddlePaddle without pservers."""
+def _known_cause(worker: str, record: ExitRecord, lines: tuple[str, ...]) -> Diagnosis | None:
+    """A cause found in the log or the hint: a port in use, a PaddlePaddle without pservers."""
     code = 128 + record.signal if record.signal else record.exit_code
     port = _found((_PORT,), lines)
     if port:
         reason = _reason("fail_port_in_use", worker, exit_code=code, detail=port)
-        return Words(reason, _advice("advice_port_in_use"))
+        return Diagnosis(reason, _advice("advice_port_in_use"))
     hinted = record.hint == NO_PSERVER and not _found((_MODULE,), lines)
     if (hinted and code not in (126, 127)) or _found((_NO_PSERVER,), lines):
         reason = _reason("fail_no_pserver", worker, exit_code=code)
-        return Words(reason, _advice("advice_no_pserver"))
+        return Diagnosis(reason, _advice("advice_no_pserver"))
     return None
 
 
 def _signal_of(record: ExitRecord) -> int | None:
-    """The signal that ended it; a shell in between tells its child's as exit code 128 + n."""
+    """The signal that ended it; a shell reports the signal of its child as exit code 128 + n."""
     if record.signal is not None:
         return record.signal
     code = record.exit_code or 0
-    return code - 128 if code - 128 in _LOUD_SIGNALS else None
+    return code - 128 if code - 128 in _KNOWN_SIGNALS else None
 
 
-def _memory(worker: str, record: ExitRecord, resources: Resources) -> Words:
+def _memory(worker: str, record: ExitRecord, resources: Resources) -> Diagnosis:
     peak = format_size(record.max_rss) if record.max_rss else "?"
     if not resources.memory and record.memory_limit:
         most = format_size(record.memory_limit)
         reason = _reason("fail_memory_default", worker, limit=most)
-        return Words(reason, _advice("advice_memory_default", limit=most))
+        return Diagnosis(reason, _advice("advice_memory_default", limit=most))
     if not resources.memory:
-        return Words(_reason("fail_host_memory", worker, peak=peak), _advice("advice_host_memory"))
+        return Diagnosis(
+            _reason("fail_host_memory", worker, peak=peak), _advice("advice_host_memory")
+        )
     limit = format_size(resources.memory)
-    return Words(
+    return Diagnosis(
         _reason("fail_memory", worker, limit=limit, peak=peak),
         _advice("advice_memory", limit=limit),
     )
 
 
-def _signal(worker: str, number: int, job_id: str) -> Words:
-    quiet = _Signal(f"signal {number}", "fail_signal", _LOG)
-    name, sentence, advice = _LOUD_SIGNALS.get(number, quiet)
+def _signal(worker: str, number: int, job_id: str) -> Diagnosis:
+    other = _Signal(f"signal {number}", "fail_signal", _LOG)
+    name, sentence, advice = _KNOWN_SIGNALS.get(number, other)
     reason = _reason(sentence, worker, exit_code=128 + number, signal=name)
     if advice == _LOG:
-        return Words(reason, _whole_log(job_id, worker))
-    return Words(reason, _advice(advice, job_id=job_id))
+        return Diagnosis(reason, _whole_log(job_id, worker))
+    return Diagnosis(reason, _advice(advice, job_id=job_id))
 
 
-def _exit(job_id: str, worker: str, code: int | None, lines: tuple[str, ...]) -> Words:
+def _exit(job_id: str, worker: str, code: int | None, lines: tuple[str, ...]) -> Diagnosis:
     patterns = {127: (*_MISSING, _UNSEARCHABLE), 2: _MISSING}.get(code or 0, ())
     missing = _typed(_found(patterns, lines))
     if code == 127 or (code == 2 and missing):
         reason = _reason("fail_missing", worker, exit_code=code, command=missing or "?")
-        return Words(reason, _advice("advice_missing", command=missing or "?"))
+        return Diagnosis(reason, _advice("advice_missing", command=missing or "?"))
     if code == 126:
         denied = _typed(_found((_DENIED,), lines)) or "?"
         reason = _reason("fail_not_executable", worker, exit_code=code, command=denied)
-        return Words(reason, _advice(NOT_EXECUTABLE, command=denied))
+        return Diagnosis(reason, _advice(NOT_EXECUTABLE, command=denied))
     reason = _reason("fail_exit", worker, exit_code=code)
     module = _found((_MODULE,), lines)
     if module == "paddle":
         reason = _reason("fail_no_paddle", worker, exit_code=code)
-        return Words(reason, _advice("advice_no_paddle"))
+        return Diagnosis(reason, _advice("advice_no_paddle"))
     if module:
-        return Words(reason, _advice("advice_module", module=module))
-    return Words(reason, _whole_log(job_id, worker))
+        return Diagnosis(reason, _advice("advice_module", module=module))
+    return Diagnosis(reason, _whole_log(job_id, worker))
 
 
 def _whole_log(job_id: str, worker: str) -> Reason:
-    """Where the rest of its log is; `logs` shows that of the first trainer unless told."""
+    """How to print its whole log; `logs` prints that of the first trainer by default."""
     if worker == _SHOWN_FIRST:
         return _advice(_LOG, job_id=job_id)
     return _advice(_LOG_OF, job_id=job_id, worker=worker)
@@ -214,7 +218,7 @@ def _found(patterns: tuple[re.Pattern[str], ...], lines: tuple[str, ...]) -> str
 
 
 def _typed(path: str | None) -> str | None:
-    """The path as it stands in the start command: Python tells the whole one."""
+    """The path as written in the start command: Python prints the absolute one."""
     return None if path is None else _WORK.sub("", path, count=1)
 
 

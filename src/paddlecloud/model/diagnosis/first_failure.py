@@ -1,10 +1,9 @@
-"""Which replica of an attempt is to blame: the first that failed in time, peers' aborts left aside.
+"""Finds the replica that caused a failure: the first to fail, ignoring aborts of its peers.
 
-When one rank dies, its peers follow within moments: PaddlePaddle aborts them, its launcher tells
-that abort as exit code 250 (and hides the culprit's own), and the platform stops what is left. None
-of these is the cause as long as anything else failed near them. Reports come in any order and
-clocks of two machines differ by a little, so the answer depends on what is known, never on the
-order in which it became known.
+When one rank dies, its peers follow within moments: PaddlePaddle aborts them, its launcher reports
+that abort as exit code 250 (and hides the culprit's own code), and the platform stops the rest.
+None of these is the cause as long as anything else failed near them. Reports arrive in any order
+and the clocks of two machines differ slightly, so the result does not depend on their order.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from paddlecloud.model.jobs.job import Attempt, ExitCause, Replica, Role
 NEAR = timedelta(seconds=10)
 """An abort this near to another failure follows from it, or from what both follow from."""
 ASKED = frozenset({ExitCause.STOPPED, ExitCause.PREEMPTED})
-"""Ends that somebody ordered: nobody failed by them."""
+"""Ordered ends, which are not failures."""
 NEVER_RAN = frozenset({ExitCause.START_FAILED, ExitCause.PORT_TAKEN})
 _NEVER = datetime.max.replace(tzinfo=UTC)
 _SIGABRT = 6
 _ABORT_CODES = (128 + _SIGABRT, 256 - _SIGABRT)
-"""As a shell tells an abort of its child, and as Paddle's launcher does."""
+"""Exit codes by which a shell and Paddle's launcher report an abort of a child."""
 
 
 def first_failure(attempt: Attempt) -> Replica | None:
-    """The replica that failed first; None while, or if, none did.
+    """The replica that failed first; None: none has failed.
 
-    One that was stopped counts only if nothing else failed, because whoever stops the peers of a
-    culprit does so after it; one that aborted only if nothing else failed around that time. A lost
-    replica has no time: it may have been the first, so no abort is blamed beside it. One that was
-    ended for all (wall time, a hang, room for others) counts from when that began: peers that
+    A stopped replica counts only if nothing else failed, because peers are stopped after the
+    culprit; an aborted one only if nothing else failed around that time. A lost replica has no time
+    and may have been the first, so an abort beside it is never the cause. A replica that was ended
+    together with all (wall time, a hang, preemption) counts from when that started: peers that
     break while it still saves its work follow from it.
     """
     if trainers_ok(attempt):
@@ -43,13 +42,13 @@ def first_failure(attempt: Attempt) -> Replica | None:
 
 
 def trainers_ok(attempt: Attempt) -> bool:
-    """Whether every trainer ended well; what pservers do then counts for nothing."""
+    """Whether every trainer succeeded; pservers no longer matter then."""
     trainers = attempt.trainers
     return bool(trainers) and all(r.exit is not None and r.exit.ok for r in trainers)
 
 
 def exit_code(replica: Replica) -> int | None:
-    """As a shell tells it: 128 + n for an end by signal n."""
+    """As a shell reports it: 128 + n for signal n."""
     if replica.exit is None:
         return None
     if replica.exit.signal is not None:

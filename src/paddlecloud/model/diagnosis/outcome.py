@@ -1,14 +1,13 @@
-"""What the observed replicas mean for their job: the event that comes next, and why, in words.
+"""Derives a job's next event, and the reason of its end, from the observed state of its replicas.
 
-`settle` is level-triggered: it looks at what is known now and never at how it became known, so a
-report may be late, repeated or lost with a crash, and the next look still gives the same answer.
-The caller applies the event and asks again until the answer is None. Nothing here acts: stopping
-the rest of a gang is the caller's work (`wants_stop`, `trouble`), and so is fetching the last bytes
-of a log.
+`settle` is level-triggered: its result depends on the current facts and not on the order in which
+they arrived, so a report may be late, repeated or lost in a crash. The caller applies the event and
+calls again until the result is None. Nothing here acts: the caller stops the rest of a gang
+(`wants_stop`, `trouble`) and fetches the last bytes of a log.
 
-Who is to blame is the question of `blame.py`, how one process ended that of `exitwords.py`, and
-whether another attempt follows that of `retries.py`. Pservers never end by themselves, so their
-exit counts for nothing once every trainer ended well.
+`first_failure` finds the replica that caused a failure, `exit_status` explains how one process
+ended, `retry_policy` decides whether another attempt follows. Pservers never exit by themselves, so
+their exit is ignored once every trainer has succeeded.
 """
 
 from __future__ import annotations
@@ -17,7 +16,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 
-from paddlecloud.model.diagnosis.exit_status import NOT_EXECUTABLE, Words, with_message, words_for
+from paddlecloud.model.diagnosis.exit_status import (
+    NOT_EXECUTABLE,
+    Diagnosis,
+    diagnose_exit,
+    with_message,
+)
 from paddlecloud.model.diagnosis.first_failure import (
     ASKED,
     NEVER_RAN,
@@ -54,7 +58,7 @@ from paddlecloud.model.policy.priority import class_name
 from paddlecloud.model.units import format_duration
 
 HUNG = "fail_hung"
-"""Code of the reason of a job that did nothing for too long."""
+"""Reason code of a job without output and CPU use for longer than its hang_timeout."""
 _UNSENT = ("unsent_given_up", "unsent_kept")
 _ENDS = frozenset(
     {Event.SUCCEEDED, Event.BROKE, Event.WALL_TIME_OVER, Event.ATTEMPT_LOST, Event.STOPPED}
@@ -62,7 +66,7 @@ _ENDS = frozenset(
 
 
 class Outcome(StrEnum):
-    """How an attempt ended as a whole; kept with it."""
+    """How an attempt ended as a whole; stored with it."""
 
     SUCCEEDED = "succeeded"
     BROKE = "broke"
@@ -75,7 +79,7 @@ class Outcome(StrEnum):
 def settle(
     job: Job, attempt: Attempt | None, tails: Mapping[str, bytes] | None = None
 ) -> tuple[Event, Failure | None] | None:
-    """The event that the replicas imply for the job now, with the failure to keep; or None.
+    """The next event of the job, with the failure to store; None: no change.
 
     `tails` are the last bytes of each worker's log; without them a failure has no last lines.
     """
@@ -92,43 +96,48 @@ def settle(
 
 
 def moment(event: Event, job: Job, attempt: Attempt | None, now: datetime) -> datetime:
-    """When `event` really happened, by what its replicas tell; never before they were ordered.
+    """When `event` happened according to the replicas, never before they were ordered.
 
-    A report may be late, and the clock of a machine may be wrong, so the words of a replica count
-    as far as they are possible.
+    A report may be late, and a machine's clock may be wrong, so the reported time is clamped to the
+    possible range.
     """
     if attempt is None:
         return now
     if event is Event.STARTED:
         began = [r.started_at or (r.exit.started_at if r.exit else None) for r in attempt.replicas]
-        told = min((at for at in began if at is not None), default=now)
+        reported = min((at for at in began if at is not None), default=now)
     elif event in _ENDS and all(r.exit and r.exit.finished_at for r in attempt.replicas):
-        told = max(r.exit.finished_at or now for r in attempt.replicas if r.exit is not None)
+        reported = max(r.exit.finished_at or now for r in attempt.replicas if r.exit is not None)
     else:
-        told = now
-    return min(now, max(told, job.running_since or attempt.created_at))
+        reported = now
+    return min(now, max(reported, job.running_since or attempt.created_at))
 
 
 def explain(job: Job, attempt: Attempt, tails: Mapping[str, bytes]) -> Failure | None:
-    """Why this attempt did not end well, as far as is known now; None while or if it did.
+    """Why this attempt failed, as far as is known; None: it has not failed.
 
-    Of a culprit whose log is not among the tails, what was told before stands: the end of a gang is
-    drawn when its last replica is over, and the log of the first came with an earlier report.
+    If the log of the culprit is not among the tails, the stored failure stays: a gang is settled
+    when its last replica is over, and the log of the first came with an earlier report.
     """
     if job.state is JobState.KILLING or job.kill_asked:
         return _killed(job, attempt, tails)
     culprit = first_failure(attempt)
     if culprit is None:
         return None
-    told = job.failure
-    if culprit.exit is not None and culprit.exit.cause is ExitCause.HUNG and _is(told, HUNG):
-        return _hung(told, attempt, tails)
-    if told is not None and culprit.worker not in tails and _tells_of(told, culprit):
-        return told
-    words = _words(job, culprit, tails.get(culprit.worker, b""))
+    stored = job.failure
+    hung = culprit.exit is not None and culprit.exit.cause is ExitCause.HUNG
+    if hung and stored is not None and stored.reason.code == HUNG:
+        return _with_exit(stored, attempt, tails)
+    same = stored is not None and (stored.worker, stored.exit_code) == (
+        culprit.worker,
+        exit_code(culprit),
+    )
+    if same and culprit.worker not in tails:
+        return stored
+    diagnosis = _diagnose(job, culprit, tails.get(culprit.worker, b""))
     return Failure(
-        reason=words.reason,
-        advice=words.advice,
+        reason=diagnosis.reason,
+        advice=diagnosis.advice,
         worker=culprit.worker,
         exit_code=exit_code(culprit),
         last_lines=last_lines(tails.get(culprit.worker, b"")),
@@ -136,9 +145,9 @@ def explain(job: Job, attempt: Attempt, tails: Mapping[str, bytes]) -> Failure |
 
 
 def trouble(job: Job, attempt: Attempt | None, tails: Mapping[str, bytes]) -> Failure | None:
-    """What to write down before the rest of a failed gang is stopped; None: nothing new.
+    """The failure to store before the rest of a failed gang is stopped; None: nothing new.
 
-    The cause is known from then on, whatever the others do, and the last lines are kept with it.
+    It keeps the cause and the last lines, whatever the other replicas do afterwards.
     """
     if attempt is None or not _current(job, attempt) or attempt.over or job.kill_asked:
         return None
@@ -164,15 +173,15 @@ def outcome(attempt: Attempt) -> Outcome | None:
 
 
 def wants_stop(attempt: Attempt) -> bool:
-    """True if what still runs of this attempt should be stopped: a rank failed, or all trainers
-    are done and only pservers are left."""
+    """Whether the running replicas should be stopped: a rank failed, or all trainers have
+    succeeded and only pservers are left."""
     if attempt.over:
         return False
     return first_failure(attempt) is not None or trainers_ok(attempt)
 
 
 def has_run(replica: Replica) -> bool:
-    """Whether its command ever began."""
+    """Whether its command was started."""
     if replica.exit is None:
         return replica.state is ReplicaState.RUNNING or replica.pid is not None
     if replica.exit.cause in NEVER_RAN:
@@ -181,10 +190,10 @@ def has_run(replica: Replica) -> bool:
 
 
 def has_started(attempt: Attempt) -> bool:
-    """Whether the attempt counts as begun: all of it runs, or some of it has run and is over.
+    """Whether the attempt counts as started: every replica runs, or one has run and is over.
 
-    A gang in which one replica could not begin never did, whatever the others got to: unless they
-    got to the end of the work or of its time.
+    A gang in which one replica could not start has not started, unless the others completed the
+    work or reached the wall time.
     """
     if outcome(attempt) in (Outcome.SUCCEEDED, Outcome.WALL_TIME):
         return True
@@ -195,8 +204,8 @@ def has_started(attempt: Attempt) -> bool:
 
 
 def unsent(job: Job, replicas: Sequence[Replica]) -> Reason | None:
-    """What could not be read of a job that is over, or neither the store nor a bucket took, if its
-    end does not say it by itself."""
+    """The outputs of an ended job that could not be read or stored, unless its failure already
+    lists them."""
     left = _unsent([one for one in replicas if not _fails_for_outputs(one)])
     if left is None or job.kill_asked:
         return None
@@ -205,9 +214,9 @@ def unsent(job: Job, replicas: Sequence[Replica]) -> Reason | None:
 
 
 def _unsent(replicas: Sequence[Replica]) -> Reason | None:
-    """How the first that left something tells of it."""
-    told = (one.exit.said for one in replicas if one.exit is not None)
-    return next((said for said in told if said is not None and said.code in _UNSENT), None)
+    """The reason of the first replica that has unsent outputs."""
+    reasons = (one.exit.said for one in replicas if one.exit is not None)
+    return next((one for one in reasons if one is not None and one.code in _UNSENT), None)
 
 
 def _fails_for_outputs(replica: Replica) -> bool:
@@ -215,7 +224,7 @@ def _fails_for_outputs(replica: Replica) -> bool:
 
 
 def _current(job: Job, attempt: Attempt | None) -> bool:
-    """False for an attempt that is history: the job waits for a place again, or has a newer one."""
+    """False for a past attempt: the job waits for its next placement, or has a newer attempt."""
     return (
         attempt is not None
         and job.pool is not None
@@ -238,58 +247,49 @@ def _end(job: Job, attempt: Attempt, tails: Mapping[str, bytes]) -> tuple[Event,
     return Event.BROKE, failure
 
 
-def _is(failure: Failure | None, code: str) -> bool:
-    return failure is not None and failure.reason.code == code
-
-
-def _tells_of(told: Failure, culprit: Replica) -> bool:
-    return (told.worker, told.exit_code) == (culprit.worker, exit_code(culprit))
-
-
 def _killed(job: Job, attempt: Attempt | None, tails: Mapping[str, bytes]) -> Failure:
     replica = None if attempt is None else next(iter(attempt.replicas), None)
     waited = "killed_waiting" if job.started_at is None else "killed_between"
     if attempt is None or replica is None:
         return Failure(reason=Reason(code=waited))
-    words = _words_of_kill(attempt, waited)
+    diagnosis = _diagnose_kill(attempt, waited)
     return Failure(
-        reason=words.reason,
-        advice=words.advice,
+        reason=diagnosis.reason,
+        advice=diagnosis.advice,
         worker=replica.worker,
         exit_code=exit_code(replica),
         last_lines=last_lines(tails.get(replica.worker, b"")),
     )
 
 
-def _words_of_kill(attempt: Attempt, waited: str) -> Words:
-    """What is known of a killed attempt; `waited` is the code for one that never began."""
+def _diagnose_kill(attempt: Attempt, waited: str) -> Diagnosis:
+    """Explains a killed attempt; `waited` is the code of one that never started."""
     unsure = next((one for one in attempt.replicas if _may_run(one)), None)
     if unsure is not None:
         code = "killed_lost" if unsure.exit is None else "killed_unwatched"
         about = {"worker": unsure.worker, "node": unsure.node}
         advice = Reason(code=f"advice_{code}", params={"node": unsure.node})
-        return Words(Reason(code=code, params=about), advice)
-    if _never_began(attempt):
-        return Words(Reason(code=waited), None)
+        return Diagnosis(Reason(code=code, params=about), advice)
+    if _never_started(attempt):
+        return Diagnosis(Reason(code=waited), None)
     left = _unsent(attempt.replicas)
     if left is None:
-        return Words(Reason(code="killed_running"), None)
-    return Words(caused("killed_unsent", left.code, left.params), None)
+        return Diagnosis(Reason(code="killed_running"), None)
+    return Diagnosis(caused("killed_unsent", left.code, left.params), None)
 
 
 def _may_run(replica: Replica) -> bool:
-    """Whether processes of it may be running although it is over."""
+    """Whether its processes may still run although it is over."""
     lost = replica.state is ReplicaState.LOST
     return lost and (replica.exit is None or not replica.exit.all_ended)
 
 
-def _never_began(attempt: Attempt) -> bool:
-    """Whether it is known of every replica that its command did not begin: of a lost one it is
-    not."""
+def _never_started(attempt: Attempt) -> bool:
+    """Whether no command was started; unknown, and so False, if a replica was lost."""
     return all(one.exit is not None and not has_run(one) for one in attempt.replicas)
 
 
-def _words(job: Job, replica: Replica, tail: bytes) -> Words:
+def _diagnose(job: Job, replica: Replica, tail: bytes) -> Diagnosis:
     if replica.state is ReplicaState.LOST or replica.exit is None:
         return _lost(job, replica)
     if replica.exit.cause is ExitCause.WALL_TIME:
@@ -297,96 +297,103 @@ def _words(job: Job, replica: Replica, tail: bytes) -> Words:
         if by_plan is not None:
             return by_plan
         seconds = job.spec.wall_time.total_seconds() if job.spec.wall_time else 0
-        return Words(
+        return Diagnosis(
             Reason(code="fail_wall_time", params={"wall_time": format_duration(seconds)}),
             Reason(code="advice_wall_time"),
         )
     if replica.exit.cause is ExitCause.PREEMPTED:
-        return _made_room(job)
+        return _preempted(job)
     if replica.exit.cause is ExitCause.PORT_TAKEN:
         return _port_taken(job, replica.worker, replica.exit)
     if replica.exit.cause is ExitCause.HUNG:
-        return hung_words(job, replica.worker)
+        return diagnose_hang(job, replica.worker)
     if replica.exit.cause is ExitCause.OUTPUTS_LOST:
         return _outputs_lost(job, replica.worker, replica.exit)
     logged = bool(replica.log_bytes or tail)
-    words = words_for(job.id, replica.worker, replica.exit, replica.resources, tail, logged=logged)
-    advice = words.advice
+    diagnosis = diagnose_exit(
+        job.id, replica.worker, replica.exit, replica.resources, tail, logged=logged
+    )
+    advice = diagnosis.advice
     if not job.spec.public_bos and advice is not None and advice.code == NOT_EXECUTABLE:
-        # A bucket keeps no right to execute, whatever was done to the file before.
-        return words._replace(advice=Reason(code="advice_no_rights", params=advice.params))
-    return words
+        # A bucket does not keep the executable bit.
+        return diagnosis._replace(advice=Reason(code="advice_no_rights", params=advice.params))
+    return diagnosis
 
 
-def _lost(job: Job, replica: Replica) -> Words:
-    """A machine that is silent, or one whose agent says that nobody watched how it ended."""
+def _lost(job: Job, replica: Replica) -> Diagnosis:
+    """Contact with the machine was lost, or its agent found the supervisor killed."""
     about = {"worker": replica.worker, "node": replica.node}
     retries: dict[str, str | int] = {"max_retries": job.spec.max_retries}
     if replica.exit is None or replica.exit.cause is not ExitCause.UNWATCHED:
-        return Words(Reason(code=LOST, params=about), Reason(code="advice_lost", params=retries))
+        return Diagnosis(
+            Reason(code=LOST, params=about), Reason(code="advice_lost", params=retries)
+        )
     code, advice = UNWATCHED, "advice_unwatched"
     if not replica.exit.all_ended:
         code, advice = UNWATCHED_LEFT, "advice_unwatched_left"
     given = retries | {"node": replica.node}
-    return Words(Reason(code=code, params=about), Reason(code=advice, params=given))
+    return Diagnosis(Reason(code=code, params=about), Reason(code=advice, params=given))
 
 
-def hung_words(job: Job, worker: str) -> Words:
-    """That nothing of the job did anything; `worker` is the one that fell silent first."""
+def diagnose_hang(job: Job, worker: str) -> Diagnosis:
+    """Explains a hung job; `worker` is the one that was inactive first."""
     seconds = job.spec.hang_timeout.total_seconds() if job.spec.hang_timeout else 0
     quiet = format_duration(seconds)
-    return Words(
+    return Diagnosis(
         Reason(code=HUNG, params={"worker": worker, "quiet": quiet}),
         Reason(code="advice_hung", params={"job_id": job.id}),
     )
 
 
-def _hung(told: Failure | None, attempt: Attempt, tails: Mapping[str, bytes]) -> Failure:
-    """What was told when it was found out, completed by how that worker ended."""
-    assert told is not None
-    replica = next((one for one in attempt.replicas if one.worker == told.worker), None)
-    tail = tails.get(told.worker)
+def _with_exit(hang: Failure, attempt: Attempt, tails: Mapping[str, bytes]) -> Failure:
+    """The failure stored when the hang was detected, completed with the exit of its worker."""
+    replica = next((one for one in attempt.replicas if one.worker == hang.worker), None)
+    tail = tails.get(hang.worker)
     return with_changes(
-        told,
-        exit_code=told.exit_code if replica is None else exit_code(replica),
-        last_lines=told.last_lines if tail is None else last_lines(tail),
+        hang,
+        exit_code=hang.exit_code if replica is None else exit_code(replica),
+        last_lines=hang.last_lines if tail is None else last_lines(tail),
     )
 
 
-def _port_taken(job: Job, worker: str, record: ExitRecord) -> Words:
+def _port_taken(job: Job, worker: str, record: ExitRecord) -> Diagnosis:
     times = times_taken(job)
     code, advice = PORT_TAKEN, "advice_port_taken"
     if times >= MOST_PORTS_TAKEN:
         code, advice = PORTS_TAKEN, "advice_ports_taken"
-    told = {"worker": worker, "message": record.message or "?"}
-    counted = {"times": times, "attempt": job.attempt}
-    return Words(Reason(code=code, params={**told, **counted}), Reason(code=advice))
+    params: dict[str, str | int] = {
+        "worker": worker,
+        "message": record.message or "?",
+        "times": times,
+        "attempt": job.attempt,
+    }
+    return Diagnosis(Reason(code=code, params=params), Reason(code=advice))
 
 
-def _outputs_lost(job: Job, worker: str, record: ExitRecord) -> Words:
+def _outputs_lost(job: Job, worker: str, record: ExitRecord) -> Diagnosis:
     which = "untaken" if job.spec.public_bos else "lost"
     reason = with_message(f"fail_outputs_{which}", worker, record)
-    return Words(reason, Reason(code=f"advice_outputs_{which}"))
+    return Diagnosis(reason, Reason(code=f"advice_outputs_{which}"))
 
 
-def _made_room(job: Job) -> Words:
-    """For which class it had to go: written down with the order."""
-    told = job.failure.reason if job.failure is not None else None
-    if told is None or told.code != PREEMPTED:
+def _preempted(job: Job) -> Diagnosis:
+    """Names the job that preempted it, which was stored with the stop order."""
+    reason = job.failure.reason if job.failure is not None else None
+    if reason is None or reason.code != PREEMPTED:
         own = class_name(job.spec.priority)
-        told = Reason(code=PREEMPTED, params={"for_job": "?", "by": "?", "own": own})
-    return Words(told, Reason(code="advice_preempted"))
+        reason = Reason(code=PREEMPTED, params={"for_job": "?", "by": "?", "own": own})
+    return Diagnosis(reason, Reason(code="advice_preempted"))
 
 
-def _stopped_by_plan(job: Job) -> Words | None:
-    """Why its owner's plan ended it; None if it was its own wall time."""
-    told, limit = job.failure, job.time_limit
-    if told is not None and told.reason.code == "fail_minutes_a_day":
-        return Words(told.reason, told.advice)
+def _stopped_by_plan(job: Job) -> Diagnosis | None:
+    """The limit of the owner's plan that stopped it; None: its own wall time did."""
+    stored, limit = job.failure, job.time_limit
+    if stored is not None and stored.reason.code == "fail_minutes_a_day":
+        return Diagnosis(stored.reason, stored.advice)
     if limit is None or job.may_run != limit:
         return None
     minutes = int(limit.total_seconds()) // 60
-    return Words(
+    return Diagnosis(
         Reason(code="fail_minutes_a_job", params={"limit": minutes}),
         Reason(code="advice_minutes_a_job"),
     )

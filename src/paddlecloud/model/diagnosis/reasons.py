@@ -1,8 +1,7 @@
-"""A sentence within a sentence: why something is so, and why that is so in turn.
+"""Nested reasons: a reason whose cause is another reason.
 
-Both are kept as code and values, and put into words when somebody reads them, in that person's
-language (`texts.render`). The inner one is kept in two values of the outer one, because values are
-plain.
+Both are stored as code and values and rendered in the reader's language (`messages.render`). The
+inner one is stored in two values of the outer one, because values are plain.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ _UNREAD = frozenset({"output_hollow", "output_unreadable"})
 _NAMES = frozenset({"path_deep", "path_encoding", "path_long", "path_unsafe", "store_path_long"})
 
 
-def caused(code: str, cause: str, given: Mapping[str, object], **told: str | int) -> Reason:
-    """The sentence `code`, whose `reason`, or `message`, is the sentence `cause` with the values
-    `given`; these are cut where they are very long."""
+def caused(code: str, cause: str, given: Mapping[str, object], **params: str | int) -> Reason:
+    """The reason `code` caused by the reason `cause` with the values `given`, which are truncated
+    if they are very long."""
     text = json.dumps(given, default=str)
     if len(text) > _LONGEST:
         cut = {key: _cut(key, value) for key, value in given.items()}
         text = json.dumps(cut)
-    return Reason(code=code, params={**told, CAUSE: cause, GIVEN: text})
+    return Reason(code=code, params={**params, CAUSE: cause, GIVEN: text})
 
 
 def together(reasons: list[Reason]) -> Reason:
-    """One sentence about files of several reasons, each of them beside its own files: that of the
-    first, which an older server tells alone."""
+    """One reason for files that failed for several reasons, each listed with its own files. Older
+    servers show only the first."""
     first, *others = reasons
     if not others:
         return first
@@ -45,26 +44,25 @@ def together(reasons: list[Reason]) -> Reason:
 
 
 def blames_no_store(code: str) -> bool:
-    """Whether no store was asked to take an output, for this reason: it was not even read, or its
-    name is none that any store is given."""
+    """Whether this reason is independent of the store: the output could not be read, or has an
+    invalid name."""
     return code in _UNREAD or code in _NAMES
 
 
-def of_unsent(told: Mapping[str, object], *, own_bucket: bool) -> str:
-    """The sentence that begins with who did not take some outputs; `told` are the values of the one
-    about what became of them."""
-    if blames_no_store(str(told.get(CAUSE))):
+def of_unsent(params: Mapping[str, object], *, own_bucket: bool) -> str:
+    """The code of the reason for unsent outputs; `params` are the values of the inner reason."""
+    if blames_no_store(str(params.get(CAUSE))):
         return "outputs_not_sent"
     return "outputs_unsent" if own_bucket else "outputs_untaken"
 
 
 def wrong_bos_url(value: str, fault: str, given: Mapping[str, object]) -> Invalid:
-    """That a bos_url is none, and why (`bosurl.fault_of`)."""
+    """The error for an invalid bos_url (`bos_url.fault_of`)."""
     whole = caused("bos_url_format", fault, given, value=value)
     return Invalid(whole.code, **whole.params)
 
 
 def _cut(key: str, value: object) -> str:
-    """Half of the values of a third sentence within it would be none at all."""
+    """Truncated, except the values of a further nested reason, which must stay valid JSON."""
     text = str(value)
     return text if key in (GIVEN, MORE) and len(text) <= _LONGEST else text[:_CUT]

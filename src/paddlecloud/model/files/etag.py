@@ -1,10 +1,10 @@
-"""Files in a user's own bucket: how a list of them is a snapshot, and how their content is checked.
+"""ETags: marks of files in a user's bucket, sizes of parts, and how content is compared by its tag.
 
-A snapshot names contents by their sha256. Of a file in a bucket nobody knows that without reading
-it, so there its place is taken by a mark: the sha256 of where the file lies, its size and its tag
-(ETag). The same file unchanged has the same mark, and the list of them is immutable and has an id
-like any other snapshot. What differs: the bytes are not ours, so a file that was replaced since can
-be noticed, and refused, but not brought back. Values only, no I/O.
+A snapshot names blobs by their sha256. That of a file in a bucket is unknown without reading it, so
+a mark takes its place: the sha256 of where the file lies, its size and its tag (ETag). An unchanged
+file has the same mark, and the list of them is immutable and has an id like any other snapshot. The
+bytes are not ours, so a file that was replaced since can be detected, and refused, but not
+restored. Values only, no I/O.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PART = 16 * 1024 * 1024
 MOST_PARTS = 10_000
 AT_ONCE = 4
 TWICE = 20
-"""Whoever is killed has at most this share (one twentieth) on its way, to be sent once more."""
+"""A sender that is killed has at most this share (one twentieth) under way, to be sent again."""
 _MIB = 1024 * 1024
 _USUAL = (5, 6, 8, 10, 12, 15, 16, 20, 24, 25, 32, 50, 64, 100, 128, 256, 512, 1024)
 """Parts of the usual tools, in MiB."""
@@ -44,7 +44,7 @@ def mark(bucket: str, key: str, size: int, tag: str) -> str:
 
 
 def is_ours(path: str) -> bool:
-    """Whether a file of the directory is an output or a log of some job: no job is given these."""
+    """Whether a file of the directory is an output or a log of a job: these are no inputs."""
     return _OURS.match(path) is not None
 
 
@@ -55,31 +55,31 @@ def md5_of(tag: str) -> str | None:
 
 
 def is_whole(size: int, want_size: int, md5: str, tag: str) -> bool:
-    """Whether what came is the file of this tag, as far as the tag can tell."""
+    """Whether the received bytes are the file of this tag, as far as the tag shows."""
     return size == want_size and md5_of(tag) in (None, md5)
 
 
 def said_by(status: int, body: bytes) -> str:
-    """What a bucket, or whatever is in its place, answered, in a few words."""
+    """The response of a bucket, or of something in its place, in a few words."""
     found = {name.decode(): text.decode(errors="replace") for name, text in _SAID.findall(body)}
     words = f"{found.get('Code', '')} {found.get('Message', '')}".strip()
     return " ".join((str(status), *(words or _plain(body)).split()))[:_LONGEST]
 
 
 def part_size(size: int) -> int:
-    """Of a file of this size: so that a few parts are little of it, as far as a bucket takes small
-    parts, and there are not more than it takes."""
+    """Of a file of this size, in a bucket: a small share of it, as far as a bucket takes parts so
+    small, and no more of them than it takes."""
     share = -(-size // (TWICE * AT_ONCE))
     return max(LEAST_PART, min(PART, share), -(-size // MOST_PARTS))
 
 
 def cuts(size: int) -> tuple[int, ...]:
-    """The sizes of parts that an upload of a file of this size may have: begun now, or before."""
+    """The part sizes that an upload of a file of this size may have, also of earlier versions."""
     return tuple(dict.fromkeys((part_size(size), max(PART, -(-size // MOST_PARTS)))))
 
 
 def at_once(total: int, largest: int) -> int:
-    """How many pieces of up to `largest` bytes are on their way together, of `total` bytes."""
+    """How many parts of up to `largest` bytes are under way together, of `total` bytes."""
     return max(1, min(AT_ONCE, total // TWICE // max(largest, 1)))
 
 

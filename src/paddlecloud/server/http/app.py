@@ -1,7 +1,6 @@
-"""The HTTP face: one entry for every route that checks, decodes, calls and answers.
+"""The ASGI application: checks and decodes every request, calls its route, encodes the response.
 
-Async ends here and in the streaming routes: a plain route runs in a thread and never sees the
-event loop.
+A plain route runs in a thread; only streaming routes run in the event loop.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from paddlecloud.model.protocol import bce_auth
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.auth import NOBODY, Gate, source_of
 from paddlecloud.server.http.executors import in_long_thread, in_thread
-from paddlecloud.server.http.origin_check import Door
+from paddlecloud.server.http.origin_check import OriginCheck
 from paddlecloud.server.http.permissions import check_rights
 from paddlecloud.server.http.routing import (
     Access,
@@ -43,26 +42,26 @@ log = logging.getLogger(__name__)
 
 
 class App:
-    """The ASGI application. Every answer, errors too, comes from one place, so it needs neither
-    Starlette's router nor its middleware, which cost a third of a small request."""
+    """Every response, errors too, is made in one place, so it needs neither Starlette's router nor
+    its middleware, which take a third of a small request."""
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
-        self._door = Door(deps.settings)
+        self._origin_check = OriginCheck(deps.settings)
         self._gate = Gate(deps)
         self._own_name = (b"x-paddlecloud-server", deps.boot.encode())
         self._fixed: dict[tuple[str, str], Route] = {}
         self._patterns: dict[str, list[tuple[re.Pattern[str], Route]]] = {}
         for route in ROUTES:
             if "{" in route.path:
-                # DOTALL: the name of a file may hold any letter, a line end too.
+                # DOTALL: a file name may contain any character, a line end too.
                 pattern = re.compile(compile_path(route.path)[0].pattern, re.DOTALL)
                 self._patterns.setdefault(route.method, []).append((pattern, route))
             else:
                 self._fixed[route.method, route.path] = route
 
     def close(self) -> None:
-        """Write down what was only in memory. The event loop that served is over."""
+        """Store what was only in memory. The event loop has ended."""
         self._gate.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,7 +72,7 @@ class App:
         response = await self._answer(request, request_id, *found)
         try:
             await response(scope, receive, send)
-        except PaddleCloudError as error:  # a store broke off in the middle of a file
+        except PaddleCloudError as error:  # a store failed in the middle of a file
             log.warning("request %s was cut: %s: %s", request_id, scope["path"][:200], error)
             raise Cut(error.code) from error
 
@@ -93,7 +92,7 @@ class App:
         began = time.perf_counter()
         try:
             headers = bce_auth.header_map(request.scope["headers"])
-            self._door.check(headers)
+            self._origin_check.check(headers)
             if route is None:
                 where = request.scope["path"][:200]
                 raise NotFound("route_unknown", method=request.method, path=where)
@@ -102,8 +101,8 @@ class App:
             response = self._failure(error, request, request_id)
         except Exception:
             log.exception("request %s failed: %s", request_id, request.scope["path"])
-            mistake = Internal("internal", request_id=request_id)
-            response = self._failure(mistake, request, request_id)
+            internal = Internal("internal", request_id=request_id)
+            response = self._failure(internal, request, request_id)
         response.raw_headers += [(b"x-request-id", request_id.encode()), self._own_name]
         spent = time.perf_counter() - began
         self._count(request.method, route, response.status_code, spent)
@@ -149,7 +148,7 @@ class App:
     async def _body(
         self, route: Route, request: Request, headers: Mapping[str, str], lang: str
     ) -> object:
-        """The decoded JSON body; a streaming route without a shape reads its own."""
+        """The decoded JSON body; a streaming route without a schema reads its own."""
         if route.access is Access.OPEN:
             return decode_body(await read_body(request), route.body, lang) if route.body else None
         if route.streaming is not None and route.body is None and route.method != "GET":

@@ -1,9 +1,9 @@
-"""Big bodies of requests, read by a blocking thread straight from the socket.
+"""Reads large request bodies in a thread, straight from the socket.
 
-Every piece of a body that goes through the event loop is parsed, copied and handed over; a thread
-that reads into one buffer takes half the CPU for the same bytes. The parser is put aside meanwhile
-and the connection serves on afterwards. Where there is TLS, or something else between the socket
-and us, the body comes the usual way.
+Each chunk of a body that goes through the event loop is parsed, copied and handed over; a thread
+that reads into one buffer takes half the CPU for the same bytes. The connection gets a new parser
+afterwards and goes on. With TLS, or anything else between the socket and the server, the body is
+read the usual way.
 """
 
 from __future__ import annotations
@@ -26,24 +26,23 @@ from paddlecloud.server.http.routing import read_body
 from paddlecloud.stores.deadline import be_prompt
 
 AT_ONCE = 12
-"""Bodies that are in memory at the same time, of each pool of threads."""
+"""Bodies that are in memory at the same time, per thread pool."""
 SILENCE = 30.0
-"""Seconds without progress after which a sender is given up; a trickle is none."""
+"""Seconds without enough progress after which a sender is given up."""
 SPARE = 4
-_PIECE = 1024 * 1024
+_CHUNK = 1024 * 1024
 T = TypeVar("T")
 Work = Callable[["bytes | bytearray", int], T]
 """What is done with a body and its CRC-32."""
 POOL = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="body", initializer=be_prompt)
 _spare: list[bytearray] = []
-"""Buffers for the next ones: fresh memory costs as much as a copy. list.pop and append are atomic.
-"""
+"""Buffers to use again: fresh memory costs as much as a copy. list.pop and append are atomic."""
 
 
 async def with_body(
     request: Request, size: int, work: Work[T], threads: ThreadPoolExecutor = POOL
 ) -> T:
-    """What `work` makes of the body, which has `size` bytes; it runs in one of these threads."""
+    """What `work` returns for the body, which has `size` bytes; it runs in one of these threads."""
     taken = _Taken.of(request, size)
     loop = asyncio.get_running_loop()
     if taken is None:
@@ -88,57 +87,57 @@ class _Taken:
 
     def run(self, work: Work[T]) -> T:
         """In a thread: read, then work."""
-        room = _room(self._size)
+        buffer = _buffer(self._size)
         try:
-            check = self._read(memoryview(room)[: self._size])
+            check = self._read(memoryview(buffer)[: self._size])
             self._whole = True
-            data = room if len(room) == self._size else bytes(memoryview(room)[: self._size])
+            data = buffer if len(buffer) == self._size else bytes(memoryview(buffer)[: self._size])
             return work(data, check)
         finally:
             if len(_spare) < SPARE:
-                _spare.append(room)
+                _spare.append(buffer)
 
     def give_back(self) -> None:
-        """In the event loop: the connection goes on with the next request, or ends."""
+        """In the event loop: the connection goes on with the next request, or is closed."""
         self._socket.close()
         self._cycle.more_body = False
         if not self._whole:
             self._cycle.keep_alive = False
             return
-        # The parser of before still waits for the body that went past it.
+        # The previous parser still waits for the body that it did not see.
         parser = httptools.HttpRequestParser(self._connection)
         parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._connection.parser = parser
 
-    def _read(self, room: memoryview) -> int:
+    def _read(self, buffer: memoryview) -> int:
         got = len(self._first)
-        room[:got] = self._first
+        buffer[:got] = self._first
         check = crc32(self._first)
         enough, deadline = 0, 0.0
-        while got < len(room):
+        while got < len(buffer):
             now = time.monotonic()
             if got >= enough:
                 enough, deadline = got + LEAST_PROGRESS, now + SILENCE
             if now >= deadline:
                 raise Retry("body_cut", size=got)
             try:
-                count = self._socket.recv_into(room[got : got + _PIECE])
+                count = self._socket.recv_into(buffer[got : got + _CHUNK])
             except OSError as error:
                 raise Retry("body_cut", size=got) from error
             if not count:
                 raise Retry("body_cut", size=got)
-            check = crc32(room[got : got + count], check)
+            check = crc32(buffer[got : got + count], check)
             got += count
         return check
 
 
-def _room(size: int) -> bytearray:
-    """A buffer of at least that size: one of before if it is long enough and not much longer."""
+def _buffer(size: int) -> bytearray:
+    """A buffer of at least that size: a spare one if it is long enough and not much longer."""
     while _spare:
         try:
-            room = _spare.pop()
+            buffer = _spare.pop()
         except IndexError:  # another thread was faster
             break
-        if size <= len(room) <= 2 * size:
-            return room
+        if size <= len(buffer) <= 2 * size:
+            return buffer
     return bytearray(size)

@@ -1,9 +1,8 @@
-"""What one connection may cost: the size of a head, requests that wait, silence, slowness, number.
+"""Limits of connections: size of the headers, pipelined requests, silence, slowness, number.
 
-uvicorn limits none of these but the pause between two requests. A request pays one addition per
-piece that arrives; everything else is found by a sweep over all connections every few seconds,
-which compares what it sees with what it saw before. Nothing here knows HTTP beyond the phases of a
-request.
+uvicorn limits only the pause between two requests. A request costs one addition per chunk that
+arrives; everything else is found by a sweep over all connections every few seconds, which compares
+their state with that of the previous sweep. Protects against slowloris and similar attacks.
 """
 
 from __future__ import annotations
@@ -31,32 +30,31 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_HEAD = 64 * 1024
-"""Bytes of the request line and all headers together, the empty line at their end included."""
-MOST_AHEAD = 64
-"""Requests of one connection that wait for the answer to an earlier one: uvicorn itself queues any
-number. Our client sends none ahead."""
+"""Bytes of the request line and all headers together, including the empty line at their end."""
+MAX_PIPELINED = 64
+"""Pipelined requests of one connection: uvicorn itself queues any number. Our client sends none."""
 LEAST_PROGRESS = 4096
-"""Bytes of a body that have to come within `body_timeout`: a trickle is no progress."""
+"""Bytes of a body that have to arrive within `body_timeout`."""
 SPARE_FILES = 256
-"""Descriptors that are kept for the database, the store and the agent."""
+"""File descriptors that are reserved for the database, the store and the agent."""
 
 _BEHIND = "paddlecloud.connection"
-"""Where a request's scope tells its connection."""
+"""The key of the connection in a request's scope."""
 
 Mark = tuple[object, object, int]
-"""What a connection is doing: its phase, the request it is about, and how far it got."""
+"""The progress of a connection: its phase, the request, and the bytes so far."""
 
 
 class Connection(HttpToolsProtocol):
-    """A connection that is refused when there are too many, or when its head does not end."""
+    """A connection that is refused if there are too many, or if its headers are too long."""
 
     max_connections = 20_000
     cycle: RequestResponseCycle | None  # type: ignore[assignment]
-    """The request that is worked on, or the last one; None before the first."""
+    """The request in progress, or the last one; None before the first."""
     taken = 0
-    """Bytes of bodies that have arrived."""
+    """Bytes of request bodies that have arrived."""
     head = 0
-    """Bytes of a head that has not ended."""
+    """Bytes of headers that have not ended yet."""
     mark: Mark | None = None
     marked_at = 0.0
 
@@ -70,23 +68,22 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
         if self.scope["method"] == "PUT" or self.scope["path"].endswith("/logs"):
-            # For who reads a big body, or writes many small pieces, by other means; weak, or each
-            # would keep the other.
+            # For `body_reader` and for `push`; weak, to avoid a reference cycle.
             self.scope["extensions"] = {_BEHIND: weakref.ref(self)}  # type: ignore[dict-item]
-        if len(self.pipeline) > MOST_AHEAD:
+        if len(self.pipeline) > MAX_PIPELINED:
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Parse no more than the head may still have, so that no larger one is ever complete."""
+        """Parse no more than the headers may still have, so that larger ones are never complete."""
         rest = memoryview(data) if len(data) > MAX_HEAD - self.head else data
         while rest and not self.transport.is_closing():
-            piece = rest if self._in_body() else rest[: MAX_HEAD - self.head]
-            self._take(bytes(piece))
-            rest = rest[len(piece) :]
+            part = rest if self._in_body() else rest[: MAX_HEAD - self.head]
+            self._take(bytes(part))
+            rest = rest[len(part) :]
 
     def push(self, chunk: bytes) -> bool:
-        """Send a piece of the answer that is under way, encoded as a chunk by the caller; False if
-        it has to go the usual way, or the client has to be waited for."""
+        """Send a chunk of the response in progress, encoded by the caller; False if it has to go
+        the usual way, or the client reads too slowly."""
         cycle, transport = self.cycle, self.transport
         if cycle is None or cycle.disconnected or cycle.response_complete:
             return False
@@ -105,7 +102,7 @@ class Connection(HttpToolsProtocol):
             self.taken += len(data)
             self.head = 0
         elif in_body or self.cycle is not cycle:
-            # It begins behind another request in this piece, and how far behind is not known.
+            # The headers begin behind another request in this chunk, at an unknown offset.
             self.head = 0
         else:
             self.head += len(data)
@@ -121,20 +118,20 @@ class Connection(HttpToolsProtocol):
 
 
 def connection_of(scope: Mapping[str, Any]) -> Connection | None:
-    """The connection behind a request that may use it."""
+    """The connection of a request, for routes that may use it directly."""
     behind = scope.get("extensions", {}).get(_BEHIND)
     found = behind() if behind is not None else None
     return found if isinstance(found, Connection) else None
 
 
 def connection_class(http: Http, files: int) -> type[Connection]:
-    """The protocol for uvicorn, with the number of connections that `files` descriptors allow."""
+    """The protocol class for uvicorn, with as many connections as `files` descriptors allow."""
     most = max(16, min(http.max_connections, files - SPARE_FILES))
     return type("Connection", (Connection,), {"max_connections": most})
 
 
 def raise_file_limit(wanted: int) -> int:
-    """Allow this process more open files if the system lets it; the number it may open now."""
+    """Raise the limit of open files if the system allows it; returns the present limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -145,7 +142,7 @@ def raise_file_limit(wanted: int) -> int:
 
 
 class Sweeper:
-    """Cuts the connections that stand still for longer than they may."""
+    """Aborts connections without progress."""
 
     def __init__(self, connections: Iterable[object], http: Http) -> None:
         self._connections = connections
@@ -155,7 +152,7 @@ class Sweeper:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Sweep from now on, in the running event loop."""
+        """Sweep periodically in the running event loop."""
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._pause, self._again)
 
@@ -166,11 +163,11 @@ class Sweeper:
     def _again(self) -> None:
         cut = self.sweep(asyncio.get_running_loop().time())
         if cut:
-            log.info("cut %d connections that stood still", cut)
+            log.info("aborted %d connections without progress", cut)
         self.start()
 
     def sweep(self, now: float) -> int:
-        """Cut what is overdue at `now`; how many that were."""
+        """Abort what is overdue at `now`; returns how many."""
         overdue = [
             connection
             for connection in list(self._connections)
@@ -190,30 +187,27 @@ class Sweeper:
 
 
 def _mark(connection: Connection) -> Mark | None:
-    """What the client owes us; None when it is our turn, or when nothing is owed."""
+    """What is expected of the client; None if nothing is."""
     cycle = connection.cycle
     transport = connection.transport
     unsent = transport.get_write_buffer_size()
-    if unsent:  # the client does not read what it asked for
-        return ("answer", cycle, unsent) if _is_stuck(connection) else None
+    if unsent:  # the client may not read the response
+        stuck = connection.flow.write_paused or transport.is_closing()
+        return ("answer", cycle, unsent) if stuck else None
     if transport.is_closing():
         return ("answer", cycle, 0)
     if cycle is None or cycle.response_complete:
         # uvicorn's own timer runs while nothing of the next request is here.
         return None if connection.timeout_keep_alive_task else ("head", cycle, 0)
     if cycle.more_body and not connection.flow.read_paused:
-        # Who is answered while it speaks may be silent at times, but not for ever.
+        # A client that gets its response during the request may pause, but not for ever.
         phase = "exchange" if cycle.response_started else "body"
         return (phase, cycle, connection.taken)
     return None
 
 
-def _is_stuck(connection: Connection) -> bool:
-    return connection.flow.write_paused or connection.transport.is_closing()
-
-
 def _stands_still(before: Mark | None, now: Mark) -> bool:
-    """A little more of a body is no progress; any change of what is unsent is."""
+    """A few bytes more of a body are no progress; any change of what is unsent is."""
     if before is None or before[:2] != now[:2]:
         return False
     if now[0] == "body":

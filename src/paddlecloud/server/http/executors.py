@@ -1,12 +1,11 @@
-"""Plain functions off the event loop: small pools of threads, reached with as little as possible.
+"""Thread pools for blocking work of requests.
 
-Starlette's own way (anyio) costs about twice as much a call, which is most of a small request.
-What takes long (files in, clean-up, checks) has threads of its own: however much of it there is,
-the short answers do not stand in line behind it. What reads large files once more has others. What
-asks a bucket has its own again, and only so many calls may wait for one. Each user's buckets have
-theirs apart from everybody else's: one that does not answer takes nothing from the rest, and what
-agents wait for nothing from their owner. That a store does not answer is told before those who wait
-give up; agents have patience with a user's.
+Starlette's own pool (anyio) costs about twice as much a call, which is most of a small request.
+Work that takes long (files, clean-up, checks) has threads of its own, so short requests never queue
+behind it. Calls to buckets have threads of their own again, with a limit of waiting calls, and
+separate ones for each user and for the agents of each user: a bucket that does not respond affects
+no one else. Requests of users get a short store timeout, so that they are answered before the
+client gives up; agents wait longer for a user's bucket.
 """
 
 from __future__ import annotations
@@ -26,112 +25,112 @@ Given = TypeVarTuple("Given")
 _SHORT = ThreadPoolExecutor(max_workers=8, thread_name_prefix="route", initializer=be_prompt)
 _LONG = ThreadPoolExecutor(max_workers=4, thread_name_prefix="long", initializer=be_prompt)
 _CHECKING = ThreadPoolExecutor(max_workers=4, thread_name_prefix="check", initializer=be_prompt)
-_ASKING = 16
-_MOST = 2 * _ASKING
-"""Of calls that ask a bucket or wait for their turn: the last one hears within a client's time."""
-_MOST_OF_ALL = 8 * _MOST
-"""The same for the buckets of all users together: threads of silent ones cost memory."""
+_BUCKET_THREADS = 16
+_MAX_CALLS = 2 * _BUCKET_THREADS
+"""Running and queued calls to the buckets of one user: the last one still responds in time."""
+_MAX_CALLS_OF_ALL = 8 * _MAX_CALLS
+"""The same for the buckets of all users together: blocked threads cost memory."""
 _OWN = ""
-"""The bucket of the server itself, among the names of those who own one."""
+"""The bucket of the server itself, among the names of users."""
 _AGENTS = "agents of "
-"""And a user after it: no name of a user has a blank."""
+"""Prefix of a user: no user name contains a blank."""
 
 
 async def in_thread(work: Callable[[*Given], T], *args: *Given) -> T:
-    """What `work(*args)` returns, run in a thread; for what takes milliseconds."""
+    """What `work(*args)` returns, run in a thread; for work of milliseconds."""
     return await asyncio.get_running_loop().run_in_executor(_SHORT, work, *args)
 
 
 async def in_long_thread(work: Callable[[*Given], T], *args: *Given) -> T:
-    """The same for what may take as long as a disk or a directory of files does."""
+    """The same for work that may wait for a disk or for many files."""
     return await asyncio.get_running_loop().run_in_executor(_LONG, work, *args)
 
 
 async def in_checking_thread(work: Callable[[*Given], T], *args: *Given) -> T:
-    """The same for what reads a large file once more: no submit stands in line behind it."""
+    """The same for reading a large file again: no submit queues behind it."""
     return await asyncio.get_running_loop().run_in_executor(_CHECKING, work, *args)
 
 
 async def in_bucket_thread(work: Callable[[*Given], T], *args: *Given, whose: str = _OWN) -> T:
-    """The same for what asks a bucket: the server's own, or that of the user `whose`; Retry when
-    too many wait for theirs already."""
-    # A place is not given back when the caller is gone: its work may go on without it.
-    return await asyncio.wrap_future(_desks.submit(whose, work, *args))
+    """The same for calls to a bucket: the server's own, or that of the user `whose`; Retry if too
+    many calls to it are waiting already."""
+    # A cancelled request still counts: its work may go on without it.
+    return await asyncio.wrap_future(_bucket_pools.submit(whose, work, *args))
 
 
 async def for_agent(
     job: Job, work: Callable[[*Given], T], *args: *Given, threads: ThreadPoolExecutor = _LONG
 ) -> T:
-    """The same for what an agent wants done about the files of a job, wherever they lie; by these
-    threads where that is the server's own store."""
+    """The same for requests of agents about the files of a job, in whichever store they are; in
+    these threads if that is the server's own."""
     if job.spec.public_bos:
         return await asyncio.get_running_loop().run_in_executor(threads, work, *args)
     return await in_bucket_thread(work, *args, whose=agents_of(job))
 
 
-async def bucket_pieces(pieces: Iterable[bytes], whose: str) -> AsyncIterator[bytes]:
-    """What a bucket gives piece by piece, each waited for in its threads."""
-    coming = iter(pieces)
-    while piece := await in_bucket_thread(next, coming, b"", whose=whose):
-        yield piece
+async def bucket_chunks(chunks: Iterable[bytes], whose: str) -> AsyncIterator[bytes]:
+    """The chunks of a file in a bucket, each read in its threads."""
+    iterator = iter(chunks)
+    while chunk := await in_bucket_thread(next, iterator, b"", whose=whose):
+        yield chunk
 
 
 def agents_of(job: Job) -> str:
-    """Who asks the bucket of this job when its agent does."""
+    """The name under which agents call the bucket of this job."""
     return f"{_AGENTS}{job.owner}"
 
 
 def later_for_agent(job: Job, work: Callable[[], object]) -> None:
-    """Have it done without waiting for it, also where no more calls are let in."""
+    """Start work without waiting for it, also beyond the limit of calls."""
     if job.spec.public_bos:
         _LONG.submit(work)
     else:
-        _desks.submit(agents_of(job), work, always=True)
+        _bucket_pools.submit(agents_of(job), work, always=True)
 
 
-class _Desk:
-    """The threads of one user, which are let go when nothing is under way."""
+class _BucketPool:
+    """The threads of one user; they end when no call is running."""
 
     def __init__(self, whose: str) -> None:
         self.threads = ThreadPoolExecutor(
-            max_workers=_ASKING,
+            max_workers=_BUCKET_THREADS,
             thread_name_prefix="bucket",
             initializer=None if whose.startswith(_AGENTS) else be_prompt,
         )
         self.calls = 0
 
 
-class _Desks:
+class _BucketPools:
     def __init__(self) -> None:
         self._lock = Lock()
-        self._desks: dict[str, _Desk] = {}
+        self._pools: dict[str, _BucketPool] = {}
 
     def submit(
         self, whose: str, work: Callable[[*Given], T], *args: *Given, always: bool = False
     ) -> Future[T]:
         with self._lock:
             if not always:
-                self._check_room(whose)
-            desk = self._desks.get(whose) or self._desks.setdefault(whose, _Desk(whose))
-            future = desk.threads.submit(work, *args)
-            desk.calls += 1
-        future.add_done_callback(lambda _: self._leave(whose, desk))
+                self._check_limits(whose)
+            pool = self._pools.get(whose) or self._pools.setdefault(whose, _BucketPool(whose))
+            future = pool.threads.submit(work, *args)
+            pool.calls += 1
+        future.add_done_callback(lambda _: self._finished(whose, pool))
         return future
 
-    def _check_room(self, whose: str) -> None:
-        desk = self._desks.get(whose)
-        if desk is not None and desk.calls >= _MOST:
-            raise Retry("store_crowded", limit=_MOST)
-        users = sum(desk.calls for name, desk in self._desks.items() if name != _OWN)
-        if whose != _OWN and users >= _MOST_OF_ALL:
-            raise Retry("store_crowded", limit=_MOST_OF_ALL)
+    def _check_limits(self, whose: str) -> None:
+        pool = self._pools.get(whose)
+        if pool is not None and pool.calls >= _MAX_CALLS:
+            raise Retry("store_crowded", limit=_MAX_CALLS)
+        users = sum(pool.calls for name, pool in self._pools.items() if name != _OWN)
+        if whose != _OWN and users >= _MAX_CALLS_OF_ALL:
+            raise Retry("store_crowded", limit=_MAX_CALLS_OF_ALL)
 
-    def _leave(self, whose: str, desk: _Desk) -> None:
+    def _finished(self, whose: str, pool: _BucketPool) -> None:
         with self._lock:
-            desk.calls -= 1
-            if not desk.calls:
-                del self._desks[whose]
-                desk.threads.shutdown(wait=False)
+            pool.calls -= 1
+            if not pool.calls:
+                del self._pools[whose]
+                pool.threads.shutdown(wait=False)
 
 
-_desks = _Desks()
+_bucket_pools = _BucketPools()

@@ -1,8 +1,8 @@
-"""Where the server listens: a loopback address in plain HTTP, and a public one if that is another.
+"""Binds the sockets of the server: plain HTTP on loopback, and a public one if configured.
 
-The local agent and the admin at this machine use the loopback one, which `server.json` announces,
-so they need neither a certificate nor a name. It has its port of last time if that is free, because
-what runs meanwhile then finds the server again sooner.
+The local agent and the admin on this machine use the loopback socket, which `server.json`
+announces, so they need neither a certificate nor a host name. It gets the port of the last run if
+that is free, so that running agents find the server again sooner.
 """
 
 from __future__ import annotations
@@ -27,24 +27,22 @@ BACKLOG = 1024
 @dataclass(frozen=True, kw_only=True)
 class Listeners:
     local: socket.socket
-    """Plain HTTP, on this machine alone."""
+    """Plain HTTP, on loopback."""
     public: socket.socket | None
-    """What people elsewhere connect to; None: nobody does."""
+    """For other machines; None: not configured."""
 
     def local_url(self) -> str:
         return _url("http", self.local)
 
     def public_url(self, settings: Settings) -> str:
-        """What to tell people, unless the settings say it."""
+        """The URL for users: from the settings, or from the public socket."""
         if self.public is None:
             return settings.http.public_url
         return settings.http.public_url or _url("https" if settings.tls else "http", self.public)
 
     def url_for_agents(self, settings: Settings) -> str:
-        """What to tell agents on other machines; empty where only a name would do and none is set.
-
-        An agent on this machine may use the loopback address, and needs no other then.
-        """
+        """The URL for agents on other machines; empty if the server listens on all interfaces and
+        no `public_url` is set. An agent on this machine can use the loopback address."""
         if settings.http.public_url:
             return settings.http.public_url
         if is_any_address(settings.http.host):
@@ -53,28 +51,28 @@ class Listeners:
 
 
 def listen(settings: Settings) -> Listeners:
-    """Bind and listen; ConfigError when an address that was asked for cannot be had."""
+    """Bind and listen; ConfigError if a configured host or port is not available."""
     http = settings.http
-    remembered = settings.server_dir / "port"
+    port_file = settings.server_dir / "port"
     if is_loopback(http.host) and not settings.tls:
         if settings.team:
             return Listeners(local=_bound(http.host, settings.port), public=None)
-        return Listeners(local=_first_free(http.host, http.port, remembered), public=None)
+        return Listeners(local=_first_free(http.host, http.port, port_file), public=None)
     public = _bound(http.host, settings.port)
-    return Listeners(local=_first_free("127.0.0.1", 0, remembered), public=public)
+    return Listeners(local=_first_free("127.0.0.1", 0, port_file), public=public)
 
 
-def _first_free(host: str, wish: int, remembered: Path) -> socket.socket:
-    """The port that is wished for, or that of last time, or any; it is remembered."""
-    for port in filter(None, (wish, _remembered(remembered))):
+def _first_free(host: str, wish: int, port_file: Path) -> socket.socket:
+    """A socket with the configured port, or that of the last run, or any; it is stored."""
+    for port in filter(None, (wish, _last_port(port_file))):
         try:
             listener = _open(host, port)
             break
         except OSError as error:
-            log.warning("port %d is taken (%s); another one will do", port, error)
+            log.warning("port %d is not available (%s); using another one", port, error)
     else:
         listener = _bound(host, 0)
-    write_private(remembered, str(listener.getsockname()[1]))
+    write_private(port_file, str(listener.getsockname()[1]))
     return listener
 
 
@@ -95,7 +93,7 @@ def _open(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:  # `::` is every address, of the older kind too
+        if family == socket.AF_INET6:  # `::` means IPv4 too
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind(address)
         listener.listen(BACKLOG)
@@ -105,7 +103,7 @@ def _open(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _remembered(path: Path) -> int:
+def _last_port(path: Path) -> int:
     with contextlib.suppress(OSError, ValueError):
         return int(path.read_text("ascii"))
     return 0

@@ -1,10 +1,10 @@
-"""Writes of the event loop: those of one turn of it are committed together, on its own thread.
+"""Group commit on the event loop: the writes of one turn of the loop are committed together.
 
 A submit is a fraction of a millisecond of SQL and one wait for the disk. Handing it to a thread
-costs more than the SQL: that thread gives the interpreter away at every statement and waits for its
-turn to have it back. So where the database is in this process and its disk is quick, the loop
-commits for itself and whatever waits meanwhile is in the next commit. With a slow disk, or a
-database elsewhere, the loop must not stand still, and the database's own thread does it.
+costs more than the SQL: that thread releases the interpreter lock at every statement and waits to
+get it back. So if the database is in this process and its disk is fast, the event loop commits
+itself, and what arrives in the meantime is in the next commit. With a slow disk, or a database on
+another machine, the database's own thread commits, and the event loop is not blocked.
 """
 
 from __future__ import annotations
@@ -22,59 +22,59 @@ from paddlecloud.server.http.executors import in_thread
 T = TypeVar("T")
 Given = TypeVarTuple("Given")
 SLOW = 0.010
-"""Seconds: a commit that took longer is one that the loop had better not have waited for."""
-PATIENCE = 100
-"""Writes that go another way after a slow one, before the disk is tried again."""
+"""Seconds: after a slower commit the event loop leaves commits to the database's thread."""
+SKIPPED = 100
+"""So many writes, before it tries the disk again."""
 
 
-class Gathering:
-    """For the event loop alone: nothing here is locked."""
+class LoopWriter:
+    """Used by the event loop only, so nothing here is locked."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
         self._prompt = db if isinstance(db, Prompt) else None
-        self._left: list[tuple[Future[Any], asyncio.Future[None]]] = []
-        self._elsewhere = 0
+        self._queued: list[tuple[Future[Any], asyncio.Future[None]]] = []
+        self._skip = 0
 
     async def call(self, work: Callable[[*Given], T], *args: *Given) -> T:
-        """What `work(*args)` returns: a few reads, or a write that hardly ever happens."""
-        if self._prompt is None or self._elsewhere:
+        """What `work(*args)` returns: a few reads, or a rare write."""
+        if self._prompt is None or self._skip:
             return await in_thread(work, *args)
         return work(*args)
 
     async def write(self, work: Callable[[Tx], T], *, durable: bool = True) -> T:
-        """What `work` returns, once it is committed, and on disk if it is `durable`."""
+        """What `work` returns, once it is committed, and on disk if `durable`."""
         prompt = self._prompt
-        if prompt is None or self._elsewhere:
-            self._elsewhere = max(self._elsewhere - 1, 0)
+        if prompt is None or self._skip:
+            self._skip = max(self._skip - 1, 0)
             return await asyncio.wrap_future(self._db.submit(work, durable=durable))
         written = prompt.leave(work, durable=durable)
         loop = asyncio.get_running_loop()
-        told: asyncio.Future[None] = loop.create_future()
-        if not self._left:
+        done: asyncio.Future[None] = loop.create_future()
+        if not self._queued:
             loop.call_soon(self._commit, prompt)
-        self._left.append((written, told))
-        await told
+        self._queued.append((written, done))
+        await done
         return written.result()
 
     def _commit(self, prompt: Prompt) -> None:
-        left, self._left = self._left, []
+        queued, self._queued = self._queued, []
         began = time.perf_counter()
-        prompt.drain(left[-1][0])
+        prompt.drain(queued[-1][0])
         if time.perf_counter() - began > SLOW:
-            self._elsewhere = PATIENCE
-        for written, told in left:
+            self._skip = SKIPPED
+        for written, done in queued:
             if written.done():
-                _tell(told)
+                _resolve(done)
             else:  # another thread is committing, and these with the next group
-                written.add_done_callback(partial(_tell_later, told))
+                written.add_done_callback(partial(_resolve_later, done))
 
 
-def _tell(told: asyncio.Future[None]) -> None:
-    if not told.done():  # its caller may have gone away
-        told.set_result(None)
+def _resolve(done: asyncio.Future[None]) -> None:
+    if not done.done():  # its request may have been cancelled
+        done.set_result(None)
 
 
-def _tell_later(told: asyncio.Future[None], _written: Future[Any]) -> None:
+def _resolve_later(done: asyncio.Future[None], _written: Future[Any]) -> None:
     """From the thread that committed."""
-    told.get_loop().call_soon_threadsafe(_tell, told)
+    done.get_loop().call_soon_threadsafe(_resolve, done)

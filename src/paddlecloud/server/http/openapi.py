@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the route table and the shapes; nothing is written twice."""
+"""The OpenAPI 3.1 document, generated from the route table and the schemas."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _REF = "#/components/schemas/{name}"
 
 
 def document(routes: tuple[Route, ...]) -> dict[str, Any]:
-    shapes: list[type] = [ErrorAnswer]
+    schemas: list[type] = [ErrorAnswer]
     for route in routes:
-        shapes += [shape for shape in (route.body, route.answer) if shape is not None]
-    _, components = msgspec.json.schema_components(shapes, ref_template=_REF)
+        schemas += [schema for schema in (route.body, route.answer) if schema is not None]
+    _, components = msgspec.json.schema_components(schemas, ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         path = re.sub(r"\{(\w+):path\}", r"{\1}", route.path)
@@ -70,7 +70,7 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def _owned(route: Route) -> str | None:
-    """The parameter that names what belongs to somebody: to anybody else it does not exist."""
+    """The path parameter whose object belongs to a user: for other users it does not exist."""
     names = _path_parameters(route)
     if not names or route.admin or route.access is not Access.USER:
         return None
@@ -91,9 +91,9 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
     if route.query is not None:
         schema = msgspec.json.schema(route.query)
         schema = schema["$defs"][schema["$ref"].rpartition("/")[2]]
-        for name, shape in schema["properties"].items():
+        for name, kind in schema["properties"].items():
             required = name in schema.get("required", [])
-            found.append({"name": name, "in": "query", "required": required, "schema": shape})
+            found.append({"name": name, "in": "query", "required": required, "schema": kind})
     return found
 
 
@@ -101,9 +101,9 @@ def _path_parameters(route: Route) -> list[str]:
     return re.findall(r"\{(\w+)(?::path)?\}", route.path)
 
 
-def _content(shape: type | None, media: str) -> dict[str, Any]:
-    if shape is not None:
-        return {"application/json": {"schema": {"$ref": _REF.format(name=shape.__name__)}}}
+def _content(schema: type | None, media: str) -> dict[str, Any]:
+    if schema is not None:
+        return {"application/json": {"schema": {"$ref": _REF.format(name=schema.__name__)}}}
     if media == "application/json":
         return {media: {"schema": {"type": "object"}}}
     return {media: {"schema": {"type": "string", "format": "binary"}}}

@@ -1,8 +1,8 @@
-"""Who may speak to this server at all, before anybody asks who they are: names and browsers.
+"""Rejects requests with a foreign Host or Origin header before authentication.
 
-A page in a browser can make its reader's browser send requests here. It cannot hide that: the
-browser says which name it was told to go to (Host) and which page made it (Origin,
-Sec-Fetch-Site). Nothing here knows users or routes.
+A web page can make its reader's browser send requests to this server (CSRF, DNS rebinding). It
+cannot hide that: the browser sends the name that it connects to (Host) and the page that made the
+request (Origin, Sec-Fetch-Site). Nothing here depends on users or routes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _OWN_PAGES = ("same-origin", "none")
 
 
-class Door:
-    """The names of one server, and the check of a request's headers against them."""
+class OriginCheck:
+    """Checks the headers of a request against the names of this server."""
 
     def __init__(self, settings: Settings) -> None:
         names = {*_LOOPBACK, settings.http.host, settings.public_host, *settings.http.allowed_hosts}
@@ -26,7 +26,7 @@ class Door:
         self._public = urlsplit(settings.http.public_url).netloc.lower()
 
     def check(self, headers: Mapping[str, str]) -> None:
-        """Raise if the request names another server, or was made by a page of another one."""
+        """Raise if the request is meant for another host, or was made by a page of another site."""
         host = headers.get("host", "")
         if host_name(host) not in self._names:
             raise Unauthenticated("auth_host", host=_shown(host))
@@ -43,7 +43,7 @@ class Door:
 
 
 def is_any_address(host: str) -> bool:
-    """Whether this can be listened on, but is nobody's name."""
+    """Whether this is the wildcard IP address, which is not a host name."""
     return host in ("0.0.0.0", "::")
 
 

@@ -1,5 +1,8 @@
-"""What a route is, and what it is given. Routes are values, so the OpenAPI document, the router
-and the tests that walk every route all read the same table."""
+"""Types of routes and calls, and decoding of request bodies and queries.
+
+Routes are values, so the OpenAPI document, the application and the tests that walk over every route
+read the same table.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from paddlecloud.server.http.auth import Caller
 
 T = TypeVar("T")
 MAX_UNSIGNED = 16 * 1024
-"""Bytes of a body that nobody signed."""
+"""Bytes of an unsigned body."""
 BATCH = 1024 * 1024
 BYTES = "application/octet-stream"
 
@@ -33,7 +36,7 @@ class Access(StrEnum):
     USER = "user"
     AGENT = "agent"
     JOB = "job"
-    """A worker of a job, for what is its own job's."""
+    """A worker of a job, for what belongs to its own job."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +53,7 @@ class Call:
 
 
 Plain = Callable[[Deps, Call], object]
-"""Runs in a thread; returns a shape, or a Response."""
+"""Runs in a thread; returns a schema object or a Response."""
 Streaming = Callable[[Deps, Call, Request], Awaitable[object]]
 """Runs in the event loop and must not block; reads its own body."""
 
@@ -66,28 +69,28 @@ class Route:
     body: type | None = None
     query: type | None = None
     answer: type | None = None
-    """None: not of a shape; `media` says what it is."""
+    """None: not JSON of a schema; its type is `media`."""
     media: str = "application/json"
     admin: bool = False
-    """Only for a user whose role is admin."""
+    """Only for users with the role admin."""
     status: int = 200
-    """Of an answer that is no error."""
+    """HTTP status of success."""
     long: bool = False
-    """A plain one that may take as long as a disk does: it gets a thread from the other pool."""
+    """A plain route that may wait long for a disk: it gets a thread from another pool."""
 
     @property
     def writes(self) -> bool:
-        """Whether it may change anything; who may only look may not call it."""
+        """Whether it may change anything; tokens with a read-only scope may not call it."""
         return self.method != "GET"
 
 
 class Cut(Exception):
-    """Ends an answer that has begun, and its connection: an orderly end would tell the reader that
-    this was all. Nobody made a mistake."""
+    """Aborts a response in progress and its connection: an orderly end would seem a complete
+    response. Not an internal error."""
 
 
 async def signed_body(request: Request, headers: Mapping[str, str], limit: int) -> bytes:
-    """The body of a request whole; raises if it is not the one that was signed."""
+    """The whole body of a request; raises if it is not the one that was signed."""
     declared = headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
         raise TooLarge("body_too_large", limit=limit)
@@ -97,16 +100,16 @@ async def signed_body(request: Request, headers: Mapping[str, str], limit: int) 
 
 
 async def signed_batches(request: Request, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
-    """The body of a request, however long, in pieces of at least `BATCH` but for the last: few
-    changes of thread. The last comes once all of it is known to be what was signed."""
+    """The body of a request of any length, in chunks of at least `BATCH` except for the last, so
+    that few thread changes are needed. The last comes after the signature of all was checked."""
     digest = hashlib.sha256()
     kept: list[bytes] = []
     length, yielded = 0, 0
     try:
-        async for piece in request.stream():
-            digest.update(piece)
-            kept.append(piece)
-            length += len(piece)
+        async for chunk in request.stream():
+            digest.update(chunk)
+            kept.append(chunk)
+            length += len(chunk)
             if length >= BATCH:
                 yield b"".join(kept)
                 kept, length, yielded = [], 0, yielded + length
@@ -117,25 +120,25 @@ async def signed_batches(request: Request, headers: Mapping[str, str]) -> AsyncI
 
 
 async def read_body(request: Request, limit: int = MAX_UNSIGNED) -> bytes:
-    """A short body whole, signed or not. Nearly every request comes this way, so it does without
-    the generators that a long one is read with."""
-    pieces: list[bytes] = []
+    """A whole short body, signed or not. Nearly every request uses this, so it avoids the
+    generators that long ones are read with."""
+    chunks: list[bytes] = []
     size = 0
     while True:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise Retry("body_cut", size=size)
-        piece = message.get("body", b"")
-        size += len(piece)
+        chunk = message.get("body", b"")
+        size += len(chunk)
         if size > limit:
             raise TooLarge("body_too_large", limit=limit)
-        pieces.append(piece)
+        chunks.append(chunk)
         if not message.get("more_body", False):
-            return b"".join(pieces)
+            return b"".join(chunks)
 
 
 def inflated(raw: bytes, limit: int) -> bytes:
-    """A body that came compressed, as it was; never more than `limit` bytes of it."""
+    """A compressed body, decompressed; never more than `limit` bytes."""
     inflate = zlib.decompressobj()
     try:
         body = inflate.decompress(raw, limit + 1)
@@ -148,18 +151,18 @@ def inflated(raw: bytes, limit: int) -> bytes:
     return body
 
 
-def decode_body(raw: bytes, shape: type[T], lang: str = "en") -> T:
+def decode_body(raw: bytes, schema: type[T], lang: str = "en") -> T:
     try:
-        return msgspec.json.decode(raw, type=shape)
+        return msgspec.json.decode(raw, type=schema)
     except msgspec.ValidationError as error:
-        detail = validation_errors.told(error, lambda: msgspec.json.decode(raw), shape, lang)
+        detail = validation_errors.explain(error, lambda: msgspec.json.decode(raw), schema, lang)
         raise Invalid("body_invalid", detail=detail) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Invalid("body_invalid", detail=str(error)) from error
 
 
-def decode_query(pairs: Sequence[tuple[str, str]], shape: type[T], lang: str = "en") -> T:
-    """A name that comes twice is refused: a signature does not tell which of them was the last."""
+def decode_query(pairs: Sequence[tuple[str, str]], schema: type[T], lang: str = "en") -> T:
+    """A parameter that is given twice is refused: a signature does not cover their order."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -167,9 +170,10 @@ def decode_query(pairs: Sequence[tuple[str, str]], shape: type[T], lang: str = "
         detail = render("field_twice", {"field": twice[:50]}, lang)
         raise Invalid("query_invalid", detail=detail)
     try:
-        return msgspec.convert(found, type=shape, strict=False)
+        return msgspec.convert(found, type=schema, strict=False)
     except msgspec.ValidationError as error:
-        detail = validation_errors.told(error, lambda: found, shape, lang)
+        given = validation_errors.query_values(found, schema)
+        detail = validation_errors.explain(error, lambda: given, schema, lang)
         raise Invalid("query_invalid", detail=detail) from error
 
 

@@ -1,7 +1,7 @@
-"""The certificate of this server: loaded, checked against the clock, loaded again when it changed.
+"""TLS certificate of the server: loads, checks and reloads it.
 
-A certificate that does not fit its key or is out of date is refused at the start, with the reason,
-instead of being met by every client.
+A certificate that does not match its key or has expired is refused at startup, with the reason,
+instead of failing for every client.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from paddlecloud.model.errors import ConfigError
 from paddlecloud.server.settings import Http
 
 SOON = timedelta(days=14)
-"""A certificate that ends within this time is worth a warning."""
+"""A certificate that expires within this time causes a warning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Certificate:
 
 
 def load_tls(http: Http, now: datetime) -> tuple[ssl.SSLContext, Certificate]:
-    """A context that serves with this certificate; ConfigError says what is wrong with it."""
+    """A server context with this certificate, or ConfigError with the reason."""
     certificate = read_certificate(http.tls_cert)
     _check_time(http.tls_cert, certificate, now)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -40,7 +40,7 @@ def load_tls(http: Http, now: datetime) -> tuple[ssl.SSLContext, Certificate]:
 
 
 def reload_tls(context: ssl.SSLContext, http: Http, now: datetime) -> Certificate:
-    """Serve with what the files hold now; if that is no good, go on with what was there before."""
+    """Load the files again; if they are not usable, the previous certificate stays in use."""
     _, certificate = load_tls(http, now)
     _load_chain(context, http)
     return certificate
@@ -83,7 +83,7 @@ def _unusable(path: str, error: Exception) -> ConfigError:
 
 
 def _reason(path: str, error: Exception) -> str:
-    """OpenSSL's own words tell a person nothing where these do."""
+    """The reason in plainer terms than OpenSSL's."""
     if not Path(path).exists():
         return "there is no such file"
     if isinstance(error, ssl.SSLError):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from paddlecloud.db.tables import tokens
 from paddlecloud.model.errors import Unauthenticated
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.events import Heard, Topic, Waiter
+from paddlecloud.server.events import Notification, Topic, Waiter
 from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.http.routing import Cut
 
@@ -30,7 +30,7 @@ class Stay(Waiter):
         # Nobody listened between the request's admission and the `with`.
         self._stale = True
 
-    def ring(self, heard: Heard) -> None:
+    def deliver(self, notification: Notification) -> None:
         self._stale = True
 
     def caller(self) -> Caller:

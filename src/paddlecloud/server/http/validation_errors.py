@@ -1,18 +1,19 @@
-"""What is wrong with a request that does not have its shape, as a sentence for who sent it.
+"""Explains in the sender's language why a request does not match its schema.
 
-The decoder tells it in English and in its own terms. A person typed a flag, so they are told the
-name, the value, the rule and what to do, in their language. Reads the decoder's message, because
-that is all it gives; a message that is not known here is passed on as it is.
+msgspec reports a mismatch in English and in its own terms. Users get the field, the value, the rule
+and what to do: the values are compared with the schema once more, by the rules below. What these do
+not find is reported in msgspec's words.
 """
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Callable, Mapping
-from enum import Enum
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
 
-import msgspec
+from msgspec import DecodeError, ValidationError, convert, inspect
 
 from paddlecloud.messages import render
 
@@ -25,145 +26,126 @@ RULES: Mapping[str, str] = {
     r"^[0-9a-f]+\Z": "rule_hex",
     r"^([0-9a-f]{24})?\Z": "rule_hex",
 }
-"""The rule that each pattern of a shape stands for, in words."""
-_LONGEST = 50
-_HIDDEN = re.compile(r"key|secret|token|password|env\b|webhook|\bsk\b")
-_NUMBER = re.compile(r"-?\d+(\.\d+)?")
-_KINDS = {
-    "str": "kind_text",
-    "int": "kind_integer",
-    "float": "kind_number",
-    "bool": "kind_bool",
-    "array": "kind_list",
-    "object": "kind_object",
-    "null": "kind_nothing",
-}
-_PLACE = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`$")
-_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
-
-
-def told(error: Exception, given: Callable[[], object], shape: type, lang: str) -> str:
-    """The sentence for what the decoder says; `given` are the values without any shape."""
-    message = str(error)
-    found = _PLACE.search(message)
-    place = found[1] if found else ""
-    complaint = message[: found.start()] if found else message
-    for pattern, sentence in _COMPLAINTS:
-        match = pattern.fullmatch(complaint)
-        if match is not None:
-            value = _value(given, place)
-            return sentence(_Misfit(place, value, shape, lang), *match.groups())
-    return message
-
-
-class _Misfit:
-    """A value at its place, and the language in which it is spoken of."""
-
-    def __init__(self, place: str, value: object, shape: type, lang: str) -> None:
-        self.place = place
-        self.value = value
-        self.shape = shape
-        self.lang = lang
-
-    @property
-    def field(self) -> str:
-        """The name that a person knows: the parameters of a job are those of its spec."""
-        return self.place.removeprefix("spec.") or "$"
-
-    @property
-    def shown(self) -> str:
-        if self.value is msgspec.UNSET or _HIDDEN.search(self.place):
-            return "..."
-        text = str(self.value)[:_LONGEST]
-        quoted = isinstance(self.value, str) and not _NUMBER.fullmatch(text)
-        return repr(text) if quoted else text
-
-    @property
-    def size(self) -> object:
-        sized = isinstance(self.value, str | list | dict)
-        return len(self.value) if sized else "?"  # type: ignore[arg-type]
-
-    def say(self, code: str, **params: object) -> str:
-        return render(code, {"field": self.field, **params}, self.lang)
-
-
-def _long(misfit: _Misfit, kind: str, sign: str, limit: str) -> str:
-    code = "field_entries" if kind in ("array", "object") else "field_letters"
-    most = "most" if sign.startswith("<") else "least"
-    return misfit.say(f"{code}_{most}", size=misfit.size, limit=limit)
-
-
-def _range(misfit: _Misfit, _kind: str, sign: str, limit: str) -> str:
-    code = {"<=": "field_above", ">=": "field_below", "<": "field_not_less"}
-    return misfit.say(code.get(sign, "field_not_more"), value=misfit.shown, limit=limit)
-
-
-def _pattern(misfit: _Misfit, quoted: str) -> str:
-    pattern = quoted[1:-1].encode().decode("unicode_escape")
-    code = RULES.get(pattern)
-    rule = render(code, {}, misfit.lang) if code else pattern
-    return misfit.say("field_rule", value=misfit.shown, rule=rule)
-
-
-def _kind(misfit: _Misfit, wanted: str, _got: str) -> str:
-    kinds = [_KINDS.get(each.strip()) for each in wanted.split("|")]
-    words = [render(code, {}, misfit.lang) for code in kinds if code]
-    rule = " / ".join(words) or wanted
-    return misfit.say("field_rule", value=misfit.shown, rule=rule)
-
-
-def _missing(misfit: _Misfit, name: str) -> str:
-    return _below(misfit, name).say("field_missing")
-
-
-def _unknown(misfit: _Misfit, name: str) -> str:
-    return _below(misfit, name[:_LONGEST]).say("field_unknown")
-
-
-def _choice(misfit: _Misfit, _value: str) -> str:
-    known = ", ".join(map(str, _choices(misfit.shape, misfit.place)))
-    return misfit.say("field_choice", value=misfit.shown, known=known or "?")
-
-
-def _below(misfit: _Misfit, name: str) -> _Misfit:
-    place = f"{misfit.place}.{name}" if misfit.place else name
-    return _Misfit(place, msgspec.UNSET, misfit.shape, misfit.lang)
-
-
-def _value(given: Callable[[], object], place: str) -> object:
-    """What stands at the place; UNSET where nobody can tell."""
-    try:
-        value: Any = given()
-        for name, number in _STEP.findall(place):
-            value = value[name] if name else value[int(number)]
-    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
-        return msgspec.UNSET
-    return value
-
-
-def _choices(shape: object, place: str) -> list[object]:
-    """The values that a field with a fixed set of them may have."""
-    kind: Any = shape
-    for name, _ in _STEP.findall(place):
-        hints = get_type_hints(kind) if isinstance(kind, type) else {}
-        kind = hints.get(name)
-    return _possible(kind)
-
-
-def _possible(kind: Any) -> list[object]:
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return [member.value for member in kind]
-    if get_origin(kind) is Literal:
-        return list(get_args(kind))
-    return [value for part in get_args(kind) for value in _possible(part)]
-
-
-_COMPLAINTS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
-    (re.compile(r"Expected `(\w+)` of length (<=|>=) (\d+)"), _long),
-    (re.compile(r"Expected `(\w+)` (<=|>=|<|>) (\S+)"), _range),
-    (re.compile(r"Expected `str` matching regex (.*)", re.DOTALL), _pattern),
-    (re.compile(r"Expected `([^`]*)`, got `([^`]*)`"), _kind),
-    (re.compile(r"Object missing required field `(.*)`", re.DOTALL), _missing),
-    (re.compile(r"Object contains unknown field `(.*)`", re.DOTALL), _unknown),
-    (re.compile(r"Invalid (?:enum )?value (.*)", re.DOTALL), _choice),
+"""The message for each pattern of a schema."""
+_LIMITS = (
+    ("max_length", operator.gt, "most"),
+    ("min_length", operator.lt, "least"),
+    ("le", operator.gt, "field_above"),
+    ("ge", operator.lt, "field_below"),
+    ("lt", operator.ge, "field_not_less"),
+    ("gt", operator.le, "field_not_more"),
 )
+_KINDS: Mapping[type, tuple[str, tuple[type, ...]]] = {
+    inspect.StrType: ("kind_text", (str,)),
+    inspect.IntType: ("kind_integer", (int,)),
+    inspect.FloatType: ("kind_number", (int, float)),
+    inspect.BoolType: ("kind_bool", (bool,)),
+    inspect.ListType: ("kind_list", (list,)),
+    inspect.DictType: ("kind_object", (dict,)),
+    inspect.StructType: ("kind_object", (dict,)),
+    inspect.NoneType: ("kind_nothing", (type(None),)),
+}
+_HIDDEN = re.compile(r"key|secret|token|password|env\b|webhook|\bsk\b")
+_LONGEST = 50
+
+Problem = tuple[str, str, dict[str, Any]]
+"""A message code, the path of the field, and further parameters of the message."""
+
+
+def explain(error: Exception, given: Callable[[], object], schema: type, lang: str) -> str:
+    """The sentence for this error; `given` returns the values as they were sent."""
+    try:
+        found = next(_problems(inspect.type_info(schema), given(), ""), None)
+    except (DecodeError, RecursionError):
+        found = None
+    if found is None:
+        return str(error)
+    code, path, params = found
+    if "value" in params:
+        params["value"] = "..." if _HIDDEN.search(path) else _shown(params["value"])
+    if "rule" in params:
+        params["rule"] = " / ".join(render(rule, {}, lang) for rule in params["rule"])
+    field = path.removeprefix("spec.")[:_LONGEST] or "$"
+    return render(code, {"field": field, **params}, lang)
+
+
+def query_values(pairs: Mapping[str, str], schema: type) -> dict[str, object]:
+    """A query string as JSON values: what the schema wants as a number is one if it can be."""
+    values: dict[str, object] = dict(pairs)
+    info = inspect.type_info(schema)
+    for field in info.fields if isinstance(info, inspect.StructType) else ():
+        options = field.type.types if isinstance(field.type, inspect.UnionType) else (field.type,)
+        if any(isinstance(each, inspect.IntType | inspect.FloatType) for each in options):
+            with suppress(KeyError, ValidationError):
+                given = pairs[field.encode_name]
+                values[field.encode_name] = convert(given, int | float, strict=False)
+    return values
+
+
+def _problems(info: inspect.Type, value: Any, path: str) -> Iterator[Problem]:
+    options = info.types if isinstance(info, inspect.UnionType) else (info,)
+    choices = [choice for each in options for choice in _choices(each)]
+    fitting = next((each for each in options if _is_of(each, value)), None)
+    if fitting is None and choices and value not in choices:
+        known = ", ".join(map(str, choices))
+        yield "field_choice", path, {"value": value, "known": known}
+    elif fitting is None and not choices:
+        rule = [_KINDS[type(each)][0] for each in options if type(each) in _KINDS]
+        yield "field_rule", path, {"value": value, "rule": rule}
+    elif isinstance(fitting, inspect.StructType):
+        yield from _problems_of_object(fitting, value, f"{path}." if path else "")
+    else:
+        yield from _problems_of_value(fitting, value, path)
+
+
+def _problems_of_value(info: inspect.Type | None, value: Any, path: str) -> Iterator[Problem]:
+    sized = isinstance(value, str | list | dict)
+    for attribute, is_broken, code in _LIMITS:
+        limit = getattr(info, attribute, None)
+        if limit is None or not is_broken(len(value) if sized else value, limit):
+            continue
+        if sized:
+            kind = "field_letters" if isinstance(value, str) else "field_entries"
+            yield f"{kind}_{code}", path, {"size": len(value), "limit": limit}
+        else:
+            yield code, path, {"value": value, "limit": limit}
+    pattern = getattr(info, "pattern", None) or ""
+    if pattern in RULES and not re.search(pattern, value):
+        yield "field_rule", path, {"value": value, "rule": [RULES[pattern]]}
+    if isinstance(info, inspect.ListType):
+        for number, each in enumerate(value):
+            yield from _problems(info.item_type, each, f"{path}[{number}]")
+    if isinstance(info, inspect.DictType):
+        for key, each in value.items():
+            yield from _problems(info.key_type, key, path)
+            yield from _problems(info.value_type, each, f"{path}.{key}")
+
+
+def _problems_of_object(info: inspect.StructType, value: Any, above: str) -> Iterator[Problem]:
+    for field in info.fields:
+        if field.encode_name in value:
+            yield from _problems(field.type, value[field.encode_name], above + field.encode_name)
+        elif field.required:
+            yield "field_missing", above + field.encode_name, {}
+    for name in value.keys() - {field.encode_name for field in info.fields}:
+        yield "field_unknown", above + name, {}
+
+
+def _is_of(info: inspect.Type, value: Any) -> bool:
+    if type(info) not in _KINDS:
+        choices = _choices(info)
+        return value in choices if choices else True
+    types = _KINDS[type(info)][1]
+    return bool in types if isinstance(value, bool) else isinstance(value, types)
+
+
+def _choices(info: inspect.Type) -> list[Any]:
+    if isinstance(info, inspect.EnumType):
+        return [member.value for member in info.cls]
+    return list(info.values) if isinstance(info, inspect.LiteralType) else []
+
+
+def _shown(value: object) -> str:
+    text = str(value)[:_LONGEST]
+    is_number = text.removeprefix("-").replace(".", "", 1).isdigit()
+    return text if is_number or not isinstance(value, str) else repr(text)

@@ -1,1 +1,5 @@
-"""Loops: each a `tick(deps, now)` that recomputes from facts, so that a crash needs no repair."""
+"""Background loops of the server: each a `tick(deps, now)` that recomputes everything from facts.
+
+`runner` runs them in threads, most of them on one of several servers at a time. A crash in a tick
+needs no repair: the next one sees the same facts. The work itself is done by `services`.
+"""

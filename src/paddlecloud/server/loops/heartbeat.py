@@ -1,7 +1,7 @@
-"""Says that this server is there, and keeps the agent of its own machine.
+"""Heartbeat of this server on a shared database, and of the agent on its own machine.
 
-Every server on a shared database runs it, because nobody else could: the loops that one of them
-runs for all cannot look into other machines. A server alone on its database has no use for it.
+Every server runs it, because the loops that one server runs for all cannot reach other machines. A
+server alone on its database does not need it.
 """
 
 from __future__ import annotations
@@ -16,26 +16,25 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops.runner import Loop
 
 
-class Presence:
-    """What this server said last."""
-
+class Heartbeat:
     def __init__(self, server: Server) -> None:
-        self._said = server
+        self._server = server
+        """As it was stored last."""
 
     def tick(self, deps: Deps, now: datetime) -> None:
-        # Also when the clock was set back: a time to come would hide that we fall silent.
-        if abs(now - self._said.seen_at) >= servers.SEEN_EVERY:
-            said = replace(self._said, seen_at=now)
-            deps.db.write(lambda tx: servers.seen(tx, said), durable=False)
-            self._said = said
+        # Also when the clock was set back: a time in the future would hide that we stop.
+        if abs(now - self._server.seen_at) >= servers.SEEN_EVERY:
+            current = replace(self._server, seen_at=now)
+            deps.db.write(lambda tx: servers.seen(tx, current), durable=False)
+            self._server = current
         for backend in deps.backends.values():
             if isinstance(backend, KeepsAgent):
                 backend.ensure_agent()
 
 
 def loop_for(deps: Deps) -> tuple[Loop, ...]:
-    """The loop, where there may be other servers."""
+    """The loop, if there may be other servers."""
     if deps.server is None:
         return ()
-    tick = Presence(deps.server).tick
-    return (Loop(name="presence", tick=tick, every=timedelta(seconds=2), leased=False),)
+    tick = Heartbeat(deps.server).tick
+    return (Loop(name="heartbeat", tick=tick, every=timedelta(seconds=2), leased=False),)

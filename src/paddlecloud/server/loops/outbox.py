@@ -1,10 +1,10 @@
-"""Sends what is due, a few at a time, and tries again what could not be delivered.
+"""Sends due mails and webhooks, a few at a time, and retries failed deliveries.
 
-Every server runs it: whoever takes a row keeps it for a while, so that two never send the same one,
-and a slow receiver here does not stop another server's deliveries. That is why it needs no lease of
-its own, which would be lost in the middle of a long delivery together with the note that it is
-done. Each delivery has a thread, because most of it is waiting; mails and webhooks have separate
-places, so that no webhook holds up a token.
+Every server runs it: a server that takes a row holds it for a while, so that two never send the
+same one, and a slow receiver does not delay the deliveries of another server. The loop has no
+lease, which could be lost during a long delivery together with its outcome. Each delivery has a
+thread, because it mostly waits; mails and webhooks have separate limits, so that no webhook delays
+a mail with a token.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from paddlecloud.server.loops.runner import Loop
 from paddlecloud.server.services.notifications import notify
 
 log = logging.getLogger(__name__)
-PLACES = {MAIL: 4, WEBHOOK: 4}
-"""How many deliveries of a kind are under way at once."""
+MAX_CONCURRENT = {MAIL: 4, WEBHOOK: 4}
+"""Concurrent deliveries of each kind."""
 BACK_OFF = (
     timedelta(seconds=10),
     timedelta(minutes=1),
@@ -33,44 +33,44 @@ BACK_OFF = (
     timedelta(minutes=30),
     timedelta(hours=1),
 )
-"""After the first failed try, the second, and so on; the last one is repeated."""
-LOOK_EVERY = timedelta(minutes=1)
+"""Delay after the first failure, the second, and so on; the last one is repeated."""
+NOTICE_EVERY = timedelta(minutes=1)
 KEPT = timedelta(days=30)
-FORGET_EVERY = timedelta(hours=1)
+DELETE_EVERY = timedelta(hours=1)
 
 
 class Sender:
-    """What this server is sending now."""
+    """The deliveries of this server."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._busy: dict[str, set[str]] = {kind: set() for kind in PLACES}
-        """Owners for whom something is on its way."""
-        self._looked: datetime | None = None
-        self._forgot: datetime | None = None
+        self._busy: dict[str, set[str]] = {kind: set() for kind in MAX_CONCURRENT}
+        """Owners with a delivery in progress."""
+        self._noticed_at: datetime | None = None
+        self._deleted_at: datetime | None = None
 
     def tick(self, deps: Deps, now: datetime) -> None:
-        """Begin what can be begun; the ends come on their own threads and ring the bell again."""
-        if self._looked is None or not timedelta() <= now - self._looked < LOOK_EVERY:
-            self._looked = now
+        """Start due deliveries. Each runs in a thread, and wakes the loop when it ends."""
+        if self._noticed_at is None or not timedelta() <= now - self._noticed_at < NOTICE_EVERY:
+            self._noticed_at = now
             notify.look(deps, now)
-        self._forgot = self._forgot or now
-        if not timedelta() <= now - self._forgot < FORGET_EVERY:
-            self._forgot = now
+        self._deleted_at = self._deleted_at or now
+        if not timedelta() <= now - self._deleted_at < DELETE_EVERY:
+            self._deleted_at = now
             deps.db.write(lambda tx: outbox.forget(tx, now - KEPT), durable=False)
         if deps.db.read(lambda tx: outbox.has_due(tx, now)):
-            for kind in PLACES:
+            for kind in MAX_CONCURRENT:
                 self._begin(deps, kind, now)
 
     def wait(self, seconds: float) -> bool:
-        """Whether everything that is on its way came to its end within `seconds`."""
+        """Whether all deliveries ended within `seconds`."""
         with self._changed:
             return self._changed.wait_for(lambda: not any(self._busy.values()), seconds)
 
     def _begin(self, deps: Deps, kind: str, now: datetime) -> None:
         with self._changed:
             busy = frozenset(self._busy[kind])
-        free = PLACES[kind] - len(busy)
+        free = MAX_CONCURRENT[kind] - len(busy)
         if free <= 0:
             return
         take = partial(
@@ -86,19 +86,19 @@ class Sender:
         try:
             deliver(deps, row)
         except PaddleCloudError as error:
-            # Not noted: the row is due again when its time is over.
+            # The row is due again when its lease is over.
             log.warning("the outcome of %s could not be stored: %s", row.id, error)
         except Exception:
-            log.exception("%s could not be sent; it is tried again", row.id)
+            log.exception("%s could not be sent; it is retried", row.id)
         finally:
             with self._changed:
                 self._busy[row.kind].discard(row.owner)
                 self._changed.notify_all()
-            deps.hub.tell(outbox.BELL, "")
+            deps.hub.notify(outbox.BELL, "")
 
 
 def deliver(deps: Deps, row: Outgoing) -> None:
-    """Try a row that was taken, and note what became of it."""
+    """Deliver a row that was taken, and store the outcome."""
     try:
         notify.deliver(deps, row, deps.clock())
     except PaddleCloudError as error:
@@ -110,14 +110,14 @@ def deliver(deps: Deps, row: Outgoing) -> None:
 
 
 def next_try(row: Outgoing, now: datetime, retry_for: timedelta) -> datetime | None:
-    """When a row that failed is tried again; None when its time is over."""
+    """When a failed row is retried; None when its time is over."""
     wait = BACK_OFF[min(max(row.tries, 1), len(BACK_OFF)) - 1]
     due = now + wait
     return due if due <= row.created_at + retry_for else None
 
 
 def _failed(deps: Deps, row: Outgoing, error: PaddleCloudError, now: datetime) -> None:
-    """Only what may work later is tried again: a server away, or settings to be corrected."""
+    """Retry only what may work later: a server that is down, or settings to be corrected."""
     retry_for = deps.settings.notifications.retry_for
     again = isinstance(error, Retry | ConfigError)
     due = next_try(row, now, retry_for) if again else None
@@ -149,6 +149,6 @@ LOOP = Loop(
     name="outbox",
     tick=Sender().tick,
     every=timedelta(seconds=5),
-    bell=outbox.BELL,
+    channel=outbox.BELL,
     leased=False,
 )

@@ -1,10 +1,10 @@
-"""Runs the loops in threads: woken by a bell or after a while, by one server at a time.
+"""Runs the loops in threads: woken by a notification or after a while, on one server at a time.
 
 A loop holds a lease in the database while it works, so that of several servers on one database only
-one plans. Whatever it writes asks in the same transaction whether the lease is still its own: a
-server that slept through the end of its lease writes nothing over the work of the next one. A lease
-that nobody renews is taken over after its time by the clock of whoever waits for it. What a
-tick raises is logged and the loop goes on: the next tick sees the same facts.
+one plans. Every write of the loop checks the lease in the same transaction: a server that was
+suspended past the end of its lease cannot overwrite the work of the next one. A lease that is not
+renewed is taken over after its time, by the clock of the server that waits for it. What a tick
+raises is logged and the loop goes on: the next tick sees the same facts.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from paddlecloud.server.deps import Deps
 
 log = logging.getLogger(__name__)
 LEASE = timedelta(seconds=10)
-"""So long a loop stands still when the server that ran it dies. A tick is much shorter; one that is
-longer loses its lease to another server, and then can write nothing more."""
+"""How long a loop stands still when its server dies. A tick is much shorter; one that takes longer
+loses its lease to another server and cannot write any more."""
 ASK_AGAIN = 2.0
-"""Seconds between two looks at a lease that somebody else holds."""
+"""Seconds between two checks of a lease that another server holds."""
 NOT_BEFORE = 0.25
-"""Seconds for which such a look holds, however often the loop is woken meanwhile."""
+"""Seconds for which such a check is valid, however often the loop is woken."""
 T = TypeVar("T")
 
 
@@ -41,15 +41,15 @@ T = TypeVar("T")
 class Loop:
     name: str
     tick: Callable[[Deps, datetime], float | None]
-    """May answer in how many seconds it wants to be called again, if that is sooner than usual."""
+    """May return in how many seconds it wants to be called again, if that is sooner than usual."""
     every: timedelta
-    """How long it sleeps when nobody wakes it."""
-    bell: str | None = None
-    """Channel that wakes it at once."""
+    """How long it sleeps without a notification."""
+    channel: str | None = None
+    """Notifications on it wake the loop at once."""
     lease: timedelta = LEASE
     """How long it is held without being renewed: longer than a tick takes."""
     leased: bool = True
-    """False: every server runs it, and what it does agrees with the others by itself."""
+    """False: every server runs it."""
 
 
 class Runner:
@@ -70,15 +70,15 @@ class Runner:
         self._stop.set()
         self._deps.hub.close()
         for thread in self._threads:
-            if thread.ident is not None:  # whoever failed before `start` stops us too
+            if thread.ident is not None:  # not started if the server failed before
                 thread.join(timeout=5)
 
     def _run(self, loop: Loop) -> None:
-        bell = self._deps.hub.bell(loop.bell or loop.name)
+        wake_event = self._deps.hub.wake_event(loop.channel or loop.name)
         leased = Leased(self._deps, f"loop-{loop.name}", loop.lease)
         deps = replace(self._deps, db=leased) if loop.leased else self._deps
         while not self._stop.is_set():
-            bell.clear()
+            wake_event.clear()
             pause = loop.every.total_seconds()
             try:
                 if not loop.leased or leased.held():
@@ -86,13 +86,13 @@ class Runner:
                     pause = pause if soon is None else min(pause, max(0.0, soon))
                 else:
                     pause = min(pause, ASK_AGAIN)
-            except Retry as error:  # a full disk, or a database that is away: no mistake of ours
+            except Retry as error:  # a full disk, or no connection to the database
                 log.warning("loop %s failed; it goes on: %s", loop.name, error)
                 self._stop.wait(0.2)
             except Exception:
                 log.exception("loop %s failed; it goes on", loop.name)
                 self._stop.wait(0.2)
-            bell.wait(pause)
+            wake_event.wait(pause)
         leased.give_back()
 
 
@@ -105,21 +105,21 @@ class Leased:
         self._fence: int | None = None
         self._renew_at = 0.0
         self._others: tuple[Held, float] | None = None
-        """As what somebody else's lease was seen, and since when it has not changed."""
+        """The lease of another server, and since when it has not changed."""
 
     @property
     def shared(self) -> bool:
         return self._db.shared
 
     def held(self) -> bool:
-        """Whether this server may run the loop now; takes the lease, or renews it in good time.
+        """Whether this server may run the loop now; takes the lease, or renews it in time.
 
-        While somebody else holds it that costs a read, and the writes of others do not wait for it.
+        While another server holds it that costs a read only, which delays no writes.
         """
         if time.monotonic() > self._renew_at:
             dead = None
             if self._fence is None and (held := self._db.read(self._held_by_others)) is not None:
-                # Whoever wakes the loop wakes its holder too; this server need not ask each time.
+                # A notification wakes the holder too; this server need not check each time.
                 self._renew_at = time.monotonic() + NOT_BEFORE
                 if not self._is_dead(held):
                     return False
@@ -160,7 +160,7 @@ class Leased:
             return work(tx)
         taken = None if fence is None else self._take(tx)
         if fence is None or taken is None or taken > fence + 1:
-            # Lost until the next tick asks for it. One more is a lapse in which nobody took over.
+            # Lost until the next tick takes it. One fence more is a lapse without another holder.
             self._fence, self._renew_at = None, 0.0
             raise Conflict("lease_lost", name=self._name)
         self._fence = taken
@@ -170,8 +170,8 @@ class Leased:
         return leases.held_by_others(tx, self._name, self._holder, self._clock())
 
     def _is_dead(self, held: Held) -> bool:
-        """Whether nobody renewed it for as long as it lasts, by a clock that nobody can set: its
-        own end may lie hours ahead, where the clock was set back or its holder's is fast."""
+        """Whether it was not renewed for as long as it lasts, by the monotonic clock: its own end
+        may lie hours ahead if the wall clock was set back or its holder's is fast."""
         if self._others is None or self._others[0] != held:
             self._others = held, time.monotonic()
         return time.monotonic() - self._others[1] > self._lease.total_seconds()

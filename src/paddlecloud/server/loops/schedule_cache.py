@@ -1,284 +1,316 @@
-"""What the schedule loop of a large server remembers between two rounds: a planner that is fed.
+"""The planner of the schedule loop, kept in step with the database between two rounds.
 
-Where many users wait, or machines are many, reading the world anew for every event would be nearly
-all of the work. So the planner is kept, and fed with the jobs of which a commit has told since: of
-those alone the database is asked. What it believes is never trusted where it matters. A place is
-given in a transaction that holds the lease of the loop, names the job's version, and sees that the
-machines really have room. Whatever does not agree, and an error, a gap in the wake-ups, machines
-that come or go, and a minute's time, make it begin anew from the database. So does another server
-that takes over, and a restart: nothing here is needed to be right.
+Reading the queue and all that runs for every event would be nearly all of the work. So the planner
+is kept, and updated with the jobs that commits have reported since; only those are read. Of each
+owner it knows the first `window` waiting jobs, so a long queue costs neither time nor memory.
+
+What it believes is never trusted where it matters: a job is placed in a transaction that holds the
+lease of the loop, names the job's version, and checks that the machines have the capacity. When
+anything does not agree, after an error or a gap in the notifications, when machines come or go, and
+every minute, the planner is rebuilt from the database. Nothing here needs to survive a restart.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from paddlecloud.db.engine.base import EVERYTHING, Tx
 from paddlecloud.db.tables import attempts, jobs
 from paddlecloud.model.jobs.job import NOTHING, Attempt, Job, Resources
 from paddlecloud.model.jobs.states import WAITING
-from paddlecloud.scheduler.plan import pause_holds, pauses
 from paddlecloud.scheduler.planner import Planner
-from paddlecloud.scheduler.view import (
-    Allowance,
-    Decision,
-    Hold,
-    Place,
-    Preempt,
-    RunningJob,
-    WaitingJob,
-)
+from paddlecloud.scheduler.view import Allowance, Decision, Hold, Place, Preempt, RunningJob
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.events import CAPACITY_CHANNEL
 from paddlecloud.server.services.accounts import quota
 from paddlecloud.server.services.accounts.plans import PLANS
-from paddlecloud.server.services.jobs.actions import ROOM_BELL
-from paddlecloud.server.services.placement import apply, isolation
+from paddlecloud.server.services.placement import apply, isolation, planner_input
 
-MANY_OWNERS = 16
-MANY_MACHINES = 64
-"""Above one of these it costs less to remember than to read."""
-RENEW = timedelta(minutes=1)
+REBUILD_EVERY = timedelta(minutes=1)
 """Long enough to cost little; shares fade and minutes of a plan run out more slowly than that."""
 LAPSE = timedelta(seconds=20)
-"""The loop looks every few seconds: after so long somebody else may have planned."""
+"""The loop runs every few seconds: after so long another server may have planned."""
 SAME_MACHINES = timedelta(seconds=1)
 """So long the machines are not asked for again."""
-MOST_HEARD = 50_000
-PREEMPTIONS = 64
-ROUNDS = 3
-"""How often it is planned again at once when a place was not to be had."""
+MAX_REPORTED = 50_000
+MAX_REPLANS = 3
+"""How often it is planned again at once when a placement was not possible."""
 _HAIR = 1e-6
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
-Facts = tuple[list[Job], dict[str, Attempt], set[str], dict[str, Allowance], set[str]]
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is stored of the jobs that may have changed."""
+
+    changed: list[Job]
+    attempts: dict[str, Attempt]
+    """The live attempts of those that were placed, by job."""
+    stopping: set[str]
+    allowances: dict[str, Allowance]
+    deleted: set[str]
+    unchanged: set[str]
+    refilled: dict[str, int]
+    """How many waiting jobs were read of each owner of whom the planner knew too few."""
+    more: bool
+    """There are further new jobs."""
 
 
-class Desk:
-    """Of one server; used by the thread of its schedule loop, told by any."""
+class PlannerCache:
+    """Used by the thread of the schedule loop; `notified` by any thread."""
 
     def __init__(self) -> None:
-        self._heard: deque[str] = deque()
-        self._missed = True
-        self._deaf: Callable[[], None] | None = None
+        self._reported: deque[str] = deque()
+        self._stale = True
+        self._unsubscribe: Callable[[], None] | None = None
         self._planner: Planner | None = None
         self._versions: dict[str, int] = {}
-        """Of the jobs that wait, as the planner knows them."""
-        self._pausing: dict[str, WaitingJob] = {}
-        self._unsure: set[str] = set()
-        """Jobs whose place was asked for: what became of that is not known yet."""
-        self._frame: apply.Frame = {}, ()
+        """Of the waiting jobs as the planner knows them."""
+        self._reread: set[str] = set()
+        """Jobs that are read in the next round whatever their version is: what became of a decision
+        about them is not known, or their logs were being moved."""
+        self._incomplete: set[str] = set()
+        """Owners who have more waiting jobs than the planner knows."""
+        self._fresh: dict[str, Job] = {}
+        """Waiting jobs that were read in this round."""
+        self._frame: planner_input.Frame = {}, ()
         self._silent: frozenset[str] = frozenset()
         self._totals: dict[str, Resources] = {}
-        self._framed_at = self._renew_at = self._planned_at = _NEVER
-        self._large = False
-
-    def wanted(self, deps: Deps, now: datetime) -> bool:
-        """Whether this server is so large that its loop should remember; forgets if it is not."""
-        if self._look(deps, now):
-            machines = sum(len(nodes) for nodes in self._frame[0].values())
-            self._large = machines > MANY_MACHINES or deps.db.read(
-                lambda tx: jobs.many_wait(tx, MANY_OWNERS)
-            )
-            if not self._large:
-                self.forget()
-        return self._large
+        self._framed_at = self._rebuild_at = self._planned_at = _NEVER
 
     def plan_all(self, deps: Deps, now: datetime) -> tuple[datetime | None, bool]:
-        """Give places until nothing more finds one. When the next pause ends, and whether there is
-        room all the same."""
+        """Place jobs until no more can be placed. Returns when the next pause of a waiting job
+        ends, and whether capacity is left."""
+        replans = 0
         try:
-            for _ in range(ROUNDS):
-                if self._round(deps, now):
+            while replans < MAX_REPLANS:
+                planner, more = self._current(deps, now)
+                decisions = planner.decide(now)
+                missed = self._apply(deps, decisions, now)
+                more |= self._trim(planner, deps)
+                if not missed and not (decisions and more):
                     break
+                replans += missed
         except BaseException:
-            self.forget()
+            self.clear()
             raise
-        assert self._planner is not None
-        ends = [job.not_before for job in self._pausing.values() if job.not_before is not None]
-        return min(ends, default=None), self._planner.has_room()
+        return planner.wake_at(), planner.has_capacity()
 
-    def forget(self) -> None:
-        """Begin anew next time."""
-        if self._deaf is not None:
-            self._deaf()
-        self._deaf = self._planner = None
-        self._missed = True
-        self._heard.clear()
-        self._versions, self._pausing, self._unsure = {}, {}, set()
+    def clear(self) -> None:
+        """Rebuild the planner next time."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        self._unsubscribe = self._planner = None
+        self._stale = True
+        self._reported.clear()
+        self._versions, self._reread, self._incomplete = {}, set(), set()
 
-    def hear(self, channel: str, payload: str) -> None:
-        """A commit told of something."""
-        if channel in ("job", ROOM_BELL):
-            self._heard.append(payload)
-            if len(self._heard) > MOST_HEARD:
-                self._heard.clear()
-                self._missed = True
+    def notified(self, channel: str, payload: str) -> None:
+        """A commit reported a change."""
+        if channel in ("job", CAPACITY_CHANNEL):
+            self._reported.append(payload)
+            if len(self._reported) > MAX_REPORTED:
+                self._reported.clear()
+                self._stale = True
         elif channel in (EVERYTHING, PLANS):
-            self._missed = True
+            self._stale = True
 
-    # -- what is true --------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------
 
-    def _look(self, deps: Deps, now: datetime) -> bool:
-        """Ask for the machines, unless that was a moment ago; whether they were asked for."""
-        if timedelta(0) <= now - self._framed_at < SAME_MACHINES:
-            return False
-        frame = deps.nodes(), isolation.open_pools(deps)
+    def _current(self, deps: Deps, now: datetime) -> tuple[Planner, bool]:
+        """A planner that knows what is stored now; and whether there are further new jobs."""
+        self._read_machines(deps, now)
+        gap, self._planned_at = now - self._planned_at, now
+        if (
+            self._planner is None
+            or self._stale
+            or now >= self._rebuild_at
+            or not timedelta(0) <= gap < LAPSE
+        ):
+            self._planner = self._rebuild(deps, now)
+        more = self._catch_up(self._planner, deps, now)
+        return self._planner, more
+
+    def _read_machines(self, deps: Deps, now: datetime) -> None:
         silent = deps.silent()
+        if silent == self._silent and timedelta(0) <= now - self._framed_at < SAME_MACHINES:
+            return
+        frame = deps.nodes(), isolation.open_pools(deps)
         if frame != self._frame or silent != self._silent:
-            self._missed = True
+            self._stale = True
             self._silent = silent
             self._totals = {node.id: node.total for nodes in frame[0].values() for node in nodes}
         self._frame, self._framed_at = frame, now
-        return True
 
-    def _current(self, deps: Deps, now: datetime) -> Planner:
-        """A planner that knows what is true now."""
-        self._look(deps, now)
-        gap = now - self._planned_at
-        lapsed = not timedelta(0) <= gap < LAPSE or now >= self._renew_at
-        self._planned_at = now
-        planner = self._planner
-        if planner is None or self._missed or lapsed:
-            return self._anew(deps, now)
-        self._catch_up(planner, deps, now)
-        return planner
-
-    def _anew(self, deps: Deps, now: datetime) -> Planner:
-        self.forget()
-        self._missed = False
-        self._deaf = deps.db.subscribe(self.hear)
-        self._renew_at = now + RENEW
-        view, known = apply.read_view(deps, now, None)
+    def _rebuild(self, deps: Deps, now: datetime) -> Planner:
+        self.clear()
+        self._stale = False
+        self._unsubscribe = deps.db.subscribe(self.notified)
+        self._rebuild_at = now + REBUILD_EVERY
+        view, known = planner_input.read_view(deps, now)
         self._versions = {job.id: job.version for job in known.values()}
-        self._pausing = {job.id: job for job in view.waiting if pauses(job, now)}
-        self._planner = Planner.of(view, preemptions=PREEMPTIONS)
-        for job_id in self._pausing:
-            self._planner.left(job_id)
-        return self._planner
+        self._reread = {
+            job.id for job in view.waiting if job.pause_reason == planner_input.LOGS_ASIDE
+        }
+        counts = Counter(job.owner for job in known.values())
+        window = deps.settings.scheduling.window
+        self._incomplete = {owner for owner, count in counts.items() if count >= window}
+        return Planner.of(view)
 
-    def _catch_up(self, planner: Planner, deps: Deps, now: datetime) -> None:
-        ids, self._unsure = self._unsure, set()
-        while self._heard:
-            ids.add(self._heard.popleft())
-        found, live, leaving, left, gone = deps.db.read(lambda tx: self._facts(tx, deps, ids, now))
-        for job_id in gone:
-            self._waits_no_more(planner, job_id)
+    def _catch_up(self, planner: Planner, deps: Deps, now: datetime) -> bool:
+        """Update the planner with what has changed; True if there are further new jobs."""
+        ids, self._reread = self._reread, set()
+        for job_id in ids:
+            self._versions.pop(job_id, None)
+        while self._reported:
+            ids.add(self._reported.popleft())
+        facts = deps.db.read(lambda tx: self._read_facts(tx, planner, deps, ids, now))
+        for job_id in facts.deleted:
+            self._leave_queue(planner, job_id)
             planner.ended(job_id)
-        for job in found:
-            self._learn(planner, job, live.get(job.id), stopping=job.id in leaving)
-        waiting = [job for job in found if job.pool is None and job.state in WAITING]
-        self._learn_waiting(planner, apply.wanting(deps, waiting, now, self._frame), now)
+        for job_id in facts.unchanged:
+            if not planner.waits(job_id):  # it was trimmed
+                self._versions.pop(job_id, None)
+        for job in facts.changed:
+            self._leave_queue(planner, job.id)
+            self._update_running(planner, job, facts)
+        waiting = [job for job in facts.changed if job.pool is None and job.state in WAITING]
+        for each in planner_input.to_waiting(deps, waiting, now, self._frame):
+            planner.arrived(each)
+            if each.pause_reason == planner_input.LOGS_ASIDE:
+                self._reread.add(each.id)
         self._versions.update((job.id, job.version) for job in waiting)
-        for owner in {job.owner for job in found}:
-            planner.set_allowance(owner, left.get(owner))
-        over = [job for job in self._pausing.values() if not pauses(job, now)]
-        self._learn_waiting(planner, over, now)
+        self._fresh = {job.id: job for job in waiting}
+        for owner in {job.owner for job in facts.changed}:
+            planner.set_allowance(owner, facts.allowances.get(owner))
+        window = deps.settings.scheduling.window
+        self._incomplete -= {owner for owner, n in facts.refilled.items() if n < window}
+        return facts.more
 
-    def _facts(self, tx: Tx, deps: Deps, ids: set[str], now: datetime) -> Facts:
-        """What is stored of newcomers, of whom nobody tells, and of those among these jobs that
-        have changed."""
-        fresh = {job.id: job for job in jobs.newcomers(tx, apply.MAX_NEWCOMERS)}
-        stored = jobs.versions(tx, ids - fresh.keys())
+    def _read_facts(
+        self, tx: Tx, planner: Planner, deps: Deps, ids: set[str], now: datetime
+    ) -> Facts:
+        settings = deps.settings.scheduling
+        fresh = jobs.newcomers(tx, planner_input.MAX_NEWCOMERS)
+        overdue = jobs.overdue_waiting(tx, now - settings.schedule_timeout)
+        thin = {owner for owner in self._incomplete if planner.count(owner) < settings.window / 2}
+        refill = jobs.waiting_jobs(tx, per_owner=settings.window, owners=sorted(thin))
+        found = {
+            job.id: job
+            for job in (*fresh, *overdue, *refill)
+            if not planner.waits(job.id) or self._versions.get(job.id) != job.version
+        }
+        stored = jobs.versions(tx, ids)
         changed = {id_ for id_, version in stored.items() if version != self._versions.get(id_)}
-        unknown = [job for job in fresh.values() if job.version != self._versions.get(job.id)]
-        found = unknown + jobs.get_jobs(tx, changed)
-        placed = [job for job in found if job.pool is not None and not job.final]
+        found |= {job.id: job for job in jobs.get_jobs(tx, changed - found.keys())}
+        placed = [job for job in found.values() if job.pool is not None and not job.final]
         live = attempts.get_attempts(tx, [(job.id, job.attempt) for job in placed])
         preemptible = {name for name, pool in deps.pools.items() if pool.preemption}
-        leaving = {
-            job.id
-            for job in placed
-            if job.pool in preemptible and attempts.leaving(tx, job.id, job.attempt)
-        }
-        left = quota.allowances(deps, tx, {job.owner for job in found}, now)
-        gone = ids - fresh.keys() - stored.keys()
-        return found, {each.job_id: each for each in live}, leaving, left, gone
+        owners = {job.owner for job in found.values()}
+        return Facts(
+            changed=list(found.values()),
+            attempts={each.job_id: each for each in live},
+            stopping={
+                job.id
+                for job in placed
+                if job.pool in preemptible and attempts.leaving(tx, job.id, job.attempt)
+            },
+            allowances=quota.allowances(deps, tx, owners, now),
+            deleted=ids - stored.keys(),
+            unchanged=stored.keys() - changed,
+            refilled={owner: 0 for owner in thin} | Counter(job.owner for job in refill),
+            more=len(fresh) >= planner_input.MAX_NEWCOMERS,
+        )
 
-    def _learn(
-        self, planner: Planner, job: Job, attempt: Attempt | None, *, stopping: bool
-    ) -> None:
-        """Where this job sits now."""
-        self._waits_no_more(planner, job.id)
+    def _update_running(self, planner: Planner, job: Job, facts: Facts) -> None:
+        """Update the planner with where this job runs now."""
+        attempt = facts.attempts.get(job.id)
         replicas = [] if attempt is None else [each for each in attempt.replicas if not each.over]
-        seats = [(each.node, each.resources) for each in replicas]
-        known = planner.seats_of(job.id)
-        if known is not None and sorted(known, key=_order) != sorted(seats, key=_order):
+        slots = [(each.node, each.resources) for each in replicas]
+        known = planner.slots_of(job.id)
+        if known is not None and sorted(known, key=_order) != sorted(slots, key=_order):
             planner.ended(job.id)
             known = None
-        if known is None and seats and attempt is not None:
+        if known is None and slots and attempt is not None:
             running = RunningJob(
                 id=job.id,
                 owner=job.owner,
                 priority=job.spec.priority,
                 pool=attempt.pool,
-                seats=tuple(seats),
+                slots=tuple(slots),
                 since=attempt.created_at,
             )
             planner.runs(running, news=True)
-        if stopping:
+        if job.id in facts.stopping:
             planner.stops(job.id)
 
-    def _learn_waiting(self, planner: Planner, found: Sequence[WaitingJob], now: datetime) -> None:
-        for job in found:
-            if pauses(job, now):
-                self._pausing[job.id] = job
-            else:
-                self._pausing.pop(job.id, None)
-                planner.arrived(job)
-
-    def _waits_no_more(self, planner: Planner, job_id: str) -> None:
+    def _leave_queue(self, planner: Planner, job_id: str) -> None:
         planner.left(job_id)
-        self._pausing.pop(job_id, None)
         self._versions.pop(job_id, None)
 
-    # -- what is done --------------------------------------------------------------------
+    def _trim(self, planner: Planner, deps: Deps) -> bool:
+        """Keep no more than `window` waiting jobs of an owner; True if some have too few now."""
+        window = deps.settings.scheduling.window
+        for owner in {job.owner for job in self._fresh.values()}:
+            if planner.trim(owner, window):
+                self._incomplete.add(owner)
+        self._fresh = {}
+        return any(planner.count(owner) < window / 2 for owner in self._incomplete)
 
-    def _round(self, deps: Deps, now: datetime) -> bool:
-        """Plan once and carry it out; False if there may be more to do at once."""
-        planner = self._current(deps, now)
-        told = pause_holds(list(self._pausing.values()))
-        decisions = told + planner.decide(now)
+    # -- writing -------------------------------------------------------------------------
+
+    def _apply(self, deps: Deps, decisions: Sequence[Decision], now: datetime) -> bool:
+        """Carry out decisions; True if a placement was not possible and planning again may help."""
         if not decisions:
-            return True
+            return False
         subjects = {each.job_id for each in decisions if not isinstance(each, Preempt)}
-        found = deps.db.read(lambda tx: jobs.get_jobs(tx, subjects))
+        older = subjects - self._fresh.keys()
+        found = deps.db.read(lambda tx: jobs.get_jobs(tx, older)) if older else []
         known = {job.id: job for job in found if self._versions.get(job.id) == job.version}
+        known |= {id_: job for id_, job in self._fresh.items() if id_ in subjects}
         ready = [each for each in decisions if isinstance(each, Preempt) or each.job_id in known]
         placed = apply.apply(deps, ready, known, now, self._fitting)
-        wanted = [each.job_id for each in decisions if isinstance(each, Place)]
+        wanted = sum(isinstance(each, Place) for each in decisions)
         held = {each.job_id for each in ready if isinstance(each, Hold)}
         self._versions.update((job_id, known[job_id].version + 1) for job_id in held)
-        self._unsure |= (subjects - held) | {each.job_id for each in told}
-        for job_id in self._unsure:
-            self._versions.pop(job_id, None)
-        # What its pool refused is not tried again at once.
-        return placed == len(wanted) or not (placed or self._missed)
+        self._reread |= subjects - held
+        # A job that its pool refused is not tried again at once.
+        return placed != wanted and (placed > 0 or self._stale)
 
     def _fitting(self, tx: Tx, decisions: Sequence[Decision]) -> list[Decision]:
-        """Without the places for which there is no room in truth; then everything is read anew."""
-        seats = [seat for each in decisions if isinstance(each, Place) for seat in each.nodes]
-        used = attempts.used_on_nodes(tx, {seat.node for seat in seats}) if seats else {}
+        """Without placements for which the machines have no capacity; then all is read again."""
+        slots = [slot for each in decisions if isinstance(each, Place) for slot in each.slots]
+        used = attempts.used_on_nodes(tx, {slot.node for slot in slots}) if slots else {}
         totals = self._totals
         kept: list[Decision] = []
         for each in decisions:
             if isinstance(each, Place):
                 after = dict(used)
-                for seat in each.nodes:
-                    after[seat.node] = after.get(seat.node, NOTHING) + seat.asks
-                if any(not _within(after[s.node], totals.get(s.node, NOTHING)) for s in each.nodes):
-                    self._missed = True
+                for slot in each.slots:
+                    after[slot.node] = after.get(slot.node, NOTHING) + slot.asks
+                if not all(
+                    _suffices(totals.get(slot.node, NOTHING), after[slot.node], slot.asks)
+                    for slot in each.slots
+                ):
+                    self._stale = True
                     continue
                 used = after
             kept.append(each)
         return kept
 
 
-def _within(used: Resources, total: Resources) -> bool:
-    return used.cpu <= total.cpu + _HAIR and used.memory <= total.memory and used.gpu <= total.gpu
+def _suffices(total: Resources, used: Resources, ask: Resources) -> bool:
+    """Whether a machine has enough of each kind of resource that is asked for."""
+    return (
+        used.cpu <= total.cpu + _HAIR
+        and (not ask.memory or used.memory <= total.memory)
+        and (not ask.gpu or used.gpu <= total.gpu)
+    )
 
 
-def _order(seat: tuple[str, Resources]) -> tuple[str, float, int, int]:
-    node, ask = seat
+def _order(slot: tuple[str, Resources]) -> tuple[str, float, int, int]:
+    node, ask = slot
     return node, ask.cpu, ask.memory, ask.gpu

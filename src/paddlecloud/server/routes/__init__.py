@@ -1,4 +1,4 @@
-"""HTTP in, one service call, HTTP out. Each module lists its routes; the table is their sum."""
+"""The route table: each module declares paths, permissions and schemas, and calls services."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from paddlecloud.server.routes import (
     agent_outputs,
     data_tasks,
     job_files,
-    job_specs,
     jobs,
     logs,
     notifications,
@@ -24,7 +23,6 @@ from paddlecloud.server.routes import exec as routes_exec
 
 ROUTES: tuple[Route, ...] = (
     *jobs.ROUTES,
-    *job_specs.ROUTES,
     *job_files.ROUTES,
     *snapshots.ROUTES,
     *logs.ROUTES,

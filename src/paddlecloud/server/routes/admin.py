@@ -1,4 +1,4 @@
-"""What only admins may do: users, everybody's keys and jobs, pools, the audit, housekeeping."""
+"""Routes for admins: users, their keys and jobs, pools, audit log, housekeeping."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def token_revoke(deps: Deps, call: Call) -> TokenView:
 
 def job_list(deps: Deps, call: Call) -> AdminJobsAnswer:
     query: AdminJobsQuery = call.query
-    found = actions.listed_of_all(deps, query.owner, query)
+    found = actions.list_jobs(deps, query.owner, query)
     return AdminJobsAnswer(
         jobs=[overview.job_row(deps, job, call.lang) for job in found],
         next=found[-1].number if len(found) == query.limit else None,
@@ -108,7 +108,7 @@ ROUTES = (
     Route(
         method="GET",
         path=_USERS,
-        summary="Everybody",
+        summary="All users",
         plain=user_list,
         admin=True,
         query=UsersQuery,
@@ -117,7 +117,7 @@ ROUTES = (
     Route(
         method="POST",
         path=_USERS,
-        summary="Make a user",
+        summary="Create a user",
         plain=user_create,
         admin=True,
         body=UserRequest,
@@ -143,7 +143,7 @@ ROUTES = (
     Route(
         method="POST",
         path=_USERS + "/{user_id}/delete",
-        summary="Forget a user without jobs and files",
+        summary="Delete a user without jobs and files",
         plain=user_delete,
         admin=True,
         long=True,
@@ -161,7 +161,7 @@ ROUTES = (
     Route(
         method="GET",
         path="/api/v1/admin/tokens",
-        summary="Everybody's keys, without their secrets",
+        summary="Keys of all users, without their secrets",
         plain=token_list,
         admin=True,
         query=AdminTokensQuery,
@@ -170,7 +170,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/v1/admin/tokens/{ak}/revoke",
-        summary="Make anybody's key useless",
+        summary="Revoke a key of any user",
         plain=token_revoke,
         admin=True,
         answer=TokenView,
@@ -178,7 +178,7 @@ ROUTES = (
     Route(
         method="GET",
         path="/api/v1/admin/jobs",
-        summary="Everybody's jobs, newest first",
+        summary="Jobs of all users, newest first",
         plain=job_list,
         admin=True,
         query=AdminJobsQuery,

@@ -18,13 +18,12 @@ from paddlecloud.model.jobs.job import Job
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.executors import (
     agents_of,
-    bucket_pieces,
+    bucket_chunks,
     for_agent,
     in_long_thread,
     in_thread,
     later_for_agent,
 )
-from paddlecloud.server.http.report_stream import Exchange
 from paddlecloud.server.http.routing import (
     BYTES,
     Access,
@@ -49,7 +48,7 @@ from paddlecloud.server.schemas.agent import (
 from paddlecloud.server.schemas.transfer import ContentQuery
 from paddlecloud.server.services.agents import orders
 from paddlecloud.server.services.files import job_files, outputs, snapshots
-from paddlecloud.server.services.transfer import agent_presigned
+from paddlecloud.server.services.transfer import agent_inputs
 from paddlecloud.stores.base import Sink
 
 T = TypeVar("T")
@@ -65,12 +64,12 @@ async def poll(deps: Deps, call: Call, _request: Request) -> PollAnswer:
     """Orders above the cursor: at once if there are any, else when one comes."""
     asked: PollRequest = call.body
     node = call.caller.user_id
-    await deps.gathering.call(orders.seen, deps, node, asked)
+    await deps.loop_writer.call(orders.seen, deps, node, asked)
     began = time.monotonic()
     deadline = began + asked.wait
     with deps.hub.waiter(("agent", node), (servers.CHANNEL, "")) as waiter:
         while True:
-            answer = await deps.gathering.call(orders.orders, deps, node, asked)
+            answer = await deps.loop_writer.call(orders.orders, deps, node, asked)
             if answer.orders:
                 # Forgetting is no hurry, and an answer now would delay the order to run behind it;
                 # but behind a full answer there may be one already.
@@ -78,37 +77,28 @@ async def poll(deps: Deps, call: Call, _request: Request) -> PollAnswer:
                 urgent = full or any(order.want != Want.FORGET for order in answer.orders)
                 deadline = min(deadline, 0.0 if urgent else began + IDLE_SECONDS)
             # Its server may die at any moment, and then it has to know the others.
-            moved = deps.peers_told.get(node, answer.peers) != answer.peers
+            moved = deps.caches.sent_peers.get(node) not in (None, answer.peers)
             left = 0.0 if answer.commands or moved else deadline - time.monotonic()
             if answer.restart or left <= 0 or deps.hub.closed:
-                deps.peers_told[node] = answer.peers
+                deps.caches.sent_peers.put(node, answer.peers)
                 return answer
             await waiter.wait(min(left, 5.0))
 
 
 async def report(deps: Deps, call: Call, request: Request) -> ReportAnswer:
-    body = await signed_body(request, call.headers, MAX_REPORT)
-    return await _taken_in(body, deps=deps, node=call.caller.user_id)
-
-
-async def exchange(deps: Deps, call: Call, _request: Request) -> Response:
-    """Many short reports, one after the other, each answered before the next one comes."""
-    return Exchange(deps, call, partial(_taken_in, deps=deps, node=call.caller.user_id))
-
-
-async def _taken_in(body: bytes, *, deps: Deps, node: str) -> ReportAnswer:
-    raw = memoryview(body)
-    size = int.from_bytes(raw[:4], "big")
-    if len(raw) < 4 + size:
+    """Starts, log bytes and ends. The body is a length of 4 bytes, JSON, then the log bytes."""
+    body = memoryview(await signed_body(request, call.headers, MAX_REPORT))
+    start = 4 + int.from_bytes(body[:4], "big")
+    if len(body) < start:
         raise Invalid("body_invalid", detail="the report is shorter than its own length says")
-    notes = decode_body(bytes(raw[4 : 4 + size]), Report)
-    log_bytes = raw[4 + size :]
-    waits = len(log_bytes) > SMALL_REPORT or any(item.lost for item in notes.items)
-    run = in_thread if waits else deps.gathering.call
-    noted = await run(orders.note, deps, node, notes, log_bytes)
+    notes = decode_body(bytes(body[4:start]), Report)
+    log_bytes = body[start:]
+    blocks = len(log_bytes) > SMALL_REPORT or any(item.lost for item in notes.items)
+    run = in_thread if blocks else deps.loop_writer.call
+    noted = await run(orders.note, deps, call.caller.user_id, notes, log_bytes)
     if noted.tells:
         work = partial(orders.take_in, deps=deps, noted=noted)
-        await deps.gathering.write(work, durable=noted.durable)
+        await deps.loop_writer.write(work, durable=noted.durable)
     return noted.answer
 
 
@@ -147,7 +137,7 @@ def _near(deps: Deps, call: Call, replica: str, work: Work[T]) -> tuple[Job, T |
 
 
 def _blob(deps: Deps, call: Call, job: Job) -> Response:
-    reader = agent_presigned.content(deps, job, call.path["sha256"], call.query.offset)
+    reader = agent_inputs.content(deps, job, call.path["sha256"], call.query.offset)
     headers = {"content-length": str(reader.length)}
     if job.spec.public_bos:
         headers["x-content-sha256"] = call.path["sha256"]
@@ -167,7 +157,7 @@ def _output_before(deps: Deps, call: Call, job: Job) -> Response:
 
 
 def _streamed(job: Job, pieces: Iterable[bytes], headers: dict[str, str]) -> Response:
-    body = iter(pieces) if job.spec.public_bos else bucket_pieces(pieces, agents_of(job))
+    body = iter(pieces) if job.spec.public_bos else bucket_chunks(pieces, agents_of(job))
     return StreamingResponse(body, media_type=BYTES, headers=headers)
 
 
@@ -217,14 +207,6 @@ ROUTES = (
         streaming=report,
         access=Access.AGENT,
         answer=ReportAnswer,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/agent/reports",
-        summary="Many reports over one request that stays open",
-        streaming=exchange,
-        access=Access.AGENT,
-        media=BYTES,
     ),
     Route(
         method="GET",

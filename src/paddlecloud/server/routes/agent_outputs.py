@@ -1,4 +1,4 @@
-"""Output files that agents bring piece by piece, and the list of them at the end of a worker."""
+"""Output files that agents send: appended, in bundles, in parts; and their list at the end."""
 
 from __future__ import annotations
 
@@ -31,27 +31,28 @@ from paddlecloud.server.schemas.transfer import OutputPartQuery, PartAnswer
 from paddlecloud.server.services.agents import orders
 from paddlecloud.server.services.agents.orders import Assigned
 from paddlecloud.server.services.files import job_files, outputs
-from paddlecloud.server.services.transfer import proxied_outputs
+from paddlecloud.server.services.transfer.open_uploads import Record
+from paddlecloud.server.services.transfer.output_uploads import OutputUpload
 from paddlecloud.stores.deadline import be_prompt
 
-MAX_PIECE = 16 * 1024 * 1024
+MAX_APPEND = 16 * 1024 * 1024
 MAX_BUNDLE = 4 * 1024 * 1024
 MAX_LISTING = 256 * 1024 * 1024
 _SLOW = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="output", initializer=be_prompt)
-"""Machines may be far away and many: no submit stands in line behind the parts of their outputs."""
+"""Separate threads: submits do not wait behind the outputs of many, or far away, machines."""
 _OF_ONE = 4
-"""Parts on their way into the buckets of one user that are in memory at the same time."""
+"""Parts for the buckets of one user that are in memory at the same time."""
 _OF_ALL = 8 * _OF_ONE
 _TURN = 20.0
-"""Seconds to wait for a place: who hears nothing for longer blames the server."""
-_places: WeakValueDictionary[tuple[object, str], asyncio.Semaphore] = WeakValueDictionary()
-"""By event loop and user, for as long as somebody has or wants one."""
-_all_places = threading.Semaphore(_OF_ALL)
+"""Seconds to wait for a slot: an agent that waits much longer takes the server for gone."""
+_slots: WeakValueDictionary[tuple[object, str], asyncio.Semaphore] = WeakValueDictionary()
+"""By event loop and user, for as long as one is held or waited for."""
+_all_slots = threading.Semaphore(_OF_ALL)
 
 
 async def append(deps: Deps, call: Call, request: Request) -> UploadAnswer:
-    """What grew of an output file; nothing of it counts before all is here and is as signed."""
-    data = await signed_body(request, call.headers, MAX_PIECE)
+    """Append to an output file; nothing counts before the whole body is here and verified."""
+    data = await signed_body(request, call.headers, MAX_APPEND)
     return await in_long_thread(_append, deps, call, data)
 
 
@@ -62,8 +63,8 @@ def _append(deps: Deps, call: Call, data: bytes) -> UploadAnswer:
 
 
 async def bundle(deps: Deps, call: Call, request: Request) -> ListingAnswer:
-    """Many small files: a line of JSON about them and their bytes; answered with those that have
-    to be sent by themselves."""
+    """Store many small files: a line of JSON about them, and their bytes; answered with those that
+    have to be sent by themselves."""
     raw = await signed_body(request, call.headers, MAX_BUNDLE)
     assigned = await in_long_thread(assigned_to, deps, call)
     return await for_agent(assigned.job, _bundle, deps, call, raw)
@@ -80,7 +81,7 @@ def _bundle(deps: Deps, call: Call, raw: bytes) -> ListingAnswer:
 
 
 async def listing(deps: Deps, call: Call, request: Request) -> ListingAnswer:
-    """All files of a worker that is over; answered with those that are not here as named."""
+    """Take the list of all files of a worker that ended; answered with those that are missing."""
     raw = await signed_body(request, call.headers, MAX_LISTING)
     assigned = await in_long_thread(assigned_to, deps, call)
     return await for_agent(assigned.job, _listing, deps, call, raw)
@@ -92,47 +93,52 @@ def _listing(deps: Deps, call: Call, raw: bytes) -> ListingAnswer:
 
 
 async def part(deps: Deps, call: Call, request: Request) -> PartAnswer:
-    """One part of a large output file, for a store or a bucket that the agent cannot reach."""
+    """Store one part of a large output file that does not go to a bucket by presigned URL."""
     query: OutputPartQuery = call.query
     number = query.number
     assigned = await in_thread(assigned_to, deps, call)
     near = job_files.are_near(deps, assigned.job)
     if not near and call.headers[CONTENT_SHA256] == UNSIGNED:
-        # Of what a bucket joins nobody takes the digest before it has its name.
+        # What a bucket joins is not verified as a whole, so each part has to be.
         raise Unauthenticated("auth_body_hash")
-    look = partial(proxied_outputs.opened, deps, assigned, output_name(call), query.upload)
-    found = await (in_thread(look) if near else for_agent(assigned.job, look))
-    keep = partial(proxied_outputs.put, deps, assigned, found, number)
+
+    def open_upload() -> tuple[OutputUpload, Record]:
+        upload = OutputUpload(deps, assigned, output_name(call))
+        return upload, upload.open(query.upload)
+
+    found = in_thread(open_upload) if near else for_agent(assigned.job, open_upload)
+    upload, record = await found
+    keep = partial(upload.put_part, record, number)
     if assigned.job.spec.public_bos:
-        await with_part(call, request, found, number, keep, _SLOW)
+        await with_part(call, request, record, number, keep, _SLOW)
     else:
         # A user's bucket may be silent: the threads of bodies do not wait for it.
-        async with _place(agents_of(assigned.job)):
-            data = await with_part(call, request, found, number, bytes, _SLOW)
+        async with _slot(agents_of(assigned.job)):
+            data = await with_part(call, request, record, number, bytes, _SLOW)
             await for_agent(assigned.job, keep, data)
     return PartAnswer(number=number)
 
 
 @asynccontextmanager
-async def _place(whose: str) -> AsyncIterator[None]:
-    """Wait for one of a user's places in memory, before anything is read, and have it; Retry when
-    none gets free in time, or all users together have too many."""
+async def _slot(whose: str) -> AsyncIterator[None]:
+    """Hold one of a user's slots for parts in memory, before anything is read; Retry when none
+    becomes free in time, or all users together hold too many."""
     key = (asyncio.get_running_loop(), whose)
-    places = _places.setdefault(key, asyncio.Semaphore(_OF_ONE))
+    slots = _slots.setdefault(key, asyncio.Semaphore(_OF_ONE))
     try:
         async with asyncio.timeout(_TURN):
-            await places.acquire()
+            await slots.acquire()
     except TimeoutError:
         raise Retry("store_crowded", limit=_OF_ONE) from None
     try:
-        if not _all_places.acquire(blocking=False):
+        if not _all_slots.acquire(blocking=False):
             raise Retry("store_crowded", limit=_OF_ALL)
         try:
             yield
         finally:
-            _all_places.release()
+            _all_slots.release()
     finally:
-        places.release()
+        slots.release()
 
 
 def output_name(call: Call) -> str:
@@ -141,7 +147,7 @@ def output_name(call: Call) -> str:
 
 
 def assigned_to(deps: Deps, call: Call) -> Assigned:
-    """The replica that a route is about; StaleFence if it may bring no files now."""
+    """The replica that a route is about; StaleFence if it may not send files now."""
     return orders.upload(deps, call.caller.user_id, call.path["replica"], call.query.fence)
 
 
@@ -149,7 +155,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/v1/agent/replicas/{replica}/files/{area}/{path:path}",
-        summary="Bring what grew of an output file",
+        summary="Append to an output file",
         streaming=append,
         access=Access.AGENT,
         query=AppendQuery,
@@ -158,7 +164,7 @@ ROUTES = (
     Route(
         method="PUT",
         path="/api/v1/agent/replicas/{replica}/part/{area}/{path:path}",
-        summary="Bring one part of a large output file",
+        summary="Upload one part of a large output file",
         streaming=part,
         access=Access.AGENT,
         query=OutputPartQuery,
@@ -167,7 +173,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/v1/agent/replicas/{replica}/bundle",
-        summary="Bring many small output files",
+        summary="Upload many small output files",
         streaming=bundle,
         access=Access.AGENT,
         query=ListingQuery,
@@ -176,7 +182,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/v1/agent/replicas/{replica}/listing",
-        summary="Name all output files of a worker that is over",
+        summary="List all output files of a worker that ended",
         streaming=listing,
         access=Access.AGENT,
         query=ListingQuery,

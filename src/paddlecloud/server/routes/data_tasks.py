@@ -1,4 +1,4 @@
-"""The tasks of a job: for its own trainers, who sign with the key of their replica."""
+"""Data tasks of a job, for its own trainers, who sign with the key of their replica."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from paddlecloud.server.schemas.data_tasks import (
 from paddlecloud.server.schemas.jobs import TasksView
 from paddlecloud.server.services import data_tasks
 
-_PLACE = "/api/v1/jobs/{job_id}/tasks/{name}"
+_PATH = "/api/v1/jobs/{job_id}/tasks/{name}"
 
 
 def define(deps: Deps, call: Call) -> TasksView:
     return data_tasks.define(deps, call.caller, call.path["job_id"], call.path["name"], call.body)
 
 
-def look(deps: Deps, call: Call) -> TasksView:
-    return data_tasks.look(deps, call.caller, call.path["job_id"], call.path["name"])
+def show(deps: Deps, call: Call) -> TasksView:
+    return data_tasks.show(deps, call.caller, call.path["job_id"], call.path["name"])
 
 
 def lease(deps: Deps, call: Call) -> LeaseAnswer:
@@ -48,8 +48,8 @@ def fail(deps: Deps, call: Call) -> TaskFailedAnswer:
 ROUTES = (
     Route(
         method="POST",
-        path=_PLACE,
-        summary="Say which tasks a job has",
+        path=_PATH,
+        summary="Define the tasks of a job",
         plain=define,
         access=Access.JOB,
         body=TasksRequest,
@@ -57,16 +57,16 @@ ROUTES = (
     ),
     Route(
         method="GET",
-        path=_PLACE,
-        summary="How far the tasks of a job are",
-        plain=look,
+        path=_PATH,
+        summary="Progress of the tasks of a job",
+        plain=show,
         access=Access.JOB,
         answer=TasksView,
     ),
     Route(
         method="POST",
-        path=f"{_PLACE}/lease",
-        summary="Take tasks to work at",
+        path=f"{_PATH}/lease",
+        summary="Lease tasks",
         plain=lease,
         access=Access.JOB,
         body=LeaseRequest,
@@ -74,8 +74,8 @@ ROUTES = (
     ),
     Route(
         method="POST",
-        path=f"{_PLACE}/renew",
-        summary="Keep tasks for longer",
+        path=f"{_PATH}/renew",
+        summary="Renew leases",
         plain=renew,
         access=Access.JOB,
         body=RenewRequest,
@@ -83,7 +83,7 @@ ROUTES = (
     ),
     Route(
         method="POST",
-        path=f"{_PLACE}/finish",
+        path=f"{_PATH}/finish",
         summary="Count a task as done",
         plain=finish,
         access=Access.JOB,
@@ -92,7 +92,7 @@ ROUTES = (
     ),
     Route(
         method="POST",
-        path=f"{_PLACE}/fail",
+        path=f"{_PATH}/fail",
         summary="Give a task back",
         plain=fail,
         access=Access.JOB,

@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 
 from paddlecloud.model.logs.frames import TROUBLE, Frames, Prefixes
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.events import Heard, Topic
+from paddlecloud.server.events import Notification, Topic
 from paddlecloud.server.http.connection_limits import Connection, connection_of
 from paddlecloud.server.http.executors import in_thread
 from paddlecloud.server.http.routing import BYTES, Call, Cut, Route
@@ -68,9 +68,9 @@ class _Follower:
         self.offset = offset
         self._connection = connection
 
-    def take(self, heard: Heard) -> bool:
+    def take(self, notification: Notification) -> bool:
         """Send what was heard at once; False if the follower has to look into it."""
-        news = heard[1]
+        news = notification[1]
         # Only the one log that is followed brings any.
         if news.__class__ is not News or self._connection is None:
             return False
@@ -80,10 +80,10 @@ class _Follower:
         self.offset = end
         return True
 
-    def fresh(self, heard: Sequence[Heard]) -> tuple[bytes, bool]:
+    def fresh(self, received: Sequence[Notification]) -> tuple[bytes, bool]:
         """The bytes that came along, and whether nothing else was heard of."""
         told: list[bytes] = []
-        for topic, news in heard:
+        for topic, news in received:
             if topic != self.own or not isinstance(news, News) or news.begin > self.offset:
                 return b"".join(told), False
             left = news.data[self.offset - news.begin :]
@@ -98,7 +98,7 @@ async def _pieces(
     own = logs_read.topic(reading.job_id, reading.attempt, reading.workers[0])
     at = _Follower(own, reading.offsets[0], connection)
     topics = (own, ("job", reading.job_id), stay.topic)
-    with stay, deps.hub.waiter(*topics, take=at.take) as waiter:
+    with stay, deps.hub.waiter(*topics, handler=at.take) as waiter:
         while True:
             piece = await in_thread(_piece, deps, stay, reading, at.offset)
             if piece.data:
@@ -111,7 +111,7 @@ async def _pieces(
             while certain:
                 _check_open(deps)
                 certain = await waiter.wait(_idle(deps))
-                data, only_news = at.fresh(waiter.heard)
+                data, only_news = at.fresh(waiter.received)
                 certain = certain and only_news
                 if data:
                     yield data

@@ -1,4 +1,4 @@
-"""What a user wants to be told of, and a test of it."""
+"""Notification settings of a user, and a test message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses in buckets: for agents, of their jobs' files; for clients, in their owner's own."""
+"""Presigned URLs in buckets: for agents, of their jobs' files; for clients, in their own bucket."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from paddlecloud.server.schemas.transfer import (
     PrivateUploadRequest,
 )
 from paddlecloud.server.services.agents import orders
-from paddlecloud.server.services.files import job_files
-from paddlecloud.server.services.transfer import agent_presigned, proxied_outputs
+from paddlecloud.server.services.jobs import submit
+from paddlecloud.server.services.transfer import agent_inputs, output_uploads
 from paddlecloud.server.services.user_buckets import buckets, uploads
 from paddlecloud.stores.deadline import be_prompt
 
 T = TypeVar("T")
 _JOINING = ThreadPoolExecutor(max_workers=4, thread_name_prefix="join", initializer=be_prompt)
-"""The digest of a large output takes its time: no submit stands in line behind it."""
+"""Separate threads: submits do not wait behind the verification of large outputs."""
 
 
 def contents(deps: Deps, call: Call) -> ContentsAnswer:
     body: ContentsRequest = call.body
     job = orders.live(deps, call.caller.user_id, call.path["replica"]).job
-    return ContentsAnswer(contents=agent_presigned.contents(deps, job, body.sha256))
+    return ContentsAnswer(contents=agent_inputs.contents(deps, job, body.sha256))
 
 
 async def begin(deps: Deps, call: Call, _request: Request) -> OutputParts:
     assigned = await in_thread(assigned_to, deps, call)
     name = output_name(call)
-    return await for_agent(assigned.job, agent_presigned.begin, deps, assigned, name, call.body)
+    return await for_agent(assigned.job, output_uploads.begin, deps, assigned, name, call.body)
 
 
 async def finish(deps: Deps, call: Call, _request: Request) -> JoinAnswer:
@@ -59,22 +59,20 @@ async def finish(deps: Deps, call: Call, _request: Request) -> JoinAnswer:
 
 
 def _finish(deps: Deps, call: Call) -> JoinAnswer:
-    # Its turn may have come late: meanwhile a newer attempt may have come to own this place.
+    # The call may have waited for a thread: check again that no newer attempt owns this path.
     assigned, name, asked = assigned_to(deps, call), output_name(call), call.body
-    if proxied_outputs.is_checked(job_files.place_of(deps, assigned.job).store):
-        again = partial(assigned_to, deps, call)
-        stored = proxied_outputs.finish(deps, assigned, name, asked, again)
-        return JoinAnswer(size=asked.size, stored=stored)
-    return JoinAnswer(size=agent_presigned.finish(deps, assigned, name, asked))
+    still_assigned = partial(assigned_to, deps, call)
+    stored = output_uploads.finish(deps, assigned, name, asked, still_assigned)
+    return JoinAnswer(size=asked.size, stored=stored)
 
 
 async def private_files(deps: Deps, call: Call, _request: Request) -> PrivateFilesAnswer:
-    """What the directory of a job to be holds; every rule that the job breaks is told here."""
+    """List the directory of a job that is to be submitted, and check every rule for that job."""
     return await in_bucket_thread(_private_files, deps, call, whose=call.caller.user_id)
 
 
 def _private_files(deps: Deps, call: Call) -> PrivateFilesAnswer:
-    found = buckets.promised(deps, call.caller.user_id, call.body)
+    found = submit.list_private_files(deps, call.caller.user_id, call.body)
     sizes = {entry.sha256: entry.size for entry in found.snapshot.entries}
     return PrivateFilesAnswer(
         files=[(path, sizes[name], tag) for name, (path, tag) in found.tags.items()]
@@ -107,7 +105,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/v1/agent/replicas/{replica}/contents",
-        summary="Addresses of a job's files in a bucket",
+        summary="Presigned URLs of a job's files in a bucket",
         plain=contents,
         long=True,
         access=Access.AGENT,
@@ -117,7 +115,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/v1/agent/replicas/{replica}/parts/{area}/{path:path}",
-        summary="Begin to bring an output file in parts, or go on with it",
+        summary="Begin or resume the upload of an output file in parts",
         streaming=begin,
         access=Access.AGENT,
         query=ListingQuery,
@@ -127,7 +125,7 @@ ROUTES = (
     Route(
         method="PUT",
         path="/api/v1/agent/replicas/{replica}/parts/{area}/{path:path}",
-        summary="Join the parts of an output file",
+        summary="Complete the upload of an output file",
         streaming=finish,
         access=Access.AGENT,
         query=ListingQuery,
@@ -137,7 +135,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/v1/private/files",
-        summary="Try the keys of a bucket and list its directory, before a submit",
+        summary="Check the keys of a bucket and list its directory, before a submit",
         streaming=private_files,
         body=SubmitRequest,
         answer=PrivateFilesAnswer,
@@ -145,7 +143,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/v1/private/addresses",
-        summary="Addresses to put files of a submit into a bucket of your own",
+        summary="Presigned URLs to put files of a submit into a bucket of your own",
         plain=private_addresses,
         long=True,
         body=PrivateAddressesRequest,
@@ -154,7 +152,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/v1/private/uploads",
-        summary="Begin to put a large file into a bucket of your own in parts, or go on with it",
+        summary="Begin or resume the upload of a large file into a bucket of your own",
         streaming=begin_upload,
         body=PrivateUploadRequest,
         answer=PrivateUpload,
@@ -162,7 +160,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/v1/private/uploads/addresses",
-        summary="Addresses for parts of a large file",
+        summary="Presigned URLs for parts of a large file",
         streaming=upload_addresses,
         body=PrivatePartsRequest,
         answer=PrivateAddressesAnswer,
@@ -170,7 +168,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/v1/private/uploads/join",
-        summary="Join the parts of a large file in a bucket of your own",
+        summary="Complete the upload of a large file in a bucket of your own",
         streaming=join_upload,
         body=PrivateJoinRequest,
         answer=UploadAnswer,

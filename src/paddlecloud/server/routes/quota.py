@@ -1,4 +1,4 @@
-"""Quotas: one's own, and for admins everybody's."""
+"""Quotas: of the caller, and for admins of every user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Submitted files: which are missing, many small ones in one stream, big ones in parts."""
+"""Submitted files: which blobs are missing, pack streams of small ones, big ones in parts."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from paddlecloud.server.schemas.transfer import (
     PlaceRequest,
 )
 from paddlecloud.server.services.files import snapshots
-from paddlecloud.server.services.transfer import uploads
-from paddlecloud.server.services.transfer.upload_session import Upload
+from paddlecloud.server.services.transfer import blobs as blob_uploads
+from paddlecloud.server.services.transfer.open_uploads import Record
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ def offer(deps: Deps, call: Call) -> SnapshotAnswer:
 
 
 async def blobs(deps: Deps, call: Call, request: Request) -> BlobsAnswer:
-    """A pack stream of contents; each is checked against its digest and stored."""
+    """Store the blobs of a pack stream, each verified by its digest."""
     receiver = await in_long_thread(snapshots.Receiver, deps, call.caller.user_id)
     try:
         async for batch in signed_batches(request, call.headers):
@@ -51,42 +51,41 @@ async def blobs(deps: Deps, call: Call, request: Request) -> BlobsAnswer:
 
 
 def place(deps: Deps, call: Call) -> PlaceAnswer:
-    return uploads.place(deps)
+    return blob_uploads.place(deps)
 
 
 def upload(deps: Deps, call: Call) -> PartsAnswer:
-    return uploads.begin(deps, call.caller.user_id, call.body)
+    return blob_uploads.begin(deps, call.caller.user_id, call.body)
 
 
 async def part(deps: Deps, call: Call, request: Request) -> PartAnswer:
-    """One part; its CRC-32 or its digest is signed, and that of the whole is checked in the end."""
+    """Store one part; its CRC-32 or its digest is signed, and the whole is verified at the end."""
     word = call.path["number"]
     number = int(word) if word.isascii() and word.isdigit() and len(word) < 9 else 0
-    owner, sha256 = call.caller.user_id, call.path["sha256"]
-    found = await in_thread(uploads.opened, deps, owner, sha256)
-    keep = partial(uploads.put, deps, found, number)
-    await with_part(call, request, found, number, keep)
+    upload = blob_uploads.BlobUpload(deps, call.caller.user_id, call.path["sha256"])
+    record = await in_thread(upload.open)
+    await with_part(call, request, record, number, partial(upload.put_part, record, number))
     return PartAnswer(number=number)
 
 
 async def finish(deps: Deps, call: Call, _request: Request) -> FinishAnswer:
     asked = deps, call.caller.user_id, call.path["sha256"]
-    return FinishAnswer(stored=await in_checking_thread(uploads.finish, *asked))
+    return FinishAnswer(stored=await in_checking_thread(blob_uploads.finish, *asked))
 
 
 async def with_part(
     call: Call,
     request: Request,
-    found: Upload,
+    record: Record,
     number: int,
     work: Callable[[bytes | bytearray], T],
     threads: ThreadPoolExecutor = POOL,
 ) -> T:
-    """What `work` makes of one part, once that has its size and is what was signed."""
-    size, want = found.size_of(number), _checksum(call)
+    """The result of `work` on one part, once that has its size and is what was signed."""
+    size, want = record.size_of(number), _checksum(call)
     length = call.headers.get("content-length", "")
     if not size or length != str(size):
-        limit = found.record.part_size
+        limit = record.part_size
         raise Invalid("upload_part", number=number, size=length[:20] or "?", limit=limit)
 
     def checked(data: bytes | bytearray, got: int) -> T:
@@ -113,7 +112,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/v1/snapshots",
-        summary="Name files by content; what is missing?",
+        summary="Announce a snapshot; which blobs are missing?",
         plain=offer,
         long=True,
         body=SnapshotRequest,
@@ -122,14 +121,14 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/v1/blobs",
-        summary="Upload missing contents as a pack stream",
+        summary="Upload missing blobs as a pack stream",
         streaming=blobs,
         answer=BlobsAnswer,
     ),
     Route(
         method="POST",
         path="/api/v1/uploads",
-        summary="Begin, or go on with, a big file in parts",
+        summary="Begin or resume the upload of a big file in parts",
         plain=upload,
         long=True,
         body=PartsRequest,
@@ -153,7 +152,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/v1/uploads/{sha256}/finish",
-        summary="Have the whole file checked and kept",
+        summary="Complete the upload of a big file",
         streaming=finish,
         body=FinishRequest,
         answer=FinishAnswer,

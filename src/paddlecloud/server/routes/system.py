@@ -29,7 +29,7 @@ def whoami(deps: Deps, call: Call) -> WhoAmI:
 
 
 def metrics(deps: Deps, call: Call) -> Response:
-    """Of users an admin sees all, and everybody else themselves."""
+    """Per-user figures: admins see all users, others only themselves."""
     only = None if call.caller.is_admin else call.caller.user_id
     text = deps.metrics.render(health.gauges(deps, only))
     return Response(text, media_type="text/plain; version=0.0.4")

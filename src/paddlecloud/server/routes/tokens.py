@@ -1,4 +1,4 @@
-"""Keys: asked for by mail without any, and managed by whoever has one."""
+"""Tokens: requested by mail, listed, created and revoked by their users."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/v1/tokens/{ak}/revoke",
-        summary="Make one of your keys useless",
+        summary="Revoke one of your keys",
         plain=revoke,
         answer=TokenView,
     ),

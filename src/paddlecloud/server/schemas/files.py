@@ -29,7 +29,7 @@ class FilesAnswer(Answer, frozen=True, kw_only=True):
     job_status: str
     """Of the moment before they were listed: of a job that had ended then, these are all."""
     ways: dict[str, str] | UnsetType = UNSET
-    """By path where else a file is: on this machine (a private server's), or at an address of the
+    """By path where else a file is: on this machine (an embedded server's), or at an address of the
     store. Whoever goes there compares the sha256."""
     left_behind: str | UnsetType = UNSET
     """Which of its outputs did not come here, and where they are; empty if all did."""

@@ -175,6 +175,13 @@ class SubmitAnswer(Answer, frozen=True, kw_only=True):
     notes: list[str]
 
 
+class ValidateAnswer(Answer, frozen=True, kw_only=True):
+    has_files: bool
+    """Whether the server has the snapshot that the spec names."""
+    notes: list[str]
+    """What the answer to the submit would say."""
+
+
 class JobsQuery(Request, frozen=True, kw_only=True):
     state: str | None = None
     name: str | None = None

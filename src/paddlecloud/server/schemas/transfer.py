@@ -11,7 +11,7 @@ from paddlecloud.server.schemas.agent import ListingQuery, ReplicaQuery
 from paddlecloud.server.schemas.base import MAX_KEY, Answer, Epoch, Natural, Request
 
 ContentRow = tuple[str, int, str, str]
-"""Digest, size, address to GET it from ("": none), and tag ("": the digest is its sha256)."""
+"""Digest, size, presigned URL to GET it from ("": none), tag ("": the digest is its sha256)."""
 
 PrivateRow = tuple[str, Natural, str]
 """Path, size and tag of a file in a user's own bucket."""
@@ -23,7 +23,7 @@ Path = Annotated[str, Meta(max_length=4096)]
 
 class ContentsRequest(Request, frozen=True, kw_only=True):
     sha256: str
-    """The content that is wanted next."""
+    """The blob that is wanted next."""
 
 
 class ContentsAnswer(Answer, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class ContentsAnswer(Answer, frozen=True, kw_only=True):
 
 class ContentQuery(ReplicaQuery, frozen=True, kw_only=True):
     offset: Natural = 0
-    """For who has the bytes before it."""
+    """The bytes before it are not sent."""
 
 
 class OutputPartsRequest(Request, frozen=True, kw_only=True):
@@ -48,17 +48,16 @@ class OutputParts(Answer, frozen=True, kw_only=True):
     """Empty: this file has to be sent through the server."""
     part_size: int
     addresses: list[str]
-    """Where to PUT each part; none where all of them go through the server."""
+    """Presigned URLs to PUT each part to; none where all of them go through the server."""
     parts: list[tuple[int, str]]
-    """Number and tag of each part that is there already: of an agent that was ended before. Without
-    a tag: the server compares the digest of the whole in the end."""
+    """Number and tag of each part that is there already, of an upload that was interrupted. Without
+    a tag: the server verifies the digest of the whole at the end."""
     tag: str = ""
-    """Of the file, if it has its name already because an end was not heard of; then there are no
-    addresses."""
+    """Of the file, if an earlier completion gave it its name; then there are no addresses."""
     sha256: str = ""
     """The same for a store that has no tags."""
     through: bool = False
-    """The server takes the parts itself, where there are no addresses or they lead nowhere."""
+    """The server takes the parts itself, where there are no addresses or they cannot be reached."""
 
 
 class OutputPartQuery(ListingQuery, frozen=True, kw_only=True):
@@ -76,7 +75,7 @@ class JoinRequest(Request, frozen=True, kw_only=True):
 class JoinAnswer(Answer, frozen=True, kw_only=True):
     size: int
     stored: bool = True
-    """False: the digest is still being taken, ask again."""
+    """False: the digest is still being verified, call again."""
 
 
 class PrivateFilesAnswer(Answer, frozen=True, kw_only=True):
@@ -98,7 +97,7 @@ class PrivateAddressesRequest(WithKeys, frozen=True, kw_only=True):
 
 class PrivateAddressesAnswer(Answer, frozen=True, kw_only=True):
     addresses: list[str]
-    """Where to PUT each file."""
+    """Presigned URLs to PUT each file to."""
 
 
 class PrivateUploadRequest(WithKeys, frozen=True, kw_only=True):
@@ -109,9 +108,9 @@ class PrivateUploadRequest(WithKeys, frozen=True, kw_only=True):
 class PrivateUpload(Answer, frozen=True, kw_only=True):
     upload: str
     parts: list[tuple[int, str]]
-    """Number and tag of each part that the bucket has: of an upload that somebody did not end."""
+    """Number and tag of each part that the bucket has, of an upload that was interrupted."""
     tag: str
-    """Of the file of this size that has the name already; empty: there is none."""
+    """Of the file of this size that is there under this name; empty: there is none."""
     part_size: int
     """Of each part of this upload but the last one."""
 
@@ -127,7 +126,7 @@ class PrivateJoinRequest(WithKeys, frozen=True, kw_only=True):
     upload: Upload
     size: Natural
     tags: Annotated[list[Annotated[str, Meta(max_length=128)]], Meta(max_length=MOST_PARTS)]
-    """Of all parts, in their order: what lies there otherwise is not joined."""
+    """Of all parts, in their order: other parts are not joined."""
 
 
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
@@ -137,11 +136,11 @@ class PartsRequest(Request, frozen=True, kw_only=True):
     sha256: Digest
     size: Annotated[int, Meta(ge=1, le=2**53)]
     direct: bool = False
-    """Whether the caller would send parts to addresses of the store itself."""
+    """Whether the caller can send parts to presigned URLs of the store."""
     allocated: Natural | None = None
     """How many bytes the file takes on the caller's disk, where it has holes."""
     handed: Annotated[str, Meta(pattern=r"^([0-9a-f]{24})?\Z")] = ""
-    """The name of a place of this server in which the file lies."""
+    """The name of a directory of this server into which the file was copied."""
 
 
 class PlaceRequest(Request, frozen=True, kw_only=True):
@@ -151,19 +150,19 @@ class PlaceRequest(Request, frozen=True, kw_only=True):
 class PlaceAnswer(Answer, frozen=True, kw_only=True):
     name: str = ""
     path: str = ""
-    """A directory of this machine into which big files may be copied, each under its sha256. Empty
-    from any server but a private one."""
+    """A directory of this machine into which big files may be copied, each under its sha256. Only
+    the embedded server has one."""
 
 
 class PartsAnswer(Answer, frozen=True, kw_only=True):
     stored: bool
-    """Nothing has to be sent."""
+    """There is nothing to send."""
     part_size: Natural = 0
     """Bytes of every part but the last."""
     parts: list[int] = field(default_factory=list)
     """Numbers of the parts that are there; the first part is 1."""
     urls: list[tuple[int, str]] = field(default_factory=list)
-    """Where to PUT the next missing parts, if not to the server."""
+    """Presigned URLs to PUT the next missing parts to, if not to the server."""
 
 
 class PartAnswer(Answer, frozen=True, kw_only=True):
@@ -176,4 +175,4 @@ class FinishRequest(Request, frozen=True, kw_only=True):
 
 class FinishAnswer(Answer, frozen=True, kw_only=True):
     stored: bool
-    """False: the check goes on; ask again."""
+    """False: the digest is still being verified, call again."""

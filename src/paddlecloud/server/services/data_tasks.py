@@ -1,8 +1,8 @@
-"""The tasks of a job, as its own trainers ask for them: define, lease, renew, finish, fail.
+"""Data tasks of a job for its trainers: define, lease, renew, finish, fail.
 
-A caller here is a replica of the job, never a person. Whether that replica is still wanted is asked
-in the same transaction as everything else, so one that was given up changes nothing any more,
-however long its key is remembered elsewhere.
+The caller is always a replica of the job. Whether that replica is still current is checked in the
+same transaction as everything else, so a lost one changes nothing any more, even while its key is
+cached.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from paddlecloud.server.schemas.jobs import TasksView
 
 T = TypeVar("T")
 WAIT = 0.5
-"""Seconds between two questions of a reader while others hold all that is left."""
+"""Seconds between two requests of a reader while other readers hold all tasks that are left."""
 MAX_NAME = 64
 MAX_SETS = 16
 
 
 def define(deps: Deps, caller: Caller, job_id: str, name: str, asked: TasksRequest) -> TasksView:
-    """The set of that name, made by whoever comes first; the others have to mean the same one."""
+    """Define the set of that name, or check that an existing one is the same."""
     _check_name(name)
     if asked.tasks is not None and digest(asked.passes, asked.failure_max, asked.tasks) != (
         asked.digest
@@ -75,17 +75,17 @@ def define(deps: Deps, caller: Caller, job_id: str, name: str, asked: TasksReque
 
 
 def digest(passes: int, failure_max: int, contents: Sequence[str]) -> str:
-    """What two trainers have to agree on."""
-    said = hashlib.sha256(f"{passes} {failure_max} {len(contents)}".encode())
+    """Digest of a set, on which all trainers have to agree."""
+    digest_ = hashlib.sha256(f"{passes} {failure_max} {len(contents)}".encode())
     for content in contents:
         data = content.encode("utf-8", "surrogatepass")
-        said.update(b" %d:%b" % (len(data), data))
-    return said.hexdigest()
+        digest_.update(b" %d:%b" % (len(data), data))
+    return digest_.hexdigest()
 
 
 def lease(deps: Deps, caller: Caller, job_id: str, name: str, asked: LeaseRequest) -> LeaseAnswer:
-    """Tasks to work at. What the reader holds without knowing comes back to it: the answer that
-    told it was lost."""
+    """Lease tasks. Those that the reader holds without knowing, after a lost response, are returned
+    again."""
     holder = holder_of(caller.ak, asked.reader)
 
     def take(tx: Tx, attempt: Attempt, now: datetime) -> LeaseAnswer:
@@ -107,7 +107,7 @@ def lease(deps: Deps, caller: Caller, job_id: str, name: str, asked: LeaseReques
             given_up=[(before, number) for number in gone],
         )
 
-    # A lease that a loss of power forgets is asked for again; only what is done has to last.
+    # A lease that is lost with the power is requested again; only finished tasks must be durable.
     return _write(deps, caller, job_id, take, durable=False)
 
 
@@ -129,8 +129,8 @@ def finish(deps: Deps, caller: Caller, job_id: str, name: str, asked: TaskDone) 
     def count(tx: Tx, attempt: Attempt, now: datetime) -> TaskDoneAnswer:
         del attempt
         known = _found(tx, job_id, name)
-        said = (asked.number, asked.fence, asked.of_pass, now)
-        verdict, after = data_tasks.finish(tx, known, holder, *said)
+        task = (asked.number, asked.fence, asked.of_pass, now)
+        verdict, after = data_tasks.finish(tx, known, holder, *task)
         return TaskDoneAnswer(verdict=verdict.value, current_pass=after.current, over=after.over)
 
     return _write(deps, caller, job_id, count)
@@ -142,14 +142,14 @@ def fail(deps: Deps, caller: Caller, job_id: str, name: str, asked: TaskFailed) 
     def put_back(tx: Tx, attempt: Attempt, now: datetime) -> TaskFailedAnswer:
         del attempt, now
         known = _found(tx, job_id, name)
-        said = (asked.number, asked.fence)
-        state, _ = data_tasks.put_back(tx, known, holder, *said, counts=asked.counts)
+        task = (asked.number, asked.fence)
+        state, _ = data_tasks.put_back(tx, known, holder, *task, counts=asked.counts)
         return TaskFailedAnswer(state="late" if state is None else state.value)
 
     return _write(deps, caller, job_id, put_back)
 
 
-def look(deps: Deps, caller: Caller, job_id: str, name: str) -> TasksView:
+def show(deps: Deps, caller: Caller, job_id: str, name: str) -> TasksView:
     def read(tx: Tx) -> Tally:
         _own_attempt(tx, caller, job_id)
         return data_tasks.tallies(tx, job_id, _found(tx, job_id, name).name)[0]
@@ -158,7 +158,6 @@ def look(deps: Deps, caller: Caller, job_id: str, name: str) -> TasksView:
 
 
 def of_job(tx: Tx, job: Job) -> list[TasksView]:
-    """For who looks at the job."""
     return [view(tally) for tally in data_tasks.tallies(tx, job.id)]
 
 

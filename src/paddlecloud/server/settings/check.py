@@ -29,6 +29,7 @@ from paddlecloud.server.http.origin_check import is_any_address
 from paddlecloud.server.open_store import open_bucket
 from paddlecloud.server.services.notifications import mail
 from paddlecloud.server.settings import Origins, Settings, read_with_origins
+from paddlecloud.server.settings.values import NOT_IN_THE_FILE
 from paddlecloud.stores.deadline import prompt_if
 
 CONNECT_SECONDS = 5
@@ -207,7 +208,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
 
 
 def _ask_bucket(settings: Settings) -> Finding:
-    store = open_bucket(settings.store)
+    store = open_bucket(settings)
     try:
         store.try_keys()
     finally:
@@ -226,7 +227,8 @@ def _door(settings: Settings) -> Iterator[Finding]:
     from paddlecloud.stores.s3.sigv4 import Keys  # noqa: PLC0415 - as above
 
     place = user_bucket.parse_bos_url("paddlecloud-check.bj.bcebos.com")
-    store = user_bucket.open_private(place, Keys(access_key="none", secret_key="none"), door=door)
+    keys = Keys(access_key="none", secret_key="none")
+    store = user_bucket.open_private(place, keys, door=door, proxies=settings.proxies)
     try:
         # A bucket and keys that nobody has are refused where all is well.
         with prompt_if(True), suppress(Refused):
@@ -286,7 +288,7 @@ def _leaves(prefix: str, value: object) -> Iterator[tuple[str, str, object]]:
     """Key, kind and value of everything that can be written into the file."""
     for item in fields(value) if is_dataclass(value) else ():
         key, inner = f"{prefix}{item.name}", getattr(value, item.name)
-        if key == "home":
+        if key in NOT_IN_THE_FILE:
             continue
         if key == "plans":
             for name, plan in inner.items():

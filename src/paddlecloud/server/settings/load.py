@@ -21,8 +21,9 @@ from paddlecloud.model.errors import ConfigError
 from paddlecloud.model.jobs.job import Reason
 from paddlecloud.model.policy.quota import FREE, Plan
 from paddlecloud.model.units import is_digits, parse_size
+from paddlecloud.net.proxy import from_environment
 from paddlecloud.server.settings import validate
-from paddlecloud.server.settings.values import PoolSettings, Settings
+from paddlecloud.server.settings.values import NOT_IN_THE_FILE, PoolSettings, Settings
 
 Origins = dict[str, str]
 """Where each key that is not a default came from: the file's path, `env NAME`, `file PATH`."""
@@ -43,10 +44,11 @@ def read_with_origins(
 ) -> tuple[Settings, Origins]:
     """The same, and where each key came from that is not a default."""
     chosen = path or home / "server.toml"
+    proxies = from_environment(environ or {})
     if path is None and not chosen.exists():
-        return Settings(home=home), {}
+        return Settings(home=home, proxies=proxies), {}
     reader = _Reader(path=chosen.absolute(), environ=environ or {})
-    settings = reader.settings(home, _load(chosen))
+    settings = replace(reader.settings(home, _load(chosen)), proxies=proxies)
     validate.check(settings, chosen)
     return settings, reader.origins
 
@@ -70,7 +72,7 @@ class _Reader:
     origins: Origins = field(default_factory=dict)
 
     def settings(self, home: Path, raw: Mapping[str, object]) -> Settings:
-        known = _kinds(Settings, leave_out="home")
+        known = _kinds(Settings, leave_out=NOT_IN_THE_FILE)
         defaults = Settings(home=home)
         changes: dict[str, Any] = {}
         for key, value in raw.items():
@@ -190,9 +192,9 @@ class _Reader:
         )
 
 
-def _kinds(kind: type, leave_out: str = "") -> dict[str, str]:
+def _kinds(kind: type, leave_out: tuple[str, ...] = ()) -> dict[str, str]:
     """Field names and kinds of a section. Sizes of a plan are not marked as such in the model."""
-    found = {item.name: str(item.type) for item in fields(kind) if item.name != leave_out}
+    found = {item.name: str(item.type) for item in fields(kind) if item.name not in leave_out}
     if kind is Plan:
         found |= {"memory": "Size | None", "storage": "Size | None"}
     return found

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from paddlecloud.model.policy.quota import FREE, UNLIMITED, Plan
+from paddlecloud.net.proxy import DIRECT, Proxies
 
 MIB = 1024 * 1024
 TEAM_ZONE = "Asia/Shanghai"
@@ -269,9 +270,15 @@ def _plans() -> Mapping[str, Plan]:
     return {"free": FREE, "unlimited": UNLIMITED}
 
 
+NOT_IN_THE_FILE = ("home", "proxies")
+"""Fields of Settings that are given when the server starts."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     home: Path
+    proxies: Proxies = field(default=DIRECT, repr=False)
+    """Of the environment in which the server was started: HTTPS_PROXY, HTTP_PROXY, NO_PROXY."""
     team: bool = False
     """true: a server for several users, with quotas, mail and roles."""
     name: str = ""

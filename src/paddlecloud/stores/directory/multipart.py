@@ -1,8 +1,7 @@
-"""Uploads in parts for a directory: one scratch file that is filled at offsets, and a note of each
-part that is there.
+"""Multipart uploads of a directory store: a scratch file, filled at offsets, and part markers.
 
-An upload is a directory of its own among the scratch files. A part is written before its note is
-made, so a note means that the bytes are there; a part that was cut off is simply sent again.
+An upload is a directory of its own among the scratch files. A part is written before its marker, so
+a marker means that the bytes are there; a part that was cut off is sent again.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ _NAME = re.compile(r"[0-9a-f]{24}-[0-9a-f]{16}-([1-9][0-9]{0,15})-([0-9]{1,20}|n
 _NOTE = re.compile(r"part-([1-9][0-9]{0,8})-([0-9]{1,16})")
 _DATA = "data"
 _AT_ONCE = 1024 * 1024
-"""Bytes of one write: for a longer one the system takes pages that nobody used before, which costs
-twice the time of all the rest on a virtual machine."""
+"""Bytes of one write: for a longer one the system takes fresh pages, which costs twice the time of
+all the rest on a virtual machine."""
 _ZEROS = memoryview(bytes(256 * 1024))
 
 
@@ -52,7 +51,7 @@ class Parts:
         with self._opened(path, upload) as (directory, part_size, _), explained(path):
             if number < 1 or len(data) > part_size:
                 raise Invalid("upload_part", number=number, size=len(data), limit=part_size)
-            self._forget(directory, number)
+            self._unmark(directory, number)
             fd = open_regular(_DATA, os.O_WRONLY, directory)
             try:
                 _write_at(fd, data, (number - 1) * part_size)
@@ -69,7 +68,7 @@ class Parts:
                 found = os.pread(fd, length, offset)
             finally:
                 os.close(fd)
-        # What was never written because it is zero may lie beyond the end.
+        # Zeros are not written, so they may lie beyond the end.
         return found + bytes(length - len(found))
 
     def listed(self, path: str, upload: str) -> Sequence[Part]:
@@ -77,9 +76,8 @@ class Parts:
             return sorted(_notes(directory), key=lambda part: part.number)
 
     def data(self, path: str, upload: str, size: int) -> str:
-        """The name of the filled file below the scratch directory, as it is to be, on the disk.
-
-        It may be longer than its parts: one of them was sent again, or did not fit.
+        """The name of the filled file below the scratch directory, flushed and cut to its size: a
+        part may have been sent again, or did not fit.
         """
         with self._opened(path, upload) as (directory, _, when):
             fd = open_regular(_DATA, os.O_WRONLY, directory)
@@ -87,8 +85,8 @@ class Parts:
                 os.ftruncate(fd, size)
                 if when is not None:
                     os.utime(fd, ns=(when, when))
-                # The disk takes parts in any order: a loss of power could leave the full size and a
-                # hole. The flush after it finds these bytes done, so they are waited for once.
+                # The disk writes parts in any order: a loss of power could leave the full size and
+                # a hole. The flush after it finds these bytes done, so it waits for them once.
                 sync_data(fd)
             finally:
                 os.close(fd)
@@ -102,7 +100,7 @@ class Parts:
     def _opened(self, path: str, upload: str) -> Iterator[tuple[int, int, int | None]]:
         """The open directory of an upload, the size of its parts, and its time if it has one.
 
-        What is missing in it means that somebody else finished or dropped it just now.
+        A file that is missing in it means that another call finished or dropped it just now.
         """
         found = _NAME.fullmatch(upload)
         if found is None or upload.split("-")[1] != _mark(path):
@@ -118,10 +116,10 @@ class Parts:
         finally:
             os.close(directory)
 
-    def _forget(self, directory: int, number: int) -> None:
+    def _unmark(self, directory: int, number: int) -> None:
         for part in _notes(directory):
             if part.number == number:
-                with suppress(FileNotFoundError):  # somebody else sends it too
+                with suppress(FileNotFoundError):  # another request sends it, too
                     os.unlink(part.tag, dir_fd=directory)
 
 
@@ -135,7 +133,7 @@ def _notes(directory: int) -> list[Part]:
 
 
 def _write_at(fd: int, data: bytes | bytearray, offset: int) -> None:
-    """What is all zero stays a hole: a sparse file takes no room here either."""
+    """A part of zeros stays a hole: a sparse file takes no space here either."""
     view = memoryview(data)
     if _is_zero(view) and offset >= os.fstat(fd).st_size:
         return
@@ -148,5 +146,5 @@ def _write_at(fd: int, data: bytes | bytearray, offset: int) -> None:
 
 def _is_zero(view: memoryview) -> bool:
     size = len(_ZEROS)
-    pieces = (view[at : at + size] for at in range(0, len(view), size))
-    return all(piece == _ZEROS[: len(piece)] for piece in pieces)
+    blocks = (view[at : at + size] for at in range(0, len(view), size))
+    return all(block == _ZEROS[: len(block)] for block in blocks)

@@ -1,27 +1,29 @@
-"""Signed requests to one S3-compatible server: kept connections, repeats, and errors in our words.
+"""Signed requests (SigV4) to one S3-compatible server, with retries and our errors.
 
-Every request may be repeated: whoever makes one that must not run twice says so by what it asks
-for. A request is tried again when the server or the network failed, not when it was refused
-(`s3refusals`). What the requests mean is the work of `s3`.
+Every request is idempotent. It is retried when the server or the network failed, not when it was
+refused (`errors`). What the requests are for is the work of `store` and `multipart`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import random
-import ssl
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from itertools import count
+from typing import TypeVar
 from urllib.parse import quote, urlsplit
 from xml.etree.ElementTree import Element
 
 from paddlecloud.messages import CAUSE, GIVEN
 from paddlecloud.model.errors import PaddleCloudError, Retry, Unreachable
-from paddlecloud.net.http11 import CONNECT_SECONDS, SILENT_SECONDS, Connection, Ended, Response
+from paddlecloud.net.http1 import Response
+from paddlecloud.net.pool import Pool
+from paddlecloud.net.proxy import DIRECT, Proxies
 from paddlecloud.stores.deadline import is_prompt
 from paddlecloud.stores.s3.checksums import Guard
 from paddlecloud.stores.s3.errors import (
@@ -30,36 +32,44 @@ from paddlecloud.stores.s3.errors import (
     TRIES,
     Failure,
     document,
-    is_no_refusal,
-    lacks_tag,
-    meaning,
-    said_in,
-    stranger,
+    error_in,
+    failure_of,
+    is_foreign,
+    lacks_etag,
+    unexpected,
 )
 from paddlecloud.stores.s3.sigv4 import EMPTY, Keys, Query, Signer, query_text
 
 Clock = Callable[[], datetime]
 Sleep = Callable[[float], None]
 Body = bytes | bytearray
+T = TypeVar("T")
 
-IDLE = 32
-"""Connections that are kept open for the next request."""
-
+TIMEOUTS = (10.0, 60.0)
+"""Seconds for a connection and for a response."""
 PROMPT = (4.0, 8.0)
-"""Seconds for a connection and for an answer, where a caller waits (`patience`)."""
+"""The same where a caller waits (`stores.deadline`)."""
 PROMPT_AGAIN = 3.0
-"""The same for an answer after a silence: those who stand in line are told in time as well."""
+"""For a response after a timeout: callers that queue for the store get an error in time as well."""
 PROMPT_SLOW = 20.0
-"""The same for what a store may have to think about: parts, and their being joined."""
-_FORGOTTEN = 60.0
-"""Seconds after which a silence says nothing any more."""
+"""For requests that take a store longer: parts, and completing them."""
+_SILENCE_COUNTS = 60.0
+"""Seconds in which a timeout shortens the next ones."""
 _LONGEST_PAUSE = 4.0
-_UNSAID = (400, 405)
-"""Statuses for anything: an odd name, or a session that is over."""
+_UNCLEAR = (400, 405)
+"""Statuses with many causes: an odd name, or a session that has ended."""
 _skews: dict[str, timedelta] = {}
-"""How far the clock of each server that refused ours is ahead of it. Whoever opens a bucket only to
-sign addresses asks nothing, and would never learn it. Values are replaced whole: no lock."""
-_REASONS = {TimeoutError: "reason_timed_out", Ended: "reason_ended"}
+"""How far the clock of each server is ahead of ours, once it refused a signature for that. All
+clients share it: one that only signs URLs sends no request. Values are replaced, so no lock."""
+_LARGEST = 16 * 1024 * 1024
+"""Bytes of a document: a page of a listing has at most four million."""
+CONNECTION_BROKEN = ("server_closed", "server_malformed", "server_timeout")
+"""What reading a response fails with."""
+_REASONS = {
+    "server_closed": "reason_ended",
+    "server_malformed": "reason_no_http",
+    "server_timeout": "reason_timed_out",
+}
 
 
 def _always() -> bool:
@@ -74,15 +84,15 @@ class Request:
     query: tuple[tuple[str, str], ...] = ()
     body: Body = b""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Names in small letters."""
+    """Names in lower case."""
     part: bool = False
-    """Of a file that is joined later: nobody sees these bytes before."""
+    """A part of a multipart upload: not visible before the upload is complete."""
     slow: bool = False
-    """Good servers may take long over it."""
+    """It takes servers long."""
     good: tuple[int, ...] = (200, 204)
     tries: int = TRIES
     wanted: Callable[[], bool] = _always
-    """Asked before each repeat: whoever has given up is not kept waiting."""
+    """Called before each retry; False ends the attempts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,10 +103,10 @@ class Answer:
     place: str
 
     def xml(self, name: str) -> Element:
-        """The document of the answer, which has this name, its names without their space."""
+        """The document in the response, which has this name; its names without their namespace."""
         top = document(self.body, name)
         if top is None:
-            raise stranger(self.place, self.status, self.headers, self.body)
+            raise unexpected(self.place, self.status, self.headers, self.body)
         return top
 
 
@@ -113,224 +123,180 @@ class Wire:
         path_style: bool,
         clock: Clock,
         sleep: Sleep = time.sleep,
+        proxies: Proxies = DIRECT,
     ) -> None:
         parts = urlsplit(endpoint)
         host = parts.netloc.rpartition("@")[2]
-        self._scheme, self._door = parts.scheme, host
+        self._scheme, self._endpoint_host = parts.scheme, host
         self._host = host if path_style else f"{bucket}.{host}"
         self.place = f"{bucket} ({self._host})"
-        """What a sentence calls it: with the host that is asked."""
-        self._name = parts.hostname or "" if path_style else f"{bucket}.{parts.hostname}"
-        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        """How messages name it: with the host that requests go to."""
         self._top = parts.path.rstrip("/") + (f"/{bucket}" if path_style else "")
         self._signer = Signer(keys=keys, region=region, host=self._host)
         self._clock, self.sleep = clock, sleep
-        self._patience = CONNECT_SECONDS, SILENT_SECONDS
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
-        self._guard = Guard(self._name, tls=self._tls is not None)
-        self._idle: list[Connection] = []
-        self._closed = False
-        self._lock = threading.Lock()
+        self._timeouts = TIMEOUTS
+        self._guard = Guard(parts.hostname or "", tls=parts.scheme == "https")
+        self._pool = Pool(proxies)
         self._silent_at: float | None = None
-        """When it last left somebody without an answer, if it has given none since."""
+        """When a request last timed out, if none was answered since."""
 
     def ask(self, request: Request) -> Answer:
-        """One request with a short answer; an answer that is not `good` is raised as an error."""
-        number = 0
-        while True:
-            number += 1
-            connection, response = self.begin(request)
-            try:
-                data = response.read_all()
-            except OSError as error:
-                connection.close()
-                failure = self._broken(error)
-                if number >= min(request.tries, failure.worth, TRIES):
-                    raise failure.error from error
-                continue
-            self.give_back(connection, response)
+        """One request with a short response; one whose status is not `good` is raised as an
+        error."""
+
+        def whole(response: Response) -> Answer:
+            data = response.take(_LARGEST + 1)
+            response.close()
             status, headers = response.status, response.headers
             return Answer(status=status, headers=headers, body=data, place=self.place)
 
-    def begin(self, request: Request) -> tuple[Connection, Response]:
-        """The same, for whoever reads the answer and gives the connection back, or closes it."""
-        digest = hashlib.sha256(request.body).hexdigest() if request.body else EMPTY
-        number = 0
-        while True:
-            number += 1
-            came = self._once(request, digest)
-            if not isinstance(came, Failure):
-                return came
-            if number >= min(request.tries, came.worth):
-                raise came.error
-            self.pause(number)
-            if not request.wanted():
-                raise came.error
+        answer = self._repeated(request, whole)
+        if len(answer.body) > _LARGEST:
+            raise unexpected(self.place, answer.status, answer.headers, answer.body)
+        return answer
+
+    def begin(self, request: Request) -> Response:
+        """The same, for a caller that reads the response, or closes it."""
+        return self._repeated(request, lambda response: response)
 
     def pause(self, number: int) -> None:
-        """Wait before the repeat of this number, longer each time and no two threads the same."""
+        """Wait before the retry of this number, longer each time and no two threads the same."""
         self.sleep(min(0.05 * 4 ** (number - 1), _LONGEST_PAUSE) * (0.5 + random.random()))
 
-    def give_back(self, connection: Connection, response: Response) -> None:
-        """Keep the connection for the next request if its answer was read to the end."""
-        if response.reusable:
-            with self._lock:
-                if len(self._idle) < IDLE and not self._closed:
-                    self._idle.append(connection)
-                    return
-        connection.close()
-
     def url(self, method: str, key: str, query: Query, good_for: timedelta, now: datetime) -> str:
-        """An address that lets anybody make this one request until `good_for` is over."""
+        """A presigned URL for this one request, valid for `good_for`."""
         path = self._path(key)
         signed = self._signer.query(method, path, query, good_for, now + self._skew())
         return f"{self._scheme}://{self._host}{path}?{signed}"
 
     def close(self) -> None:
-        """Whoever is at it just now may go on, but no connection is kept any more."""
-        self._closed = True
-        self._drop_idle()
+        """Requests under way continue, but no connection is kept any more."""
+        self._pool.close()
 
-    def _drop_idle(self) -> None:
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+    def _repeated(self, request: Request, use: Callable[[Response], T]) -> T:
+        """What `use` makes of the response, in one of the attempts that the request allows."""
+        digest = hashlib.sha256(request.body).hexdigest() if request.body else EMPTY
+        for number in count(1):
+            outcome = self._once(request, digest)
+            if isinstance(outcome, Response):
+                try:
+                    return use(outcome)
+                except Unreachable as error:
+                    outcome = self._broken(error)
+            if number >= min(request.tries, outcome.worth):
+                raise outcome.error
+            self.pause(number)
+            if not request.wanted():
+                raise outcome.error
+        raise AssertionError("the last attempt returns or raises")
 
-    def _once(self, request: Request, digest: str) -> tuple[Connection, Response] | Failure:
-        """One try: an answer that is as it should be, or what it failed by."""
+    def _once(self, request: Request, digest: str) -> Response | Failure:
+        """One attempt: a good response, or why it failed."""
         checks = self._guard.headers(request.body, digest, part=request.part)
         now = self._clock() + self._skew()
         more = {**request.headers, **checks}
-        path = self._path(request.key)
+        path, query = self._path(request.key), query_text(request.query)
         headers = self._signer.headers(request.method, path, request.query, digest, now, more)
         try:
-            connection, response = self._exchange(request, path, headers)
-        except OSError as error:
+            response = self._pool.request(
+                request.method,
+                f"{self._scheme}://{self._host}{path}" + (f"?{query}" if query else ""),
+                headers,
+                request.body,
+                idempotent=True,
+                timeout=self._seconds(request),
+            )
+        except Unreachable as error:
             return self._broken(error)
         self._silent_at = None
-        # It answers: for the rest it has the time of one that was never silent.
-        connection.wait_at_most(self._seconds(request)[1])
-        self._refuse_stranger(connection, request, response)
+        # It answers: the rest may take as long as from a server that never was silent.
+        response.set_timeout(self._seconds(request)[1])
+        self._refuse_foreign(request, response)
         good = response.status in request.good
         if good and self._guard.is_checked(checks, response.headers):
-            return connection, response
-        failure = self._refusal(connection, request, response, now)
+            return response
+        failure = self._refusal(request, response, now)
         if failure.worth > 1:
             return failure
         again = good or self._guard.is_at_fault(checks, response.status)
         return Failure(failure.error, PATIENT) if again else failure
 
-    def _broken(self, error: OSError) -> Failure:
-        """What it means that a connection failed."""
+    def _broken(self, error: Unreachable) -> Failure:
+        """What a connection that failed means for the request."""
         worth = PATIENT
-        if isinstance(error, TimeoutError):
+        if error.code == "server_timeout":
+            # The other kept connections lead to the same silent server.
+            self._pool.drop_idle()
             self._silent_at = time.monotonic()
-            # Silence has taken minutes by then: no patience beyond that.
+            # Silence has taken minutes by then: fewer attempts.
             worth = 1 if is_prompt() else TRIES
         return Failure(self.unreachable(error), worth)
-
-    def _exchange(
-        self, request: Request, path: str, headers: Mapping[str, str]
-    ) -> tuple[Connection, Response]:
-        """A kept connection may have been closed meanwhile: then a new one is used."""
-        text = query_text(request.query)
-        target = f"{path}?{text}" if text else path
-        connect, silent = self._seconds(request)
-        kept = self._kept()
-        if kept is not None:
-            try:
-                kept.wait_at_most(silent)
-                return kept, kept.exchange(request.method, target, headers, request.body)
-            except TimeoutError:
-                # It is there and silent: that was a try, and the other kept ones are no better.
-                kept.close()
-                self._drop_idle()
-                raise
-            except OSError:
-                kept.close()
-        connection = Connection(self._name, self._port, self._tls, connect, silent)
-        try:
-            return connection, connection.exchange(request.method, target, headers, request.body)
-        except BaseException:
-            connection.close()
-            raise
 
     def _path(self, key: str) -> str:
         return f"{self._top}/{quote(key, safe='/-_.~')}" if key else self._top or "/"
 
-    def _kept(self) -> Connection | None:
-        with self._lock:
-            return self._idle.pop() if self._idle else None
-
     def _seconds(self, request: Request) -> tuple[float, float]:
-        """How long to wait for a connection, and for an answer."""
-        connect, silent = self._patience
+        """The timeouts for a connection and for a response."""
+        connect, silent = self._timeouts
         if not is_prompt():
             return connect, silent
         at, soon = self._silent_at, PROMPT[1]
         if request.slow or request.part:
             soon = PROMPT_SLOW
-        elif at is not None and not request.body and time.monotonic() - at < _FORGOTTEN:
+        elif at is not None and not request.body and time.monotonic() - at < _SILENCE_COUNTS:
             soon = PROMPT_AGAIN
         return min(connect, PROMPT[0]), min(silent, soon)
 
-    def _refuse_stranger(
-        self, connection: Connection, request: Request, response: Response
-    ) -> None:
-        """An answer that only something else than an object store gives is no success."""
+    def _refuse_foreign(self, request: Request, response: Response) -> None:
+        """A successful response that no object store gives is an error."""
         asked, status = (request.method, request.key, request.query), response.status
-        if lacks_tag(*asked, status, response.headers):
-            connection.close()
-            raise stranger(self.place, status, response.headers)
+        if lacks_etag(*asked, status, response.headers):
+            response.close()
+            raise unexpected(self.place, status, response.headers)
 
-    def _refusal(
-        self, connection: Connection, request: Request, response: Response, signed: datetime
-    ) -> Failure:
-        """What an answer means that was not asked for, to a request that was signed then."""
+    def _refusal(self, request: Request, response: Response, signed: datetime) -> Failure:
+        """What an unexpected status means for a request that was signed at that time."""
         try:
-            data = response.read_all(64 * 1024)
-            self.give_back(connection, response)
-        except OSError as error:
-            connection.close()
+            data = response.take(64 * 1024)
+            response.close()
+        except Unreachable as error:
             return Failure(self.unreachable(error), PATIENT)
-        code, detail = said_in(data)
-        if request.method == "HEAD" and response.status in _UNSAID:
+        code, detail = error_in(data)
+        if request.method == "HEAD" and response.status in _UNCLEAR:
             return self._reason_of(request, response.status)
-        if is_no_refusal(request.method, response.status, code, response.headers):
-            return Failure(stranger(self.place, response.status, response.headers, data))
+        if is_foreign(request.method, response.status, code, response.headers):
+            return Failure(unexpected(self.place, response.status, response.headers, data))
         if code in CLOCK and self._learn_skew(response, signed):
             return Failure(Retry("store_failed", place=self.place, detail=code), PATIENT)
-        return meaning(response.status, code, detail, request.key, self.place)
+        return failure_of(response.status, code, detail, request.key, self.place)
 
     def _reason_of(self, request: Request, status: int) -> Failure:
-        """No answer to a HEAD says why it is refused: that is asked in another way."""
+        """A response to HEAD has no body that names the reason: a GET asks for it."""
         asked = replace(request, method="GET", headers={"range": "bytes=0-0"}, tries=1)
         try:
-            connection, _ = self.begin(replace(asked, good=(200, 206, 416)))
-            connection.close()
+            self.begin(replace(asked, good=(200, 206, 416))).close()
         except PaddleCloudError as error:
             return Failure(error)
-        return meaning(status, "", "", request.key, self.place)
+        return failure_of(status, "", "", request.key, self.place)
 
-    def unreachable(self, error: Exception) -> PaddleCloudError:
-        """What is in words of ours is told in the reader's language."""
-        reason = " ".join((getattr(error, "strerror", None) or str(error) or "no answer").split())
-        told = {"place": self.place, "reason": reason[:200]}
-        ours = [code for kind, code in _REASONS.items() if isinstance(error, kind)]
-        why = {CAUSE: ours[0], GIVEN: "{}"} if ours else {}
-        return Unreachable("store_unreachable", **told, **why)
+    def unreachable(self, error: Unreachable) -> PaddleCloudError:
+        """The error of the network as one of this store."""
+        params = {"place": self.place, "reason": str(error.params.get("reason", error))[:200]}
+        if "reason" not in error.params:
+            cause = _REASONS.get(error.code, error.code)
+            params |= {CAUSE: cause, GIVEN: json.dumps(error.params)}
+        return Unreachable("store_unreachable", **params)
 
     def _skew(self) -> timedelta:
         """How far the server's clock is ahead of ours."""
-        return _skews.get(self._door, timedelta())
+        return _skews.get(self._endpoint_host, timedelta())
 
     def _learn_skew(self, response: Response, signed: datetime) -> bool:
         """Sign by the server's clock from now on; False when that was not the reason."""
         there = http_time(response.headers.get("date", ""))
         if there is None:
             return False
-        _skews[self._door] = there - self._clock()
+        _skews[self._endpoint_host] = there - self._clock()
         return abs(there - signed) > timedelta(minutes=1)
 
 
@@ -338,5 +304,5 @@ def http_time(text: str) -> datetime | None:
     """A time as HTTP writes it, or None."""
     try:
         return parsedate_to_datetime(text).astimezone(UTC)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import NamedTuple
 from xml.etree import ElementTree
 
@@ -20,20 +21,21 @@ from paddlecloud.stores.directory.safe_open import shown
 from paddlecloud.stores.s3.keys import path_of
 
 TRIES = 5
+"""Attempts at a request."""
 
 PATIENT = 12
-"""Tries for a part of a large file: half a minute, in which a server may have started again. By
-then much has been sent that a failure would throw away."""
+"""Attempts at a part of a large file: half a minute, in which a server may restart. A failure would
+throw away much that was sent."""
 
 CLOCK = ("RequestTimeTooSkewed", "RequestExpired")
 
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
 
 _MISTAKE = 500
-"""A server that starts again says something else, so this is not waited out: a full one says it."""
+"""Not waited out like the others: a full server responds with it, one that restarts does not."""
 
 _BUSY = ("RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "RequestThrottled")
-"""What some servers say with a status of 400 that is no refusal."""
+"""Codes that some servers send with status 400 although they are no refusal."""
 
 _DAMAGED = ("BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody", "InvalidDigest")
 
@@ -50,8 +52,8 @@ _OF_NO_FILE = (
     "TokenRefreshRequired",
     "InvalidPart",
 )
-"""Said with a status of 400 of a wrong region, a wrong name of a bucket, its settings, or parts
-that somebody replaced: nothing of that is the fault of a file. Without a reason nobody knows."""
+"""Codes with status 400 that concern the region, the name or the settings of the bucket, or
+replaced parts, and not the file; an empty code may be anything."""
 
 _TOO_LARGE = 413
 
@@ -61,11 +63,11 @@ _REFUSED = range(400, 500)
 class Failure(NamedTuple):
     error: PaddleCloudError
     worth: int = 1
-    """So many tries in all; one: it is final."""
+    """Attempts in all; one: it is final."""
 
 
-def meaning(status: int, code: str, detail: str, key: str, place: str) -> Failure:
-    """Of an answer about `key`, or about the bucket if that is empty."""
+def failure_of(status: int, code: str, detail: str, key: str, place: str) -> Failure:
+    """The error for a response about `key`, or about the bucket if that is empty."""
     said = f"{status} {code} {detail}".strip()[:300]
     if status == 507 or code in _FULL:
         return Failure(StorageFull("store_full", path=key))
@@ -90,8 +92,8 @@ def meaning(status: int, code: str, detail: str, key: str, place: str) -> Failur
     return Failure(failed)
 
 
-def said_in(data: bytes) -> tuple[str, str]:
-    """Code and words of an error; both empty when the server gave none."""
+def error_in(data: bytes) -> tuple[str, str]:
+    """Code and message of an error document; both empty when there is none."""
     top = parsed(data)
     found = {} if top is None else {each.tag: (each.text or "").strip() for each in top.iter()}
     return found.get("Code", ""), found.get("Message", "")
@@ -117,32 +119,53 @@ _UNWRITABLE = re.compile(
 _INSTEAD = "\ufffd".encode()
 
 
-def lacks_tag(method: str, key: str, query: object, status: int, headers: Headers) -> bool:
-    """Whether an answer of success is without what an object that is kept always has."""
+def lacks_etag(method: str, key: str, query: object, status: int, headers: Headers) -> bool:
+    """Whether a successful response lacks the ETag that every stored object has."""
     about_object = key and (method in ("PUT", "HEAD") or (method == "GET" and not query))
     return bool(about_object) and status in _WHOLE and not headers.get("etag")
 
 
-def is_no_refusal(method: str, status: int, code: str, headers: Headers) -> bool:
-    """Whether no object store would refuse like this; `code` is the one of its error, if any."""
+def is_foreign(method: str, status: int, code: str, headers: Headers) -> bool:
+    """Whether no object store refuses like this; `code` is that of its error document, if any."""
     if code or any(name.startswith(_OURS) for name in headers):
         return False
     if status in _REFUSALS and headers.get("content-type", "").startswith("text/html"):
         return True
-    # An answer to HEAD has no body, and nobody minds what is said to a DELETE of nothing.
+    # A response to HEAD has no body, and one to a DELETE of nothing does not matter.
     spoken = status == 404 and method not in ("HEAD", "DELETE")
     return spoken or status in _ELSEWHERE
 
 
 def document(data: bytes, name: str) -> ElementTree.Element | None:
-    """The document of this name, its names without their space; None when it is another."""
+    """The document of this name, its names without their namespace; None when it is another, or has
+    a number or a time that is none."""
     top = parsed(data)
-    return top if top is not None and top.tag == name else None
+    return top if top is not None and top.tag == name and _is_sound(top) else None
+
+
+def _is_sound(top: ElementTree.Element) -> bool:
+    """Whether callers may read the sizes, part numbers and times in a document."""
+    try:
+        for each in top.iter():
+            text = each.text or ""
+            if each.tag in ("PartNumber", "Size") and not 0 <= int(text or 0) < 1 << 63:
+                return False
+            if each.tag in _TIMES.values() and datetime.fromisoformat(text).tzinfo is None:
+                return False
+            if each.tag in _TIMES and each.find(_TIMES[each.tag]) is None:
+                return False
+    except ValueError:
+        return False
+    return True
+
+
+_TIMES = {"Contents": "LastModified", "Upload": "Initiated"}
+"""Elements, and the time that each of them has."""
 
 
 def parsed(data: bytes) -> ElementTree.Element | None:
-    """A document of any name; None when it is no XML. The name of a file may hold what XML cannot:
-    a server that writes it all the same is understood but for that."""
+    """A document of any name; None when it is no XML. Characters that XML does not allow, but some
+    servers write in file names, are replaced."""
     try:
         top = ElementTree.fromstring(data.strip())
     except ElementTree.ParseError:
@@ -155,8 +178,8 @@ def parsed(data: bytes) -> ElementTree.Element | None:
     return top
 
 
-def stranger(place: str, status: int, headers: Headers, data: bytes = b"") -> Unreachable:
-    """What to raise, with enough of the answer to know who gave it."""
+def unexpected(place: str, status: int, headers: Headers, data: bytes = b"") -> Unreachable:
+    """The error for a response that is not from an object store, with the beginning of it."""
     kind, where = headers.get("content-type", ""), headers.get("location", "")
     begin = data[:60].decode("utf-8", "replace") if kind.startswith("text/") or not kind else ""
     words = [str(status), kind, where and f"-> {where}", begin]

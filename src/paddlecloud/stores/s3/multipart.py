@@ -1,6 +1,6 @@
-"""Uploads in parts, as S3 has them: begun, filled in any order, joined or dropped.
+"""Multipart uploads of S3: begun, filled in any order, completed or aborted.
 
-The server keeps the parts and their list, so an upload goes on after the death of whoever made it.
+The bucket keeps the parts and their list, so an upload survives its sender.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def put(wire: Wire, key: str, upload: str, number: int, data: Body) -> Part:
     return _put(wire, upload, number, _part(key, upload, number, data))
 
 
-def put_patiently(
+def put_with_retries(
     wire: Wire, key: str, upload: str, number: int, data: Body, *, wanted: Callable[[], bool]
 ) -> Part:
-    """The same, through an outage of half a minute, for as long as the part is wanted."""
+    """The same, retried through an outage of half a minute, while the part is wanted."""
     request = _part(key, upload, number, data)
     return _put(wire, upload, number, replace(request, tries=PATIENT, wanted=wanted))
 
@@ -60,7 +60,7 @@ def listed(wire: Wire, key: str, upload: str) -> list[Part]:
 
 
 def finish(wire: Wire, key: str, upload: str, parts: Sequence[Part]) -> None:
-    """Join the parts; NotFound when there is no such upload (any more)."""
+    """Complete an upload; NotFound when there is no such upload (any more)."""
     rows = "".join(
         f"<Part><PartNumber>{part.number}</PartNumber><ETag>{escape(part.tag)}</ETag></Part>"
         for part in parts
@@ -74,7 +74,7 @@ def finish(wire: Wire, key: str, upload: str, parts: Sequence[Part]) -> None:
             wire.pause(number)
         answer = _ask(wire, upload, request)
         said = answer.body
-        # A server that found a fault after it began to answer says so in an answer of 200.
+        # A bucket that fails after it began to answer reports it in a response of 200.
         if document(said, "Error") is None:
             answer.xml("CompleteMultipartUploadResult")
             return
@@ -83,26 +83,50 @@ def finish(wire: Wire, key: str, upload: str, parts: Sequence[Part]) -> None:
 
 
 def drop(wire: Wire, key: str, upload: str) -> None:
-    """Forget the parts; gone already is done."""
+    """Abort an upload. Idempotent."""
     try:
         wire.ask(Request(method="DELETE", key=key, query=(("uploadId", upload),)))
     except NotFound:
         return
 
 
-def begun(wire: Wire, key: str) -> list[tuple[str, datetime]]:
-    """The uploads of this very file that nobody joined or dropped, and when they began."""
-    return [(upload, began) for names, upload, began in _uploads(wire, key) if key in names]
-
-
 def drop_old(wire: Wire, prefix: str, before: datetime) -> int:
     """Drop every upload below `prefix` that began before and got no part since; how many."""
-    old = [(names, upload) for names, upload, began in _uploads(wire, prefix) if began < before]
+    found = listed_uploads(wire, prefix)
+    old = [(names, upload) for names, upload, began in found if began < before]
     idle = [each for each in old if not _goes_on(wire, *each, before)]
     for names, upload in idle:
         for name in names:
             drop(wire, name, upload)
     return len(idle)
+
+
+def listed_uploads(wire: Wire, prefix: str) -> Iterator[tuple[set[str], str, datetime]]:
+    """The open uploads below `prefix`: the possible keys of its file, its id, when it began."""
+    marks: Query = ()
+    while True:
+        query: Query = (("uploads", ""), ("prefix", prefix), ("max-uploads", "1000"), *marks)
+        answer = wire.ask(Request(method="GET", query=(*query, ("encoding-type", "url"))))
+        if document(answer.body, "ListBucketResult") is not None:
+            # An object store that ignores `uploads` cannot list any.
+            return
+        top = answer.xml("ListMultipartUploadsResult")
+        quoted = top.findtext("EncodingType") == "url"
+        for item in top.iter("Upload"):
+            began = datetime.fromisoformat(item.findtext("Initiated") or "")
+            name = item.findtext("Key") or ""
+            # SeaweedFS declares that names are quoted, and quotes none. By the wrong one of the two
+            # names no server knows the upload.
+            names = {name, unquote_plus(name)} if quoted else {name}
+            yield names, item.findtext("UploadId") or "", began
+        mark = top.findtext("NextKeyMarker") or ""
+        following = (
+            ("key-marker", unquote_plus(mark) if quoted else mark),
+            ("upload-id-marker", top.findtext("NextUploadIdMarker") or ""),
+        )
+        if top.findtext("IsTruncated") != "true" or following == marks:
+            return
+        marks = following
 
 
 def _goes_on(wire: Wire, names: Iterable[str], upload: str, since: datetime) -> bool:
@@ -117,7 +141,7 @@ def _rows_of_any(wire: Wire, names: Iterable[str], upload: str) -> Iterator[Elem
 
 
 def _rows(wire: Wire, key: str, upload: str) -> Iterator[Element]:
-    """What the server says of each part, page by page."""
+    """The rows of the list of parts, page by page."""
     after = ""
     while True:
         query: Query = (("uploadId", upload), ("max-parts", "1000"))
@@ -130,34 +154,6 @@ def _rows(wire: Wire, key: str, upload: str) -> Iterator[Element]:
         if top.findtext("IsTruncated") != "true" or following in ("", after):
             return
         after = following
-
-
-def _uploads(wire: Wire, prefix: str) -> Iterator[tuple[set[str], str, datetime]]:
-    """What the name of its file may be, which it is, and when it began, of each upload."""
-    marks: Query = ()
-    while True:
-        query: Query = (("uploads", ""), ("prefix", prefix), ("max-uploads", "1000"), *marks)
-        answer = wire.ask(Request(method="GET", query=(*query, ("encoding-type", "url"))))
-        if document(answer.body, "ListBucketResult") is not None:
-            # An object store that takes no notice of `uploads`: it cannot tell of any.
-            return
-        top = answer.xml("ListMultipartUploadsResult")
-        quoted = top.findtext("EncodingType") == "url"
-        for item in top.iter("Upload"):
-            began = datetime.fromisoformat(item.findtext("Initiated") or "")
-            name = item.findtext("Key") or ""
-            # SeaweedFS says that names are quoted, and quotes none. By the name that is not meant
-            # no server knows the upload.
-            names = {name, unquote_plus(name)} if quoted else {name}
-            yield names, item.findtext("UploadId") or "", began
-        mark = top.findtext("NextKeyMarker") or ""
-        following = (
-            ("key-marker", unquote_plus(mark) if quoted else mark),
-            ("upload-id-marker", top.findtext("NextUploadIdMarker") or ""),
-        )
-        if top.findtext("IsTruncated") != "true" or following == marks:
-            return
-        marks = following
 
 
 def _part(key: str, upload: str, number: int, data: Body) -> Request:

@@ -21,6 +21,7 @@ from xml.etree.ElementTree import Element
 
 from paddlecloud.model.errors import ConfigError, Conflict, NotFound, Refused, Retry
 from paddlecloud.model.files.snapshot import is_digest
+from paddlecloud.net.proxy import DIRECT, Proxies
 from paddlecloud.stores.base import Part, Reader, Stat, check_whole, pour
 from paddlecloud.stores.directory.safe_open import shown, split
 from paddlecloud.stores.s3 import multipart
@@ -58,6 +59,7 @@ class Bucket:
     """Empty: the whole bucket."""
     path_style: bool = True
     """Whether the bucket is in the path of an address, or in the name of the host."""
+    proxies: Proxies = DIRECT
 
 
 def create(settings: Mapping[str, object]) -> S3Store:
@@ -90,6 +92,7 @@ def open_bucket(bucket: Bucket) -> S3Store:
         region=bucket.region or "us-east-1",
         path_style=bucket.path_style,
         clock=_utc_now,
+        proxies=bucket.proxies,
     )
     return S3Store(wire, prefix=bucket.prefix)
 
@@ -262,10 +265,6 @@ class S3Store:
         check_whole(found, size)
         self.refuse_taken(path)
         return self.finished(path, upload, found)
-
-    def begun(self, path: str) -> Sequence[tuple[str, datetime]]:
-        """Uploads in parts of this very file that are open, and when they began."""
-        return multipart.begun(self.wire, self.key(path))
 
     def drop_parts(self, path: str, upload: str) -> None:
         multipart.drop(self.wire, self.key(path), upload)

@@ -9,13 +9,13 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from paddlecloud.model.errors import Conflict, NotFound, PaddleCloudError, Retry
-from paddlecloud.net.http11 import Connection, Response
+from paddlecloud.model.errors import Conflict, NotFound, PaddleCloudError, Retry, Unreachable
+from paddlecloud.net.http1 import Response
 from paddlecloud.stores.base import Part, Stat
 from paddlecloud.stores.deadline import is_prompt, prompt_if
 from paddlecloud.stores.directory.safe_open import shown
 from paddlecloud.stores.s3 import multipart
-from paddlecloud.stores.s3.client import Request, Wire
+from paddlecloud.stores.s3.client import CONNECTION_BROKEN, Request, Wire
 
 if TYPE_CHECKING:
     from paddlecloud.stores.s3.store import S3Store
@@ -35,7 +35,7 @@ class S3Sink:
         self._upload = ""
         self._sent: list[Future[Part]] = []
         self._open = True
-        # Whoever gives up while another thread writes must not take the buffer from under it.
+        # An abort must not take the buffer away while another thread writes.
         self._lock = threading.Lock()
 
     def write(self, data: bytes | bytearray | memoryview, /) -> None:
@@ -46,9 +46,9 @@ class S3Sink:
                 return
             view = memoryview(data)
             while view:
-                room = self._part_size() - len(self._buffer)
-                self._buffer += view[:room]
-                view = view[room:]
+                space = self._part_size() - len(self._buffer)
+                self._buffer += view[:space]
+                view = view[space:]
                 if view:
                     self._send()
 
@@ -64,7 +64,7 @@ class S3Sink:
             raise
 
     def commit_later(self) -> Future[Stat]:
-        """The same, done by the store's own threads while the caller goes on."""
+        """The same, by the threads of the store while the caller continues."""
         with self._lock:
             self._check_open()
             self._open = False
@@ -106,7 +106,7 @@ class S3Sink:
         return min(PART << (len(self._sent) // GROWS_AFTER), LARGEST)
 
     def _send(self) -> None:
-        """Hand what is kept to the store's threads as the next part."""
+        """Hand the buffer to the threads of the store as the next part."""
         for future in self._sent:
             if future.done():
                 future.result()
@@ -120,12 +120,12 @@ class S3Sink:
     def _put(self, number: int, data: bytearray) -> Part:
         store, upload = self._store, self._upload
         key = store.key(self._path)
-        return multipart.put_patiently(
+        return multipart.put_with_retries(
             store.wire, key, upload, number, data, wanted=lambda: self._upload == upload
         )
 
     def _drop(self) -> None:
-        """Forget everything; what cannot be dropped now is swept later."""
+        """Delete everything; what cannot be deleted now is swept later."""
         self._buffer = bytearray()
         upload, self._upload = self._upload, ""
         if not upload:
@@ -140,7 +140,7 @@ class S3Sink:
 
 
 TIMES = 5
-"""So often a broken connection is made again without a byte in between."""
+"""Attempts to reconnect without a byte in between."""
 
 _SKIP = 256 * 1024
 
@@ -149,14 +149,13 @@ class Stream:
     def __init__(
         self, wire: Wire, key: str, path: str, offset: int, length: int | None, tag: str = ""
     ) -> None:
-        """Opened at once; NotFound when there is no such object, Conflict when there is one of
-        another `tag`."""
+        """Opened at once; NotFound when there is no such object, Conflict when its ETag is not
+        `tag`."""
         self._wire, self._key, self._path = wire, key, path
-        self._connection: Connection | None = None
         self._response: Response | None = None
         self._at = offset
         self._prompt = is_prompt()
-        """Other threads read on for the one that opened it."""
+        """Whether the caller that opened it waits; other threads may read."""
         self.headers: Mapping[str, str] = {}
         self.size = 0
         """Of the whole object."""
@@ -164,8 +163,10 @@ class Stream:
             self._open_first(length, {"if-match": tag} if tag else {})
         except NotFound:
             raise NotFound("file_missing", path=shown(path)) from None
-        except OSError as error:
+        except Unreachable as error:
             self._drop()
+            if error.code not in CONNECTION_BROKEN:
+                raise
             raise wire.unreachable(error) from error
         beyond = self.size if length is None else offset + length
         self._end = min(self.size, max(0, beyond))
@@ -178,10 +179,7 @@ class Stream:
             return self._read(most)
 
     def close(self) -> None:
-        connection, response = self._connection, self._response
-        self._connection = self._response = None
-        if connection is not None and response is not None:
-            self._wire.give_back(connection, response)
+        self._drop()
 
     def _read(self, most: int) -> bytes:
         failure: PaddleCloudError | None = None
@@ -189,11 +187,13 @@ class Stream:
         for _ in range(TIMES):
             try:
                 data = self._source().read(most)
-            except OSError as error:
+            except Unreachable as error:
+                if error.code not in CONNECTION_BROKEN:
+                    raise
                 failure = self._wire.unreachable(error)
-                before, silent = silent, isinstance(error, TimeoutError)
+                before, silent = silent, error.code == "server_timeout"
                 if self._prompt and silent and before:
-                    # A line may stand still; a new one that does so too is a silent server.
+                    # One connection may stall; a second one that stalls too is a silent server.
                     self._drop()
                     break
             else:
@@ -231,14 +231,14 @@ class Stream:
         return self._response
 
     def _open(self, wanted: Mapping[str, str]) -> Mapping[str, str] | None:
-        """Ask for it; None when the object ends before the part that is wanted. OSError when the
-        connection breaks before that part begins."""
+        """Ask for it; None when the object ends before the range that is wanted. Unreachable when
+        the connection breaks before that range begins."""
         request = Request(method="GET", key=self._key, headers=wanted, good=(200, 206, 416))
-        connection, response = self._wire.begin(request)
+        response = self._wire.begin(request)
         if response.status == 416:
-            connection.close()
+            response.close()
             return None
-        self._connection, self._response = connection, response
+        self._response = response
         if response.status == 200 and self._at:
             self._skip(response, self._at)
         return response.headers
@@ -248,13 +248,13 @@ class Stream:
             count -= len(data)
 
     def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        self._response = None
-        if connection is not None:
-            connection.close()
+        response, self._response = self._response, None
+        if response is not None:
+            response.close()
 
 
 def _whole_size(headers: Mapping[str, str]) -> int:
-    """Of the object, from what is said about the part that came."""
+    """Of the object, from the headers of a response with a part of it."""
     _, slash, total = headers.get("content-range", "").rpartition("/")
-    return int(total) if slash and total.isdigit() else int(headers.get("content-length", 0))
+    known = slash and total.isascii() and total.isdigit()
+    return int(total if known else headers.get("content-length", 0))

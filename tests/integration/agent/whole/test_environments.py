@@ -96,13 +96,13 @@ def test_it_is_made_once_and_shared_and_others_do_not_wait(world: World, tmp_pat
     home = said[-1]
     assert f"paddlesays 1.0 in {home}" in said
     assert any(re.fullmatch(r"\[paddlecloud\] 软件包已安装，用时 [\d.]+ 秒", s) for s in said)
-    assert any(re.fullmatch(r"\[paddlecloud\] its packages were .* in [\d.]+ s", s) for s in said)
+    assert any(re.fullmatch(r"\[paddlecloud\] packages installed in [\d.]+ s", s) for s in said)
     assert f"paddlesays 1.0 in {home}" in world.text(second)
-    assert world.journal().count(" made in ") == 1
+    assert world.journal().count(" installed in ") == 1
     third = order(world, text)
     assert ended(world, third)["exit_code"] == 0
     assert "installed in" not in world.text(third)
-    assert world.journal().count(" made in ") == 1
+    assert world.journal().count(" installed in ") == 1
     folder = Path(home).parent
     left = sorted(path.name for path in folder.iterdir())
     key = Path(home).name.split(".")[0]
@@ -116,7 +116,7 @@ def test_a_wrong_requirement_is_told_with_the_last_lines(world: World, tmp_path:
     assert end["cause"] == "start_failed"
     assert "No matching distribution found for nosuchthing==9.9" in end["message"]
     log = world.text(replica)
-    assert "[paddlecloud] its packages could not be installed; the installer said:\n" in log
+    assert "[paddlecloud] cannot install the packages; output of the installer:\n" in log
     assert "[paddlecloud] 软件包安装失败，安装程序的输出：\n" in log
     assert log.endswith("ERROR: No matching distribution found for nosuchthing==9.9\n")
     assert end["hint"] == "no_environment"

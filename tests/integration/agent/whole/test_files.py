@@ -250,7 +250,7 @@ def test_a_full_disk_is_told_with_numbers_and_works_again(small_disk: Path, tmp_
         blobs_dir = str(put_blobs(world))
         refused = world.ended(world.run("true", snapshot=snapshot, blobs_dir=blobs_dir))
         assert refused["cause"] == "start_failed"
-        assert f"{6 * 1024 * 1024} bytes are needed" in refused["message"]
+        assert f"{6 * 1024 * 1024} bytes needed" in refused["message"]
         small = world.server.files({"small": b"x" * 1024})
         blobs_dir = str(put_blobs(world))
         replica = world.run("cat small", snapshot=small, blobs_dir=blobs_dir)

@@ -244,7 +244,7 @@ def test_it_goes_on_for_another_job_when_the_one_that_began_it_is_killed(
     assert alive(escaped)
     (folder / "go").touch()
     assert ended(world, second)["exit_code"] == 0, world.text(second)
-    assert world.journal().count(" made in ") == 1
+    assert world.journal().count(" installed in ") == 1
     # A good install, too, leaves no process behind.
     assert not alive(escaped)
     check_nothing_is_left(world)
@@ -263,11 +263,11 @@ def test_a_job_with_more_does_not_fail_for_the_limit_of_another(
     (folder / "go").touch()
     assert ended(world, small)["said"]["code"] == "environment_processes"
     assert ended(world, large)["exit_code"] == 0, world.text(large)
-    assert world.journal().count(" made in ") == 1
+    assert world.journal().count(" installed in ") == 1
     check_nothing_is_left(world)
 
 
-def test_what_a_killed_monitor_leaves_is_ended_and_tried_again(
+def test_what_a_killed_supervisor_leaves_is_ended_and_tried_again(
     world: World, tmp_path: Path
 ) -> None:
     needs("pids")
@@ -276,11 +276,11 @@ def test_what_a_killed_monitor_leaves_is_ended_and_tried_again(
     replica = order(world, text, pids_limit=300)
     escaped = pid_in(folder)
     (root,) = runs_of(world)
-    monitor = records.lock_holder(root / records.LOCK)
-    assert monitor is not None
+    supervisor = records.lock_holder(root / records.LOCK)
+    assert supervisor is not None
     (folder / "go").touch()
     (folder / "pid").unlink()
-    os.kill(monitor, signal.SIGKILL)
+    os.kill(supervisor, signal.SIGKILL)
     assert ended(world, replica)["exit_code"] == 0, world.text(replica)
     assert not alive(escaped)
     assert pid_in(folder) != escaped

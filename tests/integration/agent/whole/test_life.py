@@ -208,7 +208,7 @@ def test_an_agent_that_cannot_begin_says_why_in_its_log(idle_world: World) -> No
     (idle_world.directory / "replicas").write_text("in the way")
     agent = idle_world.start_agent()
     assert agent.wait(60) == 1
-    assert "cannot begin" in idle_world.journal()
+    assert "cannot start" in idle_world.journal()
     assert "FileExistsError" in idle_world.journal()
     (idle_world.directory / "replicas").unlink()
 
@@ -246,12 +246,12 @@ def test_a_replica_that_the_server_does_not_know_is_ended_and_deleted(world: Wor
     eventually(lambda: not world.root(replica).exists())
 
 
-def test_a_killed_monitor_means_lost_and_nothing_left(world: World) -> None:
+def test_a_killed_supervisor_means_lost_and_nothing_left(world: World) -> None:
     replica = world.run("echo up; sleep 600 & sleep 600")
     world.says(replica, "up")
     pid = world.running(replica)
-    monitor = inspect.inspect(world.root(replica)).monitor_pid or 0
-    subprocess.run(["kill", "-9", str(monitor)], check=True)
+    supervisor = inspect.inspect(world.root(replica)).supervisor_pid or 0
+    subprocess.run(["kill", "-9", str(supervisor)], check=True)
     world.server.wait(lambda: world.stored(replica).lost)
     assert not alive(pid)
     assert pids_of(replica) == []
@@ -336,9 +336,9 @@ def test_it_ends_when_its_directory_is_gone(idle_world: World) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("{", "cannot be read"),
+        ("{", "cannot read"),
         ("[]", "not a JSON object"),
-        (json.dumps({"agent_id": "a", "ak": "x"}), "lacks sk, url"),
+        (json.dumps({"agent_id": "a", "ak": "x"}), "is missing sk, url"),
     ],
 )
 def test_a_wrong_configuration_is_named(idle_world: World, content: str, words: str) -> None:

@@ -43,7 +43,7 @@ def test_a_full_disk_of_the_server_delays_and_loses_nothing(world: World) -> Non
     replica = world.run("echo hi; echo model > $OUTPUT_PATH/model")
     assert world.ended(replica)["exit_code"] == 0
     assert world.stored(replica).files == {"output/model": b"model\n"}
-    assert "its output waits" in world.journal()
+    assert "its outputs wait" in world.journal()
 
 
 def test_a_report_that_is_refused_does_not_hold_up_the_others(world: World) -> None:

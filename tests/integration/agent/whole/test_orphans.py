@@ -55,7 +55,7 @@ def start(world: World, command: str = "exec sleep 600") -> tuple[str, int]:
 
 
 def supervisor(world: World, replica: str) -> int:
-    pid = inspect.inspect(world.root(replica)).monitor_pid
+    pid = inspect.inspect(world.root(replica)).supervisor_pid
     assert pid is not None
     return pid
 

@@ -28,7 +28,7 @@ def test_it_says_its_version(tmp_path: Path) -> None:
     assert told.stdout.decode() == f"paddlecloud agent {__version__}\n"
     assert "paddlecloud.net.http1" in modules
     packages = {name.split(".")[1] for name in modules if "." in name}
-    assert packages == {"agent", "messages", "model", "net"}
+    assert packages == {"agent", "messages", "model", "net", "transfer"}
 
 
 def test_the_same_sources_give_the_same_file(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_it_runs_a_job_also_when_its_zygote_was_killed(idle_world: World, tmp_pa
 
 
 def _zygote(root: Path) -> int:
-    """The parent of the replica's monitor."""
-    fields = processes.stat_fields(inspect.inspect(root).monitor_pid or 0)
+    """The parent of the replica's supervisor."""
+    fields = processes.stat_fields(inspect.inspect(root).supervisor_pid or 0)
     assert fields is not None
     return int(fields[1])

@@ -12,7 +12,7 @@ from tests.integration.agent.replicas import eventually
 from tests.integration.agent.whole.world import World
 
 ALWAYS = 100_000
-SAID = "[paddlecloud] not in the bucket are these outputs: "
+SAID = "[paddlecloud] these outputs are not in the bucket: "
 
 
 def kept(world: World, replica: str) -> dict[str, str]:
@@ -26,7 +26,7 @@ def test_a_bucket_that_takes_nothing_is_waited_for_so_long_and_no_longer(world: 
     replica = world.run("echo weights > $OUTPUT_PATH/model", patience=0.5)
     end = world.ended(replica)
     assert (end["cause"], end["exit_code"]) == ("outputs_lost", 0)
-    assert end["message"].startswith("rank-0/model (scripted); for 7 days they are kept on ")
+    assert end["message"].startswith("rank-0/model (scripted); they are kept for 7 days on ")
     assert world.text(replica).startswith(f"{SAID}rank-0/model (scripted); ")
     assert kept(world, replica) == {"rank-0/model": "weights\n"}
     assert str(world.directory / unsent.DIRECTORY / replica) in end["message"]

@@ -95,7 +95,7 @@ class World:
 def _end(root: Path) -> None:
     inspect.request_stop(root, grace=0.0, now=time.time())
     eventually(lambda: records.lock_holder(root / records.LOCK) is None)
-    inspect.reap_leftovers(root, lambda: ("", []))
+    inspect.reap_leftovers(root, None)
 
 
 def alive(pid: int) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.agent.outputs import large_files, scan, shipper
+from paddlecloud.agent.outputs import _replica_outputs, large_files, scan
 from paddlecloud.agent.registry import Tracked, not_run
 from paddlecloud.model.errors import Forbidden, StorageFull
 from tests.integration.agent.replicas import eventually
@@ -35,7 +35,7 @@ class Clock:
 @pytest.fixture
 def clock(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(shipper, "time", made)
+    monkeypatch.setattr(_replica_outputs, "time", made)
     monkeypatch.setattr(large_files, "time", made)
     scene.site.ship_interval = 10.0
     return made
@@ -116,7 +116,7 @@ def test_what_changes_all_the_time_is_sent_every_time_but_the_first(
 def test_a_large_file_of_a_running_job_holds_up_none_of_its_small_ones(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shipper, "_ASIDE", 100)
+    monkeypatch.setattr(_replica_outputs, "_LARGE_WHILE_RUNNING", 100)
     scene.server.slow = {"large"}
     tracked = scene.replica("a", {"large": b"x" * 100, "small": b"1"}, over=False)
     scene.shippers.follow(tracked)
@@ -138,7 +138,7 @@ def test_a_large_file_of_a_running_job_holds_up_none_of_its_small_ones(
 def test_one_that_ends_meanwhile_waits_for_the_file_and_sends_it_once(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shipper, "_ASIDE", 100)
+    monkeypatch.setattr(_replica_outputs, "_LARGE_WHILE_RUNNING", 100)
     scene.server.slow = {"first"}
     tracked = scene.replica("a", {"first": b"x" * 100, "second": b"y" * 100}, over=False)
     scene.shippers.follow(tracked)
@@ -157,14 +157,14 @@ def test_one_that_ends_meanwhile_waits_for_the_file_and_sends_it_once(
 def test_what_is_said_of_a_large_file_is_told_as_of_any_other(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shipper, "_ASIDE", 100)
+    monkeypatch.setattr(_replica_outputs, "_LARGE_WHILE_RUNNING", 100)
     scene.server.refused["large"] = Forbidden("path_unsafe", path="large")
     tracked = scene.replica("a", {"large": b"x" * 100, "small": b"1"}, over=False)
     tracked.own_bucket = True
     for _ in range(2):
         scene.shippers._ship(tracked, scene.line)
-        scene.shippers._turn_aside(scene.shippers._aside, scene.line)
-        scene.shippers._aside.put(tracked)
+        scene.shippers._large_file_turn(scene.shippers._large_running, scene.line)
+        scene.shippers._large_running.put(tracked)
     assert (scene.server.entered, scene.server.sent) == (["small", "large"], ["small"])
     assert tracked.held is not None
     assert tracked.held["code"] == "path_unsafe"
@@ -173,7 +173,7 @@ def test_what_is_said_of_a_large_file_is_told_as_of_any_other(
 def test_a_large_file_without_room_is_tried_again_and_holds_up_no_small_one(
     scene: Scene, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shipper, "_ASIDE", 100)
+    monkeypatch.setattr(_replica_outputs, "_LARGE_WHILE_RUNNING", 100)
     scene.server.refused["large"] = StorageFull("store_full", path="large")
     tracked = scene.replica("a", {"large": b"x" * 100}, over=False)
     for number in range(5):
@@ -182,10 +182,10 @@ def test_a_large_file_without_room_is_tried_again_and_holds_up_no_small_one(
         scene.shippers._ship(tracked, scene.line)
         assert scene.server.sent[-1] == f"small-{number}"
         scene.server.refused = {} if number == 3 else scene.server.refused
-        scene.shippers._aside.put(tracked)
-        scene.shippers._turn_aside(scene.shippers._aside, scene.line)
-    assert scene.server.entered.count("large") == 3
-    assert scene.server.sent[-1] == "large"
+        scene.shippers._large_running.put(tracked)
+        scene.shippers._large_file_turn(scene.shippers._large_running, scene.line)
+    assert scene.server.entered.count("large") == 4
+    assert scene.server.sent[-2:] == ["large", "small-4"]
 
 
 def found(name: str) -> scan.Found:

@@ -1,10 +1,9 @@
-"""Large files in parts: a few parts at a time, and the files take turns."""
+"""Large outputs in parts: what server and bucket are asked, and the files take turns."""
 
 from __future__ import annotations
 
 import hashlib
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -12,11 +11,13 @@ from typing import Any, cast
 import pytest
 
 from paddlecloud.agent.outputs import multipart, scan
-from paddlecloud.agent.outputs.multipart import Patience, Room
+from paddlecloud.agent.outputs.multipart import PartProgress
 from paddlecloud.agent.registry import Tracked
 from paddlecloud.agent.server_link.channel import PartBody
-from paddlecloud.model.errors import NotFound, PaddleCloudError, Retry, StorageFull, Unreachable
+from paddlecloud.model.errors import NotFound, PaddleCloudError, StorageFull
 from paddlecloud.model.files.etag import joined_tag
+from paddlecloud.transfer.presigned import PutFailed
+from paddlecloud.transfer.slots import Slots
 from tests.integration.agent.replicas import eventually
 
 PART = 10
@@ -41,7 +42,7 @@ class Channel:
             return {"stored": len(self.ends) > 1} if self._given else {}
         name = path.rpartition("/")[2]
         numbers = range(-(-int(body["size"]) // PART))
-        addresses = [f"{name}{number}" for number in numbers]
+        addresses = [f"http://there/{name}{number}" for number in numbers]
         told: dict[str, Any] = {"upload": "u", "part_size": PART, "addresses": addresses}
         if self._tag:
             told |= {"tag": self._tag, "addresses": []}
@@ -52,7 +53,7 @@ class Channel:
         self,
         _method: str,
         path: str,
-        body: bytes | PartBody,
+        body: memoryview | PartBody,
         query: Mapping[str, Any],
         *,
         timeout: float,
@@ -64,7 +65,10 @@ class Channel:
         )
         if self.refusal is not None:
             raise self.refusal
-        self.taken.append((query["number"], body))
+        if isinstance(body, PartBody):
+            self.taken.append((query["number"], PartBody(data=bytes(body.data))))
+        else:
+            self.taken.append((query["number"], bytes(body)))
         return b"{}"
 
 
@@ -78,7 +82,11 @@ class Bucket:
         self.most = 0
         self.go: dict[str, threading.Event] = {}
 
-    def put(self, address: str, _data: bytes, *, anyway: bool = False) -> bool:
+    def is_away(self, _url: str) -> bool:
+        return False
+
+    def put(self, url: str, _data: memoryview, _report: object) -> str:
+        address = url.rpartition("/")[2]
         with self.lock:
             self.here.append(address)
             self.most = max(self.most, len(self.here))
@@ -87,7 +95,7 @@ class Bucket:
         with self.lock:
             self.here.remove(address)
             self.taken.append(address)
-        return True
+        return '"tag"'
 
     def take(self, address: str) -> None:
         with self.lock:
@@ -95,14 +103,14 @@ class Bucket:
 
 
 class Sender(threading.Thread):
-    def __init__(self, folder: Path, name: str, count: int, bucket: Bucket, room: Room) -> None:
+    def __init__(self, folder: Path, name: str, count: int, bucket: Bucket, slots: Slots) -> None:
         super().__init__(daemon=True)
         root = folder / name
         (root / "output").mkdir(parents=True)
         (root / "output" / name).write_bytes(b"x" * PART * count)
         (self._found,) = scan.scan(root)
         self._tracked = Tracked(id=name, fence=1, root=root, run=None, acked=0)
-        self._bucket, self._room = bucket, room
+        self._bucket, self._slots = bucket, slots
         self.digest: str | None = None
         self.start()
 
@@ -111,20 +119,20 @@ class Sender(threading.Thread):
             channel, bucket = cast("Any", Channel()), cast("Any", self._bucket)
             found = scan.found_again(self._found, file)
             put = multipart.put
-            self.digest = put(self._tracked, found, file, channel, bucket, self._room)
+            self.digest = put(self._tracked, found, file, channel, bucket, self._slots)
 
 
 def test_a_small_file_passes_a_huge_one_between_its_parts(tmp_path: Path) -> None:
-    bucket, room = Bucket(), Room(1)
-    huge = Sender(tmp_path, "huge", 100, bucket, room)
+    bucket, slots = Bucket(), Slots(1)
+    huge = Sender(tmp_path, "huge", 100, bucket, slots)
     eventually(lambda: bucket.here == ["huge0"])
-    small = Sender(tmp_path, "small", 2, bucket, room)
-    eventually(lambda: len(room._waiting) == 1)
+    small = Sender(tmp_path, "small", 2, bucket, slots)
+    eventually(lambda: len(slots._waiting) == 1)
     for address in ("huge0", "small0", "huge1", "small1"):
         eventually(lambda wanted=address: bucket.here == [wanted])  # type: ignore[misc]
         bucket.take(address)
         if address != "small1":
-            eventually(lambda: len(room._waiting) == 1)
+            eventually(lambda: len(slots._waiting) == 1)
     small.join(20)
     assert small.digest
     for number in range(2, 100):
@@ -133,16 +141,6 @@ def test_a_small_file_passes_a_huge_one_between_its_parts(tmp_path: Path) -> Non
     assert huge.digest
     assert bucket.most == 1
     assert bucket.taken[:4] == ["huge0", "small0", "huge1", "small1"]
-
-
-def test_places_are_few_and_given_back_also_after_a_mistake() -> None:
-    room = Room(2)
-    with room.place(), room.place():
-        assert room._free == 0
-    for _ in range(3):
-        with pytest.raises(ValueError, match="wrong"), room.place():
-            raise ValueError("wrong")
-    assert (room._free, len(room._waiting)) == (2, 0)
 
 
 DATA = b"1" * PART + b"2" * PART + b"3" * PART + b"4"
@@ -155,21 +153,28 @@ TAGS = [
 class Failing:
     """Takes only the first parts that it is asked to take."""
 
-    def __init__(self, takes: int, says: str = "") -> None:
+    def __init__(self, takes: int) -> None:
         self.left = takes
-        self.asked: list[tuple[str, bool]] = []
-        self._says = says
+        self.asked: list[str] = []
 
-    def said(self) -> str:
-        return self._says
+    def is_away(self, _url: str) -> bool:
+        return self.left < 0
 
-    def put(self, address: str, _data: bytes, *, anyway: bool = False) -> bool:
-        self.asked.append((address, anyway))
+    @property
+    def is_any_away(self) -> bool:
+        return self.left < 0
+
+    def put(self, url: str, _data: memoryview, _report: object) -> str:
+        self.asked.append(url.rpartition("/")[2])
         self.left -= 1
-        return self.left >= 0
+        if self.left < 0:
+            raise PutFailed("500 InternalError")
+        return '"tag"'
 
 
-def put(folder: Path, bucket: object, channel: Channel, patience: Patience) -> str | None:
+def put(
+    folder: Path, bucket: object, channel: Channel, progress: PartProgress | None = None
+) -> str | None:
     """The file with these bytes, by a replica of this directory."""
     (folder / "output").mkdir(exist_ok=True)
     (folder / "output" / "big").write_bytes(DATA)
@@ -177,7 +182,7 @@ def put(folder: Path, bucket: object, channel: Channel, patience: Patience) -> s
     tracked = Tracked(id="r", fence=1, root=folder, run=None, acked=0)
     with (folder / found.name).open("rb") as file:
         sent, line = scan.found_again(found, file), cast("Any", channel)
-        return multipart.put(tracked, sent, file, line, cast("Any", bucket), None, patience)
+        return multipart.put(tracked, sent, file, line, cast("Any", bucket), None, progress)
 
 
 def test_parts_that_are_there_are_not_sent_again_if_they_are_the_same(tmp_path: Path) -> None:
@@ -185,7 +190,7 @@ def test_parts_that_are_there_are_not_sent_again_if_they_are_the_same(tmp_path: 
     bucket = Bucket()
     for number in range(4):
         bucket.take(f"big{number}")
-    digest = put(tmp_path, bucket, Channel(there), Patience())
+    digest = put(tmp_path, bucket, Channel(there))
     assert digest == hashlib.sha256(DATA).hexdigest()
     assert bucket.taken == ["big1", "big2", "big3"]
 
@@ -195,7 +200,7 @@ def test_a_part_that_the_bucket_has_without_a_tag_is_sent_again(tmp_path: Path) 
     bucket = Bucket()
     for number in range(4):
         bucket.take(f"big{number}")
-    digest = put(tmp_path, bucket, Channel([(1, f'"{TAGS[0]}"'), (2, "")]), Patience())
+    digest = put(tmp_path, bucket, Channel([(1, f'"{TAGS[0]}"'), (2, "")]))
     assert digest == hashlib.sha256(DATA).hexdigest()
     assert bucket.taken == ["big1", "big2", "big3"]
 
@@ -206,42 +211,21 @@ def test_a_file_that_has_its_name_already_is_compared_and_not_sent(
 ) -> None:
     tag = form.format((joined_tag(TAGS) or "").strip('"'))
     bucket = Failing(0)
-    assert put(tmp_path, bucket, Channel(tag=tag), Patience()) == hashlib.sha256(DATA).hexdigest()
+    assert put(tmp_path, bucket, Channel(tag=tag)) == hashlib.sha256(DATA).hexdigest()
     other = form.format((joined_tag(TAGS[::-1]) or "").strip('"'))
-    assert put(tmp_path, bucket, Channel(tag=other), Patience()) is None
+    assert put(tmp_path, bucket, Channel(tag=other)) is None
     assert bucket.asked == []
 
 
-def test_a_bucket_that_took_parts_and_takes_no_more_is_waited_for(tmp_path: Path) -> None:
-    patience, bucket = Patience(), Failing(2)
-    with pytest.raises(Unreachable) as told:
-        put(tmp_path, bucket, Channel(), patience)
-    assert told.value.code == "store_unreachable"
-    # Asked although it was away, but not again and again.
-    assert bucket.asked[-3:] == [("big2", True), ("big2", False), ("big2", False)]
-    assert patience.moved_at > 0
-
-
-def test_what_a_bucket_says_that_takes_no_more_is_told(tmp_path: Path) -> None:
-    bucket = Failing(2, "500 InternalError")
-    with pytest.raises(Retry, match="500 InternalError") as told:
-        put(tmp_path, bucket, Channel(), Patience())
-    assert told.value.code == "store_failed"
-
-
-def test_a_bucket_that_took_nothing_is_not_waited_for(tmp_path: Path) -> None:
-    bucket = Failing(0)
-    assert put(tmp_path, bucket, Channel(), Patience()) is None
-    assert bucket.asked == [("big0", False)] * 3
-
-
-def test_a_bucket_is_not_waited_for_without_an_end(tmp_path: Path) -> None:
-    patience = Patience()
-    assert patience.is_left(time.monotonic() - 10_000)
-    there = [(1, TAGS[0])]
-    assert put(tmp_path, Failing(0), Channel(there), patience) is None
-    with pytest.raises(Unreachable):
-        put(tmp_path, Failing(1), Channel(there), patience)
+@pytest.mark.parametrize("takes", [0, 2])
+def test_without_a_server_that_takes_parts_the_file_goes_as_a_whole(
+    tmp_path: Path, takes: int
+) -> None:
+    """As of the version before, for smaller files."""
+    bucket, channel = Failing(takes), Channel()
+    assert put(tmp_path, bucket, channel) is None
+    assert bucket.asked == ["big0", "big1", "big2"][: takes + 1]
+    assert (channel.taken, channel.ends) == ([], [])
 
 
 PIECES = [DATA[start : start + PART] for start in range(0, len(DATA), PART)]
@@ -249,7 +233,7 @@ PIECES = [DATA[start : start + PART] for start in range(0, len(DATA), PART)]
 
 def test_parts_go_through_a_server_that_has_no_addresses(tmp_path: Path) -> None:
     channel = Channel([(2, "")], through=True, addresses=[])
-    assert put(tmp_path, Failing(0), channel, Patience()) == hashlib.sha256(DATA).hexdigest()
+    assert put(tmp_path, Failing(0), channel) == hashlib.sha256(DATA).hexdigest()
     bodies = [PartBody(data=piece) for piece in PIECES]
     assert channel.taken == [(1, bodies[0]), (3, bodies[2]), (4, bodies[3])]
     # Asked again while the server still compares the digest.
@@ -257,19 +241,25 @@ def test_parts_go_through_a_server_that_has_no_addresses(tmp_path: Path) -> None
     assert channel.ends == [end, end]
 
 
-def test_parts_go_through_the_server_when_the_bucket_is_out_of_reach(tmp_path: Path) -> None:
-    patience, channel = Patience(), Channel([(1, TAGS[0])], through=True)
-    assert patience.is_left(time.monotonic() - 10_000)
-    assert put(tmp_path, Failing(0), channel, patience) == hashlib.sha256(DATA).hexdigest()
-    # Signed by their digests: nobody compares that of the whole before the bucket joins them.
-    assert channel.taken == [(2, PIECES[1]), (3, PIECES[2]), (4, PIECES[3])]
+@pytest.mark.parametrize("takes", [0, 1])
+def test_parts_go_through_the_server_when_the_bucket_is_out_of_reach(
+    tmp_path: Path, takes: int
+) -> None:
+    channel, progress = Channel([(1, TAGS[0])], through=True), PartProgress()
+    bucket = Failing(takes)
+    assert put(tmp_path, bucket, channel, progress) == hashlib.sha256(DATA).hexdigest()
+    # Signed by their digests: the bucket joins them before the whole could be verified.
+    parts = [(2, PIECES[1]), (3, PIECES[2]), (4, PIECES[3])]
+    assert channel.taken == parts[takes:]
+    assert len(bucket.asked) == takes + 1
+    assert progress.moved_at > 0
 
 
 def test_a_server_that_takes_no_parts_gets_the_whole_file(tmp_path: Path) -> None:
-    assert put(tmp_path, Failing(0), Channel(addresses=[], upload=""), Patience()) is None
+    assert put(tmp_path, Failing(0), Channel(addresses=[], upload="")) is None
     other = Channel(through=True, addresses=[])
     other.refusal = NotFound("route_unknown", method="PUT", path="there")
-    assert put(tmp_path, Failing(0), other, Patience()) is None
+    assert put(tmp_path, Failing(0), other) is None
     assert (other.taken, other.ends) == ([], [])
 
 
@@ -277,25 +267,15 @@ def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
     channel = Channel(through=True, addresses=[])
     channel.refusal = StorageFull("store_full", path="there")
     with pytest.raises(StorageFull):
-        put(tmp_path, Failing(0), channel, Patience())
+        put(tmp_path, Failing(0), channel)
     channel.refusal = None
-    assert put(tmp_path, Failing(0), channel, Patience()) == hashlib.sha256(DATA).hexdigest()
+    assert put(tmp_path, Failing(0), channel) == hashlib.sha256(DATA).hexdigest()
 
 
 def test_a_file_that_the_server_has_already_is_compared_by_its_digest(tmp_path: Path) -> None:
     digest = hashlib.sha256(DATA).hexdigest()
     same = Channel(through=True, addresses=[], sha256=digest)
-    assert put(tmp_path, Failing(0), same, Patience()) == digest
+    assert put(tmp_path, Failing(0), same) == digest
     other = Channel(through=True, addresses=[], sha256="0" * 64)
-    assert put(tmp_path, Failing(0), other, Patience()) is None
+    assert put(tmp_path, Failing(0), other) is None
     assert (same.taken, same.ends, other.taken) == ([], [], [])
-
-
-def test_patience_begins_anew_with_each_part() -> None:
-    patience = Patience()
-    assert patience.is_left(100.0)
-    assert patience.is_left(279.0)
-    assert not patience.is_left(280.0)
-    patience.moved(300.0)
-    assert patience.is_left(1000.0)
-    assert patience.moved_at == 300.0

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.agent.outputs import scan, shipper, unsent
+from paddlecloud.agent.outputs import _replica_outputs, scan, unsent
 from paddlecloud.agent.registry import Tracked, not_run
 from paddlecloud.messages import render
 from paddlecloud.model.errors import Forbidden, PaddleCloudError, StorageFull
@@ -25,7 +25,7 @@ from tests.unit.agent.shippers import Scene, kept_in, over_well
 def test_a_sparse_file_is_sent_and_one_that_would_take_hours_is_kept_and_told(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan, "_HOLLOW", 1024 * 1024)
+    monkeypatch.setattr(scan, "_SPARSE_LIMIT", 1024 * 1024)
     tracked = over_well(scene, {"sparse": b"", "map": b""})
     os.truncate(tracked.root / "output" / "sparse", 1024 * 1024)
     os.truncate(tracked.root / "output" / "map", 1024**4)
@@ -37,7 +37,7 @@ def test_a_sparse_file_is_sent_and_one_that_would_take_hours_is_kept_and_told(
     assert tracked.exit is not None
     assert tracked.exit["said"]["code"] == "unsent_kept"
     english, chinese = (tracked.root / "stdout.log").read_text().splitlines()
-    assert "output/map (it says 1099511627776 bytes" in english
+    assert "output/map (it has 1099511627776 bytes" in english
     assert "output/map（该文件大小为 1099511627776 字节" in chinese
 
 
@@ -62,16 +62,16 @@ def unreadable(monkeypatch: pytest.MonkeyPatch) -> Unreadable:
 
 def is_over_after(scene: Scene, tracked: Tracked, seconds: float) -> bool:
     """Whether all is sent or given up when it could not be read for so long."""
-    shipment = scene.shippers._shipments.get(tracked.id)
-    if shipment is not None:
-        shipment.file("output/bad").unread_since = time.monotonic() - seconds
+    outputs = scene.shippers._outputs.get(tracked.id)
+    if outputs is not None:
+        outputs.progress_at = time.monotonic() - seconds
     return scene.shippers._ship(tracked, scene.line) is None
 
 
 def test_a_file_that_cannot_be_read_is_tried_again_and_again(
     scene: Scene, unreadable: Unreadable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shipper, "_TURN", -1.0)
+    monkeypatch.setattr(_replica_outputs, "_TURN", -1.0)
     tracked = over_well(scene, {"bad": b"1", "good": b"2"})
     for _ in range(20):
         assert scene.shippers._ship(tracked, scene.line) is not None
@@ -79,7 +79,7 @@ def test_a_file_that_cannot_be_read_is_tried_again_and_again(
     assert tracked.held is not None
     assert tracked.held["params"] == {"path": "output/bad", "reason": "Stale file handle"}
     unreadable.error = None
-    assert None in [scene.shippers._ship(tracked, scene.line) for _ in range(3)]
+    assert None in [scene.shippers._ship(tracked, scene.line) for _ in range(6)]
     assert sorted(scene.server.listed) == ["output/bad", "output/good"]
     assert tracked.exit is not None
     assert "said" not in tracked.exit
@@ -130,7 +130,7 @@ def test_who_kills_a_job_waits_for_its_grace_and_for_no_pause(
     tracked = scene.replica("a", {"model": b"1"}, over=False)
     tracked.patience, scene.site.link._up = 3600.0, True
     scene.shippers._ship(tracked, scene.line)
-    while scene.shippers._shipments["a"].backoff.next() < 30.0:
+    while scene.shippers._outputs["a"].backoff.next() < 30.0:
         pass
     tracked.patience = 20.0
     tracked.end(not_run("stopped", now=1.0))
@@ -149,7 +149,7 @@ def test_nor_for_a_server_that_makes_mistakes(scene: Scene) -> None:
     tracked = scene.replica("a", {"one": b"1"}, over=True)
     tracked.patience, scene.site.link._up = 40.0, True
     assert scene.shippers._ship(tracked, scene.line) is not None
-    scene.shippers._shipments["a"].moved_at -= 41
+    scene.shippers._outputs["a"].progress_at -= 41
     assert scene.shippers._ship(tracked, scene.line) is None
     assert kept_in(scene) == ["a/output/one"]
 
@@ -165,7 +165,7 @@ def test_a_file_that_may_not_be_read_fails_no_job_and_nobody_else_is_blamed(
     assert tracked.exit is not None
     assert (tracked.exit["cause"], tracked.exit["said"]["code"]) == ("exit", "unsent_kept")
     english, chinese = (tracked.root / "stdout.log").read_text().splitlines()
-    assert english.startswith("[paddlecloud] these outputs were not sent: output/bad (it c")
+    assert english.startswith("[paddlecloud] these outputs were not sent: output/bad (c")
     assert chinese.startswith("[paddlecloud] 以下输出未发送：output/bad")
 
 
@@ -180,10 +180,10 @@ def test_the_end_blames_a_bucket_for_what_it_refused_alone(
     assert tracked.exit is not None
     assert tracked.exit["cause"] == "outputs_lost"
     assert tracked.exit["said"]["params"]["files"] == "output/model"
-    assert tracked.exit["message"].startswith("output/model (the store b refuses these keys")
+    assert tracked.exit["message"].startswith("output/model (the store b rejects these keys")
     log = (tracked.root / "stdout.log").read_text().splitlines()
     assert "these outputs were not sent: output/bad" in log[0]
-    assert "not in the bucket are these outputs: output/model" in log[2]
+    assert "these outputs are not in the bucket: output/model" in log[2]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_a_directory_that_cannot_be_listed_is_told_and_so_is_what_was_kept(
     assert (said["code"], said["params"]["files"]) == ("unsent_given_up", "output/shut")
     log = (tracked.root / "stdout.log").read_text().splitlines()
     assert len(log) == 4
-    assert "output/shut (it cannot be read" in log[0]
+    assert "output/shut (cannot read it" in log[0]
     assert "output/one (it is not a safe relative path" in log[2]
 
 
@@ -274,7 +274,7 @@ def test_what_is_passed_over_is_told_though_the_store_is_given_up(scene: Scene) 
     assert "output/pipe" in log[1]
     assert "output/%FF" in log[2]
     assert "output/d/d/d/" in log[3]
-    assert "lies 201 names deep" in log[3]
+    assert "is 201 directories deep" in log[3]
     assert "the server could not store these outputs: output/model" in log[4]
     assert tracked.exit is not None
     assert tracked.exit["cause"] == "outputs_lost"
@@ -296,7 +296,7 @@ def test_nor_does_a_directory_that_may_be_listed_later_hold_up_that_end(
     tracked.patience, scene.site.link._up = -1.0, True
     (tracked.root / "output" / "shut").mkdir()
     assert scene.shippers._ship(tracked, scene.line) is None
-    assert "output/shut (it cannot be read" in (tracked.root / "stdout.log").read_text()
+    assert "output/shut (cannot read it" in (tracked.root / "stdout.log").read_text()
 
 
 def test_it_is_told_and_kept_under_the_name_that_its_owner_knows(scene: Scene) -> None:

@@ -31,7 +31,7 @@ def site(tmp_path: Path) -> Site:
 
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace, "room", lambda _top: -1)
+    monkeypatch.setattr(workspace, "free_space", lambda _top: -1)
 
 
 def left(site: Site, name: str, hours: float) -> Path:
@@ -56,9 +56,9 @@ def test_what_is_kept_later_joins_what_was_kept_first(tmp_path: Path) -> None:
         (root / name).write_bytes(b"weights")
     tracked = Tracked(id="r", fence=1, root=root, run=None, acked=None)
     full = StorageFull("store_full", path="model")
-    unsent.leave(tracked, {"output/model": full}, site, lost=True)
-    unsent.leave(tracked, {records.STDOUT: full}, site, lost=False)
-    unsent.leave(tracked, {"output/never was": full}, site, lost=False)
+    unsent.keep(tracked, {"output/model": full}, site, lost=True)
+    unsent.keep(tracked, {records.STDOUT: full}, site, lost=False)
+    unsent.keep(tracked, {"output/never was": full}, site, lost=False)
     place = tmp_path / unsent.DIRECTORY / "r"
     kept = sorted(str(path.relative_to(place)) for path in place.rglob("*") if path.is_file())
     assert kept == ["output/model", records.STDOUT]
@@ -73,7 +73,7 @@ def test_its_end_says_that_something_was_left(tmp_path: Path) -> None:
     assert not unsent.was_left(tracked)
     tracked.exit = not_run("exit", now=NOW)
     assert not unsent.was_left(tracked)
-    unsent.leave(tracked, {"output/x": StorageFull("store_full", path="x")}, site, lost=True)
+    unsent.keep(tracked, {"output/x": StorageFull("store_full", path="x")}, site, lost=True)
     assert unsent.was_left(tracked)
 
 
@@ -84,26 +84,26 @@ def test_nothing_kept_leaves_no_directory(tmp_path: Path) -> None:
     root = tmp_path / "replicas" / "r"
     root.mkdir(parents=True)
     tracked = Tracked(id="r", fence=1, root=root, run=None, acked=None)
-    unsent.leave(tracked, {"output/x": StorageFull("store_full", path="x")}, site, lost=True)
+    unsent.keep(tracked, {"output/x": StorageFull("store_full", path="x")}, site, lost=True)
     assert not (tmp_path / unsent.DIRECTORY / "r").exists()
 
 
 def test_without_any_there_is_nothing_to_look_after(site: Site) -> None:
-    assert not unsent.bound(site, now=NOW)
+    assert not unsent.prune(site, now=NOW)
 
 
 def test_one_that_vanishes_meanwhile_does_not_hide_the_others(site: Site) -> None:
     for name, hours in (("old", 7 * 24 + 1), ("new", 1.0)):
         left(site, name, hours)
     (site.directory / unsent.DIRECTORY / "vanished").symlink_to("nowhere")
-    assert unsent.bound(site, now=NOW), "else nobody would look after them again"
+    assert unsent.prune(site, now=NOW), "else nobody would look after them again"
     assert names(site) == ["new", "vanished"]
 
 
 def test_with_room_they_stay_for_as_long_as_promised(site: Site) -> None:
     for name, hours in (("old", 7 * 24 + 1), ("new", 1.0), ("older", 7 * 24 - 1)):
         left(site, name, hours)
-    assert unsent.bound(site, now=NOW)
+    assert unsent.prune(site, now=NOW)
     assert names(site) == ["new", "older"]
     assert not (site.directory / unsent.DELETED).exists()
 
@@ -112,7 +112,7 @@ def test_a_full_disk_keeps_only_those_of_the_last_hour(site: Site, full: None) -
     del full
     for name, hours in (("a", 30.0), ("b", 2.0), ("c", 0.5), ("from the future", -5.0)):
         left(site, name, hours)
-    assert unsent.bound(site, now=NOW)
+    assert unsent.prune(site, now=NOW)
     assert names(site) == ["c", "from the future"]
     assert records.read(site.directory / unsent.DELETED) == {"times": 2, "at": NOW}
     log = (site.directory / "agent.log").read_text()
@@ -123,17 +123,17 @@ def test_what_is_cached_goes_before_them(site: Site, full: None) -> None:
     del full
     left(site, "a", 30.0)
     site.cache_spent = False
-    assert unsent.bound(site, now=NOW)
+    assert unsent.prune(site, now=NOW)
     assert names(site) == ["a"]
     site.cache_spent = True
-    assert not unsent.bound(site, now=NOW)
+    assert not unsent.prune(site, now=NOW)
 
 
 def test_no_more_goes_than_makes_room(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, hours in (("a", 3.0), ("b", 2.0)):
         left(site, name, hours)
-    monkeypatch.setattr(workspace, "room", lambda top: -1 if (top / "a").exists() else 0)
-    unsent.bound(site, now=NOW)
+    monkeypatch.setattr(workspace, "free_space", lambda top: -1 if (top / "a").exists() else 0)
+    unsent.prune(site, now=NOW)
     assert names(site) == ["b"]
 
 
@@ -141,7 +141,7 @@ def test_what_is_needed_elsewhere_stays_for_it_would_free_nothing(site: Site, fu
     del full
     place = left(site, "a", 3.0)
     (site.directory / "replica").hardlink_to(place / "model")
-    assert unsent.bound(site, now=NOW)
+    assert unsent.prune(site, now=NOW)
     assert names(site) == ["a"]
 
 
@@ -149,8 +149,8 @@ def test_room_is_what_is_free_beyond_the_reserve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workspace, "_RESERVE", 0)
-    assert workspace.room(tmp_path) >= 0
+    assert workspace.free_space(tmp_path) >= 0
     monkeypatch.setattr(workspace, "_RESERVE", PLENTY)
     monkeypatch.setattr(workspace, "_RESERVE_PART", 1)
-    assert workspace.room(tmp_path) < 0
-    assert workspace.room(tmp_path / "gone") == 0
+    assert workspace.free_space(tmp_path) < 0
+    assert workspace.free_space(tmp_path / "gone") == 0

@@ -95,7 +95,7 @@ def an_end(**changes: Any) -> ExitRecord:
 def trouble(ended: ExitRecord | None, tail: bytes = b"", **limits: Any) -> PaddleCloudError:
     run = a_run(install_seconds=5400.0, **limits)
     launch = cast("Launch", {name: run[name] for name in ("memory_limit", "pids_limit", "uid")})
-    return python_env_cache._trouble(ended, tail, launch, "python3", run)
+    return python_env_cache._failure(ended, tail, launch, "python3", run)
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,11 @@ def test_what_is_told_of_a_failure(ended: ExitRecord, tail: bytes, kind: type, w
 def test_a_failure_by_a_limit_names_the_limit() -> None:
     assert "the limit of 90 minutes" in str(trouble(an_end(cause="wall_time")))
     held = an_end(oom=True, enforced=NO_LIMIT | {"memory": True})
-    assert "the 2 GiB of this job" in str(trouble(held, memory_limit=2 * GIB))
+    assert "this job's limit of 2 GiB" in str(trouble(held, memory_limit=2 * GIB))
     # Without a control group of its own it was the machine's memory.
     assert trouble(an_end(oom=True), memory_limit=2 * GIB).code == "environment_host_memory"
     counted = an_end(forks_refused=3, enforced=NO_LIMIT | {"pids": True})
-    assert "more than 300 processes" in str(trouble(counted, pids_limit=300))
+    assert "limit of 300 processes" in str(trouble(counted, pids_limit=300))
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_where_no_group_counts_the_words_of_programs_tell_of_the_process_limit(
 
 
 @pytest.mark.parametrize("ended", [None, an_end(cause="stopped", exit_code=None)])
-def test_one_whose_monitor_was_lost_or_that_another_agent_stopped_is_tried_again(
+def test_one_whose_supervisor_was_lost_or_that_another_agent_stopped_is_tried_again(
     ended: ExitRecord | None,
 ) -> None:
     error = trouble(ended)
@@ -163,13 +163,13 @@ def test_one_whose_monitor_was_lost_or_that_another_agent_stopped_is_tried_again
         ("environment_failed", "memory_limit", GIB, 2 * GIB, False),
     ],
 )
-def test_who_has_more_than_the_limit_that_was_hit(
+def test_who_has_higher_limit_than_the_limit_that_was_hit(
     code: str, limit: str, theirs: float | None, own: float | None, more: bool
 ) -> None:
-    making = python_env_cache._Making()
+    making = python_env_cache._Install()
     making.error = Refused(code)
     making.launch = cast("Launch", {limit: theirs})
-    assert python_env_cache._has_more(a_run(**{limit: own}), making) is more
+    assert python_env_cache._has_higher_limit(a_run(**{limit: own}), making) is more
 
 
 def test_the_last_lines_are_the_errors_if_there_are_any() -> None:
@@ -202,7 +202,7 @@ class Cache:
         """A replica that waits for the environment with this key."""
         root = self.site.book.root(replica)
         made = Tracked(id=replica, fence=1, root=root, run=a_run(requirements=key), acked=0)
-        with pytest.raises(Retry, match="is being made"):
+        with pytest.raises(Retry, match="creating Python environment"):
             self.environments.ready(self.site.book.add(made))
         return made
 
@@ -317,7 +317,7 @@ def test_an_install_that_ended_well_while_no_agent_ran_gets_its_record(tmp_path:
 def test_a_kill_does_not_wait_for_the_installs_of_others(tmp_path: Path, plain: None) -> None:
     del plain
     cache = Cache(tmp_path)
-    cache.environments._room = threading.Semaphore(0)
+    cache.environments._slots = threading.Semaphore(0)
     tracked = cache.waits("r", "k")
     assert not cache.environments.leave(tracked)
     eventually(lambda: cache.environments.leave(tracked))

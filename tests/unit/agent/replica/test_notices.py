@@ -19,11 +19,11 @@ def test_links_that_lead_out_are_named_and_nothing_else_is(tmp_path: Path) -> No
     (place / "model").symlink_to(tmp_path / "big.bin")
     (place / "sub" / "all").symlink_to(tmp_path)
     (place / "nowhere").symlink_to(place / "missing")
-    passed = scan.Passed()
+    passed = scan.Skipped()
     found = [each.path for each in scan.scan(tmp_path / "root", passed)]
     assert found == ["again", "good"]
     assert passed.outside == ["output/model", "output/sub/all"]
-    assert passed.odd == ["output/nowhere"]
+    assert passed.special == ["output/nowhere"]
 
 
 def test_few_of_many_links_are_shown_and_none_can_break_the_line() -> None:
@@ -47,5 +47,5 @@ def test_it_is_said_once_and_on_its_own_line(tmp_path: Path, log: bytes, between
     if log:
         path.write_bytes(log)
     for _ in range(2):
-        notices.say_once(tmp_path, "[paddlecloud] gone\n")
+        notices.append_once(tmp_path, "[paddlecloud] gone\n")
     assert path.read_bytes() == log + between + b"[paddlecloud] gone\n"

@@ -94,7 +94,7 @@ def test_a_pipe_in_the_place_of_a_file_holds_up_nobody(tmp_path: Path) -> None:
 def test_the_class_is_found_also_between_two_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preflight, "_PIECE", 16)
+    monkeypatch.setattr(preflight, "_BLOCK", 16)
     for offset in range(40):
         content = bytes(offset) + b"DistFleetWrapper" + bytes(20)
         package = install(tmp_path / str(offset), content)

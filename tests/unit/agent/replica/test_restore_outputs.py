@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from paddlecloud.agent.outputs import scan
+from paddlecloud.agent.outputs.sent_files import SentFiles
 from paddlecloud.agent.registry import Stage, StopWish, Tracked
 from paddlecloud.agent.replica import records
 from paddlecloud.agent.replica.restore_outputs import give_back
@@ -51,7 +52,7 @@ def sha256(data: bytes) -> str:
 
 def told(tracked: Tracked) -> dict[str, str]:
     """The digests in the list that the server gets in the end."""
-    return {name: digest for name, _, _, digest in scan.Shipped(tracked.root).rows()}
+    return {name: digest for name, _, _, digest in SentFiles(tracked.root).rows()}
 
 
 def fill(server: Server, tracked: Tracked, earlier: Tracked | None = None) -> str:
@@ -63,7 +64,7 @@ def test_files_come_back_and_need_not_be_shipped_again(tmp_path: Path) -> None:
     assert fill(server, tracked) == "2 files fetched"
     assert (tracked.root / "output/ckpt/1/w").read_bytes() == b"weights" * 5
     assert (tracked.root / "output/empty").stat().st_mtime == WHEN
-    shipped = scan.Shipped(tracked.root)
+    shipped = SentFiles(tracked.root)
     assert [shipped.has(found) for found in scan.scan(tracked.root)] == [True, True]
 
 
@@ -88,7 +89,7 @@ def test_what_the_job_changes_then_is_another_file(tmp_path: Path) -> None:
     fill(Server({"w": b"weights"}), tracked)
     (tracked.root / "output" / "w").write_bytes(b"WEIGHTS")
     (found,) = scan.scan(tracked.root)
-    assert not scan.Shipped(tracked.root).has(found)
+    assert not SentFiles(tracked.root).has(found)
 
 
 @pytest.mark.parametrize(

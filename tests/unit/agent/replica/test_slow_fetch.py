@@ -190,7 +190,7 @@ def test_one_that_came_too_late_to_be_woken_is_tried_at_once(
     def a_moment_ago(*asked: Any) -> snapshot_tree.Held | None:
         if busy:
             busy.clear()
-            raise snapshot_tree.Busy(11, "it is being made", "done by now")
+            raise snapshot_tree.Busy(11, "it creating Python environment", "done by now")
         return ready(*asked)
 
     monkeypatch.setattr(scene.starters._trees, "ready", a_moment_ago)

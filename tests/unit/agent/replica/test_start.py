@@ -46,7 +46,7 @@ class ScriptedSpawner:
             raise self.error
         return 1
 
-    def layers(self, _root: str, _tree: str) -> bool:
+    def can_overlay(self, _root: str, _tree: str) -> bool:
         return self.able
 
 
@@ -97,7 +97,7 @@ def test_it_is_launched_with_its_directories(scene: Scene) -> None:
     assert names == ["home", "log", "mount", "order.json", "output", "stdout.log", "tmp", "work"]
 
 
-def test_an_error_after_a_monitor_was_asked_for_ends_and_deletes_nothing(scene: Scene) -> None:
+def test_an_error_after_a_supervisor_was_asked_for_ends_and_deletes_nothing(scene: Scene) -> None:
     scene.spawner.error = OSError(28, "No space left on device")
     tracked = scene.start(scene.replica())
     eventually(lambda: len(scene.spawner.asked) >= 2)
@@ -122,7 +122,7 @@ def test_a_machine_without_processes_is_told_to_the_owner_in_the_end(
     params = {"replica": "r", "reason": "no process"}
     assert tracked.exit["said"] == {"code": "replica_never_started", "params": params}
     assert "again" not in tracked.exit["message"]
-    # A monitor that comes late finds both records, and runs nothing.
+    # A supervisor that comes late finds both records, and runs nothing.
     assert (tracked.root / "stop.json").exists()
     assert (tracked.root / "exit.json").exists()
     assert len(scene.spawner.asked) == 6
@@ -142,7 +142,7 @@ def test_a_disk_that_refuses_before_that_is_told_to_the_owner(scene: Scene) -> N
     tracked = scene.start(scene.replica())
     eventually(lambda: tracked.stage is Stage.OVER)
     assert tracked.exit is not None
-    assert "could not be laid out" in tracked.exit["message"]
+    assert "cannot set up the job's files" in tracked.exit["message"]
     assert tracked.exit["said"]["code"] == "agent_workspace_failed"
     assert tracked.exit["said"]["params"].keys() == {"path", "reason"}
     assert scene.spawner.asked == []
@@ -175,7 +175,7 @@ def test_mistakes_of_the_server_about_its_files_are_put_up_with_for_a_while(
         scene.close()
     assert server.asked == 3
     assert tracked.exit is not None
-    assert "the server made a mistake (request r-1)" in tracked.exit["message"]
+    assert "internal server error (request r-1)" in tracked.exit["message"]
     assert tracked.exit["said"] == {"code": "internal", "params": {"request_id": "r-1"}}
 
 
@@ -185,7 +185,7 @@ def test_a_mistake_of_our_own_is_told_as_a_sentence_of_ours(scene: Scene) -> Non
     scene.start(tracked)
     eventually(lambda: tracked.stage is Stage.OVER)
     assert tracked.exit is not None
-    assert "the agent made a mistake: KeyError('env')" in tracked.exit["message"]
+    assert "internal error in the agent: KeyError('env')" in tracked.exit["message"]
     assert tracked.exit["said"] == {"code": "agent_mistake", "params": {"error": "KeyError('env')"}}
 
 
@@ -239,7 +239,7 @@ def test_a_tree_stays_from_its_making_until_its_replica_has_begun(
     eventually(lambda: not tracked.queued)
     tree = Path(scene.spawner.asked[0]["tree"])
     assert (freed, tree.is_dir()) == ([0], True)
-    assert prune(scene) == 0, "its monitor may not be there yet"
+    assert prune(scene) == 0, "its supervisor may not be there yet"
     (tracked.root / "exit.json").write_text('{"cause": "exit"}')
     assert prune(scene) > 0
     assert not tree.exists()
@@ -371,11 +371,11 @@ def test_what_is_cached_goes_before_a_job_fails_for_lack_of_space(
 
     def full(root: Path, *given: Any, **how: Any) -> None:
         if old.exists():
-            raise workspace.in_words(OSError(28, "No space left on device"), root)
+            raise workspace.disk_error(OSError(28, "No space left on device"), root)
         lay_out(root, *given, **how)
 
     monkeypatch.setattr(scene.starters._layer, "lay_out", full)
-    monkeypatch.setattr(sandbox_workspace, "room", lambda _top: 0)
+    monkeypatch.setattr(sandbox_workspace, "free_space", lambda _top: 0)
     tracked = scene.start(scene.replica())
     eventually(lambda: not tracked.queued)
     assert (tracked.stage, old.exists()) == (Stage.LAUNCHED, False)
@@ -389,10 +389,10 @@ def test_a_job_that_finds_no_space_even_then_fails(
     def full(root: Path, *_given: Any, **_how: Any) -> None:
         old.write_bytes(b"fetched again")
         os.utime(old, (1, 1))
-        raise workspace.in_words(OSError(28, "No space left on device"), root)
+        raise workspace.disk_error(OSError(28, "No space left on device"), root)
 
     monkeypatch.setattr(scene.starters._layer, "lay_out", full)
-    monkeypatch.setattr(sandbox_workspace, "room", lambda _top: 0)
+    monkeypatch.setattr(sandbox_workspace, "free_space", lambda _top: 0)
     tracked = scene.start(scene.replica())
     eventually(lambda: not tracked.queued)
     assert tracked.exit is not None
@@ -409,7 +409,7 @@ def test_for_a_job_that_can_never_fit_nothing_is_given_up(
         raise Refused("agent_workspace_full", **params)
 
     monkeypatch.setattr(scene.starters._layer, "lay_out", full)
-    monkeypatch.setattr(sandbox_workspace, "room", lambda _top: 10**6)
+    monkeypatch.setattr(sandbox_workspace, "free_space", lambda _top: 10**6)
     tracked = scene.start(scene.replica())
     eventually(lambda: not tracked.queued)
     assert tracked.exit is not None
@@ -421,7 +421,7 @@ def test_outputs_that_were_not_sent_stay_while_the_cache_is_only_spared(
 ) -> None:
     old = cached(scene)
     os.utime(old)
-    monkeypatch.setattr(sandbox_workspace, "room", lambda _top: -1)
+    monkeypatch.setattr(sandbox_workspace, "free_space", lambda _top: -1)
     for spared in (True, False):
         scene.site.untidy.set()
         scene.starters._tidy()
@@ -434,12 +434,12 @@ def test_whoever_tidies_up_sees_that_the_disk_is_full(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = cached(scene)
-    monkeypatch.setattr(sandbox_workspace, "room", lambda _top: -1 if old.exists() else 0)
+    monkeypatch.setattr(sandbox_workspace, "free_space", lambda _top: -1 if old.exists() else 0)
     scene.starters._materials._grown = 0
     scene.site.untidy.set()
     scene.starters._tidy()
     assert (old.exists(), scene.site.cache_spent) == (False, False)
-    monkeypatch.setattr(sandbox_workspace, "room", lambda _top: -1)
+    monkeypatch.setattr(sandbox_workspace, "free_space", lambda _top: -1)
     scene.site.untidy.set()
     scene.starters._tidy()
     assert scene.site.cache_spent

@@ -17,7 +17,7 @@ from paddlecloud.agent.context import Site
 from paddlecloud.agent.log import Journal
 from paddlecloud.agent.outputs import unsent
 from paddlecloud.agent.registry import Tracked, not_run
-from paddlecloud.agent.replica.lifecycle import Care
+from paddlecloud.agent.replica.lifecycle import Lifecycle
 from paddlecloud.agent.server_link.report import Reporter
 from paddlecloud.agent.supervisor.zygote import Spawner
 
@@ -41,7 +41,7 @@ class Scene:
         self.tracked.end({**not_run("exit", now=5.0), "exit_code": 0})
         self.tracked.shipped = True
         self.site.book.add(self.tracked)
-        self.reporter = Reporter(self.site, cast("Care", self))
+        self.reporter = Reporter(self.site, cast("Lifecycle", self))
 
     def call(self, _method: str, _path: str, body: bytes) -> bytes:
         (length,) = struct.unpack(">I", body[:4])

@@ -52,7 +52,7 @@ def test_a_deep_home_has_its_short_names_elsewhere(home: Path) -> None:
     assert name.parent == Path(f"/tmp/paddlecloud-{os.getuid()}")
     assert name.parent.stat().st_mode & 0o077 == 0
     assert name.resolve() == (root / "tmp").resolve()
-    tmpdir.forget(root)
+    tmpdir.remove_links(root)
     assert not name.is_symlink()
 
 
@@ -62,7 +62,7 @@ def test_a_name_that_somebody_has_is_not_taken(home: Path) -> None:
     link.unlink()
     link.symlink_to("/somewhere/else")
     assert tmpdir.short(root, f"{root}/tmp") == f"{root}/tmp"
-    tmpdir.forget(root)
+    tmpdir.remove_links(root)
     assert str(link.readlink()) == "/somewhere/else"
 
 
@@ -92,6 +92,6 @@ def test_a_place_that_somebody_made_for_us_is_not_swept(home: Path) -> None:
 def test_it_goes_with_its_replica(home: Path) -> None:
     root = a_replica(home)
     name = Path(tmpdir.short(root, f"{root}/tmp"))
-    tmpdir.forget(root)
+    tmpdir.remove_links(root)
     assert not name.is_symlink()
-    tmpdir.forget(root)
+    tmpdir.remove_links(root)

@@ -27,7 +27,7 @@ def test_a_directory_is_told_once_and_keeps_its_other_flags(tmp_path: Path) -> N
     tmpdir.spread(tmp_path)
     if flags_of(tmp_path) == before:
         pytest.skip("this file system knows no such flag")
-    assert flags_of(tmp_path) == before | tmpdir._HOLDS_UNRELATED
+    assert flags_of(tmp_path) == before | tmpdir._TOP_DIRECTORY
 
 
 def test_what_is_not_there_or_no_directory_is_left_alone(tmp_path: Path) -> None:

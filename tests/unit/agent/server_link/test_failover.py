@@ -40,13 +40,13 @@ def routes(link: Link, count: int) -> list[str]:
 def test_each_server_is_tried_in_turn_and_the_own_one_first(config: AgentConfig) -> None:
     link = Link(config)
     assert routes(link, 3) == [OWN] * 3, "there is no other"
-    link.learn([ONE, TWO])
+    link.set_peers([ONE, TWO])
     assert routes(link, 4) == [OWN, ONE, TWO, OWN]
 
 
 def test_a_thread_that_comes_late_does_not_turn_it_further(config: AgentConfig) -> None:
     link = Link(config)
-    link.learn([ONE, TWO])
+    link.set_peers([ONE, TWO])
     for _ in range(5):
         link.lost(OWN)
     assert link.route == ONE
@@ -55,20 +55,20 @@ def test_a_thread_that_comes_late_does_not_turn_it_further(config: AgentConfig) 
 
 def test_a_server_that_is_not_named_any_more_is_left_for_the_own_one(config: AgentConfig) -> None:
     link = Link(config)
-    link.learn([ONE])
+    link.set_peers([ONE])
     link.lost(OWN)
-    link.learn([TWO])
+    link.set_peers([TWO])
     assert link.route == ONE, "it still answers"
     link.lost(ONE)
     assert link.route == OWN
 
 
 def test_what_was_learned_outlives_the_agent(config: AgentConfig) -> None:
-    Link(config).learn([ONE, TWO])
+    Link(config).set_peers([ONE, TWO])
     again = Link(config)
     assert again.peers == (ONE, TWO)
     assert again.route == OWN
-    again.learn([])
+    again.set_peers([])
     assert Link(config).peers == ()
 
 
@@ -80,7 +80,7 @@ def test_a_damaged_file_is_no_knowledge(config: AgentConfig, text: str) -> None:
 
 def test_what_is_no_address_is_left_out(config: AgentConfig) -> None:
     link = Link(config)
-    link.learn([ONE, "ftp://host", "", 7, None, "http://", "/etc/passwd"])
+    link.set_peers([ONE, "ftp://host", "", 7, None, "http://", "/etc/passwd"])
     assert link.peers == (ONE,)
 
 

@@ -39,7 +39,7 @@ def test_what_a_server_of_before_does_not_say_means_the_same_to_both() -> None:
         for field in msgspec.structs.fields(RunOrder)
         if not field.required
     }
-    assert optional == orders.UNSAID
+    assert optional == orders.DEFAULTS
 
 
 def test_an_order_is_whole_whoever_gave_it() -> None:

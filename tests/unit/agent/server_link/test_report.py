@@ -19,21 +19,21 @@ from paddlecloud.agent.context import Site
 from paddlecloud.agent.log import Journal
 from paddlecloud.agent.registry import Book, Stage, Tracked, not_run
 from paddlecloud.agent.replica import notices as replica_notices
-from paddlecloud.agent.replica.lifecycle import Care
+from paddlecloud.agent.replica.lifecycle import Lifecycle
 from paddlecloud.agent.server_link import report as server_link_report
-from paddlecloud.agent.server_link.report import (
-    HELD_AGAIN,
-    HELD_HOLD,
-    LOG_HOLD,
+from paddlecloud.agent.server_link._report_batch import (
+    HELD_DELAY,
+    HELD_REPEAT,
+    LOG_DELAY,
     MAX_LOG_BYTES,
     NOT_HELD,
-    START_HOLD,
+    START_DELAY,
     Batch,
-    Reporter,
     compose,
     due,
     encode,
 )
+from paddlecloud.agent.server_link.report import Reporter
 from paddlecloud.agent.supervisor.zygote import Spawner
 from paddlecloud.model.errors import Retry, Unreachable
 
@@ -81,7 +81,7 @@ def test_one_of_an_earlier_agent_is_asked_about_at_once() -> None:
 
 def test_a_start_waits_a_moment_for_the_end() -> None:
     tracked = started(a_replica())
-    assert due(tracked) == NOW + START_HOLD
+    assert due(tracked) == NOW + START_DELAY
     assert due(over(tracked)) == 0.0
 
 
@@ -90,8 +90,8 @@ def test_a_start_can_be_told_without_the_log_that_finds_no_room(tmp_path: Path) 
     silent = a_replica(tmp_path, log=b"more", name="job-2.1.trainer-0")
     batch = compose([over(tracked), silent], now=NOW + 1)
     assert len(batch.items) == 2
-    bare = batch.bare()
-    assert bare.members == [tracked]
+    bare = batch.without_logs()
+    assert bare.replicas == [tracked]
     assert bare.items == [{"replica": tracked.id, "fence": 3, "started": tracked.started}]
     assert encode("a", "b", 1, bare)[4:].endswith(b"}")
 
@@ -99,9 +99,9 @@ def test_a_start_can_be_told_without_the_log_that_finds_no_room(tmp_path: Path) 
 def test_the_second_piece_of_a_log_waits_a_moment() -> None:
     tracked = a_replica()
     tracked.dirty = True
-    assert due(tracked) == LOG_HOLD
+    assert due(tracked) == LOG_DELAY
     tracked.sent_at = NOW
-    assert due(tracked) == NOW + LOG_HOLD
+    assert due(tracked) == NOW + LOG_DELAY
 
 
 def test_an_end_waits_for_the_outputs_but_its_log_does_not() -> None:
@@ -118,10 +118,10 @@ def test_what_holds_one_up_is_told_if_it_lasts_and_then_now_and_again(tmp_path: 
     tracked.hold(
         replica_notices.of_error(Retry("store_failed", place="p", detail="x" * 999)), now=101.0
     )
-    assert due(tracked) == 100.0 + HELD_HOLD
+    assert due(tracked) == 100.0 + HELD_DELAY
     (item,) = compose([tracked], now=110.0).items
     assert (item["held"]["code"], len(item["held"]["params"]["detail"])) == ("store_failed", 300)
-    assert due(tracked) == 110.0 + HELD_AGAIN
+    assert due(tracked) == 110.0 + HELD_REPEAT
     tracked.shipped, tracked.held = True, None
     (item,) = compose([tracked], now=111.0).items
     assert "held" not in item
@@ -176,14 +176,14 @@ def test_a_short_job_takes_one_item(tmp_path: Path) -> None:
     item = batch.items[0]
     assert item["log"] == {"offset": 0, "length": 3}
     assert (item["exited"]["log_size"], item["exited"]["cause"]) == (3, "exit")
-    assert batch.pieces == [b"hi\n"]
+    assert batch.logs == [b"hi\n"]
 
 
 def test_the_end_is_not_told_before_the_last_byte(tmp_path: Path) -> None:
     tracked = over(a_replica(tmp_path, log=b"x" * (MAX_LOG_BYTES + 5)))
     first = compose([tracked], now=NOW)
     assert "exited" not in first.items[0]
-    assert len(first.pieces[0]) == MAX_LOG_BYTES
+    assert len(first.logs[0]) == MAX_LOG_BYTES
     assert tracked.dirty
     tracked.acked = MAX_LOG_BYTES
     second = compose([tracked], now=NOW)
@@ -198,7 +198,7 @@ def test_a_lost_one_is_told_after_its_log(tmp_path: Path) -> None:
     batch = compose([tracked], now=NOW)
     assert batch.items[0]["lost"] is True
     assert "exited" not in batch.items[0]
-    assert batch.pieces == [b"last words"]
+    assert batch.logs == [b"last words"]
 
 
 def test_a_touched_log_without_new_bytes_is_no_news(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_lost_one_of_an_earlier_agent_is_told_after_its_log(tmp_path: Path) ->
     assert "lost" not in first.items[0]
     tracked.acked = 4
     second = compose([tracked], now=NOW)
-    assert second.pieces == [b" words"]
+    assert second.logs == [b" words"]
     assert second.items[0]["lost"] is True
 
 
@@ -250,7 +250,7 @@ def test_an_end_in_the_moment_of_reading_the_log_waits_for_the_next_report(
     assert due(tracked) == 0.0
     tracked.acked = 6
     second = compose([tracked], now=NOW)
-    assert second.pieces == [b"last"]
+    assert second.logs == [b"last"]
     assert second.items[0]["lost"] is True
 
 
@@ -274,13 +274,13 @@ def test_a_report_that_did_not_arrive_is_due_again(tmp_path: Path) -> None:
     batch = compose([tracked], now=NOW)
     assert due(tracked) is None
     batch.restore()
-    assert due(tracked) == NOW + LOG_HOLD
+    assert due(tracked) == NOW + LOG_DELAY
 
 
 def test_loud_ones_share_a_report(tmp_path: Path) -> None:
     loud = [a_replica(tmp_path, log=b"x" * MAX_LOG_BYTES, name=f"r{n}") for n in range(8)]
     batch = compose(loud, now=NOW)
-    assert sum(len(piece) for piece in batch.pieces) <= MAX_LOG_BYTES
+    assert sum(len(piece) for piece in batch.logs) <= MAX_LOG_BYTES
     heard = {item["replica"] for item in batch.items}
     assert len(heard) >= 4
     later = compose(loud, now=NOW + 1)
@@ -293,7 +293,7 @@ def test_what_is_encoded_can_be_cut_apart_again(pieces: list[bytes]) -> None:
     for number, piece in enumerate(pieces):
         log = {"offset": 0, "length": len(piece)}
         batch.items.append({"replica": str(number), "log": log})
-        batch.pieces.append(piece)
+        batch.logs.append(piece)
     body = encode("agent", "boot", 4, batch)
     (length,) = struct.unpack(">I", body[:4])
     head = json.loads(body[4 : 4 + length])
@@ -329,15 +329,15 @@ def test_a_log_that_cannot_be_read_holds_up_no_other_and_is_read_later(tmp_path:
     place.unlink()
     place.symlink_to(place)
     batch = compose([closed, good], now=NOW)
-    assert batch.members == [good]
-    assert [tracked for tracked, _ in batch.unread] == [closed]
+    assert batch.replicas == [good]
+    assert [tracked for tracked, _ in batch.unreadable] == [closed]
     assert closed.dirty
     moment = due(closed)
     assert moment is not None
     assert moment > NOW
     place.unlink()
     place.write_bytes(b"line")
-    assert compose([closed, good], now=moment).pieces == [b"line"]
+    assert compose([closed, good], now=moment).logs == [b"line"]
 
 
 class Answers:
@@ -359,8 +359,8 @@ class Answers:
         return found
 
 
-class NoCare:
-    def look(self, tracked: Tracked, now: float) -> None:
+class NoLifecycle:
+    def reconcile(self, tracked: Tracked, now: float) -> None:
         """Nothing becomes of it."""
 
 
@@ -377,7 +377,7 @@ def test_a_report_whose_answer_is_not_understood_is_sent_again(
     site.link.channel = lambda: cast("Any", server)  # type: ignore[method-assign]
     tracked = site.book.add(a_replica(tmp_path, log=b"line"))
     site.watch(tracked)
-    reporter = Reporter(site, cast("Care", NoCare()))
+    reporter = Reporter(site, cast("Lifecycle", NoLifecycle()))
     thread = threading.Thread(target=reporter.work)
     thread.start()
     try:

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddlecloud.agent.supervisor.log_capture import TAIL_MOST, Trim
+from paddlecloud.agent.supervisor.log_capture import LONGEST_TAIL, LogLimit
 
 LINES = re.compile(
     (
-        r"\n?\[paddlecloud: the log comes .*\]\n\[paddlecloud: 日志达到上限 .*\]\n"
-        r"\[paddlecloud: (\d+) bytes are left out here\]\n\[paddlecloud: 此处省略 \1 字节\]\n"
+        r"\n?\[paddlecloud: the log reached .*\]\n\[paddlecloud: 日志达到上限 .*\]\n"
+        r"\[paddlecloud: (\d+) bytes omitted here\]\n\[paddlecloud: 此处省略 \1 字节\]\n"
     ).encode()
 )
 
 
 def trimmed(pieces: list[bytes], *, limit: int | None, size: int = 0) -> bytes:
-    trim = Trim(limit=limit, size=size)
+    trim = LogLimit(limit=limit, size=size)
     return b"".join([*(trim.take(piece) for piece in pieces), trim.rest()])
 
 
@@ -49,12 +49,13 @@ def test_the_head_and_the_tail_are_kept_and_the_rest_is_counted(
 
 
 @pytest.mark.parametrize(
-    ("limit", "tail"), [(1000, 250), (4 * TAIL_MOST, TAIL_MOST), (40 * TAIL_MOST, TAIL_MOST)]
+    ("limit", "tail"),
+    [(1000, 250), (4 * LONGEST_TAIL, LONGEST_TAIL), (40 * LONGEST_TAIL, LONGEST_TAIL)],
 )
 def test_a_quarter_is_for_the_tail_but_not_too_much(limit: int, tail: int) -> None:
-    trim = Trim(limit=limit, size=0)
+    trim = LogLimit(limit=limit, size=0)
     assert trim.take(b"x" * (limit - tail)) == b"x" * (limit - tail)
-    assert b"its last %d bytes" % tail in trim.take(b"y")
+    assert b"the last %d bytes" % tail in trim.take(b"y")
 
 
 def test_what_the_log_holds_already_counts() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from paddlecloud.agent.usage import sampler
 from paddlecloud.agent.usage.gpu import Cards, visible
-from paddlecloud.agent.usage.sampler import Process, _Seen, _tree, children
+from paddlecloud.agent.usage.sampler import Process, _History, _tree, children
 
 MIB = 1024 * 1024
 
@@ -21,10 +21,10 @@ def a_process(parent: int, cpu: float = 0.0, children_cpu: float = 0.0) -> Proce
     return Process(parent=parent, cpu=cpu, children_cpu=children_cpu)
 
 
-def test_a_replica_is_everything_below_its_monitor_and_what_those_left() -> None:
+def test_a_replica_is_everything_below_its_supervisor_and_what_those_left() -> None:
     table = {
         1: a_process(0, cpu=99),
-        10: a_process(1, cpu=5, children_cpu=2),  # the monitor: it buried 2 seconds
+        10: a_process(1, cpu=5, children_cpu=2),  # the supervisor: it buried 2 seconds
         11: a_process(10, cpu=3, children_cpu=1),
         12: a_process(11, cpu=0.5),
         20: a_process(1, cpu=50),
@@ -37,32 +37,32 @@ def test_a_replica_is_everything_below_its_monitor_and_what_those_left() -> None
 
 
 def test_the_rate_is_since_the_last_look_and_at_first_since_the_start() -> None:
-    seen = _Seen()
-    assert seen.rate(3.0, now=100.0, age=2.0) == 1.5
-    assert seen.rate(5.0, now=102.0, age=4.0) == 1.0
-    assert seen.rate(5.0, now=104.0, age=6.0) == 0.0
-    assert seen.rate(4.0, now=106.0, age=8.0) == 0.0, "time never runs backwards"
+    seen = _History()
+    assert seen.cpu_rate(3.0, now=100.0, age=2.0) == 1.5
+    assert seen.cpu_rate(5.0, now=102.0, age=4.0) == 1.0
+    assert seen.cpu_rate(5.0, now=104.0, age=6.0) == 0.0
+    assert seen.cpu_rate(4.0, now=106.0, age=8.0) == 0.0, "time never runs backwards"
 
 
 def test_quiet_is_without_log_and_without_cpu() -> None:
-    seen = _Seen()
-    assert seen.quiet(1.0, log=0, now=10.0) == 0.0
-    assert seen.quiet(0.0, log=0, now=12.0) == 2.0
-    assert seen.quiet(0.009, log=0, now=14.0) == 4.0
-    assert seen.quiet(0.0, log=7, now=16.0) == 0.0, "it wrote"
-    assert seen.quiet(0.5, log=7, now=18.0) == 0.0, "it computes"
-    assert seen.quiet(0.0, log=7, now=20.0) == 2.0
+    seen = _History()
+    assert seen.idle_seconds(1.0, log=0, now=10.0) == 0.0
+    assert seen.idle_seconds(0.0, log=0, now=12.0) == 2.0
+    assert seen.idle_seconds(0.009, log=0, now=14.0) == 4.0
+    assert seen.idle_seconds(0.0, log=7, now=16.0) == 0.0, "it wrote"
+    assert seen.idle_seconds(0.5, log=7, now=18.0) == 0.0, "it computes"
+    assert seen.idle_seconds(0.0, log=7, now=20.0) == 2.0
 
 
 def test_the_same_again_is_no_news_for_ten_seconds() -> None:
-    seen = _Seen()
+    seen = _History()
     use = {"cpu": 0.0, "memory": 100 * MIB, "quiet": 4.0}
-    assert seen.is_news(use, 0.0)
-    assert not seen.is_news({**use, "quiet": 6.0}, 2.0)
-    assert seen.is_news({**use, "cpu": 0.5, "quiet": 0.0}, 4.0)
-    assert seen.is_news({**use, "cpu": 0.5, "memory": 110 * MIB, "quiet": 0.0}, 6.0)
-    assert not seen.is_news({**use, "cpu": 0.5, "memory": 110 * MIB, "quiet": 0.0}, 15.9)
-    assert seen.is_news({**use, "cpu": 0.5, "memory": 110 * MIB, "quiet": 0.0}, 16.1)
+    assert seen.is_new(use, 0.0)
+    assert not seen.is_new({**use, "quiet": 6.0}, 2.0)
+    assert seen.is_new({**use, "cpu": 0.5, "quiet": 0.0}, 4.0)
+    assert seen.is_new({**use, "cpu": 0.5, "memory": 110 * MIB, "quiet": 0.0}, 6.0)
+    assert not seen.is_new({**use, "cpu": 0.5, "memory": 110 * MIB, "quiet": 0.0}, 15.9)
+    assert seen.is_new({**use, "cpu": 0.5, "memory": 110 * MIB, "quiet": 0.0}, 16.1)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")

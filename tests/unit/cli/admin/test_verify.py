@@ -109,7 +109,7 @@ def test_what_was_found_before_it_broke_is_told(
         assert [row["paths"] for row in found["damaged"]] == [["a"]]
     else:
         assert captured.out.startswith("submitted file of ann: a,")
-        assert "not everything was read: 2 files" in captured.err
+        assert "verification is incomplete: read 2 files" in captured.err
         assert "admin audit" in captured.err
     assert "no admin any more" in captured.err
 
@@ -126,5 +126,5 @@ def test_what_was_written_anew_is_named_and_no_failure(
     server.routes[ROUTE] = [ok(page([]) | {"changed": [damaged("model", "output")]})]
     assert main(["admin", "verify"]) == 0
     told, last = capsys.readouterr().out.splitlines()
-    assert "model was written anew since" in told
+    assert "model was rewritten after" in told
     assert last == "read 2 files, 1.0 KiB: 0 damaged"

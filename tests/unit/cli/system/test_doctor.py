@@ -34,7 +34,7 @@ def test_doctor_names_the_first_broken_link(server: FakeServer, capsys: Captured
     ]  # fmt: skip
     assert "clock differs" in lines[2]
     assert "failed" in lines[4] and "no space left" in lines[4]
-    assert "the first broken link is: store" in captured.err
+    assert "first failed check: store" in captured.err
     assert main(["doctor", "--json"]) == 1
     answer = json.loads(capsys.readouterr().out)
     assert (answer["ok"], answer["broken"]) == (False, "store")
@@ -53,7 +53,7 @@ def test_doctor_names_a_server_that_cannot_check_itself(
     assert (answer["ok"], answer["broken"], captured.err) == (False, "report", "")
     assert answer["checks"][-1]["detail"] == "a mistake"
     assert main(["doctor"]) == 1
-    assert "the first broken link is: the server's own checks" in capsys.readouterr().err
+    assert "first failed check: server self-checks" in capsys.readouterr().err
 
 
 def test_doctor_gives_a_new_server_time_to_hear_from_its_agent(
@@ -98,8 +98,8 @@ def test_doctor_names_a_server_of_another_kind(
         assert main(["doctor"]) == 1
         other.join()
     captured = capsys.readouterr()
-    assert "does not answer as a PaddleCloud server does" in captured.out
-    assert "the first broken link is: server" in captured.err
+    assert "this is not a PaddleCloud server" in captured.out
+    assert "first failed check: server" in captured.err
 
 
 def answers_once(listening: socket.socket, said: bytes) -> None:

@@ -35,7 +35,7 @@ class Slow(Server):
         self.half_way = threading.Event()
         self.goes_on = threading.Event()
 
-    def open(self, target: str, query: Mapping[str, Any]) -> Answer:
+    def open(self, target: str, query: Mapping[str, Any], **_: object) -> Answer:
         answer = super().open(target, query)
         if threading.current_thread() is not self._caller:
             return Waiting(answer, self._halves, self)

@@ -70,7 +70,7 @@ def test_a_connection_serves_one_piece_after_the_other(url: str, made: list[Conn
 
 def test_a_piece_that_is_not_whole_is_none(url: str, made: list[Connection]) -> None:
     assert Addresses().fetch(url, 5, 6, lambda piece: None) == ""
-    assert made[0]._wire is None
+    assert made[0]._stream is None
 
 
 def test_no_connection_stays_open_when_bytes_cannot_be_kept(
@@ -81,7 +81,7 @@ def test_no_connection_stays_open_when_bytes_cannot_be_kept(
 
     with pytest.raises(OSError, match="no space"):
         Addresses().fetch(url, 0, 5, full)
-    assert made[0]._wire is None
+    assert made[0]._stream is None
 
 
 class Snatched(list[Connection]):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.client.download import engine, local_files, presigned, ranges
+from paddlecloud.client.download import local_files, presigned, ranges
 from paddlecloud.client.download.listing import NAME_TWICE
 from paddlecloud.client.download.staging import part_of
 from paddlecloud.model.errors import Conflict, Invalid, Retry, TooMany, Unreachable
@@ -407,9 +407,6 @@ def test_a_small_file_that_changes_all_the_time_comes_at_once(
     assert len(server.asked) == 3
 
 
-PAUSES = (0.0, 1e-9, 2e-9)
-
-
 def away(server: Server, tries: int, error: Retry) -> None:
     """Have so many tries fail from the fourth answer on."""
     failed: list[int] = []
@@ -426,16 +423,17 @@ def away(server: Server, tries: int, error: Retry) -> None:
     ("error", "a_round"),
     [
         (Unreachable("store_unreachable", place="there", reason="timed out"), 1),
-        (Retry("unknown_answer", status=502), retry.TRIES),
+        (Retry("unknown_answer", status=502), retry.TRANSPORT.attempts),
     ],
 )
 def test_a_store_that_is_away_is_waited_for_as_long_as_by_an_upload(
     monkeypatch: pytest.MonkeyPatch, error: Retry, a_round: int
 ) -> None:
-    monkeypatch.setattr(engine, "PAUSES", PAUSES)
-    monkeypatch.setattr(retry, "PAUSE", 0.0)
+    rounds = 4
+    monkeypatch.setattr(retry.RESUME, "attempts", rounds)
+    monkeypatch.setattr(retry.RESUME, "first_pause", 0.0)
+    monkeypatch.setattr(retry.TRANSPORT, "first_pause", 0.0)
     told: list[str] = []
-    rounds = len(PAUSES) + 1
     server = Server({MODEL: LARGE})
     away(server, rounds * a_round - 1, error)
     assert get(server, note=told.append).bytes == len(LARGE)
@@ -453,7 +451,8 @@ def test_a_store_that_is_away_is_waited_for_as_long_as_by_an_upload(
 def test_a_line_that_breaks_again_and_again_is_patiently_borne(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(engine, "PAUSES", PAUSES[:1])
+    monkeypatch.setattr(retry.RESUME, "attempts", 2)
+    monkeypatch.setattr(retry.RESUME, "first_pause", 0.0)
     server = Server({MODEL: LARGE})
 
     def meanwhile() -> None:
@@ -466,7 +465,7 @@ def test_a_line_that_breaks_again_and_again_is_patiently_borne(
 
 
 def test_what_does_not_pass_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "PAUSES", (3600.0,))
+    monkeypatch.setattr(retry.RESUME, "first_pause", 3600.0)
     server = Server({MODEL: LARGE})
 
     def meanwhile() -> None:

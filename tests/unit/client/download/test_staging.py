@@ -461,4 +461,6 @@ def test_a_directory_of_which_there_is_no_record_is_told_as_such(
     with pytest.raises(Invalid) as caught:
         get(server, resume=True, **how)
     assert caught.value.code == "download_dir_foreign"
-    assert "no record" in caught.value.text("en") and "没有" in caught.value.text("zh")
+    assert "not created by a download" in caught.value.text("en") and "没有" in caught.value.text(
+        "zh"
+    )

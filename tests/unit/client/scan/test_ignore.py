@@ -221,7 +221,7 @@ def test_a_refused_link_is_to_be_named_where_the_rules_are(
     for file in files:
         (tmp_path / file).write_text("x\n")
     (tmp_path / "sub" / "data").symlink_to(target)
-    with pytest.raises(Invalid, match=r"^the link .* name (it|the link) in ") as caught:
+    with pytest.raises(Invalid, match=r"^the link .* list (it|the link) in ") as caught:
         kept(tmp_path)
     assert str(caught.value).endswith(f" in {want}")
 
@@ -294,7 +294,7 @@ def test_a_directory_with_our_name_is_refused_and_one_with_gits_holds_no_rules(
     write(tmp_path, a="")
     assert kept(tmp_path) == ["a"]
     (tmp_path / ".paddlecloudignore").mkdir()
-    with pytest.raises(Invalid, match=r"\.paddlecloudignore .* \(Is a directory\)"):
+    with pytest.raises(Invalid, match=r"\.paddlecloudignore \(Is a directory\)"):
         kept(tmp_path)
 
 
@@ -306,7 +306,7 @@ def test_rules_are_read_through_a_link(tmp_path: Path) -> None:
 
 def test_a_huge_ignore_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_bytes(b"a\n" * (ignore.MAX_BYTES // 2 + 1))
-    with pytest.raises(Invalid, match="ignore file holds patterns"):
+    with pytest.raises(Invalid, match="ignore file only holds patterns"):
         kept(tmp_path)
 
 

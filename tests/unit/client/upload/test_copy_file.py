@@ -33,7 +33,7 @@ def ended() -> None:
 
 @pytest.mark.parametrize("kernel", ["can", "cannot"])
 @pytest.mark.parametrize(
-    "size", [0, 1, copy_file.ROOM, copy_file.ROOM + 1, copy_file.STEP, 2 * copy_file.STEP + 12345]
+    "size", [0, 1, copy_file.BLOCK, copy_file.BLOCK + 1, copy_file.STEP, 2 * copy_file.STEP + 12345]
 )
 def test_the_copy_is_whole_and_so_is_what_was_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, kernel: str
@@ -67,7 +67,7 @@ def test_a_file_that_is_shared_as_a_whole_has_the_size_that_was_wanted(
         os.pwrite(target, whole, 0)
 
     monkeypatch.setattr("fcntl.ioctl", clone)
-    size = copy_file.ROOM + 100
+    size = copy_file.BLOCK + 100
     data = os.urandom(size + more)
     (tmp_path / "source").write_bytes(data)
     copy = copy_file.copy_and_hash if hashed else copy_file.copy

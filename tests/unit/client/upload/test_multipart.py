@@ -1,4 +1,4 @@
-"""Parts of big files, past the server and through it; server and store are scripted."""
+"""Parts of big blobs, by presigned URLs and through the server; both are scripted."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import pytest
 
 from paddlecloud.client.scan.walk import scan
 from paddlecloud.client.upload import multipart
-from paddlecloud.client.upload.blobs import Past
 from paddlecloud.model.errors import Unreachable
-from paddlecloud.net import retry
+from paddlecloud.transfer import presigned
+from paddlecloud.transfer.presigned import PresignedConnections
+from paddlecloud.transfer.resume import Progress
 from tests.unit.client.trees import NOW, tree
 
 PART = 4
 
 
 class Server:
-    """Takes parts of four bytes, and names addresses for them to whoever wants to know."""
+    """Takes parts of four bytes, and gives presigned URLs for them to who asks."""
 
     def __init__(self, *, gives_addresses: bool = True) -> None:
         self._gives_addresses = gives_addresses
@@ -52,14 +53,11 @@ class Server:
 
 
 class Bucket:
-    """Connections to a store that goes wrong in these ways, one after the other."""
+    """A pool of connections to a store that goes wrong in these ways, one after the other."""
 
     def __init__(self, *faults: str) -> None:
         self._faults = [*faults]
         self.requests = 0
-
-    def __call__(self, _url: str) -> Bucket:
-        return self
 
     def request(self, *_: object, **__: object) -> Any:
         self.requests += 1
@@ -73,17 +71,30 @@ class Bucket:
 
 class Answer:
     status = 403
+    headers: dict[str, str] = {}  # noqa: RUF012 - of one answer for all
 
-    def read(self, _size: int) -> bytes:
+    def take(self, _size: int) -> bytes:
         return b""
 
+    def __enter__(self) -> Answer:
+        return self
 
-def send_all(server: Server, directory: Path, contents: dict[str, bytes | None]) -> None:
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def send_all(
+    server: Server, directory: Path, contents: dict[str, bytes | None], bucket: Any = None
+) -> None:
     found = scan(str(tree(directory, contents)), now=NOW)
     transport: Any = server
-    past, told = Past(), (server.sent.append, server.skipped.append)
+    connections = PresignedConnections(bucket)
+    progress = Progress(
+        lambda count, _: server.sent.append(count), lambda count, _: server.skipped.append(count)
+    )
+    progress.begin(found.bytes)
     for sha256, source in found.sources.items():
-        multipart.send(transport, sha256, source, found.bytes, *told, past)
+        multipart.send(transport, sha256, source, found.bytes, progress, connections)
     assert server.whole == {*found.sources}
 
 
@@ -93,7 +104,7 @@ def send_all(server: Server, directory: Path, contents: dict[str, bytes | None])
         (("server_timeout",), 1),
         (("server_unreachable",), 1),
         (("server_closed", "server_timeout"), 2),
-        (("server_closed",) * 9, retry.TRIES),
+        (("server_closed",) * 9, presigned.POLICY.attempts),
         ((), 1),
     ],
     ids=["silent", "unreachable", "closed and silent", "always closed", "refused"],
@@ -101,11 +112,10 @@ def send_all(server: Server, directory: Path, contents: dict[str, bytes | None])
 def test_a_bucket_that_is_of_no_use_is_asked_once_for_all_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: tuple[str, ...], tries: int
 ) -> None:
-    monkeypatch.setattr(retry, "PAUSE", 0.0)
+    monkeypatch.setattr(presigned.POLICY, "first_pause", 0.0)
     bucket, server = Bucket(*faults), Server()
-    monkeypatch.setattr(multipart, "connection_to", bucket)
     monkeypatch.setattr(multipart, "AT_ONCE", 1)
-    send_all(server, tmp_path, {name: name.encode() * 10 for name in "abc"})
+    send_all(server, tmp_path, {name: name.encode() * 10 for name in "abc"}, bucket)
     assert bucket.requests == tries
     assert server.asked_direct[0] and not any(server.asked_direct[1:])
 

@@ -73,9 +73,11 @@ def refused() -> None:
 
 def test_keys_that_are_refused_are_named_by_where_they_came_from(tmp_path: Path) -> None:
     more = {"PADDLECLOUD_BOS_AK": "A", "PADDLECLOUD_BOS_SK": "S"}
-    with pytest.raises(Refused, match="the keys of PADDLECLOUD_BOS_AK, PADDLECLOUD_BOS_SK are"):
+    with pytest.raises(Refused, match="rejects the keys of PADDLECLOUD_BOS_AK, PADDLECLOUD_BOS_SK"):
         with_keys(a_client(tmp_path, "http://127.0.0.1:1", **more), refused)
-    with pytest.raises(Refused, match=r"client\.conf:2, .*client\.conf:3 are refused .*403 no"):
+    with pytest.raises(
+        Refused, match=r"rejects the keys of .*client\.conf:2, .*client\.conf:3 .*403 no"
+    ):
         with_keys(a_client(tmp_path, "http://127.0.0.1:1"), refused)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paddlecloud.messages import TEXTS, render
-from paddlecloud.model.diagnosis.exit_status import words_for
+from paddlecloud.model.diagnosis.exit_status import diagnose_exit
 from paddlecloud.model.jobs.job import ExitCause, ExitRecord, Reason, Resources
 from tests.unit.model.builders import JOB_ID, ended
 
@@ -13,7 +13,7 @@ GIB = 2**30
 
 
 def spoken(record: ExitRecord, tail: bytes = b"", memory: int = 0) -> tuple[Reason, Reason]:
-    words = words_for(JOB_ID, "trainer-0", record, Resources(memory=memory), tail)
+    words = diagnose_exit(JOB_ID, "trainer-0", record, Resources(memory=memory), tail)
     assert words.advice is not None
     for reason in words:
         assert reason is not None
@@ -34,7 +34,7 @@ CASES = [
         "advice_missing",
         "could not find sub/nofile.py",
     ),
-    ("a plain exit", ended(3), b"", "fail_exit", "advice_log", "exit code 3"),
+    ("a plain exit", ended(3), b"", "fail_exit", "advice_log", "exited with code 3"),
     ("a segfault", ended(by_signal=11), b"", "fail_segv", "advice_crash", "segmentation fault"),
     ("a segfault below a shell", ended(139), b"", "fail_segv", "advice_crash", "exit code 139"),
     ("an abort", ended(by_signal=6), b"", "fail_abort", "advice_crash", "SIGABRT"),
@@ -47,7 +47,7 @@ CASES = [
     ("an interrupt", ended(by_signal=2), b"", "fail_sigint", "advice_log", "SIGINT"),
     ("a rare signal", ended(by_signal=10), b"", "fail_signal", "advice_log", "signal 10"),
     ("a code that is no signal", ended(250), b"", "fail_exit", "advice_log", "250"),
-    ("a usage error", ended(2), b"usage: x\n", "fail_exit", "advice_log", "exit code 2"),
+    ("a usage error", ended(2), b"usage: x\n", "fail_exit", "advice_log", "exited with code 2"),
     (
         "a platform stop", ended(cause=ExitCause.STOPPED), b"", "fail_stopped", "advice_log",
         "stopped",
@@ -58,7 +58,7 @@ CASES = [
         b"Traceback ...\nModuleNotFoundError: No module named 'paddle.fluid'\n",
         "fail_exit",
         "advice_module",
-        "exit code 1",
+        "exited with code 1",
     ),
     (
         "no PaddlePaddle at all",
@@ -82,7 +82,7 @@ CASES = [
         b"terminate called: bind: Address already in use\n",
         "fail_port_in_use",
         "advice_port_in_use",
-        "exit code 134",
+        "exited with code 134",
     ),
     (
         "a port in the log of a crash",
@@ -114,7 +114,7 @@ CASES = [
         b"ModuleNotFoundError: No module named 'pgl'\n",
         "fail_exit",
         "advice_module",
-        "exit code 1",
+        "exited with code 1",
     ),
     (
         "a missing command of a PSERVER job",
@@ -221,7 +221,7 @@ def test_a_memory_death_without_a_limit_is_the_machines() -> None:
 
 def test_the_log_of_another_worker_than_the_first_is_asked_for_by_its_name() -> None:
     for record in (ended(3), ended(by_signal=15), ended(cause=ExitCause.STOPPED)):
-        advice = words_for(JOB_ID, "trainer-1", record, Resources(), b"").advice
+        advice = diagnose_exit(JOB_ID, "trainer-1", record, Resources(), b"").advice
         assert advice is not None
         assert f"{JOB_ID} -w trainer-1" in render(advice.code, advice.params, "en")
         assert "-w" not in render(spoken(record)[1].code, spoken(record)[1].params, "en")
@@ -229,11 +229,11 @@ def test_the_log_of_another_worker_than_the_first_is_asked_for_by_its_name() -> 
 
 def test_nobody_is_sent_to_the_log_of_one_that_never_printed_anything() -> None:
     for record in (ended(7), ended(by_signal=15), ended(cause=ExitCause.STOPPED)):
-        words = words_for(JOB_ID, "trainer-0", record, Resources(), b"", logged=False)
+        words = diagnose_exit(JOB_ID, "trainer-0", record, Resources(), b"", logged=False)
         assert words.advice is not None
         assert words.advice.code == "advice_log_empty"
         assert words.reason == spoken(record)[0]
-    crash = words_for(JOB_ID, "trainer-0", ended(by_signal=11), Resources(), b"", logged=False)
+    crash = diagnose_exit(JOB_ID, "trainer-0", ended(by_signal=11), Resources(), b"", logged=False)
     assert crash.advice is not None
     assert crash.advice.code == "advice_crash"
 
@@ -253,11 +253,11 @@ def test_a_failed_start_repeats_the_systems_words() -> None:
 def test_why_it_could_not_start_is_said_in_the_language_of_its_reader() -> None:
     said = Reason(code="agent_blob_size", params={"path": "a|b", "size": 3, "expected": 4})
     record = ended(cause=ExitCause.START_FAILED, ran=False, message="old words", said=said)
-    reason, advice = words_for(JOB_ID, "trainer-0", record, Resources(), b"")
+    reason, advice = diagnose_exit(JOB_ID, "trainer-0", record, Resources(), b"")
     assert (reason.code, advice) == ("fail_start", None), "the sentence says what to do"
     assert render(reason.code, reason.params, "en") == (
-        "trainer-0 could not be started: the stored content of a|b has 3 bytes, not 4; submit the "
-        "files again"
+        "trainer-0 could not be started: the stored blob of a|b has 3 bytes, expected 4; submit "
+        "the files again"
     )
     assert render(reason.code, reason.params, "zh") == (
         "trainer-0 无法启动：a|b 的已存内容为 3 字节，应为 4 字节，请重新提交文件"

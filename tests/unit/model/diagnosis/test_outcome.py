@@ -117,8 +117,8 @@ def test_a_killed_job_names_what_was_not_stored(cause: ExitCause) -> None:
     assert job.failure is not None
     said = render(job.failure.reason.code, job.failure.reason.params, "en")
     assert said == (
-        "killed on request while it ran; these outputs were not stored: "
-        "f (r); for 7 days they are kept on h in p, unless its disk is full; if that machine is "
+        "killed on request while running; these outputs were not stored: "
+        "f (r); they are kept for 7 days on h in p, unless its disk is full; if that machine is "
         "not yours, ask an admin for them"
     )
     assert unsent(job, [replica]) is None, "it is said already"
@@ -128,7 +128,9 @@ def test_a_job_that_failed_otherwise_names_them_beside_it() -> None:
     replica = a_replica(ended=replace(ended(3), said=KEPT))
     told = unsent(a_job(), [replica])
     assert told is not None
-    assert "not store these outputs: f (r); for 7 days" in render(told.code, told.params, "en")
+    assert "not store these outputs: f (r); they are kept for 7 days" in render(
+        told.code, told.params, "en"
+    )
     lost = a_replica(ended=replace(ended(0, cause=ExitCause.OUTPUTS_LOST), said=KEPT))
     assert unsent(a_job(), [lost]) is None, "its end says it"
 
@@ -153,7 +155,7 @@ def test_no_store_is_blamed_for_an_output_that_could_not_be_read(public_bos: boo
     job = a_job(spec=a_spec(public_bos=public_bos))
     told = unsent(job, [a_replica(ended=replace(ended(0), said=kept))])
     assert told is not None
-    assert render(told.code, told.params, "en").startswith("these outputs were not sent: f (it can")
+    assert render(told.code, told.params, "en").startswith("these outputs were not sent: f (can")
 
 
 NOT_BEGUN = a_replica(ended=ended(cause=ExitCause.STOPPED, ran=False))
@@ -258,7 +260,7 @@ def test_a_clock_that_is_wrong_is_believed_as_far_as_it_can_be(told: int, want: 
 @pytest.mark.parametrize(
     ("record", "code"), [(ALL_ENDED, "fail_unwatched"), (SOME_MAY_RUN, "fail_unwatched_left")]
 )
-def test_a_killed_monitor_is_not_told_as_a_silent_machine(record: ExitRecord, code: str) -> None:
+def test_a_killed_supervisor_is_not_told_as_a_silent_machine(record: ExitRecord, code: str) -> None:
     attempt = an_attempt(a_replica(state=ReplicaState.LOST, ended=record))
     failure = explain(a_job(), attempt, {})
     assert failure is not None

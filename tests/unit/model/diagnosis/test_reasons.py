@@ -15,8 +15,8 @@ def test_the_inner_sentence_is_said_in_the_language_of_the_outer_one() -> None:
     reason = caused("fail_start", "held_no_answer", {}, worker="trainer-0")
     said = [render(reason.code, reason.params, lang) for lang in ("en", "zh")]
     assert said == [
-        "trainer-0 could not be started: no answer in time",
-        "trainer-0 无法启动：没有及时应答",
+        "trainer-0 could not be started: no response in time",
+        "trainer-0 无法启动：没有及时响应",
     ]
 
 
@@ -33,14 +33,14 @@ def test_very_long_values_are_cut_and_none_is_left_out() -> None:
     reason = caused("fail_start", "agent_blob_size", values, worker="w")
     text = render(reason.code, reason.params, "en")
     assert "p" * 100 in text
-    assert "has 1 bytes, not 2" in text
+    assert "has 1 bytes, expected 2" in text
     assert len(text) < 1000
 
 
 def test_what_is_no_list_of_values_is_said_without() -> None:
     for given_ in ("", "[]", "{", "7"):
         text = render("fail_start", {"worker": "w", CAUSE: "held_no_more", GIVEN: given_}, "en")
-        assert text == "w could not be started: it goes on"
+        assert text == "w could not be started: continues"
 
 
 def test_a_third_sentence_within_it_is_said_in_that_language_too() -> None:
@@ -50,8 +50,8 @@ def test_a_third_sentence_within_it_is_said_in_that_language_too() -> None:
     )
     reason = caused("fail_outputs_lost", kept.code, kept.params, worker="w")
     english, chinese = (render(reason.code, reason.params, lang) for lang in ("en", "zh"))
-    assert "was changed or deleted since" in english
-    assert "for 7 days they are kept on h" in english
+    assert "was changed or deleted after" in english
+    assert "they are kept for 7 days on h" in english
     assert "在任务提交后被修改或删除" in chinese
     assert "was changed" not in chinese
 
@@ -64,10 +64,10 @@ def test_files_of_several_reasons_are_told_apart_in_one_sentence() -> None:
     ]
     one = together(reasons)
     assert render(one.code, one.params, "en") == (
-        "b, c (no answer in time) and a (the store b refuses these keys (d); check the access key, "
-        "the secret key and what they are allowed to do); they could not be kept"
+        "b, c (no response in time) and a (the store b rejects these keys (d); check the access "
+        "key, the secret key and their permissions); they are not kept"
     )
-    assert render(one.code, one.params, "zh").startswith("b, c（没有及时应答）以及 a（存储 b 拒绝")
+    assert render(one.code, one.params, "zh").startswith("b, c（没有及时响应）以及 a（存储 b 拒绝")
     assert together(reasons[:1]) == reasons[0]
 
 
@@ -84,4 +84,4 @@ def test_however_many_they_are_it_stays_short(files: list[str]) -> None:
 def test_what_is_no_list_of_reasons_is_left_out() -> None:
     for rows in ("", "{}", "[7]", "[[]]"):
         told = render("unsent_given_up", {"files": "f", "reason": "r", MORE: rows}, "en")
-        assert told == "f (r); they could not be kept"
+        assert told == "f (r); they are not kept"

@@ -198,8 +198,8 @@ def test_only_public_pools_are_bound_by_a_plan() -> None:
     refused = refused_by_plan(spec, (public,), plan, "small")
     assert refused is not None
     assert str(refused) == (
-        "the job asks for 8 CPU, 4 GiB in all, and plan small allows at most 4 CPU, 0 GPU on "
-        "public pools; ask for less, or ask the administrator for another plan"
+        "the job requests 8 CPU, 4 GiB in total, but plan small allows at most 4 CPU, 0 GPU on "
+        "public pools; request less, or ask the administrator for another plan"
     )
     assert refused_by_plan(spec, (public, mine), plan, "small") is None
     none = refused_by_plan(a_spec(), (public,), Plan(minutes_a_day=0), "none")

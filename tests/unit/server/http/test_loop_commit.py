@@ -16,7 +16,7 @@ from paddlecloud.db.engine.sqlite import SqliteDatabase
 from paddlecloud.db.tables.counters import next_number
 from paddlecloud.model.errors import Conflict
 from paddlecloud.server.http import loop_commit
-from paddlecloud.server.http.loop_commit import Gathering
+from paddlecloud.server.http.loop_commit import LoopWriter
 from tests.sqlite import open_with_tables
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -45,7 +45,7 @@ def test_the_writes_of_one_turn_are_one_group_on_the_loops_thread(db: SqliteData
     seen: list[str] = []
 
     async def many() -> list[int]:
-        gathered = Gathering(db)
+        gathered = LoopWriter(db)
         return await asyncio.gather(*(gathered.write(on_thread(seen)) for _ in range(20)))
 
     assert sorted(asyncio.run(many())) == list(range(1, 21))
@@ -58,7 +58,7 @@ def test_one_that_fails_is_nobody_elses_failure(db: SqliteDatabase) -> None:
         raise Conflict("lease_lost", name="x")
 
     async def three() -> list[int | BaseException]:
-        gathered = Gathering(db)
+        gathered = LoopWriter(db)
         works = (count, fails, count)
         return await asyncio.gather(
             *(gathered.write(work) for work in works), return_exceptions=True
@@ -78,7 +78,7 @@ def test_while_another_thread_commits_the_loop_does_not_stand_still(db: SqliteDa
         return count(tx)
 
     async def write() -> int:
-        gathered = Gathering(db)
+        gathered = LoopWriter(db)
         waiting = asyncio.ensure_future(gathered.write(count))
         for _ in range(5):
             await asyncio.sleep(0)
@@ -101,7 +101,7 @@ def test_after_a_slow_commit_the_databases_own_thread_is_asked(
     monkeypatch.setattr(time, "perf_counter", lambda: next(ticks))
 
     async def some() -> None:
-        gathered = Gathering(db)
+        gathered = LoopWriter(db)
         await gathered.write(on_thread(seen))
         for _ in range(3):
             await gathered.write(on_thread(seen))
@@ -112,7 +112,7 @@ def test_after_a_slow_commit_the_databases_own_thread_is_asked(
 
 def test_a_caller_that_went_away_loses_nothing(db: SqliteDatabase) -> None:
     async def leave() -> int:
-        gathered = Gathering(db)
+        gathered = LoopWriter(db)
         gone = asyncio.ensure_future(gathered.write(count))
         await asyncio.sleep(0)
         gone.cancel()

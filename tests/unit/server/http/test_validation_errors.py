@@ -34,6 +34,9 @@ class Outer(Struct, forbid_unknown_fields=True):
     word: Literal["yes", "no"] | None = None
     part: Annotated[float, Meta(gt=0, lt=1)] = 0.5
     secret: Annotated[str, Meta(max_length=3)] = ""
+    pairs: dict[str, str] = {}
+    flag: bool = False
+    point: tuple[int, int] = (0, 0)
 
 
 def complaint(given: dict[str, object], lang: str = "en") -> str:
@@ -46,22 +49,25 @@ def complaint(given: dict[str, object], lang: str = "en") -> str:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"name": "x" * 300}, "name has 300 letters, and 4 are the most; give a shorter one"),
-        ({"name": "x"}, "name has 1 letters, and 2 are the least; give a longer one"),
-        ({"name": 7}, "name is 7, and it has to be text"),
-        ({"names": "x"}, "names is 'x', and it has to be a list / nothing"),
-        ({"names": ["a", "b", "c"]}, "names has 3 entries, and 2 are the most; give fewer at once"),
-        ({"names": ["a", 7]}, "names[1] is 7, and it has to be text"),
-        ({"spec": {"count": 10}}, "count is 10, and 9 is the most; give less"),
-        ({"spec": {"count": 0}}, "count is 0, and 1 is the least; give more"),
+        ({"name": "x" * 300}, "name has 300 characters, the maximum is 4; give a shorter one"),
+        ({"name": "x"}, "name has 1 characters, the minimum is 2; give a longer one"),
+        ({"name": 7}, "name is 7, it must be text"),
+        ({"names": "x"}, "names is 'x', it must be a list / nothing"),
+        ({"names": ["a", "b", "c"]}, "names has 3 entries, the maximum is 2; give fewer at once"),
+        ({"names": ["a", 7]}, "names[1] is 7, it must be text"),
+        ({"spec": {"count": 10}}, "count is 10, the maximum is 9; give less"),
+        ({"spec": {"count": 0}}, "count is 0, the minimum is 1; give more"),
         ({"spec": {}}, "count is missing; give it"),
-        ({"spec": {"count": 1, "colour": 1}}, "there is no colour; leave it out, or use a server"),
-        ({"colour": "green"}, "colour is 'green', and it has to be one of: red, blue"),
-        ({"word": "perhaps"}, "word is 'perhaps', and it has to be one of: yes, no"),
-        ({"part": 1.0}, "part is 1.0, and it has to be less than 1.0"),
-        ({"part": 0.0}, "part is 0.0, and it has to be more than 0.0"),
-        ({"secret": "hush"}, "secret has 4 letters, and 3 are the most"),
-        ({"secret": 99}, "secret is ..., and it has to be text"),
+        ({"spec": {"count": 1, "colour": 1}}, "unknown field colour; remove it, or use a server"),
+        ({"colour": "green"}, "colour is 'green', it must be one of: red, blue"),
+        ({"word": "perhaps"}, "word is 'perhaps', it must be one of: no, yes"),
+        ({"part": 1.0}, "part is 1.0, it must be less than 1"),
+        ({"part": 0.0}, "part is 0.0, it must be more than 0"),
+        ({"secret": "hush"}, "secret has 4 characters, the maximum is 3"),
+        ({"secret": 99}, "secret is ..., it must be text"),
+        ({"pairs": {"a": "b", "c": 7}}, "pairs.c is 7, it must be text"),
+        ({"flag": 1}, "flag is 1, it must be true or false"),
+        ({"count": True}, "unknown field count"),
     ],
 )
 def test_the_name_the_value_and_the_rule_are_told(given: dict[str, object], says: str) -> None:
@@ -69,6 +75,21 @@ def test_the_name_the_value_and_the_rule_are_told(given: dict[str, object], says
     chinese = complaint(given, "zh")
     assert not chinese.isascii()
     assert "Expected" not in chinese
+
+
+def test_what_our_rules_do_not_find_is_told_in_the_words_of_the_decoder() -> None:
+    assert complaint({"point": [1, "x"]}) == "Expected `int`, got `str` - at `$.point[1]`"
+
+
+def test_a_query_names_the_value_that_is_wrong_and_no_other() -> None:
+    class Query(Struct):
+        name: str = ""
+        limit: Annotated[int, Meta(le=9)] | None = None
+
+    with pytest.raises(Invalid, match="limit is 10, the maximum is 9"):
+        decode_query([("name", "123"), ("limit", "10")], Query)
+    with pytest.raises(Invalid, match="limit is 'x', it must be"):
+        decode_query([("name", "123"), ("limit", "x")], Query)
 
 
 def test_the_rule_of_a_name_is_told_in_words() -> None:
@@ -81,7 +102,7 @@ def test_the_rule_of_a_name_is_told_in_words() -> None:
 def test_a_query_is_told_in_the_same_words() -> None:
     with pytest.raises(Invalid) as caught:
         decode_query([("count", "500")], Inner)
-    assert caught.value.text("en").endswith("count is 500, and 9 is the most; give less")
+    assert caught.value.text("en").endswith("count is 500, the maximum is 9; give less")
     with pytest.raises(Invalid, match="count is given twice; give it once"):
         decode_query([("count", "5"), ("count", "6")], Inner)
 

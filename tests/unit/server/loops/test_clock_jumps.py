@@ -36,9 +36,9 @@ def test_what_runs_at_the_first_look_is_counted_to_the_second(
 ) -> None:
     watches = Stopwatches()
     since = {RUN: NOON - timedelta(seconds=before)}
-    assert watches.look(since, NOON, timedelta(0))[RUN] == timedelta(seconds=before)
+    assert watches.advance(since, NOON, timedelta(0))[RUN] == timedelta(seconds=before)
     for passed, real, now in looks(steps):
-        ran = watches.look(since, now, timedelta(seconds=passed))[RUN]
+        ran = watches.advance(since, now, timedelta(seconds=passed))[RUN]
         assert abs(ran.total_seconds() - before - real) < 0.01
 
 
@@ -48,7 +48,7 @@ def test_what_begins_later_is_counted_but_for_a_step(
 ) -> None:
     """It begins at any moment between two looks, before or after the clock was moved."""
     watches = Stopwatches()
-    watches.look({}, NOON, timedelta(0))
+    watches.advance({}, NOON, timedelta(0))
     index = data.draw(st.integers(0, len(steps) - 1))
     before_jump = data.draw(st.booleans())
     began = since = None
@@ -60,7 +60,7 @@ def test_what_begins_later_is_counted_but_for_a_step(
             if before_jump:
                 since -= timedelta(seconds=steps[index][1])
         running = {} if since is None else {RUN: since}
-        found = watches.look(running, now, timedelta(seconds=passed))
+        found = watches.advance(running, now, timedelta(seconds=passed))
         if began is not None:
             truth = real - began
             counted = found[RUN].total_seconds()
@@ -75,11 +75,11 @@ def test_who_is_heard_of_is_not_silent_whatever_the_clocks_say(
     silences, last = Silences(), 0.0
     wrong = timedelta(days=1) if elsewhere else timedelta(0)
     heard = {"n": NOON + wrong}
-    silences.look(["n"], heard, NOON, 0.0)
+    silences.advance(["n"], heard, NOON, 0.0)
     for passed, real, now in looks(steps):
         if real - last > 30.0:
             heard, last = {"n": now + wrong}, real
-        silent = silences.look(["n"], heard, now, passed)
+        silent = silences.advance(["n"], heard, now, passed)
         assert silent.get("n", 0.0) < LOST_AFTER
 
 
@@ -89,18 +89,18 @@ def test_who_falls_silent_is_noticed_in_time_whatever_the_clock_does(
 ) -> None:
     silences, watched = Silences(), 0.0
     heard = {"n": NOON + timedelta(seconds=noted)}
-    silences.look(["n"], heard, NOON, 0.0)
+    silences.advance(["n"], heard, NOON, 0.0)
     fresh = FRESH.total_seconds()
     for passed, real, now in looks(steps):
         watched = real
-        silent = silences.look(["n"], heard, now, passed).get("n", 0.0)
+        silent = silences.advance(["n"], heard, now, passed).get("n", 0.0)
         assert watched - fresh - 0.01 < silent <= watched + 0.01 or silent == 0.0
         assert silent > 0.0 or watched <= fresh + 0.01
 
 
 def test_who_was_never_heard_of_is_silent_at_once() -> None:
     silences = Silences()
-    assert silences.look(["n"], {}, NOON, 2.0) == {"n": 2.0}
-    assert silences.look(["n"], {}, NOON, 60.0) == {"n": 2.0 + LONGEST_STEP}, "nobody watched"
-    assert silences.look(["n"], {"n": NOON}, NOON, 2.0) == {}
-    assert silences.look([], {"n": NOON}, NOON, 2.0) == {}
+    assert silences.advance(["n"], {}, NOON, 2.0) == {"n": 2.0}
+    assert silences.advance(["n"], {}, NOON, 60.0) == {"n": 2.0 + LONGEST_STEP}, "nobody watched"
+    assert silences.advance(["n"], {"n": NOON}, NOON, 2.0) == {}
+    assert silences.advance([], {"n": NOON}, NOON, 2.0) == {}

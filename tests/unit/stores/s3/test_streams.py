@@ -111,7 +111,7 @@ def test_a_server_that_sends_the_whole_and_halts_before_the_part_is_told() -> No
     with Halting(HEAD + DATA[:2]) as server:
         with pytest.raises(Unreachable, match="timed out"):
             Stream(server.wire, "x", "x", 4, None)
-        assert server.wire._idle == []
+        assert not any(server.wire._pool._idle.values())
 
 
 @pytest.mark.usefixtures("prompt")
@@ -126,6 +126,6 @@ def test_who_was_answered_after_a_silence_may_stand_still_for_as_long_as_others(
     with Halting(HEAD + DATA) as server, prompt_if(True):
         server.wire._silent_at = time.monotonic()
         stream = Stream(server.wire, "x", "x", 0, None)
-        assert stream._connection is not None
-        assert stream._connection._socket.gettimeout() == client.PROMPT[1] > client.PROMPT_AGAIN
+        assert stream._response is not None
+        assert stream._response._stream.timeout == client.PROMPT[1] > client.PROMPT_AGAIN
         assert read(stream) == DATA

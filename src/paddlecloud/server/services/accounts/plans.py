@@ -26,6 +26,7 @@ from paddlecloud.model.policy.quota import (
     minutes,
 )
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.events import SCHEDULE_CHANNEL
 from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.schemas.quota import (
     DayRow,
@@ -37,7 +38,6 @@ from paddlecloud.server.schemas.quota import (
     UsageAnswer,
 )
 from paddlecloud.server.services.accounts import quota
-from paddlecloud.server.services.jobs.actions import SCHEDULE_BELL
 from paddlecloud.server.services.jobs.views import iso
 
 AS_THE_PLAN = "plan"
@@ -134,7 +134,7 @@ def known(deps: Deps, name: str | None) -> str | None:
 def tell_of_change(tx: Tx, user_id: str) -> None:
     """Other limits hold for this user: who remembers them, or waits for them, looks anew."""
     tx.notify(PLANS, user_id)
-    tx.notify(SCHEDULE_BELL, "")
+    tx.notify(SCHEDULE_CHANNEL, "")
 
 
 def _check_user(tx: Tx, user_id: str) -> None:

@@ -86,13 +86,6 @@ def standings(deps: Deps, tx: Tx, owners: Collection[str]) -> dict[str, Standing
     return {owner: _standing(deps, *own.get(owner, (None, {}))) for owner in owners}
 
 
-def standing_by(deps: Deps, plan: str, limits: str) -> Standing:
-    """The plan that holds for a user with these columns, empty for none."""
-    if not deps.settings.team:
-        return _standing(deps, None, {})
-    return _standing(deps, plan or None, usage.read_limits(limits) if limits else {})
-
-
 def used_now(
     deps: Deps, tx: Tx, owners: Collection[str], now: datetime
 ) -> tuple[dict[str, Used], Day]:
@@ -149,28 +142,27 @@ class Ledger:
         return job_limit(self._plans[job.owner].plan) if pool in self._public else None
 
 
-def check_submit(tx: Tx, deps: Deps, owner: str, spec: JobSpec) -> None:
-    """Refuse what the plan never allows, and what is too much for now."""
+def check_submit(tx: Tx, deps: Deps, owner: str, spec: JobSpec) -> Plan:
+    """The plan of this user. Raises if it never allows such a job, or has no more left now."""
     if not binding(deps):
-        return
-    asked = usage.submitter(tx, owner, deps.settings.plans["free"].waiting_jobs or 1000)
-    found = _standing(deps, asked.plan, asked.limits) if deps.settings.team else None
-    mine = found or _standing(deps, None, {})
-    _check_priority(tx, owner, spec, mine.plan)
-    never = refused_by_plan(spec, tuple(deps.pools.values()), mine.plan, mine.name)
+        return UNLIMITED
+    mine = standing(deps, tx, owner)
+    plan = mine.plan
+    _check_priority(tx, owner, spec, plan)
+    never = refused_by_plan(spec, tuple(deps.pools.values()), plan, mine.name)
     if never is not None:
         raise never
-    limit, waiting = mine.plan.waiting_jobs, asked.waiting
-    if limit is not None and waiting == asked.counted_to < limit:
-        waiting = jobs.count_waiting(tx, owner, limit)
-    if limit is not None and waiting >= limit:
-        raise TooMany("too_many_waiting", waiting=waiting, limit=limit, seconds=RETRY_AFTER)
-    if mine.plan.storage is not None and asked.stored > mine.plan.storage:
-        raise Refused(
-            "quota_storage_over",
-            used=format_size(asked.stored),
-            limit=format_size(mine.plan.storage),
-        )
+    if plan.waiting_jobs is not None:
+        waiting = jobs.count_waiting(tx, owner, plan.waiting_jobs)
+        if waiting >= plan.waiting_jobs:
+            limit = plan.waiting_jobs
+            raise TooMany("too_many_waiting", waiting=waiting, limit=limit, seconds=RETRY_AFTER)
+    if plan.storage is not None:
+        stored = usage.stored_bytes(tx, owner)
+        if stored > plan.storage:
+            used, limit_text = format_size(stored), format_size(plan.storage)
+            raise Refused("quota_storage_over", used=used, limit=limit_text)
+    return plan
 
 
 def storage_left(deps: Deps, owner: str) -> tuple[int, int] | None:

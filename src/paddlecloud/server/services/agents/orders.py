@@ -54,16 +54,15 @@ from paddlecloud.server.schemas.agent import (
 from paddlecloud.server.services.agents.observed import observed
 from paddlecloud.server.services.exec import commands
 from paddlecloud.server.services.files import job_files, snapshots
-from paddlecloud.server.services.jobs import actions as job_service
 from paddlecloud.server.services.jobs import hold_reasons, live_usage
+from paddlecloud.server.services.jobs.settle import current_attempt, settle
 from paddlecloud.server.services.logs import read as logs_read
-from paddlecloud.server.services.placement import apply, isolation
+from paddlecloud.server.services.placement import isolation, release
 from paddlecloud.stores.base import CanLocalPath, CanPresign, Reader, Store
 
 MAX_ORDERS = 200
 _MOST_RESERVED = 4 * 2**30
 """Bytes of a machine that no replica without --memory may use."""
-PEERS_REMEMBERED = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,16 +92,16 @@ def seen(deps: Deps, node: str, poll: PollRequest) -> None:
     if deps.db.read(lambda tx: agents.needs_saving(tx, agent)):
         deps.db.write(lambda tx: agents.upsert_seen(tx, agent), durable=False)
         if node in deps.silent():
-            deps.machines.forget()
+            deps.caches.machines.clear()
 
 
 def orders(deps: Deps, node: str, poll: PollRequest) -> PollAnswer:
     """What changed for this agent since its cursor; everything that is live for cursor 0."""
-    deps.heard[node] = poll.cursor
+    deps.caches.order_cursors.put(node, poll.cursor)
 
     def read(tx: Tx) -> tuple[list[tuple[attempts.Order, Assigned | None]], list[CommandOrder]]:
         rows = attempts.orders_since(tx, node, poll.cursor, MAX_ORDERS)
-        told = commands.news(tx, node, poll.commands)
+        told = commands.orders_for(tx, node, poll.commands)
         known = _Known(tx)
         # To forget one nothing has to be known of it.
         wanted = [row for row in rows if row.want is not Want.FORGET]
@@ -143,7 +142,7 @@ def _peers(deps: Deps) -> tuple[str, ...]:
         return ()
     now = deps.clock()
     ask = partial(deps.db.read, partial(servers.urls, now=now))
-    return deps.peers.get(now, PEERS_REMEMBERED, ask)
+    return deps.caches.peers.load(now, ask)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +237,7 @@ def take_in(tx: Tx, deps: Deps, noted: Noted) -> None:
         job, job_tails = touched.setdefault(assigned.job.id, (assigned.job, {}))
         job_tails |= {one.worker: noted.tails[one.id] for one in members}
     for job, job_tails in touched.values():
-        job_service.settle(tx, deps, job, now=now, tails=job_tails)
+        settle(tx, deps, job, now=now, tails=job_tails)
 
 
 def upload(deps: Deps, node: str, replica_id: str, fence: int) -> Assigned:
@@ -283,16 +282,16 @@ def mark_lost(deps: Deps, node: str, seen_at: datetime | None = None) -> None:
 
     def lose(tx: Tx, job_id: str) -> None:
         job = jobs.get_job(tx, job_id)
-        attempt = job_service.current_attempt(tx, job) if job is not None else None
+        attempt = current_attempt(tx, job) if job is not None else None
         if job is not None and attempt is not None:
-            apply.lose(tx, attempt, _running_on(attempt, node))
-            job_service.settle(tx, deps, job, now=now, tails=tails[job_id])
+            release.lose(tx, attempt, _running_on(attempt, node))
+            settle(tx, deps, job, now=now, tails=tails[job_id])
 
     if any(_is_up(deps, attempt) for attempt in live):
         # It is there and says nothing: no place for the next attempt. One that is gone is: whoever
         # is placed there has another agent started.
         deps.db.write(lambda tx: agents.give_up(tx, node, heard))
-        deps.machines.forget()
+        deps.caches.machines.clear()
     for attempt in live:
         deps.db.write(partial(lose, job_id=attempt.job_id))
 
@@ -302,7 +301,7 @@ def _is_up(deps: Deps, attempt: Attempt) -> bool:
     if backend is None:
         return False
     try:
-        return backend.look(apply.handle_of(backend, attempt)).presence is Presence.UP
+        return backend.look(release.handle_of(backend, attempt)).presence is Presence.UP
     except (PaddleCloudError, OSError):
         return True
 
@@ -394,10 +393,10 @@ def _known(tx: Tx, deps: Deps, items: Iterable[ReportItem]) -> dict[str, Assigne
     for item in items:
         speaks = not (item.started or item.exited or item.lost)
         mark = attempts.mark_of(tx, item.replica) if speaks else None
-        kept: Assigned | None = deps.speaking.get(item.replica, mark) if mark else None
+        kept = deps.caches.logging_replicas.get((item.replica, *mark)) if mark else None
         found[item.replica] = kept or looked_up.assigned(item.replica)
         if mark and kept is None and (read := found[item.replica]) is not None:
-            deps.speaking.keep(item.replica, mark, read)
+            deps.caches.logging_replicas.put((item.replica, *mark), read)
     return found
 
 

@@ -1,10 +1,9 @@
-"""Commands beside running workers: asked for by people, run by agents, their output kept.
+"""Commands next to running workers (`exec`): started by users, run by agents.
 
-A command is a row that its agent hears of in its next answer to a poll. Input and output lie in the
-log store, beside the job's other files but not among those that are listed; they go with the job.
-Output comes at offsets like a log and goes on to who reads it (`command_output`); an end counts
-only when all output is here. A command lives as long as somebody reads it: who has begun one and is
-gone could not end it any more, and nobody else knows of it.
+A command is a row that its agent gets with the next response to a poll. Input and output are in the
+log store, not among the job's listed files, and are deleted with the job. Output comes at offsets
+like a log and is passed on to the reader (`output`); an end counts only when all output is here. A
+command lives as long as it has a reader: a client that is gone could not stop it any more.
 """
 
 from __future__ import annotations
@@ -31,21 +30,22 @@ from paddlecloud.server.schemas.exec_usage import (
 from paddlecloud.server.services.exec import output
 from paddlecloud.server.services.exec.output import STREAMS, job_of, path_of, root_of
 from paddlecloud.server.services.jobs import actions as job_service
+from paddlecloud.server.services.jobs.settle import current_attempt
 from paddlecloud.server.services.jobs.views import iso, say
 
 MOST_BESIDE = 16
-"""Commands that may run beside one worker at once."""
+"""Commands that may run next to one worker at once."""
 MOST_BYTES = 128 * 1024
-"""Of the words of one command."""
+"""Of the arguments of one command."""
 MOST_STDIN = 1024 * 1024
 FRAME = 256 * 1024
 GIVEN_UP = timedelta(seconds=30)
-"""So long after the end of its worker, and after its agent last brought some of its output, a
-command without an end is taken to have none."""
+"""So long after the end of its worker, and after its agent last sent output, a command without a
+reported end is given up."""
 HELD_EVERY = timedelta(seconds=10)
-"""So often it is written down that somebody reads a command, or that its agent brings output."""
+"""How often it is stored that a command has a reader, or that its agent sends output."""
 LEFT_AFTER = timedelta(seconds=120)
-"""So long a command lives that nobody reads."""
+"""How long a command lives without a reader."""
 CAUSES = {
     "exit": "",
     "stopped": "exec_ended_stopped",
@@ -55,21 +55,21 @@ CAUSES = {
     "output_lost": "exec_ended_output_lost",
     "failed": "exec_ended_failed",
 }
-"""Who ended it, and the sentence about that."""
+"""The message for each cause of an end."""
 _WALL_TIME = "wall_time"
 
 
 def start(deps: Deps, caller: Caller, job_id: str, request: CommandRequest) -> Command:
-    """Have a command run beside a worker of a running job."""
+    """Start a command next to a worker of a running job."""
     job = job_service.get(deps, caller, job_id)
     _check(request)
     now, name = deps.clock(), secrets.token_hex(16)
-    deps.db.read(lambda tx: _place(tx, job, request.worker))
+    deps.db.read(lambda tx: _worker_for(tx, job, request.worker))
     if request.stdin:
         deps.logs.append(f"{root_of(job.owner, job.id)}/{name}.in", 0, request.stdin)
 
     def ask(tx: Tx) -> Command:
-        replica = _place(tx, job, request.worker)
+        replica = _worker_for(tx, job, request.worker)
         command = Command(
             id=name,
             replica=replica.id,
@@ -81,7 +81,7 @@ def start(deps: Deps, caller: Caller, job_id: str, request: CommandRequest) -> C
             created_at=now,
         )
         exec_commands.insert(tx, command)
-        # The program alone: its words may hold what an audit must not.
+        # The program only: its arguments may contain secrets.
         detail = {"owner": job.owner, "worker": replica.worker, "program": request.argv[0][:100]}
         by = {"actor": caller.user_id, "source": caller.source}
         audit.record(tx, at=now, **by, action="job.exec", target=job.id, detail=detail)
@@ -90,8 +90,8 @@ def start(deps: Deps, caller: Caller, job_id: str, request: CommandRequest) -> C
     return deps.db.write(ask)
 
 
-def look(deps: Deps, caller: Caller, job_id: str, command_id: str) -> Command:
-    """The command, if it is one of this job and the job exists for this caller."""
+def get(deps: Deps, caller: Caller, job_id: str, command_id: str) -> Command:
+    """The command, if it belongs to this job and this caller may see the job."""
     job = job_service.get(deps, caller, job_id)
     found = deps.db.read(lambda tx: exec_commands.get(tx, command_id))
     if found is None or job_of(found) != job.id:
@@ -100,7 +100,7 @@ def look(deps: Deps, caller: Caller, job_id: str, command_id: str) -> Command:
 
 
 def hold(deps: Deps, command: Command) -> None:
-    """Somebody reads it, or asks how it is."""
+    """Store that the command has a reader."""
     now = deps.clock()
     known = command.held_at or command.created_at
     if command.ended_at is None and abs(now - known) >= HELD_EVERY:
@@ -108,19 +108,19 @@ def hold(deps: Deps, command: Command) -> None:
 
 
 def leave(deps: Deps, command: Command) -> bool:
-    """Nobody reads it any more: have it end. False if that has changed."""
+    """Stop a command without a reader; False if it has one again."""
     return deps.db.write(lambda tx: exec_commands.leave(tx, command))
 
 
 def stop(deps: Deps, caller: Caller, job_id: str, command_id: str) -> Command:
-    """Ask for the end of a command; of one that is over, nothing."""
-    command = look(deps, caller, job_id, command_id)
+    """Ask for the end of a command; idempotent."""
+    command = get(deps, caller, job_id, command_id)
     deps.db.write(lambda tx: exec_commands.ask_stop(tx, command))
-    return look(deps, caller, job_id, command_id)
+    return get(deps, caller, job_id, command_id)
 
 
 def give_up(deps: Deps, command: Command) -> bool:
-    """Write an end for one of which nobody will ever tell how it ended; False if there is hope."""
+    """Store an end for a command whose end will never be reported; False if it still may be."""
     if command.ended_at is None and deps.db.read(lambda tx: _is_given_up(tx, deps, command)):
         deps.db.write(lambda tx: _give_up(tx, deps, command.id), durable=False)
         return True
@@ -151,23 +151,23 @@ def view(command: Command, lang: str) -> CommandView:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
-    """What is new of a command's output, and the command as it was before that was read."""
+class NewOutput:
+    """New output of a command, and the command as it was before that was read."""
 
     out: bytes
     err: bytes
     command: Command
 
 
-def piece(deps: Deps, command_id: str, offsets: Mapping[str, int]) -> Piece:
+def read_output(deps: Deps, command_id: str, offsets: Mapping[str, int]) -> NewOutput:
     command = _get(deps, command_id)
     give_up(deps, command)
     found = {name: output.read(deps, command, name, offsets[name], FRAME) for name in STREAMS}
-    return Piece(out=found["out"], err=found["err"], command=command)
+    return NewOutput(out=found["out"], err=found["err"], command=command)
 
 
 def is_taken(deps: Deps, command_id: str, offsets: Mapping[str, int]) -> bool:
-    """Whether nothing is read there because another reader was faster, and not at the end."""
+    """Whether nothing can be read there because another reader has taken it."""
     try:
         output.check(_get(deps, command_id), offsets)
     except Conflict:
@@ -175,8 +175,8 @@ def is_taken(deps: Deps, command_id: str, offsets: Mapping[str, int]) -> bool:
     return False
 
 
-def news(tx: Tx, node: str, heard: Mapping[str, bool]) -> list[CommandOrder]:
-    """The live commands of a node of which its agent does not know everything."""
+def orders_for(tx: Tx, node: str, known: Mapping[str, bool]) -> list[CommandOrder]:
+    """The live commands of a node that its agent does not know, or not that they have to stop."""
     return [
         CommandOrder(
             id=one.id,
@@ -187,7 +187,7 @@ def news(tx: Tx, node: str, heard: Mapping[str, bool]) -> list[CommandOrder]:
             stop=one.stop_asked,
         )
         for one in exec_commands.live_on(tx, node)
-        if heard.get(one.id) is None or (one.stop_asked and not heard[one.id])
+        if known.get(one.id) is None or (one.stop_asked and not known[one.id])
     ]
 
 
@@ -199,20 +199,20 @@ def input_of(deps: Deps, node: str, command_id: str) -> bytes:
 def store(
     deps: Deps, node: str, command_id: str, stream: str, offset: int, data: bytes
 ) -> StreamAnswer:
-    """Keep of a piece of output what there is room for; how much of that stream is here then."""
+    """Store as much of this output as fits into the window; returns the size of the stream then."""
     command = _own(deps, node, command_id)
     if command.ended_at is not None:
         return StreamAnswer(size=offset + len(data), room=output.WINDOW, left=command.left)
     _note_brought(deps, command)
-    size, room = output.append(deps, command, stream, offset, data)
+    size, space = output.append(deps, command, stream, offset, data)
     if data:
-        deps.hub.tell("command", command.id)
-        deps.tell_of_log(job_of(command))
-    return StreamAnswer(size=size, room=room, left=command.left)
+        deps.hub.notify("command", command.id)
+        deps.notify_log(job_of(command))
+    return StreamAnswer(size=size, room=space, left=command.left)
 
 
 def end(deps: Deps, node: str, command_id: str, note: CommandEnd) -> bool:
-    """Take in its end; False when some of its output is still to come."""
+    """Store the end of a command; False while some of its output is missing."""
     command = _own(deps, node, command_id)
     sizes = {name: output.size(deps, command_id, name) for name in STREAMS}
     if command.ended_at is None and (sizes["out"] < note.out_size or sizes["err"] < note.err_size):
@@ -243,9 +243,9 @@ def _check(request: CommandRequest) -> None:
         raise TooLarge("exec_stdin_large", limit=MOST_STDIN)
 
 
-def _place(tx: Tx, job: Job, wanted: str | None) -> Replica:
-    """The worker beside which one more command may run."""
-    replica = _worker(job_service.current_attempt(tx, job), job, wanted)
+def _worker_for(tx: Tx, job: Job, wanted: str | None) -> Replica:
+    """The worker next to which one more command may run."""
+    replica = _worker(current_attempt(tx, job), job, wanted)
     count = exec_commands.count_live(tx, replica.id)
     if count < MOST_BESIDE:
         return replica
@@ -288,7 +288,7 @@ def _note_brought(deps: Deps, command: Command) -> None:
 
 
 def _is_given_up(tx: Tx, deps: Deps, command: Command) -> bool:
-    """Whether nobody will ever tell how it ended: its worker is over, and its agent away."""
+    """Whether its end will never be reported: its worker has ended and its agent is gone."""
     attempt = attempts.attempt_of(tx, command.replica)
     if attempt is None:
         return True

@@ -1,9 +1,9 @@
-"""What commands print on its way to who reads it: a window of each stream, never all of it.
+"""Output of commands: a window of each stream is kept, never all of it.
 
-A stream lies in the log store in pieces of one size. Whoever reads says with each question how far
-he has come, for good; pieces before that are let go, and the agent may bring as many new ones. So a
-command may print any amount, and waits while nobody takes it. How far was taken is written down
-before a piece goes: whoever measures a stream and finds a piece missing sees that on a second look.
+A stream is stored in the log store in files of one size. The reader confirms with each request how
+far it has got; files before that are deleted, and the agent may send as many new ones. So a command
+may print any amount, and blocks while it has no reader. The confirmed offset is stored before a
+file is deleted, so a concurrent reader that misses a file finds the reason in the row.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from paddlecloud.model.errors import Conflict, NotFound
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services.files.job_files import user_root
 
-PIECE = 4 * 1024 * 1024
-WINDOW = 4 * PIECE
-"""Most bytes of one stream that are kept."""
+SEGMENT = 4 * 1024 * 1024
+WINDOW = 4 * SEGMENT
+"""Bytes of one stream that are kept at most."""
 STREAMS = ("out", "err")
 
 
 def root_of(owner: str, job_id: str) -> str:
-    """Where input and output of a job's commands lie."""
+    """The directory of input and output of a job's commands."""
     return f"{user_root(owner)}/commands/{job_id}"
 
 
@@ -33,13 +33,13 @@ def job_of(command: Command) -> str:
 
 
 def path_of(command: Command, stream: str, number: int = 0) -> str:
-    """Where a piece of a stream lies, or what it gets on stdin ("in")."""
+    """The path of a segment of a stream, or of stdin ("in")."""
     name = f"{root_of(command.owner, job_of(command))}/{command.id}.{stream}"
     return f"{name}.{number}" if number else name
 
 
 def check(command: Command, offsets: Mapping[str, int]) -> None:
-    """Refuse to read what is not kept any more: it would look like the whole."""
+    """Conflict if the output at these offsets was deleted."""
     for stream in STREAMS:
         kept_from = _kept_from(command, stream)
         if offsets[stream] < kept_from:
@@ -47,55 +47,55 @@ def check(command: Command, offsets: Mapping[str, int]) -> None:
 
 
 def take(deps: Deps, command: Command, offsets: Mapping[str, int]) -> None:
-    """Whoever reads it has everything before these offsets: let go of what is not needed."""
+    """The reader has everything before these offsets: delete what is not needed any more."""
     taken = {}
     for stream in STREAMS:
         offset = offsets[stream]
-        further = offset // PIECE > command.taken.get(stream, 0) // PIECE
+        further = offset // SEGMENT > command.taken.get(stream, 0) // SEGMENT
         if not further or _is_one_file(deps, command, stream):
             continue
         if offset <= size(deps, command.id, stream):
             taken[stream] = offset
     if not taken:
         return
-    # May be forgotten in a power cut, like the bytes themselves.
+    # Need not survive a loss of power: the bytes themselves do not either.
     deps.db.write(
         partial(exec_commands.note_taken, command_id=command.id, taken=taken), durable=False
     )
     for stream, offset in taken.items():
-        for number in range(_kept_from(command, stream) // PIECE, offset // PIECE):
+        for number in range(_kept_from(command, stream) // SEGMENT, offset // SEGMENT):
             deps.logs.delete(path_of(command, stream, number))
 
 
 def read(deps: Deps, command: Command, stream: str, offset: int, limit: int) -> bytes:
-    """At most so many bytes; none at the end, or where they were let go."""
-    number, inside = divmod(offset, PIECE)
+    """At most so many bytes; none at the end, or if they were deleted."""
+    number, inside = divmod(offset, SEGMENT)
     if number and _is_one_file(deps, command, stream):
         number, inside = 0, offset
     return deps.logs.read(path_of(command, stream, number), inside, limit)
 
 
 def append(deps: Deps, command: Command, stream: str, offset: int, data: bytes) -> tuple[int, int]:
-    """Keep what there is room for; the size of the stream then, and the room that is left.
+    """Store what fits into the window; returns the size of the stream then, and the space left.
 
-    As with a log the same bytes are kept once, and behind a gap nothing is."""
+    As with a log the same bytes are stored once, and nothing is stored behind a gap."""
     command, grown = _measured(deps, command.id, stream)
     if _is_one_file(deps, command, stream):
         return deps.logs.append(path_of(command, stream), offset, data), WINDOW
     most = _kept_from(command, stream) + WINDOW
     rest = memoryview(data)[: max(0, most - offset)][grown - offset :] if offset <= grown else b""
     while rest:
-        number, inside = divmod(grown, PIECE)
+        number, inside = divmod(grown, SEGMENT)
         path = path_of(command, stream, number)
-        now = number * PIECE + deps.logs.append(path, inside, rest[: PIECE - inside])
-        if now <= grown:  # taken and let go meanwhile: somebody else brought it
+        now = number * SEGMENT + deps.logs.append(path, inside, rest[: SEGMENT - inside])
+        if now <= grown:  # another request has sent it, and the reader has taken it
             break
         rest, grown = rest[now - grown :], now
     return grown, max(0, most - grown)
 
 
 def size(deps: Deps, command_id: str, stream: str) -> int:
-    """How many bytes have come, with those that were let go."""
+    """How many bytes have arrived, including those that were deleted."""
     return _measured(deps, command_id, stream)[1]
 
 
@@ -110,19 +110,19 @@ def _measured(deps: Deps, command_id: str, stream: str) -> tuple[Command, int]:
 
 
 def _sum(deps: Deps, command: Command, stream: str) -> int:
-    number = _kept_from(command, stream) // PIECE
-    while (part := deps.logs.size(path_of(command, stream, number))) == PIECE:
+    number = _kept_from(command, stream) // SEGMENT
+    while (part := deps.logs.size(path_of(command, stream, number))) == SEGMENT:
         number += 1
-    return number * PIECE + part
+    return number * SEGMENT + part
 
 
 def _is_one_file(deps: Deps, command: Command, stream: str) -> bool:
-    """Whether an earlier version kept it: all in the first file, of which nothing is let go."""
-    return not _kept_from(command, stream) and deps.logs.size(path_of(command, stream)) > PIECE
+    """Whether an earlier version stored it: all in the first file, which is not shortened."""
+    return not _kept_from(command, stream) and deps.logs.size(path_of(command, stream)) > SEGMENT
 
 
 def _kept_from(command: Command, stream: str) -> int:
-    return command.taken.get(stream, 0) // PIECE * PIECE
+    return command.taken.get(stream, 0) // SEGMENT * SEGMENT
 
 
 def _get(deps: Deps, command_id: str) -> Command:

@@ -1,7 +1,7 @@
-"""Where else a job's files can be had than from us, for a client that would rather go there.
+"""Direct download locations of a job's files: local paths or presigned URLs.
 
-On a private server that is the file in its store, which belongs to the caller; where the store is a
-bucket, an address in it. Each is a help only: what is not there is asked of us.
+An embedded server gives the path in its store, which belongs to the caller; a store in a bucket
+gives presigned URLs. They are optional: a client fetches everything else through the server.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from datetime import timedelta
 from paddlecloud.model.files.layout import output_root
 from paddlecloud.model.jobs.job import Job
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.schemas.files import FileRow
-from paddlecloud.server.services.files import snapshots
+from paddlecloud.server.schemas.files import FileRow, FilesAnswer, FilesQuery
+from paddlecloud.server.services.files import job_files, snapshots
 from paddlecloud.server.services.files.job_files import place_of, user_root
+from paddlecloud.server.services.jobs import views
 from paddlecloud.stores.base import CanLocalPath, CanPresign
 
 GOOD_FOR = timedelta(hours=6)
@@ -50,3 +51,17 @@ def _stored_at(job: Job, row: FileRow) -> str:
     if row.path.startswith(output_root(job.id) + "/") or row.sha256 is None:
         return f"{user_root(job.owner)}/{row.path}"
     return snapshots.blob_path(job.owner, row.sha256)
+
+
+def list_files(deps: Deps, job: Job, query: FilesQuery, lang: str) -> FilesAnswer:
+    """A job's files; with `direct` also where they can be downloaded directly, and what is
+    missing."""
+    rows = job_files.listed(deps, job, query.prefix)
+    if not query.direct:
+        return FilesAnswer(files=rows, job_status=job.state.value)
+    return FilesAnswer(
+        files=rows,
+        job_status=job.state.value,
+        ways=ways(deps, job, rows),
+        left_behind=views.left_behind(deps, job, lang),
+    )

@@ -20,10 +20,11 @@ from paddlecloud.server.services.accounts import quota, users
 from paddlecloud.server.services.exec import output
 from paddlecloud.server.services.files import scrub, storage_usage
 from paddlecloud.server.services.files.job_files import listings_root, user_root
+from paddlecloud.server.services.files.referenced_blobs import ReferencedBlobs
 from paddlecloud.server.services.files.snapshots import blobs_root
 from paddlecloud.server.services.jobs import actions as job_service
-from paddlecloud.server.services.placement import apply
-from paddlecloud.server.services.transfer import uploads
+from paddlecloud.server.services.placement import release
+from paddlecloud.server.services.transfer import blobs
 from paddlecloud.server.services.transfer.output_uploads import sending_root
 from paddlecloud.stores.base import CanSweep, Stat
 from paddlecloud.stores.deadline import prompt_if
@@ -77,7 +78,7 @@ def delete(deps: Deps, caller: Caller, job_id: str) -> int:
     if not job.final:
         raise Conflict("job_not_over", job_id=job.id, state=job.state)
     if _is_held(deps, job):
-        apply.release_ended(deps)
+        release.release_ended(deps)
         if _is_held(deps, job):
             raise Retry("job_is_held", job_id=job.id)
     now, facts = deps.clock(), {"owner": job.owner, "state": job.state.value}
@@ -96,7 +97,10 @@ def _await_agents(deps: Deps, job: Job) -> None:
     orders = deps.db.write(lambda tx: attempts.call_for(tx, job.id))
     until = time.monotonic() + HEARD_WITHIN
     for node, order in orders.items():
-        while deps.heard.get(node, order) < order and time.monotonic() < until:
+        while time.monotonic() < until:
+            cursor = deps.caches.order_cursors.get(node)
+            if cursor is None or cursor >= order:
+                break
             _pause()
 
 
@@ -181,7 +185,7 @@ def _left_of_uploads(deps: Deps, owner: str) -> int:
 
 
 def _unnamed_contents(deps: Deps, owner: str, before: datetime) -> int:
-    abandoned = uploads.drop_abandoned(deps, owner, deps.clock() - ABANDONED)
+    abandoned = blobs.drop_abandoned(deps, owner, deps.clock() - ABANDONED)
     # Before they are listed: what comes meanwhile is counted twice until the next time, or, if it
     # was counted when it had only begun to come, not at all until then.
     counted = deps.db.read(lambda tx: usage.files_bytes(tx, owner))
@@ -204,13 +208,13 @@ def _delete_unnamed(deps: Deps, owner: str, old: list[Stat]) -> int:
     """
     if not old:
         return 0
-    named = deps.named.take(owner)
-    named.look(deps.db)
+    named = deps.caches.referenced_blobs.pop(owner) or ReferencedBlobs(owner)
+    named.refresh(deps.db)
     doomed = [stat for stat in reversed(old) if _digest(stat) not in named]
     freed = 0
     while doomed:
         with prompt_if(True), deps.owner_locks.of(owner):
-            named.look(deps.db)
+            named.refresh(deps.db)
             until = time.monotonic() + HELD
             while doomed:
                 stat = doomed.pop()
@@ -221,7 +225,7 @@ def _delete_unnamed(deps: Deps, owner: str, old: list[Stat]) -> int:
                     break
         if doomed:
             _pause()
-    deps.named.give_back(owner, named)
+    deps.caches.referenced_blobs.put(owner, named)
     return freed
 
 

@@ -131,7 +131,7 @@ def entries_json(deps: Deps, owner: str, snapshot_id: str) -> bytes:
 def digests(deps: Deps, owner: str, snapshot_id: str) -> Mapping[str, int]:
     """Every content that this snapshot names, with its size, in order."""
     key = owner, snapshot_id
-    return deps.digests.get(key, lambda: manifest(deps, owner, snapshot_id).digests)
+    return deps.caches.snapshot_blobs.load(key, lambda: manifest(deps, owner, snapshot_id).digests)
 
 
 def files_of(deps: Deps, owner: str, snapshot_id: str) -> Mapping[str, tuple[str, int]]:
@@ -143,7 +143,7 @@ def files_of(deps: Deps, owner: str, snapshot_id: str) -> Mapping[str, tuple[str
         files = (entry for entry in entries if entry.kind is EntryKind.FILE)
         return {entry.path: (entry.sha256, entry.size) for entry in files}
 
-    return deps.submitted.get((owner, snapshot_id), find)
+    return deps.caches.snapshot_files.load((owner, snapshot_id), find)
 
 
 def content(deps: Deps, owner: str, snapshot_id: str, sha256: str, offset: int = 0) -> Reader:

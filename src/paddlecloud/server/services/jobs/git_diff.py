@@ -1,7 +1,7 @@
-"""What the repository of a job's files differed in from its commit: kept beside the job's files.
+"""The git diff of a job: how its files differed from their commit when it was submitted.
 
-It may be a mebibyte, so it is no part of the row that every look at a job reads; it goes with the
-job.
+It may be a mebibyte, so it is stored as a file and not in the row of the job. It is deleted with
+the job.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from paddlecloud.server.services.exec.output import root_of
 
 
 def keep(deps: Deps, job: Job, diff: str) -> list[Reason]:
-    """Again with the same text: as once. If it cannot be kept that is told, and no more: the job is
-    made, and whoever was refused would make another."""
+    """Store the diff; idempotent. If that fails, a note for the user is returned: the job is
+    accepted, and an error would make the client submit it again."""
     try:
         with _in_words(deps):
             deps.store.write(_path(job.owner, job.id), [diff.encode("utf-8", "replace")])
@@ -29,7 +29,7 @@ def keep(deps: Deps, job: Job, diff: str) -> list[Reason]:
 
 
 def diff(deps: Deps, job: JobView) -> str:
-    """The text of a job whose files differed; nothing where it was not kept."""
+    """The stored diff, or empty text."""
     try:
         with _in_words(deps), deps.store.read(_path(job.owner, job.job_id)) as reader:
             return b"".join(reader).decode("utf-8", "replace")
@@ -39,7 +39,7 @@ def diff(deps: Deps, job: JobView) -> str:
 
 @contextmanager
 def _in_words(deps: Deps) -> Iterator[None]:
-    """A disk that gives an error is told of as a bucket is: the job does not depend on it."""
+    """Raise errors of the disk like those of a bucket: the job does not depend on them."""
     try:
         yield
     except OSError as error:

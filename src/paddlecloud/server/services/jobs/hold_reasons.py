@@ -1,8 +1,9 @@
-"""What keeps a job with a place from going on: kept with the job, told to its owner.
+"""Why a placed job is stuck: missing inputs, outputs that cannot be sent, processes that do not
+end.
 
-The cause is a sentence within a sentence, and both are put into words only when somebody reads
-them, in that person's language. What holds a worker up is the reason of its job, until the worker
-goes on or the job moves, and counts only while its attempt is the current one.
+An agent reports the cause with a code; the reason is stored with the job and rendered in the
+language of the reader. It applies until the worker goes on or the job changes its state, and only
+to the current attempt.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from paddlecloud.server.schemas.agent import HeldNote
 NO_MORE = "held_no_more"
 _START, _INSTALLS = "private_start_waits", "environment_waits"
 _ON_ITS_WAY = frozenset({"held_fetching", "held_sending"})
-"""All is well with it, and it takes its time."""
+"""No problem: it only takes time."""
 _NOT_ENDING = "replica_not_ending"
 _HELD = frozenset(
     {
@@ -39,8 +40,8 @@ _HELD = frozenset(
 
 
 def held(deps: Deps, note: HeldNote, job: Job, replica: Replica) -> Reason | None:
-    """Before a replica runs its files are waited for, then its outputs, or the end of processes
-    that its dead supervisor left; None: nothing any more."""
+    """The reason for a report of an agent: a replica waits for its files, for its outputs to be
+    sent, or for the end of processes that its dead supervisor left; None: no longer."""
     if note.code == NO_MORE:
         return None
     if note.code in _ON_ITS_WAY:
@@ -53,54 +54,53 @@ def held(deps: Deps, note: HeldNote, job: Job, replica: Replica) -> Reason | Non
     code = code if job.spec.public_bos else f"private_{code}"
     if replica.state is ReplicaState.ORDERED:
         code = _INSTALLS if note.code == "environment_making" else _START
-    cause = _in_terms_of_its_owner(deps, note, job)
+    cause = _in_terms_of_owner(deps, note, job)
     return caused(code, cause.code, cause.params, worker=replica.worker, attempt=job.attempt)
 
 
 def take_in(tx: Tx, waits: Mapping[str, Reason | None], moved: Iterable[Job]) -> None:
-    """Keep why these jobs wait, by id; of those of which a worker went on, nothing of the kind."""
+    """Store why these jobs are stuck, by id; jobs of which a worker went on are not any more."""
     for job_id in {job.id: None for job in moved if is_held(job)}:
-        _tell(tx, job_id, None)
+        _store(tx, job_id, None)
     for job_id, reason in waits.items():
-        _tell(tx, job_id, reason)
+        _store(tx, job_id, reason)
 
 
 def of_job(tx: Tx, job: Job) -> list[Reason]:
-    """What is to be told of this job now."""
-    told = [job.reason] if job.reason is not None and is_held(job) else []
+    """The reasons to show with this job now."""
+    reasons = [job.reason] if job.reason is not None and is_held(job) else []
     known = None if job.spec.public_bos else user_buckets.trouble(tx, job.id)
-    return told if known is None or known.code in _HELD else [*told, known]
+    return reasons if known is None or known.code in _HELD else [*reasons, known]
 
 
 def is_held(job: Job) -> bool:
-    """Whether the reason of a job with a place is what holds it up now."""
-    told = job.reason
-    if told is None or told.code not in _HELD or job.final or job.pool is None:
+    """Whether the reason of a placed job is one of these, for its current attempt."""
+    reason = job.reason
+    if reason is None or reason.code not in _HELD or job.final or job.pool is None:
         return False
-    return told.params.get("attempt") == job.attempt
+    return reason.params.get("attempt") == job.attempt
 
 
-def _tell(tx: Tx, job_id: str, reason: Reason | None) -> None:
-    """Written only if it is news: an agent says it again and again, and so do all of a gang."""
+def _store(tx: Tx, job_id: str, reason: Reason | None) -> None:
+    """Write the reason if it is new: agents repeat it, and each replica of a gang reports it."""
     job = jobs.get_job(tx, job_id)
     if job is None or job.final or job.pool is None:
         return
     known = job.reason if is_held(job) else None
-    if reason == known or (reason is not None and known is not None and _stands(known, reason)):
+    if reason == known:
         return
+    if reason is not None and known is not None:
+        other = known.params.get("worker") != reason.params.get("worker")
+        if other and known.code not in _ON_ITS_WAY:
+            return  # the problem of one worker is shown for all of them
     if reason is None and job.state in WAITING:
         reason = Reason(code="queue_starting", params={"pool": job.pool})
     jobs.save_job(tx, with_changes(job, reason=reason), expected_version=job.version)
     tx.notify("job", job.id)
 
 
-def _stands(known: Reason, reason: Reason) -> bool:
-    """One worker speaks for all; but that all is well with it is no answer for another."""
-    other = known.params.get("worker") != reason.params.get("worker")
-    return other and known.code not in _ON_ITS_WAY
-
-
-def _in_terms_of_its_owner(deps: Deps, note: HeldNote, job: Job) -> PaddleCloudError:
+def _in_terms_of_owner(deps: Deps, note: HeldNote, job: Job) -> PaddleCloudError:
+    """The reported error; for a job with private storage, in terms of the user's bucket."""
     trouble = Unreachable(note.code, **note.params)
     if job.spec.public_bos:
         return trouble

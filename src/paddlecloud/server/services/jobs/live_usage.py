@@ -1,4 +1,4 @@
-"""What running jobs use: taken in from agents, shown to their owners."""
+"""Current resource usage of running jobs: reported by agents, shown to owners."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_ROWS = 5_000
 
 
 def take_in(tx: Tx, notes: Mapping[str, UseNote], now: datetime) -> None:
-    """Keep what an agent says of its replicas; lost with the power, and said again soon."""
+    """Store what an agent reports of its replicas; need not be durable, since it is repeated."""
     uses = {
         replica: Use(
             at=now,
@@ -39,7 +39,7 @@ def take_in(tx: Tx, notes: Mapping[str, UseNote], now: datetime) -> None:
 
 
 def of_job(deps: Deps, caller: Caller, job_id: str) -> list[UseRow]:
-    """Every worker of the current attempt, running or over."""
+    """Every worker of the current attempt, running or ended."""
     job = job_service.get(deps, caller, job_id)
 
     def read(tx: Tx) -> tuple[tuple[Replica, ...], dict[str, Use]]:
@@ -52,7 +52,7 @@ def of_job(deps: Deps, caller: Caller, job_id: str) -> list[UseRow]:
 
 
 def of_owner(deps: Deps, owner: str) -> list[UseRow]:
-    """Every worker of this person that holds a place, newest job first."""
+    """Every placed worker of this user, newest job first."""
 
     def read(tx: Tx) -> tuple[list[Seat], dict[str, Job]]:
         seats = live_usage.of_owner(tx, owner, MOST_ROWS)

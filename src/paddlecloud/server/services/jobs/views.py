@@ -1,4 +1,4 @@
-"""How a job looks to a person: seventeen keys of old, and what else is known, in their language."""
+"""Jobs as JSON: the seventeen keys of the original documents and more, in the reader's language."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ from paddlecloud.server.services.accounts import quota
 from paddlecloud.server.services.jobs import hold_reasons
 
 
-def new(deps: Deps, job: Job, lang: str) -> JobView:
-    """A job that was just accepted: nothing about it has to be looked up."""
-    return _view(deps, _held_to(deps, job, _known_plan(deps, job.owner)), None, None, lang)
+def new(deps: Deps, job: Job, plan: Plan, lang: str) -> JobView:
+    """A job that was just accepted under its owner's plan: no query is needed."""
+    return _view(deps, _held_to(deps, job, plan), None, None, lang)
 
 
 def view(deps: Deps, job: Job, lang: str) -> JobView:
-    """One job, whole, with its workers and the number of jobs ahead of it."""
+    """One job with its workers and the number of jobs ahead of it."""
 
     def read(
         tx: Tx,
@@ -71,13 +71,13 @@ def view(deps: Deps, job: Job, lang: str) -> JobView:
     attempt, ahead, uses, theirs, trouble, held = deps.db.read(read)
     whole = _view(deps, held, attempt, ahead, lang, uses)
     if trouble:
-        said = [say(reason, lang) for reason in trouble]
-        whole = msgspec.structs.replace(whole, advice=[*whole.advice, *said])
+        advice_ = [*whole.advice, *(say(reason, lang) for reason in trouble)]
+        whole = msgspec.structs.replace(whole, advice=advice_)
     return msgspec.structs.replace(whole, tasks=theirs) if theirs else whole
 
 
 def left_behind(deps: Deps, job: Job, lang: str) -> str:
-    """Which outputs of a job that is over did not come to us, in a sentence; or nothing."""
+    """Which outputs of an ended job did not arrive here, as a sentence; or empty text."""
     attempt = deps.db.read(lambda tx: attempts.get_attempt(tx, job.id, job.attempt))
     left = unsent(job, attempt.replicas) if attempt else None
     return say(left, lang) if left else ""
@@ -177,26 +177,17 @@ def hours(duration: timedelta | None) -> str:
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
-def _known_plan(deps: Deps, owner: str) -> Plan:
-    """The plan of who has just submitted, as the submit found it: nothing is asked for it."""
-    known = deps.standings.get(owner, deps.clock()) if quota.binding(deps) else None
-    return UNLIMITED if known is None else quota.standing_by(deps, known.plan, known.limits).plan
-
-
 def _held_to(deps: Deps, job: Job, plan: Plan) -> Job:
-    """A job without a place, with the limit that it will get there if only public pools take it.
-
-    Whoever waits wants to know how long it may run before it does.
-    """
+    """A waiting job with the time limit that it will get if only public pools can run it."""
     limit = job_limit(plan)
     if limit is None:
         return job
     served = [pool for pool in deps.pools.values() if pool.serves(job.owner)]
     try:
-        places = pools_for(job.spec, served, deps.nodes())
+        pools = pools_for(job.spec, served, deps.nodes())
     except Refused:  # the pools have changed since it was accepted
         return job
-    return job if any(pool.private for pool in places) else with_changes(job, time_limit=limit)
+    return job if any(pool.private for pool in pools) else with_changes(job, time_limit=limit)
 
 
 def _advice(job: Job, replicas: tuple[Replica, ...], peaks: Mapping[str, int]) -> Iterator[Reason]:
@@ -213,7 +204,7 @@ def _clock(deps: Deps, when: datetime | None) -> str:
 
 
 def _queue_reason(job: Job, lang: str) -> str:
-    """What a job waits for: a place, or with one whatever keeps it from going on."""
+    """Why a job waits, or why a placed one is stuck."""
     waits = job.state in WAITING or hold_reasons.is_held(job)
     return _one_line(say(job.reason, lang)) if waits else ""
 
@@ -226,7 +217,7 @@ def _exit_code(job: Job, replicas: tuple[Replica, ...]) -> int | None:
 
 
 def use_view(deps: Deps, use: Use | None) -> UseView | None:
-    """What a running worker uses, and for how long it is quiet by now."""
+    """The usage of a running worker, and for how long it has been quiet."""
     if use is None:
         return None
     quiet = 0.0 if use.quiet_since == use.at else (deps.clock() - use.quiet_since).total_seconds()

@@ -134,8 +134,8 @@ def grew(deps: Deps, where: Topic, offset: int, data: memoryview, size: int) -> 
     news = None
     if offset + len(data) == size and len(data) <= MOST_NEWS and deps.hub.awaits(*where):
         news = News.of(offset, bytes(data))
-    deps.hub.tell(channel, payload, news)
-    deps.tell_of_log(payload)
+    deps.hub.notify(channel, payload, news)
+    deps.notify_log(payload)
 
 
 class Merge:

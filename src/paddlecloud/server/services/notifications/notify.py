@@ -56,10 +56,8 @@ def on_change(tx: Tx, deps: Deps, before: Job, after: Job, now: datetime) -> Non
     if event is None or not deps.settings.notifications.enabled:
         return
     # This write sees the newest state: what it finds may be remembered.
-    chose = deps.choosers.get(
-        now, notification_prefs.REMEMBERED, partial(notification_prefs.choosers, tx)
-    )
-    if after.owner not in chose:
+    subscribers = deps.caches.subscribers.load(now, partial(notification_prefs.choosers, tx))
+    if after.owner not in subscribers:
         return
     choice = notification_prefs.get_choice(tx, after.owner)
     if choice is not None and event in choice.wishes.events:
@@ -173,7 +171,8 @@ def deliver(deps: Deps, row: Outgoing, now: datetime) -> None:
         keys(deps), choice.wishes.webhook_secret, _context(row.owner)
     ).decode()
     try:
-        webhook.deliver(url, secret, row, now, private=private)
+        proxies = deps.settings.proxies
+        webhook.deliver(url, secret, row, now, private=private, proxies=proxies)
     except NotFound as gone:
         why = str(gone)
         deps.db.write(lambda tx: notification_prefs.switch_webhook_off(tx, row.owner, url, why))

@@ -1,22 +1,19 @@
-"""Posts a signed note to an address that a user chose, without letting them reach inside with it.
+"""Posts a signed notification to a URL that a user chose, and never into the server's own network.
 
-A server that calls whatever address it is given is a way into the network it stands in. So only
-public addresses are called, over https; the name is resolved once and the very address that was
-checked is connected to, because a name can resolve to something else the next moment; redirects are
-not followed, and nothing of the answer but its status is read or kept. The whole exchange has ten
-seconds. How often it is tried is the outbox's business.
+Only public addresses are called, over https. The name is resolved once and the very address that
+was checked is connected to, also through a proxy, because a name can resolve to another one the
+next moment. Redirects are not followed, and nothing of the response but its status is read. The
+whole exchange has ten seconds. How often it is tried is the work of the outbox.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
-import http.client
 import ipaddress
 import socket
 import ssl
-import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,7 +23,9 @@ import msgspec
 
 from paddlecloud import __version__
 from paddlecloud.db.tables.outbox import Outgoing
-from paddlecloud.model.errors import Invalid, NotFound, Refused, Retry
+from paddlecloud.model.errors import Invalid, NotFound, Refused, Retry, Unreachable
+from paddlecloud.net.http1 import Connection
+from paddlecloud.net.proxy import DIRECT, Proxies
 
 SECONDS = 10.0
 LONGEST = 2000
@@ -108,15 +107,23 @@ def signature(secret: str, timestamp: int, body: bytes) -> str:
     return "v1=" + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
 
 
-def deliver(url: str, secret: str, row: Outgoing, now: datetime, *, private: bool) -> None:
+def deliver(
+    url: str,
+    secret: str,
+    row: Outgoing,
+    now: datetime,
+    *,
+    private: bool,
+    proxies: Proxies = DIRECT,
+) -> None:
     """Post one row. Retry may work later; NotFound means that the receiver is gone for good."""
     target = parse(url, private=private)
-    address = resolve(target, private=private)
+    ip = resolve(target, private=private)
     body = body_of(row)
     at = int(now.timestamp())
     status = post(
         target,
-        address,
+        ip,
         body,
         {
             "Host": target.host_header,
@@ -127,6 +134,7 @@ def deliver(url: str, secret: str, row: Outgoing, now: datetime, *, private: boo
             "X-PaddleCloud-Timestamp": str(at),
             "X-PaddleCloud-Signature": signature(secret, at, body),
         },
+        proxies=proxies,
     )
     if status == GONE:
         raise NotFound("webhook_gone", host=target.host)
@@ -136,57 +144,24 @@ def deliver(url: str, secret: str, row: Outgoing, now: datetime, *, private: boo
 
 def post(
     target: Target,
-    address: str,
+    ip: str,
     body: bytes,
     headers: Mapping[str, str],
     seconds: float = SECONDS,
+    proxies: Proxies = DIRECT,
 ) -> int:
-    """The status that the server at `address` answers with, all within `seconds`."""
-    link = _Link(target, address, seconds)
-    # A receiver that says one letter at a time would pass every timeout of a single read.
-    timer = threading.Timer(seconds, link.cut)
-    timer.daemon = True
-    timer.start()
+    """The status that the server at `ip` responds with, all within `seconds`."""
+    deadline = time.monotonic() + seconds
     try:
-        link.request("POST", target.path, body, dict(headers))
-        status = link.getresponse().status
-        if link.was_cut:
-            raise TimeoutError
-        return status
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = _why(error, link.was_cut, seconds)
+        proxy = proxies.proxy_for("https" if target.secure else "http", target.host)
+        tls = ssl.create_default_context() if target.secure else False
+        with Connection(target.host, target.port, tls, seconds, proxy=proxy, ip=ip) as connection:
+            connection.open()
+            left = max(0.0, deadline - time.monotonic())
+            return connection.request("POST", target.path, headers, body, timeout=left).status
+    except Unreachable as error:
+        reason = _why(error, seconds)
         raise Retry("webhook_unreachable", host=target.host, reason=reason) from None
-    finally:
-        timer.cancel()
-        link.close()
-
-
-class _Link(http.client.HTTPConnection):
-    """A connection to one address under the name of a host."""
-
-    def __init__(self, target: Target, address: str, seconds: float) -> None:
-        super().__init__(target.host, target.port, timeout=seconds)
-        self._target, self._address = target, address
-        self.was_cut = False
-
-    def connect(self) -> None:
-        where = (self._address, self._target.port)
-        self.sock = socket.create_connection(where, self.timeout)
-        if self._target.secure:
-            context = ssl.create_default_context()
-            # Known before the handshake, so that a slow one can be cut too.
-            self.sock = context.wrap_socket(
-                self.sock, server_hostname=self._target.host, do_handshake_on_connect=False
-            )
-            self.sock.do_handshake()
-
-    def cut(self) -> None:
-        """End whatever is waited for. Called from another thread."""
-        self.was_cut = True
-        if self.sock is not None:
-            with contextlib.suppress(OSError):
-                # Not the method of a TLS socket, which would drop its state under the reader.
-                socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
 
 
 def _problem(url: str, scheme: str, host: str) -> str:
@@ -220,14 +195,14 @@ def _wrapped(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     return None
 
 
-def _why(error: Exception, cut: bool, seconds: float) -> str:
-    if cut or isinstance(error, TimeoutError):
+def _why(error: Unreachable, seconds: float) -> str:
+    if error.code == "server_timeout":
         return f"no answer within {seconds:g} s"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate does not hold: {error.verify_message}"
-    if isinstance(error, OSError):
-        return error.strerror or str(error) or type(error).__name__
-    return f"its answer is not HTTP ({type(error).__name__})"
+    if error.code.startswith("server_cert_"):
+        return f"its certificate does not hold: {error.params.get('reason') or 'out of date'}"
+    if error.code == "server_malformed":
+        return f"its answer is not HTTP ({error.params['detail']})"
+    return str(error.params.get("reason") or error)
 
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")

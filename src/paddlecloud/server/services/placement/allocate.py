@@ -1,8 +1,8 @@
-"""The replicas of an attempt as they are written down: each with its claim, port, address, cards.
+"""Allocates ports, host addresses and GPUs to the replicas of an attempt.
 
-Chosen in the transaction that places the attempt, among what no live replica of the machine has, so
-two gangs never get the same whatever comes at the same moment. A job of one replica keeps the port
-of the original documents and asks the database nothing.
+They are chosen in the transaction that places the attempt, among those that no live replica of the
+machine uses, so two gangs never get the same. A job with one replica keeps the port of the original
+documents and needs no query.
 """
 
 from __future__ import annotations
@@ -16,54 +16,50 @@ from paddlecloud.model.fast_replace import with_changes
 from paddlecloud.model.files.layout import replica_id, worker_name
 from paddlecloud.model.jobs import gang
 from paddlecloud.model.jobs.job import Job, Reason, Replica, Role
-from paddlecloud.scheduler.view import Seat
+from paddlecloud.scheduler.view import Slot
 
 BASE_PORT = 62000
-"""What the original documents show; of every job that has one replica."""
+"""The port in the original documents; used by every job with one replica."""
 
 
-class Lacking(Exception):
-    """A machine has no port or card left, although it has room; `reason` tells the job's owner."""
+class NotAvailable(Exception):
+    """A machine has no free port or GPU left, although it has the capacity; `reason` is for the
+    job's owner."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.code)
         self.reason = reason
 
 
-def members(
-    tx: Tx, job: Job, number: int, seats: Sequence[Seat], cards: Mapping[str, int]
+def allocate_replicas(
+    tx: Tx, job: Job, number: int, slots: Sequence[Slot], gpus: Mapping[str, int]
 ) -> tuple[Replica, ...]:
-    """The replicas of attempt `number`; `cards` is how many each machine has. Or Lacking.
+    """The replicas of attempt `number`; `gpus` is how many each machine has. Or NotAvailable.
 
-    Of an elastic job these may be further ones of an attempt that runs, on any machine.
+    Of an elastic job these may be additional ones of a running attempt.
     """
-    replicas = [_seated(job, number, seat) for seat in sorted(seats, key=_in_order)]
+    replicas = [
+        Replica(
+            id=replica_id(job.id, number, worker_name(slot.role, slot.rank)),
+            role=slot.role,
+            rank=slot.rank,
+            node=slot.node,
+            host=slot.host,
+            port=BASE_PORT,
+            resources=slot.asks,
+        )
+        for slot in sorted(slots, key=lambda slot: (slot.role is Role.TRAINER, slot.rank))
+    ]
     if len(replicas) > 1 or job.spec.elastic is not None:
-        replicas = _connected(tx, replicas, together=job.spec.elastic is None or len(cards) == 1)
+        replicas = _with_ports(tx, replicas, together=job.spec.elastic is None or len(gpus) == 1)
     if any(replica.resources.gpu for replica in replicas):
-        replicas = _with_cards(tx, replicas, cards)
+        replicas = _with_gpus(tx, replicas, gpus)
     return tuple(replicas)
 
 
-def _in_order(seat: Seat) -> tuple[bool, int]:
-    return seat.role is Role.TRAINER, seat.rank
-
-
-def _seated(job: Job, number: int, seat: Seat) -> Replica:
-    return Replica(
-        id=replica_id(job.id, number, worker_name(seat.role, seat.rank)),
-        role=seat.role,
-        rank=seat.rank,
-        node=seat.node,
-        host=seat.host,
-        port=BASE_PORT,
-        resources=seat.asks,
-    )
-
-
-def _connected(tx: Tx, replicas: list[Replica], *, together: bool) -> list[Replica]:
-    """With ports of their own; and addresses of their own, if they are all on one machine and all
-    that may follow will be."""
+def _with_ports(tx: Tx, replicas: list[Replica], *, together: bool) -> list[Replica]:
+    """With distinct ports; and with distinct loopback addresses if all replicas, also later ones,
+    are on one machine (`together`)."""
     lengths = [len(gang.ports_of(each.role, each.rank, 0)) for each in replicas]
     cursor = _cursor(tx, sum(lengths))
     nodes = list(dict.fromkeys(replica.node for replica in replicas))
@@ -75,34 +71,36 @@ def _connected(tx: Tx, replicas: list[Replica], *, together: bool) -> list[Repli
         ]
         dealt = gang.deal_ports(cursor, [length for _, length in here], taken[node])
         if dealt is None:
-            raise Lacking(Reason(code="queue_no_ports", params={"node": node, "count": len(here)}))
+            reason = Reason(code="queue_no_ports", params={"node": node, "count": len(here)})
+            raise NotAvailable(reason)
         ports |= dict(zip((id_ for id_, _ in here), dealt, strict=True))
-    alone = together and len(nodes) == 1
-    return [_reached(replica, ports[replica.id], own_address=alone) for replica in replicas]
+    own_hosts = together and len(nodes) == 1
+    found = []
+    for replica in replicas:
+        port = ports[replica.id]
+        host = gang.loopback(port) if own_hosts else replica.host
+        found.append(with_changes(replica, port=port, host=host))
+    return found
 
 
 def _cursor(tx: Tx, count: int) -> int:
-    """Where to begin looking for so many ports. The first time anywhere, so that servers of two
-    people on one machine seldom want the same."""
+    """Where the search for so many ports begins. The first time at random, so that the servers of
+    two people on one machine seldom choose the same."""
     last = counters.next_number(tx, "port", count)
     if last == count:
         last = counters.next_number(tx, "port", secrets.randbelow(gang.PORTS) + 1)
     return last - count
 
 
-def _reached(replica: Replica, port: int, *, own_address: bool) -> Replica:
-    host = gang.loopback(port) if own_address else replica.host
-    return with_changes(replica, port=port, host=host)
-
-
-def _with_cards(tx: Tx, replicas: list[Replica], cards: Mapping[str, int]) -> list[Replica]:
+def _with_gpus(tx: Tx, replicas: list[Replica], gpus: Mapping[str, int]) -> list[Replica]:
     held = attempts.cards_in_use(tx, list(dict.fromkeys(r.node for r in replicas)))
     found = []
     for replica in replicas:
         node, count = replica.node, replica.resources.gpu
-        own = gang.free_cards(cards.get(node, 0), count, held[node])
+        own = gang.free_cards(gpus.get(node, 0), count, held[node])
         if own is None:
-            raise Lacking(Reason(code="queue_no_cards", params={"node": node, "count": count}))
+            reason = Reason(code="queue_no_cards", params={"node": node, "count": count})
+            raise NotAvailable(reason)
         held[node].update(own)
         found.append(with_changes(replica, cards=own))
     return found

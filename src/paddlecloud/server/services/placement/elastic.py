@@ -1,8 +1,8 @@
-"""Acts for jobs whose trainers come and go: replaces who failed, sends away, lets more join.
+"""Resizes elastic jobs: replaces failed trainers, removes trainers for waiting jobs, adds more.
 
-Called by the schedule loop alone, around its plan, so that nobody else gives out room meanwhile. It
-is level-triggered like everything there: what a trainer's end implies is read from the replicas,
-and a crash between two steps is repaired by the next tick.
+Called only by the schedule loop, around its plan, so nothing else uses capacity at the same time.
+Level-triggered: what a trainer's end implies is read from the replicas, and a crash between two
+steps is repaired by the next tick.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 
 from paddlecloud.db.engine.base import Tx
@@ -21,6 +21,7 @@ from paddlecloud.model.diagnosis.outcome import explain
 from paddlecloud.model.fast_replace import with_changes
 from paddlecloud.model.jobs import elastic
 from paddlecloud.model.jobs.job import (
+    NOTHING,
     Attempt,
     ExitCause,
     Failure,
@@ -31,63 +32,61 @@ from paddlecloud.model.jobs.job import (
     Role,
 )
 from paddlecloud.model.jobs.states import JobState
-from paddlecloud.model.policy.pool import Node
-from paddlecloud.scheduler.view import Seat, WaitingJob
+from paddlecloud.scheduler.view import Slot, WaitingJob
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services.agents import orders
-from paddlecloud.server.services.jobs import actions as job_service
-from paddlecloud.server.services.placement import apply
-from paddlecloud.server.services.placement.allocate import Lacking, members
+from paddlecloud.server.services.jobs.settle import current_attempt, settle
+from paddlecloud.server.services.placement import apply, planner_input
+from paddlecloud.server.services.placement.allocate import NotAvailable, allocate_replicas
 
 log = logging.getLogger(__name__)
-LOOKED_AT = 4
-"""Of each owner, so many waiting jobs are looked at when room is to be made."""
-REFUSED_PAUSE = timedelta(minutes=5)
-"""A pool that would not have more of a job is not asked for more of it before that."""
+WAITING_PER_OWNER = 4
+"""Waiting jobs of each owner for which trainers are removed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """An elastic job that has a place."""
+    """An elastic job that was placed."""
 
     job: Job
     attempt: Attempt
     leaving: frozenset[str]
-    """Replicas that were told to end and have not yet."""
+    """Replicas that are being stopped."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grown:
-    """An attempt which others have joined."""
+    """An attempt with additional replicas."""
 
     attempt: Attempt
     joined: tuple[Replica, ...]
 
 
 def replace_failed(deps: Deps, now: datetime) -> None:
-    """Give every trainer that failed a successor, or end the job where that leads nowhere.
+    """Give every failed trainer a successor, or end the job after too many failures.
 
-    Before anything else is planned: the room that it left is its successor's.
+    Called before anything else is planned, so the successor gets the capacity that it freed.
     """
     for each in deps.db.read(_running):
-        if _lacks(each.job, each.attempt):
+        if _needs_replacement(each.job, each.attempt):
             tails = orders.last_bytes(deps, each.attempt)
-            answer = partial(_answer, deps=deps, job_id=each.job.id, now=now, tails=tails)
-            _start(deps, deps.db.write(answer), now)
+            work = partial(_replace_in, deps=deps, job_id=each.job.id, now=now, tails=tails)
+            _start(deps, deps.db.write(work), now)
 
 
 def resize(deps: Deps, now: datetime) -> None:
-    """Send trainers away for jobs that wait, or let more of them join where nobody does."""
+    """Remove trainers for waiting jobs, or add trainers where no job waits."""
     found = deps.db.read(_running)
     if not found:
         return
-    waiting = deps.db.read(lambda tx: jobs.waiting_jobs(tx, per_owner=LOOKED_AT))
-    wanting = [job for job in apply.wanting(deps, waiting, now) if _waits_for_room(job, now)]
-    if any(elastic.may_leave(each.job, each.attempt, each.leaving) for each in found) and wanting:
-        deps.db.write(partial(_send_away, deps=deps, wanting=wanting))
+    rows = deps.db.read(lambda tx: jobs.waiting_jobs(tx, per_owner=WAITING_PER_OWNER))
+    views = planner_input.to_waiting(deps, rows, now)
+    waiting = [job for job in views if _waits_for_capacity(job, now)]
+    if any(elastic.may_leave(each.job, each.attempt, each.leaving) for each in found) and waiting:
+        deps.db.write(partial(_shrink, deps=deps, waiting=waiting))
     for each in found:
-        busy = any(each.attempt.pool in job.pools for job in wanting)
-        if busy or _is_refused(deps, each.job.id, now):
+        busy = any(each.attempt.pool in job.pools for job in waiting)
+        if busy or deps.caches.refused_growth.get(now, each.job.id):
             continue
         if elastic.may_grow_by(each.job, each.attempt, each.leaving):
             _start(deps, deps.db.write(partial(_grow, deps=deps, job_id=each.job.id)), now)
@@ -107,24 +106,24 @@ def _now(tx: Tx, job: Job | None) -> Running | None:
         return None
     if job.state not in (JobState.SCHEDULE, JobState.RUNNING):
         return None
-    attempt = job_service.current_attempt(tx, job)
+    attempt = current_attempt(tx, job)
     if attempt is None or attempt.ended_at is not None:
         return None
     leaving = attempts.leaving(tx, job.id, attempt.number)
     return Running(job=job, attempt=attempt, leaving=frozenset(leaving))
 
 
-def _lacks(job: Job, attempt: Attempt) -> bool:
+def _needs_replacement(job: Job, attempt: Attempt) -> bool:
     if job.state is not JobState.RUNNING or elastic.is_ending(job, attempt):
         return False
     return bool(elastic.unanswered(job, attempt))
 
 
-def _answer(
+def _replace_in(
     tx: Tx, deps: Deps, job_id: str, now: datetime, tails: Mapping[str, bytes]
 ) -> Grown | None:
     each = _now(tx, jobs.get_job(tx, job_id))
-    if each is None or not _lacks(each.job, each.attempt):
+    if each is None or not _needs_replacement(each.job, each.attempt):
         return None
     job, attempt, all_joined = each.job, each.attempt, Grown(attempt=each.attempt, joined=())
     streak = elastic.Streak(job, data_tasks.last_finished(tx, job.id))
@@ -134,21 +133,21 @@ def _answer(
         if not streak.add(failed, now):
             _give_up(tx, deps, job, attempt, failed, now, tails)
             return None
-        seats = _seats(tx, deps, attempt, failed.resources, 1, first=failed.node)
-        grown = _join(tx, deps, job, attempt, seats)
+        slots = _find_slots(tx, deps, attempt, failed.resources, 1, first=failed.node)
+        grown = _join(tx, deps, job, attempt, slots)
         if grown is None:
             break
         attempt = grown.attempt
         all_joined = Grown(attempt=attempt, joined=all_joined.joined + grown.joined)
         answered = elastic.settled_ranks(attempt, waiting)
-        job = _tell(tx, job, failed, grown.joined[0], streak, answered)
+        job = _record_replacement(tx, job, failed, grown.joined[0], streak, answered)
     return all_joined if all_joined.joined else None
 
 
-def _tell(
+def _record_replacement(
     tx: Tx, job: Job, failed: Replica, by: Replica, streak: elastic.Streak, answered: str
 ) -> Job:
-    """Show who took whose place, and count it."""
+    """Store which trainer replaced which, and how often that happened."""
     reason = Reason(
         code=elastic.REPLACED,
         params={
@@ -161,7 +160,7 @@ def _tell(
             "answered": answered,
         },
     )
-    log.info("job %s: %s takes the place of %s", job.id, by.worker, failed.worker)
+    log.info("job %s: %s replaces %s", job.id, by.worker, failed.worker)
     changed = replace(job, failure=Failure(reason=reason))
     saved = jobs.save_job(tx, changed, expected_version=job.version)
     tx.notify("job", job.id)
@@ -184,14 +183,14 @@ def _give_up(
     now: datetime,
     tails: Mapping[str, bytes],
 ) -> None:
-    """One failure too many: from here on it is the job's own, told as any other is."""
+    """After one failure too many the job fails with it."""
     alone = with_changes(attempt, replicas=(failed,))
     failure = explain(with_changes(job, failure=None), alone, tails)
     assert failure is not None
-    told = replace(job, failure=failure)
-    told = jobs.save_job(tx, told, expected_version=job.version)
+    failing = replace(job, failure=failure)
+    failing = jobs.save_job(tx, failing, expected_version=job.version)
     tx.notify("job", job.id)
-    job_service.settle(tx, deps, told, now=now, tails=tails)
+    settle(tx, deps, failing, now=now, tails=tails)
 
 
 def _grow(tx: Tx, deps: Deps, job_id: str) -> Grown | None:
@@ -200,18 +199,18 @@ def _grow(tx: Tx, deps: Deps, job_id: str) -> Grown | None:
         return None
     count = elastic.may_grow_by(each.job, each.attempt, each.leaving)
     claim = next(r.resources for r in each.attempt.replicas if r.role is Role.TRAINER)
-    seats = _seats(tx, deps, each.attempt, claim, count)
-    return _join(tx, deps, each.job, each.attempt, seats)
+    slots = _find_slots(tx, deps, each.attempt, claim, count)
+    return _join(tx, deps, each.job, each.attempt, slots)
 
 
-def _join(tx: Tx, deps: Deps, job: Job, attempt: Attempt, seats: Sequence[Seat]) -> Grown | None:
-    if not seats:
+def _join(tx: Tx, deps: Deps, job: Job, attempt: Attempt, slots: Sequence[Slot]) -> Grown | None:
+    if not slots:
         return None
-    cards = {node.id: node.total.gpu for nodes in deps.nodes().values() for node in nodes}
+    gpus = {node.id: node.total.gpu for nodes in deps.nodes().values() for node in nodes}
     try:
-        joined = members(tx, job, attempt.number, seats, cards)
-    except Lacking as lacking:
-        log.warning("job %s cannot grow: %s", job.id, lacking.reason.code)
+        joined = allocate_replicas(tx, job, attempt.number, slots, gpus)
+    except NotAvailable as missing:
+        log.warning("job %s cannot grow: %s", job.id, missing.reason.code)
         return None
     grown = with_changes(attempt, replicas=attempt.replicas + joined)
     grown = with_changes(grown, handle=deps.backends[attempt.pool].handle(grown))
@@ -221,59 +220,54 @@ def _join(tx: Tx, deps: Deps, job: Job, attempt: Attempt, seats: Sequence[Seat])
 
 
 def _start(deps: Deps, grown: Grown | None, now: datetime) -> None:
-    """As the first replicas were: what is written down is asked of the backend. If it will not have
-    more, those who joined are sent away again, and the others go on."""
-    if grown is None or apply.is_taken(deps, grown.attempt):
+    """Start the stored replicas. If the backend refuses, they are stopped again, in case an agent
+    has received their orders, and the other replicas go on."""
+    if grown is None or apply.start_attempt(deps, grown.attempt):
         return
-    deps.refused[grown.attempt.job_id] = now + REFUSED_PAUSE
-    deps.db.write(partial(_send_back, grown=grown))
-
-
-def _send_back(tx: Tx, grown: Grown) -> None:
-    """An agent that is there all the same may have heard of them: it ends them and says so."""
     attempt, ids = grown.attempt, {replica.id for replica in grown.joined}
-    attempts.set_wanted(
-        tx, attempt.job_id, attempt.number, Want.STOP, cause=ExitCause.STOPPED, only=ids
+    deps.caches.refused_growth.put(now, True, attempt.job_id)
+    deps.db.write(
+        partial(
+            attempts.set_wanted,
+            job_id=attempt.job_id,
+            attempt=attempt.number,
+            want=Want.STOP,
+            cause=ExitCause.STOPPED,
+            only=ids,
+        )
     )
 
 
-def _is_refused(deps: Deps, job_id: str, now: datetime) -> bool:
-    for other in [each for each, until in deps.refused.items() if until <= now]:
-        del deps.refused[other]
-    return job_id in deps.refused
-
-
-def _seats(
+def _find_slots(
     tx: Tx, deps: Deps, attempt: Attempt, claim: Resources, count: int, first: str = ""
-) -> list[Seat]:
-    """Where up to `count` more of this claim have room, on the machine `first` before others."""
+) -> list[Slot]:
+    """Slots for up to `count` more replicas of this size, on the machine `first` before others."""
     rank = elastic.next_rank(attempt)
     free = _free(tx, deps)
     machines = sorted(deps.nodes().get(attempt.pool, ()), key=lambda node: node.id != first)
     silent = deps.silent()
-    found: list[Seat] = []
+    found: list[Slot] = []
     for node in machines:
         if node.id in silent:
             continue
         while len(found) < count and claim.fits_in(free[node.id]):
             free[node.id] -= claim
-            seat = Seat(Role.TRAINER, rank + len(found), node.id, node.host, claim)
-            found.append(seat)
+            slot = Slot(Role.TRAINER, rank + len(found), node.id, node.host, claim)
+            found.append(slot)
     return found
 
 
 def _free(tx: Tx, deps: Deps) -> dict[str, Resources]:
     used = attempts.used_on_nodes(tx)
-    nothing = Resources(cpu=0.0, memory=0, gpu=0)
     return {
-        node.id: node.total - used.get(node.id, nothing)
+        node.id: node.total - used.get(node.id, NOTHING)
         for nodes in deps.nodes().values()
         for node in nodes
     }
 
 
-def _send_away(tx: Tx, deps: Deps, wanting: Sequence[WaitingJob]) -> None:
-    """For each job that waits, in order, as few trainers as make room for it."""
+def _shrink(tx: Tx, deps: Deps, waiting: Sequence[WaitingJob]) -> None:
+    """Stop, for each waiting job in order, as few trainers as it needs."""
     nodes = deps.nodes()
     soon = _free(tx, deps)
     running = _running(tx)
@@ -282,21 +276,23 @@ def _send_away(tx: Tx, deps: Deps, wanting: Sequence[WaitingJob]) -> None:
             if replica.id in each.leaving and replica.node in soon:
                 soon[replica.node] += replica.resources
     candidates = _by_surplus(running)
-    for job in wanting:
+    for job in waiting:
         for pool in job.pools:
             machines = tuple(nodes.get(pool, ()))
             theirs = [r for r in candidates if any(r.node == node.id for node in machines)]
             wish = elastic.Wish(groups=job.groups, machines=machines)
             gone = elastic.who_leaves(wish, soon, theirs)
             if gone:
-                _order_to_leave(tx, deps, running, gone)
+                _stop_trainers(tx, deps, running, gone)
                 candidates = [replica for replica in candidates if replica not in gone]
-                _take(soon, machines, gone)
+                # What they free, and what was free there, is meant for this job alone.
+                for node in {replica.node for replica in gone}:
+                    soon[node] = NOTHING
                 break
 
 
 def _by_surplus(running: Sequence[Running]) -> list[Replica]:
-    """Who may leave, those first whose job has the most to spare."""
+    """Trainers that may be stopped, first those of the job with the most to spare."""
     lists = [elastic.may_leave(each.job, each.attempt, each.leaving) for each in running]
     found: list[Replica] = []
     while any(lists):
@@ -305,13 +301,11 @@ def _by_surplus(running: Sequence[Running]) -> list[Replica]:
     return found
 
 
-def _order_to_leave(
-    tx: Tx, deps: Deps, running: Sequence[Running], gone: Sequence[Replica]
-) -> None:
+def _stop_trainers(tx: Tx, deps: Deps, running: Sequence[Running], gone: Sequence[Replica]) -> None:
     for each in running:
         theirs = {r.id for r in each.attempt.replicas} & {replica.id for replica in gone}
         if theirs:
-            log.info("job %s gives up %d trainers for jobs that wait", each.job.id, len(theirs))
+            log.info("job %s loses %d trainers to waiting jobs", each.job.id, len(theirs))
             attempts.set_wanted(
                 tx,
                 each.job.id,
@@ -324,15 +318,7 @@ def _order_to_leave(
             )
 
 
-def _take(soon: dict[str, Resources], machines: Sequence[Node], gone: Sequence[Replica]) -> None:
-    """What comes free is promised to the job that it was made free for: nobody else counts on it,
-    nor on what was free on its machines."""
-    for node in machines:
-        if any(replica.node == node.id for replica in gone):
-            soon[node.id] = Resources(cpu=0.0, memory=0, gpu=0)
-
-
-def _waits_for_room(job: WaitingJob, now: datetime) -> bool:
+def _waits_for_capacity(job: WaitingJob, now: datetime) -> bool:
     if job.paused or (job.not_before is not None and job.not_before > now):
         return False
     return job.held_reason is None or not job.held_reason.code.startswith("queue_quota_")

@@ -1,9 +1,9 @@
-"""Who may share a machine: each user of a team under a uid of their own, or one user alone.
+"""Separates users on shared machines: each user of a team has a uid, or a pool serves one user.
 
-Only a team server asks; the embedded one serves its person and runs everything as that person. Only
-a backend that shares machines between users is concerned. Its agent says whether it can keep them
-apart. Until it has said so it is believed, and told the uid: an agent that cannot obey then does
-not run the job, and says why.
+Applies to team servers only; the embedded server runs everything as its one user. Applies only to
+backends that share machines between users. Their agents report whether they can separate users;
+until then the server assumes so and sends the uid, and an agent that cannot use it does not run the
+job and reports why.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from paddlecloud.model.policy.pool import Pool
 from paddlecloud.server.deps import Deps
 
 ABILITY = "uid"
-"""What an agent calls it among the things that it enforces."""
+"""The name of this ability in the report of an agent."""
 
 
 def is_wanted(deps: Deps) -> bool:
@@ -37,15 +37,15 @@ def uid_for(deps: Deps, pool: Pool, owner: str) -> int | None:
 
 
 def hidden(deps: Deps) -> list[str]:
-    """The server's own places, which no job may see, should it run on the same machine."""
+    """Directories of the server that jobs on the same machine must not see."""
     if not deps.settings.team:
         return []
     return sorted({str(deps.settings.home), str(deps.settings.store_dir)})
 
 
 def open_pools(deps: Deps) -> tuple[Pool, ...]:
-    """The pools that take jobs, in their order: without those that can neither keep users apart nor
-    belong to one user alone."""
+    """The pools that accept jobs, in order: without those that can neither separate users nor serve
+    one user only."""
     pools = tuple(deps.pools.values())
     if not deps.settings.team:
         return pools
@@ -53,7 +53,7 @@ def open_pools(deps: Deps) -> tuple[Pool, ...]:
 
 
 def some_open_pools(deps: Deps) -> tuple[Pool, ...]:
-    """The same for who submits: Refused, with the reason, when there is none."""
+    """The same for a submit: Refused, with the reason, if there is none."""
     found = open_pools(deps)
     if deps.pools and not found:
         raise Refused("pool_not_separated", pool=", ".join(deps.pools))
@@ -61,7 +61,7 @@ def some_open_pools(deps: Deps) -> tuple[Pool, ...]:
 
 
 def trouble(deps: Deps, pool: Pool) -> Reason | None:
-    """What an admin should know about a pool that cannot keep users apart; None if all is well."""
+    """A warning for admins about a pool that cannot separate users; None: no problem."""
     if not deps.settings.team or able(deps, pool) is not False:
         return None
     if len(pool.users) == 1:
@@ -70,7 +70,7 @@ def trouble(deps: Deps, pool: Pool) -> Reason | None:
 
 
 def able(deps: Deps, pool: Pool) -> bool | None:
-    """Whether users are kept apart there; None while some agent has not said so yet."""
+    """Whether this pool separates users; None while an agent has not reported it yet."""
     backend = deps.backends.get(pool.name)
     if not isinstance(backend, SharesMachines):
         return True
@@ -80,7 +80,7 @@ def able(deps: Deps, pool: Pool) -> bool | None:
         found = [agents.get_agent(tx, node) for node in nodes]
         return [None if agent is None else agent.enforces.get(ABILITY) for agent in found]
 
-    said = deps.db.read(read)
-    if False in said:
+    reported = deps.db.read(read)
+    if False in reported:
         return False
-    return None if None in said else True
+    return None if None in reported else True

@@ -1,5 +1,7 @@
-"""Uploads in several parts: from clients (blobs) and from agents (outputs), resumable.
+"""Multipart uploads of clients and agents, resumable by any server: one record, one life cycle.
 
-Through the server or by presigned URLs of the store. Uploads into a user's own bucket are in
-`services/user_buckets`.
+`uploads.Upload` is what all kinds share; `blobs` (submitted files), `output_uploads` (files of
+replicas) and `services/user_buckets/uploads` are the kinds. `open_uploads` keeps the records.
+Presigned URLs of a job's inputs are in `agent_inputs`, pack streams of small files in
+`services/files/snapshots`.
 """

@@ -1,161 +1,195 @@
-"""Output files that agents bring in parts: which upload is whose, whatever restarts.
+"""Large output files that agents send in parts: through the server, or by presigned URL.
 
-The store keeps the parts and cannot tell of whom they are: an agent that was given up may hold
-addresses of an upload of the same name. So each upload has a small record in the server's own
-store, which names replica, fence, size and time of the file; any server goes on with that one and
-with no other. There is one record for each file. It stays after the end, so that an end of which
-nobody heard is known for one, and goes with the job.
+The record of an upload names replica, fence, size and time of the file: an agent that comes again,
+to whichever server, resumes that upload and no other. An agent that was given up may still hold
+presigned URLs of an upload of the same name, so nothing is resumed across attempts, and the parts
+are joined only while the attempt is the current one. Where parts can be read before they are
+joined the digest, which the agent sends at the end, is verified first. Where they cannot, in a
+bucket, each part is verified when it comes, by the digest that its request is signed with or by its
+Content-MD5.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from paddlecloud.model.errors import NotFound, PaddleCloudError, Refused, StorageFull
+from paddlecloud.model.errors import Invalid, NotFound, PaddleCloudError, Refused, StorageFull
+from paddlecloud.model.files.etag import PART, part_size
+from paddlecloud.model.files.snapshot import is_digest
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.schemas.transfer import OutputPartsRequest
+from paddlecloud.server.schemas.transfer import JoinRequest, OutputParts, OutputPartsRequest
 from paddlecloud.server.services.agents.orders import Assigned
-from paddlecloud.server.services.files.job_files import user_root
+from paddlecloud.server.services.files.job_files import place_of, user_root
 from paddlecloud.server.services.files.outputs import place_for
-from paddlecloud.stores.base import CanMultipart, CanReadParts, CanTellRoom, Part, Stat, Store
+from paddlecloud.server.services.transfer import open_uploads
+from paddlecloud.server.services.transfer.blobs import part_size_of
+from paddlecloud.server.services.transfer.open_uploads import Record
+from paddlecloud.server.services.transfer.uploads import State, Upload
+from paddlecloud.server.services.user_buckets import buckets
+from paddlecloud.stores.base import CanMultipart, CanPresign, CanReadParts, CanTellRoom
 from paddlecloud.stores.directory.safe_open import shown
 
-_SAME_TIME = 1e-5
-"""Seconds: agents round to a millionth, and a bucket keeps decimals."""
+LEAST = 64 * 1024 * 1024
+"""A smaller file for a directory is one request."""
+SLOWEST = 1024 * 1024
+"""Bytes a second at which the parts of an output arrive before their presigned URLs expire."""
 
 
-class Sending(msgspec.Struct, frozen=True, kw_only=True):
-    """An upload that was begun, and for what."""
-
-    replica: str
-    fence: int
-    size: int
-    mtime: float | None
-    part_size: int
-    upload: str
-    sha256: str = ""
-    """Of the whole, once that is known and its parts are about to be joined."""
-
-    def is_by(self, assigned: Assigned) -> bool:
-        """Whether this very attempt began it."""
-        return (self.replica, self.fence) == (assigned.replica.id, assigned.attempt.fence)
-
-    def is_for(self, assigned: Assigned, size: int, mtime: float | None) -> bool:
-        """Whether it is of this very file, as this attempt wrote it."""
-        return self.is_by(assigned) and (self.size, self.mtime) == (size, mtime)
-
-    def became(self, stat: Stat | None) -> bool:
-        """Whether this file is what was sent, as far as size and time tell."""
-        if stat is None or self.mtime is None:
-            return False
-        apart = abs(stat.modified.timestamp() - self.mtime)
-        return stat.size == self.size and apart < _SAME_TIME
-
-
-@dataclass(frozen=True, kw_only=True)
-class Standing:
-    """How an output file stands that comes in parts."""
-
-    sending: Sending
-    parts: Sequence[Part] = ()
-    """Those that are there."""
-    file: Stat | None = None
-    """What has the name already, because an end was not heard of: nothing has to be sent."""
-
-
-def stand(
-    deps: Deps, assigned: Assigned, name: str, asked: OutputPartsRequest, part_size: int
-) -> Standing:
-    """Go on with the upload of this very file, or begin one."""
-    known = find(deps, assigned, name)
-    if known is not None:
-        store, path = place_for(deps, assigned, name)
-        if not known.is_for(assigned, asked.size, asked.mtime):
-            _drop(parted(store), path, known)
-        elif (there := _parts_of(parted(store), path, known)) is not None:
-            return Standing(sending=known, parts=there)
-        elif _is_as_sent(store, known, stat := store.stat(path)):
-            return Standing(sending=known, file=stat)
-    begun = begin(deps, assigned, name, asked, part_size)
-    note(deps, assigned, name, begun)
-    return Standing(sending=begun)
-
-
-def begin(
-    deps: Deps, assigned: Assigned, name: str, asked: OutputPartsRequest, part_size: int
-) -> Sending:
-    """A new upload of this file; nobody knows of it before `note`."""
-    store, path = place_for(deps, assigned, name)
-    needed = asked.size if asked.allocated is None else min(asked.size, asked.allocated)
-    if isinstance(store, CanTellRoom) and store.room() < needed:
-        raise StorageFull("store_full", path=shown(path))
-    modified = None if asked.mtime is None else datetime.fromtimestamp(asked.mtime, UTC)
-    return Sending(
-        replica=assigned.replica.id,
-        fence=assigned.attempt.fence,
-        size=asked.size,
-        mtime=asked.mtime,
-        part_size=part_size,
-        upload=parted(store).begin_parts(path, part_size=part_size, modified=modified),
-    )
-
-
-def note(deps: Deps, assigned: Assigned, name: str, sending: Sending) -> None:
-    """Remember it. A file can be sent without that too, so nothing is raised."""
-    with suppress(PaddleCloudError, OSError):
-        deps.store.write(_record(assigned, name), [msgspec.json.encode(sending)])
-
-
-def find(deps: Deps, assigned: Assigned, name: str) -> Sending | None:
-    """What was last begun under this name, by whichever attempt. A store that is away is told: all
-    that was sent would be sent again."""
-    try:
-        with deps.store.read(_record(assigned, name)) as reader:
-            return msgspec.json.decode(b"".join(reader), type=Sending)
-    except (NotFound, OSError, msgspec.DecodeError):
-        return None
-
-
-def parted(store: Store) -> CanMultipart:
-    """A store as one that takes parts; NotFound where no upload can have been begun."""
+def begin(deps: Deps, assigned: Assigned, name: str, asked: OutputPartsRequest) -> OutputParts:
+    """The upload of an output file, resumed or started; an empty id where the file has to be sent
+    as one request."""
+    store = place_of(deps, assigned.job).store
     if not isinstance(store, CanMultipart):
-        raise NotFound("upload_missing", upload="")
-    return store
+        each = 0
+    elif isinstance(store, CanReadParts):
+        each = part_size_of(asked.size, local=True) if asked.size >= LEAST else 0
+    else:
+        each = part_size(asked.size) if isinstance(store, CanPresign) else 0
+    if not each:
+        return OutputParts(upload="", part_size=PART, addresses=[], parts=[])
+    upload = OutputUpload(deps, assigned, name)
+    state = upload.begin(asked, each)
+    record = state.record
+    found = OutputParts(
+        upload=record.upload,
+        part_size=record.part_size,
+        addresses=[],
+        parts=[(part.number, "" if upload.is_verified else part.tag) for part in state.parts],
+        through=upload.is_verified or record.count > 1,
+    )
+    if state.file is not None:
+        known = {"sha256": record.sha256} if upload.is_verified else {"tag": state.file.tag}
+        return msgspec.structs.replace(found, **known)
+    urls = upload.presign(record.upload, range(1, record.count + 1), good_for(asked.size))
+    return msgspec.structs.replace(found, addresses=urls)
+
+
+def finish(
+    deps: Deps,
+    assigned: Assigned,
+    name: str,
+    asked: JoinRequest,
+    still_assigned: Callable[[], object],
+) -> bool:
+    """Give the file its name; False: its digest is still being compared, call again. Idempotent.
+    `still_assigned` raises when that took so long that the attempt is over."""
+    upload = OutputUpload(deps, assigned, name)
+    upload.still_assigned = still_assigned
+    if not upload.is_verified:
+        upload.join(asked)
+        return True
+    if not is_digest(asked.sha256):
+        raise Invalid("body_invalid", detail="the sha256 of the file is missing")
+    upload.sha256 = asked.sha256
+    try:
+        state = upload.find()
+        if state is None or state.file or not upload.is_own(state.record, asked.upload):
+            raise upload.missing(asked.upload)
+        return upload.complete(state, asked.sha256)
+    except (NotFound, Invalid):
+        # A call before this one, or one for the same file at the same moment, completed it.
+        if not upload.is_complete(asked):
+            raise
+        return True
+
+
+def good_for(size: int) -> timedelta:
+    """How long the presigned URLs for an output of so many bytes are valid. Each puts one part of
+    one upload, which ends with the file or with its attempt."""
+    return buckets.GOOD_FOR + timedelta(seconds=size / SLOWEST)
 
 
 def sending_root(owner: str, job_id: str) -> str:
-    """Where the records of a job are kept."""
+    """Where the records of a job's outputs lie."""
     return f"{user_root(owner)}/sending/{job_id}"
 
 
-def _drop(store: CanMultipart, path: str, known: Sending) -> None:
-    """Of a state of the file that nobody sends any more: its parts take room, and a user pays for
-    those in a bucket. Keys that may not do this are good all the same."""
-    with suppress(Refused):
-        store.drop_parts(path, known.upload)
+class OutputUpload(Upload):
+    still_assigned: Callable[[], object] = staticmethod(lambda: None)
+    sha256 = ""
 
+    def __init__(self, deps: Deps, assigned: Assigned, name: str) -> None:
+        store, path = place_for(deps, assigned, name)
+        if not isinstance(store, CanMultipart):
+            raise self.missing("")
+        job, worker = assigned.job, assigned.replica.worker
+        key = hashlib.sha256(f"{worker}\0{name}".encode("utf-8", "surrogateescape")).hexdigest()
+        super().__init__(
+            deps,
+            owner=job.owner,
+            store=store,
+            path=path,
+            record_path=f"{sending_root(job.owner, job.id)}/{key}",
+        )
+        self._assigned = assigned
+        self.is_verified = isinstance(store, CanReadParts)
+        """The digest of the whole is compared before the parts are joined."""
 
-def _parts_of(store: CanMultipart, path: str, known: Sending) -> Sequence[Part] | None:
-    """The parts that are there; None when there is no such upload any more."""
-    try:
-        return store.parts(path, known.upload)
-    except NotFound:
-        return None
+    def begin(self, asked: OutputPartsRequest, each: int) -> State:
+        """Resume the upload of this very file, or start one. A file of one part has no record."""
+        wanted = Record(
+            upload="",
+            size=asked.size,
+            part_size=each,
+            replica=self._assigned.replica.id,
+            fence=self._assigned.attempt.fence,
+            mtime=asked.mtime,
+        )
+        state = self.find() if wanted.count > 1 else None
+        if state is not None:
+            known = msgspec.structs.replace(state.record, upload="", part_size=each, sha256="")
+            is_comparable = state.file is None or state.record.sha256 or not self.is_verified
+            if known == wanted and is_comparable:
+                return state
+            if state.file is None:
+                with suppress(Refused):  # keys that may not drop parts are good for sending
+                    self.store.drop_parts(self.path, state.record.upload)
+        needed = asked.size if asked.allocated is None else min(asked.size, asked.allocated)
+        if isinstance(self.store, CanTellRoom) and self.store.room() < needed:
+            raise StorageFull("store_full", path=shown(self.path))
+        modified = None if asked.mtime is None else datetime.fromtimestamp(asked.mtime, UTC)
+        record = msgspec.structs.replace(wanted, upload=self.start(each, modified))
+        if record.count > 1:
+            self._write(record)
+        return State(record=record)
 
+    def open(self, upload: str = "") -> Record:
+        record = super().open(upload)
+        if not self.is_own(record, upload):
+            raise self.missing(upload)
+        return record
 
-def _is_as_sent(store: Store, known: Sending, stat: Stat | None) -> bool:
-    """Whether the file is the one of this upload, of which the agent is told what to compare: the
-    digest that decided, or else the tag that a bucket has for it."""
-    return known.became(stat) and bool(known.sha256 or not isinstance(store, CanReadParts))
+    def before_join(self, record: Record) -> bool:
+        self._write(msgspec.structs.replace(self.open(record.upload), sha256=self.sha256))
+        self.still_assigned()
+        return False
 
+    def join(self, asked: JoinRequest) -> None:
+        """Join the parts in a bucket, where the whole is not verified."""
+        try:
+            self.store.finish_parts(self.path, asked.upload, size=asked.size)
+        except NotFound:
+            if not self.is_complete(asked):
+                raise
 
-def _record(assigned: Assigned, name: str) -> str:
-    job, worker = assigned.job, assigned.replica.worker
-    digest = hashlib.sha256(f"{worker}\0{name}".encode("utf-8", "surrogateescape")).hexdigest()
-    return f"{sending_root(job.owner, job.id)}/{digest}"
+    def is_own(self, record: Record, upload: str) -> bool:
+        """Whether this very attempt started this upload."""
+        own = self._assigned.replica.id, self._assigned.attempt.fence, upload
+        return (record.replica, record.fence, record.upload) == own
+
+    def is_complete(self, asked: JoinRequest) -> bool:
+        """Whether the file that has the name is the one of this upload."""
+        state = self.find()
+        if state is None or state.file is None or state.record.upload != asked.upload:
+            return False
+        return not self.is_verified or state.record.sha256 == asked.sha256
+
+    def _write(self, record: Record) -> None:
+        """A file can be sent without a record, but not resumed: nothing is raised."""
+        with suppress(PaddleCloudError, OSError):
+            open_uploads.write(self.deps, self.record_path, record)

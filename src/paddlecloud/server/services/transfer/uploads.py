@@ -1,362 +1,160 @@
-"""Big contents in parts: what is there, what is missing, and the check of the whole.
+"""Multipart uploads: the life cycle that blobs, outputs and files in users' buckets share.
 
-A small record in the store names the upload, so any server goes on after any restart. The digest of
-the whole decides before the content gets its name. A store whose parts cannot be read before they
-are joined is checked afterwards: until the record is gone, what lies under the name counts as
-missing.
+An upload is found by its record or started (`find`, `start`), gets its parts in any order, through
+this server (`open`, `put_part`) or by presigned URL (`presign`), and ends with `complete`, which
+verifies the whole and gives the file its name, or with `abort`. A record in the server's own store
+(`open_uploads`) and the parts in the target's store are all that is needed to continue: the sender,
+this server or both may be killed at any moment. A subclass adds where the file goes, what is
+checked before it begins, and what has to happen around the join.
 """
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
 
-import msgspec
+from paddlecloud.model.errors import Invalid, NotFound
+from paddlecloud.server.services.transfer import open_uploads
+from paddlecloud.stores.base import CanPresign, CanReadParts, Part, Stat
 
-from paddlecloud.db.tables import usage
-from paddlecloud.model.errors import Invalid, NotFound, Refused, StorageFull
-from paddlecloud.model.files.snapshot import is_digest
-from paddlecloud.model.units import format_size
-from paddlecloud.server.deps import Deps
-from paddlecloud.server.schemas.transfer import PartsAnswer, PartsRequest, PlaceAnswer
-from paddlecloud.server.services.accounts import quota
-from paddlecloud.server.services.files.snapshots import blob_path
-from paddlecloud.server.services.transfer.open_uploads import check_storage, record_at, uploads_root
-from paddlecloud.server.services.transfer.upload_session import Record, Target, Upload
-from paddlecloud.stores.base import (
-    CanAdopt,
-    CanLocalPath,
-    CanMultipart,
-    CanPresign,
-    CanReadParts,
-    CanTellRoom,
-)
-from paddlecloud.stores.deadline import prompt_if
+if TYPE_CHECKING:
+    from paddlecloud.server.deps import Deps
+    from paddlecloud.server.services.transfer.open_uploads import Record
+    from paddlecloud.stores.base import MultipartStore
 
-KIB = 1024
-MIB = 1024 * KIB
-PART = 8 * MIB
-LARGEST_PART = 64 * MIB
-"""One is held in memory whole, and several come at once."""
-MOST_PARTS = 10_000
-"""Object stores take no more."""
-LARGEST_FILE = 16 * 1024 * 1024 * MIB
-"""Usual file systems take no more."""
-LOSS = 64
-"""A file has so many parts at least: what is under way when a line breaks is a small share."""
-GOOD_FOR = timedelta(hours=6)
-URLS = 200
-"""Addresses in one answer."""
-_TOUCH = timedelta(hours=1)
-_SHORT = 0.02
+_BLOCK = 1024 * 1024
 
 
-def place(deps: Deps) -> PlaceAnswer:
-    """A fresh directory for files that the caller, who is this server's own user, copies there.
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """An open upload as the stores know it."""
 
-    A team server has none: its store is not its callers'.
-    """
-    if deps.settings.team or not isinstance(deps.store, CanAdopt):
-        return PlaceAnswer()
-    name, path = deps.store.make_place()
-    return PlaceAnswer(name=name, path=str(path))
+    record: Record
+    parts: Sequence[Part] = ()
+    file: Stat | None = None
+    """The parts were joined to this file, and the end was not recorded."""
 
+    def numbers(self) -> list[int]:
+        """Of the parts that need not be sent."""
+        if self.file is not None:
+            return [*range(1, self.record.count + 1)]
+        return [p.number for p in self.parts if p.size == self.record.size_of(p.number)]
 
-def begin(deps: Deps, owner: str, request: PartsRequest) -> PartsAnswer:
-    """How an upload stands, begun if it was not; `stored` when there is nothing to do."""
-    store = _store(deps)
-    target = _target(owner, request.sha256)
-    with deps.owner_locks.of(owner):
-        upload = _found(deps, store, target)
-        _touch(deps, target)
-        if upload is not None and upload.record.size != request.size:
-            raise Invalid("upload_size", got=request.size, want=upload.record.size)
-        if upload is None and _is_stored(deps, target, request.size):
-            deps.store.delete(target.record)  # of another size, and nothing came of it
-            return PartsAnswer(stored=True)
-        if request.handed and _adopted(deps, store, target, upload, request):
-            return PartsAnswer(stored=True)
-        if upload is None:
-            _check_room(deps, request)
-            upload = _begun(deps, store, target, request.size)
-    there = sorted(upload.there)
-    urls = _urls(deps, upload) if request.direct and not upload.joined else []
-    return PartsAnswer(stored=False, part_size=upload.record.part_size, parts=there, urls=urls)
+    def check_whole(self) -> None:
+        """Invalid when a part is missing."""
+        there, record = {*self.numbers()}, self.record
+        missing = next((n for n in range(1, record.count + 1) if n not in there), None)
+        if missing is not None:
+            got = sum(map(record.size_of, there))
+            raise Invalid("upload_incomplete", got=got, want=record.size, missing=missing)
 
 
-def opened(deps: Deps, owner: str, sha256: str) -> Upload:
-    """The upload that a part is for."""
-    target = _target(owner, sha256)
-    upload = deps.arriving.get(target) or _found(deps, _store(deps), target)
-    if upload is None or upload.joined:
-        raise NotFound("upload_missing", upload=sha256[:100])
-    return upload
+class Upload:
+    """One file on its way into a store."""
 
+    def __init__(
+        self, deps: Deps, *, owner: str, store: MultipartStore, path: str, record_path: str
+    ) -> None:
+        self.deps = deps
+        self.owner = owner
+        self.store = store
+        self.path = path
+        self.record_path = record_path
 
-def put(deps: Deps, upload: Upload, number: int, data: bytes | bytearray) -> None:
-    """Keep one part, whole and checked for damage."""
-    deps.arriving.put_part(upload, _store(deps), number, data)
-    now = deps.clock()
-    if upload.touched is None or now - upload.touched > _TOUCH:
-        upload.touched = now
-        _touch_its_own(deps, upload)
-
-
-def finish(deps: Deps, owner: str, sha256: str) -> bool:
-    """Check the whole and give it its name; False: the check goes on, ask again."""
-    store = _store(deps)
-    target = _target(owner, sha256)
-    upload = _found(deps, store, target)
-    if upload is None:
-        if deps.store.stat(target.path) is None:
-            raise NotFound("upload_missing", upload=sha256[:100])
-        return True
-    upload.check_whole()
-    with upload.closed() as closed:
-        try:
-            return closed and _finished(deps, store, upload)
-        except NotFound:
-            deps.arriving.forget(target)
-            return _finished_by_another(deps, upload)
-
-
-def drop_abandoned(deps: Deps, owner: str, before: datetime) -> int:
-    """Forget uploads with which nobody went on since `before`; how many bytes that freed."""
-    records = list(deps.store.list(f"{uploads_root(owner)}/"))
-    old = [stat.path.rpartition("/")[2] for stat in records if stat.modified < before]
-    targets = [_target(owner, name) for name in old if is_digest(name)]
-    return sum(_drop_if_old(deps, target, before) for target in targets)
-
-
-def _drop_if_old(deps: Deps, target: Target, before: datetime) -> int:
-    """What lies under the name goes before the record, which alone says that it is unchecked."""
-    with prompt_if(True), deps.owner_locks.of(target.owner):  # for which submits wait
-        stat = deps.store.stat(target.record)
-        if stat is None or stat.modified >= before:  # somebody went on meanwhile
-            return 0
-        joined = _unchecked_bytes(deps, target)
-        if joined is not None:
-            deps.store.delete(target.path)
-        deps.store.delete(target.record)
-        deps.arriving.forget(target)
-    return joined or 0
-
-
-def _unchecked_bytes(deps: Deps, target: Target) -> int | None:
-    """The size of what the parts of an upload were joined to; None if they were not. A content of
-    another size was there before, and is good."""
-    stat, record = deps.store.stat(target.path), record_at(deps, target.record)
-    if isinstance(deps.store, CanReadParts) or stat is None:
-        return None
-    return stat.size if record is None or record.size == stat.size else None
-
-
-def _is_stored(deps: Deps, target: Target, size: int) -> bool:
-    """Whether the content is there; Invalid when it is, and of another size. A directory may have a
-    piece of it, after a loss of power."""
-    stat = deps.store.stat(target.path)
-    if stat is None or stat.size == size:
-        return stat is not None
-    if isinstance(deps.store, CanReadParts):
-        return False
-    raise Invalid("upload_size", got=size, want=stat.size)
-
-
-def _adopted(
-    deps: Deps, store: CanMultipart, target: Target, upload: Upload | None, request: PartsRequest
-) -> bool:
-    """Take over a file that a client on this machine copied to a place of the store.
-
-    Its name there says its digest, and is believed: the directory is open to nobody but our own
-    user, who can write to the whole store. Parts of the same content are not needed any more.
-    """
-    if deps.settings.team or not isinstance(deps.store, CanAdopt):
-        return False
-    check_storage(deps, target.owner, request.size, besides=(request.sha256,))
-    if not deps.store.adopt(request.handed, request.sha256, target.path, size=request.size):
-        return False
-    if upload is not None:
-        store.drop_parts(target.path, upload.record.upload)
-        deps.arriving.forget(target)
-    deps.store.delete(target.record)
-    _count(deps, target.owner, request.size)
-    return True
-
-
-def _check_room(deps: Deps, request: PartsRequest) -> None:
-    """Refuse what cannot fit before any of it is sent."""
-    size = request.size if request.allocated is None else min(request.size, request.allocated)
-    if isinstance(deps.store, CanTellRoom) and (room := deps.store.room()) < size:
-        raise StorageFull("store_room", size=format_size(size), room=format_size(max(0, room)))
-
-
-def _count(deps: Deps, owner: str, size: int) -> None:
-    if quota.storage_left(deps, owner) is not None:
-        deps.db.write(lambda tx: usage.add_files(tx, owner, size))
-
-
-def _finished_by_another(deps: Deps, upload: Upload) -> bool:
-    """Two send the same, and one was a moment earlier; False while that one still checks it."""
-    target = upload.target
-    if record_at(deps, target.record) is not None:
-        time.sleep(_SHORT)
-        return False
-    stat = deps.store.stat(target.path)
-    if stat is None or stat.size != upload.record.size:
-        raise NotFound("upload_missing", upload=target.sha256)
-    return True
-
-
-def _finished(deps: Deps, store: CanMultipart, upload: Upload) -> bool:
-    target = upload.target
-    try:
-        if isinstance(deps.store, CanReadParts):
-            done = upload.checked(deps.store)
-            if done:
-                _join(store, upload)
-        else:
-            _keep(deps, upload)
-            _give_way(deps, store, upload)
-            _join(store, upload)
-            done = upload.checked(deps.store)
-    except Invalid as error:
-        if error.code == "blob_digest":
-            _drop(deps, store, upload)
-        deps.arriving.forget(target)
-        raise
-    if done:
-        with deps.owner_locks.of(target.owner):
-            if record_at(deps, target.record) == upload.record:
-                _count(deps, target.owner, upload.record.size)  # while it still holds its room
-                deps.store.delete(target.record)
-        deps.arriving.forget(target)
-    return done
-
-
-def _keep(deps: Deps, upload: Upload) -> None:
-    """What is joined before it is checked has its record meanwhile; NotFound if that is gone."""
-    if not upload.joined and not _touch_its_own(deps, upload):
-        raise NotFound("upload_missing", upload=upload.target.sha256)
-
-
-def _give_way(deps: Deps, store: CanMultipart, upload: Upload) -> None:
-    """A content that came another way meanwhile is checked instead of the parts, which could be
-    joined only over it; Invalid when it is of another size."""
-    if upload.joined:
-        return
-    target, record = upload.target, upload.record
-    try:
-        is_there = _is_stored(deps, target, record.size)
-    except Invalid:
-        _drop(deps, store, upload)
-        raise
-    if is_there:
-        store.drop_parts(target.path, record.upload)
-        upload.note_joined()
-
-
-def _join(store: CanMultipart, upload: Upload) -> None:
-    if not upload.joined:
-        record = upload.record
-        store.finish_parts(upload.target.path, record.upload, size=record.size)
-        upload.joined = True
-
-
-def _drop(deps: Deps, store: CanMultipart, upload: Upload) -> None:
-    """What came is not what was announced: nothing of it stays. What lies under the name is that
-    of another upload if the record is."""
-    target = upload.target
-    store.drop_parts(target.path, upload.record.upload)
-    with deps.owner_locks.of(target.owner):
-        if record_at(deps, target.record) == upload.record:
-            if upload.joined:
-                deps.store.delete(target.path)
-            deps.store.delete(target.record)
-
-
-def _target(owner: str, sha256: str) -> Target:
-    if not is_digest(sha256):
-        raise NotFound("upload_missing", upload=sha256[:100])
-    record = f"{uploads_root(owner)}/{sha256}"
-    return Target(owner=owner, sha256=sha256, path=blob_path(owner, sha256), record=record)
-
-
-def _store(deps: Deps) -> CanMultipart:
-    if not isinstance(deps.store, CanMultipart):
-        raise Refused("upload_no_parts")
-    return deps.store
-
-
-def _touch(deps: Deps, target: Target) -> None:
-    """An upload that goes on is not abandoned, however old it is."""
-    stat = deps.store.stat(target.record)
-    if stat is not None and deps.clock() - stat.modified > _TOUCH:
-        with deps.store.read(target.record) as reader:
-            deps.store.write(target.record, [b"".join(reader)])
-
-
-def _touch_its_own(deps: Deps, upload: Upload) -> bool:
-    """Whether the record is still that of this upload; only then it is touched."""
-    with deps.owner_locks.of(upload.target.owner):
-        is_its_own = record_at(deps, upload.target.record) == upload.record
-        if is_its_own:
-            _touch(deps, upload.target)
-    return is_its_own
-
-
-def _found(deps: Deps, store: CanMultipart, target: Target) -> Upload | None:
-    """The upload that was begun before, by whichever server, with the parts that are there now.
-
-    Its record decides: another server may have finished or dropped the one we have in mind. Nobody
-    deletes it here: without the owner's lock it may just have become that of a new upload.
-    """
-    record, known = record_at(deps, target.record), deps.arriving.get(target)
-    if known is not None and known.record != record:
-        deps.arriving.forget(target)
-    elif known is not None and known.joined:
-        return known
-    if record is None:
-        return None
-    upload = Upload(target, record)
-    try:
-        upload.note(store.parts(target.path, record.upload))
-    except NotFound:
-        deps.arriving.forget(target)
-        stat = deps.store.stat(target.path)
-        if stat is None or stat.size != record.size:
+    def find(self) -> State | None:
+        """The upload that its record names, with the parts that are there; None: there is none."""
+        record = open_uploads.read(self.deps, self.record_path)
+        if record is None:
             return None
-        upload.note_joined()
-    known = deps.arriving.put(upload)
-    known.there |= upload.there
-    return known
+        try:
+            return State(record=record, parts=self.store.parts(self.path, record.upload))
+        except NotFound:
+            stat = self.store.stat(self.path)
+        return State(record=record, file=stat) if record.became(stat) else None
 
+    def start(self, part_size: int, modified: datetime | None = None) -> str:
+        """The id of a new upload in the store; its record is still to be written."""
+        return self.store.begin_parts(self.path, part_size=part_size, modified=modified)
 
-def _begun(deps: Deps, store: CanMultipart, target: Target, size: int) -> Upload:
-    check_storage(deps, target.owner, size, besides=(target.sha256,))
-    local = isinstance(deps.store, CanLocalPath)
-    limit = LARGEST_FILE if local else LARGEST_PART * MOST_PARTS
-    if size > limit:
-        raise Refused("upload_too_large", size=format_size(size), limit=format_size(limit))
-    part_size = part_size_of(size, local=local)
-    name = store.begin_parts(target.path, part_size=part_size)
-    record = Record(upload=name, size=size, part_size=part_size)
-    deps.store.write(target.record, [msgspec.json.encode(record)])
-    return deps.arriving.put(Upload(target, record))
+    def presign(self, upload: str, numbers: Iterable[int], good_for: timedelta) -> list[str]:
+        """Presigned URLs to PUT these parts to; none where the store has no such URLs."""
+        store = self.store
+        if not isinstance(store, CanPresign):
+            return []
+        now = self.deps.clock()
+        return [
+            store.presign_part(self.path, upload, number, good_for=good_for, now=now)
+            for number in numbers
+        ]
 
+    def open(self, upload: str = "") -> Record:
+        """The record of the open upload, for a part that comes through this server."""
+        record = open_uploads.read(self.deps, self.record_path)
+        if record is None or upload not in ("", record.upload):
+            raise self.missing(upload)
+        return record
 
-def part_size_of(size: int, *, local: bool) -> int:
-    """Bytes of a part: little of the file, as far as a bucket takes small ones, and more where
-    there would be too many, which a disk that is near takes in the end."""
-    least, step = (256 * KIB, 64 * KIB) if local else (5 * MIB, MIB)
-    share = size // LOSS // step * step
-    return max(least, min(PART, share), min(LARGEST_PART, -(-size // MOST_PARTS // step) * step))
+    def put_part(self, record: Record, number: int, data: bytes | bytearray) -> None:
+        """Store one part, whole and checked for damage. A digest that is under way may have read
+        the bytes that it replaces."""
+        self.deps.verifications.drop(self._key(record, is_joined=False))
+        self.store.put_part(self.path, record.upload, number, data)
+        self.deps.verifications.drop(self._key(record, is_joined=False))
 
+    def complete(self, state: State, sha256: str) -> bool:
+        """Verify the digest of the whole and give the file its name; False: the verification takes
+        longer than one call may, call again.
 
-def _urls(deps: Deps, upload: Upload) -> list[tuple[int, str]]:
-    """Addresses for the next parts, where the store is a place of its own."""
-    store = deps.store
-    if not isinstance(store, CanPresign) or isinstance(store, CanReadParts):
-        return []
-    now, name, path = deps.clock(), upload.record.upload, upload.target.path
-    numbers = [n for n in range(1, upload.count + 1) if n not in upload.there][:URLS]
-    return [(n, store.presign_part(path, name, n, good_for=GOOD_FOR, now=now)) for n in numbers]
+        Where parts can be read before they are joined the digest is compared first, else after the
+        join. Invalid("blob_digest"): it was another one, and the upload is aborted.
+        """
+        state.check_whole()
+        record, is_joined = state.record, state.file is not None
+        is_first = isinstance(self.store, CanReadParts) and not is_joined
+        if is_first and not self._is_verified(record, sha256, is_joined=False):
+            return False
+        if not is_joined and not self.before_join(record):
+            self.store.finish_parts(self.path, record.upload, size=record.size)
+        if not is_first and not self._is_verified(record, sha256, is_joined=True):
+            return False
+        self.completed(record)
+        return True
+
+    def before_join(self, record: Record) -> bool:
+        """Called before the file gets its name; what this raises prevents it. True: the file is
+        there already, and is verified instead."""
+        return False
+
+    def completed(self, record: Record) -> None:
+        """Called when the file has its name and is verified."""
+
+    def abort(self, record: Record, *, is_joined: bool) -> None:
+        """Drop all parts."""
+        self.store.drop_parts(self.path, record.upload)
+
+    def missing(self, upload: str) -> NotFound:
+        return NotFound("upload_missing", upload=upload[:100])
+
+    def _is_verified(self, record: Record, sha256: str, *, is_joined: bool) -> bool:
+        """Whether the bytes have this digest; False: that is not known yet."""
+        chunks = partial(self.store.read, self.path) if is_joined else partial(self._parts, record)
+        key = self._key(record, is_joined=is_joined)
+        got = self.deps.verifications.sha256(key, chunks)
+        if got is not None and got != sha256:
+            self.abort(record, is_joined=is_joined)
+            raise Invalid("blob_digest", want=sha256, got=got)
+        return got is not None
+
+    def _key(self, record: Record, *, is_joined: bool) -> str:
+        return f"{self.record_path} {record.upload} {is_joined}"
+
+    def _parts(self, record: Record) -> Iterator[bytes]:
+        """The bytes of all parts, before they are joined."""
+        store = self.store
+        assert isinstance(store, CanReadParts)
+        for offset in range(0, record.size, _BLOCK):
+            length = min(_BLOCK, record.size - offset)
+            yield store.read_part(self.path, record.upload, offset, length)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
@@ -38,8 +38,6 @@ from paddlecloud.server import secrets
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.schemas.jobs import SubmitRequest
 from paddlecloud.server.schemas.transfer import PrivateAddressesRequest, WithKeys
-from paddlecloud.server.services.accounts import quota
-from paddlecloud.server.services.jobs import actions as job_service
 
 if TYPE_CHECKING:
     from paddlecloud.stores.base import Reader, Stat
@@ -67,42 +65,6 @@ class Listed:
     tags: rows.Tags
 
 
-def submission(
-    deps: Deps, owner: str, request: SubmitRequest
-) -> tuple[Callable[[Tx], Job], list[Reason]]:
-    """The transaction that accepts a job with storage of its own, and notes for its owner.
-
-    Asks the bucket, so it takes a while; for a request that made a job before nothing is asked.
-    """
-    known = job_service.repeated(deps, owner, request)
-    if known is not None:
-        return lambda _: known, []
-    spec, notes = job_service.admit(deps, owner, request)
-    found = listed(deps, owner, spec, request)
-    notes.append(_found(spec, found))
-    now = deps.clock()
-    sealed = _sealed(deps, _context(owner, spec.bos_url), request)
-    spec = replace(spec, snapshot=found.snapshot.id)
-    store = job_service.storing(deps, owner, request, spec)
-
-    def keep(tx: Tx) -> Job:
-        snapshots.put_snapshot(tx, owner, found.snapshot, now)
-        rows.keep_tags(tx, owner, found.snapshot.id, found.tags)
-        job = store(tx)
-        rows.keep_keys(tx, job.id, sealed, now)
-        return job
-
-    return keep, notes
-
-
-def promised(deps: Deps, owner: str, request: SubmitRequest) -> Listed:
-    """The files that lie there for a job whose own are to follow: whatever it would be refused for
-    now is told before one is sent."""
-    spec, _ = job_service.admit(deps, owner, request)
-    deps.db.read(lambda tx: quota.check_submit(tx, deps, owner, spec))
-    return listed(deps, owner, spec, request)
-
-
 def listed(deps: Deps, owner: str, spec: JobSpec, request: SubmitRequest) -> Listed:
     """The files that a job would get, after its keys were tried.
 
@@ -111,10 +73,10 @@ def listed(deps: Deps, owner: str, spec: JobSpec, request: SubmitRequest) -> Lis
     from paddlecloud.stores import user_bucket  # noqa: PLC0415 - 20 ms of http and xml
 
     place, keys = user_bucket.parse_bos_url(spec.bos_url), _keys(request)
-    door = deps.settings.private_store.door
+    door, proxies = deps.settings.private_store.door, deps.settings.proxies
     try:
-        user_bucket.check_private(place, keys, door=door)
-        stats = user_bucket.list_private(place, keys, most=MOST_FILES, door=door)
+        user_bucket.check_private(place, keys, door=door, proxies=proxies)
+        stats = user_bucket.list_private(place, keys, most=MOST_FILES, door=door, proxies=proxies)
     except Unreachable as error:
         # Whoever submits would rather hear it now than after some more tries.
         raise Refused(error.code, **error.params) from error
@@ -148,7 +110,7 @@ def opened(deps: Deps, asked: WithKeys) -> Iterator[S3Store]:
     if not deps.settings.private_store.enabled:
         raise Refused("private_store_off", bos_url=asked.bos_url)
     door = deps.settings.private_store.door
-    store = user_bucket.open_private(place, _keys(asked), door=door)
+    store = user_bucket.open_private(place, _keys(asked), door=door, proxies=deps.settings.proxies)
     try:
         with user_bucket.in_terms_of(place, door):
             yield store
@@ -158,7 +120,7 @@ def opened(deps: Deps, asked: WithKeys) -> Iterator[S3Store]:
 
 def bucket_of(deps: Deps, job: Job) -> S3Store:
     """The directory that `bos_url` of this job names, opened with the keys it came with."""
-    return deps.buckets.get(job.id, lambda: _open(deps, job, _keys_of(deps, job)))
+    return deps.caches.open_buckets.load(job.id, lambda: _open(deps, job, _keys_of(deps, job)))
 
 
 def ask_bucket(deps: Deps, job: Job, ask: Callable[[S3Store], T]) -> T:
@@ -181,9 +143,9 @@ def ask_bucket(deps: Deps, job: Job, ask: Callable[[S3Store], T]) -> T:
                     store.close()
                     continue
                 except PaddleCloudError:  # these keys were not refused
-                    deps.buckets.put(job.id, store)
+                    deps.caches.open_buckets.put(job.id, store)
                     raise
-                deps.buckets.put(job.id, store)
+                deps.caches.open_buckets.put(job.id, store)
                 return found
             raise
 
@@ -215,7 +177,7 @@ def tags_of(deps: Deps, job: Job) -> rows.Tags:
             raise NotFound("snapshot_unknown", snapshot=snapshot[:100])
         return found
 
-    return deps.tags.get((job.owner, snapshot), find)
+    return deps.caches.bucket_tags.load((job.owner, snapshot), find)
 
 
 def mark_of(deps: Deps, job: Job, path: str) -> str | None:
@@ -225,7 +187,7 @@ def mark_of(deps: Deps, job: Job, path: str) -> str | None:
     def find() -> dict[str, str]:
         return {known: mark for mark, (known, _) in tags_of(deps, job).items()}
 
-    return deps.marks.get((job.owner, job.spec.snapshot or ""), find).get(path)
+    return deps.caches.bucket_marks.load((job.owner, job.spec.snapshot or ""), find).get(path)
 
 
 def content(deps: Deps, job: Job, name: str, offset: int = 0, length: int | None = None) -> Reader:
@@ -256,7 +218,8 @@ def _listed(place: BosPlace, stats: list[Stat]) -> Listed:
         raise Invalid(told.code, **told.params) from error
 
 
-def _found(spec: JobSpec, files: Listed) -> Reason:
+def found_files(spec: JobSpec, files: Listed) -> Reason:
+    """How many files the bucket has for this job, for its owner."""
     snapshot = files.snapshot
     size, bos_url = format_size(snapshot.size), spec.bos_url
     told: dict[str, str | int | float | None] = {
@@ -289,9 +252,10 @@ def _keys(request: SubmitRequest | WithKeys) -> Keys:
     )
 
 
-def _sealed(deps: Deps, context: bytes, request: SubmitRequest) -> str:
+def sealed_keys(deps: Deps, owner: str, spec: JobSpec, request: SubmitRequest) -> str:
+    """The bucket's keys of this request, encrypted for this owner and bucket."""
     kept = (request.bos_access_key, request.bos_secret_key, request.bos_session_token)
-    return secrets.seal(deps.server_key, msgspec.json.encode(kept), context)
+    return secrets.seal(deps.server_key, msgspec.json.encode(kept), _context(owner, spec.bos_url))
 
 
 def _context(owner: str, bos_url: str) -> bytes:
@@ -303,7 +267,8 @@ def _open(deps: Deps, job: Job, keys: Keys) -> S3Store:
     from paddlecloud.stores import user_bucket  # noqa: PLC0415 - 20 ms of http and xml
 
     place = user_bucket.parse_bos_url(job.spec.bos_url)
-    return user_bucket.open_private(place, keys, door=deps.settings.private_store.door)
+    door, proxies = deps.settings.private_store.door, deps.settings.proxies
+    return user_bucket.open_private(place, keys, door=door, proxies=proxies)
 
 
 def _keys_of(deps: Deps, job: Job) -> Keys:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,10 +17,9 @@ from paddlecloud.model.errors import NotFound, PaddleCloudError, Retry, Unreacha
 from paddlecloud.model.files.layout import log_directory, output_root
 from paddlecloud.model.jobs.job import Attempt, Job
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.events import SCHEDULE_CHANNEL
 from paddlecloud.server.http.executors import later_for_agent
-from paddlecloud.server.open_buckets import Quiet
 from paddlecloud.server.services.files.job_files import Place, log_path, place_of, user_root
-from paddlecloud.server.services.jobs.actions import SCHEDULE_BELL
 from paddlecloud.server.services.user_buckets.buckets import ask_bucket, bucket_of, in_its_terms
 from paddlecloud.stores.base import CanLocalPath
 from paddlecloud.stores.deadline import prompt_if
@@ -29,7 +29,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REMEMBERED = 10_000
+
+@dataclass(frozen=True, kw_only=True)
+class SilentBucket:
+    """A bucket that did not answer."""
+
+    times: int
+    """In a row."""
+    since: datetime
+    """When it was last tried."""
+    until: datetime
+    """It is not tried again before."""
+    error: PaddleCloudError
 
 
 def are_aside(deps: Deps, job: Job) -> bool:
@@ -37,11 +48,9 @@ def are_aside(deps: Deps, job: Job) -> bool:
     if job.attempt == 0 or (job.spec.public_bos and isinstance(deps.store, CanLocalPath)):
         return True
     key = job.id, job.attempt
-    done = deps.set_aside.get(key)
+    done = deps.caches.moved_logs.get(key)
     if done is None:
-        if len(deps.set_aside) > REMEMBERED:
-            deps.set_aside.clear()
-        deps.set_aside[key] = False
+        deps.caches.moved_logs.put(key, False)
         later_for_agent(job, partial(_set_aside, deps, job))
     return bool(done)
 
@@ -52,18 +61,18 @@ def _set_aside(deps: Deps, job: Job) -> None:
     key = job.id, job.attempt
     try:
         _move_all(deps, job)
-        deps.set_aside[key] = True
+        deps.caches.moved_logs.put(key, True)
     except (Retry, OSError) as error:
         log.warning("job %s has to wait with its next attempt: %s", job.id, error)
     except PaddleCloudError as error:
         # Neither these files nor those of the next attempt can be written there.
         log.warning("log files of %s stay where they are: %s", job.id, error)
-        deps.set_aside[key] = True
+        deps.caches.moved_logs.put(key, True)
     finally:
-        if deps.set_aside.get(key):
-            deps.hub.tell(SCHEDULE_BELL, "")
+        if deps.caches.moved_logs.get(key):
+            deps.hub.notify(SCHEDULE_CHANNEL, "")
         else:
-            deps.set_aside.pop(key, None)
+            deps.caches.moved_logs.pop(key)
 
 
 def _move_all(deps: Deps, job: Job) -> None:
@@ -137,11 +146,12 @@ def bucket_name(job: Job) -> str:
 
 def fell_silent(deps: Deps, job: Job, error: PaddleCloudError) -> datetime:
     """Leave the bucket of this job alone for a while, longer each time; until when."""
-    before = deps.quiet.get(bucket_name(job))
+    before = deps.caches.silent_buckets.get(bucket_name(job))
     times = 0 if before is None else before.times
     now = deps.clock()
     due = now + BACK_OFF[min(times, len(BACK_OFF) - 1)]
-    deps.quiet[bucket_name(job)] = Quiet(times=times + 1, since=now, until=due, error=error)
+    silent = SilentBucket(times=times + 1, since=now, until=due, error=error)
+    deps.caches.silent_buckets.put(bucket_name(job), silent)
     return due
 
 
@@ -152,7 +162,7 @@ def _try_to_copy(deps: Deps, row: rows.ToCopy, now: datetime) -> bool:
     if job is None:
         return True
     name = bucket_name(job)
-    quiet = deps.quiet.get(name)
+    quiet = deps.caches.silent_buckets.get(name)
     if quiet is not None and now < quiet.until and not _began_since(job, quiet):
         _note_trouble(deps, job, quiet.error, quiet.until)
         return False
@@ -161,7 +171,7 @@ def _try_to_copy(deps: Deps, row: rows.ToCopy, now: datetime) -> bool:
             ask_bucket(deps, job, lambda store: store.probe())
         with in_its_terms(deps, job):
             _copy_job(deps, job, row.copied, now)
-        deps.quiet.pop(name, None)
+        deps.caches.silent_buckets.pop(name)
     except PaddleCloudError as error:
         due = deps.clock() + BACK_OFF[min(row.tries, len(BACK_OFF) - 1)]
         if isinstance(error, Unreachable):
@@ -171,7 +181,7 @@ def _try_to_copy(deps: Deps, row: rows.ToCopy, now: datetime) -> bool:
     return True
 
 
-def _began_since(job: Job, quiet: Quiet) -> bool:
+def _began_since(job: Job, quiet: SilentBucket) -> bool:
     """Whether a job got its files from the bucket since that did not answer: it answers again."""
     return job.started_at is not None and job.started_at > quiet.since
 
