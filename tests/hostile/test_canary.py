@@ -228,7 +228,7 @@ def person_looks(site: Site, birds: Canaries, top: Path, bucket: dict[str, str])
     assert "shown" in done.out, done.err
     wrong = {"PADDLECLOUD_BOS_AK": "nobody", "PADDLECLOUD_BOS_SK": birds.mark("wrong bos key")}
     done = person.types("submit_job", "--public_bos=0", own, "--start_cmd=x", **wrong)
-    assert "refused" in done.err
+    assert "rejects the keys" in done.err
     birds.see("a submit with wrong keys", done.out + done.err)
     for path, data in contents_below(person.home):
         if path.name not in MADE_FOR_SECRETS:

@@ -243,7 +243,7 @@ def test_a_server_that_cannot_start_says_why_in_the_person_s_language(
     told = command("list_jobs").stderr
     assert "在就绪前退出（代码 1）：" in told
     assert "没有设置项 no_such_setting" in told
-    assert "there is no setting" not in told
+    assert "unknown setting" not in told
     (home / "server.toml").unlink()
     assert command("list_jobs").returncode == 0
 

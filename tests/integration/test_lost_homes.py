@@ -86,7 +86,7 @@ def test_a_lost_database(home: Home, files: str, lose: Callable[[Path], object])
         assert str(path) in started.stderr
     assert home.run("list_jobs").stdout == ""
     refused = home.run("server", "start", "--fresh")
-    assert (refused.returncode, "runs already" in refused.stderr) == (1, True)
+    assert (refused.returncode, "already running" in refused.stderr) == (1, True)
     assert '"ok": true' in home.run("doctor", "--json").stdout
 
 
@@ -135,4 +135,4 @@ def test_a_database_that_is_none_keeps_its_sentence(home: Home) -> None:
     database.write_bytes(b"not a database, " * 1000)
     check_refused(home, str(database), "file is not a database")
     os.truncate(database, 100)
-    check_refused(home, str(database), "could not be used")
+    check_refused(home, str(database), "cannot use the database")

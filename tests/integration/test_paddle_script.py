@@ -19,7 +19,7 @@ def script(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         env={**os.environ, **environ},
-        timeout=60,
+        timeout=110,
         check=False,
     )
 

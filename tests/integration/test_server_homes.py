@@ -53,7 +53,7 @@ def test_a_team_s_home_is_never_a_private_one(home: Home, team: Path) -> None:
     for words in (["list_jobs"], ["server", "start"]):
         refused = home.run(*words)
         assert refused.returncode == 1
-        assert f"was last started with {team}, which is gone" in refused.stderr
+        assert f"was last started with {team}, which no longer exists" in refused.stderr
     assert not local_server.is_alive(str(home.path))
     assert home.run("server", "run").returncode == 1
     assert home.run("server", "start", "--config", str(kept)).returncode == 0
@@ -85,24 +85,24 @@ def test_other_settings_than_those_it_runs_with_are_refused(home: Home, team: Pa
     assert home.run("server", "start").returncode == 0
     refused = home.run("server", "start", "--config", str(team))
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "runs already, without a settings file" in refused.stderr
+    assert "already running without a settings file" in refused.stderr
     home.run("server", "stop")
     started = home.run("server", "start", "--config", str(team))
     assert f"starting the server with {team} ..." in started.stderr
     again = home.run("server", "start", "--config", str(team))
     assert (again.returncode, again.stdout) == (0, started.stdout)
-    assert "it runs already" in again.stderr
+    assert "already running" in again.stderr
     other = team.with_name("other.toml")
     shutil.copy(team, other)
     refused = home.run("server", "start", "--config", str(other))
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert f"with {team}; for {other} stop it first" in refused.stderr
+    assert f"with {team}; to use {other}, stop it first" in refused.stderr
 
 
 @pytest.mark.slow
 def test_a_second_server_says_so_in_the_person_s_language(home: Home) -> None:
     assert home.run("server", "start").returncode == 0
-    for lang, sentence in (("en", "runs already"), ("zh", "已在运行")):
+    for lang, sentence in (("en", "already running"), ("zh", "已在运行")):
         home.environ["PADDLECLOUD_LANG"] = lang
         refused = home.run("server", "run")
         assert (refused.returncode, refused.stdout) == (1, "")

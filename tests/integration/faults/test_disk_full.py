@@ -111,7 +111,7 @@ def test_a_log_larger_than_the_store(home: Home, source: Path, store: Disk) -> N
     until(store.is_full_for_files, "the store to be full")
     broken = diagnosis(home)
     assert broken["name"] == "store", broken
-    assert "no space is left" in broken["detail"]
+    assert "no disk space left" in broken["detail"]
     await_running(home, job_id)
     ours = set(home.of_kind("server", "agent"))
     store.grow("32m")
@@ -169,7 +169,7 @@ def test_the_database_is_full(home: Home, source: Path, database: Disk) -> None:
     assert "Traceback" not in refused.stderr
     broken = diagnosis(home)
     assert broken["name"] == "database", broken
-    assert "no space is left" in broken["detail"]
+    assert "no disk space left" in broken["detail"]
     gate.touch()
     assert "job_status: success" in home.run("query_job", before).stdout
     assert home.run("logs", before).stdout == "before\n"
@@ -192,7 +192,7 @@ def test_a_server_that_cannot_start_on_a_full_disk_says_so(
     database.fill()
     done = home.run("query_job", job_id)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "No space left on device" in done.stderr or "no space is left" in done.stderr
+    assert "No space left on device" in done.stderr or "no disk space left" in done.stderr
     assert "Traceback" not in done.stderr
     told = home.run("doctor")
     assert told.returncode == 1
@@ -240,14 +240,14 @@ def test_an_upload_larger_than_the_store(home: Home, source: Path, store: Disk) 
     (source / "zz-large").write_bytes(b"\xff" * (12 * MIB))
     refused = try_to_submit(home, source, "echo never")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "5 files of 12.4 MiB together do not fit" in refused.stderr
+    assert "5 files of 12.4 MiB in total do not fit" in refused.stderr
     assert "Traceback" not in refused.stderr
     assert json.loads(home.run("list_jobs", "--json").stdout) == []
     check_blobs(store.place)
     store.fill()
     broken = diagnosis(home)
     assert broken["name"] == "store", broken
-    assert "no space is left" in broken["detail"]
+    assert "no disk space left" in broken["detail"]
     store.empty()
     store.grow("64m")
     job_id = submit(home, source, "cat small-3 zz-large | wc -c")
@@ -307,7 +307,7 @@ def test_a_job_that_fills_the_only_disk(home: Home, source: Path, everything: Di
     job_id = submit(home, source, "cat /dev/zero > fill; echo lost; exit 5")
     ended = await_end(home, job_id)
     assert (ended["job_status"], ended["exit_code"]) == ("failed", 5)
-    assert "no space was left" in ended["error_msg"], ended["error_msg"]
+    assert "a disk was full" in ended["error_msg"], ended["error_msg"]
     assert set(home.of_kind("server", "agent")) == ours
     check_works(home, source)
     check_database(home)
@@ -320,12 +320,12 @@ def test_outputs_that_fill_the_only_disk_are_told_and_can_be_killed(
     (everything.place / "server.toml").write_text("[running]\ngrace = 1\n")
     check_works(home, source)
     job_id = submit(home, source, "dd if=/dev/zero of=$OUTPUT_PATH/big bs=1M count=200")
-    until(lambda: "no space is left" in "".join(view(home, job_id)["advice"]), "its cause")
+    until(lambda: "no disk space left" in "".join(view(home, job_id)["advice"]), "its cause")
     assert view(home, job_id)["job_status"] == "running"
     assert home.run("kill_job", job_id).returncode == 0
     ended = await_end(home, job_id)
     assert ended["job_status"] == "killed"
-    assert "these outputs were not stored: rank-0/big (no space is left" in ended["error_msg"]
+    assert "these outputs were not stored: rank-0/big (no disk space left" in ended["error_msg"]
     (kept,) = (home.path / "agent" / "unsent").rglob("big")
     assert kept.stat().st_size > 8 * MIB
     assert str(kept.parents[1]) in ended["error_msg"]
@@ -343,7 +343,7 @@ def test_outputs_that_never_fit_do_not_hold_their_place_for_ever(
     ended = await_end(home, job_id)
     assert ended["job_status"] == "failed"
     assert (
-        "ended well, but the server could not store these outputs: rank-0/big (no space is"
+        "succeeded, but the server could not store these outputs: rank-0/big (no disk space"
         in (ended["error_msg"])
     )
     assert store.place.is_dir()

@@ -207,7 +207,7 @@ def test_a_server_with_wrong_keys_does_not_start(team: Team) -> None:
         file.write_text(wrong)
         code, said = ended(team.spawn())
         assert code != 0
-        assert "refuses these keys" in said
+        assert "rejects these keys" in said
 
 
 def test_a_store_that_goes_and_comes_back(tmp_path: Path, s3_place: Path) -> None:
@@ -289,7 +289,7 @@ def outputs_of_a_killed_job_are_named(team: Team, code: Path, place: Path) -> No
     s3.stop(place)
     (team.home / "agent" / "replicas" / f"{job_id}.1.trainer-0" / "work" / "go").touch()
     eventually(lambda: "does not respond" in "".join(job()["advice"]), 60)
-    assert job()["advice"][0].startswith("the command of trainer-0 has ended, but not all that it")
+    assert job()["advice"][0].startswith("the command of trainer-0 has ended, but its outputs or")
     assert team.types("kill_job", job_id).returncode == 0
     eventually(lambda: job()["job_status"] == "killed", 90)
     assert "these outputs were not stored: rank-0/model (the store" in job()["error_msg"]

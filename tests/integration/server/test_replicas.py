@@ -81,7 +81,7 @@ def test_a_server_that_does_not_fit_is_refused(postgres_url: str) -> None:
     db = open_postgres(postgres_url, now=NOW)
     marks = frozenset({"mark", "old"})
     db.write(lambda tx: servers.join(tx, a_server("one"), marks))
-    with pytest.raises(ConfigError, match="has the node one too") as refused:
+    with pytest.raises(ConfigError, match="also uses the node name one") as refused:
         db.write(lambda tx: servers.join(tx, a_server("two", node="one"), marks))
     assert refused.value.code == "replica_node_taken"
     other = a_server("two", key_mark="other")
@@ -131,7 +131,7 @@ def test_two_servers_that_do_not_fit_say_so_and_end(tmp_path: Path, postgres_url
         first.start()
         code, told = ended(second.spawn())
         assert code == 1
-        assert "has the node here too" in told
+        assert "also uses the node name here" in told
     other = tmp_path / "other"
     with replicas(other, postgres_url, [""], key="f" * 64) as (third,):
         servers_gone = _forget_places(postgres_url, first)

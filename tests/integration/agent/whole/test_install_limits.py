@@ -149,7 +149,7 @@ def test_a_fork_bomb_stops_at_the_process_limit_of_its_job(world: World, tmp_pat
     end = ended(world, replica)
     assert end["cause"] == "start_failed"
     assert end["said"]["code"] == "environment_processes"
-    assert f"more than {FEW} processes" in end["message"]
+    assert f"limit of {FEW} processes" in end["message"]
     (forked,) = re.findall(r"forked (\d+) processes", world.text(replica))
     assert 0 < int(forked) < FEW
     check_nothing_is_left(world)
