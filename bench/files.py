@@ -22,7 +22,7 @@ from pathlib import Path
 from bench.home import COMMAND, fresh_home, server_facts
 from bench.row import Row
 from paddlecloud import Client
-from paddlecloud.net import sockets
+from paddlecloud.net import _sockets as sockets
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 ROUNDS = 3

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench.row import Row
 from paddlecloud.data import recordio as ours
-from paddlecloud.data.recordio.header import HEADER_BYTES
+from paddlecloud.data.recordio._header import HEADER_BYTES
 
 MIB = 2**20
 TOTAL = 128 * MIB

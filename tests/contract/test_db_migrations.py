@@ -19,8 +19,8 @@ import psycopg
 import pytest
 
 from paddlecloud.db import open_database
+from paddlecloud.db.engine._migrate import FOLDER, Migration, migrate, migrations
 from paddlecloud.db.engine.base import Tx
-from paddlecloud.db.engine.migrate import FOLDER, Migration, migrate, migrations
 from paddlecloud.db.engine.sqlite import open_sqlite
 from paddlecloud.db.tables import (
     agents,

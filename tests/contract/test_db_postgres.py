@@ -24,9 +24,9 @@ import psycopg
 import pytest
 
 from paddlecloud.db import open_database
+from paddlecloud.db.engine._pg_listen import MAX_PAYLOAD, packed, unpacked
+from paddlecloud.db.engine._pg_session import Address
 from paddlecloud.db.engine.base import EVERYTHING, Answer, Database, Row, Tx
-from paddlecloud.db.engine.pg_listen import MAX_PAYLOAD, packed, unpacked
-from paddlecloud.db.engine.pg_session import Address
 from paddlecloud.db.engine.postgres import PostgresDatabase, open_postgres
 from paddlecloud.db.tables import jobs
 from paddlecloud.db.tables.counters import next_number

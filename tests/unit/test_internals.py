@@ -204,7 +204,7 @@ def test_a_server_has_the_methods_that_we_replace_and_the_flags_that_we_set() ->
     assert "self.servers" in inspect.getsource(uvicorn.Server.shutdown)
 
 
-# -- psycopg: db/engine/pg_session.py, db/engine/pg_listen.py; what they do is in tests/contract --
+# -- psycopg: db/engine/_pg_session.py, db/engine/_pg_listen.py; see also tests/contract -----------
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddlecloud.data import recordio
+    from paddlecloud.data._readers import records, samples
+    from paddlecloud.data._shard import Share, share
+    from paddlecloud.data._shard import from_environment as this_trainer
     from paddlecloud.data.compat import install_compat
     from paddlecloud.data.legacy2017.dataset import cluster_files_reader, convert, split
     from paddlecloud.data.legacy2017.pickles import dumps, load, loads, safe_load, safe_loads
-    from paddlecloud.data.readers import records, samples
     from paddlecloud.data.recordio.corruption import Damage, DamagedFile
-    from paddlecloud.data.shard import Share, share
-    from paddlecloud.data.shard import from_environment as this_trainer
     from paddlecloud.data.taskqueue.reader import TaskReader, task_reader
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
 _HOMES = {
     "Damage": "recordio.corruption",
     "DamagedFile": "recordio.corruption",
-    "Share": "shard",
+    "Share": "_shard",
     "TaskReader": "taskqueue.reader",
     "cluster_files_reader": "legacy2017.dataset",
     "convert": "legacy2017.dataset",
@@ -36,14 +36,14 @@ _HOMES = {
     "install_compat": "compat",
     "load": "legacy2017.pickles",
     "loads": "legacy2017.pickles",
-    "records": "readers",
+    "records": "_readers",
     "safe_load": "legacy2017.pickles",
     "safe_loads": "legacy2017.pickles",
-    "samples": "readers",
-    "share": "shard",
+    "samples": "_readers",
+    "share": "_shard",
     "split": "legacy2017.dataset",
     "task_reader": "taskqueue.reader",
-    "this_trainer": "shard",
+    "this_trainer": "_shard",
 }
 
 

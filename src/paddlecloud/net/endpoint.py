@@ -12,8 +12,8 @@ from paddlecloud.model.protocol.bce_auth import (
     quote,
     sign,
 )
+from paddlecloud.net._sockets import authority
 from paddlecloud.net.http1 import Connection
-from paddlecloud.net.sockets import authority
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,15 +14,15 @@ import os
 from errno import EINVAL, ENOSYS, EOPNOTSUPP
 
 from paddlecloud.model.errors import Unreachable
-from paddlecloud.net.sockets import BLOCK, MAX_HEAD, SocketStream, authority, connect, shrank
+from paddlecloud.net._sockets import BLOCK, MAX_HEAD, SocketStream, authority, connect, shrank
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import IO, Any, TypeAlias
 
+    from paddlecloud.net._sockets import Tls
     from paddlecloud.net.proxy import Proxy
-    from paddlecloud.net.sockets import Tls
 
     Body: TypeAlias = "bytes | bytearray | memoryview | IO[bytes] | Iterable[bytes] | None"
 

@@ -17,9 +17,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from paddlecloud.net._sockets import Tls
     from paddlecloud.net.http1 import Body, Response
     from paddlecloud.net.proxy import Proxies
-    from paddlecloud.net.sockets import Tls
 
     Origin = tuple[str, int, Tls]
     Timeout = float | tuple[float, float]

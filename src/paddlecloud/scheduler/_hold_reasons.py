@@ -1,6 +1,6 @@
 """Reasons why a job waits, with numbers: what it asks for, what is free, on how many machines.
 
-Reasons are codes and values; the sentences are in `messages/jobs.py` and `messages/quota.py`.
+Reasons are codes and values; the sentences are in `messages/_jobs.py` and `messages/_quota.py`.
 """
 
 from __future__ import annotations

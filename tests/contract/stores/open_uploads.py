@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from paddlecloud.stores.s3 import multipart
+from paddlecloud.stores.s3 import _multipart as multipart
 from paddlecloud.stores.s3.store import S3Store
 
 

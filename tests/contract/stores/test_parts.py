@@ -13,7 +13,7 @@ import pytest
 
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, StorageFull
 from paddlecloud.stores import CanMultipart, Store, create
-from paddlecloud.stores.directory import multipart
+from paddlecloud.stores.directory import _multipart as multipart
 from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.s3.store import S3Store
 from tests.contract.disk import small_disk

@@ -16,7 +16,7 @@ from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused, Unreach
 from paddlecloud.model.files.etag import md5_of
 from paddlecloud.stores import user_bucket
 from paddlecloud.stores.directory.safe_open import split
-from paddlecloud.stores.s3.client import Answer, Request
+from paddlecloud.stores.s3._client import Answer, Request
 from paddlecloud.stores.s3.sigv4 import Keys
 from paddlecloud.stores.s3.store import PROBE
 from paddlecloud.stores.user_bucket import (

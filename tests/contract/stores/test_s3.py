@@ -27,10 +27,11 @@ from paddlecloud.net.proxy import Proxies
 from paddlecloud.stores import CanLocalPath, CanPresign, create
 from paddlecloud.stores.base import Part
 from paddlecloud.stores.pack import PackReceiver
-from paddlecloud.stores.s3 import client, multipart
-from paddlecloud.stores.s3.checksums import Guard
-from paddlecloud.stores.s3.client import Request, Wire
-from paddlecloud.stores.s3.errors import PATIENT, TRIES
+from paddlecloud.stores.s3 import _client as client
+from paddlecloud.stores.s3 import _multipart as multipart
+from paddlecloud.stores.s3._checksums import Guard
+from paddlecloud.stores.s3._client import Request, Wire
+from paddlecloud.stores.s3._errors import PATIENT, TRIES
 from paddlecloud.stores.s3.sigv4 import Keys
 from paddlecloud.stores.s3.store import S3Store
 from scripts import s3 as server

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from paddlecloud.model.errors import PaddleCloudError, Refused, Retry
-from paddlecloud.stores.s3 import client
+from paddlecloud.stores.s3 import _client as client
 from paddlecloud.stores.s3.store import S3Store
 from tests.contract.stores.open_uploads import open_uploads
 from tests.contract.stores.strangers import answering

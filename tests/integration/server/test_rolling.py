@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from paddlecloud.db.engine.migrate import FOLDER, migrations
+from paddlecloud.db.engine._migrate import FOLDER, migrations
 from tests.integration.server.process import ended
 from tests.integration.server.replicas import Replica, replicas, submit
 from tests.integration.server.test_replicas import end_of
@@ -29,7 +29,7 @@ OURS = len(migrations())
 PROGRAM = """
 import sys
 from pathlib import Path
-from paddlecloud.db.engine import migrate
+from paddlecloud.db.engine import _migrate as migrate
 
 folder = Path(sys.argv.pop(1))
 migrate.migrations.__defaults__ = (folder,)

@@ -20,7 +20,7 @@ from paddlecloud.server.settings import Settings
 from paddlecloud.stores import create
 from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.layered import LayeredStore
-from paddlecloud.stores.s3 import client
+from paddlecloud.stores.s3 import _client as client
 from paddlecloud.stores.s3.store import S3Store
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.test_outputs import listing

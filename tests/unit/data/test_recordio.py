@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from paddlecloud.data import recordio
 from paddlecloud.data.recordio import record_writer as writing
-from paddlecloud.data.recordio.codec import SLAB
+from paddlecloud.data.recordio._codec import SLAB
 from tests.unit.data.vectors import HELLO, V0, V1, V2, V3, V4, V5, VECTORS, chunk, fluid_chunk
 
 RECORDS = st.lists(st.binary(max_size=300), max_size=60)

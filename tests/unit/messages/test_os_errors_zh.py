@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from paddlecloud.messages import joined, render, words
+from paddlecloud.messages._os_errors_zh import SYSTEM_TEXTS
 from paddlecloud.messages.cli import say
-from paddlecloud.messages.os_errors_zh import SYSTEM_TEXTS
 
 COMMON = re.findall(
     r"\w+",

@@ -11,10 +11,10 @@ import pytest
 
 from paddlecloud.model.errors import Unreachable
 from paddlecloud.stores.deadline import be_prompt, is_prompt, prompt_if
-from paddlecloud.stores.s3 import client
-from paddlecloud.stores.s3.client import Request, Wire
+from paddlecloud.stores.s3 import _client as client
+from paddlecloud.stores.s3._client import Request, Wire
+from paddlecloud.stores.s3._workers import Crew
 from paddlecloud.stores.s3.sigv4 import Keys
-from paddlecloud.stores.s3.workers import Crew
 
 
 @pytest.fixture

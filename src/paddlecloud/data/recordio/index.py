@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
-from paddlecloud.data.recordio.chunk_scan import Link, Unfolder, links, placed
+from paddlecloud.data.recordio._chunk_scan import Link, Unfolder, links, placed
+from paddlecloud.data.recordio._header import HEADER_BYTES, parse
 from paddlecloud.data.recordio.corruption import Broken, Damage, DamagedFile
-from paddlecloud.data.recordio.header import HEADER_BYTES, parse
 from paddlecloud.data.recordio.record_reader import check_words
 from paddlecloud.data.recordio.source import Opener, Source, Target, each, opened
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import BinaryIO, cast
 
-from paddlecloud.data.recordio.chunk_scan import Link, Unfolder, hidden, links, placed
-from paddlecloud.data.recordio.codec import MAX_UNPACKED
+from paddlecloud.data.recordio._chunk_scan import Link, Unfolder, hidden, links, placed
+from paddlecloud.data.recordio._codec import MAX_UNPACKED
+from paddlecloud.data.recordio._header import LAYOUTS
 from paddlecloud.data.recordio.corruption import Broken, Damage, DamagedFile
-from paddlecloud.data.recordio.header import LAYOUTS
 from paddlecloud.data.recordio.source import Opener, Source, Target, names, opened
 
 ERRORS = ("raise", "stop", "skip")

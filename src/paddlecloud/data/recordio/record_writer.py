@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from paddlecloud.data.recordio._codec import MAX_RECORD, SLAB, Packer
+from paddlecloud.data.recordio._header import COMPRESSORS
 from paddlecloud.data.recordio.atomic_file import SafeFile
-from paddlecloud.data.recordio.codec import MAX_RECORD, SLAB, Packer
-from paddlecloud.data.recordio.header import COMPRESSORS
 from paddlecloud.data.recordio.repair import recover
 
 #: Chunks that fit into the cache are read and written faster than larger ones, and deal out evenly.

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from paddlecloud.data.recordio._chunk_scan import Link, Unfolder, hidden, holds_chunk, links, placed
+from paddlecloud.data.recordio._header import NAMES
 from paddlecloud.data.recordio.atomic_file import SafeFile
-from paddlecloud.data.recordio.chunk_scan import Link, Unfolder, hidden, holds_chunk, links, placed
 from paddlecloud.data.recordio.corruption import Broken, Damage, DamagedFile
-from paddlecloud.data.recordio.header import NAMES
 from paddlecloud.data.recordio.source import Opener, Source, opened
 
 Progress = Callable[[int], object]

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from paddlecloud.data.recordio.codec import Buffer
-from paddlecloud.data.recordio.range_crc import Sums
+from paddlecloud.data.recordio._codec import Buffer
+from paddlecloud.data.recordio._range_crc import Sums
 
 Opener = Callable[[str], BinaryIO]
 Target = str | os.PathLike[str] | BinaryIO
@@ -121,7 +121,7 @@ def opened(name: str | BinaryIO, opener: Opener | None = None) -> Source:
         return Source(opener(name), name, owned=True)
     if not name.startswith(("http://", "https://")):
         raise ValueError(f"{name}: this address needs an opener: opener=a function that opens it")
-    from paddlecloud.data.recordio.http_file import open_http  # noqa: PLC0415 - files need no network
+    from paddlecloud.data.recordio._http_file import open_http  # noqa: PLC0415 - files need no network
 
     return Source(open_http(name), name, owned=True)
 

@@ -21,11 +21,11 @@ from itertools import groupby
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from paddlecloud.data._shard import told_by_job
 from paddlecloud.data.recordio.corruption import DamagedFile
 from paddlecloud.data.recordio.index import Chunk, Index
 from paddlecloud.data.recordio.source import Opener, Target
-from paddlecloud.data.shard import told_by_job
-from paddlecloud.data.taskqueue.http import Caller, ServerRefused, from_environment
+from paddlecloud.data.taskqueue._http import Caller, ServerRefused, from_environment
 
 log = logging.getLogger("paddlecloud.data")
 _MOUNT = "LOCAL_MOUNT_PATH"

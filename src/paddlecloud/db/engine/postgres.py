@@ -19,11 +19,11 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TypeVar
 
+from paddlecloud.db.engine._group_commit import Group, Lost, Notice, Task
+from paddlecloud.db.engine._migrate import migrate
+from paddlecloud.db.engine._pg_listen import CHANNEL, Ears, packed
+from paddlecloud.db.engine._pg_session import Address, Mark, PgTx, Session, connect
 from paddlecloud.db.engine.base import Listener, Tx
-from paddlecloud.db.engine.group_commit import Group, Lost, Notice, Task
-from paddlecloud.db.engine.migrate import migrate
-from paddlecloud.db.engine.pg_listen import CHANNEL, Ears, packed
-from paddlecloud.db.engine.pg_session import Address, Mark, PgTx, Session, connect
 from paddlecloud.model.errors import PaddleCloudError, Retry
 
 T = TypeVar("T")

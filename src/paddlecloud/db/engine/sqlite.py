@@ -18,10 +18,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from paddlecloud.db.engine._group_commit import Group, Lost, Notice, Task
+from paddlecloud.db.engine._migrate import migrate
 from paddlecloud.db.engine.base import Answer, Listener, Row, Tx, Value
 from paddlecloud.db.engine.disk_reserve import Reserve
-from paddlecloud.db.engine.group_commit import Group, Lost, Notice, Task
-from paddlecloud.db.engine.migrate import migrate
 from paddlecloud.model.errors import (
     ConfigError,
     Conflict,

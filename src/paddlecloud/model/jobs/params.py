@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from paddlecloud.model.errors import Invalid
 from paddlecloud.model.files.bos_url import fault_of, plain_bos_url
-from paddlecloud.model.jobs.param_checks import check_instances, start_with_most
+from paddlecloud.model.jobs._param_checks import check_instances, start_with_most
 from paddlecloud.model.policy.priority import CLASSES, HIGHEST, LOWEST
 from paddlecloud.model.units import (
     format_duration,

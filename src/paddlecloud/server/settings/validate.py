@@ -56,7 +56,7 @@ def wrong(key: str, value: object, want: Reason, path: Path) -> ConfigError:
 
 
 def wanted(code: str, **params: str | int) -> Reason:
-    """What a value has to be, in words of both languages (`messages/settings.py`)."""
+    """What a value has to be, in words of both languages (`messages/_settings.py`)."""
     return Reason(code=code, params=params)
 
 

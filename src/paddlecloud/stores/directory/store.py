@@ -24,7 +24,7 @@ from pathlib import Path
 from paddlecloud.model.errors import ConfigError, NotFound
 from paddlecloud.model.files.snapshot import is_digest
 from paddlecloud.stores.base import Part, Reader, Stat, check_whole, pour
-from paddlecloud.stores.directory.multipart import Parts
+from paddlecloud.stores.directory._multipart import Parts
 from paddlecloud.stores.directory.safe_open import (
     ABSENT,
     DIRECTORY,

@@ -30,7 +30,7 @@ from paddlecloud.stores.directory.safe_open import (
     shown,
     suppress_absent,
 )
-from paddlecloud.stores.logs.time_index import LogTimes
+from paddlecloud.stores.logs._time_index import LogTimes
 
 if TYPE_CHECKING:
     from paddlecloud.model.logs.time_index import Note

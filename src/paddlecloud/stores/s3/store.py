@@ -24,13 +24,13 @@ from paddlecloud.model.files.snapshot import is_digest
 from paddlecloud.net.proxy import DIRECT, Proxies
 from paddlecloud.stores.base import Part, Reader, Stat, check_whole, pour
 from paddlecloud.stores.directory.safe_open import shown, split
-from paddlecloud.stores.s3 import multipart
-from paddlecloud.stores.s3.client import Clock, Request, Wire, http_time
-from paddlecloud.stores.s3.errors import TRIES
-from paddlecloud.stores.s3.keys import name_of, path_of, stem
+from paddlecloud.stores.s3 import _multipart as multipart
+from paddlecloud.stores.s3._client import Clock, Request, Wire, http_time
+from paddlecloud.stores.s3._errors import TRIES
+from paddlecloud.stores.s3._keys import name_of, path_of, stem
+from paddlecloud.stores.s3._streams import S3Sink, Stream
+from paddlecloud.stores.s3._workers import Crew
 from paddlecloud.stores.s3.sigv4 import Keys
-from paddlecloud.stores.s3.streams import S3Sink, Stream
-from paddlecloud.stores.s3.workers import Crew
 
 WORKERS = 16
 """Requests of one store that run at once beside those of its callers."""

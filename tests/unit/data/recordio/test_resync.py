@@ -10,7 +10,7 @@ import zlib
 import pytest
 
 from paddlecloud.data import recordio
-from paddlecloud.data.recordio.range_crc import GRID, Sums
+from paddlecloud.data.recordio._range_crc import GRID, Sums
 from tests.unit.data.vectors import chunk
 
 GOOD = [b"good", b"", b"x" * 3000]

@@ -7,8 +7,8 @@ from contextlib import closing
 
 import pytest
 
-from paddlecloud.data.taskqueue import http
-from paddlecloud.data.taskqueue.http import Caller
+from paddlecloud.data.taskqueue import _http as http
+from paddlecloud.data.taskqueue._http import Caller
 from tests.proxies import proxying
 from tests.unit.client.fake_server import AK, SK, FakeServer, ok, serving
 

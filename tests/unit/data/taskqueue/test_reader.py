@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.data import recordio, task_reader
-from paddlecloud.data.taskqueue.http import VARIABLE, Caller, ServerRefused, sign
+from paddlecloud.data.taskqueue._http import VARIABLE, Caller, ServerRefused, sign
 from paddlecloud.data.taskqueue.reader import Task, TaskReader, _content, _own, _shared
 from paddlecloud.model.protocol import bce_auth
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from paddlecloud.stores.s3.checksums import Guard
+from paddlecloud.stores.s3._checksums import Guard
 
 BODY = b"bytes"
 DIGEST = hashlib.sha256(BODY).hexdigest()

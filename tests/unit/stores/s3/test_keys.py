@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddlecloud.model.errors import Invalid
-from paddlecloud.stores.s3.keys import name_of, path_of, stem
+from paddlecloud.stores.s3._keys import name_of, path_of, stem
 
 ODD = "a\udc80\udcff\ue000\ue001\ud7ff\uffff\U0001f600/-.\n \ue0ff\ue100"
 PATHS = st.text(alphabet=st.sampled_from(ODD) | st.characters(codec="utf-8"))

@@ -13,10 +13,10 @@ import pytest
 
 from paddlecloud.model.errors import Unreachable
 from paddlecloud.stores.deadline import prompt_if
-from paddlecloud.stores.s3 import client
-from paddlecloud.stores.s3.client import Wire
+from paddlecloud.stores.s3 import _client as client
+from paddlecloud.stores.s3._client import Wire
+from paddlecloud.stores.s3._streams import Stream
 from paddlecloud.stores.s3.sigv4 import Keys
-from paddlecloud.stores.s3.streams import Stream
 
 DATA = b"0123456789"
 HEAD = b'HTTP/1.1 200 OK\r\netag: "1"\r\ncontent-length: 10\r\n\r\n'

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from paddlecloud.stores.s3.workers import Crew
+from paddlecloud.stores.s3._workers import Crew
 
 
 def test_work_is_done_and_its_failure_kept() -> None:

@@ -18,7 +18,7 @@ from paddlecloud.model.errors import (
     Unreachable,
 )
 from paddlecloud.stores.directory.safe_open import shown
-from paddlecloud.stores.s3.keys import path_of
+from paddlecloud.stores.s3._keys import path_of
 
 TRIES = 5
 """Attempts at a request."""

@@ -20,8 +20,8 @@ from itertools import chain
 from types import ModuleType
 from typing import Protocol
 
+from paddlecloud.data.recordio._header import GZIP, HEADER_BYTES, NONE, SNAPPY, Header
 from paddlecloud.data.recordio.corruption import Broken
-from paddlecloud.data.recordio.header import GZIP, HEADER_BYTES, NONE, SNAPPY, Header
 
 try:
     from isal.isal_zlib import crc32

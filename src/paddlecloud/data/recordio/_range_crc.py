@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from paddlecloud.data.recordio.codec import crc32
+from paddlecloud.data.recordio._codec import crc32
 
 #: From one kept checksum to the next: a hundredth of a percent of the file in memory.
 GRID = 2**15

@@ -25,8 +25,8 @@ from paddlecloud.net.http1 import Response
 from paddlecloud.net.pool import Pool
 from paddlecloud.net.proxy import DIRECT, Proxies
 from paddlecloud.stores.deadline import is_prompt
-from paddlecloud.stores.s3.checksums import Guard
-from paddlecloud.stores.s3.errors import (
+from paddlecloud.stores.s3._checksums import Guard
+from paddlecloud.stores.s3._errors import (
     CLOCK,
     PATIENT,
     TRIES,

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from paddlecloud.data.recordio.codec import MAX_UNPACKED, Buffer, records, unpack
-from paddlecloud.data.recordio.corruption import Broken, Damage
-from paddlecloud.data.recordio.header import (
+from paddlecloud.data.recordio._codec import MAX_UNPACKED, Buffer, records, unpack
+from paddlecloud.data.recordio._header import (
     GZIP,
     HEADER_BYTES,
     LAYOUTS,
@@ -25,6 +24,7 @@ from paddlecloud.data.recordio.header import (
     other,
     parse,
 )
+from paddlecloud.data.recordio.corruption import Broken, Damage
 from paddlecloud.data.recordio.source import Source
 
 _FIRST_STEP, _STEP = 2**12, 2**20

@@ -16,8 +16,8 @@ from xml.sax.saxutils import escape
 
 from paddlecloud.model.errors import NotFound, Retry
 from paddlecloud.stores.base import Part
-from paddlecloud.stores.s3.client import Answer, Body, Request, Wire
-from paddlecloud.stores.s3.errors import PATIENT, TRIES, document
+from paddlecloud.stores.s3._client import Answer, Body, Request, Wire
+from paddlecloud.stores.s3._errors import PATIENT, TRIES, document
 
 Query = tuple[tuple[str, str], ...]
 _UPLOAD = re.compile(r"[\w.~+=-]{1,1024}")

@@ -17,9 +17,9 @@ from typing import Any
 
 import psycopg
 
+from paddlecloud.db.engine._group_commit import Notice
+from paddlecloud.db.engine._pg_session import Address, readable
 from paddlecloud.db.engine.base import EVERYTHING
-from paddlecloud.db.engine.group_commit import Notice
-from paddlecloud.db.engine.pg_session import Address, readable
 from paddlecloud.model.errors import Retry
 
 log = logging.getLogger(__name__)

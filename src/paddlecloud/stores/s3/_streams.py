@@ -14,8 +14,8 @@ from paddlecloud.net.http1 import Response
 from paddlecloud.stores.base import Part, Stat
 from paddlecloud.stores.deadline import is_prompt, prompt_if
 from paddlecloud.stores.directory.safe_open import shown
-from paddlecloud.stores.s3 import multipart
-from paddlecloud.stores.s3.client import CONNECTION_BROKEN, Request, Wire
+from paddlecloud.stores.s3 import _multipart as multipart
+from paddlecloud.stores.s3._client import CONNECTION_BROKEN, Request, Wire
 
 if TYPE_CHECKING:
     from paddlecloud.stores.s3.store import S3Store

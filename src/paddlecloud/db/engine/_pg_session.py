@@ -24,8 +24,8 @@ from psycopg.adapt import Loader, Transformer
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq.abc import PGresult
 
+from paddlecloud.db.engine._group_commit import Notice
 from paddlecloud.db.engine.base import Answer, Row, Value
-from paddlecloud.db.engine.group_commit import Notice
 from paddlecloud.model.errors import (
     ConfigError,
     Conflict,
