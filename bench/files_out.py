@@ -23,7 +23,7 @@ from bench.home import fresh_home
 from bench.row import Row
 from paddlecloud import Client
 from paddlecloud.agent.inputs import snapshot_tree
-from paddlecloud.agent.inputs.snapshot_tree import Trees
+from paddlecloud.agent.inputs.snapshot_tree import SnapshotTrees
 from paddlecloud.agent.replica.records import Launch
 from paddlecloud.agent.sandbox import cgroups, hardlinks, overlay, workspace
 from paddlecloud.agent.supervisor import spawn_child
@@ -165,7 +165,7 @@ def _snapshot(store: Path, count: int) -> Snapshot:
 
 
 def _tree(scratch: Path, store: Path, snapshot: Snapshot) -> str | None:
-    kept = Trees(scratch / "cache", workspace.Layer(), overlay.possible, lambda size: None)
+    kept = SnapshotTrees(scratch / "cache", workspace.Layer(), overlay.possible, lambda size: None)
     if not kept._can():
         return None
     place = scratch / f"tree-{len(snapshot.entries)}" / "files"

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING
 
 from paddlecloud import __version__
 from paddlecloud.agent.config import read_config
-from paddlecloud.agent.context import Site
+from paddlecloud.agent.context import Context
 from paddlecloud.agent.exec.commands import Commands
-from paddlecloud.agent.log import Journal
+from paddlecloud.agent.log import AgentLog
 from paddlecloud.agent.outputs.shipper import Shippers
 from paddlecloud.agent.replica.cleanup import Cleanup
 from paddlecloud.agent.replica.lifecycle import Lifecycle
@@ -61,19 +61,19 @@ _M_ARENA_MAX = -8
 class Agent:
     """All parts of one agent."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
-        self._shippers = Shippers(site)
-        self._cleanup = Cleanup(site, self._shippers)
-        self._starters = Starters(site)
-        lifecycle = Lifecycle(site, self._starters, self._shippers, self._cleanup)
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._shippers = Shippers(context)
+        self._cleanup = Cleanup(context, self._shippers)
+        self._starters = Starters(context)
+        lifecycle = Lifecycle(context, self._starters, self._shippers, self._cleanup)
         adopted = lifecycle.adopt()
-        site.journal.info(f"version {__version__} started, pid {os.getpid()}, adopted {adopted}")
-        self._sampler = Sampler(site)
-        self._commands = Commands(site)
-        self._reporter = Reporter(site, lifecycle, self._sampler)
-        self._poller = Poller(site, lifecycle, self._commands)
-        site.link.on_return = self._hurry
+        context.log.info(f"version {__version__} started, pid {os.getpid()}, adopted {adopted}")
+        self._sampler = Sampler(context)
+        self._commands = Commands(context)
+        self._reporter = Reporter(context, lifecycle, self._sampler)
+        self._poller = Poller(context, lifecycle, self._commands)
+        context.link.on_return = self._hurry
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -103,7 +103,7 @@ class Agent:
 
     def finish(self, seconds: float) -> None:
         """Let each part finish what it is doing, for `seconds` at most. Replicas continue."""
-        self._site.stop()
+        self._context.stop()
         self._shippers.close()
         self._cleanup.close()
         self._starters.close()
@@ -113,12 +113,12 @@ class Agent:
         for thread in self._threads:
             if thread.name != "poller":
                 thread.join(max(0.0, deadline - time.monotonic()))
-        self._site.spawner.close()
-        self._site.journal.info("stopped; replicas continue")
+        self._context.spawner.close()
+        self._context.log.info("stopped; replicas continue")
 
     def _hurry(self) -> None:
         """The server is back: try everything that waits for it."""
-        self._site.wake_reporter()
+        self._context.wake_reporter()
         self._starters.hurry()
         self._shippers.hurry()
 
@@ -135,16 +135,16 @@ def run(
     if lock is None:
         say(f"another agent already serves {config.directory}")
         return 0
-    site = Site(config, Journal(config.directory / "agent.log"), spawner, environ)
+    context = Context(config, AgentLog(config.directory / "agent.log"), spawner, environ)
     for number in _ENDING:
-        signal.signal(number, lambda *_: site.stopping.set())
+        signal.signal(number, lambda *_: context.stopping.set())
     try:
-        agent = Agent(site)
+        agent = Agent(context)
         agent.start()
     except Exception:
-        site.journal.failure("cannot start")
+        context.log.failure("cannot start")
         raise
-    site.stopping.wait()
+    context.stopping.wait()
     agent.finish(_STOP_SECONDS)
     return 0
 

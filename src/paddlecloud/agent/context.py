@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from paddlecloud.agent.inotify import MODIFY, open_watcher
-from paddlecloud.agent.registry import Book
+from paddlecloud.agent.registry import Registry
 from paddlecloud.agent.replica.records import STDOUT
 from paddlecloud.agent.server_link.channel import Link
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from paddlecloud.agent.config import AgentConfig
-    from paddlecloud.agent.log import Journal
+    from paddlecloud.agent.log import AgentLog
     from paddlecloud.agent.registry import Tracked
     from paddlecloud.agent.supervisor.zygote import Spawner
 
 
-class Site:
+class Context:
     def __init__(
         self,
         config: AgentConfig,
-        journal: Journal,
+        log: AgentLog,
         spawner: Spawner,
         environ: Mapping[str, str] | None = None,
     ) -> None:
@@ -33,12 +33,12 @@ class Site:
         self.environ = environ or {}
         """The agent's own environment variables, for installs of its own user."""
         self.directory = config.directory
-        self.journal = journal
+        self.log = log
         self.spawner = spawner
         self.link = Link(config)
         self.boot = os.urandom(8).hex()
         """A new id for each run of this agent."""
-        self.book = Book(self.directory / "replicas")
+        self.registry = Registry(self.directory / "replicas")
         self.watcher = open_watcher()
         self.ship_interval = 10.0
         """Seconds; in each response to a poll."""
@@ -46,7 +46,7 @@ class Site:
         """Seconds between SIGTERM and SIGKILL unless a stop has its own grace; the same."""
         self.cache_limit = config.cache_bytes
         """Bytes of the cache; the same, unless it is fixed for this machine. None until then."""
-        self.untidy = threading.Event()
+        self.prune_due = threading.Event()
         """The cache may be above its limit."""
         self.cache_spent = False
         """The disk is nearly full, and pruning the cache cannot free more."""
@@ -74,19 +74,19 @@ class Site:
 
     def watch(self, tracked: Tracked) -> None:
         """Watch the log of this replica, which is created if it is missing."""
-        log = tracked.place(STDOUT)
+        log = tracked.path(STDOUT)
         os.close(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600))
         if self.watcher is not None and tracked.watch is None:
             tracked.watch = self.watcher.add(log, MODIFY)
         if tracked.watch is not None:
-            self.book.watched[tracked.watch] = tracked
+            self.registry.watched[tracked.watch] = tracked
 
     def unwatch(self, tracked: Tracked) -> None:
         """Deleting the log ends the watch; ending it before would be one more event, and so one
         more wake-up for each job."""
         watch, tracked.watch = tracked.watch, None
         if watch is not None:
-            self.book.watched.pop(watch, None)
+            self.registry.watched.pop(watch, None)
 
     def wake_reporter(self) -> None:
         """Let the reporter check all replicas."""
@@ -104,5 +104,5 @@ class Site:
             try:
                 turn()
             except Exception:  # noqa: BLE001 - an error must not end the agent; it is logged
-                self.journal.failure(f"unexpected error in {name}")
+                self.log.failure(f"unexpected error in {name}")
                 self.stopping.wait(1.0)

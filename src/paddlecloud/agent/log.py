@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 10 * 1024 * 1024
 
 
-class Journal:
+class AgentLog:
     """Thread-safe; no method raises."""
 
     def __init__(

@@ -35,7 +35,7 @@ class Stage(enum.Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StopWish:
+class StopRequest:
     grace: float
     cause: str
 
@@ -52,7 +52,7 @@ class Tracked:
         """Below 0: an earlier agent's, of which only the directory is known. Nothing is reported of
         it before an order lists it."""
         self.root = root
-        self._place = str(root)
+        self._root_text = str(root)
         self.run = run
         """The run of its order; None when that is on disk."""
         self.lock = threading.Lock()
@@ -61,9 +61,9 @@ class Tracked:
         self.named = 0
         """The last round of orders that listed it."""
         self.ordered_at = 0.0
-        self.stop: StopWish | None = None
-        self.stop_told = False
-        self.forget = False
+        self.stop: StopRequest | None = None
+        self.stop_sent = False
+        self.released = False
         """Delete it when it is over: the server does not need it any more."""
         # Starter.
         self.launched_at = 0.0
@@ -77,11 +77,11 @@ class Tracked:
         """Seconds before the next try to start."""
         self.hurried = False
         """What it waits for may have come since its last try started."""
-        self.trouble: dict[str, Any] | None = None
+        self.last_error: dict[str, Any] | None = None
         """Why the last try failed, as code and values of a message."""
-        self.made_room = False
+        self.freed_space = False
         """It found no space, and the cache was pruned for it."""
-        self.stumbles = 0
+        self.internal_errors = 0
         """How often the server had an internal error with its files."""
         self.environment: str | None = None
         """The Python environment of its `--requirements`, once that is installed."""
@@ -89,13 +89,13 @@ class Tracked:
         self.held: dict[str, Any] | None = None
         """What it waits for, as code and values of a message."""
         self.held_since = 0.0
-        self.held_told = 0.0
+        self.held_reported_at = 0.0
         self.held_known = False
         """The server knows that it waits, and not yet that it goes on."""
         # Reporter.
         self.started: dict[str, Any] | None = None
         self.started_noticed = 0.0
-        self.started_told = False
+        self.started_reported = False
         self.acked = acked
         """Log bytes that the server has; None after a restart, until a response has it."""
         self.dirty = False
@@ -120,7 +120,7 @@ class Tracked:
         self.peak_memory = 0
         self.direct = False
         """The server gives presigned URLs for its files."""
-        self.patience: float | None = None
+        self.store_timeout: float | None = None
         """Seconds that its outputs wait for a store that takes nothing; None: for ever."""
         self.own_bucket = False
         """Its outputs go to the bucket of its owner."""
@@ -140,15 +140,15 @@ class Tracked:
     @property
     def wanted(self) -> bool:
         """Whether its end was not requested."""
-        return self.stop is None and not self.forget
+        return self.stop is None and not self.released
 
     @property
     def alive(self) -> bool:
         return self.stage in (Stage.ORDERED, Stage.LAUNCHED)
 
-    def place(self, name: str) -> str:
+    def path(self, name: str) -> str:
         """The path of one of its files, as a string: a Path costs more than the call it is for."""
-        return f"{self._place}/{name}"
+        return f"{self._root_text}/{name}"
 
     def hold(self, held: dict[str, Any], *, now: float) -> None:
         """It has to wait (`now` is monotonic); `held` becomes None when it goes on."""
@@ -164,7 +164,7 @@ class Tracked:
             self.dirty = True
 
 
-class Book:
+class Registry:
     """Every replica of this agent, by id. Thread-safe."""
 
     def __init__(self, directory: Path) -> None:
@@ -201,13 +201,13 @@ class Book:
         """The server has everything of it: nothing is left to do until it may be deleted."""
         with self._lock:
             tracked.stage = Stage.DONE
-            if not tracked.forget:
+            if not tracked.released:
                 self._active.pop(tracked.id, None)
 
-    def forget(self, tracked: Tracked) -> None:
+    def release(self, tracked: Tracked) -> None:
         """The server does not need it any more: it is deleted when it is over."""
         with self._lock:
-            tracked.forget = True
+            tracked.released = True
             self._active[tracked.id] = tracked
 
     def all(self) -> list[Tracked]:
@@ -233,7 +233,7 @@ def write_order(tracked: Tracked, launch: records.Launch) -> None:
         "fence": tracked.fence,
         "direct": tracked.direct,
         "own_bucket": tracked.own_bucket,
-        "patience": tracked.patience,
+        "patience": tracked.store_timeout,
     }
     records.write(tracked.root / records.ORDER, {**launch, **ours})
 
@@ -254,7 +254,7 @@ def read_order(root: Path) -> Tracked | None:
     # What is left of it is sent before the server responds.
     tracked.direct = bool(ours.get("direct"))
     tracked.own_bucket = bool(ours.get("own_bucket"))
-    tracked.patience = ours.get("patience")
+    tracked.store_timeout = ours.get("patience")
     return tracked
 
 

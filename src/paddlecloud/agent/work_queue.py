@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from paddlecloud.agent.registry import Tracked
 
 
-class Turns:
+class WorkQueue:
     """Replicas that wait for a thread, each until its time. Thread-safe."""
 
     def __init__(self) -> None:

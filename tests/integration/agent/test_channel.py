@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from paddlecloud.agent.config import AgentConfig, read_config
-from paddlecloud.agent.server_link.channel import SERVER_HEADER, Channel, Link, is_stumble
+from paddlecloud.agent.server_link.channel import SERVER_HEADER, Channel, Link, is_internal_error
 from paddlecloud.model.errors import Internal, PaddleCloudError, Retry, Unreachable
 from paddlecloud.net.proxy import from_environment
 from tests.proxies import proxying
@@ -101,7 +101,7 @@ def test_what_nobody_foresaw_is_worth_another_try(answered: Asked) -> None:
     error = Internal("internal", request_id="r-1").to_wire("en")
     with pytest.raises(Retry) as caught:
         answered(500, OURS, json.dumps({"error": error}).encode(), "boot-1").json("GET", "/x")
-    assert is_stumble(caught.value)
+    assert is_internal_error(caught.value)
     assert "request r-1" in str(caught.value)
     assert not isinstance(caught.value, Unreachable)
 
@@ -110,7 +110,7 @@ def test_what_the_server_knows_to_be_wrong_is_not(answered: Asked) -> None:
     error = Internal("vault_damaged").to_wire("en")
     with pytest.raises(Internal) as caught:
         answered(500, OURS, json.dumps({"error": error}).encode()).json("GET", "/x")
-    assert not is_stumble(caught.value)
+    assert not is_internal_error(caught.value)
 
 
 def test_an_agent_behind_a_proxy(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.agent.inputs.cache import Materials
+from paddlecloud.agent.inputs.cache import InputCache
 from paddlecloud.agent.inputs.presigned import Buckets
 from paddlecloud.model.errors import Conflict, Invalid
 from paddlecloud.model.files.etag import mark
@@ -65,7 +65,7 @@ def row_of(bucket: S3Store, path: str, data: bytes) -> tuple[str, int, str, str]
     return mark("b.bj", path, stat.size, stat.tag), stat.size, address(bucket, path), stat.tag
 
 
-def opened(materials: Materials, server: Server, row: tuple[str, int, str, str]) -> bytes:
+def opened(materials: InputCache, server: Server, row: tuple[str, int, str, str]) -> bytes:
     source = materials.source("r", None, server, direct=True)  # type: ignore[arg-type]
     fd = source(row[0], row[1])
     try:
@@ -79,7 +79,7 @@ def test_contents_come_past_the_server_and_stay(bucket: S3Store, tmp_path: Path)
     for name, text in data.items():
         bucket.write(name, [text])
     server = Server([(name, len(text), address(bucket, name), "") for name, text in data.items()])
-    materials = Materials(tmp_path, limit=1 << 20)
+    materials = InputCache(tmp_path, limit=1 << 20)
     source = materials.source("r", None, server, direct=True)  # type: ignore[arg-type]
     for name, text in data.items():
         fd = source(name, len(text))
@@ -95,7 +95,7 @@ def test_a_file_known_by_its_tag(bucket: S3Store, tmp_path: Path) -> None:
     parts = row_of(bucket, "dir/in parts", large)
     assert "-" in parts[3], "a file that came in parts has a tag of another kind"
     server = Server([small, parts])
-    assert opened(Materials(tmp_path, limit=1 << 30), server, small) == b"mine"
+    assert opened(InputCache(tmp_path, limit=1 << 30), server, small) == b"mine"
     cached = tmp_path / "blobs" / parts[0][:2] / parts[0]
     assert cached.read_bytes() == large
     assert server.asked == ["POST /agent/replicas/r/contents"]
@@ -107,7 +107,7 @@ def test_a_file_that_changed_is_left_to_the_server(bucket: S3Store, tmp_path: Pa
     server = Server([row])
     server.error = Conflict("private_file_changed", path="x", bos_url="b.bj.bcebos.com")
     with pytest.raises(Conflict, match="changed or deleted after"):
-        opened(Materials(tmp_path, limit=1 << 20), server, row)
+        opened(InputCache(tmp_path, limit=1 << 20), server, row)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
@@ -115,7 +115,7 @@ def test_a_bucket_out_of_reach_is_asked_for_through_the_server(tmp_path: Path) -
     names = [hashlib.sha256(text).hexdigest() for text in (b"one", b"two")]
     server = Server([(name, 3, NOWHERE, "") for name in names])
     server.body = b"one"
-    materials = Materials(tmp_path, limit=1 << 20)
+    materials = InputCache(tmp_path, limit=1 << 20)
     assert opened(materials, server, server.rows[0]) == b"one"
     server.body = b"not"
     with pytest.raises(Invalid) as caught:
@@ -188,7 +188,7 @@ def test_a_bucket_whose_line_breaks_is_asked_for_the_rest(
     bucket, where = breaking
     tag = f'"{hashlib.md5(LARGE).hexdigest()}"'
     server = Server([("a" * 64, len(LARGE), f"{where}/x", tag)])
-    assert opened(Materials(tmp_path, limit=1 << 30), server, server.rows[0]) == LARGE
+    assert opened(InputCache(tmp_path, limit=1 << 30), server, server.rows[0]) == LARGE
     assert bucket.asked == [(0, tag), (100_000, tag), (200_000, tag)]
     assert server.asked == ["POST /agent/replicas/r/contents"]
 
@@ -200,6 +200,6 @@ def test_a_bucket_that_knows_no_ranges_is_asked_once(
     name = hashlib.sha256(LARGE).hexdigest()
     server = Server([(name, len(LARGE), f"{where}/ignores", "")])
     server.body = LARGE[100_000:]
-    assert opened(Materials(tmp_path, limit=1 << 30), server, server.rows[0]) == LARGE
+    assert opened(InputCache(tmp_path, limit=1 << 30), server, server.rows[0]) == LARGE
     assert [start for start, _ in bucket.asked] == [0, 100_000]
     assert server.queries == [{"replica": "r", "offset": 100_000}]

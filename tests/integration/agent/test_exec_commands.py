@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from paddlecloud.agent.context import Site
+from paddlecloud.agent.context import Context
 from paddlecloud.agent.exec import runner, spool
 from paddlecloud.agent.exec.commands import Commands, _Command
 from paddlecloud.agent.replica import records
@@ -57,8 +57,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Commands:
-    journal = SimpleNamespace(warning=lambda *_: None)
-    return Commands(cast(Site, SimpleNamespace(directory=tmp_path, journal=journal)))
+    log = SimpleNamespace(warning=lambda *_: None)
+    return Commands(cast(Context, SimpleNamespace(directory=tmp_path, log=log)))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.agent.inputs import snapshot_tree
-from paddlecloud.agent.inputs.snapshot_tree import Trees
+from paddlecloud.agent.inputs.snapshot_tree import SnapshotTrees
 from paddlecloud.agent.replica.records import ROOT, ExitRecord, Launch
 from paddlecloud.agent.sandbox import cgroups, hardlinks, mounts, overlay, workspace
 from paddlecloud.agent.supervisor import spawn_child
@@ -76,16 +76,16 @@ def every_snapshot_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot_tree, "WORTH_ENTRIES", 1)
 
 
-def trees_in(bench: Bench, spawner: Spawner | None = None) -> Trees:
+def trees_in(bench: Bench, spawner: Spawner | None = None) -> SnapshotTrees:
     ask = (spawner or bench.spawner).can_overlay
-    return Trees(bench.folder / "cache", workspace.Layer(), ask, lambda size: None)
+    return SnapshotTrees(bench.folder / "cache", workspace.Layer(), ask, lambda size: None)
 
 
 def is_able(folder: Path) -> bool:
     """Whether this machine lets us lay files below replicas."""
     spawner = Spawner.start()
     try:
-        kept = Trees(folder, workspace.Layer(), spawner.can_overlay, lambda size: None)
+        kept = SnapshotTrees(folder, workspace.Layer(), spawner.can_overlay, lambda size: None)
         return kept._can()
     finally:
         spawner.close()
@@ -225,7 +225,7 @@ def test_where_nobody_may_mount_there_are_copies(bench: Bench, store: Store) -> 
     def no(_root: str, _tree: str) -> bool:
         return False
 
-    kept = Trees(bench.folder / "cache", workspace.Layer(), no, lambda size: None)
+    kept = SnapshotTrees(bench.folder / "cache", workspace.Layer(), no, lambda size: None)
     assert kept.make(snapshot(), store.find, None) is None
     root = bench.folder / "copied"
     workspace.Layer().lay_out(root, snapshot(), store.find)
@@ -285,7 +285,7 @@ def _be_the_agent_and_the_supervisor(top: Path, command: str, log: int, *, roote
     os.setresuid(ALICE, ALICE, ALICE)
     mounts.libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
     store = Store(top / "store")
-    kept = Trees(top / "cache", workspace.Layer(), overlay.possible, lambda size: None)
+    kept = SnapshotTrees(top / "cache", workspace.Layer(), overlay.possible, lambda size: None)
     tree = kept.make(snapshot(), store.find, None, str(store.folder))
     assert tree is not None
     root = top / "one"

@@ -30,7 +30,7 @@ def test_a_forget_that_a_dying_server_said_is_made_up_for(idle_world: World) -> 
     idle_world.server.stop()
     del idle_world.server.orders[replica]
     assert idle_world.root(replica).exists()
-    eventually(lambda: "cannot poll" in idle_world.journal())
+    eventually(lambda: "cannot poll" in idle_world.agent_log())
     idle_world.server.start()
     eventually(lambda: not idle_world.root(replica).exists())
     assert idle_world.running(kept)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from paddlecloud.agent.config import AgentConfig
-from paddlecloud.agent.context import Site
-from paddlecloud.agent.log import Journal
+from paddlecloud.agent.context import Context
+from paddlecloud.agent.log import AgentLog
 from paddlecloud.agent.outputs import unsent
 from paddlecloud.agent.outputs.shipper import Shippers
 from paddlecloud.agent.registry import Stage, Tracked, not_run
@@ -93,22 +93,22 @@ class Scene:
         config = AgentConfig(
             path=folder / "agent.json", agent_id="a", ak="a", sk="s", url="http://127.0.0.1:9"
         )
-        self.site = Site(config, Journal(folder / "agent.log"), cast("Spawner", None))
-        self.site.ship_interval = 0.0
+        self.context = Context(config, AgentLog(folder / "agent.log"), cast("Spawner", None))
+        self.context.ship_interval = 0.0
         self.server = Server()
-        self.site.link.channel = lambda: cast("Any", self.server)  # type: ignore[method-assign]
+        self.context.link.channel = lambda: cast("Any", self.server)  # type: ignore[method-assign]
         self.line = cast("Any", self.server)
         """To call a shipper by hand, without its threads."""
-        self.shippers = Shippers(self.site)
+        self.shippers = Shippers(self.context)
         self._threads: list[threading.Thread] = []
 
     def replica(self, name: str, files: Mapping[str, bytes], *, over: bool) -> Tracked:
-        root = self.site.book.root(name)
+        root = self.context.registry.root(name)
         (root / "output").mkdir(parents=True)
         for path, content in files.items():
             (root / "output" / path).write_bytes(content)
             os.utime(root / "output" / path, (1.0, 1.0))
-        tracked = self.site.book.add(Tracked(id=name, fence=1, root=root, run=None, acked=0))
+        tracked = self.context.registry.add(Tracked(id=name, fence=1, root=root, run=None, acked=0))
         tracked.stage = Stage.LAUNCHED
         if over:
             tracked.end(not_run("exit", now=1.0))
@@ -121,7 +121,7 @@ class Scene:
 
     def close(self) -> None:
         self.server.go.set()
-        self.site.stop()
+        self.context.stop()
         self.shippers.close()
         for thread in self._threads:
             thread.join(20)
@@ -135,5 +135,5 @@ def over_well(scene: Scene, files: Mapping[str, bytes]) -> Tracked:
 
 
 def kept_in(scene: Scene) -> list[str]:
-    top = scene.site.directory / unsent.DIRECTORY
+    top = scene.context.directory / unsent.DIRECTORY
     return sorted(str(path.relative_to(top)) for path in top.rglob("*") if path.is_file())

@@ -1,4 +1,4 @@
-"""The small parts of the agent: addresses, back-off, events of the kernel, the journal."""
+"""The small parts of the agent: addresses, back-off, events of the kernel, agent.log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from paddlecloud.agent.config import AgentConfig, endpoint_at
 from paddlecloud.agent.inotify import MODIFY, parse
-from paddlecloud.agent.log import Journal
+from paddlecloud.agent.log import AgentLog
 from paddlecloud.agent.outputs.scan import Found, rests
 from paddlecloud.agent.server_link.channel import Backoff
 from paddlecloud.model.errors import ConfigError
@@ -55,39 +55,39 @@ def test_events_of_the_kernel_are_cut_apart() -> None:
     assert parse(b"") == []
 
 
-def test_the_journal_is_readable_and_bounded(tmp_path: Path) -> None:
+def test_the_agent_log_is_readable_and_bounded(tmp_path: Path) -> None:
     path = tmp_path / "agent.log"
-    journal = Journal(path, limit=200, clock=lambda: 1.5)
-    journal.info("begins")
-    journal.warning("two\nlines", "job-1")
+    log = AgentLog(path, limit=200, clock=lambda: 1.5)
+    log.info("begins")
+    log.warning("two\nlines", "job-1")
     assert path.read_text() == (
         "1970-01-01T00:00:01.500Z info begins\n"
         "1970-01-01T00:00:01.500Z warning job-1 two\n    lines\n"
     )
     for _ in range(20):
-        journal.info("x" * 50)
+        log.info("x" * 50)
     old = tmp_path / "agent.log.1"
     assert 200 < old.stat().st_size < 400
     assert not path.exists() or path.stat().st_size < 400
 
 
 def test_lines_that_could_not_be_written_are_counted(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "later" / "agent.log", clock=lambda: 0.0)
-    journal.info("one")
-    journal.info("two")
+    log = AgentLog(tmp_path / "later" / "agent.log", clock=lambda: 0.0)
+    log.info("one")
+    log.info("two")
     (tmp_path / "later").mkdir()
-    journal.info("three")
+    log.info("three")
     text = (tmp_path / "later" / "agent.log").read_text()
     assert text.startswith("(2 earlier lines could not be written)\n")
     assert text.endswith("three\n")
 
 
 def test_a_mistake_is_logged_with_its_place(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "agent.log")
+    log = AgentLog(tmp_path / "agent.log")
     try:
         raise RuntimeError("a mistake")
     except RuntimeError:
-        journal.failure("the reporter stumbled", "job-1")
+        log.failure("the reporter stumbled", "job-1")
     text = (tmp_path / "agent.log").read_text()
     assert "error job-1 the reporter stumbled" in text
     assert "RuntimeError: a mistake" in text

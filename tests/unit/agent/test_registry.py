@@ -35,7 +35,7 @@ def test_a_bucket_and_the_server_s_store_are_told_apart(
     tmp_path: Path, run: dict[str, Any], *, own_bucket: bool, patience: float | None
 ) -> None:
     tracked = known(tmp_path, run)
-    assert (tracked.own_bucket, tracked.patience) == (own_bucket, patience)
+    assert (tracked.own_bucket, tracked.store_timeout) == (own_bucket, patience)
 
 
 @pytest.mark.parametrize("run", [{"patience": 5.0}, {"store_patience": 5.0}])
@@ -43,7 +43,7 @@ def test_an_order_that_says_nothing_of_it_changes_nothing(
     tmp_path: Path, run: dict[str, Any]
 ) -> None:
     tracked = known(tmp_path, run, None, {})
-    assert (tracked.own_bucket, tracked.patience) == ("patience" in run, 5.0)
+    assert (tracked.own_bucket, tracked.store_timeout) == ("patience" in run, 5.0)
 
 
 @pytest.mark.parametrize("run", [{"patience": 5.0, "direct": True}, {"store_patience": 5.0}, {}])
@@ -55,5 +55,5 @@ def test_a_later_agent_knows_the_store_before_the_server_says_anything(
     found = read_order(tmp_path)
     assert found is not None
     assert found.own_bucket == tracked.own_bucket == ("patience" in run)
-    assert found.patience == tracked.patience == (5.0 if run else None)
+    assert found.store_timeout == tracked.store_timeout == (5.0 if run else None)
     assert found.direct == tracked.direct == ("direct" in run)

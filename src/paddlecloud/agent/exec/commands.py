@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 from paddlecloud.agent.exec import runner, spool
 from paddlecloud.agent.registry import Stage
 from paddlecloud.agent.replica import inspect, records
-from paddlecloud.agent.server_link.channel import Backoff, is_stumble
+from paddlecloud.agent.server_link.channel import Backoff, is_internal_error
 from paddlecloud.model.errors import NotFound, PaddleCloudError, Retry, Unauthenticated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from paddlecloud.agent.context import Site
+    from paddlecloud.agent.context import Context
     from paddlecloud.agent.server_link.channel import Channel
 
 #: Seconds between two reads of what a command has printed.
@@ -42,9 +42,9 @@ _START_SECONDS = 5.0
 
 
 class Commands:
-    def __init__(self, site: Site) -> None:
-        self._site = site
-        self._directory = site.directory / "commands"
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._directory = context.directory / "commands"
         self._changed = threading.Condition()
         self._live: dict[str, _Command] = {}
         self._swept = False
@@ -70,8 +70,8 @@ class Commands:
 
     def work(self) -> None:
         """The body of the thread."""
-        channel = self._site.link.channel()
-        self._site.guarded("the commands", lambda: self._turn(channel))
+        channel = self._context.link.channel()
+        self._context.guarded("the commands", lambda: self._turn(channel))
 
     def close(self) -> None:
         with self._changed:
@@ -95,7 +95,7 @@ class Commands:
 
     def _turn(self, channel: Channel) -> None:
         with self._changed:
-            while not self._live and not self._site.stopping.is_set():
+            while not self._live and not self._context.stopping.is_set():
                 self._changed.wait()
             live = list(self._live.values())
         try:
@@ -104,12 +104,12 @@ class Commands:
                     self._drop(one)
         except (Retry, Unauthenticated) as error:
             if isinstance(error, Unauthenticated):
-                self._site.link.renew_keys()
-            self._site.stopping.wait(self._backoff.next())
+                self._context.link.renew_keys()
+            self._context.stopping.wait(self._backoff.next())
         else:
             self._backoff.reset()
             if not any(one.has_more for one in live if one.id in self._live):
-                self._site.stopping.wait(_POLL_SECONDS)
+                self._context.stopping.wait(_POLL_SECONDS)
 
     def _is_done(self, one: _Command, channel: Channel) -> bool:
         """Do the next step of one command; whether the server has all of it."""
@@ -120,12 +120,12 @@ class Commands:
                 inspect.request_stop(one.root, grace=0.0, now=time.time())
             return True
         except (OSError, ValueError) as error:
-            self._site.journal.warning(f"command {one.id} cannot go on: {error}", one.replica)
+            self._context.log.warning(f"command {one.id} cannot go on: {error}", one.replica)
             return self._report_end(one, channel, runner.CAUSE_FAILED, None, str(error))
         except PaddleCloudError as error:
-            if isinstance(error, Retry | Unauthenticated) and not is_stumble(error):
+            if isinstance(error, Retry | Unauthenticated) and not is_internal_error(error):
                 raise
-            self._site.journal.warning(f"command {one.id} was refused: {error}", one.replica)
+            self._context.log.warning(f"command {one.id} was refused: {error}", one.replica)
             return self._report_refusal(one, channel, error)
 
     def _step(self, one: _Command, channel: Channel) -> bool:
@@ -148,7 +148,7 @@ class Commands:
             return self._report_end(one, channel, *how)
         if lost:
             # Its supervisor was killed: nothing else ends what is left of it.
-            self._site.spawner.kill_orphans()
+            self._context.spawner.kill_orphans()
             return self._report_end(one, channel, runner.CAUSE_FAILED, None, "killed")
         return False
 
@@ -161,7 +161,7 @@ class Commands:
             for stream in one.streams:
                 stream.is_known = False
             return True
-        tracked = self._site.book.get(one.replica)
+        tracked = self._context.registry.get(one.replica)
         if one.stop or tracked is None or tracked.stage is not Stage.LAUNCHED:
             return False
         if not tracked.started:
@@ -180,13 +180,13 @@ class Commands:
             },
         )
         one.started_at = time.monotonic()
-        self._site.spawner.spawn_root(one.root, one.id)
-        self._site.journal.info(f"command {one.id} started", one.replica)
+        self._context.spawner.spawn_root(one.root, one.id)
+        self._context.log.info(f"command {one.id} started", one.replica)
         return True
 
     def _may_start(self, one: _Command) -> bool:
         """Whether its replica may still start here."""
-        tracked = self._site.book.get(one.replica)
+        tracked = self._context.registry.get(one.replica)
         return not one.stop and tracked is not None and tracked.alive
 
     def _is_lost(self, one: _Command) -> bool:
@@ -210,7 +210,7 @@ class Commands:
         try:
             return self._report_end(one, channel, runner.CAUSE_FAILED, None, str(error))
         except PaddleCloudError as again:
-            if isinstance(again, Retry | Unauthenticated) and not is_stumble(again):
+            if isinstance(again, Retry | Unauthenticated) and not is_internal_error(again):
                 raise
             return True
 

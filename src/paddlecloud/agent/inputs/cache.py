@@ -65,7 +65,7 @@ _CLOCK = 1.0
 _LARGE = 1024 * 1024
 
 
-class Materials:
+class InputCache:
     """Safe for several threads. Trouble on the way to the server leaves as Retry."""
 
     def __init__(self, cache: Path, *, limit: int | None) -> None:

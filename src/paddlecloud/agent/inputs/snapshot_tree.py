@@ -60,11 +60,11 @@ _ASIDE = "../damaged"
 _PART = ".part"
 
 
-class Busy(BlockingIOError):
+class TreeBusy(BlockingIOError):
     """Another thread makes this tree."""
 
 
-class Held:
+class HeldTree:
     """A tree that nobody deletes until it is let go, or this is forgotten."""
 
     __slots__ = ("_fd", "path")
@@ -82,7 +82,7 @@ class Held:
         self.let_go()
 
 
-class Trees:
+class SnapshotTrees:
     """Safe for several threads. `ask` finds out whether this machine can lay a tree below a
     replica: it is given a root that is laid out, and a tree to try it with."""
 
@@ -108,7 +108,9 @@ class Trees:
         self._choosing = threading.Lock()
         """Guards who makes which."""
 
-    def ready(self, snapshot_id: str, owner: int | None, shelf: str | None = None) -> Held | None:
+    def ready(
+        self, snapshot_id: str, owner: int | None, shelf: str | None = None
+    ) -> HeldTree | None:
         """The tree of this snapshot for that owner, if there is one and this machine can use it; it
         counts as used now. Busy while another thread makes it: that may take hours."""
         home = self._home(snapshot_id, owner, shelf)
@@ -128,7 +130,7 @@ class Trees:
         shelf: str | None = None,
         *,
         checked: bool = False,
-    ) -> Held | None:
+    ) -> HeldTree | None:
         """The tree of a snapshot, made if need be; None when copies serve it better.
 
         `find` opens a content, `shelf` says where they may lie; `checked`: that is the server's own
@@ -208,7 +210,7 @@ class Trees:
 
     def _check_free(self, home: Path) -> None:
         if self.makes(str(home)):
-            raise Busy(errno.EAGAIN, "it is being made", str(home))
+            raise TreeBusy(errno.EAGAIN, "it is being made", str(home))
 
     @contextmanager
     def _trying(self) -> Iterator[None]:
@@ -270,7 +272,7 @@ class Trees:
         snapshot: Snapshot,
         fill: Callable[[list[str]], None],
         stored: str | None,
-    ) -> Held:
+    ) -> HeldTree:
         aside = home.with_name(f"{home.name}.{os.urandom(8).hex()}{_PART}")
         try:
             aside.mkdir()
@@ -283,7 +285,7 @@ class Trees:
             (aside / NOTE).write_text(json.dumps(note))
             _delete_soon(home)  # one of before a loss of power
             # Before it has its name: whoever deletes what is old may be at work at any time.
-            made = Held(str(home / _FILES), overlay.hold(files[0]))
+            made = HeldTree(str(home / _FILES), overlay.hold(files[0]))
             aside.rename(home)
             self._grew(size)
             return made
@@ -297,14 +299,14 @@ def is_worth(snapshot: Snapshot) -> bool:
     return len(snapshot.entries) >= WORTH_ENTRIES or snapshot.size >= WORTH_BYTES
 
 
-def hold(path: str) -> Held | None:
+def hold(path: str) -> HeldTree | None:
     """The tree at this path, if it is whole and nobody is about to delete it. One of before the
     last boot is not even locked for a moment: whoever makes it anew has to delete it."""
     try:
         fd = os.open(overlay.note_of(path), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
-    held = Held(path, fd)
+    held = HeldTree(path, fd)
     try:
         if json.loads(os.read(fd, _NOTE_BYTES))["boot"] == processes.boot_id():
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -28,7 +28,7 @@ from paddlecloud.agent.outputs.sent_files import SentFiles
 from paddlecloud.agent.registry import Stage
 from paddlecloud.agent.replica import notices
 from paddlecloud.agent.sandbox import workspace
-from paddlecloud.agent.server_link.channel import Backoff, is_stumble
+from paddlecloud.agent.server_link.channel import Backoff, is_internal_error
 from paddlecloud.model.errors import (
     PaddleCloudError,
     Retry,
@@ -42,12 +42,12 @@ from paddlecloud.model.protocol.bce_auth import quote
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from paddlecloud.agent.context import Site
+    from paddlecloud.agent.context import Context
     from paddlecloud.agent.outputs.large_files import Sent
     from paddlecloud.agent.outputs.scan import Found
     from paddlecloud.agent.registry import Tracked
     from paddlecloud.agent.server_link.channel import Channel
-    from paddlecloud.agent.work_queue import Turns
+    from paddlecloud.agent.work_queue import WorkQueue
     from paddlecloud.transfer.presigned import PresignedConnections
     from paddlecloud.transfer.slots import Slots
 
@@ -109,13 +109,13 @@ class ReplicaOutputs:
     def __init__(
         self,
         tracked: Tracked,
-        site: Site,
+        context: Context,
         connections: PresignedConnections,
         slots: Slots,
-        large: Turns,
+        large: WorkQueue,
     ) -> None:
         self._tracked = tracked
-        self._site = site
+        self._context = context
         self._connections = connections
         self._slots = slots
         self._large_queue = large
@@ -182,7 +182,7 @@ class ReplicaOutputs:
         bundle = Bundle()
         finished = True
         for found in current.files:
-            if self._tracked.forget or self._site.stopping.is_set():
+            if self._tracked.released or self._context.stopping.is_set():
                 return False
             current.names.add(found.name)
             if self._is_due(found, current):
@@ -233,7 +233,7 @@ class ReplicaOutputs:
                 sent = send.send(self._tracked, files, channel)
         except PaddleCloudError as error:
             # The error may be about one of the files; but an absent server is absent for all.
-            if isinstance(error, Unreachable) and not is_stumble(error):
+            if isinstance(error, Unreachable) and not is_internal_error(error):
                 raise
         for each in sent.values():
             self._settle(Outcome(found=each[0], sent=each, error=None, not_before=0.0))
@@ -321,18 +321,18 @@ class ReplicaOutputs:
         self.backoff.reset()
         own_bucket = self._tracked.own_bucket
         for name, error in self._errors().items():
-            if isinstance(error, StorageFull) or (own_bucket and not is_stumble(error)):
+            if isinstance(error, StorageFull) or (own_bucket and not is_internal_error(error)):
                 self._hold(scan.unreadable(name, error))
                 break
         else:
             self._tracked.held = None
             if self._tracked.held_known:
-                self._site.wake_reporter()
+                self._context.wake_reporter()
         return self._pause_by_cpu()
 
     def _pause_by_cpu(self) -> float:
         cpu, self._cpu_seconds = self._cpu_seconds, 0.0
-        return max(self._site.ship_interval, min(cpu / LOAD, _LONGEST_PAUSE))
+        return max(self._context.ship_interval, min(cpu / LOAD, _LONGEST_PAUSE))
 
     def _end_final_pass(self, channel: Channel) -> float | None:
         assert self._pass is not None
@@ -381,8 +381,10 @@ class ReplicaOutputs:
 
     def _may_retry(self, error: OSError | PaddleCloudError) -> bool:
         """Whether something that fails with this error may still be stored in time."""
-        now, timeout = time.monotonic(), self._tracked.patience
-        if timeout is not None and self._site.link.away_for(now) > min(_SERVER_AWAY, timeout / 2):
+        now, timeout = time.monotonic(), self._tracked.store_timeout
+        if timeout is not None and self._context.link.away_for(now) > min(
+            _SERVER_AWAY, timeout / 2
+        ):
             self.progress_at = now
         return now - self._last_progress() < retry_seconds(error, timeout)
 
@@ -396,7 +398,7 @@ class ReplicaOutputs:
         pause = self._next_pause()
         self._hold(error)
         if isinstance(error, Unauthenticated):
-            self._site.link.renew_keys()
+            self._context.link.renew_keys()
         if isinstance(error, StorageFull) or pause >= 1.0:
             self._warn(f"its outputs wait, next try in {pause:g} s: {error}")
         if isinstance(error, StorageFull) and self.final:
@@ -406,7 +408,7 @@ class ReplicaOutputs:
 
     def _next_pause(self) -> float:
         """Seconds before the next try; the last one comes when the time is over."""
-        pause, timeout = self.backoff.next(), self._tracked.patience
+        pause, timeout = self.backoff.next(), self._tracked.store_timeout
         if not self.final or timeout is None:
             return pause
         left = self._last_progress() + timeout - time.monotonic()
@@ -417,7 +419,7 @@ class ReplicaOutputs:
         if self._tracked.alive:
             held["runs"] = True
         self._tracked.hold(held, now=time.monotonic())
-        self._site.wake_reporter()
+        self._context.wake_reporter()
 
     def _confirm(self, channel: Channel) -> bool:
         """Send the list of all files with their digests; whether the server has them all."""
@@ -462,7 +464,7 @@ class ReplicaOutputs:
         }
         if unsent_files:
             lost = lost or tracked.own_bucket
-            unsent.keep(tracked, unsent_files, self._site, lost=lost)
+            unsent.keep(tracked, unsent_files, self._context, lost=lost)
 
     def _save(self) -> None:
         with suppress(FileNotFoundError):
@@ -472,4 +474,4 @@ class ReplicaOutputs:
                 self._warn(f"what was sent cannot be noted, it may be sent again: {error}")
 
     def _warn(self, text: str) -> None:
-        self._site.journal.warning(text, self._tracked.id)
+        self._context.log.warning(text, self._tracked.id)

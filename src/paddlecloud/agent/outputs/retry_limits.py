@@ -10,7 +10,7 @@ import errno
 from math import inf
 from typing import TYPE_CHECKING
 
-from paddlecloud.agent.server_link.channel import is_stumble
+from paddlecloud.agent.server_link.channel import is_internal_error
 from paddlecloud.model.errors import Retry, Unauthenticated
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ def retry_seconds(error: OSError | PaddleCloudError, store_timeout: float | None
         if error.errno in _NO_PERMISSION:
             return 0.0
         return longest if error.errno in _EXHAUSTED else min(UNREADABLE_SECONDS, longest)
-    if is_stumble(error):
+    if is_internal_error(error):
         return min(INTERNAL_ERROR_SECONDS, longest)
     return longest if isinstance(error, Retry | Unauthenticated) else 0.0
 
 
 def is_store_failure(error: OSError | PaddleCloudError) -> bool:
     """Whether the store, or the way to it, is to blame."""
-    return isinstance(error, Retry | Unauthenticated) and not is_stumble(error)
+    return isinstance(error, Retry | Unauthenticated) and not is_internal_error(error)

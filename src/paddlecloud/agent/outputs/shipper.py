@@ -21,7 +21,7 @@ from paddlecloud.agent.outputs import scan
 from paddlecloud.agent.outputs._replica_outputs import ReplicaOutputs
 from paddlecloud.agent.registry import Stage
 from paddlecloud.agent.replica import notices
-from paddlecloud.agent.work_queue import Turns
+from paddlecloud.agent.work_queue import WorkQueue
 from paddlecloud.net.pool import Pool
 from paddlecloud.transfer.presigned import PresignedConnections
 from paddlecloud.transfer.slots import Slots
@@ -29,7 +29,7 @@ from paddlecloud.transfer.slots import Slots
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddlecloud.agent.context import Site
+    from paddlecloud.agent.context import Context
     from paddlecloud.agent.registry import Tracked
     from paddlecloud.agent.server_link.channel import Channel
 
@@ -44,20 +44,20 @@ _BUCKET_AWAY = 60.0
 
 
 class Shippers:
-    def __init__(self, site: Site) -> None:
-        self._site = site
-        self._running, self._large_running = Turns(), Turns()
-        self._ended, self._large_ended = Turns(), Turns()
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._running, self._large_running = WorkQueue(), WorkQueue()
+        self._ended, self._large_ended = WorkQueue(), WorkQueue()
         self._lock = threading.Lock()
         """Guards `shipping` and `ship_again` of all replicas."""
         self._outputs: dict[str, ReplicaOutputs] = {}
-        self._connections = PresignedConnections(Pool(site.config.proxies), _BUCKET_AWAY)
+        self._connections = PresignedConnections(Pool(context.config.proxies), _BUCKET_AWAY)
         self._slots = Slots(_LARGE_PARTS)
 
     def follow(self, tracked: Tracked) -> None:
         """Ship its outputs from time to time while it runs."""
         if tracked.stage is Stage.LAUNCHED:
-            self._running.put(tracked, time.monotonic() + self._site.ship_interval)
+            self._running.put(tracked, time.monotonic() + self._context.ship_interval)
 
     def finish(self, tracked: Tracked) -> None:
         """It is over: ship the rest, and set `shipped` then.
@@ -91,7 +91,7 @@ class Shippers:
             for _ in range(threads)
         ]
 
-    def _queues(self) -> dict[Turns, int]:
+    def _queues(self) -> dict[WorkQueue, int]:
         """Each queue with the number of its threads."""
         return {
             self._ended: _THREADS,
@@ -100,18 +100,18 @@ class Shippers:
             self._large_running: _LARGE_THREADS_RUNNING,
         }
 
-    def _queue(self, tracked: Tracked) -> Turns:
+    def _queue(self, tracked: Tracked) -> WorkQueue:
         if tracked.stage is not Stage.OVER:
             return self._running
         outputs = self._outputs.get(tracked.id)
         return self._large_ended if outputs is not None and outputs.large else self._ended
 
-    def _work(self, queue: Turns) -> None:
-        channel = self._site.link.channel()
+    def _work(self, queue: WorkQueue) -> None:
+        channel = self._context.link.channel()
         turn = self._large_file_turn if queue is self._large_running else self._turn
-        self._site.guarded("a shipper", lambda: turn(queue, channel))
+        self._context.guarded("a shipper", lambda: turn(queue, channel))
 
-    def _turn(self, queue: Turns, channel: Channel) -> None:
+    def _turn(self, queue: WorkQueue, channel: Channel) -> None:
         tracked = queue.take()
         if tracked is None:
             return
@@ -136,9 +136,9 @@ class Shippers:
         """Whether there is something to ship, and no other thread is at it."""
         with self._lock:
             tracked.ship_again = tracked.ship_again or tracked.shipping
-            if tracked.forget:
+            if tracked.released:
                 self._outputs.pop(tracked.id, None)
-            if tracked.forget or tracked.shipped or tracked.shipping:
+            if tracked.released or tracked.shipped or tracked.shipping:
                 return False
             tracked.shipping = True
             return True
@@ -148,7 +148,7 @@ class Shippers:
         outputs = self._outputs.get(tracked.id)
         if outputs is None:
             new = ReplicaOutputs(
-                tracked, self._site, self._connections, self._slots, self._large_running
+                tracked, self._context, self._connections, self._slots, self._large_running
             )
             outputs = self._outputs.setdefault(tracked.id, new)
         pause = outputs.ship(channel)
@@ -156,10 +156,10 @@ class Shippers:
             self._outputs.pop(tracked.id, None)
             tracked.held = None
             tracked.shipped = True
-            self._site.wake_reporter()
+            self._context.wake_reporter()
         return pause
 
-    def _large_file_turn(self, queue: Turns, channel: Channel) -> None:
+    def _large_file_turn(self, queue: WorkQueue, channel: Channel) -> None:
         """One large file of a running replica; its next one comes behind those of others."""
         tracked = queue.take()
         outputs = None if tracked is None else self._outputs.get(tracked.id)

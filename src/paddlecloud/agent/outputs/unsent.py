@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from paddlecloud.agent.context import Site
+    from paddlecloud.agent.context import Context
     from paddlecloud.agent.registry import Tracked
     from paddlecloud.model.errors import PaddleCloudError
 
@@ -43,16 +43,16 @@ SPARED_SECONDS = 3600.0
 _LONGEST = 1000
 
 
-def keep(tracked: Tracked, errors: Errors, site: Site, *, lost: bool) -> None:
+def keep(tracked: Tracked, errors: Errors, context: Context, *, lost: bool) -> None:
     """Keep these files, and add the reasons to the end of the replica and to its log.
 
     With `lost` a successful end becomes a failure, unless no store is to blame for any of the
     files. The log gets a line for each reason, the end one message: about files that could not even
     be kept, if there are any.
     """
-    folder = site.directory / DIRECTORY / tracked.id
-    prune(site, now=time.time())
-    kept = _link_all(tracked, errors, folder, site)
+    folder = context.directory / DIRECTORY / tracked.id
+    prune(context, now=time.time())
+    kept = _link_all(tracked, errors, folder, context)
     by_store = {name: error for name, error in errors.items() if not blames_no_store(error.code)}
     lost = lost and bool(by_store)
 
@@ -62,14 +62,14 @@ def keep(tracked: Tracked, errors: Errors, site: Site, *, lost: bool) -> None:
             "unsent_kept" if is_kept else "unsent_given_up",
             files=notices.names(tracked.id, list(group)),
             count=len(group),
-            host=site.config.host,
+            host=context.config.host,
             place=str(folder),
             days=DAYS,
         )
 
     (is_kept, first), *_ = _grouped(by_store if lost else errors, kept, by=blames_no_store)
     end = together([reason(is_kept, group) for _, group in _grouped(first, kept, by=str)])
-    site.journal.warning(render(end.code, end.params, "en"), tracked.id)
+    context.log.warning(render(end.code, end.params, "en"), tracked.id)
     lines = ""
     for is_kept, group in _grouped(errors, kept, by=str):
         one = reason(is_kept, group)
@@ -77,11 +77,11 @@ def keep(tracked: Tracked, errors: Errors, site: Site, *, lost: bool) -> None:
     try:
         _add_to_exit(tracked, end, lost=lost)
     except OSError as error:
-        site.journal.warning(f"its exit cannot name what was not sent: {error}", tracked.id)
+        context.log.warning(f"its exit cannot name what was not sent: {error}", tracked.id)
     try:
         notices.append_once(tracked.root, lines)
     except OSError as error:
-        site.journal.warning(f"its log cannot name what was not sent: {error}", tracked.id)
+        context.log.warning(f"its log cannot name what was not sent: {error}", tracked.id)
 
 
 def was_left(tracked: Tracked) -> bool:
@@ -90,10 +90,10 @@ def was_left(tracked: Tracked) -> bool:
     return said is not None and said["code"] in ("unsent_given_up", "unsent_kept")
 
 
-def prune(site: Site, *, now: float) -> bool:
+def prune(context: Context, *, now: float) -> bool:
     """Delete what was kept for as long as promised and, while the disk is nearly full and pruning
     the cache does not help, the oldest; whether some is left. `now` is the time of day."""
-    top = site.directory / DIRECTORY
+    top = context.directory / DIRECTORY
     left: list[tuple[float, Path]] = []
     with suppress(OSError):
         for folder in top.iterdir():
@@ -105,19 +105,19 @@ def prune(site: Site, *, now: float) -> bool:
             shutil.rmtree(folder, ignore_errors=True)
             left.remove((since, folder))
     for since, folder in list(left):
-        is_full = site.cache_spent and workspace.free_space(top) < 0
+        is_full = context.cache_spent and workspace.free_space(top) < 0
         if now - since <= SPARED_SECONDS or not is_full:
             break
         size = _size(folder)
         if size:  # files that are also linked elsewhere free nothing
             shutil.rmtree(folder, ignore_errors=True)
             left.remove((since, folder))
-            site.journal.warning(
+            context.log.warning(
                 f"the disk is nearly full: {size} bytes of outputs that could not be sent are "
                 "deleted before their time",
                 folder.name,
             )
-            _count_deleted(site.directory / DELETED, now)
+            _count_deleted(context.directory / DELETED, now)
     return bool(left)
 
 
@@ -137,7 +137,7 @@ def _count_deleted(path: Path, now: float) -> None:
         records.write(path, {"times": int(known.get("times", 0)) + 1, "at": now})
 
 
-def _link_all(tracked: Tracked, errors: Errors, folder: Path, site: Site) -> set[str]:
+def _link_all(tracked: Tracked, errors: Errors, folder: Path, context: Context) -> set[str]:
     """Link each of these files under the name that its owner knows; returns the names of those that
     are kept. A directory that could not be listed is not."""
     kept: set[str] = set()
@@ -155,7 +155,7 @@ def _link_all(tracked: Tracked, errors: Errors, folder: Path, site: Site) -> set
                 os.link(paths[name], target, follow_symlinks=False)
             kept.add(name)
         except OSError as error:
-            site.journal.warning(f"{name} was not sent and cannot be kept: {error}", tracked.id)
+            context.log.warning(f"{name} was not sent and cannot be kept: {error}", tracked.id)
     with suppress(OSError):
         folder.rmdir()  # unless something is kept there
     return kept

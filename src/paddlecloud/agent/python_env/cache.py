@@ -40,7 +40,7 @@ from paddlecloud.model.units import format_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from paddlecloud.agent.context import Site
+    from paddlecloud.agent.context import Context
     from paddlecloud.agent.inputs.cache import Kept
     from paddlecloud.agent.registry import Tracked
     from paddlecloud.agent.replica.records import ExitRecord, Launch
@@ -106,10 +106,10 @@ class Environments:
     that were added to the cache."""
 
     def __init__(
-        self, site: Site, hurry: Callable[[Tracked], object], grew: Callable[[int], object]
+        self, context: Context, hurry: Callable[[Tracked], object], grew: Callable[[int], object]
     ) -> None:
-        self._site = site
-        self._directory = site.directory / "cache" / "envs"
+        self._context = context
+        self._directory = context.directory / "cache" / "envs"
         self._hurry = hurry
         self._grew = grew
         self._lock = threading.Lock()
@@ -123,7 +123,7 @@ class Environments:
         when that fails; the log of the replica shows the progress."""
         python, target = self._target(tracked.ordered)
         if _log_key(tracked, target.name):
-            self._site.wake_reporter()
+            self._context.wake_reporter()
         found = self._find(target, tracked)
         if found is not None:
             tracked.environment = found
@@ -216,7 +216,7 @@ class Environments:
         except (OSError, PaddleCloudError) as error:
             current.error = error
         except Exception as error:  # noqa: BLE001 - the replicas that wait have to fail
-            self._site.journal.failure("an environment could not be installed")
+            self._context.log.failure("an environment could not be installed")
             current.error = Refused("environment_failed", python=python, lines=repr(error))
         with self._lock:
             del self._installs[target]
@@ -237,7 +237,7 @@ class Environments:
         lock = os.open(f"{target}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             if _lock(lock, current):
-                _remove_leftovers(target, self._site.spawner)
+                _remove_leftovers(target, self._context.spawner)
                 self._install_with_retries(target, current, run, python)
         finally:
             os.close(lock)
@@ -249,15 +249,15 @@ class Environments:
                 return
             left = max(1.0, run["install_seconds"] - (time.monotonic() - began))
             current.launch = install.running(target) or install.prepare(
-                run, target, python, self._site.environ, seconds=left
+                run, target, python, self._context.environ, seconds=left
             )
-            ended = install.carry_out(self._site.spawner, current.launch, current.cancelled)
+            ended = install.carry_out(self._context.spawner, current.launch, current.cancelled)
             root = Path(current.launch["root"])
             if ended is not None and install.succeeded(ended):
                 current.error, current.took = None, ended.get("ran") or 0.0
                 self._grew(install.complete(target, root))
                 text = f"environment {target.name} installed in {current.took:.1f} s"
-                self._site.journal.info(text)
+                self._context.log.info(text)
                 return
             current.tail = _tail(root / records.STDOUT)
             install.remove(root)
@@ -280,9 +280,9 @@ class Environments:
     def _used(self) -> set[str]:
         """The environments of replicas on this machine."""
         # The order of a replica that is being prepared may not be written yet.
-        waiting = (one for one in self._site.book.all() if one.stage is Stage.ORDERED)
-        found = {one.environment for one in waiting if one.environment and not one.forget}
-        for order in (self._site.directory / "replicas").glob(f"*/{records.ORDER}"):
+        waiting = (one for one in self._context.registry.all() if one.stage is Stage.ORDERED)
+        found = {one.environment for one in waiting if one.environment and not one.released}
+        for order in (self._context.directory / "replicas").glob(f"*/{records.ORDER}"):
             found.update((records.read(order) or {}).get("show") or ())
         return found
 
@@ -292,7 +292,7 @@ class Environments:
                 fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
                 try:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    _remove_leftovers(lock.with_suffix(""), self._site.spawner)
+                    _remove_leftovers(lock.with_suffix(""), self._context.spawner)
                 finally:
                     os.close(fd)
 

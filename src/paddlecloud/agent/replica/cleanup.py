@@ -20,7 +20,7 @@ from paddlecloud.agent.sandbox import tmpdir, workspace
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from paddlecloud.agent.context import Site
+    from paddlecloud.agent.context import Context
     from paddlecloud.agent.outputs.shipper import Shippers
     from paddlecloud.agent.registry import Tracked
 
@@ -34,10 +34,10 @@ _UNSENT_SECONDS = 60.0
 
 
 class Cleanup:
-    def __init__(self, site: Site, shippers: Shippers) -> None:
-        self._site = site
+    def __init__(self, context: Context, shippers: Shippers) -> None:
+        self._context = context
         self._shippers = shippers
-        self._trash = site.directory / "trash"
+        self._trash = context.directory / "trash"
         self._queue: queue.SimpleQueue[Path | Tracked | None] = queue.SimpleQueue()
         self._to_delete: list[str] = []
         self._kept_since = 0.0
@@ -49,7 +49,7 @@ class Cleanup:
         """Delete a directory; it is out of the way when this returns."""
         tmpdir.remove_links(root)
         self._count += 1
-        target = self._trash / f"{root.name}.{self._site.boot}.{self._count}"
+        target = self._trash / f"{root.name}.{self._context.boot}.{self._count}"
         try:
             root.rename(target)
         except FileNotFoundError:
@@ -67,8 +67,8 @@ class Cleanup:
 
     def delete(self, tracked: Tracked) -> None:
         """Delete a replica that is over and that the server does not need any more."""
-        self._site.book.remove(tracked.id)
-        self._site.unwatch(tracked)
+        self._context.registry.remove(tracked.id)
+        self._context.unwatch(tracked)
         self.discard(tracked.root)
 
     def delete_working_files(self, tracked: Tracked) -> None:
@@ -87,7 +87,7 @@ class Cleanup:
         """The body of the thread."""
         with suppress(OSError):
             self._to_delete += [str(left) for left in self._trash.iterdir()]
-        self._site.guarded("cleanup", self._turn)
+        self._context.guarded("cleanup", self._turn)
 
     def _turn(self) -> None:
         now = time.monotonic()
@@ -110,7 +110,7 @@ class Cleanup:
         """For the next task; None while there is nothing to delete later."""
         if now >= self._unsent_checked_at + _UNSENT_SECONDS or not self._has_unsent:
             self._unsent_checked_at = now
-            self._has_unsent = unsent.prune(self._site, now=time.time())
+            self._has_unsent = unsent.prune(self._context, now=time.time())
         if self._to_delete:
             return _IDLE_SECONDS
         return _UNSENT_SECONDS if self._has_unsent else None
@@ -118,32 +118,32 @@ class Cleanup:
     def _empty_trash(self) -> None:
         paths, self._to_delete = self._to_delete, []
         for path in paths:
-            if self._site.stopping.is_set():
+            if self._context.stopping.is_set():
                 return
             try:
                 workspace.remove(path)
             except OSError as error:
-                self._site.journal.warning(f"{path} cannot be deleted: {error}")
+                self._context.log.warning(f"{path} cannot be deleted: {error}")
 
     def _reap(self, tracked: Tracked) -> None:
         reaped = None
         try:
-            reaped = inspect.reap_leftovers(tracked.root, self._site.spawner)
+            reaped = inspect.reap_leftovers(tracked.root, self._context.spawner)
         finally:
             if reaped is None or reaped.left:
                 self._queue.put(tracked)
         if reaped.left:
             pids = ", ".join(map(str, reaped.left))
-            self._site.journal.warning(f"processes {pids} do not end; trying again", tracked.id)
+            self._context.log.warning(f"processes {pids} do not end; trying again", tracked.id)
             tracked.hold(notices.of("replica_not_ending", {"pids": pids}), now=time.monotonic())
-            self._site.wake_reporter()
-            self._site.stopping.wait(_REAP_AGAIN)
+            self._context.wake_reporter()
+            self._context.stopping.wait(_REAP_AGAIN)
             return
         if not reaped.all_ended:
             text = "processes that left its process tree may still be running"
-            self._site.journal.warning(text, tracked.id)
+            self._context.log.warning(text, tracked.id)
         tracked.held = None
         tracked.all_ended = reaped.all_ended
         tracked.end(None)
         self._shippers.finish(tracked)
-        self._site.wake_reporter()
+        self._context.wake_reporter()

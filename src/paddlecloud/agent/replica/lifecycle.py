@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from paddlecloud.agent.outputs import unsent
-from paddlecloud.agent.registry import Stage, StopWish, Tracked, read_order
+from paddlecloud.agent.registry import Stage, StopRequest, Tracked, read_order
 from paddlecloud.agent.replica import inspect, records
 from paddlecloud.agent.replica.inspect import Phase
 from paddlecloud.agent.replica.start import request_stop
@@ -23,7 +23,7 @@ from paddlecloud.agent.server_link import orders
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from paddlecloud.agent.context import Site
+    from paddlecloud.agent.context import Context
     from paddlecloud.agent.outputs.shipper import Shippers
     from paddlecloud.agent.replica.cleanup import Cleanup
     from paddlecloud.agent.replica.start import Starters
@@ -34,9 +34,9 @@ SUPERVISOR_SECONDS = 5.0
 
 class Lifecycle:
     def __init__(
-        self, site: Site, starters: Starters, shippers: Shippers, cleanup: Cleanup
+        self, context: Context, starters: Starters, shippers: Shippers, cleanup: Cleanup
     ) -> None:
-        self._site = site
+        self._context = context
         self._starters = starters
         self._shippers = shippers
         self._cleanup = cleanup
@@ -50,15 +50,15 @@ class Lifecycle:
 
         One directory that cannot be understood must not keep the others from being adopted.
         """
-        directory = self._site.directory / "replicas"
+        directory = self._context.directory / "replicas"
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         spread(directory)
         for root in sorted(directory.iterdir()):
             try:
                 self._adopt(root)
             except Exception:  # noqa: BLE001 - logged; the others, and the agent, go on
-                self._site.journal.failure("cannot be adopted", root.name)
-        return len(self._site.book.all())
+                self._context.log.failure("cannot be adopted", root.name)
+        return len(self._context.registry.all())
 
     def begin_round(self) -> None:
         """The next orders list everything that the server wants of this agent."""
@@ -67,7 +67,7 @@ class Lifecycle:
     def end_round(self) -> None:
         """What the round did not list is not wanted: it is deleted, now or when it is over."""
         self._last_round = self._round
-        for tracked in self._site.book.all():
+        for tracked in self._context.registry.all():
             unknown = tracked.stage is Stage.ORDERED or tracked.fence < 0
             if unknown and tracked.named < self._last_round:
                 self.expel(tracked)
@@ -79,17 +79,17 @@ class Lifecycle:
         replica, want = str(order["replica"]), order["want"]
         if want not in ("run", "stop", "forget"):
             raise ValueError(f"unknown order: {want!r}")
-        tracked = self._site.book.get(replica)
+        tracked = self._context.registry.get(replica)
         if want == "forget":
             if tracked is not None:
-                self._forget(tracked)
+                self._release(tracked)
             return
         if tracked is None:
-            tracked = self._site.book.add(self._new(order))
+            tracked = self._context.registry.add(self._new(order))
         tracked.named = self._round
         self._update(tracked, order)
         if want == "stop":
-            self._stop(tracked, StopWish(grace=float(order["grace"]), cause=str(order["cause"])))
+            self._stop(tracked, StopRequest(grace=float(order["grace"]), cause=str(order["cause"])))
         if tracked.stage is Stage.ORDERED and not tracked.queued:
             self._starters.put(tracked)
 
@@ -97,53 +97,53 @@ class Lifecycle:
         """Read its records and act on them (`now` is monotonic). Only the reporter calls this."""
         if tracked.stage is Stage.LAUNCHED and not tracked.reaping:
             self._observe(tracked, inspect.inspect(tracked.root), now)
-        if tracked.stop is not None and not tracked.stop_told and tracked.stage is Stage.LAUNCHED:
+        if tracked.stop is not None and not tracked.stop_sent and tracked.stage is Stage.LAUNCHED:
             self._request_stop(tracked, tracked.stop)
-        if tracked.forget and not tracked.alive:
+        if tracked.released and not tracked.alive:
             self._cleanup.delete(tracked)
 
     def finished(self, tracked: Tracked) -> None:
         """The server has everything of it."""
-        self._site.book.finish(tracked)
+        self._context.registry.finish(tracked)
         but = " but what was not sent" if unsent.was_left(tracked) else ""
-        self._site.journal.info(f"the server has all of it{but}", tracked.id)
+        self._context.log.info(f"the server has all of it{but}", tracked.id)
         self._delete_if_unlisted(tracked)
 
     def free_disk(self) -> None:
         """The server has no space, perhaps on this disk: delete what is not needed any more."""
-        for tracked in self._site.book.all():
+        for tracked in self._context.registry.all():
             if tracked.stage is Stage.OVER and not tracked.cleared:
                 tracked.cleared = True
                 self._cleanup.delete_working_files(tracked)
 
     def expel(self, tracked: Tracked) -> None:
         """The server does not want it any more: end it at once, then delete it."""
-        if tracked.alive and not tracked.forget:
-            self._site.journal.warning("the server does not want it; it is ended", tracked.id)
-        self._site.book.forget(tracked)
+        if tracked.alive and not tracked.released:
+            self._context.log.warning("the server does not want it; it is ended", tracked.id)
+        self._context.registry.release(tracked)
         if tracked.alive:
-            self._stop(tracked, StopWish(grace=0.0, cause=records.CAUSE_STOPPED))
+            self._stop(tracked, StopRequest(grace=0.0, cause=records.CAUSE_STOPPED))
         if tracked.stage is Stage.ORDERED and not tracked.queued:
             self._starters.put(tracked)
-        self._site.wake_reporter()
+        self._context.wake_reporter()
 
     def _delete_if_unlisted(self, tracked: Tracked) -> None:
         if tracked.stage is Stage.DONE and tracked.named < self._last_round:
-            self._forget(tracked)
+            self._release(tracked)
 
-    def _forget(self, tracked: Tracked) -> None:
+    def _release(self, tracked: Tracked) -> None:
         """Have it deleted by the reporter's next call of `reconcile`. If it still runs it is ended
         first: the server gave it up as lost while the agent was away."""
         if tracked.alive:
             self.expel(tracked)
             return
-        self._site.book.forget(tracked)
-        self._site.wake_reporter()
+        self._context.registry.release(tracked)
+        self._context.wake_reporter()
 
     def _new(self, order: dict[str, Any]) -> Tracked:
-        root = self._site.book.root(str(order["replica"]))
+        root = self._context.registry.root(str(order["replica"]))
         tracked = Tracked(id=root.name, fence=int(order["fence"]), root=root, run=None, acked=0)
-        run = orders.run_of(order, self._site.grace)
+        run = orders.run_of(order, self._context.grace)
         if run is not None and run["began"]:
             # It ran here, and its records are gone. It must not run a second time.
             tracked.acked = None
@@ -154,15 +154,15 @@ class Lifecycle:
         before, tracked.fence = tracked.fence, max(tracked.fence, int(order["fence"]))
         if before < 0:
             # Its own order is lost, and nothing could be reported of it until now.
-            self._site.wake_reporter()
+            self._context.wake_reporter()
         # The grace of an order is that of a stop; at the wall time the supervisor uses the setting.
-        run = orders.run_of(order, self._site.grace)
+        run = orders.run_of(order, self._context.grace)
         if run is None:
             return
         tracked.direct = tracked.direct or run["direct"]
         bucket_timeout = run["patience"]
         tracked.own_bucket = bucket_timeout is not None
-        tracked.patience = run["store_patience"] if bucket_timeout is None else bucket_timeout
+        tracked.store_timeout = run["store_patience"] if bucket_timeout is None else bucket_timeout
         if tracked.stage is Stage.ORDERED and tracked.run is None:
             tracked.run = run
 
@@ -173,7 +173,7 @@ class Lifecycle:
             self._cleanup.discard(root)
             return
         tracked.asked = True
-        self._site.book.add(tracked)
+        self._context.registry.add(tracked)
         if tracked.fence >= 0 and inspect.inspect(root).phase is Phase.NOT_STARTED:
             # The order comes again and starts it; a supervisor that was started is found by then.
             return
@@ -181,35 +181,35 @@ class Lifecycle:
         tracked.launched_at = now
         tracked.dirty = True
         with suppress(OSError):
-            self._site.watch(tracked)
+            self._context.watch(tracked)
         self.reconcile(tracked, now)
-        self._site.journal.info(f"adopted, {tracked.stage.value}", tracked.id)
+        self._context.log.info(f"adopted, {tracked.stage.value}", tracked.id)
 
-    def _stop(self, tracked: Tracked, stop: StopWish) -> None:
+    def _stop(self, tracked: Tracked, stop: StopRequest) -> None:
         with tracked.lock:
             tracked.stop = stop
-            tracked.stop_told = False
+            tracked.stop_sent = False
             launched = tracked.stage is Stage.LAUNCHED
             over = tracked.stage is Stage.OVER
-        self._site.journal.info(f"stop within {stop.grace:g} s, {stop.cause}", tracked.id)
+        self._context.log.info(f"stop within {stop.grace:g} s, {stop.cause}", tracked.id)
         self._starters.hurry(tracked)
         if over:
             self._shippers.hurry(tracked)
         if launched:
             self._request_stop(tracked, stop)
 
-    def _request_stop(self, tracked: Tracked, stop: StopWish) -> None:
+    def _request_stop(self, tracked: Tracked, stop: StopRequest) -> None:
         """Tried again by the next `reconcile` if the request cannot be written."""
         try:
             request_stop(tracked, stop)
         except OSError as error:
-            self._site.journal.warning(f"cannot be stopped yet: {error}", tracked.id)
+            self._context.log.warning(f"cannot be stopped yet: {error}", tracked.id)
 
     def _observe(self, tracked: Tracked, observed: inspect.Observed, now: float) -> None:
         if observed.phase is Phase.RUNNING:
             self._started(tracked, observed.pid, observed.started_at, now)
         elif observed.phase is Phase.EXITED:
-            run = {} if tracked.started else records.read(tracked.place(records.RUN)) or {}
+            run = {} if tracked.started else records.read(tracked.path(records.RUN)) or {}
             self._started(tracked, run.get("pid"), run.get("started_at"), now)
             tracked.end(observed.exit)
             self._shippers.finish(tracked)
@@ -225,7 +225,7 @@ class Lifecycle:
         if not (tracked.root / records.ORDER).exists():
             self._lose(tracked, "its records are gone, so its exit is unknown")
             return
-        self._site.journal.warning("no supervisor came up; starting another", tracked.id)
+        self._context.log.warning("no supervisor came up; starting another", tracked.id)
         tracked.launched_at = now
         self._starters.put(tracked)
 
@@ -233,7 +233,7 @@ class Lifecycle:
         """Its exit will never be known; what runs of it is ended before that is reported."""
         tracked.stage = Stage.LAUNCHED
         tracked.reaping = True
-        self._site.journal.warning(why, tracked.id)
+        self._context.log.warning(why, tracked.id)
         self._cleanup.reap(tracked)
 
     def _started(

@@ -67,13 +67,13 @@ def _take_over(tracked: Tracked, earlier: Tracked, owner: int | None) -> bool:
     """
     if earlier.alive or not earlier.shipped or earlier.started is None:
         return False
-    source, note = earlier.place(OUTPUT), tracked.root / SHIPPED
+    source, note = earlier.path(OUTPUT), tracked.root / SHIPPED
     try:
         if os.stat(source).st_uid != (os.geteuid() if owner is None else owner):  # noqa: PTH116 - text
             return False
         marks = records.read(earlier.root / SHIPPED) or {}
         ours = {name: mark for name, mark in marks.items() if name.startswith(f"{OUTPUT}/")}
-        os.rename(source, tracked.place(OUTPUT))  # noqa: PTH104 - both are text
+        os.rename(source, tracked.path(OUTPUT))  # noqa: PTH104 - both are text
         records.write(note, ours)
     except FileNotFoundError:
         return note.exists()
@@ -87,7 +87,7 @@ def _bring(
 ) -> str:
     """Put one file in its place, unless it is there; its sha256."""
     when = round(mtime * 1e6) * 1000
-    folder, last = _open_folder(tracked.place(OUTPUT), name, owner)
+    folder, last = _open_folder(tracked.path(OUTPUT), name, owner)
     try:
         if _is_there(folder, last, size, when):
             return _digest(folder, last)

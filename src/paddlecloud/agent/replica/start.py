@@ -17,8 +17,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from paddlecloud.agent.inputs.cache import LOOK_AGAIN, Materials
-from paddlecloud.agent.inputs.snapshot_tree import Busy, Held, Trees, hold, is_worth
+from paddlecloud.agent.inputs.cache import LOOK_AGAIN, InputCache
+from paddlecloud.agent.inputs.snapshot_tree import HeldTree, SnapshotTrees, TreeBusy, hold, is_worth
 from paddlecloud.agent.python_env.cache import Environments, with_environment
 from paddlecloud.agent.registry import Stage, not_run, write_order
 from paddlecloud.agent.replica import (
@@ -33,8 +33,8 @@ from paddlecloud.agent.replica import (
 from paddlecloud.agent.replica.inspect import Phase
 from paddlecloud.agent.replica.records import CAUSE_PORT_TAKEN, CAUSE_START_FAILED, ORDER, ROOT
 from paddlecloud.agent.sandbox import tmpdir, workspace
-from paddlecloud.agent.server_link.channel import Channel, is_stumble
-from paddlecloud.agent.work_queue import Turns
+from paddlecloud.agent.server_link.channel import Channel, is_internal_error
+from paddlecloud.agent.work_queue import WorkQueue
 from paddlecloud.messages import render
 from paddlecloud.model.diagnosis.exit_status import NO_ENVIRONMENT
 from paddlecloud.model.errors import PaddleCloudError, Refused, Retry, Unauthenticated
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, NoReturn
 
-    from paddlecloud.agent.context import Site
+    from paddlecloud.agent.context import Context
     from paddlecloud.agent.inputs.cache import Kept, Source
-    from paddlecloud.agent.registry import StopWish, Tracked
+    from paddlecloud.agent.registry import StopRequest, Tracked
     from paddlecloud.agent.replica.records import Launch
     from paddlecloud.agent.server_link.orders import Run
     from paddlecloud.model.files.snapshot import Snapshot
@@ -78,22 +78,25 @@ class _NoWay(Channel):
 
 
 class Starters:
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._layer = workspace.Layer()
-        self._materials = Materials(site.directory / "cache", limit=site.cache_limit)
-        self._trees = Trees(
-            site.directory / "cache", self._layer, site.spawner.can_overlay, self._materials.grew
+        self._input_cache = InputCache(context.directory / "cache", limit=context.cache_limit)
+        self._trees = SnapshotTrees(
+            context.directory / "cache",
+            self._layer,
+            context.spawner.can_overlay,
+            self._input_cache.grew,
         )
-        self._holds: dict[str, tuple[Tracked, Held]] = {}
+        self._holds: dict[str, tuple[Tracked, HeldTree]] = {}
         """The tree of each replica whose monitor may not hold it yet."""
         self._most_holds = _MOST_HOLDS
-        self._turns = Turns()
-        self._far = Turns()
+        self._turns = WorkQueue()
+        self._far = WorkQueue()
         """Those that need the network next."""
         self._behind: dict[str, Tracked] = {}
         """Those that wait for a tree which another one makes."""
-        self._environments = Environments(site, self.hurry, self._materials.grew)
+        self._environments = Environments(context, self.hurry, self._input_cache.grew)
 
     def put(self, tracked: Tracked) -> None:
         """Start it as soon as a thread is free."""
@@ -115,44 +118,44 @@ class Starters:
         """Let the threads end; those that were not begun are ordered again later."""
         self._turns.close()
         self._far.close()
-        self._site.untidy.set()
+        self._context.prune_due.set()
 
     def work(self) -> None:
         """The body of each thread that starts what needs nothing from elsewhere."""
-        channel = _NoWay(self._site.link)
-        self._site.guarded("a starter", lambda: self._turn(self._turns, channel))
+        channel = _NoWay(self._context.link)
+        self._context.guarded("a starter", lambda: self._turn(self._turns, channel))
 
     def fetch(self) -> None:
         """The body of each thread that starts what has to be fetched first."""
-        channel = self._site.link.channel()
-        self._site.guarded("a fetcher", lambda: self._turn(self._far, channel))
+        channel = self._context.link.channel()
+        self._context.guarded("a fetcher", lambda: self._turn(self._far, channel))
 
     def tidy(self) -> None:
         """The body of one thread more. It keeps the cache within its limit, and from filling the
         disk, which may take minutes: nobody waits for it."""
-        self._site.guarded("the tidier", self._tidy)
+        self._context.guarded("the tidier", self._tidy)
 
     def _tidy(self) -> None:
-        self._materials.hold_to(self._site.cache_limit)
+        self._input_cache.hold_to(self._context.cache_limit)
         self._prune(self._is_short)
-        self._site.cache_spent = self._is_short() and not self._materials.spares
-        self._site.untidy.wait(LOOK_AGAIN if self._materials.crowded else _LOOK_AT_DISK)
-        self._site.untidy.clear()
+        self._context.cache_spent = self._is_short() and not self._input_cache.spares
+        self._context.prune_due.wait(LOOK_AGAIN if self._input_cache.crowded else _LOOK_AT_DISK)
+        self._context.prune_due.clear()
 
     def _is_short(self, needed: int = 0) -> bool:
         """Whether the disk has less room than that."""
-        return workspace.free_space(self._site.directory) < needed
+        return workspace.free_space(self._context.directory) < needed
 
     def _prune(self, is_short: Callable[[], bool]) -> int:
         """Delete what is of no use, too much, or in the way; bytes freed."""
         self._let_go()
         freed = self._trees.drop_useless(self._ordered())
-        freed += self._materials.prune(time.time(), self._kept, is_short)
+        freed += self._input_cache.prune(time.time(), self._kept, is_short)
         if freed:
-            self._site.journal.info(f"removed {freed} bytes of cached files")
+            self._context.log.info(f"removed {freed} bytes of cached files")
         return freed
 
-    def _turn(self, turns: Turns, channel: Channel) -> None:
+    def _turn(self, turns: WorkQueue, channel: Channel) -> None:
         tracked = turns.take()
         if tracked is None:
             return
@@ -167,7 +170,7 @@ class Starters:
             if not self._failed_or_stopped(tracked, error):
                 then = self._settled
         except Exception as error:  # noqa: BLE001 - the owner hears of it, and the log has the rest
-            self._site.journal.failure("could not be started", tracked.id)
+            self._context.log.failure("could not be started", tracked.id)
             if not self._failed(tracked, error):
                 then = self._settled
         finally:
@@ -193,41 +196,41 @@ class Starters:
             if held:
                 self._end(tracked, CAUSE_PORT_TAKEN, held)
                 return False
-        self._site.watch(tracked)
-        wish = tracked.stop
-        if wish is not None:
+        self._context.watch(tracked)
+        request = tracked.stop
+        if request is not None:
             # A monitor may be on its way; any that comes finds the wish and does not run.
-            request_stop(tracked, wish)
+            request_stop(tracked, request)
         if tracked.launches >= _MOST_LAUNCHES:
             return self._give_up(tracked)
         self._spawn(tracked, launch or records.read(tracked.root / ORDER))
-        self._launched(tracked, wish)
-        if self._materials.is_due(time.time()):
-            self._site.untidy.set()
+        self._launched(tracked, request)
+        if self._input_cache.is_due(time.time()):
+            self._context.prune_due.set()
         return False
 
     def _hold(self, tracked: Tracked, held: dict[str, Any]) -> None:
         """Let the reporter tell it, if it lasts."""
         tracked.hold(held, now=time.monotonic())
-        self._site.wake_reporter()
+        self._context.wake_reporter()
 
     def _make_ready(self, tracked: Tracked, channel: Channel) -> Launch:
         """Lay its files out and write its order down."""
         run = tracked.ordered
         uid = run["uid"]
         if uid is not None and os.geteuid() != 0:
-            raise Refused("agent_cannot_separate", host=self._site.config.host)
+            raise Refused("agent_cannot_separate", host=self._context.config.host)
         python = self._environments.ready(tracked) if run["requirements"] else None
-        with self._materials.using(time.time()):
+        with self._input_cache.using(time.time()):
             tree = self._lay_out(tracked, channel)
         if run["resumes"]:
-            earlier = self._site.book.get(run["resumes"])
+            earlier = self._context.registry.get(run["resumes"])
             how = restore_outputs.give_back(tracked, earlier, channel, owner=uid)
-            self._site.journal.info(f"outputs given back: {how}", tracked.id)
+            self._context.log.info(f"outputs given back: {how}", tracked.id)
         if run["private_root"]:
             workspace.write_in_root(tracked.root, _root_files(run["env"]), owner=uid)
         if run["secret"]:
-            token_file.write(tracked.root, run, tracked.id, self._site.link)
+            token_file.write(tracked.root, run, tracked.id, self._context.link)
         launch = preflight.complete(self._launch(tracked, python, tree), run)
         write_order(tracked, launch)
         return launch
@@ -236,7 +239,7 @@ class Starters:
         """Its directories and files; the tree that is to lie below them, if there is one."""
         run = tracked.ordered
         uid, shelf = run["uid"], run["blobs_dir"]
-        blobs = self._materials.source(
+        blobs = self._input_cache.source(
             tracked.id, shelf, channel, direct=run["direct"], is_wanted=lambda: tracked.wanted
         )
         snapshot, tree = None, None
@@ -256,36 +259,36 @@ class Starters:
 
     def _submitted(
         self, tracked: Tracked, wanted: str, channel: Channel, blobs: Source
-    ) -> tuple[Snapshot | None, Held | None]:
+    ) -> tuple[Snapshot | None, HeldTree | None]:
         """The list of its files, and a tree of them if that serves it; the list may be None then.
         Retry while another one makes the tree, who wakes this one when it is done."""
         uid, shelf = tracked.ordered["uid"], tracked.ordered["blobs_dir"]
         try:
-            snapshot = self._materials.remembered(wanted)
+            snapshot = self._input_cache.remembered(wanted)
             if snapshot is None or is_worth(snapshot):
                 tree = self._trees.ready(wanted, uid, shelf)
                 if tree is not None:
                     return snapshot, tree
-            snapshot = self._materials.snapshot(wanted, tracked.id, channel)
+            snapshot = self._input_cache.snapshot(wanted, tracked.id, channel)
             if shelf is None and is_worth(snapshot) and isinstance(channel, _NoWay):
                 raise _FarAway  # before thousands of names are given, and one is missing
             return snapshot, self._make_tree(tracked, snapshot, blobs)
-        except Busy as error:
+        except TreeBusy as error:
             self._behind[tracked.id] = tracked
             if not self._trees.makes(error.filename):
                 tracked.hurried = True  # who made it may have looked here a moment ago
             raise Retry("held_fetching", worker=tracked.ordered["worker"]) from error
 
-    def _make_tree(self, tracked: Tracked, snapshot: Snapshot, blobs: Source) -> Held | None:
+    def _make_tree(self, tracked: Tracked, snapshot: Snapshot, blobs: Source) -> HeldTree | None:
         is_ours = True
         try:
             shelf, uid = tracked.ordered["blobs_dir"], tracked.ordered["uid"]
-            place, near = self._materials.place(shelf), shelf is not None
+            place, near = self._input_cache.place(shelf), shelf is not None
             made = self._trees.make(snapshot, blobs, uid, place, checked=near)
             if made is not None and uid is not None and not near:
-                self._materials.copied(snapshot.digests)
+                self._input_cache.copied(snapshot.digests)
             return made
-        except Busy:
+        except TreeBusy:
             is_ours = False
             raise
         except BlockingIOError as error:
@@ -301,7 +304,7 @@ class Starters:
             while True:
                 self.hurry(self._behind.popitem()[1])
 
-    def _keep(self, tracked: Tracked, tree: Held | None) -> None:
+    def _keep(self, tracked: Tracked, tree: HeldTree | None) -> None:
         """Hold its tree until its monitor does; instead of the one that an earlier try had."""
         _, before = self._holds.pop(tracked.id, (None, None))
         if before is not None:
@@ -326,7 +329,9 @@ class Starters:
 
     def _ordered(self) -> set[str]:
         """The trees in orders of replicas that have not begun: an earlier agent wrote some."""
-        waiting_for = [one for one in self._site.book.all() if one.alive and not _is_begun(one)]
+        waiting_for = [
+            one for one in self._context.registry.all() if one.alive and not _is_begun(one)
+        ]
         orders = [records.read(one.root / ORDER) or {} for one in waiting_for]
         return {order["tree"] for order in orders if order.get("tree")}
 
@@ -351,7 +356,7 @@ class Starters:
             "show": [] if python is None else [python],
             "private_root": run["private_root"],
             "tree": tree,
-            "notify": self._site.notices,
+            "notify": self._context.notices,
         }
 
     def _spawn(self, tracked: Tracked, launch: Any) -> None:
@@ -362,17 +367,17 @@ class Starters:
             self._keep(tracked, hold(launch["tree"]))  # an earlier agent wrote the order
         tracked.asked = True
         tracked.launches += 1
-        self._site.spawner.spawn(launch)
+        self._context.spawner.spawn(launch)
 
-    def _launched(self, tracked: Tracked, known: StopWish | None) -> None:
+    def _launched(self, tracked: Tracked, known: StopRequest | None) -> None:
         self._count_as_launched(tracked)
         tracked.run = None
         tracked.pause = 0.0
         took = (tracked.launched_at - tracked.ordered_at) * 1000
-        self._site.journal.info(f"launched {took:.1f} ms after its order", tracked.id)
-        wish = tracked.stop
-        if wish is not None and wish is not known:
-            request_stop(tracked, wish)
+        self._context.log.info(f"launched {took:.1f} ms after its order", tracked.id)
+        request = tracked.stop
+        if request is not None and request is not known:
+            request_stop(tracked, request)
 
     def _count_as_launched(self, tracked: Tracked) -> None:
         with tracked.lock:
@@ -391,45 +396,45 @@ class Starters:
     def _failed(self, tracked: Tracked, error: Exception) -> bool:
         """Tell the owner, if it surely does not run and trying again is pointless; else True."""
         if isinstance(error, Unauthenticated):
-            self._site.link.renew_keys()
+            self._context.link.renew_keys()
         if tracked.asked:
             # It may run: whatever else is to be done about it, its records are looked at.
             self._count_as_launched(tracked)
-            self._site.wake_reporter()
-        if is_stumble(error):
-            tracked.stumbles += 1
-        pointless = is_stumble(error) and tracked.stumbles >= _MOST_STUMBLES
+            self._context.wake_reporter()
+        if is_internal_error(error):
+            tracked.internal_errors += 1
+        pointless = is_internal_error(error) and tracked.internal_errors >= _MOST_STUMBLES
         if tracked.asked or (isinstance(error, Retry | Unauthenticated) and not pointless):
             said = notices.of_end(error)
-            if said != tracked.trouble:
-                self._site.journal.warning(f"cannot be started yet: {error}", tracked.id)
-            tracked.trouble = said
+            if said != tracked.last_error:
+                self._context.log.warning(f"cannot be started yet: {error}", tracked.id)
+            tracked.last_error = said
             if not tracked.asked and isinstance(error, PaddleCloudError):
                 self._hold(tracked, notices.of_error(error))
             return True
         if isinstance(error, OSError):
             error = workspace.disk_error(error, tracked.root)
         workspace.clear(tracked.root)
-        if self._makes_room(tracked, error):
+        if self._free_space(tracked, error):
             return True
         self._end(tracked, CAUSE_START_FAILED, hint=_hint(error), said=notices.of_end(error))
         return False
 
-    def _makes_room(self, tracked: Tracked, error: Exception) -> bool:
+    def _free_space(self, tracked: Tracked, error: Exception) -> bool:
         """Give up what is cached for a replica that found no space; whether that is worth a further
         try. The next time it would be what was fetched for the replica itself. How much room is
         needed for the outputs of its last attempt is not known: then all goes that can."""
         if not isinstance(error, PaddleCloudError) or error.code != "agent_workspace_full":
             return False
         needed = error.params["needed"]
-        if tracked.made_room or not isinstance(needed, int):
+        if tracked.freed_space or not isinstance(needed, int):
             return False
-        tracked.made_room = True
+        tracked.freed_space = True
         _, tree = self._holds.pop(tracked.id, (None, None))
         if tree is not None:
             tree.let_go()
         is_known = needed > workspace.LEAST_NEEDED
-        if is_known and self._is_short(needed - self._materials.size(time.time(), self._kept)):
+        if is_known and self._is_short(needed - self._input_cache.size(time.time(), self._kept)):
             return False
         return self._prune(lambda: not is_known or self._is_short(needed)) > 0
 
@@ -447,24 +452,24 @@ class Starters:
 
     def _settled(self, tracked: Tracked) -> None:
         tracked.queued = False
-        self._site.wake_reporter()
+        self._context.wake_reporter()
 
     def _give_up(self, tracked: Tracked) -> bool:
         """No monitor comes up. The wish to stop keeps a late one from running it, and then the
         records say whether one did; whether it has to be tried again."""
-        said = tracked.trouble or notices.of("agent_no_monitor")
+        said = tracked.last_error or notices.of("agent_no_monitor")
         cause = tracked.stop.cause if tracked.stop is not None else CAUSE_START_FAILED
         inspect.request_stop(tracked.root, grace=0.0, now=time.time(), cause=cause)
         if inspect.inspect(tracked.root).phase is Phase.NOT_STARTED:
             self._end(tracked, cause, said=said)
         return False
 
-    def _end_before_it_runs(self, tracked: Tracked, wish: StopWish) -> bool:
+    def _end_before_it_runs(self, tracked: Tracked, request: StopRequest) -> bool:
         """As soon as nothing runs on its behalf; whether that has to be looked at again."""
         asks = tracked.run is not None and tracked.run["requirements"]
         if asks and not self._environments.leave(tracked):
             return True
-        self._end(tracked, wish.cause)
+        self._end(tracked, request.cause)
         return False
 
     def _end(
@@ -481,7 +486,7 @@ class Starters:
             said = notices.at_last(said)
             message = render(said["code"], said["params"], "en")
         why = f": {message}" if message else ""
-        self._site.journal.info(f"ends before it ran, {cause}{why}", tracked.id)
+        self._context.log.info(f"ends before it ran, {cause}{why}", tracked.id)
         ended = not_run(cause, now=time.time(), message=message, hint=hint)
         if said is not None:
             ended["said"] = said
@@ -493,10 +498,10 @@ class Starters:
         tracked.end(ended)
 
 
-def request_stop(tracked: Tracked, wish: StopWish) -> None:
+def request_stop(tracked: Tracked, request: StopRequest) -> None:
     """Ask the monitor to end it. Raises OSError when even that cannot be written down."""
-    tracked.stop_told = inspect.request_stop(
-        tracked.root, grace=wish.grace, now=time.time(), cause=wish.cause
+    tracked.stop_sent = inspect.request_stop(
+        tracked.root, grace=request.grace, now=time.time(), cause=request.cause
     )
 
 
@@ -543,20 +548,20 @@ def _temporary(run: Run, tracked: Tracked) -> str:
     """Where a replica is kept apart from other users', /tmp is its own and this same directory."""
     if run["uid"] is not None:
         return "/tmp"
-    return tmpdir.short(tracked.root, tracked.place(workspace.TEMPORARY))
+    return tmpdir.short(tracked.root, tracked.path(workspace.TEMPORARY))
 
 
 def _environment(run: Run, tracked: Tracked) -> dict[str, str]:
     env = with_paths(
         run["env"],
-        work=tracked.place(workspace.WORK),
-        output=tracked.place(workspace.OUTPUT),
-        log=tracked.place(workspace.LOG),
-        mount=tracked.place(workspace.MOUNT),
+        work=tracked.path(workspace.WORK),
+        output=tracked.path(workspace.OUTPUT),
+        log=tracked.path(workspace.LOG),
+        mount=tracked.path(workspace.MOUNT),
         temporary=_temporary(run, tracked),
-        home=tracked.place(workspace.HOME),
+        home=tracked.path(workspace.HOME),
         user="" if run["uid"] is None else run["env"].get("PADDLE_CLOUD_USERNAME", ""),
     )
     if run["secret"]:
-        env[token_file.VARIABLE] = f"{tracked.place(token_file.DIRECTORY)}/{token_file.FILE}"
-    return with_root(env, tracked.place(ROOT)) if run["private_root"] else env
+        env[token_file.VARIABLE] = f"{tracked.path(token_file.DIRECTORY)}/{token_file.FILE}"
+    return with_root(env, tracked.path(ROOT)) if run["private_root"] else env

@@ -65,7 +65,7 @@ class Batch:
 
 def due(tracked: Tracked) -> float | None:
     """When there is something to report of it (monotonic seconds); None when there is nothing."""
-    if tracked.forget or tracked.fence < 0 or tracked.stage is Stage.DONE:
+    if tracked.released or tracked.fence < 0 or tracked.stage is Stage.DONE:
         return None
     held = held_due(tracked)
     if tracked.stage is Stage.ORDERED and (
@@ -75,7 +75,7 @@ def due(tracked: Tracked) -> float | None:
     moments = [] if held is None else [held]
     if tracked.acked is None or (tracked.stage is Stage.OVER and tracked.shipped):
         moments.append(0.0)
-    if tracked.started is not None and not tracked.started_told:
+    if tracked.started is not None and not tracked.started_reported:
         moments.append(tracked.started_noticed + START_DELAY)
     if tracked.dirty:
         moments.append(0.0 if tracked.stage is Stage.OVER else tracked.sent_at + LOG_DELAY)
@@ -88,7 +88,7 @@ def held_due(tracked: Tracked) -> float | None:
     """When to report what it waits for, or once that it does not wait any more."""
     if tracked.held is None:
         return 0.0 if tracked.held_known and tracked.stage is Stage.LAUNCHED else None
-    return max(tracked.held_since + HELD_DELAY, tracked.held_told + HELD_REPEAT)
+    return max(tracked.held_since + HELD_DELAY, tracked.held_reported_at + HELD_REPEAT)
 
 
 def compose(replicas: Iterable[Tracked], *, now: float, most: int = MAX_ITEMS) -> Batch:
@@ -128,14 +128,14 @@ def encode(agent: str, boot: str, sequence: int, batch: Batch) -> bytes:
 
 def _item_without_log(tracked: Tracked, now: float) -> dict[str, Any]:
     item: dict[str, Any] = {"replica": tracked.id, "fence": tracked.fence}
-    if tracked.started is not None and not tracked.started_told:
+    if tracked.started is not None and not tracked.started_reported:
         item["started"] = tracked.started
     usage, tracked.usage = tracked.usage, None
     if usage is not None and tracked.stage is Stage.LAUNCHED:
         item["usage"] = usage
     held = held_due(tracked)
     if held is not None and held <= now:
-        tracked.held_told = now
+        tracked.held_reported_at = now
         item["held"] = tracked.held or NOT_HELD
     return item
 
@@ -169,7 +169,7 @@ def _read_log(tracked: Tracked, most: int) -> tuple[int, bytes, int]:
     if tracked.log_given_up:
         return acked, b"", acked
     try:
-        fd = os.open(tracked.place(STDOUT), os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(tracked.path(STDOUT), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return acked, b"", acked
     try:

@@ -358,7 +358,7 @@ def _error_of(status: int, wire: Mapping[str, Any]) -> PaddleCloudError:
     return error
 
 
-def is_stumble(error: Exception) -> bool:
+def is_internal_error(error: Exception) -> bool:
     """Whether the server had an unexpected error (500). It may work later, but not without end; and
     the server responds, so other requests go on."""
     return isinstance(error, Retry) and error.code == _INTERNAL_ERROR

@@ -23,7 +23,7 @@ from paddlecloud.model import cgroup_limits
 from paddlecloud.model.errors import PaddleCloudError, Unauthenticated, Unreachable
 
 if TYPE_CHECKING:
-    from paddlecloud.agent.context import Site
+    from paddlecloud.agent.context import Context
     from paddlecloud.agent.exec.commands import Commands
     from paddlecloud.agent.replica.lifecycle import Lifecycle
 
@@ -33,23 +33,25 @@ _SLACK = 15.0
 
 
 class Poller:
-    def __init__(self, site: Site, lifecycle: Lifecycle, commands: Commands | None = None) -> None:
-        self._site = site
+    def __init__(
+        self, context: Context, lifecycle: Lifecycle, commands: Commands | None = None
+    ) -> None:
+        self._context = context
         self._lifecycle = lifecycle
         self._commands = commands
-        self._channel = site.link.channel()
+        self._channel = context.link.channel()
         self._backoff = Backoff()
         self._cursor = 0
         self._boot = ""
         self._wait = 0.0
         self._in_round = False
-        self._lock_file = _file_id(site.directory / "lock")
+        self._lock_file = _file_id(context.directory / "lock")
         self._capacity: dict[str, float] = {}
         self._capacity_at = 0.0
 
     def work(self) -> None:
         """The body of the thread."""
-        self._site.guarded("the poll for orders", self._turn)
+        self._context.guarded("the poll for orders", self._turn)
 
     def _turn(self) -> None:
         try:
@@ -63,7 +65,7 @@ class Poller:
         self._backoff.reset()
         if self._channel.boot != self._boot:
             self._boot = self._channel.boot
-            self._site.journal.info(f"connected to the server (boot {self._boot or 'unknown'})")
+            self._context.log.info(f"connected to the server (boot {self._boot or 'unknown'})")
             if self._cursor:
                 self._cursor = 0
                 self._wait = 0.0
@@ -75,26 +77,26 @@ class Poller:
     def _lost_directory(self) -> bool:
         """End if our directory was deleted: at once if another agent has one there now, whose keys
         and orders are not ours; else as soon as nothing runs."""
-        found = _file_id(self._site.directory / "lock")
-        if found == self._lock_file or (found is None and self._site.book.busy()):
+        found = _file_id(self._context.directory / "lock")
+        if found == self._lock_file or (found is None and self._context.registry.busy()):
             return False
-        self._site.journal.info("the directory of this agent is gone")
-        self._site.stop()
+        self._context.log.info("the directory of this agent is gone")
+        self._context.stop()
         return True
 
     def _poll(self) -> dict[str, Any]:
-        config = self._site.config
+        config = self._context.config
         if not self._capacity or time.monotonic() - self._capacity_at > WAIT:
             # Limits of a pod may change while it runs; a busy agent polls many times a second.
             self._capacity, self._capacity_at = capacity(), time.monotonic()
         request = {
             "agent": config.agent_id,
-            "boot": self._site.boot,
+            "boot": self._context.boot,
             "version": __version__,
             "cursor": self._cursor,
             "wait": self._wait,
             "capacity": {**self._capacity, **config.capacity},
-            "enforces": self._site.enforces,
+            "enforces": self._context.enforces,
             "host": config.host,
             "commands": {} if self._commands is None else self._commands.known(),
         }
@@ -102,14 +104,16 @@ class Poller:
 
     def _apply(self, answer: dict[str, Any]) -> None:
         settings = answer.get("settings") or {}
-        self._site.ship_interval = float(settings.get("ship_interval", self._site.ship_interval))
-        self._site.grace = float(settings.get("grace", self._site.grace))
+        self._context.ship_interval = float(
+            settings.get("ship_interval", self._context.ship_interval)
+        )
+        self._context.grace = float(settings.get("grace", self._context.grace))
         self._set_cache_limit(settings.get("cache_limit"))
         if isinstance(answer.get("peers"), list):
-            self._site.link.set_peers(answer["peers"])
+            self._context.link.set_peers(answer["peers"])
         if answer.get("restart"):
-            self._site.journal.info("the server asks for another version; replicas go on")
-            self._site.stop()
+            self._context.log.info("the server asks for another version; replicas go on")
+            self._context.stop()
             return
         orders = answer.get("orders", [])
         if not self._cursor:
@@ -119,7 +123,7 @@ class Poller:
             try:
                 self._lifecycle.apply(order)
             except Exception:  # noqa: BLE001 - one bad order must not hide the ones behind it
-                self._site.journal.failure("an order could not be applied", str(order)[:500])
+                self._context.log.failure("an order could not be applied", str(order)[:500])
         self._cursor = int(answer.get("cursor", self._cursor))
         if self._commands is not None:
             self._commands.apply(answer.get("commands", []))
@@ -129,44 +133,48 @@ class Poller:
 
     def _set_cache_limit(self, limit: object) -> None:
         """Unless it is fixed for this machine; a new limit is applied at once."""
-        site = self._site
-        if isinstance(limit, int) and site.config.cache_bytes is None and limit != site.cache_limit:
-            site.cache_limit = limit
-            site.untidy.set()
+        context = self._context
+        if (
+            isinstance(limit, int)
+            and context.config.cache_bytes is None
+            and limit != context.cache_limit
+        ):
+            context.cache_limit = limit
+            context.prune_due.set()
 
     def _try_isolation(self, wanted: object) -> bool:
         """Try once whether users can be isolated, for a server that asks; whether that is new."""
-        if not wanted or self._site.separates is not None:
+        if not wanted or self._context.separates is not None:
             return False
-        self._site.separates = self._site.spawner.can_isolate()
-        able = "are" if self._site.separates else "cannot be"
-        self._site.journal.info(f"the replicas of different users {able} isolated here")
+        self._context.separates = self._context.spawner.can_isolate()
+        able = "are" if self._context.separates else "cannot be"
+        self._context.log.info(f"the replicas of different users {able} isolated here")
         return True
 
     def _failed(self, error: PaddleCloudError) -> None:
         self._wait = 0.0
         pause = self._backoff.next()
-        if isinstance(error, Unauthenticated) and self._site.link.renew_keys():
+        if isinstance(error, Unauthenticated) and self._context.link.renew_keys():
             return
         if pause < 0.1 or not isinstance(error, Unreachable):
-            self._site.journal.warning(f"cannot poll: {error}")
+            self._context.log.warning(f"cannot poll: {error}")
         if self._is_pointless():
-            self._site.stop()
+            self._context.stop()
         elif isinstance(error, Unreachable):
-            self._site.link.wait_for_endpoint(self._channel.endpoint, pause)
+            self._context.link.wait_for_endpoint(self._channel.endpoint, pause)
         else:
-            self._site.stopping.wait(pause)
+            self._context.stopping.wait(pause)
 
     def _is_pointless(self) -> bool:
         """Whether the embedded server is gone and nothing runs: the next server starts an agent
         that reports what ran."""
-        if not self._site.directory.is_dir():
+        if not self._context.directory.is_dir():
             return True
-        config = self._site.config
-        away = self._site.link.away_for(time.monotonic())
-        if config.endpoint_file is None or away < config.linger or self._site.book.runs():
+        config = self._context.config
+        away = self._context.link.away_for(time.monotonic())
+        if config.endpoint_file is None or away < config.linger or self._context.registry.runs():
             return False
-        self._site.journal.info(f"the server is gone for {away:.0f} s and nothing runs")
+        self._context.log.info(f"the server is gone for {away:.0f} s and nothing runs")
         return True
 
 

@@ -32,11 +32,11 @@ from paddlecloud.agent.server_link._report_batch import (
     due,
     encode,
 )
-from paddlecloud.agent.server_link.channel import Backoff, is_stumble
+from paddlecloud.agent.server_link.channel import Backoff, is_internal_error
 from paddlecloud.model.errors import PaddleCloudError, Retry, StorageFull, Unauthenticated
 
 if TYPE_CHECKING:
-    from paddlecloud.agent.context import Site
+    from paddlecloud.agent.context import Context
     from paddlecloud.agent.registry import Tracked
     from paddlecloud.agent.replica.lifecycle import Lifecycle
     from paddlecloud.agent.server_link._report_batch import Batch
@@ -51,13 +51,15 @@ _UNANSWERED_SECONDS = 1.0
 
 
 class Reporter:
-    def __init__(self, site: Site, lifecycle: Lifecycle, sampler: Sampler | None = None) -> None:
-        self._site = site
+    def __init__(
+        self, context: Context, lifecycle: Lifecycle, sampler: Sampler | None = None
+    ) -> None:
+        self._context = context
         self._lifecycle = lifecycle
         self._sampler = sampler
-        self._channel = site.link.channel()
-        self._notices = open_notices(site.notices)
-        has_notices = site.watcher is not None and bool(self._notices.getsockname())
+        self._channel = context.link.channel()
+        self._notices = open_notices(context.notices)
+        has_notices = context.watcher is not None and bool(self._notices.getsockname())
         self._sweep_seconds = SWEEP_SECONDS if has_notices else SWEEP_SECONDS_BLIND
         self._backoff = Backoff()
         self._paused_until = 0.0
@@ -70,32 +72,32 @@ class Reporter:
 
     def work(self) -> None:
         """The body of the thread."""
-        self._site.guarded("the reporter", self._turn)
+        self._context.guarded("the reporter", self._turn)
 
     def _turn(self) -> None:
         changed = self._wait(self._seconds_to_wait(time.monotonic()))
         now = time.monotonic()
         if now - self._swept_at >= self._sweep_seconds:
             self._swept_at = now
-            launched = [t for t in self._site.book.active() if t.stage is Stage.LAUNCHED]
+            launched = [t for t in self._context.registry.active() if t.stage is Stage.LAUNCHED]
             for tracked in launched:
                 tracked.dirty = tracked.dirty or tracked.watch is None
             changed.update(launched)
             if self._sampler is not None and any(t.started for t in changed):
                 self._sampler.request(now)
-        for tracked in self._site.book.active():
-            if tracked.just_launched or (tracked.forget and not tracked.alive):
+        for tracked in self._context.registry.active():
+            if tracked.just_launched or (tracked.released and not tracked.alive):
                 changed.add(tracked)
         for tracked in changed:
             tracked.just_launched = False
             self._lifecycle.reconcile(tracked, now)
-        if now >= self._paused_until or self._site.link.generation != self._paused_since:
+        if now >= self._paused_until or self._context.link.generation != self._paused_since:
             self._report(now)
 
     def _seconds_to_wait(self, now: float) -> float | None:
         """Until something is due; None when only an event can make it so."""
-        replicas = self._site.book.active()
-        is_paused = self._site.link.generation == self._paused_since
+        replicas = self._context.registry.active()
+        is_paused = self._context.link.generation == self._paused_since
         paused_until = self._paused_until if is_paused else 0.0
         moments = [max(at, paused_until) for t in replicas if (at := due(t)) is not None]
         if any(tracked.alive for tracked in replicas):
@@ -108,15 +110,15 @@ class Reporter:
         While log bytes are held back for a moment, new ones do not wake the thread: at thousands of
         lines a second that would be a wake-up for each. Starts and ends come as notices and do.
         """
-        watcher = self._site.watcher
+        watcher = self._context.watcher
         poll = select.poll()
         poll.register(self._notices, select.POLLIN)
-        poll.register(self._site.wake_reader, select.POLLIN)
+        poll.register(self._context.wake_reader, select.POLLIN)
         if watcher is not None and (seconds is None or seconds > LOG_DELAY):
             poll.register(watcher, select.POLLIN)
         ready = {fd for fd, _ in poll.poll(None if seconds is None else seconds * 1000 + 0.5)}
-        if self._site.wake_reader in ready:
-            os.read(self._site.wake_reader, 4096)
+        if self._context.wake_reader in ready:
+            os.read(self._context.wake_reader, 4096)
         changed = self._mark_grown_logs() if watcher is not None else set()
         if self._notices.fileno() in ready:
             changed |= self._noticed()
@@ -128,30 +130,30 @@ class Reporter:
         with suppress(BlockingIOError):
             while True:
                 name = self._notices.recv(512).decode("utf-8", "replace")
-                tracked = self._site.book.get(name)
+                tracked = self._context.registry.get(name)
                 if tracked is not None:
                     found.add(tracked)
         return found
 
     def _mark_grown_logs(self) -> set[Tracked]:
         """Mark the replicas whose logs grew. Returns all if the kernel dropped events."""
-        assert self._site.watcher is not None
-        for watch, mask, _ in self._site.watcher.read():
+        assert self._context.watcher is not None
+        for watch, mask, _ in self._context.watcher.read():
             if mask & OVERFLOW:
-                replicas = self._site.book.active()
+                replicas = self._context.registry.active()
                 for tracked in replicas:
                     tracked.dirty = True
                 return set(replicas)
-            grown = self._site.book.watched.get(watch)
+            grown = self._context.registry.watched.get(watch)
             if grown is not None:
                 grown.dirty = True
         return set()
 
     def _report(self, now: float) -> None:
         most = 1 if self._single_items else MAX_ITEMS
-        batch = compose(self._site.book.active(), now=now, most=most)
+        batch = compose(self._context.registry.active(), now=now, most=most)
         for tracked, error in batch.unreadable:
-            self._site.journal.warning(f"its log cannot be read: {error}", tracked.id)
+            self._context.log.warning(f"its log cannot be read: {error}", tracked.id)
             self._wait_for_log(tracked, error, now)
         if not batch.items:
             return
@@ -163,7 +165,7 @@ class Reporter:
             self._apply(batch, answer, now)
         except PaddleCloudError as error:
             batch.restore()
-            if isinstance(error, Retry | Unauthenticated) and not is_stumble(error):
+            if isinstance(error, Retry | Unauthenticated) and not is_internal_error(error):
                 self._pause(error, batch)
             else:
                 self._refused(error, batch)
@@ -173,13 +175,13 @@ class Reporter:
 
     def _send(self, batch: Batch) -> dict[str, Any]:
         self._sequence += 1
-        body = encode(self._site.config.agent_id, self._site.boot, self._sequence, batch)
+        body = encode(self._context.config.agent_id, self._context.boot, self._sequence, batch)
         return self._channel.parsed(self._channel.call("POST", "/agent/report", body))
 
     def _pause(self, error: PaddleCloudError, batch: Batch) -> None:
         """The server is away or has no space: try again after a pause."""
         if isinstance(error, Unauthenticated):
-            self._site.link.renew_keys()
+            self._context.link.renew_keys()
         if isinstance(error, StorageFull):
             self._lifecycle.free_disk()
             for tracked in batch.replicas:
@@ -189,10 +191,10 @@ class Reporter:
                 with suppress(PaddleCloudError):
                     self._apply(rest, self._send(rest), time.monotonic())
         pause = self._backoff.next()
-        self._paused_since = self._site.link.generation
+        self._paused_since = self._context.link.generation
         self._paused_until = time.monotonic() + pause
         if pause >= 1.0:
-            self._site.journal.warning(f"the report waits: {_with_notes(error)}")
+            self._context.log.warning(f"the report waits: {_with_notes(error)}")
 
     def _refused(self, error: PaddleCloudError, batch: Batch) -> None:
         """The server refuses the batch: find the item that is refused, and hold that one back."""
@@ -201,7 +203,7 @@ class Reporter:
             return
         tracked = batch.replicas[0]
         tracked.hold_until = time.monotonic() + RETRY_SECONDS
-        self._site.journal.warning(f"its report was refused: {_with_notes(error)}", tracked.id)
+        self._context.log.warning(f"its report was refused: {_with_notes(error)}", tracked.id)
 
     def _wait_for_log(self, tracked: Tracked, error: OSError | StorageFull, now: float) -> None:
         """The rest of the log of a replica that is over cannot be read or stored: its end waits for
@@ -214,9 +216,9 @@ class Reporter:
             since = tracked.log_unread_since = tracked.log_unread_since or now
         reason = scan.unreadable(STDOUT, error)
         tracked.hold(replica_notices.of_error(reason), now=now)
-        if now - since >= retry_seconds(error, tracked.patience):
+        if now - since >= retry_seconds(error, tracked.store_timeout):
             tracked.log_given_up = True
-            unsent.keep(tracked, {STDOUT: reason}, self._site, lost=False)
+            unsent.keep(tracked, {STDOUT: reason}, self._context, lost=False)
 
     def _apply(self, batch: Batch, answer: dict[str, Any], now: float) -> None:
         acks = {ack["replica"]: ack for ack in answer.get("acks", [])}
@@ -240,7 +242,7 @@ class Reporter:
         if int(ack["log_size"]) != tracked.acked:
             tracked.log_unstored_since = None
         tracked.acked = int(ack["log_size"])
-        tracked.started_told = tracked.started_told or "started" in item
+        tracked.started_reported = tracked.started_reported or "started" in item
         if ack["exited"] or "lost" in item:
             self._lifecycle.finished(tracked)
         elif is_first or tracked.stage is Stage.OVER:

@@ -25,7 +25,7 @@ from paddlecloud.agent.usage.gpu import open_cards, visible
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from paddlecloud.agent.context import Site
+    from paddlecloud.agent.context import Context
     from paddlecloud.agent.registry import Tracked
     from paddlecloud.agent.usage.gpu import Cards
 
@@ -56,8 +56,8 @@ class Process:
 
 
 class Sampler:
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._wanted = threading.Event()
         self._next_at = 0.0
         self._histories: dict[str, _History] = {}
@@ -71,7 +71,7 @@ class Sampler:
 
     def work(self) -> None:
         """The body of the thread."""
-        self._site.guarded("the sampler", self._turn)
+        self._context.guarded("the sampler", self._turn)
 
     def close(self) -> None:
         self._wanted.set()
@@ -79,14 +79,16 @@ class Sampler:
     def _turn(self) -> None:
         self._wanted.wait()
         self._wanted.clear()
-        if self._site.stopping.is_set():
+        if self._context.stopping.is_set():
             return
         now, spent = time.monotonic(), time.thread_time()
-        running = [t for t in self._site.book.active() if t.stage is Stage.LAUNCHED and t.started]
+        running = [
+            t for t in self._context.registry.active() if t.stage is Stage.LAUNCHED and t.started
+        ]
         # Before the work, so that a pass that fails is not tried again at once.
         self._next_at = now + EVERY
         if any([self._sample(one, found, now) for one, found in self._trees(running)]):
-            self._site.wake_reporter()
+            self._context.wake_reporter()
         self._next_at = now + max(EVERY, (time.thread_time() - spent) / _SHARE)
 
     def _trees(self, running: Iterable[Tracked]) -> list[tuple[Tracked, _Tree]]:
@@ -272,7 +274,7 @@ def _age(tracked: Tracked) -> float:
 
 def _log_size(tracked: Tracked) -> int:
     with suppress(OSError):
-        return os.stat(tracked.place(records.STDOUT)).st_size  # noqa: PTH116 - see `Tracked.place`
+        return os.stat(tracked.path(records.STDOUT)).st_size  # noqa: PTH116 - see `Tracked.place`
     return 0
 
 

@@ -98,11 +98,11 @@ def test_it_is_made_once_and_shared_and_others_do_not_wait(world: World, tmp_pat
     assert any(re.fullmatch(r"\[paddlecloud\] 软件包已安装，用时 [\d.]+ 秒", s) for s in said)
     assert any(re.fullmatch(r"\[paddlecloud\] packages installed in [\d.]+ s", s) for s in said)
     assert f"paddlesays 1.0 in {home}" in world.text(second)
-    assert world.journal().count(" installed in ") == 1
+    assert world.agent_log().count(" installed in ") == 1
     third = order(world, text)
     assert ended(world, third)["exit_code"] == 0
     assert "installed in" not in world.text(third)
-    assert world.journal().count(" installed in ") == 1
+    assert world.agent_log().count(" installed in ") == 1
     folder = Path(home).parent
     left = sorted(path.name for path in folder.iterdir())
     key = Path(home).name.split(".")[0]

@@ -133,7 +133,7 @@ def test_files_that_cannot_be_had_hold_up_nobody_and_are_asked_for_with_patience
     # Six tries in the first 2 seconds, one every 2 seconds after that.
     asked = world.server.count("/snapshots/")
     assert asked <= len(stuck) * (7 + (time.monotonic() - began) / 2)
-    assert world.journal().count("cannot be started yet") == len(stuck)
+    assert world.agent_log().count("cannot be started yet") == len(stuck)
     world.server.faults.clear()
     assert [world.ended(replica)["exit_code"] for replica in stuck] == [7] * len(stuck)
 
@@ -225,7 +225,7 @@ def test_a_file_that_the_server_refuses_is_noted_and_the_rest_arrives(world: Wor
     replica = world.run("cd $OUTPUT_PATH; echo a > a; echo b > b")
     assert world.ended(replica)["exit_code"] == 0
     assert world.stored(replica).files == {"output/b": b"b\n"}
-    assert "output/a is not sent" in world.journal()
+    assert "output/a is not sent" in world.agent_log()
 
 
 @pytest.fixture

@@ -244,7 +244,7 @@ def test_it_goes_on_for_another_job_when_the_one_that_began_it_is_killed(
     assert alive(escaped)
     (folder / "go").touch()
     assert ended(world, second)["exit_code"] == 0, world.text(second)
-    assert world.journal().count(" installed in ") == 1
+    assert world.agent_log().count(" installed in ") == 1
     # A good install, too, leaves no process behind.
     assert not alive(escaped)
     check_nothing_is_left(world)
@@ -263,7 +263,7 @@ def test_a_job_with_more_does_not_fail_for_the_limit_of_another(
     (folder / "go").touch()
     assert ended(world, small)["said"]["code"] == "environment_processes"
     assert ended(world, large)["exit_code"] == 0, world.text(large)
-    assert world.journal().count(" installed in ") == 1
+    assert world.agent_log().count(" installed in ") == 1
     check_nothing_is_left(world)
 
 

@@ -174,7 +174,7 @@ def test_a_job_that_deletes_its_own_records_is_ended_and_lost(world: World) -> N
     assert not alive(pid)
     assert pids_of(replica) == []
     assert world.text(replica) == "up\n"
-    assert "could not be started" not in world.journal()
+    assert "could not be started" not in world.agent_log()
 
 
 def test_odd_directories_do_not_keep_the_agent_from_its_work(idle_world: World) -> None:
@@ -188,7 +188,7 @@ def test_odd_directories_do_not_keep_the_agent_from_its_work(idle_world: World) 
     (replicas / "empty").mkdir()
     idle_world.start_agent()
     assert idle_world.ended(idle_world.run("exit 3"))["exit_code"] == 3
-    assert "cannot be adopted" in idle_world.journal()
+    assert "cannot be adopted" in idle_world.agent_log()
     eventually(lambda: not (replicas / "empty").exists())
     (replicas / "odd" / "order.json").rmdir()
 
@@ -208,8 +208,8 @@ def test_an_agent_that_cannot_begin_says_why_in_its_log(idle_world: World) -> No
     (idle_world.directory / "replicas").write_text("in the way")
     agent = idle_world.start_agent()
     assert agent.wait(60) == 1
-    assert "cannot start" in idle_world.journal()
-    assert "FileExistsError" in idle_world.journal()
+    assert "cannot start" in idle_world.agent_log()
+    assert "FileExistsError" in idle_world.agent_log()
     (idle_world.directory / "replicas").unlink()
 
 
@@ -281,7 +281,7 @@ def test_sigterm_ends_the_agent_and_not_the_job(world: World) -> None:
     assert world.kill_agent(signal.SIGTERM) == 0
     assert alive(pid)
     world.start_agent()
-    eventually(lambda: "adopted, launched" in world.journal())
+    eventually(lambda: "adopted, launched" in world.agent_log())
     assert world.running(replica) == pid
     (world.root(replica) / "output" / "go").touch()
     assert world.ended(replica)["exit_code"] == 3
@@ -303,7 +303,7 @@ def test_without_server_and_work_it_ends(idle_world: World) -> None:
     agent = idle_world.start_agent()
     replica = idle_world.run("echo hi")
     idle_world.ended(replica)
-    eventually(lambda: "the server has all of it" in idle_world.journal())
+    eventually(lambda: "the server has all of it" in idle_world.agent_log())
     idle_world.server.stop()
     assert agent.wait(30) == 0
 

@@ -24,7 +24,7 @@ def test_answers_that_get_lost_double_nothing(world: World) -> None:
     world.server.fault("/report", "lose the answer", times=3)
     world.server.fault("/poll", "lose the answer")
     replica = world.run(f"{COUNT}; exit 5")
-    eventually(lambda: "the server has all of it" in world.journal())
+    eventually(lambda: "the server has all of it" in world.agent_log())
     world.server.wait(lambda: not world.server.faults)
     assert world.ended(replica)["exit_code"] == 5
     assert world.text(replica) == COUNTED
@@ -43,7 +43,7 @@ def test_a_full_disk_of_the_server_delays_and_loses_nothing(world: World) -> Non
     replica = world.run("echo hi; echo model > $OUTPUT_PATH/model")
     assert world.ended(replica)["exit_code"] == 0
     assert world.stored(replica).files == {"output/model": b"model\n"}
-    assert "its outputs wait" in world.journal()
+    assert "its outputs wait" in world.agent_log()
 
 
 def test_a_report_that_is_refused_does_not_hold_up_the_others(world: World) -> None:
@@ -125,7 +125,7 @@ def test_a_stranger_on_the_old_port_is_not_believed(world: World) -> None:
     world.server.endpoint_file.write_text(json.dumps(facts | {"boot": "somebody else"}))
     world.server.cut_off()
     (world.root(replica) / "go").touch()
-    eventually(lambda: "its start mark is another one" in world.journal())
+    eventually(lambda: "its start mark is another one" in world.agent_log())
     world.server.endpoint_file.write_text(json.dumps(facts))
     world.ended(replica)
     assert world.stored(replica).files == {"output/model": b"model\n"}

@@ -118,7 +118,7 @@ def test_an_agent_that_did_not_start_the_supervisor_is_not_certain(bare_world: W
     replica, _ = start(bare_world)
     bare_world.kill_agent()
     start_bare(bare_world)
-    eventually(lambda: "adopted, launched" in bare_world.journal())
+    eventually(lambda: "adopted, launched" in bare_world.agent_log())
     os.kill(supervisor(bare_world, replica), signal.SIGKILL)
     bare_world.server.wait(lambda: bare_world.stored(replica).lost)
     assert bare_world.stored(replica).all_ended is False

@@ -124,7 +124,7 @@ def test_what_the_server_misses_at_the_end_is_sent_again(quick: World) -> None:
     (quick.root(replica) / "work" / "go").touch()
     quick.ended(replica)
     assert stored.files == {"output/events": first}
-    assert "the server misses output/events" in quick.journal()
+    assert "the server misses output/events" in quick.agent_log()
 
 
 def test_a_job_without_outputs_sends_no_list(world: World) -> None:

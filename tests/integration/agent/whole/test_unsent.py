@@ -98,7 +98,7 @@ def test_what_is_refused_is_named_and_what_is_taken_is_not(world: World) -> None
     assert end["said"]["code"] == "unsent_kept"
     assert end["said"]["params"]["files"] == "rank-0/model"
     assert world.stored(replica).files == {"output/report": b"good\n"}
-    eventually(lambda: "the server has all of it but what was not sent" in world.journal())
+    eventually(lambda: "the server has all of it but what was not sent" in world.agent_log())
     assert kept(world, replica) == {"rank-0/model": "weights\n"}
 
 

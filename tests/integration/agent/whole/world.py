@@ -76,7 +76,7 @@ class World:
         """Wait until the log at the server has these words."""
         self.server.wait(lambda: words in self.text(replica))
 
-    def journal(self) -> str:
+    def agent_log(self) -> str:
         path = self.directory / "agent.log"
         return path.read_text() if path.exists() else ""
 

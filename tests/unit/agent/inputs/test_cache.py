@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from paddlecloud.agent.inputs.cache import LOOK_AGAIN, Materials
+from paddlecloud.agent.inputs.cache import LOOK_AGAIN, InputCache
 from paddlecloud.agent.server_link.channel import Channel
 from paddlecloud.model.errors import Invalid
 from paddlecloud.model.files.snapshot import Entry, EntryKind, Snapshot, snapshot_of
@@ -59,7 +59,7 @@ def canonical(rows: list[list[Any]]) -> str:
 
 def fetch(cache: Path, snapshot_id: str, server: Server) -> Snapshot:
     """As an agent does that has just begun: it remembers nothing but its cache."""
-    return Materials(cache, limit=1 << 30).snapshot(snapshot_id, "r", cast("Channel", server))
+    return InputCache(cache, limit=1 << 30).snapshot(snapshot_id, "r", cast("Channel", server))
 
 
 WANTED = a_snapshot("a", ".hidden/..file", "dir/ümlaut", "dir/new\nline", "x" * 251)
@@ -143,7 +143,7 @@ def test_a_link_that_leads_elsewhere_is_refused_though_its_id_is_right(tmp_path:
 
 
 def test_where_contents_lie_is_there_before_the_first_is_fetched(tmp_path: Path) -> None:
-    materials = Materials(tmp_path / "cache", limit=1 << 30)
+    materials = InputCache(tmp_path / "cache", limit=1 << 30)
     assert materials.place("given") == "given"
     assert Path(materials.place(None)).is_dir()
 
@@ -158,7 +158,7 @@ class Cache:
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "blobs" / "aa"
         self._folder.mkdir(parents=True)
-        self.materials = Materials(folder, limit=2 * MIB)
+        self.materials = InputCache(folder, limit=2 * MIB)
 
     def has(self, name: str, ago: float, size: int = MIB) -> None:
         path = self._folder / name
@@ -263,7 +263,7 @@ def test_as_long_as_nobody_has_said_a_limit_only_a_full_disk_counts(
 ) -> None:
     for ago, name in enumerate("ba", 1):
         cache.has(name, 1000.0 * ago)
-    materials = Materials(tmp_path, limit=None)
+    materials = InputCache(tmp_path, limit=None)
     materials.grew(1 << 50)
     assert not materials.is_due(NOW)
     assert (materials.prune(NOW), materials.crowded) == (0, False)

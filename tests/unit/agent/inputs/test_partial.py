@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from paddlecloud.agent.inputs.cache import Materials
+from paddlecloud.agent.inputs.cache import InputCache
 from paddlecloud.agent.server_link.channel import Channel
 from paddlecloud.model.errors import Invalid, Retry, Unreachable
 
@@ -65,7 +65,7 @@ class Line:
 class Scene:
     def __init__(self, cache: Path) -> None:
         self.cache = cache
-        self.materials = Materials(cache, limit=1 << 40)
+        self.materials = InputCache(cache, limit=1 << 40)
 
     def fetch(self, line: Line, *, direct: bool = False) -> bytes:
         self.materials._buckets = cast("Any", line)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from paddlecloud.agent.inputs.cache import Materials
+from paddlecloud.agent.inputs.cache import InputCache
 from paddlecloud.agent.inputs.presigned import Check, Wanted
 from paddlecloud.agent.server_link.channel import Channel
 from paddlecloud.model.errors import Invalid
@@ -94,7 +94,7 @@ class Bucket:
 
 
 def fetched(cache: Path, bucket: Bucket) -> bytes:
-    materials = Materials(cache, limit=1 << 30)
+    materials = InputCache(cache, limit=1 << 30)
     materials._buckets = cast("Any", bucket)
     source = materials.source("r", None, cast("Channel", bucket), direct=True)
     with open(source(MARK, len(CONTENT)), "rb") as file:  # noqa: PTH123 - a descriptor

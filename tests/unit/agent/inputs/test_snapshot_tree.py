@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from paddlecloud.agent.inputs import snapshot_tree as module
-from paddlecloud.agent.inputs.snapshot_tree import Held, Trees
+from paddlecloud.agent.inputs.snapshot_tree import HeldTree, SnapshotTrees
 from paddlecloud.agent.sandbox import workspace
 from paddlecloud.agent.sandbox.hardlinks import name_of
 from paddlecloud.agent.sandbox.overlay import NOTE
@@ -21,7 +21,9 @@ from paddlecloud.model.files.snapshot import Entry, Snapshot, snapshot_of
 
 
 def test_a_tree_that_is_being_made_is_nobody_elses_to_delete(tmp_path: Path) -> None:
-    trees = Trees(tmp_path, workspace.Layer(), lambda _root, _tree: True, lambda _size: None)
+    trees = SnapshotTrees(
+        tmp_path, workspace.Layer(), lambda _root, _tree: True, lambda _size: None
+    )
     whole, half = tmp_path / "trees" / "abc.own", tmp_path / "trees" / "def.own.0123.part"
     for home in (whole, half):
         (home / "files").mkdir(parents=True)
@@ -35,9 +37,9 @@ def test_a_tree_that_is_being_made_is_nobody_elses_to_delete(tmp_path: Path) -> 
 
 
 @pytest.fixture
-def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trees:
+def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SnapshotTrees:
     monkeypatch.setattr(module, "WORTH_ENTRIES", 0)
-    return Trees(tmp_path, workspace.Layer(), lambda _root, _tree: True, lambda _size: None)
+    return SnapshotTrees(tmp_path, workspace.Layer(), lambda _root, _tree: True, lambda _size: None)
 
 
 def empty() -> Snapshot:
@@ -48,7 +50,7 @@ def no_content(_sha256: str, _size: int) -> int:
     raise AssertionError("there is no file")
 
 
-def delete_all(trees: Trees) -> int:
+def delete_all(trees: SnapshotTrees) -> int:
     """How many could be deleted."""
     gone = 0
     for _, _, delete in trees.kept():
@@ -60,7 +62,7 @@ def delete_all(trees: Trees) -> int:
     return gone
 
 
-def test_a_tree_that_was_asked_for_stays_until_it_is_let_go(trees: Trees) -> None:
+def test_a_tree_that_was_asked_for_stays_until_it_is_let_go(trees: SnapshotTrees) -> None:
     made = trees.make(empty(), no_content, None)
     again = trees.ready(empty().id, None)
     assert made is not None
@@ -75,12 +77,14 @@ def test_a_tree_that_was_asked_for_stays_until_it_is_let_go(trees: Trees) -> Non
     assert trees.ready(empty().id, None) is None
 
 
-def test_whoever_forgets_a_tree_lets_it_go(trees: Trees) -> None:
+def test_whoever_forgets_a_tree_lets_it_go(trees: SnapshotTrees) -> None:
     assert trees.make(empty(), no_content, None) is not None
     assert delete_all(trees) == 1
 
 
-def test_a_tree_that_is_about_to_go_is_none(trees: Trees, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tree_that_is_about_to_go_is_none(
+    trees: SnapshotTrees, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = trees.make(empty(), no_content, None)
     assert made is not None
     made.let_go()
@@ -97,7 +101,7 @@ def test_a_tree_that_is_about_to_go_is_none(trees: Trees, monkeypatch: pytest.Mo
 
 
 def test_a_tree_is_held_before_it_has_its_name(
-    trees: Trees, monkeypatch: pytest.MonkeyPatch
+    trees: SnapshotTrees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever prunes the cache may come at the very moment at which it appears."""
     rename = Path.rename
@@ -114,7 +118,7 @@ def test_a_tree_is_held_before_it_has_its_name(
     assert Path(made.path).is_dir()
 
 
-def of_another_boot(trees: Trees) -> Path:
+def of_another_boot(trees: SnapshotTrees) -> Path:
     """The note of a tree that an earlier boot left."""
     made = trees.make(empty(), no_content, None)
     assert made is not None
@@ -125,7 +129,7 @@ def of_another_boot(trees: Trees) -> Path:
 
 
 def test_a_tree_of_another_boot_is_not_locked_by_who_looks(
-    trees: Trees, monkeypatch: pytest.MonkeyPatch
+    trees: SnapshotTrees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever makes it anew deletes it, and would find it held."""
     of_another_boot(trees)
@@ -136,7 +140,7 @@ def test_a_tree_of_another_boot_is_not_locked_by_who_looks(
 
 
 def test_a_tree_to_be_made_anew_is_waited_for_while_somebody_has_it(
-    trees: Trees, monkeypatch: pytest.MonkeyPatch
+    trees: SnapshotTrees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = os.open(of_another_boot(trees), os.O_RDONLY)
     fcntl.flock(other, fcntl.LOCK_SH)
@@ -150,11 +154,11 @@ def test_a_tree_to_be_made_anew_is_waited_for_while_somebody_has_it(
 
 
 def test_a_tree_that_was_made_anew_is_not_deleted_for_the_one_before(
-    trees: Trees, monkeypatch: pytest.MonkeyPatch
+    trees: SnapshotTrees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of_another_boot(trees)
     [(_, _, delete)] = trees.kept()
-    made: list[Held | None] = []
+    made: list[HeldTree | None] = []
     lock = fcntl.flock
 
     def overtaken(fd: int, how: int) -> None:
@@ -170,7 +174,7 @@ def test_a_tree_that_was_made_anew_is_not_deleted_for_the_one_before(
 
 
 def test_one_that_stays_held_leaves_nothing_half_made(
-    trees: Trees, monkeypatch: pytest.MonkeyPatch
+    trees: SnapshotTrees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note = of_another_boot(trees)
     monkeypatch.setattr(module, "_DELETE_PAUSE", 0.0)
@@ -182,7 +186,7 @@ def test_one_that_stays_held_leaves_nothing_half_made(
 
 
 def test_what_was_made_before_a_damaged_content_went_is_found_no_more(
-    trees: Trees, tmp_path: Path
+    trees: SnapshotTrees, tmp_path: Path
 ) -> None:
     shelf = tmp_path / "store" / "blobs"
     shelf.mkdir(parents=True)
@@ -221,7 +225,7 @@ class Shelf:
     def drop(self, entry: Entry) -> None:
         (self.place / name_of(entry.sha256)).unlink()
 
-    def tree(self, trees: Trees, *entries: Entry, checked: bool = True) -> Held:
+    def tree(self, trees: SnapshotTrees, *entries: Entry, checked: bool = True) -> HeldTree:
         found = snapshot_of(entries)
         made = trees.make(found, self.find, None, str(self.place), checked=checked)
         assert made is not None
@@ -233,7 +237,7 @@ def shelf(tmp_path: Path) -> Shelf:
     return Shelf(tmp_path / "store" / "blobs")
 
 
-def test_a_tree_of_another_boot_goes(trees: Trees) -> None:
+def test_a_tree_of_another_boot_goes(trees: SnapshotTrees) -> None:
     note = of_another_boot(trees)
     assert trees.drop_useless({str(note.parent / "files")}) == 0, "an order names it"
     assert note.exists()
@@ -241,7 +245,7 @@ def test_a_tree_of_another_boot_goes(trees: Trees) -> None:
     assert not note.parent.exists()
 
 
-def test_a_tree_goes_with_what_the_store_lets_go_of(trees: Trees, shelf: Shelf) -> None:
+def test_a_tree_goes_with_what_the_store_lets_go_of(trees: SnapshotTrees, shelf: Shelf) -> None:
     data, code, other = (shelf.put(text) for text in (b"d" * 9000, b"one", b"two"))
     first, second = shelf.tree(trees, data, code), shelf.tree(trees, data, other)
     first.let_go()
@@ -257,7 +261,7 @@ def test_a_tree_goes_with_what_the_store_lets_go_of(trees: Trees, shelf: Shelf) 
     assert not Path(second.path).exists()
 
 
-def test_a_tree_in_use_stays_whatever_the_store_has(trees: Trees, shelf: Shelf) -> None:
+def test_a_tree_in_use_stays_whatever_the_store_has(trees: SnapshotTrees, shelf: Shelf) -> None:
     data = shelf.put(b"data")
     made = shelf.tree(trees, data)
     shelf.drop(data)
@@ -273,7 +277,7 @@ def test_a_tree_in_use_stays_whatever_the_store_has(trees: Trees, shelf: Shelf) 
 
 
 def test_of_many_files_the_largest_are_looked_at(
-    trees: Trees, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    trees: SnapshotTrees, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = [shelf.put(bytes(size)) for size in range(1, 100)]
     shelf.tree(trees, *entries).let_go()
@@ -289,7 +293,7 @@ def test_of_many_files_the_largest_are_looked_at(
     assert sorted(looked) == sorted(f"{shelf.place}/{name_of(e.sha256)}" for e in entries[-16:])
 
 
-def test_what_only_a_cache_let_go_of_stays(trees: Trees, shelf: Shelf) -> None:
+def test_what_only_a_cache_let_go_of_stays(trees: SnapshotTrees, shelf: Shelf) -> None:
     """It is what the cache still has of it."""
     data = shelf.put(b"data")
     shelf.tree(trees, data, checked=False).let_go()
@@ -297,7 +301,7 @@ def test_what_only_a_cache_let_go_of_stays(trees: Trees, shelf: Shelf) -> None:
     assert trees.drop_useless() == 0
 
 
-def test_a_tree_is_of_no_use_where_nobody_may_mount(trees: Trees, tmp_path: Path) -> None:
+def test_a_tree_is_of_no_use_where_nobody_may_mount(trees: SnapshotTrees, tmp_path: Path) -> None:
     """Any more: a later agent may have fewer rights than the one that made it."""
     made = trees.make(empty(), no_content, None)
     assert made is not None
@@ -308,7 +312,7 @@ def test_a_tree_is_of_no_use_where_nobody_may_mount(trees: Trees, tmp_path: Path
         asked.append(root)
         return False
 
-    later = Trees(tmp_path, workspace.Layer(), no, lambda _size: None)
+    later = SnapshotTrees(tmp_path, workspace.Layer(), no, lambda _size: None)
     assert later.ready(empty().id, None) is None
     assert later.ready(empty().id, None) is None
     assert len(asked) == 1
@@ -325,11 +329,11 @@ def test_nobody_takes_a_tree_before_it_is_known_that_it_can_be_used(
         assert answer.wait(20)
         return False
 
-    racy = Trees(tmp_path, workspace.Layer(), slow_no, lambda _size: made.set())
+    racy = SnapshotTrees(tmp_path, workspace.Layer(), slow_no, lambda _size: made.set())
     maker = threading.Thread(target=racy.make, args=(empty(), no_content, None))
     maker.start()
     assert made.wait(20)
-    found: list[Held | None] = []
+    found: list[HeldTree | None] = []
     asker = threading.Thread(target=lambda: found.append(racy.ready(empty().id, None)))
     asker.start()
     answer.set()
@@ -339,7 +343,7 @@ def test_nobody_takes_a_tree_before_it_is_known_that_it_can_be_used(
 
 
 def test_what_a_killed_agent_left_goes_although_no_tree_is_made(
-    trees: Trees, tmp_path: Path
+    trees: SnapshotTrees, tmp_path: Path
 ) -> None:
     assert trees.drop_useless() == 0
     assert not (tmp_path / "trees").exists(), "nothing is made for it"
@@ -349,7 +353,7 @@ def test_what_a_killed_agent_left_goes_although_no_tree_is_made(
     assert not half.exists()
 
 
-def test_what_is_being_made_is_not_taken_for_left_over(trees: Trees, shelf: Shelf) -> None:
+def test_what_is_being_made_is_not_taken_for_left_over(trees: SnapshotTrees, shelf: Shelf) -> None:
     entry = shelf.put(b"x")
     seen: list[int] = []
 

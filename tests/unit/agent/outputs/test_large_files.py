@@ -37,7 +37,7 @@ def clock(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(_replica_outputs, "time", made)
     monkeypatch.setattr(large_files, "time", made)
-    scene.site.ship_interval = 10.0
+    scene.context.ship_interval = 10.0
     return made
 
 

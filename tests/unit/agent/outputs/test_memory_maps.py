@@ -139,9 +139,9 @@ def test_one_of_which_that_is_not_known_is_kept_if_the_store_is_given_up(scene: 
     mapped.write(b"2")
     mapped.close()
     scene.server.refused["emb"] = StorageFull("store_full", path="emb")
-    tracked.patience, scene.site.link._up = -1.0, True
+    tracked.store_timeout, scene.context.link._up = -1.0, True
     ship_rest(scene, tracked)
-    kept = scene.site.directory / "unsent" / "a" / "output"
+    kept = scene.context.directory / "unsent" / "a" / "output"
     assert sorted(path.name for path in kept.iterdir()) == ["a-first", "emb"]
 
 

@@ -136,7 +136,7 @@ def test_a_file_about_which_it_always_errs_is_kept_here_and_told(
     scene.begin()
     eventually(lambda: tracked.shipped)
     assert scene.server.entered.count("one") >= 2
-    kept = scene.site.directory / unsent.DIRECTORY / "a" / "output" / "one"
+    kept = scene.context.directory / unsent.DIRECTORY / "a" / "output" / "one"
     assert kept.read_bytes() == b"1"
     log = (tracked.root / "stdout.log").read_text()
     assert "the server could not store these outputs" in log
@@ -158,7 +158,7 @@ def test_what_the_server_refuses_is_kept_here_unless_its_attempt_is_over(scene: 
     scene.shippers.finish(tracked)
     scene.begin()
     eventually(lambda: tracked.shipped)
-    kept = scene.site.directory / unsent.DIRECTORY / "a" / "output"
+    kept = scene.context.directory / unsent.DIRECTORY / "a" / "output"
     assert [path.name for path in kept.iterdir()] == ["one"]
     assert scene.server.listed == ["output/three"]
     assert (tracked.exit["cause"], tracked.exit["said"]["code"]) == ("exit", "unsent_kept")
@@ -182,7 +182,7 @@ def test_an_output_that_finds_no_room_holds_up_no_other_and_is_given_up_alone(
 ) -> None:
     scene.server.refused["big"] = StorageFull("store_full", path="big")
     tracked = over_well(scene, {"big": b"1" * 100, "model": b"2", "report": b"3"})
-    tracked.patience, scene.site.link._up = 3600.0, True
+    tracked.store_timeout, scene.context.link._up = 3600.0, True
     assert scene.shippers._ship(tracked, scene.line) is not None
     assert scene.server.sent == ["model", "report"]
     assert tracked.held is not None
@@ -200,7 +200,7 @@ def test_what_is_missed_when_the_rest_is_given_up_is_kept_too(scene: Scene) -> N
     scene.server.refused["big"] = StorageFull("store_full", path="big")
     scene.server.missed = {"output/model"}
     tracked = over_well(scene, {"big": b"1" * 100, "model": b"2", "report": b"3"})
-    tracked.patience, scene.site.link._up = 0.0, True
+    tracked.store_timeout, scene.context.link._up = 0.0, True
     while scene.shippers._ship(tracked, scene.line) is not None:
         pass
     assert scene.server.listed == ["output/report"]
@@ -211,7 +211,7 @@ def test_a_server_that_takes_no_list_holds_up_nobody(scene: Scene) -> None:
     scene.server.refused["big"] = StorageFull("store_full", path="big")
     scene.server.bad["listing"] = 1000
     tracked = over_well(scene, {"big": b"1" * 100, "model": b"2"})
-    tracked.patience, scene.site.link._up = 0.0, True
+    tracked.store_timeout, scene.context.link._up = 0.0, True
     while scene.shippers._ship(tracked, scene.line) is not None:
         pass
     assert kept_in(scene) == ["a/output/big"]
@@ -244,7 +244,7 @@ def test_an_output_of_a_running_job_that_finds_no_room_is_told_until_it_does(sce
     file.not_before = 0.0
     scene.shippers._ship(tracked, scene.line)
     assert scene.server.sent == ["model", "big"]
-    assert scene.site.book.all()[0].held is None
+    assert scene.context.registry.all()[0].held is None
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_what_large_files_grew_by_waits_for_a_slot(
 ) -> None:
     monkeypatch.setattr(_replica_outputs, "_LARGE", 100)
     monkeypatch.setattr(shipper, "_LARGE_PARTS", 1)
-    scene.shippers = Shippers(scene.site)
+    scene.shippers = Shippers(scene.context)
     before = b"x" * 100_000
     tracked = [scene.replica(f"a{n}", {f"one-{n}": before}, over=False) for n in range(3)]
     for number, each in enumerate(tracked):
@@ -318,5 +318,5 @@ def test_what_a_bundle_did_not_bring_goes_by_itself(scene: Scene) -> None:
     assert scene.server.bundles == [["a", "d"]]
     assert scene.server.entered.count("b") == 3
     assert sorted(scene.server.sent) == ["a", "b", "d"]
-    kept = scene.site.directory / unsent.DIRECTORY / "a" / "output"
+    kept = scene.context.directory / unsent.DIRECTORY / "a" / "output"
     assert [path.name for path in kept.iterdir()] == ["c"]

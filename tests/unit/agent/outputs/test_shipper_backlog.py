@@ -88,7 +88,7 @@ def test_a_file_that_cannot_be_read_is_tried_again_and_again(
 def test_and_after_two_minutes_it_is_kept_and_told(scene: Scene, unreadable: Unreadable) -> None:
     assert unreadable.error is not None
     tracked = over_well(scene, {"bad": b"1", "good": b"2"})
-    tracked.patience = 3600.0
+    tracked.store_timeout = 3600.0
     assert not is_over_after(scene, tracked, 0.0)
     assert not is_over_after(scene, tracked, 110.0)
     assert is_over_after(scene, tracked, 121.0)
@@ -105,7 +105,7 @@ def test_what_the_agent_itself_lacks_is_waited_for_as_a_store_is(
 ) -> None:
     unreadable.error = OSError(number, os.strerror(number))
     tracked = over_well(scene, {"bad": b"1", "good": b"2"})
-    tracked.patience = 3600.0
+    tracked.store_timeout = 3600.0
     assert not is_over_after(scene, tracked, 0.0)
     assert not is_over_after(scene, tracked, 3500.0)
     assert is_over_after(scene, tracked, 3601.0)
@@ -117,7 +117,7 @@ def test_who_kills_a_job_does_not_wait_for_a_file_that_cannot_be_read(
 ) -> None:
     assert unreadable.error is not None
     tracked = over_well(scene, {"bad": b"1"})
-    tracked.patience = 40.0
+    tracked.store_timeout = 40.0
     assert not is_over_after(scene, tracked, 0.0)
     assert is_over_after(scene, tracked, 41.0)
 
@@ -128,11 +128,11 @@ def test_who_kills_a_job_waits_for_its_grace_and_for_no_pause(
     """Not for the one that grew while the job ran, nor for that between the last two tries."""
     scene.server.refused["model"] = StorageFull("store_full", path="model")
     tracked = scene.replica("a", {"model": b"1"}, over=False)
-    tracked.patience, scene.site.link._up = 3600.0, True
+    tracked.store_timeout, scene.context.link._up = 3600.0, True
     scene.shippers._ship(tracked, scene.line)
     while scene.shippers._outputs["a"].backoff.next() < 30.0:
         pass
-    tracked.patience = 20.0
+    tracked.store_timeout = 20.0
     tracked.end(not_run("stopped", now=1.0))
     pauses = [scene.shippers._ship(tracked, scene.line) or 0.0 for _ in range(12)]
     assert pauses[0] < 1.0
@@ -147,7 +147,7 @@ def test_who_kills_a_job_waits_for_its_grace_and_for_no_pause(
 def test_nor_for_a_server_that_makes_mistakes(scene: Scene) -> None:
     scene.server.bad = {"one": 1000}
     tracked = scene.replica("a", {"one": b"1"}, over=True)
-    tracked.patience, scene.site.link._up = 40.0, True
+    tracked.store_timeout, scene.context.link._up = 40.0, True
     assert scene.shippers._ship(tracked, scene.line) is not None
     scene.shippers._outputs["a"].progress_at -= 41
     assert scene.shippers._ship(tracked, scene.line) is None
@@ -262,7 +262,7 @@ def test_a_directory_that_cannot_be_listed_is_told_and_so_is_what_was_kept(
 def test_what_is_passed_over_is_told_though_the_store_is_given_up(scene: Scene) -> None:
     scene.server.refused["model"] = StorageFull("store_full", path="model")
     tracked = over_well(scene, {"model": b"1", os.fsdecode(b"\xff"): b"2"})
-    tracked.patience, scene.site.link._up = -1.0, True
+    tracked.store_timeout, scene.context.link._up = -1.0, True
     top = tracked.root / "output"
     (top / "latest").symlink_to("/elsewhere")
     os.mkfifo(top / "pipe")
@@ -293,7 +293,7 @@ def test_nor_does_a_directory_that_may_be_listed_later_hold_up_that_end(
     monkeypatch.setattr(os, "scandir", scandir)
     scene.server.refused["model"] = StorageFull("store_full", path="model")
     tracked = over_well(scene, {"model": b"1"})
-    tracked.patience, scene.site.link._up = -1.0, True
+    tracked.store_timeout, scene.context.link._up = -1.0, True
     (tracked.root / "output" / "shut").mkdir()
     assert scene.shippers._ship(tracked, scene.line) is None
     assert "output/shut (cannot read it" in (tracked.root / "stdout.log").read_text()
@@ -324,7 +324,7 @@ def test_what_is_kept_is_the_file_and_not_a_link_to_it(scene: Scene) -> None:
     scene.shippers.finish(tracked)
     scene.begin()
     eventually(lambda: tracked.shipped)
-    top = scene.site.directory / unsent.DIRECTORY / "a" / "output"
+    top = scene.context.directory / unsent.DIRECTORY / "a" / "output"
     assert {path.name: path.read_bytes() for path in top.iterdir()} == {
         "best": b"weights",
         "%FF": b"bytes",

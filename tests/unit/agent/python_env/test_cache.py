@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from paddlecloud.agent.config import AgentConfig
-from paddlecloud.agent.context import Site
-from paddlecloud.agent.inputs.cache import Materials
-from paddlecloud.agent.log import Journal
+from paddlecloud.agent.context import Context
+from paddlecloud.agent.inputs.cache import InputCache
+from paddlecloud.agent.log import AgentLog
 from paddlecloud.agent.python_env import cache as python_env_cache
 from paddlecloud.agent.python_env import install
 from paddlecloud.agent.python_env.cache import Environments, key_of, last_lines, use
@@ -186,24 +186,24 @@ class Cache:
         config = AgentConfig(
             path=folder / "agent.json", agent_id="a", ak="a", sk="s", url="http://127.0.0.1:9"
         )
-        self.site = Site(config, Journal(folder / "agent.log"), cast("Spawner", None))
-        self.environments = Environments(self.site, lambda _: None, lambda _: None)
+        self.context = Context(config, AgentLog(folder / "agent.log"), cast("Spawner", None))
+        self.environments = Environments(self.context, lambda _: None, lambda _: None)
         self.own = folder / "cache" / "envs" / "own"
 
     def gives(self, replica: str, key: str) -> tuple[Tracked, str]:
         """A replica that was told to use the environment with this key, and where that is."""
         run = a_run(requirements=key)
-        root = self.site.book.root(replica)
+        root = self.context.registry.root(replica)
         root.mkdir(parents=True)
         made = Tracked(id=replica, fence=1, root=root, run=run, acked=0)
-        return made, self.environments.ready(self.site.book.add(made))
+        return made, self.environments.ready(self.context.registry.add(made))
 
     def waits(self, replica: str, key: str) -> Tracked:
         """A replica that waits for the environment with this key."""
-        root = self.site.book.root(replica)
+        root = self.context.registry.root(replica)
         made = Tracked(id=replica, fence=1, root=root, run=a_run(requirements=key), acked=0)
         with pytest.raises(Retry, match="creating Python environment"):
-            self.environments.ready(self.site.book.add(made))
+            self.environments.ready(self.context.registry.add(made))
         return made
 
     def has(self, key: str, *, size: int, used_at: float) -> Path:
@@ -240,7 +240,7 @@ def test_the_one_used_longest_ago_goes_but_none_that_a_replica_has(tmp_path: Pat
     blobs = tmp_path / "cache" / "blobs" / "aa"
     blobs.mkdir(parents=True)
     (blobs / "blob").write_bytes(b"x" * 50)
-    materials = Materials(tmp_path / "cache", limit=200)
+    materials = InputCache(tmp_path / "cache", limit=200)
     assert materials.prune(10.0 * DAY, cache.environments.kept) == 100
     assert (old.exists(), used.exists(), young.exists()) == (False, True, True)
     assert not (cache.own / "a.json").exists()
@@ -294,7 +294,7 @@ def test_a_replica_that_is_gone_is_not_remembered_for_its_environment(
     cache.has("k", size=100, used_at=DAY)
     known = weakref.ref(cache.gives("r", "k")[0])
     assert known() is not None
-    cache.site.book.remove("r")
+    cache.context.registry.remove("r")
     gc.collect()
     assert known() is None
 

@@ -14,9 +14,9 @@ import pytest
 
 from paddlecloud.agent.agent import Agent
 from paddlecloud.agent.config import AgentConfig
-from paddlecloud.agent.context import Site
-from paddlecloud.agent.inputs.cache import Materials
-from paddlecloud.agent.log import Journal
+from paddlecloud.agent.context import Context
+from paddlecloud.agent.inputs.cache import InputCache
+from paddlecloud.agent.log import AgentLog
 from paddlecloud.agent.registry import Stage, Tracked
 from paddlecloud.agent.replica.cleanup import Cleanup
 from paddlecloud.agent.supervisor.zygote import Spawner
@@ -47,19 +47,19 @@ def at_work(tmp_path: Path) -> Iterator[tuple[Cleanup, Tracked]]:
     config = AgentConfig(
         path=tmp_path / "agent.json", agent_id="a", ak="a", sk="s", url="http://127.0.0.1:9"
     )
-    site = Site(config, Journal(tmp_path / "agent.log"), cast("Spawner", NoSpawner()))
-    agent = Agent(site)
+    context = Context(config, AgentLog(tmp_path / "agent.log"), cast("Spawner", NoSpawner()))
+    agent = Agent(context)
     cleanup = agent._cleanup
-    root = site.book.root("r")
+    root = context.registry.root("r")
     root.mkdir(parents=True)
-    lost = site.book.add(Tracked(id="r", fence=1, root=root, run=None, acked=0))
+    lost = context.registry.add(Tracked(id="r", fence=1, root=root, run=None, acked=0))
     lost.stage = Stage.LAUNCHED
     thread = threading.Thread(target=cleanup.work)
     thread.start()
     try:
         yield cleanup, lost
     finally:
-        site.stop()
+        context.stop()
         cleanup.close()
         thread.join(20)
         agent._reporter._notices.close()
@@ -70,7 +70,7 @@ def test_a_lost_replica_is_reaped_while_a_large_cache_is_pruned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pruned = threading.Event()
-    monkeypatch.setattr(Materials, "prune", lambda *_: 0 if pruned.wait(60) else 1)
+    monkeypatch.setattr(InputCache, "prune", lambda *_: 0 if pruned.wait(60) else 1)
     with at_work(tmp_path) as (cleanup, lost):
         cleanup.reap(lost)
         try:
@@ -82,7 +82,7 @@ def test_a_lost_replica_is_reaped_while_a_large_cache_is_pruned(
 
 def test_processes_that_do_not_end_are_reported_and_waited_for(tmp_path: Path) -> None:
     with at_work(tmp_path) as (cleanup, lost):
-        words = [sys.executable, "-c", HOLDS_THE_LOCK, lost.place("lock")]
+        words = [sys.executable, "-c", HOLDS_THE_LOCK, lost.path("lock")]
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
             assert holder.stdin is not None
             assert holder.stdout is not None

@@ -11,7 +11,7 @@ import pytest
 
 from paddlecloud.agent.outputs import scan
 from paddlecloud.agent.outputs.sent_files import SentFiles
-from paddlecloud.agent.registry import Stage, StopWish, Tracked
+from paddlecloud.agent.registry import Stage, StopRequest, Tracked
 from paddlecloud.agent.replica import records
 from paddlecloud.agent.replica.restore_outputs import give_back
 from paddlecloud.agent.server_link.channel import Channel
@@ -120,7 +120,7 @@ def test_a_path_that_leads_out_is_refused(tmp_path: Path) -> None:
 
 def test_a_replica_that_is_to_stop_waits_for_nothing(tmp_path: Path) -> None:
     tracked = replica(tmp_path, "two")
-    tracked.stop = StopWish(grace=0.0, cause="stopped")
+    tracked.stop = StopRequest(grace=0.0, cause="stopped")
     with pytest.raises(Retry):
         fill(Server({"n": b"x"}), tracked)
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from paddlecloud.agent.inputs import presigned, snapshot_tree
-from paddlecloud.agent.inputs.cache import Materials
+from paddlecloud.agent.inputs.cache import InputCache
 from paddlecloud.agent.inputs.presigned import Wanted, side_by_side
-from paddlecloud.agent.registry import Stage, StopWish, Tracked
+from paddlecloud.agent.registry import Stage, StopRequest, Tracked
 from paddlecloud.agent.replica import restore_outputs
 from paddlecloud.agent.server_link.channel import Link
 from paddlecloud.model.errors import Retry
@@ -104,7 +104,7 @@ def replica(scene: Scene, name: str, snapshot: str | None = None) -> Tracked:
 
 
 def kill(scene: Scene, tracked: Tracked) -> None:
-    tracked.stop = StopWish(grace=0.0, cause="stopped")
+    tracked.stop = StopRequest(grace=0.0, cause="stopped")
     scene.starters.hurry(tracked)
 
 
@@ -121,8 +121,8 @@ def test_one_that_is_killed_while_its_files_come_does_not_wait_for_all(
     assert tracked.exit is not None
     assert (tracked.exit["cause"], len(server.asked)) == ("stopped", 4)
     assert scene.spawner.asked == []
-    assert not list((scene.site.directory / "cache" / "blobs").rglob("*.part"))
-    assert not list((scene.site.directory / "cache" / "trees").glob("*"))
+    assert not list((scene.context.directory / "cache" / "blobs").rglob("*.part"))
+    assert not list((scene.context.directory / "cache" / "trees").glob("*"))
 
 
 def test_one_that_is_killed_before_a_fetcher_is_free_waits_for_none(
@@ -187,10 +187,10 @@ def test_one_that_came_too_late_to_be_woken_is_tried_at_once(
 ) -> None:
     ready, busy = scene.starters._trees.ready, [True]
 
-    def a_moment_ago(*asked: Any) -> snapshot_tree.Held | None:
+    def a_moment_ago(*asked: Any) -> snapshot_tree.HeldTree | None:
         if busy:
             busy.clear()
-            raise snapshot_tree.Busy(11, "it creating Python environment", "done by now")
+            raise snapshot_tree.TreeBusy(11, "it creating Python environment", "done by now")
         return ready(*asked)
 
     monkeypatch.setattr(scene.starters._trees, "ready", a_moment_ago)
@@ -244,7 +244,7 @@ def test_a_kill_in_the_middle_of_a_file_does_not_blame_the_bucket(tmp_path: Path
         def json(self, *_rest: object) -> dict[str, Any]:
             return {"contents": [[digest, 15, "http://bucket/x", ""]]}
 
-    materials = Materials(tmp_path, limit=1 << 30)
+    materials = InputCache(tmp_path, limit=1 << 30)
     materials._buckets = bucket = Bucket()  # type: ignore[assignment]
     source = materials.source("r", None, bucket, direct=True, is_wanted=lambda: wanted[0])  # type: ignore[arg-type]
     with pytest.raises(Retry, match="it is to stop"):
@@ -265,7 +265,7 @@ def test_outputs_of_the_attempt_before_are_given_up_in_the_middle_of_a_file(
 
         def call(self, *_asked: object, sink: Callable[[bytes], object]) -> None:
             sink(PIECE)
-            tracked.stop = StopWish(grace=0.0, cause="stopped")
+            tracked.stop = StopRequest(grace=0.0, cause="stopped")
             sink(PIECE)
             raise AssertionError("nobody wants the rest")
 

@@ -13,9 +13,9 @@ from typing import Any, cast
 import pytest
 
 from paddlecloud.agent.config import AgentConfig
-from paddlecloud.agent.context import Site
+from paddlecloud.agent.context import Context
 from paddlecloud.agent.inputs import snapshot_tree
-from paddlecloud.agent.log import Journal
+from paddlecloud.agent.log import AgentLog
 from paddlecloud.agent.registry import Stage, Tracked
 from paddlecloud.agent.replica import start as replica_start
 from paddlecloud.agent.replica.start import Starters
@@ -23,7 +23,7 @@ from paddlecloud.agent.sandbox import workspace
 from paddlecloud.agent.sandbox import workspace as sandbox_workspace
 from paddlecloud.agent.server_link.channel import Link
 from paddlecloud.agent.supervisor.zygote import Spawner
-from paddlecloud.agent.work_queue import Turns
+from paddlecloud.agent.work_queue import WorkQueue
 from paddlecloud.model.errors import Refused, Retry
 from paddlecloud.model.files.snapshot import Entry, EntryKind, snapshot_of
 from tests.integration.agent.replicas import eventually
@@ -56,25 +56,25 @@ class Scene:
         config = AgentConfig(
             path=folder / "agent.json", agent_id="a", ak="a", sk="s", url="http://127.0.0.1:9"
         )
-        journal = Journal(folder / "agent.log")
-        self.site = Site(config, journal, cast("Spawner", self.spawner))
+        log = AgentLog(folder / "agent.log")
+        self.context = Context(config, log, cast("Spawner", self.spawner))
         (folder / "replicas").mkdir()
-        self.starters = Starters(self.site)
+        self.starters = Starters(self.context)
         bodies = [self.starters.work] * starters + [self.starters.fetch] * fetchers
         self._threads = [threading.Thread(target=body) for body in bodies]
         for thread in self._threads:
             thread.start()
 
     def replica(self, name: str = "r") -> Tracked:
-        root = self.site.book.root(name)
-        return self.site.book.add(Tracked(id=name, fence=1, root=root, run=a_run(), acked=0))
+        root = self.context.registry.root(name)
+        return self.context.registry.add(Tracked(id=name, fence=1, root=root, run=a_run(), acked=0))
 
     def start(self, tracked: Tracked) -> Tracked:
         self.starters.put(tracked)
         return tracked
 
     def close(self) -> None:
-        self.site.stop()
+        self.context.stop()
         self.starters.close()
         for thread in self._threads:
             thread.join(60)
@@ -138,7 +138,7 @@ def test_one_whose_records_tell_of_it_is_not_asked_for_again(scene: Scene) -> No
 
 
 def test_a_disk_that_refuses_before_that_is_told_to_the_owner(scene: Scene) -> None:
-    (scene.site.directory / "replicas" / "r").write_text("in the way")
+    (scene.context.directory / "replicas" / "r").write_text("in the way")
     tracked = scene.start(scene.replica())
     eventually(lambda: tracked.stage is Stage.OVER)
     assert tracked.exit is not None
@@ -190,7 +190,7 @@ def test_a_mistake_of_our_own_is_told_as_a_sentence_of_ours(scene: Scene) -> Non
 
 
 def test_turns_come_by_their_time_and_can_be_hurried() -> None:
-    turns = Turns()
+    turns = WorkQueue()
     first, second, third = (
         Tracked(id=name, fence=1, root=Path(name), run=None, acked=0) for name in "abc"
     )
@@ -215,7 +215,7 @@ def with_tree(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Tracked:
     monkeypatch.setattr(snapshot_tree, "WORTH_ENTRIES", 1)
     scene.spawner.able = True
     found = snapshot_of([Entry(path="empty", kind=EntryKind.DIRECTORY)])
-    scene.starters._materials._remember(found)
+    scene.starters._input_cache._remember(found)
     tracked = scene.replica()
     tracked.ordered["snapshot"] = found.id
     return tracked
@@ -223,7 +223,7 @@ def with_tree(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Tracked:
 
 def prune(scene: Scene) -> int:
     """As another starter does it, at a time when everything here counts as old."""
-    materials = scene.starters._materials
+    materials = scene.starters._input_cache
     materials._limit, materials._grown = 0, 1
     scene.starters._let_go()
     return materials.prune(time.time() + 10_000, scene.starters._kept)
@@ -268,7 +268,7 @@ def test_a_tree_that_somebody_has_for_now_is_tried_again(
     tracked = with_tree(scene, monkeypatch)
     make, busy = scene.starters._trees.make, [BlockingIOError(11, "busy")] * 2
 
-    def at_the_third_try(*asked: Any, **how: Any) -> snapshot_tree.Held | None:
+    def at_the_third_try(*asked: Any, **how: Any) -> snapshot_tree.HeldTree | None:
         if busy:
             raise busy.pop()
         return make(*asked, **how)
@@ -314,8 +314,8 @@ def test_whoever_tidies_up_is_woken_when_the_cache_grew_and_comes_until_it_is_sm
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replica_start, "LOOK_AGAIN", 0.01)
-    scene.site.cache_limit = 1000
-    materials = scene.starters._materials
+    scene.context.cache_limit = 1000
+    materials = scene.starters._input_cache
     looks: list[bool] = []
     grown = threading.Event()
 
@@ -334,7 +334,7 @@ def test_whoever_tidies_up_is_woken_when_the_cache_grew_and_comes_until_it_is_sm
         eventually(lambda: not tracked.queued)
         eventually(lambda: looks == [False, True, True, True, False])
     finally:
-        scene.site.stop()
+        scene.context.stop()
         scene.starters.close()
         thread.join(20)
     assert not thread.is_alive()
@@ -350,14 +350,14 @@ def test_a_tree_of_no_use_goes_once_its_replica_has_begun(
     for ended in (False, True):
         if ended:
             (tracked.root / "exit.json").write_text('{"cause": "exit"}')
-        scene.site.untidy.set()
+        scene.context.prune_due.set()
         scene.starters._tidy()
         assert tree.exists() is not ended
 
 
 def cached(scene: Scene) -> Path:
     """A content that was used long ago."""
-    path = scene.site.directory / "cache" / "blobs" / "aa" / "old"
+    path = scene.context.directory / "cache" / "blobs" / "aa" / "old"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"x" * 1000)
     os.utime(path, (1, 1))
@@ -423,9 +423,9 @@ def test_outputs_that_were_not_sent_stay_while_the_cache_is_only_spared(
     os.utime(old)
     monkeypatch.setattr(sandbox_workspace, "free_space", lambda _top: -1)
     for spared in (True, False):
-        scene.site.untidy.set()
+        scene.context.prune_due.set()
         scene.starters._tidy()
-        assert (old.exists(), scene.site.cache_spent) == (spared, not spared)
+        assert (old.exists(), scene.context.cache_spent) == (spared, not spared)
         if spared:
             os.utime(old, (1, 1))
 
@@ -435,14 +435,14 @@ def test_whoever_tidies_up_sees_that_the_disk_is_full(
 ) -> None:
     old = cached(scene)
     monkeypatch.setattr(sandbox_workspace, "free_space", lambda _top: -1 if old.exists() else 0)
-    scene.starters._materials._grown = 0
-    scene.site.untidy.set()
+    scene.starters._input_cache._grown = 0
+    scene.context.prune_due.set()
     scene.starters._tidy()
-    assert (old.exists(), scene.site.cache_spent) == (False, False)
+    assert (old.exists(), scene.context.cache_spent) == (False, False)
     monkeypatch.setattr(sandbox_workspace, "free_space", lambda _top: -1)
-    scene.site.untidy.set()
+    scene.context.prune_due.set()
     scene.starters._tidy()
-    assert scene.site.cache_spent
+    assert scene.context.cache_spent
 
 
 def test_nothing_goes_before_the_limit_is_known_and_then_what_is_above_it(scene: Scene) -> None:
@@ -450,7 +450,7 @@ def test_nothing_goes_before_the_limit_is_known_and_then_what_is_above_it(scene:
     os.truncate(old, 100 * 1024**3)
     os.utime(old, (1, 1))
     for limit, is_kept in ((None, True), (500 * 1024**3, True), (1000, False)):
-        scene.site.cache_limit = limit
-        scene.site.untidy.set()
+        scene.context.cache_limit = limit
+        scene.context.prune_due.set()
         scene.starters._tidy()
         assert old.exists() is is_kept

@@ -13,8 +13,8 @@ from typing import Any, cast
 import pytest
 
 from paddlecloud.agent.config import AgentConfig
-from paddlecloud.agent.context import Site
-from paddlecloud.agent.log import Journal
+from paddlecloud.agent.context import Context
+from paddlecloud.agent.log import AgentLog
 from paddlecloud.agent.outputs import unsent
 from paddlecloud.agent.registry import Tracked, not_run
 from paddlecloud.agent.replica.lifecycle import Lifecycle
@@ -29,8 +29,8 @@ class Scene:
         config = AgentConfig(
             path=folder / "agent.json", agent_id="a", ak="a", sk="s", url="http://127.0.0.1:9"
         )
-        self.site = Site(config, Journal(folder / "agent.log"), cast("Spawner", None))
-        self.site.link.channel = lambda: cast("Any", self)  # type: ignore[method-assign]
+        self.context = Context(config, AgentLog(folder / "agent.log"), cast("Spawner", None))
+        self.context.link.channel = lambda: cast("Any", self)  # type: ignore[method-assign]
         self.error: OSError | None = OSError(errno.EIO, "Input/output error")
         self.items: list[dict[str, Any]] = []
         self.ended = False
@@ -40,8 +40,8 @@ class Scene:
         self.log.write_bytes(b"line")
         self.tracked.end({**not_run("exit", now=5.0), "exit_code": 0})
         self.tracked.shipped = True
-        self.site.book.add(self.tracked)
-        self.reporter = Reporter(self.site, cast("Lifecycle", self))
+        self.context.registry.add(self.tracked)
+        self.reporter = Reporter(self.context, cast("Lifecycle", self))
 
     def call(self, _method: str, _path: str, body: bytes) -> bytes:
         (length,) = struct.unpack(">I", body[:4])
@@ -91,7 +91,7 @@ def test_it_is_waited_for_and_that_is_told(scene: Scene) -> None:
 
 
 def test_after_two_minutes_the_end_comes_without_it_and_says_so(scene: Scene) -> None:
-    scene.tracked.patience = 3600.0
+    scene.tracked.store_timeout = 3600.0
     scene.told_at(1000.0)
     assert "exited" not in scene.told_at(1119.0)
     scene.told_at(1121.0)
@@ -100,7 +100,7 @@ def test_after_two_minutes_the_end_comes_without_it_and_says_so(scene: Scene) ->
     assert (item["exited"]["log_size"], item["exited"]["cause"]) == (2, "exit")
     assert item["exited"]["said"]["code"] == "unsent_kept"
     assert item["exited"]["said"]["params"]["files"] == "stdout.log"
-    kept = scene.site.directory / unsent.DIRECTORY / "a" / "stdout.log"
+    kept = scene.context.directory / unsent.DIRECTORY / "a" / "stdout.log"
     assert kept.read_bytes() == b"line"
 
 
@@ -141,14 +141,14 @@ def test_and_anew_when_it_could_be_read_meanwhile(scene: Scene) -> None:
 
 
 def test_who_kills_a_job_does_not_wait_so_long(scene: Scene) -> None:
-    scene.tracked.patience = 40.0
+    scene.tracked.store_timeout = 40.0
     for now in (1000.0, 1041.0):
         scene.told_at(now)
     assert "exited" in scene.told_at(1043.0)
 
 
 def test_what_the_agent_itself_lacks_is_waited_for_as_a_store_is(scene: Scene) -> None:
-    scene.tracked.patience = 3600.0
+    scene.tracked.store_timeout = 3600.0
     scene.error = OSError(errno.EMFILE, "Too many open files")
     for now in (1000.0, 4599.0):
         scene.told_at(now)

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddlecloud.agent.config import AgentConfig
-from paddlecloud.agent.context import Site
-from paddlecloud.agent.log import Journal
-from paddlecloud.agent.registry import Book, Stage, Tracked, not_run
+from paddlecloud.agent.context import Context
+from paddlecloud.agent.log import AgentLog
+from paddlecloud.agent.registry import Registry, Stage, Tracked, not_run
 from paddlecloud.agent.replica import notices as replica_notices
 from paddlecloud.agent.replica.lifecycle import Lifecycle
 from paddlecloud.agent.server_link import report as server_link_report
@@ -163,7 +163,7 @@ def test_one_that_was_refused_is_held_whatever_happens() -> None:
 
 def test_one_to_be_forgotten_is_not_spoken_of() -> None:
     tracked = over(a_replica())
-    tracked.forget = True
+    tracked.released = True
     assert due(tracked) is None
 
 
@@ -308,24 +308,24 @@ def test_what_is_encoded_can_be_cut_apart_again(pieces: list[bytes]) -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a", ".hidden", "a\0b"])
 def test_an_id_that_is_no_name_of_a_directory_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="not the id of a replica"):
-        Book(Path("replicas")).root(name)
+        Registry(Path("replicas")).root(name)
 
 
 def test_a_book_keeps_the_first_of_two_with_one_id() -> None:
-    book = Book(Path("replicas"))
+    registry = Registry(Path("replicas"))
     first, second = a_replica(), a_replica()
-    assert book.add(first) is first
-    assert book.add(second) is first
-    assert book.busy()
+    assert registry.add(first) is first
+    assert registry.add(second) is first
+    assert registry.busy()
     first.stage = Stage.DONE
-    assert not book.busy()
-    book.remove(first.id)
-    assert book.all() == []
+    assert not registry.busy()
+    registry.remove(first.id)
+    assert registry.all() == []
 
 
 def test_a_log_that_cannot_be_read_holds_up_no_other_and_is_read_later(tmp_path: Path) -> None:
     closed, good = (a_replica(tmp_path, log=b"line", name=name) for name in "ab")
-    place = Path(closed.place("stdout.log"))
+    place = Path(closed.path("stdout.log"))
     place.unlink()
     place.symlink_to(place)
     batch = compose([closed, good], now=NOW)
@@ -370,14 +370,14 @@ def test_a_report_whose_answer_is_not_understood_is_sent_again(
     config = AgentConfig(
         path=tmp_path / "agent.json", agent_id="a", ak="a", sk="s", url="http://127.0.0.1:9"
     )
-    site = Site(config, Journal(tmp_path / "agent.log"), cast("Spawner", None))
-    notices = server_link_report.open_notices(site.notices)
+    context = Context(config, AgentLog(tmp_path / "agent.log"), cast("Spawner", None))
+    notices = server_link_report.open_notices(context.notices)
     monkeypatch.setattr(server_link_report, "open_notices", lambda _path: notices)
     server = Answers(b'{"acks": [{}]}')
-    site.link.channel = lambda: cast("Any", server)  # type: ignore[method-assign]
-    tracked = site.book.add(a_replica(tmp_path, log=b"line"))
-    site.watch(tracked)
-    reporter = Reporter(site, cast("Lifecycle", NoLifecycle()))
+    context.link.channel = lambda: cast("Any", server)  # type: ignore[method-assign]
+    tracked = context.registry.add(a_replica(tmp_path, log=b"line"))
+    context.watch(tracked)
+    reporter = Reporter(context, cast("Lifecycle", NoLifecycle()))
     thread = threading.Thread(target=reporter.work)
     thread.start()
     try:
@@ -387,7 +387,7 @@ def test_a_report_whose_answer_is_not_understood_is_sent_again(
         assert tracked.acked == 4
         assert [report.endswith(b"line") for report in server.reports] == [True, True]
     finally:
-        site.stop()
+        context.stop()
         thread.join(20)
         notices.close()
     assert not thread.is_alive()
