@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from paddlecloud.agent.inputs._presigned import Buckets
 from paddlecloud.agent.inputs.cache import InputCache
-from paddlecloud.agent.inputs.presigned import Buckets
 from paddlecloud.model.errors import Conflict, Invalid
 from paddlecloud.model.files.etag import mark
 from paddlecloud.stores.s3.store import S3Store

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from paddlecloud.agent.context import Context
-from paddlecloud.agent.exec import runner, spool
+from paddlecloud.agent.exec import _spool, runner
 from paddlecloud.agent.exec.commands import Commands, _Command
 from paddlecloud.agent.replica import records
 from paddlecloud.agent.server_link.channel import Channel
@@ -52,7 +52,7 @@ class Server:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(_spool, "CHUNK_BYTES", 1000)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.agent.exec import runner, spool
+from paddlecloud.agent.exec import _spool, runner
 from paddlecloud.agent.replica import records
 from paddlecloud.agent.replica.inspect import request_stop
 from paddlecloud.agent.sandbox import isolation, workspace
@@ -95,14 +95,14 @@ def test_one_whose_output_nobody_takes_waits_and_can_be_stopped(
 ) -> None:
     root = bench.start("while [ ! -e go ]; do sleep 0.1; done")
     running(root)
-    place, most = tmp_path / "command", spool.MAX_CHUNKS * spool.CHUNK_BYTES
+    place, most = tmp_path / "command", _spool.MAX_CHUNKS * _spool.CHUNK_BYTES
     begin(bench, place, root, "yes")
     eventually(lambda: sum(path.stat().st_size for path in place.glob("out*")) == most)
     request_stop(place, grace=0.0, now=0.0)
     end = eventually(lambda: records.read(place / records.EXIT))
     assert (end["cause"], end["exit_code"]) == ("stopped", 143)
     printed = [path.stat().st_size for path in place.glob("out*")]
-    assert most <= sum(printed) <= most + spool.CHUNK_BYTES, "what was in the pipe is here as well"
+    assert most <= sum(printed) <= most + _spool.CHUNK_BYTES, "what was in the pipe is here as well"
     (root / "work" / "go").touch()
     assert ended(root)["exit_code"] == 0
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.agent.config import AgentConfig
-from paddlecloud.agent.replica import token_file
+from paddlecloud.agent.replica import _token_file
 from paddlecloud.agent.replica.inspect import request_stop
 from paddlecloud.agent.replica.records import ROOT, STACKS, TOKEN, ExitRecord
 from paddlecloud.agent.sandbox import isolation, workspace
@@ -128,7 +128,7 @@ def test_it_reads_its_own_key_and_nobody_elses(bench: Bench, tmp_path: Path) -> 
         own = (workspace.TEMPORARY, workspace.HOME, TOKEN)
         workspace.Layer().lay_out(root, None, lambda *_: -1, own, owner=uid)
         run_order = a_run(secret=f"of {uid}", uid=uid, env={"JOB_ID": "job-1"})
-        path = Path(token_file.write(root, run_order, root.name, link))
+        path = Path(_token_file.write(root, run_order, root.name, link))
         assert (path.stat().st_mode & 0o777, path.stat().st_uid) == (0o600, uid)
         bench.spawner.spawn(launch)
         ended(root)

@@ -13,7 +13,7 @@ import pytest
 from paddlecloud.agent.inputs import snapshot_tree
 from paddlecloud.agent.inputs.snapshot_tree import SnapshotTrees
 from paddlecloud.agent.replica.records import ROOT, ExitRecord, Launch
-from paddlecloud.agent.sandbox import cgroups, hardlinks, mounts, overlay, workspace
+from paddlecloud.agent.sandbox import _mounts, cgroups, hardlinks, overlay, workspace
 from paddlecloud.agent.supervisor import spawn_child
 from paddlecloud.agent.supervisor.zygote import Spawner
 from paddlecloud.model.files.snapshot import Entry, EntryKind, Snapshot, snapshot_of
@@ -283,7 +283,7 @@ def _be_the_agent_and_the_supervisor(top: Path, command: str, log: int, *, roote
     os.setgroups([])
     os.setresgid(ALICE, ALICE, ALICE)
     os.setresuid(ALICE, ALICE, ALICE)
-    mounts.libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+    _mounts.libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
     store = Store(top / "store")
     kept = SnapshotTrees(top / "cache", workspace.Layer(), overlay.possible, lambda size: None)
     tree = kept.make(snapshot(), store.find, None, str(store.folder))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.agent.exec import spool
-from paddlecloud.agent.exec.spool import Spool
+from paddlecloud.agent.exec import _spool
+from paddlecloud.agent.exec._spool import Spool
 from tests.integration.agent.replicas import eventually
 
 WHOLE = bytes(range(251)) * 40
@@ -19,8 +19,8 @@ WHOLE = bytes(range(251)) * 40
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "CHUNK_BYTES", 1000)
-    monkeypatch.setattr(spool, "MAX_CHUNKS", 3)
+    monkeypatch.setattr(_spool, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(_spool, "MAX_CHUNKS", 3)
 
 
 def begun(root: Path, data: bytes) -> Spool:
@@ -41,7 +41,7 @@ def lay(root: Path, *numbers: int) -> None:
     """Pieces as they lie there when somebody has written them."""
     for number in numbers:
         data = WHOLE[number * 1000 : (number + 1) * 1000]
-        spool.path_of(root, "out", number).write_bytes(data)
+        _spool.path_of(root, "out", number).write_bytes(data)
 
 
 class Killed:
@@ -73,12 +73,12 @@ def test_it_goes_on_when_a_piece_was_taken(tmp_path: Path) -> None:
     made, got = begun(tmp_path, WHOLE), b""
     eventually(lambda: full(tmp_path))
     while len(got) < len(WHOLE):
-        got += eventually(partial(spool.read, tmp_path, "out", len(got), 700))
-        spool.delete_before(tmp_path, "out", len(got))
+        got += eventually(partial(_spool.read, tmp_path, "out", len(got), 700))
+        _spool.delete_before(tmp_path, "out", len(got))
         assert len(pieces(tmp_path)) <= 3
     made.finish()
     assert got == WHOLE
-    assert spool.read(tmp_path, "out", len(got), 700) == b""
+    assert _spool.read(tmp_path, "out", len(got), 700) == b""
     assert (made.lost, pieces(tmp_path)) == (0, ["out.10"])
 
 
@@ -86,15 +86,15 @@ def test_at_the_end_it_waits_for_nobody(tmp_path: Path) -> None:
     made = begun(tmp_path, WHOLE)
     eventually(lambda: full(tmp_path))
     made.finish()
-    assert b"".join(spool.read(tmp_path, "out", n * 1000, 1000) for n in range(11)) == WHOLE
+    assert b"".join(_spool.read(tmp_path, "out", n * 1000, 1000) for n in range(11)) == WHOLE
 
 
 def test_what_was_let_go_is_not_taken_for_the_end(tmp_path: Path) -> None:
     lay(tmp_path, 0, 1, 2)
-    spool.delete_before(tmp_path, "out", 1999)
+    _spool.delete_before(tmp_path, "out", 1999)
     assert pieces(tmp_path) == ["out.1", "out.2"]
     with pytest.raises(ValueError, match="from byte 500 on is lost"):
-        spool.read(tmp_path, "out", 500, 10)
+        _spool.read(tmp_path, "out", 500, 10)
 
 
 def test_pieces_that_are_begun_between_two_looks_are_not_lost(
@@ -104,8 +104,8 @@ def test_pieces_that_are_begun_between_two_looks_are_not_lost(
         lay(root, number, number + 1)
         return True
 
-    monkeypatch.setattr(spool, "_has_later_chunk", stalled)
-    assert spool.read(tmp_path, "out", 1007, 5) == WHOLE[1007:1012]
+    monkeypatch.setattr(_spool, "_has_later_chunk", stalled)
+    assert _spool.read(tmp_path, "out", 1007, 5) == WHOLE[1007:1012]
 
 
 def test_whoever_is_killed_while_letting_go_leaves_no_gap(
@@ -115,9 +115,9 @@ def test_whoever_is_killed_while_letting_go_leaves_no_gap(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", Killed(Path.unlink))
         with pytest.raises(KeyboardInterrupt):
-            spool.delete_before(tmp_path, "out", 3000)
+            _spool.delete_before(tmp_path, "out", 3000)
     assert pieces(tmp_path) == ["out.1", "out.2", "out.3"]
-    spool.delete_before(tmp_path, "out", 3000)
+    _spool.delete_before(tmp_path, "out", 3000)
     assert pieces(tmp_path) == ["out.3"]
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.agent.exec import spool
+from paddlecloud.agent.exec import _spool
 from paddlecloud.server.services.exec import output
 from tests.integration.cli.person import PROGRAM, Person, processes, until
 
 MIB = 1024 * 1024
 WINDOW = output.WINDOW
-MOST_KEPT = WINDOW + spool.MAX_CHUNKS * spool.CHUNK_BYTES
+MOST_KEPT = WINDOW + _spool.MAX_CHUNKS * _spool.CHUNK_BYTES
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from paddlecloud.agent.config import AgentConfig
-from paddlecloud.agent.outputs import multipart, scan
+from paddlecloud.agent.outputs import _multipart, scan
 from paddlecloud.agent.registry import Tracked
 from paddlecloud.agent.server_link import channel
 from paddlecloud.agent.server_link.channel import Body, Channel, Link, PartBody
@@ -94,7 +94,7 @@ class Agent:
         (found,) = scan.scan(self.tracked.root)
         with self.file.open("rb") as file:
             sent = scan.found_again(found, file)
-            return multipart.put(self.tracked, sent, file, self.line, PresignedConnections(Pool()))
+            return _multipart.put(self.tracked, sent, file, self.line, PresignedConnections(Pool()))
 
     def asks(
         self, fence: int | None = None, size: int = len(DATA), **more: object

@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from paddlecloud.agent.exec import runner, spool
+from paddlecloud.agent.exec import _spool, runner
 from paddlecloud.agent.registry import Stage
 from paddlecloud.agent.replica import inspect, records
 from paddlecloud.agent.server_link.channel import Backoff, is_internal_error
@@ -273,7 +273,7 @@ class _Stream:
         return False
 
     def _next(self, one: _Command) -> bytes:
-        return spool.read(one.root, self.name, self.acked, _REQUEST_BYTES, chunked=one.chunked)
+        return _spool.read(one.root, self.name, self.acked, _REQUEST_BYTES, chunked=one.chunked)
 
     def _send(self, one: _Command, channel: Channel, data: bytes) -> None:
         """Without data it only asks how much the server has."""
@@ -286,7 +286,7 @@ class _Stream:
         if data and self.acked <= before:  # nothing was taken: do not ask again at once
             self._space = 0
         if one.chunked:
-            spool.delete_before(one.root, self.name, self.acked)
+            _spool.delete_before(one.root, self.name, self.acked)
         self._pause = _POLL_SECONDS if self._space > 0 else min(2 * self._pause, _LONGEST_PAUSE)
         self._ask_at = time.monotonic() + self._pause
 

@@ -18,7 +18,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from paddlecloud.agent.exec.spool import Spool
+from paddlecloud.agent.exec._spool import Spool
 from paddlecloud.agent.replica import records
 from paddlecloud.agent.sandbox import cgroups, isolation, seccomp
 from paddlecloud.agent.supervisor import orphans, processes, spawn_child, supervisor

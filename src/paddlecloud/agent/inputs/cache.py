@@ -20,8 +20,8 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from paddlecloud.agent.inputs.partial import PART, Halves, aside
-from paddlecloud.agent.inputs.presigned import Addresses, Buckets, Wanted, side_by_side
+from paddlecloud.agent.inputs._partial_download import PART, Halves, aside
+from paddlecloud.agent.inputs._presigned import Addresses, Buckets, Wanted, side_by_side
 from paddlecloud.model.errors import Invalid, Retry
 from paddlecloud.model.files.snapshot import (
     Entry,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from paddlecloud.agent.inputs.partial import Fetch, Half, Take
+    from paddlecloud.agent.inputs._partial_download import Fetch, Half, Take
     from paddlecloud.agent.server_link.channel import Channel
 
     Source = Callable[[str, int], int]

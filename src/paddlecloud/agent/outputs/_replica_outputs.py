@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, TYPE_CHECKING
 
-from paddlecloud.agent.outputs import multipart, scan, send, unsent
-from paddlecloud.agent.outputs.large_files import LOAD, Aside, Outcome, tried
+from paddlecloud.agent.outputs import _multipart, _send, scan, unsent
+from paddlecloud.agent.outputs._large_files import LOAD, Aside, Outcome, tried
+from paddlecloud.agent.outputs._send import Bundle
 from paddlecloud.agent.outputs.retry_limits import is_store_failure, retry_seconds
-from paddlecloud.agent.outputs.send import Bundle
 from paddlecloud.agent.outputs.sent_files import SentFiles
 from paddlecloud.agent.registry import Stage
 from paddlecloud.agent.replica import notices
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from paddlecloud.agent.context import Context
-    from paddlecloud.agent.outputs.large_files import Sent
+    from paddlecloud.agent.outputs._large_files import Sent
     from paddlecloud.agent.outputs.scan import Found
     from paddlecloud.agent.registry import Tracked
     from paddlecloud.agent.server_link.channel import Channel
@@ -85,7 +85,7 @@ class _FileState:
     """In this state it is not tried again before the job is over."""
     read_at_end: bool = False
     """It was read since the job is over: what the server has is final."""
-    part_progress: multipart.PartProgress | None = None
+    part_progress: _multipart.PartProgress | None = None
     """Of a large file that is sent in parts."""
 
 
@@ -186,7 +186,7 @@ class ReplicaOutputs:
                 return False
             current.names.add(found.name)
             if self._is_due(found, current):
-                small = found.size <= send.LARGEST and not self._sent.has(found)
+                small = found.size <= _send.LARGEST and not self._sent.has(found)
                 if not small:
                     self._send(found, channel)
                 elif bundle.add(found):
@@ -230,7 +230,7 @@ class ReplicaOutputs:
         sent: dict[str, tuple[Found, str]] = {}
         try:
             if len(files) > 1:
-                sent = send.send(self._tracked, files, channel)
+                sent = _send.send(self._tracked, files, channel)
         except PaddleCloudError as error:
             # The error may be about one of the files; but an absent server is absent for all.
             if isinstance(error, Unreachable) and not is_internal_error(error):
@@ -256,15 +256,15 @@ class ReplicaOutputs:
             scan.refuse_sparse(found, file)
             now = scan.found_again(found, file)
             known, prefix = self._sent.sha256(now), self._sent.prefix(now)
-            digest = send.same(now, file, known) if known else None
+            digest = _send.same(now, file, known) if known else None
             if prefix is not None:
-                digest = send.put_growth(tracked, now, file, prefix, channel, slots)
-            if digest is None and now.size >= multipart.least(tracked):
+                digest = _send.put_growth(tracked, now, file, prefix, channel, slots)
+            if digest is None and now.size >= _multipart.least(tracked):
                 digest = self._put_parts(now, file, channel, slots)
                 if digest is None and scan.found_again(now, file).mark != now.mark:
                     return None
             if digest is None:
-                digest = send.put_whole(tracked, now, file, channel)
+                digest = _send.put_whole(tracked, now, file, channel)
         return None if digest is None else (now, digest)
 
     def _put_parts(
@@ -272,9 +272,9 @@ class ReplicaOutputs:
     ) -> str | None:
         """The digest of the file if it went in parts; None when it has to be sent whole."""
         state = self.file(found.name)
-        state.part_progress = progress = state.part_progress or multipart.PartProgress()
+        state.part_progress = progress = state.part_progress or _multipart.PartProgress()
         args = (self._tracked, found, file, channel, self._connections, slots, progress)
-        digest = multipart.put(*args)
+        digest = _multipart.put(*args)
         state.part_progress = None
         return digest
 

@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paddlecloud.agent.python_env import install
+from paddlecloud.agent.python_env import _install
 from paddlecloud.agent.registry import Stage
 from paddlecloud.agent.replica import inspect, notices, records
 from paddlecloud.agent.replica.inspect import Phase
@@ -174,7 +174,7 @@ class Environments:
             _, target = self._target(tracked.ordered)
         except OSError:
             return True
-        launch = None if target in self._installs else install.running(target)
+        launch = None if target in self._installs else _install.running(target)
         if launch is None:
             return True
         with suppress(OSError):
@@ -248,19 +248,19 @@ class Environments:
             if current.cancelled.is_set() or use(target) is not None:
                 return
             left = max(1.0, run["install_seconds"] - (time.monotonic() - began))
-            current.launch = install.running(target) or install.prepare(
+            current.launch = _install.running(target) or _install.prepare(
                 run, target, python, self._context.environ, seconds=left
             )
-            ended = install.carry_out(self._context.spawner, current.launch, current.cancelled)
+            ended = _install.carry_out(self._context.spawner, current.launch, current.cancelled)
             root = Path(current.launch["root"])
-            if ended is not None and install.succeeded(ended):
+            if ended is not None and _install.succeeded(ended):
                 current.error, current.took = None, ended.get("ran") or 0.0
-                self._grew(install.complete(target, root))
+                self._grew(_install.complete(target, root))
                 text = f"environment {target.name} installed in {current.took:.1f} s"
                 self._context.log.info(text)
                 return
             current.tail = _tail(root / records.STDOUT)
-            install.remove(root)
+            _install.remove(root)
             current.error = _failure(ended, current.tail, current.launch, python, run)
             if not isinstance(current.error, Retry):
                 return
@@ -467,16 +467,16 @@ def _remove_leftovers(target: Path, spawner: Spawner) -> None:
     """Delete everything of the environment that its record does not name, unless its install runs.
     An install that succeeded while no agent ran gets its record. The caller holds the lock."""
     running = set()
-    for root in install.roots(target):
+    for root in _install.roots(target):
         observed = inspect.inspect(root)
         if observed.phase is Phase.LOST:
             is_over = not inspect.reap_leftovers(root, spawner).left
         else:
             is_over = observed.phase is not Phase.RUNNING
         if not is_over:
-            running |= {root.name, install.home_of(root).name}
-        elif install.succeeded(observed.exit) and use(target) is None:
-            install.complete(target, root)
+            running |= {root.name, _install.home_of(root).name}
+        elif _install.succeeded(observed.exit) and use(target) is None:
+            _install.complete(target, root)
     made = records.read(target.with_name(f"{target.name}.json")) or {}
     spared = {f"{target.name}.json", f"{target.name}.lock", made.get("name"), *running}
     for left in target.parent.glob(f"{target.name}.*"):

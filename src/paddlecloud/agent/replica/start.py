@@ -22,13 +22,13 @@ from paddlecloud.agent.inputs.snapshot_tree import HeldTree, SnapshotTrees, Tree
 from paddlecloud.agent.python_env.cache import Environments, with_environment
 from paddlecloud.agent.registry import Stage, not_run, write_order
 from paddlecloud.agent.replica import (
+    _ports,
+    _restore_outputs,
+    _token_file,
     inspect,
     notices,
-    ports,
     preflight,
     records,
-    restore_outputs,
-    token_file,
 )
 from paddlecloud.agent.replica.inspect import Phase
 from paddlecloud.agent.replica.records import CAUSE_PORT_TAKEN, CAUSE_START_FAILED, ORDER, ROOT
@@ -192,7 +192,7 @@ class Starters:
             launch = self._make_ready(tracked, channel)
             # Who is kept apart from other users does not learn what theirs are doing.
             alone = tracked.ordered["uid"] is None
-            held = ports.taken(tracked.ordered["ports"], named=alone)
+            held = _ports.taken(tracked.ordered["ports"], named=alone)
             if held:
                 self._end(tracked, CAUSE_PORT_TAKEN, held)
                 return False
@@ -225,12 +225,12 @@ class Starters:
             tree = self._lay_out(tracked, channel)
         if run["resumes"]:
             earlier = self._context.registry.get(run["resumes"])
-            how = restore_outputs.give_back(tracked, earlier, channel, owner=uid)
+            how = _restore_outputs.give_back(tracked, earlier, channel, owner=uid)
             self._context.log.info(f"outputs given back: {how}", tracked.id)
         if run["private_root"]:
             workspace.write_in_root(tracked.root, _root_files(run["env"]), owner=uid)
         if run["secret"]:
-            token_file.write(tracked.root, run, tracked.id, self._context.link)
+            _token_file.write(tracked.root, run, tracked.id, self._context.link)
         launch = preflight.complete(self._launch(tracked, python, tree), run)
         write_order(tracked, launch)
         return launch
@@ -532,7 +532,7 @@ def _own(run: Run) -> list[str]:
     if run["private_root"]:
         wanted.append(ROOT)
     if run["secret"]:
-        wanted.append(token_file.DIRECTORY)
+        wanted.append(_token_file.DIRECTORY)
     return [*wanted, workspace.TEMPORARY] if needed else wanted
 
 
@@ -563,5 +563,5 @@ def _environment(run: Run, tracked: Tracked) -> dict[str, str]:
         user="" if run["uid"] is None else run["env"].get("PADDLE_CLOUD_USERNAME", ""),
     )
     if run["secret"]:
-        env[token_file.VARIABLE] = f"{tracked.path(token_file.DIRECTORY)}/{token_file.FILE}"
+        env[_token_file.VARIABLE] = f"{tracked.path(_token_file.DIRECTORY)}/{_token_file.FILE}"
     return with_root(env, tracked.path(ROOT)) if run["private_root"] else env

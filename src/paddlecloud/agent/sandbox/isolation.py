@@ -18,7 +18,7 @@ import os
 from contextlib import suppress
 
 from paddlecloud.agent.replica.records import ROOT, STACKS, TOKEN, WORK
-from paddlecloud.agent.sandbox.mounts import (
+from paddlecloud.agent.sandbox._mounts import (
     ATTR_NODEV,
     ATTR_NOSUID,
     ATTR_RDONLY,

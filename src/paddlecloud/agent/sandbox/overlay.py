@@ -16,7 +16,7 @@ import os
 import sys
 from contextlib import suppress
 
-from paddlecloud.agent.sandbox import mounts, rootfs
+from paddlecloud.agent.sandbox import _mounts, rootfs
 from paddlecloud.agent.supervisor.processes import works_in_a_child
 
 DIRECTORY = "layers"
@@ -39,7 +39,7 @@ def places(root: str) -> list[str]:
 def enter(root: str, tree: str) -> None:
     """Mount `tree` at both views of the replica, for the calling process. Raises OSError."""
     if os.geteuid() == 0:
-        mounts.unshare(mounts.CLONE_NEWNS)
+        _mounts.unshare(_mounts.CLONE_NEWNS)
     else:
         rootfs.unshare_as_user()
     for view in VIEWS:
@@ -94,9 +94,9 @@ def _mount(where: str, target: str) -> None:
     *better, last = _AS_ROOT if os.geteuid() == 0 else _AS_USER
     for options in better:
         with suppress(OSError):
-            mounts.mount("paddlecloud", target, "overlay", 0, f"{where},{options}")
+            _mounts.mount("paddlecloud", target, "overlay", 0, f"{where},{options}")
             return
-    mounts.mount("paddlecloud", target, "overlay", 0, f"{where},{last}")
+    _mounts.mount("paddlecloud", target, "overlay", 0, f"{where},{last}")
 
 
 def _try(root: str, tree: str) -> bool:

@@ -18,7 +18,7 @@ import errno
 import os
 import stat
 
-from paddlecloud.agent.sandbox import mounts
+from paddlecloud.agent.sandbox import _mounts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,23 +69,23 @@ def _try_in_a_child(place: str) -> None:
 
 def _enter(place: str) -> None:
     if os.geteuid() == 0:
-        mounts.unshare(mounts.CLONE_NEWNS)
+        _mounts.unshare(_mounts.CLONE_NEWNS)
     else:
         unshare_as_user()
-    mounts.mount(place, place, None, mounts.MS_BIND)
+    _mounts.mount(place, place, None, _mounts.MS_BIND)
     for name in mount_order(place, os.listdir("/")):  # noqa: PTH208 - see `isolation`
         _show(f"/{name}", f"{place}/{name}")
-    mounts.pivot(place)
+    _mounts.pivot(place)
 
 
 def unshare_as_user() -> None:
     """Enter a user namespace with the same uid, and in it a mount namespace."""
     uid, gid = os.geteuid(), os.getegid()
-    mounts.check(mounts.libc.unshare(mounts.CLONE_NEWUSER))
+    _mounts.check(_mounts.libc.unshare(_mounts.CLONE_NEWUSER))
     _write("/proc/self/setgroups", "deny")
     _write("/proc/self/uid_map", f"{uid} {uid} 1")
     _write("/proc/self/gid_map", f"{gid} {gid} 1")
-    mounts.unshare(mounts.CLONE_NEWNS)
+    _mounts.unshare(_mounts.CLONE_NEWNS)
 
 
 def _write(path: str, text: str) -> None:
@@ -104,7 +104,7 @@ def _show(source: str, target: str) -> None:
     elif os.path.isdir(source):  # noqa: PTH112 - as above
         if not os.path.isdir(target):  # noqa: PTH112 - as above
             os.mkdir(target, 0o755)  # noqa: PTH102 - as above
-        mounts.mount(source, target, None, mounts.MS_BIND | mounts.MS_REC)
+        _mounts.mount(source, target, None, _mounts.MS_BIND | _mounts.MS_REC)
     elif _is_free(target) and not _copy(source, target):
         _bind_file(source, target)
 
@@ -142,5 +142,5 @@ def _copy(source: str, target: str) -> bool:
 def _bind_file(source: str, target: str) -> None:
     """A file that is not copied is mounted read-only."""
     os.close(os.open(target, _NEW & ~os.O_EXCL, 0))
-    mounts.mount(source, target, None, mounts.MS_BIND)
-    mounts.set_attributes(target, on=mounts.ATTR_RDONLY)
+    _mounts.mount(source, target, None, _mounts.MS_BIND)
+    _mounts.set_attributes(target, on=_mounts.ATTR_RDONLY)

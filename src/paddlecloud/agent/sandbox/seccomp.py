@@ -16,7 +16,7 @@ import errno
 import os
 import struct
 
-from paddlecloud.agent.sandbox.mounts import CLONE_NEWUSER, check, libc
+from paddlecloud.agent.sandbox._mounts import CLONE_NEWUSER, check, libc
 
 _SYS_SECCOMP = {"x86_64": 317, "aarch64": 277}
 _CLONE3 = 435

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
+from paddlecloud.agent.inputs._presigned import Check, Wanted
 from paddlecloud.agent.inputs.cache import InputCache
-from paddlecloud.agent.inputs.presigned import Check, Wanted
 from paddlecloud.agent.server_link.channel import Channel
 from paddlecloud.model.errors import Invalid
 from paddlecloud.model.files.etag import joined_tag, part_size

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.agent.outputs import _replica_outputs, large_files, scan
+from paddlecloud.agent.outputs import _large_files, _replica_outputs, scan
 from paddlecloud.agent.registry import Tracked, not_run
 from paddlecloud.model.errors import Forbidden, StorageFull
 from tests.integration.agent.replicas import eventually
@@ -36,7 +36,7 @@ class Clock:
 def clock(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(_replica_outputs, "time", made)
-    monkeypatch.setattr(large_files, "time", made)
+    monkeypatch.setattr(_large_files, "time", made)
     scene.context.ship_interval = 10.0
     return made
 
@@ -193,11 +193,11 @@ def found(name: str) -> scan.Found:
 
 
 def test_a_thread_is_asked_for_once_and_again_when_it_found_nothing_left() -> None:
-    waiting = large_files.Aside()
+    waiting = _large_files.Aside()
     assert [waiting.add(found("a")), waiting.add(found("b"))] == [True, False]
     for name in "ab":
         assert waiting.next() == found(name)
-        waiting.end(large_files.tried(found(name), lambda: None))
+        waiting.end(_large_files.tried(found(name), lambda: None))
     assert waiting.next() is None
     assert waiting.has("output/a")
     assert waiting.add(found("c"))
@@ -206,12 +206,12 @@ def test_a_thread_is_asked_for_once_and_again_when_it_found_nothing_left() -> No
 
 
 def test_after_the_end_only_the_one_under_way_is_waited_for() -> None:
-    waiting = large_files.Aside()
+    waiting = _large_files.Aside()
     waiting.add(found("a"))
     waiting.add(found("b"))
     waiting.next()
     assert not waiting.close()
     assert not waiting.has("output/b")
-    waiting.end(large_files.tried(found("a"), lambda: None))
+    waiting.end(_large_files.tried(found("a"), lambda: None))
     assert waiting.close()
     assert waiting.next() is None

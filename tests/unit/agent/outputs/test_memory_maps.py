@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.agent.outputs import _replica_outputs, scan, send
+from paddlecloud.agent.outputs import _replica_outputs, _send, scan
 from paddlecloud.agent.outputs.sent_files import SHIPPED, SentFiles
 from paddlecloud.agent.registry import Tracked, not_run
 from paddlecloud.agent.replica import records
@@ -213,4 +213,4 @@ def test_a_digest_of_what_is_there_no_more_is_none(tmp_path: Path) -> None:
     (found,) = scan.scan(tmp_path)
     path.write_bytes(b"1")
     with path.open("rb") as file:
-        assert send.same(found, file, "digest") is None
+        assert _send.same(found, file, "digest") is None

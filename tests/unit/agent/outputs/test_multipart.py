@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from paddlecloud.agent.outputs import multipart, scan
-from paddlecloud.agent.outputs.multipart import PartProgress
+from paddlecloud.agent.outputs import _multipart, scan
+from paddlecloud.agent.outputs._multipart import PartProgress
 from paddlecloud.agent.registry import Tracked
 from paddlecloud.agent.server_link.channel import PartBody
 from paddlecloud.model.errors import NotFound, PaddleCloudError, StorageFull
@@ -118,7 +118,7 @@ class Sender(threading.Thread):
         with (self._tracked.root / self._found.name).open("rb") as file:
             channel, bucket = cast("Any", Channel()), cast("Any", self._bucket)
             found = scan.found_again(self._found, file)
-            put = multipart.put
+            put = _multipart.put
             self.digest = put(self._tracked, found, file, channel, bucket, self._slots)
 
 
@@ -182,7 +182,7 @@ def put(
     tracked = Tracked(id="r", fence=1, root=folder, run=None, acked=0)
     with (folder / found.name).open("rb") as file:
         sent, line = scan.found_again(found, file), cast("Any", channel)
-        return multipart.put(tracked, sent, file, line, cast("Any", bucket), None, progress)
+        return _multipart.put(tracked, sent, file, line, cast("Any", bucket), None, progress)
 
 
 def test_parts_that_are_there_are_not_sent_again_if_they_are_the_same(tmp_path: Path) -> None:

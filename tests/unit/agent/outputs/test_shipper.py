@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.agent.outputs import _replica_outputs, multipart, retry_limits, shipper, unsent
+from paddlecloud.agent.outputs import _multipart, _replica_outputs, retry_limits, shipper, unsent
 from paddlecloud.agent.outputs.shipper import Shippers
 from paddlecloud.agent.registry import not_run
 from paddlecloud.model.errors import Forbidden, PaddleCloudError, Retry, StaleFence, StorageFull
@@ -82,7 +82,7 @@ class Parted(Server):
 def test_a_large_file_that_changes_while_it_is_sent_is_not_sent_whole_too(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(multipart, "_LEAST_THROUGH", 100)
+    monkeypatch.setattr(_multipart, "_LEAST_THROUGH", 100)
     tracked = scene.replica("a", {"big": b"x" * 150}, over=True)
     file = tracked.root / "output" / "big"
     scene.server = server = Parted(lambda: file.write_bytes(b"y" * 150))

@@ -17,8 +17,8 @@ from paddlecloud.agent.config import AgentConfig
 from paddlecloud.agent.context import Context
 from paddlecloud.agent.inputs.cache import InputCache
 from paddlecloud.agent.log import AgentLog
+from paddlecloud.agent.python_env import _install
 from paddlecloud.agent.python_env import cache as python_env_cache
-from paddlecloud.agent.python_env import install
 from paddlecloud.agent.python_env.cache import Environments, key_of, last_lines, use
 from paddlecloud.agent.registry import Stage, Tracked
 from paddlecloud.agent.replica import records
@@ -74,9 +74,9 @@ def test_another_user_learns_nothing_of_the_agents_environment() -> None:
     env = {"PATH": "/usr/bin", "EPOCHS": "9"}
     their, mine = a_run(env=env, uid=9), a_run(env=env)
     told = {"HTTPS_PROXY": "http://me:secret@proxy", "PYTHONPATH": "/x", "HOME": "/home/me"}
-    apart = install.installer_environment(their, told, home="/e", root="/s")
+    apart = _install.installer_environment(their, told, home="/e", root="/s")
     assert "HTTPS_PROXY" not in apart and apart["HOME"] == "/s/home" and apart["EPOCHS"] == "9"
-    own = install.installer_environment(mine, told, home="/e", root="/s")
+    own = _install.installer_environment(mine, told, home="/e", root="/s")
     assert own["HTTPS_PROXY"] == told["HTTPS_PROXY"] and own["HOME"] == "/home/me"
     assert "PYTHONPATH" not in own
     assert own["PATH"] == apart["PATH"] == "/e/bin:/usr/bin"
@@ -327,7 +327,7 @@ def test_a_kill_does_not_wait_for_the_installs_of_others(tmp_path: Path, plain: 
 def test_an_install_is_limited_as_the_job_that_starts_it(tmp_path: Path, allowed: bool) -> None:
     """Also to the namespaces that it may create; the supervisor enforces it as for a replica."""
     run = a_run(memory_limit=1 << 30, user_namespaces=allowed)
-    launch = install.prepare(run, tmp_path / "key", "/usr/bin/python3", {}, seconds=9.0)
+    launch = _install.prepare(run, tmp_path / "key", "/usr/bin/python3", {}, seconds=9.0)
     names = ("cpu_request", "cpu_limit", "memory_limit", "pids_limit", "uid", "user_namespaces")
     limits: dict[str, object] = {**launch}
     asked: dict[str, object] = {**run}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.agent.replica import ports
+from paddlecloud.agent.replica import _ports
 
 NOBODYS = range(65400, 65536)
 """Beyond the ports of gangs, so that no test that runs beside this one has them."""
@@ -38,9 +38,9 @@ def test_a_port_that_somebody_listens_on_is_taken_and_its_holder_named(
 ) -> None:
     port = squatter.getsockname()[1]
     name = Path("/proc/self/comm").read_text().strip()
-    assert not ports.is_free(port)
-    assert ports.taken([port]) == f"{port} ({name}, pid {os.getpid()})"
-    assert ports.taken([port], named=False) == str(port)
+    assert not _ports.is_free(port)
+    assert _ports.taken([port]) == f"{port} ({name}, pid {os.getpid()})"
+    assert _ports.taken([port], named=False) == str(port)
 
 
 def test_a_port_is_free_again_once_it_is_let_go(squatter: socket.socket) -> None:
@@ -50,10 +50,10 @@ def test_a_port_is_free_again_once_it_is_let_go(squatter: socket.socket) -> None
         inside.close()
         caller.recv(1)
     squatter.close()
-    assert ports.is_free(port)
-    assert ports.taken([port]) == ""
-    assert ports.holder_of(port) == ""
+    assert _ports.is_free(port)
+    assert _ports.taken([port]) == ""
+    assert _ports.holder_of(port) == ""
 
 
 def test_no_ports_are_free_ports() -> None:
-    assert ports.taken(()) == ""
+    assert _ports.taken(()) == ""

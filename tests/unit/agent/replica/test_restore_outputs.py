@@ -13,7 +13,7 @@ from paddlecloud.agent.outputs import scan
 from paddlecloud.agent.outputs.sent_files import SentFiles
 from paddlecloud.agent.registry import Stage, StopRequest, Tracked
 from paddlecloud.agent.replica import records
-from paddlecloud.agent.replica.restore_outputs import give_back
+from paddlecloud.agent.replica._restore_outputs import give_back
 from paddlecloud.agent.server_link.channel import Channel
 from paddlecloud.model.errors import Invalid, Retry
 

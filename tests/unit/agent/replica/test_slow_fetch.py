@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.agent.inputs import presigned, snapshot_tree
+from paddlecloud.agent.inputs import _presigned, snapshot_tree
+from paddlecloud.agent.inputs._presigned import Wanted, side_by_side
 from paddlecloud.agent.inputs.cache import InputCache
-from paddlecloud.agent.inputs.presigned import Wanted, side_by_side
 from paddlecloud.agent.registry import Stage, StopRequest, Tracked
-from paddlecloud.agent.replica import restore_outputs
+from paddlecloud.agent.replica import _restore_outputs
 from paddlecloud.agent.server_link.channel import Link
 from paddlecloud.model.errors import Retry
 from paddlecloud.model.files.snapshot import Entry, Snapshot, snapshot_of
@@ -205,7 +205,7 @@ def test_one_that_came_too_late_to_be_woken_is_tried_at_once(
 def test_a_bucket_that_says_nothing_is_not_waited_for_when_nobody_wants_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(presigned, "_LOOK", 0.01)
+    monkeypatch.setattr(_presigned, "_LOOK", 0.01)
     speaks, left = threading.Event(), threading.Event()
     wanted, begun = [True], []
 
@@ -270,4 +270,4 @@ def test_outputs_of_the_attempt_before_are_given_up_in_the_middle_of_a_file(
             raise AssertionError("nobody wants the rest")
 
     with pytest.raises(Retry, match="it is to stop"):
-        restore_outputs.give_back(tracked, None, Server(), owner=None)  # type: ignore[arg-type]
+        _restore_outputs.give_back(tracked, None, Server(), owner=None)  # type: ignore[arg-type]

@@ -14,14 +14,14 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from paddlecloud.agent.inputs.presigned import Check
+from paddlecloud.agent.inputs._presigned import Check
 from paddlecloud.model.errors import Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from paddlecloud.agent.inputs.presigned import Wanted
+    from paddlecloud.agent.inputs._presigned import Wanted
 
     Take = Callable[[bytes], object]
     Fetch = Callable[[int, Take], bool]
