@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 import paddlecloud.backends
 from paddlecloud.backends.base import (
     NAME,
+    AgentState,
     Backend,
     CanReap,
-    Presence,
     attempt_name,
     create,
 )
@@ -94,7 +94,7 @@ def test_the_package_was_walked() -> None:
 
 def test_capacity_names_what_is_there_and_never_waits(backend: Backend) -> None:
     began = time.monotonic()
-    nodes = backend.capacity()
+    nodes = backend.capacity("")
     assert time.monotonic() - began < AT_ONCE
     assert nodes
     assert len({node.id for node in nodes}) == len(nodes)
@@ -109,11 +109,11 @@ def test_a_handle_is_known_before_anything_is_started(make: Callable[[], Backend
     attempt = an_attempt()
     handle = make().handle(attempt)
     assert handle[NAME] == f"{attempt.job_id}-1"
-    assert make().look(handle).presence is not Presence.UP
+    assert make().status(handle).state is not AgentState.UP
     backend = make()
-    backend.start(attempt)
+    backend.start(attempt, None)
     assert make().handle(attempt) == handle
-    eventually(lambda: backend.look(handle).presence is Presence.UP)
+    eventually(lambda: backend.status(handle).state is AgentState.UP)
 
 
 def test_no_two_attempts_have_one_handle(backend: Backend) -> None:
@@ -148,7 +148,7 @@ def test_a_plug_in_of_before_is_refused_at_the_start(
         "class Old:\n"
         "    def __init__(self, settings): pass\n"
         "    def capacity(self): return ()\n"
-        "    start = look = capacity\n"
+        "    start = status = capacity\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert isinstance(create("whole", {}), Scripted)
@@ -165,28 +165,28 @@ def test_a_handle_is_small_and_can_be_stored(backend: Backend) -> None:
 
 def test_start_returns_at_once_and_what_it_started_comes_up(backend: Backend) -> None:
     began, attempt = time.monotonic(), an_attempt()
-    backend.start(attempt)
+    backend.start(attempt, None)
     handle = backend.handle(attempt)
     assert time.monotonic() - began < AT_ONCE
-    assert backend.look(handle).presence in (Presence.COMING, Presence.UP)
-    eventually(lambda: backend.look(handle).presence is Presence.UP)
+    assert backend.status(handle).state in (AgentState.STARTING, AgentState.UP)
+    eventually(lambda: backend.status(handle).state is AgentState.UP)
 
 
 def test_starting_twice_is_starting_once(make: Callable[[], Backend]) -> None:
     first, attempt = make(), an_attempt()
     handle = first.handle(attempt)
-    first.start(attempt)
-    eventually(lambda: first.look(handle).presence is Presence.UP)
-    first.start(attempt)
+    first.start(attempt, None)
+    eventually(lambda: first.status(handle).state is AgentState.UP)
+    first.start(attempt, None)
     again = make()
-    again.start(attempt)
-    assert again.look(handle).presence is Presence.UP
+    again.start(attempt, None)
+    assert again.status(handle).state is AgentState.UP
 
 
 def test_an_unknown_handle_is_gone(backend: Backend) -> None:
     for handle in ({}, {"node": "elsewhere"}, {NAME: "job-1-1"}, {"machine": "i-1"}):
         began = time.monotonic()
-        assert backend.look(handle).presence is Presence.GONE
+        assert backend.status(handle).state is AgentState.GONE
         assert time.monotonic() - began < AT_ONCE
 
 
@@ -194,7 +194,7 @@ def test_stopping_what_is_gone_is_done(backend: Backend) -> None:
     for unknown in ({}, {"node": "elsewhere"}, {NAME: "job-1-1"}):
         backend.stop(unknown, timedelta(seconds=1))
     attempt = an_attempt()
-    backend.start(attempt)
+    backend.start(attempt, None)
     for _ in range(2):
         backend.stop(backend.handle(attempt), timedelta(seconds=1))
 
@@ -203,7 +203,7 @@ def test_what_was_started_and_not_stopped_is_listed(make: Callable[[], Backend])
     """By those who can: the names are enough to stop it."""
     backend, (first, second) = make(), (an_attempt(), an_attempt())
     for attempt in (first, second):
-        backend.start(attempt)
+        backend.start(attempt, None)
     again = make()
     if isinstance(again, CanReap):
         names = {handle[NAME] for handle in again.existing()}
@@ -224,9 +224,9 @@ def test_eight_threads_start_one_agent(tmp_path: Path) -> None:
     with local(tmp_path) as make:
         backends = [make() for _ in range(8)]
         with ThreadPoolExecutor(8) as threads:
-            list(threads.map(lambda backend: backend.start(an_attempt()), backends))
+            list(threads.map(lambda backend: backend.start(an_attempt(), None), backends))
         handle = backends[0].handle(an_attempt())
-        eventually(lambda: backends[0].look(handle).presence is Presence.UP)
+        eventually(lambda: backends[0].status(handle).state is AgentState.UP)
         children = [b._child for b in backends if isinstance(b, Local) and b._child is not None]
         eventually(lambda: sum(child.poll() is None for child in children) == 1)
         assert {child.poll() for child in children} <= {None, 0}
@@ -235,31 +235,31 @@ def test_eight_threads_start_one_agent(tmp_path: Path) -> None:
 def test_a_dead_agent_is_started_again(tmp_path: Path) -> None:
     with local(tmp_path) as make:
         backend, attempt = make(), an_attempt()
-        backend.start(attempt)
+        backend.start(attempt, None)
         handle = backend.handle(attempt)
-        eventually(lambda: backend.look(handle).presence is Presence.UP)
+        eventually(lambda: backend.status(handle).state is AgentState.UP)
         end_agents(tmp_path / "agent" / "agent.json")
         assert isinstance(backend, Local)
         assert backend._child is not None
         backend._child.wait(60)
-        assert backend.look(handle).presence is Presence.COMING
-        backend.start(attempt)
-        eventually(lambda: backend.look(handle).presence is Presence.UP)
+        assert backend.status(handle).state is AgentState.STARTING
+        backend.start(attempt, None)
+        eventually(lambda: backend.status(handle).state is AgentState.UP)
 
 
 def test_the_scripted_one_does_what_it_is_told() -> None:
     backend = Scripted({"start": "refuse", "nodes": "2", "gpu": "3"})
-    assert [(node.id, node.total.gpu) for node in backend.capacity()] == [
+    assert [(node.id, node.total.gpu) for node in backend.capacity("")] == [
         ("scripted-0", 3),
         ("scripted-1", 3),
     ]
     with pytest.raises(Refused, match="refused"):
-        backend.start(an_attempt())
+        backend.start(an_attempt(), None)
     backend.settings["start"] = "later"
     with pytest.raises(Retry, match="cannot start"):
-        backend.start(an_attempt())
+        backend.start(an_attempt(), None)
     backend.settings["start"] = "ok"
     attempt = an_attempt()
-    backend.start(attempt)
+    backend.start(attempt, None)
     backend.settings["agents"] = "gone"
-    assert backend.look(backend.handle(attempt)).presence is Presence.GONE
+    assert backend.status(backend.handle(attempt)).state is AgentState.GONE

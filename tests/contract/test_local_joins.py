@@ -8,7 +8,7 @@ import pytest
 
 from paddlecloud.agent.sandbox import cgroups
 from paddlecloud.backends import local
-from paddlecloud.backends.base import JoinedByAgents, KeepsAgent, Presence
+from paddlecloud.backends.base import AgentState, JoinedByAgents, KeepsAgent
 from paddlecloud.backends.local import Local
 from paddlecloud.model.jobs.job import Resources
 from paddlecloud.testing import a_job, a_replica, an_attempt
@@ -27,12 +27,12 @@ def test_a_server_without_a_machine_of_its_own_starts_nothing(
     job = a_job()
     replicas = (a_replica(job.id, node="b"), a_replica(job.id, rank=1, node="a"))
     attempt = an_attempt(job, replicas=replicas)
-    elsewhere.start(attempt)
+    elsewhere.start(attempt, None)
     handle = elsewhere.handle(attempt)
     assert handle == {"name": f"{job.id}-1", "node": "a,b"}
-    assert elsewhere.look(handle).presence is Presence.UP
+    assert elsewhere.status(handle).state is AgentState.UP
     elsewhere.ensure_agent()
-    assert elsewhere.capacity() == ()
+    assert elsewhere.capacity("") == ()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -49,12 +49,12 @@ def test_its_abilities_are_known(elsewhere: Local) -> None:
 
 def test_alone_on_its_database_another_node_is_gone(tmp_path: Path) -> None:
     alone = Local({"node": "local", "agent_config": str(tmp_path / "agent.json")})
-    assert alone.look({"node": "other"}).presence is Presence.GONE
-    assert alone.look({"node": "local"}).presence is Presence.COMING
+    assert alone.status({"node": "other"}).state is AgentState.GONE
+    assert alone.status({"node": "local"}).state is AgentState.STARTING
 
 
 def its_own(backend: Local) -> Resources:
-    (node,) = backend.capacity()
+    (node,) = backend.capacity("")
     return node.total
 
 
@@ -70,7 +70,7 @@ def test_what_the_control_groups_leave_is_what_there_is(
     assert its_own(backend) == whole
     left[0] = (1.0, 2**20)
     assert its_own(backend) == whole, "nobody looks each time"
-    monkeypatch.setattr(backend, "_look_at", 0.0)
+    monkeypatch.setattr(backend, "_read_at", 0.0)
     assert its_own(backend) == Resources(cpu=1.0, memory=2**20, gpu=0)
     assert its_own(Local(settings | {"cpu": "64"})) == Resources(cpu=64.0, memory=2**20, gpu=0)
     left[0] = (1e9, 2**62)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.backends.base import Backend, CanReap, Handle, Presence, attempt_name
+from paddlecloud.backends.base import AgentState, Backend, CanReap, Handle, attempt_name
 from paddlecloud.backends.scripted import Scripted
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import attempts, jobs
@@ -124,7 +124,7 @@ class Server:
         """Play its agent, where one is to be made to exist: end what is to end."""
         attempt = self.attempt(job_id)
         assert attempt is not None
-        if self.backend.look(release.handle_of(self.backend, attempt)).presence is Presence.GONE:
+        if self.backend.status(release.handle_of(self.backend, attempt)).state is AgentState.GONE:
             return
         node = attempt.replicas[0].node
         told = self.deps.db.read(lambda tx: attempts.orders_since(tx, node, 0))
@@ -199,8 +199,8 @@ def test_whoever_dies_at_any_line_started_it_once_in_the_end(server: Server) -> 
         attempt = server.attempt(job_id)
         assert attempt is not None
         assert attempt.handle == server.backend.handle(attempt)
-        up = partial(server.backend.look, attempt.handle)
-        eventually(lambda look=up: look().presence is Presence.UP)  # type: ignore[misc]
+        up = partial(server.backend.status, attempt.handle)
+        eventually(lambda status=up: status().state is AgentState.UP)  # type: ignore[misc]
         if isinstance(server.backend, Scripted):
             assert server.backend.started == {f"{job_id}-1": 1}
         assert server.deps.db.read(lambda tx: len(attempts.live_attempts(tx))) == 1
@@ -240,7 +240,7 @@ def test_a_start_that_arrives_after_its_stop_is_found(scripted: Server) -> None:
     assert attempt is not None
     scripted.end(job_id)
     assert existing(scripted) == []
-    scripted.backend.start(attempt)
+    scripted.backend.start(attempt, None)
     assert existing(scripted) == [f"{job_id}-1"]
     scripted.watch()
     assert existing(scripted) == []
@@ -258,7 +258,7 @@ def test_one_that_cannot_be_stopped_keeps_no_other_from_it(
         late.append(attempt)
         scripted.end(job_id)
     for attempt in late:
-        scripted.backend.start(attempt)
+        scripted.backend.start(attempt, None)
     stuck, stop = existing(scripted)[0], scripted.backend.stop
 
     def stop_others(handle: Handle, grace: timedelta) -> None:
@@ -306,7 +306,7 @@ def test_a_place_that_does_not_answer_keeps_nobody_else_waiting(
     def away(*_: object) -> Any:
         raise Unreachable("server_unreachable", url="x", reason="y")
 
-    for name in ("look", "existing"):
+    for name in ("status", "existing"):
         monkeypatch.setattr(backend, name, away)
     scripted.kill(first)
     record = ExitRecord(cause=ExitCause.EXIT, exit_code=0)

@@ -1,11 +1,10 @@
-"""The plug for a place that runs jobs: five methods, each with its promise.
+"""The interface of a backend: a place that runs jobs.
 
-A backend only makes agents exist and cease, and tells how much room it has. What a replica should
-do, its log, its output and its exit code travel between its agent and the server. A backend keeps
-the only copy of nothing, and nothing exists before it can be found: the handle of an attempt
-follows from the attempt alone, and is stored in the transaction that places it. Only then is
-`start` called, and every other call takes the handle. So whoever dies between any two lines leaves
-behind what the next look finds, and can start or stop.
+A backend starts and stops agents and reports its capacity. Orders, logs, outputs and exit codes
+travel between agent and server and never pass through it. A backend stores nothing of its own: the
+handle of an attempt follows from the attempt alone and is saved in the transaction that places it,
+before `start` is called. After a crash at any line the server finds what exists by the handle, and
+starts or stops it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from importlib.metadata import entry_points
@@ -24,72 +23,87 @@ from paddlecloud.model.jobs.job import Attempt, Resources
 from paddlecloud.model.policy.pool import Node
 
 Handle = Mapping[str, str]
-"""Under NAME it has the name of its attempt (`attempt_name`); what else there is the backend knows.
-Attempts of before 2026-11-16 have handles without a name."""
+"""Has the name of the attempt (`attempt_name`) under NAME; the other keys are the backend's own.
+Attempts from before 2026-11-16 have handles without a name."""
 NAME = "name"
 _LABEL = 63
-"""Characters of a name in DNS, and of nearly everything that a cloud gives names to."""
-_MARK = 12
+"""Longest label in DNS, and longest name of most cloud resources."""
+_DIGEST = 12
 
 
-class Presence(StrEnum):
-    """What a backend knows of the agents of one attempt."""
+class AgentState(StrEnum):
+    """State of the agents of one attempt, as their backend knows it."""
 
-    COMING = "coming"
+    STARTING = "starting"
     UP = "up"
     GONE = "gone"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    presence: Presence
+class AgentStatus:
+    state: AgentState
     detail: str = ""
-    """Why it is gone or not there yet, in the place's own words."""
+    """Why it is gone or still starting, as the backend reports it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Credentials:
+    """What the agents of one attempt need to connect to the server.
+
+    Secret: a backend passes it on in a file of mode 0600 or a secret of its platform, never in an
+    environment variable or on a command line.
+    """
+
+    url: str
+    """Where agents on other machines reach the server."""
+    join_token: str = field(repr=False)
+    """Exchanged for a key of its own by each agent (`POST /agent/join`); good for this attempt."""
 
 
 class Backend(Protocol):
-    def capacity(self) -> tuple[Node, ...]:
-        """The nodes that exist now, each with all that it has; never waits."""
+    def capacity(self, owner: str) -> tuple[Node, ...]:
+        """The nodes that jobs of `owner` may use now, each with everything it has. Never blocks.
+        An empty owner stands for all users together."""
 
     def handle(self, attempt: Attempt) -> Handle:
-        """Under which name `attempt` is to be found here, started or not. Asks nobody, and answers
-        the same for the same attempt after every restart: it is called within a transaction, and
-        again when replicas join; its name never changes."""
+        """The handle by which `attempt` is found here, started or not. Does no I/O and returns the
+        same for the same attempt after every restart: it is called within a transaction, and again
+        when replicas join. Its name never changes."""
 
-    def start(self, attempt: Attempt) -> None:
-        """Make the agents of `attempt` exist under its handle. Returns at once; what exists under
-        that name already stays as it is, so twice starts once, also after a restart. One that has
-        grown is started again: what there is of it stays, and what is missing is made."""
+    def start(self, attempt: Attempt, credentials: Credentials | None) -> None:
+        """Start the agents of `attempt` under its handle. Returns at once and is idempotent, also
+        after a restart: what exists stays as it is, and what is missing of an attempt that has
+        grown is started. `credentials` is None for agents that have their keys already
+        (`KeepsAgent`)."""
 
-    def look(self, handle: Handle) -> Seen:
-        """Whether those agents exist. Never waits; an unknown handle is gone."""
+    def status(self, handle: Handle) -> AgentStatus:
+        """Whether these agents exist. Never blocks; an unknown handle is GONE."""
 
     def stop(self, handle: Handle, grace: timedelta) -> None:
-        """Make what was started for this attempt alone cease. Gone already is done."""
+        """Stop everything that was started for this attempt only. Idempotent."""
 
 
 @runtime_checkable
 class CanReap(Protocol):
-    """Ability: what was started here can be listed. For what no row tells of any more: a start that
-    arrived after its stop, an attempt whose job was deleted meanwhile."""
+    """Ability: what was started here can be listed, to find leftovers: a start that arrived after
+    its stop, or an attempt whose job was deleted meanwhile."""
 
     def existing(self) -> Iterable[Handle]:
-        """Everything of ours that was started here and has not been stopped, gone or not. At least
-        their names. Never waits for long."""
+        """Handles, at least with their names, of everything that this server started here and that
+        was not stopped, whether it still runs or not. Never blocks for long."""
 
 
 @runtime_checkable
 class SharesMachines(Protocol):
-    """Ability: processes of different users run side by side on the machines of this place, and
-    nothing but a uid keeps them apart."""
+    """Ability: processes of different users run on the same machines, separated only by uid."""
 
     uid_base: int
-    """The first uid that a user may be given."""
+    """The first uid that is assigned to a user."""
 
 
 @runtime_checkable
 class KeepsAgent(Protocol):
-    """Ability: the agent of the server's own machine is a process that has to be kept running."""
+    """Ability: the server keeps the agent of its own machine running."""
 
     def ensure_agent(self) -> None:
         """Start it if it does not run. Returns at once."""
@@ -97,15 +111,20 @@ class KeepsAgent(Protocol):
 
 @runtime_checkable
 class JoinedByAgents(Protocol):
-    """Ability: machines come by themselves, when their agents say that they are there."""
+    """Ability: machines join the pool when their agents connect."""
 
     def joined(self, node: str, has: Resources, host: str) -> Node:
-        """What this place gives of a machine whose agent says that it has this much."""
+        """The node for a machine whose agent reports these resources."""
 
 
 def attempt_name(job_id: str, number: int) -> str:
-    """The name of an attempt at every place: a label of DNS, and no other attempt has it."""
-    return _label(f"{job_id}-{number}")
+    """The name of an attempt in every backend: a unique DNS label. A long one keeps its beginning
+    and gets a digest."""
+    name = f"{job_id}-{number}"
+    if len(name) <= _LABEL:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST]
+    return f"{name[: _LABEL - _DIGEST - 1]}-{digest}"
 
 
 def named(attempt: Attempt, **more: str) -> Handle:
@@ -114,8 +133,8 @@ def named(attempt: Attempt, **more: str) -> Handle:
 
 
 def create(kind: str, settings: Mapping[str, str]) -> Backend:
-    """The backend of this name: a file of this package, or an installed entry point. ConfigError
-    when there is none, or when what is there has not all that a backend has."""
+    """The backend of this kind: a module of this package, or an installed entry point. ConfigError
+    if there is none, or if it lacks a method."""
     for point in entry_points(group="paddlecloud.backends", name=kind):
         return _checked(kind, point.load()(settings))
     if not kind.isidentifier():
@@ -128,17 +147,8 @@ def create(kind: str, settings: Mapping[str, str]) -> Backend:
 
 
 def _checked(kind: str, made: object) -> Backend:
-    """What lacks a method, as one of before may, is told at the start and not by the first job."""
     promised = [name for name in vars(Backend) if not name.startswith("_")]
     missing = [name for name in promised if not callable(getattr(made, name, None))]
     if missing:
         raise ConfigError("backend_incomplete", kind=kind, missing=", ".join(missing))
     return cast(Backend, made)
-
-
-def _label(name: str) -> str:
-    """What is too long keeps its beginning, and a mark of all of it."""
-    if len(name) <= _LABEL:
-        return name
-    mark = hashlib.sha256(name.encode()).hexdigest()[:_MARK]
-    return f"{name[: _LABEL - _MARK - 1]}-{mark}"

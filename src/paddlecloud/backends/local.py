@@ -1,18 +1,18 @@
 """Local processes as a pool: one agent on this machine serves every attempt placed here.
 
-The agent is started detached and outlives the server; a lock file that it holds for its life tells
-whether it is there, so neither a stale pid nor a second server can mislead us. Starting an attempt
-costs nothing when the agent already runs: it polls for its orders by itself. All users of a team
-share the machine, so each one's processes get a uid of their own, counted from `uid_base`.
+The agent runs detached and outlives the server. It holds a lock file while it lives, which shows
+whether it runs: unlike a pid, a lock is never stale. The agent has its key from a file that the
+server wrote (`agent.json`, mode 0600) and polls for orders, so starting an attempt costs nothing
+while it runs. All users of a team share the machine, so each user's processes get a uid of their
+own, counted from `uid_base`.
 
-What the machine has is read here and not awaited from the agent, so that the first job need not
-wait for it: the agent is our child and lives under the same control groups, so what they leave to
-us they leave to it. It is looked at again now and then, as the agent does.
+The capacity of the machine is read here instead of from the agent's first report, so the first job
+does not wait for that. The agent is a child of the server and lives under the same control groups.
 
 Where several servers share a database (`joins`), each keeps the agent of its own machine (`node`;
-none where it is empty), and the pool has the machines of them all. What is placed on another
-machine is fetched by the agent there; nothing can be seen of it from here, and its silence is
-watched elsewhere.
+empty: it has none), and the pool has the machines of all of them. Agents of other machines fetch
+their orders themselves; the status of these is not known here, and the reconcile loop notices when
+they fall silent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
-from paddlecloud.backends.base import Handle, Presence, Seen, named
+from paddlecloud.backends.base import AgentState, AgentStatus, Credentials, Handle, named
 from paddlecloud.model import cgroup_limits
 from paddlecloud.model.jobs.job import Attempt, Resources
 from paddlecloud.model.policy.pool import Node
@@ -39,10 +39,10 @@ def create(settings: Mapping[str, str]) -> Local:
     return Local(settings)
 
 
-LOOK_EVERY = 30.0
-"""Seconds between two looks at what the machine has: an agent counts as often."""
+READ_EVERY = 30.0
+"""Seconds between two reads of the machine's capacity; the agent reads it as often."""
 UID_BASE = 200_000
-"""Above the users of the machine and what containers are usually given."""
+"""Above the uids of the machine's own users and of most containers."""
 
 
 class Local:
@@ -55,15 +55,15 @@ class Local:
         self._given = {name: settings.get(name) for name in ("cpu", "memory")}
         self._cards = cards() if settings.get("gpu") is None else int(settings["gpu"])
         self._own: tuple[Node, ...] = ()
-        self._look_at = 0.0
+        self._read_at = 0.0
         self._starting = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
 
-    def capacity(self) -> tuple[Node, ...]:
+    def capacity(self, owner: str) -> tuple[Node, ...]:
         now = time.monotonic()
-        if self._node and now >= self._look_at:
+        if self._node and now >= self._read_at:
             total = self._total()
-            self._own, self._look_at = (Node(id=self._node, total=total),), now + LOOK_EVERY
+            self._own, self._read_at = (Node(id=self._node, total=total),), now + READ_EVERY
         return self._own
 
     def joined(self, node: str, has: Resources, host: str) -> Node:
@@ -78,23 +78,23 @@ class Local:
         nodes = sorted({replica.node for replica in attempt.replicas})
         return named(attempt, node=",".join(nodes) if self._joins else self._node)
 
-    def start(self, attempt: Attempt) -> None:
+    def start(self, attempt: Attempt, credentials: Credentials | None) -> None:
         if not self._joins or any(replica.node == self._node for replica in attempt.replicas):
             self.ensure_agent()
 
-    def look(self, handle: Handle) -> Seen:
+    def status(self, handle: Handle) -> AgentStatus:
         nodes = handle.get("node", "").split(",")
         if self._node in nodes:
-            return Seen(presence=Presence.UP if self._alive() else Presence.COMING)
+            return AgentStatus(state=AgentState.UP if self._alive() else AgentState.STARTING)
         if self._joins:
-            return Seen(presence=Presence.UP, detail="on another machine")
-        return Seen(presence=Presence.GONE, detail=f"no node {handle.get('node')}")
+            return AgentStatus(state=AgentState.UP, detail="on another machine")
+        return AgentStatus(state=AgentState.GONE, detail=f"no node {handle.get('node')}")
 
     def stop(self, handle: Handle, grace: timedelta) -> None:
-        """The agent serves other attempts too and stays; its orders tell it what to end."""
+        """Does nothing: the agent serves other attempts too, and its orders say what to stop."""
 
     def ensure_agent(self) -> None:
-        """Start the agent if none holds the lock. Safe to call from several threads and servers."""
+        """Start the agent unless one holds the lock. Safe for several threads and servers."""
         if not self._node:
             return
         with self._starting:
@@ -112,9 +112,8 @@ class Local:
             )
 
     def _total(self) -> Resources:
-        """What was given, and of the rest what the control groups leave."""
-        looks = None in self._given.values()
-        above = ceiling() if looks else (None, None)
+        """What the settings say, and otherwise what the control groups allow."""
+        above = ceiling() if None in self._given.values() else (None, None)
         cpus, memory = cgroup_limits.left(float(_cpus()), _memory(), above)
         return Resources(
             cpu=float(self._given["cpu"] or cpus),
@@ -137,7 +136,7 @@ class Local:
 
 
 def ceiling(proc: Path = Path("/proc/self")) -> tuple[float | None, int | None]:
-    """CPUs and bytes that the control groups above us leave to us; None: no limit there."""
+    """CPUs and bytes that the control groups of this process allow; None: no limit."""
     return cgroup_limits.ceiling(_text, str(proc))
 
 
@@ -148,7 +147,7 @@ def _text(file: str) -> str:
 
 
 def cards() -> int:
-    """How many cards the driver of this machine tells of; 0 where there is none."""
+    """How many GPUs the driver of this machine reports; 0 without a driver."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
         if nvml.nvmlInit_v2():

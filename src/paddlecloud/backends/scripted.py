@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from paddlecloud.backends.base import NAME, Handle, Presence, Seen, named
+from paddlecloud.backends.base import NAME, AgentState, AgentStatus, Credentials, Handle, named
 from paddlecloud.model.errors import Refused, Retry
 from paddlecloud.model.jobs.job import Attempt, Resources
 from paddlecloud.model.policy.pool import Node
@@ -27,7 +27,7 @@ class Scripted:
         self.started: dict[str, int] = {}
         """How often each attempt was really started, by its name."""
 
-    def capacity(self) -> tuple[Node, ...]:
+    def capacity(self, owner: str) -> tuple[Node, ...]:
         total = Resources(
             cpu=float(self.settings.get("cpu", "4")),
             memory=int(self.settings.get("memory", str(8 * 1024**3))),
@@ -40,18 +40,18 @@ class Scripted:
     def handle(self, attempt: Attempt) -> Handle:
         return named(attempt)
 
-    def start(self, attempt: Attempt) -> None:
+    def start(self, attempt: Attempt, credentials: Credentials | None) -> None:
         if self.settings.get("start") == "refuse":
             raise Refused("backend_refused", pool=attempt.pool)
         if self.settings.get("start") == "later":
             raise Retry("backend_later", pool=attempt.pool)
         self.started.setdefault(self.handle(attempt)[NAME], 1)
 
-    def look(self, handle: Handle) -> Seen:
+    def status(self, handle: Handle) -> AgentStatus:
         known = handle.get(NAME) in self.started
         if not known or self.settings.get("agents") == "gone":
-            return Seen(presence=Presence.GONE, detail="scripted")
-        return Seen(presence=Presence.UP)
+            return AgentStatus(state=AgentState.GONE, detail="scripted")
+        return AgentStatus(state=AgentState.UP)
 
     def stop(self, handle: Handle, grace: timedelta) -> None:
         self.started.pop(handle.get(NAME, ""), None)

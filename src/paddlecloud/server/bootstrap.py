@@ -267,7 +267,7 @@ def in_words(said: Mapping[str, object]) -> dict[str, str]:
 def a_pool(pool: PoolSettings, team: bool, backend: Backend, *, shared: bool = False) -> Pool:
     """`shared`: its machines may be those of several servers, and outlive a loss of power here."""
     types = frozenset(map(JobType, pool.job_types))
-    if not shared and not any(node.total.gpu for node in backend.capacity()):
+    if not shared and not any(node.total.gpu for node in backend.capacity("")):
         types -= {JobType.GPU}
     public = team if pool.public is None else pool.public
     return Pool(

@@ -110,7 +110,7 @@ class Deps:
         return self.caches.machines.load(self.clock(), lambda: self.db.read(agents.list_agents))
 
     def _nodes_of(self, backend: Backend) -> tuple[Node, ...]:
-        own = backend.capacity()
+        own = backend.capacity("")
         if not (self.db.shared and isinstance(backend, JoinedByAgents)):
             return own
         now = self.clock()

@@ -21,6 +21,7 @@ from typing import TypeVar
 import msgspec
 import pytest
 
+from paddlecloud.backends.base import Credentials
 from paddlecloud.backends.scripted import Scripted
 from paddlecloud.db.engine.base import Database, Listener, Tx
 from paddlecloud.db.engine.postgres import open_postgres
@@ -234,7 +235,7 @@ def _refusing(deps: Deps) -> Deps:
     """The same server, when its pool will not have a job after all."""
 
     class Refusing(Scripted):
-        def start(self, attempt: Attempt) -> None:
+        def start(self, attempt: Attempt, credentials: Credentials | None) -> None:
             raise OSError("no room")
 
     return replace(deps, backends={"p": Refusing({"node": "node", "cpu": "64"})})

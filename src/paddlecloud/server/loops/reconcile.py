@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from paddlecloud.backends.base import Presence
+from paddlecloud.backends.base import AgentState
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import agents as agent_rows
 from paddlecloud.db.tables import attempts, jobs, live_usage, usage
@@ -112,13 +112,13 @@ def _keep_agents(deps: Deps, attempt: Attempt, now: datetime) -> None:
     if backend is None:
         return
     try:
-        seen = backend.look(release.handle_of(backend, attempt))
+        status = backend.status(release.handle_of(backend, attempt))
     except (PaddleCloudError, OSError) as error:
         log.warning("pool %s has no status of %s now: %s", attempt.pool, attempt.job_id, error)
         return
-    if seen.presence is Presence.GONE and deps.db.read(partial(_ends_anyway, attempt=attempt)):
+    if status.state is AgentState.GONE and deps.db.read(partial(_ends_anyway, attempt=attempt)):
         deps.db.write(partial(_end_unmade, deps=deps, attempt=attempt, now=now))
-    elif seen.presence is not Presence.UP:
+    elif status.state is not AgentState.UP:
         apply.start(deps, [attempt])
 
 

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from paddlecloud import __version__
-from paddlecloud.backends.base import Presence
+from paddlecloud.backends.base import AgentState
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import agents, attempts, jobs, servers
 from paddlecloud.db.tables.attempts import Want
@@ -301,7 +301,7 @@ def _is_up(deps: Deps, attempt: Attempt) -> bool:
     if backend is None:
         return False
     try:
-        return backend.look(release.handle_of(backend, attempt)).presence is Presence.UP
+        return backend.status(release.handle_of(backend, attempt)).state is AgentState.UP
     except (PaddleCloudError, OSError):
         return True
 

@@ -89,7 +89,7 @@ def start(deps: Deps, placed: Sequence[Attempt]) -> int:
 def start_attempt(deps: Deps, attempt: Attempt) -> bool:
     """Call the backend; False: it refused. What it cannot start yet, the reconcile loop retries."""
     try:
-        deps.backends[attempt.pool].start(attempt)
+        deps.backends[attempt.pool].start(attempt, None)
     except Retry as error:
         log.warning("pool %s cannot start %s yet: %s", attempt.pool, attempt.job_id, error)
     except (PaddleCloudError, OSError) as error:
