@@ -117,7 +117,10 @@ def _start_by_fork(
         overlay.hold(tree)
     if launch.get("pserver_mode"):
         # Before the fork: in the replica's mount namespace our own files may be hidden.
-        import paddlecloud.agent.replica.preflight  # noqa: F401, PLC0415 - most jobs do without
+        from paddlecloud.agent.replica import preflight  # noqa: PLC0415 - most jobs do without
+
+        # Loads all modules now: the replica's process may not be able to read our files.
+        preflight.preamble("", "")
     reader, writer = os.pipe()
     pid, joins = _fork(group)
     if pid == 0:
