@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.db.engine.base import Database, Tx
-from paddlecloud.db.tables import attempts, jobs
-from paddlecloud.db.tables.attempts import Want
+from paddlecloud.db.tables import attempts, jobs, placements
+from paddlecloud.db.tables.orders import Want, orders_since, set_order
 from paddlecloud.model.errors import Conflict
 from paddlecloud.model.jobs.job import (
     Attempt,
@@ -46,7 +46,7 @@ def a_placed_job(db: Database, *nodes: str, number: int = 1) -> tuple[Job, Attem
 
 
 def orders(db: Database, node: str, cursor: int = 0) -> list[tuple[int, str, str]]:
-    found = db.read(lambda tx: attempts.orders_since(tx, node, cursor))
+    found = db.read(lambda tx: orders_since(tx, node, cursor))
     return [(order.seq, order.want.value, order.replica.worker) for order in found]
 
 
@@ -155,7 +155,9 @@ def test_attempts_that_ended_the_same_way_in_a_row_are_counted(db: Database) -> 
 
     def refused() -> tuple[int, int]:
         a, b = (
-            db.read(partial(attempts.ended_so, job_id=job.id, pool=pool, outcome="refused"))
+            db.read(
+                partial(attempts.repeated_outcomes, job_id=job.id, pool=pool, outcome="refused")
+            )
             for pool in ("a", "b")
         )
         return a, b
@@ -230,18 +232,18 @@ def test_a_replica_only_moves_down_the_list(db: Database) -> None:
 def test_the_mark_of_a_replica_moves_with_its_state_and_with_its_job(db: Database) -> None:
     job, attempt = a_placed_job(db, "n1")
     (replica,) = attempt.replicas
-    marks = [db.read(lambda tx: attempts.mark_of(tx, replica.id))]
+    marks = [db.read(lambda tx: attempts.replica_mark(tx, replica.id))]
     running = replace(replica, state=ReplicaState.RUNNING)
     db.write(lambda tx: attempts.update_replica(tx, running))
-    marks.append(db.read(lambda tx: attempts.mark_of(tx, replica.id)))
+    marks.append(db.read(lambda tx: attempts.replica_mark(tx, replica.id)))
     db.write(lambda tx: jobs.save_job(tx, replace(job, retried=1), expected_version=job.version))
-    marks.append(db.read(lambda tx: attempts.mark_of(tx, replica.id)))
+    marks.append(db.read(lambda tx: attempts.replica_mark(tx, replica.id)))
     assert marks == [
         ("ordered", job.version),
         ("running", job.version),
         ("running", job.version + 1),
     ]
-    assert db.read(lambda tx: attempts.mark_of(tx, "none")) is None
+    assert db.read(lambda tx: attempts.replica_mark(tx, "none")) is None
 
 
 def test_placing_orders_every_replica_to_run_on_its_node(db: Database) -> None:
@@ -257,12 +259,12 @@ def test_an_agent_hears_only_what_is_new_to_it(db: Database) -> None:
     a_placed_job(db, "n1")
 
     def stop(tx: Tx) -> int:
-        return attempts.set_wanted(tx, job.id, 1, Want.STOP, grace=GRACE, cause=ExitCause.STOPPED)
+        return set_order(tx, job.id, 1, Want.STOP, grace=GRACE, cause=ExitCause.STOPPED)
 
     assert db.write(stop) == 2
     assert db.write(stop) == 0, "the same order is not given again"
     assert orders(db, "n1", 3) == [(4, "stop", "trainer-0"), (5, "stop", "trainer-1")]
-    order = db.read(lambda tx: attempts.orders_since(tx, "n1", 3))[0]
+    order = db.read(lambda tx: orders_since(tx, "n1", 3))[0]
     assert (order.grace, order.cause, order.fence) == (GRACE, ExitCause.STOPPED, 7)
     assert (order.job_id, order.attempt, order.replica) == (job.id, 1, attempt.replicas[0])
     assert orders(db, "n1", 5) == []
@@ -272,10 +274,10 @@ def test_an_order_never_moves_back_up(db: Database) -> None:
     job, attempt = a_placed_job(db, "n1")
 
     def want(wanted: Want) -> int:
-        return db.write(lambda tx: attempts.set_wanted(tx, job.id, 1, wanted))
+        return db.write(lambda tx: set_order(tx, job.id, 1, wanted))
 
     assert [want(Want.STOP), want(Want.RUN)] == [1, 0]
-    assert [want(Want.FORGET), want(Want.STOP), want(Want.FORGET)] == [1, 0, 0]
+    assert [want(Want.DELETE), want(Want.STOP), want(Want.DELETE)] == [1, 0, 0]
     assert orders(db, "n1", 2) == [(3, "forget", "trainer-0")]
     assert attempt.replicas[0].state is ReplicaState.ORDERED
 
@@ -285,29 +287,29 @@ def test_an_agent_that_starts_anew_hears_every_live_order_and_no_other(db: Datab
     a_placed_job(db, "n1")
     stopped, _ = a_placed_job(db, "n1")
     a_placed_job(db, "n2")
-    db.write(lambda tx: attempts.set_wanted(tx, over.id, 1, Want.FORGET))
-    db.write(lambda tx: attempts.set_wanted(tx, stopped.id, 1, Want.STOP))
+    db.write(lambda tx: set_order(tx, over.id, 1, Want.DELETE))
+    db.write(lambda tx: set_order(tx, stopped.id, 1, Want.STOP))
     assert orders(db, "n1") == [(2, "run", "trainer-0"), (6, "stop", "trainer-0")]
-    assert db.read(lambda tx: len(attempts.orders_since(tx, "n1", 0, 1))) == 1
+    assert db.read(lambda tx: len(orders_since(tx, "n1", 0, 1))) == 1
 
 
 def test_only_the_named_replicas_get_the_order(db: Database) -> None:
     job, attempt = a_placed_job(db, "n1", "n1")
     only = {attempt.replicas[1].id}
-    assert db.write(lambda tx: attempts.set_wanted(tx, job.id, 1, Want.STOP, only=only)) == 1
+    assert db.write(lambda tx: set_order(tx, job.id, 1, Want.STOP, only=only)) == 1
     assert orders(db, "n1", 2) == [(3, "stop", "trainer-1")]
 
 
 def test_what_is_in_use_is_added_up_by_node_and_by_owner(db: Database) -> None:
     _job, attempt = a_placed_job(db, "n1", "n1", "n2")
     ended = replace(attempt.replicas[0], state=ReplicaState.EXITED)
-    assert db.read(attempts.used_on_nodes) == {
+    assert db.read(placements.used_on_nodes) == {
         "n1": Resources(cpu=2.0, memory=200),
         "n2": Resources(cpu=1.0, memory=100),
     }
     db.write(lambda tx: attempts.update_replica(tx, ended))
-    assert db.read(attempts.used_on_nodes)["n1"] == Resources(cpu=1.0, memory=100)
-    assert db.read(attempts.used_by_owner) == {"ann": Resources(cpu=2.0, memory=200)}
+    assert db.read(placements.used_on_nodes)["n1"] == Resources(cpu=1.0, memory=100)
+    assert db.read(placements.used_by_owner) == {"ann": Resources(cpu=2.0, memory=200)}
 
 
 def test_a_deleted_job_takes_its_attempts_and_replicas_along(db: Database) -> None:
@@ -341,16 +343,16 @@ def a_gang(db: Database) -> Attempt:
 def test_ports_and_cards_are_taken_until_their_replica_is_over(db: Database) -> None:
     gang = a_gang(db)
     nodes = ("n1", "n2", "n3")
-    ports = db.read(lambda tx: attempts.ports_in_use(tx, nodes))
+    ports = db.read(lambda tx: placements.ports_in_use(tx, nodes))
     assert ports == {"n1": {62001, 62002, 62003}, "n2": {62001}, "n3": set()}
-    cards = db.read(lambda tx: attempts.cards_in_use(tx, nodes))
+    cards = db.read(lambda tx: placements.cards_in_use(tx, nodes))
     assert cards == {"n1": {0, 3}, "n2": {1}, "n3": set()}
     gone = replace(gang.replicas[1], state=ReplicaState.LOST)
     db.write(lambda tx: attempts.update_replica(tx, gone))
-    assert db.read(lambda tx: attempts.ports_in_use(tx, ("n1",))) == {"n1": {62001, 62002}}
-    assert db.read(lambda tx: attempts.cards_in_use(tx, ("n1",))) == {"n1": set()}
-    assert db.read(lambda tx: attempts.ports_in_use(tx, ())) == {}
-    assert db.read(lambda tx: attempts.cards_in_use(tx, ())) == {}
+    assert db.read(lambda tx: placements.ports_in_use(tx, ("n1",))) == {"n1": {62001, 62002}}
+    assert db.read(lambda tx: placements.cards_in_use(tx, ("n1",))) == {"n1": set()}
+    assert db.read(lambda tx: placements.ports_in_use(tx, ())) == {}
+    assert db.read(lambda tx: placements.cards_in_use(tx, ())) == {}
     found = db.read(lambda tx: attempts.get_attempt(tx, gang.job_id, 1))
     assert found is not None
     assert {each.id: each.cards for each in found.replicas} == {
@@ -364,12 +366,12 @@ def test_an_order_may_replace_only_those_of_one_kind(db: Database) -> None:
 
     def stop(tx: Tx, cause: ExitCause, only: str | None, over: Want | None) -> int:
         chosen = None if only is None else {only}
-        return attempts.set_wanted(tx, job.id, 1, Want.STOP, cause=cause, only=chosen, over=over)
+        return set_order(tx, job.id, 1, Want.STOP, cause=cause, only=chosen, over=over)
 
     assert db.write(lambda tx: stop(tx, ExitCause.PREEMPTED, first, None)) == 1
     assert db.write(lambda tx: stop(tx, ExitCause.STOPPED, None, Want.RUN)) == 1
-    found = db.read(lambda tx: attempts.orders_since(tx, "n1", 0))
-    found += db.read(lambda tx: attempts.orders_since(tx, "n2", 0))
+    found = db.read(lambda tx: orders_since(tx, "n1", 0))
+    found += db.read(lambda tx: orders_since(tx, "n2", 0))
     assert {order.replica.id: order.cause for order in found} == {
         first: ExitCause.PREEMPTED,
         second: ExitCause.STOPPED,

@@ -20,7 +20,17 @@ import pytest
 
 from paddlecloud.db.engine.base import Answer, Database, Row, Tx, Value
 from paddlecloud.db.engine.sqlite import IDLE_READERS, SqliteDatabase, open_sqlite
-from paddlecloud.db.tables import agents, attempts, idempotency, jobs, nonces, snapshots, tokens
+from paddlecloud.db.tables import (
+    agents,
+    attempts,
+    idempotency,
+    jobs,
+    nonces,
+    placements,
+    snapshots,
+    tokens,
+)
+from paddlecloud.db.tables.orders import orders_since
 from paddlecloud.model.errors import Conflict, Internal, PaddleCloudError, Retry, StorageFull
 from paddlecloud.model.jobs.states import JobState
 from tests.contract.disk import small_disk
@@ -266,10 +276,10 @@ def test_no_question_walks_a_whole_table(db: Database) -> None:
         jobs.history(asked, "job-1")
         jobs.save_job(asked, a_job(), expected_version=1)
         jobs.delete_job(asked, "job-1")
-        attempts.orders_since(asked, "n", 0)
-        attempts.orders_since(asked, "n", 9)
-        attempts.used_on_nodes(asked)
-        attempts.used_by_owner(asked)
+        orders_since(asked, "n", 0)
+        orders_since(asked, "n", 9)
+        placements.used_on_nodes(asked)
+        placements.used_by_owner(asked)
         attempts.live_attempts(asked)
         attempts.attempt_of(asked, "r")
         attempts.ended_attempts(asked, 9)

@@ -34,6 +34,7 @@ from paddlecloud.db.tables import (
     tokens,
     usage,
 )
+from paddlecloud.db.tables.orders import orders_since
 from paddlecloud.model.errors import ConfigError, Internal, Retry
 from paddlecloud.model.jobs.job import ExitCause, ReplicaState, Resources
 from paddlecloud.model.jobs.states import Event, JobState
@@ -149,7 +150,7 @@ def test_rows_of_the_first_release_are_read_today(engine: str, tmp_path: Path) -
         assert attempt.replicas[0].state is ReplicaState.EXITED
         assert attempt.replicas[0].exit is not None
         assert attempt.replicas[0].exit.exit_code == 1
-        order = db.read(lambda tx: attempts.orders_since(tx, "agent-1", 0))[0]
+        order = db.read(lambda tx: orders_since(tx, "agent-1", 0))[0]
         assert (order.grace, order.cause) == (timedelta(seconds=40), ExitCause.STOPPED)
         agent = db.read(agents.list_agents)[0]
         assert (agent.capacity, agent.enforces) == (Resources(cpu=2.0, memory=1024), {"cpu": True})

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.db.engine.base import Database, Tx
-from paddlecloud.db.tables import attempts, usage
+from paddlecloud.db.tables import attempts, placements, usage
 from paddlecloud.db.tables import usage as tables_usage
-from paddlecloud.db.tables.attempts import Want
+from paddlecloud.db.tables.orders import Want, set_order
 from paddlecloud.model.jobs.job import ExitCause, ReplicaState, Resources
 from tests.unit.db.values import ENGINES, NOW, a_spec, an_attempt, opened, waiting
 
@@ -81,18 +81,18 @@ def test_who_holds_a_place_in_which_pool(db: Database) -> None:
         return job.id
 
     job_id = db.write(write)
-    (held,) = db.read(lambda tx: attempts.holders(tx, ["local"]))
+    (held,) = db.read(lambda tx: placements.placements(tx, ["local"]))
     assert (held.job_id, held.owner, held.priority, held.stopping) == (job_id, "ann", -100, False)
     assert [node for node, _ in held.slots] == ["n1", "n2"]
-    assert db.read(lambda tx: attempts.holders(tx, [])) == []
+    assert db.read(lambda tx: placements.placements(tx, [])) == []
 
     def stop(tx: Tx) -> None:
-        attempts.set_wanted(tx, job_id, 1, Want.STOP, cause=ExitCause.PREEMPTED)
+        set_order(tx, job_id, 1, Want.STOP, cause=ExitCause.PREEMPTED)
         attempt = attempts.get_attempt(tx, job_id, 1)
         assert attempt is not None
         attempts.update_replica(tx, replace(attempt.replicas[0], state=ReplicaState.LOST))
 
     db.write(stop)
-    (held,) = db.read(lambda tx: attempts.holders(tx, ["local"]))
+    (held,) = db.read(lambda tx: placements.placements(tx, ["local"]))
     assert held.stopping
     assert len(held.slots) == 1, "what is over holds nothing"

@@ -23,7 +23,7 @@ from paddlecloud.backends.base import AgentState, Backend, CanReap, Handle, atte
 from paddlecloud.backends.scripted import Scripted
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import attempts, jobs
-from paddlecloud.db.tables.attempts import Want
+from paddlecloud.db.tables.orders import Want, orders_since
 from paddlecloud.model.errors import ConfigError, Unreachable
 from paddlecloud.model.jobs.job import Attempt, ExitCause, ExitRecord, JobType, ReplicaState
 from paddlecloud.model.jobs.states import Event, JobState
@@ -127,7 +127,7 @@ class Server:
         if self.backend.status(release.handle_of(self.backend, attempt)).state is AgentState.GONE:
             return
         node = attempt.replicas[0].node
-        told = self.deps.db.read(lambda tx: attempts.orders_since(tx, node, 0))
+        told = self.deps.db.read(lambda tx: orders_since(tx, node, 0))
         assert [order.want for order in told if order.job_id == job_id] == [Want.STOP]
         ended = ExitRecord(cause=ExitCause.STOPPED)
         over = replace(attempt.replicas[0], state=ReplicaState.EXITED, exit=ended)

@@ -21,7 +21,7 @@ from paddlecloud.agent.sandbox import isolation as runtime_isolation
 from paddlecloud.backends.local import Local
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import attempts, uids
-from paddlecloud.db.tables.attempts import Want
+from paddlecloud.db.tables.orders import Want, set_order
 from paddlecloud.db.tables.tokens import TokenKind
 from paddlecloud.model.jobs.job import ExitCause, JobType
 from paddlecloud.model.policy.pool import Pool
@@ -179,9 +179,7 @@ def test_a_job_finds_nothing_of_the_server_or_of_other_users(team: Team) -> None
     assert team.uid("alice") != team.uid("bob")
     assert (team.place(alice) / "work" / "w").stat().st_uid == team.uid("alice")
     assert team.agent_dir.stat().st_mode & 0o777 == 0o700
-    team.world.deps.db.write(
-        lambda tx: attempts.set_wanted(tx, alice, 1, Want.STOP, cause=ExitCause.STOPPED)
-    )
+    team.world.deps.db.write(lambda tx: set_order(tx, alice, 1, Want.STOP, cause=ExitCause.STOPPED))
     eventually(lambda: team.world.job(alice).final)
 
 
@@ -208,7 +206,7 @@ def test_a_kill_reaches_across_users(team: Team) -> None:
     job = team.submit("alice", "trap '' TERM; (setsid sleep 60 &); touch up; sleep 60; sleep 60")
     eventually(lambda: (team.place(job) / "work" / "up").exists())
     team.world.deps.db.write(
-        lambda tx: attempts.set_wanted(
+        lambda tx: set_order(
             tx, job, 1, Want.STOP, grace=timedelta(seconds=0.1), cause=ExitCause.STOPPED
         )
     )
@@ -258,7 +256,7 @@ def test_a_preempted_replica_saves_its_work_and_says_why_it_ended(team: Team) ->
 
     def preempt(tx: Tx) -> None:
         cause = ExitCause("preempted")
-        attempts.set_wanted(tx, job, 1, Want.STOP, grace=timedelta(seconds=60), cause=cause)
+        set_order(tx, job, 1, Want.STOP, grace=timedelta(seconds=60), cause=cause)
 
     team.world.deps.db.write(preempt)
     ended = team.world.deps.db.read

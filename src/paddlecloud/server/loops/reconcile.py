@@ -124,7 +124,7 @@ def _keep_agents(deps: Deps, attempt: Attempt, now: datetime) -> None:
 
 def _ends_anyway(tx: Tx, attempt: Attempt) -> bool:
     left = {replica.id for replica in attempt.replicas if not replica.over}
-    return left <= attempts.leaving(tx, attempt.job_id, attempt.number)
+    return left <= attempts.stopping_replicas(tx, attempt.job_id, attempt.number)
 
 
 def _end_unmade(tx: Tx, deps: Deps, attempt: Attempt, now: datetime) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from paddlecloud.db.engine.base import EVERYTHING, Tx
-from paddlecloud.db.tables import attempts, jobs
+from paddlecloud.db.tables import attempts, jobs, placements
 from paddlecloud.model.jobs.job import NOTHING, Attempt, Job, Resources
 from paddlecloud.model.jobs.states import WAITING
 from paddlecloud.scheduler.planner import Planner
@@ -216,7 +216,7 @@ class PlannerCache:
             stopping={
                 job.id
                 for job in placed
-                if job.pool in preemptible and attempts.leaving(tx, job.id, job.attempt)
+                if job.pool in preemptible and attempts.stopping_replicas(tx, job.id, job.attempt)
             },
             allowances=quota.allowances(deps, tx, owners, now),
             deleted=ids - stored.keys(),
@@ -283,7 +283,7 @@ class PlannerCache:
     def _fitting(self, tx: Tx, decisions: Sequence[Decision]) -> list[Decision]:
         """Without placements for which the machines have no capacity; then all is read again."""
         slots = [slot for each in decisions if isinstance(each, Place) for slot in each.slots]
-        used = attempts.used_on_nodes(tx, {slot.node for slot in slots}) if slots else {}
+        used = placements.used_on_nodes(tx, {slot.node for slot in slots}) if slots else {}
         totals = self._totals
         kept: list[Decision] = []
         for each in decisions:

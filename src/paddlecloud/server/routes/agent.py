@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from paddlecloud.db.tables import servers
-from paddlecloud.db.tables.attempts import Want
+from paddlecloud.db.tables.orders import Want
 from paddlecloud.model.errors import Invalid, NotFound
 from paddlecloud.model.jobs.job import Job
 from paddlecloud.server.deps import Deps
@@ -74,7 +74,7 @@ async def poll(deps: Deps, call: Call, _request: Request) -> PollAnswer:
                 # Forgetting is no hurry, and an answer now would delay the order to run behind it;
                 # but behind a full answer there may be one already.
                 full = len(answer.orders) >= orders.MAX_ORDERS
-                urgent = full or any(order.want != Want.FORGET for order in answer.orders)
+                urgent = full or any(order.want != Want.DELETE for order in answer.orders)
                 deadline = min(deadline, 0.0 if urgent else began + IDLE_SECONDS)
             # Its server may die at any moment, and then it has to know the others.
             moved = deps.caches.sent_peers.get(node) not in (None, answer.peers)

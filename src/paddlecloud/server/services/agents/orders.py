@@ -17,7 +17,8 @@ from paddlecloud import __version__
 from paddlecloud.backends.base import AgentState
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import agents, attempts, jobs, servers
-from paddlecloud.db.tables.attempts import Want
+from paddlecloud.db.tables.orders import Order as OrderRow
+from paddlecloud.db.tables.orders import Want, orders_since, set_order
 from paddlecloud.model.errors import NotFound, PaddleCloudError, StaleFence, Unauthenticated
 from paddlecloud.model.files.layout import output_directory, replica_id
 from paddlecloud.model.files.snapshot import check_path
@@ -99,15 +100,15 @@ def orders(deps: Deps, node: str, poll: PollRequest) -> PollAnswer:
     """What changed for this agent since its cursor; everything that is live for cursor 0."""
     deps.caches.order_cursors.put(node, poll.cursor)
 
-    def read(tx: Tx) -> tuple[list[tuple[attempts.Order, Assigned | None]], list[CommandOrder]]:
-        rows = attempts.orders_since(tx, node, poll.cursor, MAX_ORDERS)
+    def read(tx: Tx) -> tuple[list[tuple[OrderRow, Assigned | None]], list[CommandOrder]]:
+        rows = orders_since(tx, node, poll.cursor, MAX_ORDERS)
         told = commands.orders_for(tx, node, poll.commands)
         known = _Known(tx)
         # To forget one nothing has to be known of it.
-        wanted = [row for row in rows if row.want is not Want.FORGET]
+        wanted = [row for row in rows if row.want is not Want.DELETE]
         known.learn({(row.job_id, row.attempt): None for row in wanted})
         return [
-            (row, known.assigned(row.replica.id) if row.want is not Want.FORGET else None)
+            (row, known.assigned(row.replica.id) if row.want is not Want.DELETE else None)
             for row in rows
         ], told
 
@@ -392,7 +393,7 @@ def _known(tx: Tx, deps: Deps, items: Iterable[ReportItem]) -> dict[str, Assigne
     found: dict[str, Assigned | None] = {}
     for item in items:
         speaks = not (item.started or item.exited or item.lost)
-        mark = attempts.mark_of(tx, item.replica) if speaks else None
+        mark = attempts.replica_mark(tx, item.replica) if speaks else None
         kept = deps.caches.logging_replicas.get((item.replica, *mark)) if mark else None
         found[item.replica] = kept or looked_up.assigned(item.replica)
         if mark and kept is None and (read := found[item.replica]) is not None:
@@ -468,11 +469,11 @@ def _tail(deps: Deps, assigned: Assigned, size: int) -> bytes:
 def _forget(tx: Tx, assigned: Assigned) -> None:
     """Its own agent says that nothing is left of a lost replica."""
     job_id, number = assigned.job.id, assigned.attempt.number
-    attempts.set_wanted(tx, job_id, number, Want.FORGET, only=(assigned.replica.id,))
+    set_order(tx, job_id, number, Want.DELETE, only=(assigned.replica.id,))
 
 
-def _order(deps: Deps, row: attempts.Order, assigned: Assigned | None, uids: _Uids) -> Order:
-    wants_run = row.want is not Want.FORGET and assigned is not None
+def _order(deps: Deps, row: OrderRow, assigned: Assigned | None, uids: _Uids) -> Order:
+    wants_run = row.want is not Want.DELETE and assigned is not None
     # Agents of before take from the order to run what its monitor grants at the wall time.
     grace = deps.settings.running.grace if row.want is Want.RUN else row.grace
     return Order(
@@ -481,7 +482,7 @@ def _order(deps: Deps, row: attempts.Order, assigned: Assigned | None, uids: _Ui
         job=row.job_id,
         attempt=row.attempt,
         fence=row.fence,
-        want=row.want.value if assigned is not None else Want.FORGET.value,
+        want=row.want.value if assigned is not None else Want.DELETE.value,
         grace=grace.total_seconds(),
         cause=(row.cause or ExitCause.STOPPED).value,
         run=_run_order(deps, assigned, uids) if wants_run and assigned else None,

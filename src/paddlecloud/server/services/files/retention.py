@@ -11,6 +11,7 @@ from functools import partial
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import agents, attempts, audit, jobs, snapshots, usage
 from paddlecloud.db.tables import users as tables_users
+from paddlecloud.db.tables.orders import notify_agents
 from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry
 from paddlecloud.model.files.layout import output_root
 from paddlecloud.model.jobs.job import Job
@@ -94,7 +95,7 @@ def _is_held(deps: Deps, job: Job) -> bool:
 def _await_agents(deps: Deps, job: Job) -> None:
     """Until those who keep something of a job have heard that they may forget it, if they are there
     to hear it; what others keep goes when they, or a server, next start."""
-    orders = deps.db.write(lambda tx: attempts.call_for(tx, job.id))
+    orders = deps.db.write(lambda tx: notify_agents(tx, job.id))
     until = time.monotonic() + HEARD_WITHIN
     for node, order in orders.items():
         while time.monotonic() < until:

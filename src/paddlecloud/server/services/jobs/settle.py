@@ -12,7 +12,7 @@ from datetime import datetime
 
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import attempts, jobs, usage
-from paddlecloud.db.tables.attempts import Want
+from paddlecloud.db.tables.orders import Want, set_order
 from paddlecloud.model.diagnosis.outcome import has_run, moment, trouble, wants_stop
 from paddlecloud.model.diagnosis.outcome import settle as implied
 from paddlecloud.model.fast_replace import with_changes
@@ -78,7 +78,7 @@ def current_attempt(tx: Tx, job: Job) -> Attempt | None:
 def stop_replicas(tx: Tx, deps: Deps, job: Job, cause: ExitCause) -> None:
     """Order the end of the running replicas: SIGTERM, grace, SIGKILL, the whole process tree."""
     grace = deps.settings.running.grace
-    attempts.set_wanted(tx, job.id, job.attempt, Want.STOP, grace=grace, cause=cause)
+    set_order(tx, job.id, job.attempt, Want.STOP, grace=grace, cause=cause)
 
 
 def _while_it_runs(tx: Tx, deps: Deps, job: Job, attempt: Attempt | None, tails: Tails) -> Job:
@@ -91,7 +91,7 @@ def _while_it_runs(tx: Tx, deps: Deps, job: Job, attempt: Attempt | None, tails:
     if attempt is None:
         return job
     if len(attempt.replicas) > 1 and wants_stop(attempt):
-        attempts.set_wanted(
+        set_order(
             tx,
             attempt.job_id,
             attempt.number,

@@ -15,7 +15,7 @@ from functools import partial
 
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import attempts, counters, jobs
-from paddlecloud.db.tables.attempts import Want
+from paddlecloud.db.tables.orders import Want, set_order
 from paddlecloud.model.errors import PaddleCloudError, Retry
 from paddlecloud.model.fast_replace import with_changes
 from paddlecloud.model.jobs.job import Attempt, ExitCause, Failure, Job, Reason
@@ -158,7 +158,7 @@ def _preempt(tx: Tx, deps: Deps, decision: Preempt) -> None:
         return
     _save(tx, job, replace(job, failure=Failure(reason=decision.reason)))
     grace = deps.settings.running.grace
-    attempts.set_wanted(tx, job.id, job.attempt, Want.STOP, grace=grace, cause=ExitCause.PREEMPTED)
+    set_order(tx, job.id, job.attempt, Want.STOP, grace=grace, cause=ExitCause.PREEMPTED)
 
 
 def _hold(tx: Tx, job: Job, reason: Reason, now: datetime) -> None:
@@ -238,7 +238,7 @@ def _refused(tx: Tx, attempt: Attempt, now: datetime, first: timedelta) -> None:
     lose(tx, attempt, attempt.replicas)
     attempts.end_attempt(tx, job.id, attempt.number, now, event)
     reason = Reason(code=REFUSED, params={"pool": attempt.pool})
-    times = attempts.ended_so(tx, job.id, attempt.pool, event)
+    times = attempts.repeated_outcomes(tx, job.id, attempt.pool, event)
     pause = min(first * 2 ** min(times - 2, 20), LONGEST_PAUSE) if times > 1 else timedelta(0)
     begins = now + pause if pause else None
     jobs.advance(tx, job, event, now=now, reason=reason, pool=None, not_before=begins)

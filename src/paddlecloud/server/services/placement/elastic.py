@@ -14,8 +14,8 @@ from datetime import datetime
 from functools import partial
 
 from paddlecloud.db.engine.base import Tx
-from paddlecloud.db.tables import attempts, data_tasks, jobs
-from paddlecloud.db.tables.attempts import Want
+from paddlecloud.db.tables import attempts, data_tasks, jobs, placements
+from paddlecloud.db.tables.orders import Want, set_order
 from paddlecloud.model.diagnosis.first_failure import exit_code
 from paddlecloud.model.diagnosis.outcome import explain
 from paddlecloud.model.fast_replace import with_changes
@@ -109,7 +109,7 @@ def _now(tx: Tx, job: Job | None) -> Running | None:
     attempt = current_attempt(tx, job)
     if attempt is None or attempt.ended_at is not None:
         return None
-    leaving = attempts.leaving(tx, job.id, attempt.number)
+    leaving = attempts.stopping_replicas(tx, job.id, attempt.number)
     return Running(job=job, attempt=attempt, leaving=frozenset(leaving))
 
 
@@ -228,7 +228,7 @@ def _start(deps: Deps, grown: Grown | None, now: datetime) -> None:
     deps.caches.refused_growth.put(now, True, attempt.job_id)
     deps.db.write(
         partial(
-            attempts.set_wanted,
+            set_order,
             job_id=attempt.job_id,
             attempt=attempt.number,
             want=Want.STOP,
@@ -258,7 +258,7 @@ def _find_slots(
 
 
 def _free(tx: Tx, deps: Deps) -> dict[str, Resources]:
-    used = attempts.used_on_nodes(tx)
+    used = placements.used_on_nodes(tx)
     return {
         node.id: node.total - used.get(node.id, NOTHING)
         for nodes in deps.nodes().values()
@@ -306,7 +306,7 @@ def _stop_trainers(tx: Tx, deps: Deps, running: Sequence[Running], gone: Sequenc
         theirs = {r.id for r in each.attempt.replicas} & {replica.id for replica in gone}
         if theirs:
             log.info("job %s loses %d trainers to waiting jobs", each.job.id, len(theirs))
-            attempts.set_wanted(
+            set_order(
                 tx,
                 each.job.id,
                 each.attempt.number,

@@ -12,7 +12,7 @@ from functools import partial
 from paddlecloud.backends.base import NAME, Backend, CanReap, Handle, attempt_name
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import attempts, jobs
-from paddlecloud.db.tables.attempts import Want
+from paddlecloud.db.tables.orders import Want, set_order
 from paddlecloud.model.errors import PaddleCloudError
 from paddlecloud.model.jobs.job import Attempt, ExitCause, Replica, ReplicaState
 from paddlecloud.server.deps import Deps
@@ -34,7 +34,7 @@ def lose(tx: Tx, attempt: Attempt, replicas: Sequence[Replica]) -> None:
     """
     for replica in replicas:
         attempts.update_replica(tx, replace(replica, state=ReplicaState.LOST))
-    attempts.set_wanted(
+    set_order(
         tx,
         attempt.job_id,
         attempt.number,
