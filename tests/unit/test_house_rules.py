@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -39,6 +39,9 @@ READS_ENVIRONMENT = {
     "server/__main__.py",
     "server/settings.py",
 }
+MOST_FOLDER_LINES = 5
+# Nouns that end in "ing".
+NOUNS_IN_ING = {"routing", "string", "testing"}
 PURE = ("model/", "scheduler/")
 STANDARD_LIBRARY_ONLY = (
     "agent/", "backends/", "cli/", "client/", "messages/", "model/", "net/", "scheduler/",
@@ -76,12 +79,15 @@ class Source:
             if isinstance(node, ast.Call):
                 yield _last_name(node.func), node
 
-    def imports(self) -> Iterator[tuple[str, int]]:
+    def imports(self, *, with_names: bool = False) -> Iterator[tuple[str, int]]:
+        """Modules; with names also what is imported from them, which may be a module itself."""
         for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield from ((alias.name, node.lineno) for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:
                 yield node.module, node.lineno
+                if with_names:
+                    yield from ((f"{node.module}.{a.name}", node.lineno) for a in node.names)
 
 
 def module_has_a_docstring(source: Source) -> Iterator[str]:
@@ -89,6 +95,30 @@ def module_has_a_docstring(source: Source) -> Iterator[str]:
     assert isinstance(module, ast.Module)
     if not ast.get_docstring(module):
         yield "line 1: say what this module is responsible for, and what not"
+
+
+def folder_says_what_it_holds(source: Source) -> Iterator[str]:
+    """The docstring of a folder: its subject, its entry points, what is not its business."""
+    module = source.nodes[0]
+    assert isinstance(module, ast.Module)
+    lines = (ast.get_docstring(module) or "").splitlines()
+    if source.path.endswith("/__init__.py") and len(lines) > MOST_FOLDER_LINES:
+        yield f"line 1: {len(lines)} lines about a folder, at most {MOST_FOLDER_LINES}"
+
+
+def internal_modules_stay_in_their_folder(source: Source) -> Iterator[str]:
+    """`a/_b.py` is imported by modules in `a` and below it alone."""
+    for module, line in source.imports(with_names=True):
+        found = re.fullmatch(r"paddlecloud((?:\.\w+)*)\._[a-z]\w*", module)
+        if found and not f"/{source.path}".startswith(found[1].replace(".", "/") + "/"):
+            yield f"line {line}: {module} is internal to its folder"
+
+
+def modules_are_named_by_nouns(source: Source) -> Iterator[str]:
+    """A bare gerund (`keeping.py`) says how, and not what."""
+    name = PurePosixPath(source.path).stem.lstrip("_")
+    if name.endswith("ing") and "_" not in name and name not in NOUNS_IN_ING:
+        yield f"line 1: {name} is a gerund; name the thing"
 
 
 def only_the_model_sets_a_state(source: Source) -> Iterator[str]:
@@ -200,6 +230,24 @@ Rule = Callable[[Source], Iterator[str]]
 # rule, path of the planted file, a text that breaks it, a text that does not
 CODE_RULES: list[tuple[Rule, str, str, str]] = [
     (module_has_a_docstring, "db/a.py", "import os", '"""Why."""\nimport os'),
+    (
+        folder_says_what_it_holds,
+        "db/__init__.py",
+        '"""' + "Too long.\n" * 6 + '"""',
+        '"""' + "As it is.\n" * 5 + '"""',
+    ),
+    (
+        internal_modules_stay_in_their_folder,
+        "server/routes/a.py",
+        "from paddlecloud.db.engine import _writer",
+        "from paddlecloud.db.engine import sqlite",
+    ),
+    (
+        internal_modules_stay_in_their_folder,
+        "db/a.py",
+        "from paddlecloud.db.engine._writer import Writer",
+        "from paddlecloud.db._writer import Writer",
+    ),
     (
         only_the_model_sets_a_state,
         "server/services/jobs/actions.py",
@@ -318,6 +366,12 @@ def text_files() -> list[Source]:
 
 def violations(rule: Rule, sources: list[Source]) -> list[str]:
     return [f"{source.path}: {found}" for source in sources for found in rule(source)]
+
+
+def test_a_module_named_by_a_gerund_is_found() -> None:
+    planted = [Source(path="db/keeping.py", text=""), Source(path="db/log_capture.py", text="")]
+    assert len(violations(modules_are_named_by_nouns, planted)) == 1
+    assert violations(modules_are_named_by_nouns, code_files()) == []
 
 
 @pytest.mark.parametrize("rule", dict.fromkeys(rule for rule, *_ in CODE_RULES))

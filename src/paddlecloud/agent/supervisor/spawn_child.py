@@ -116,10 +116,9 @@ def _start_by_fork(
         # Open until the end of this process, which is the supervisor.
         overlay.hold(tree)
     if launch.get("pserver_mode"):
-        # Before the fork: in the replica's mount namespace our own files may be hidden.
         from paddlecloud.agent.replica import preflight  # noqa: PLC0415 - most jobs do without
 
-        # Loads all modules now: the replica's process may not be able to read our files.
+        # Before the fork, all modules that it needs: the replica may not see or read our own files.
         preflight.preamble("", "")
     reader, writer = os.pipe()
     pid, joins = _fork(group)
