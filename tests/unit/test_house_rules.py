@@ -39,9 +39,9 @@ READS_ENVIRONMENT = {
     "server/__main__.py",
     "server/settings.py",
 }
-MOST_FOLDER_LINES = 5
+MOST_FOLDER_LINES = 7
 # Nouns that end in "ing".
-NOUNS_IN_ING = {"routing", "string", "testing"}
+NOUNS_IN_ING = {"listing", "overprovisioning", "routing", "staging", "string", "testing"}
 PURE = ("model/", "scheduler/")
 STANDARD_LIBRARY_ONLY = (
     "agent/", "backends/", "cli/", "client/", "messages/", "model/", "net/", "scheduler/",
@@ -233,7 +233,7 @@ CODE_RULES: list[tuple[Rule, str, str, str]] = [
     (
         folder_says_what_it_holds,
         "db/__init__.py",
-        '"""' + "Too long.\n" * 6 + '"""',
+        '"""' + "Too long.\n" * 8 + '"""',
         '"""' + "As it is.\n" * 5 + '"""',
     ),
     (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli.admin._common import (
+from paddlecloud.cli.account_options import (
     AK,
     NAME,
     SCOPE,

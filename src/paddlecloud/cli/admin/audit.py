@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from paddlecloud.cli.admin._common import show_rows
+from paddlecloud.cli.account_options import show_rows
 from paddlecloud.cli.gen2020.list_jobs import asked_limit
 from paddlecloud.cli.parser import FLAG, NUMBER, TEXT, Command, Option
 from paddlecloud.model.errors import Invalid

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli.admin._common import USER, show_one, show_rows, wanted_user
+from paddlecloud.cli.account_options import USER, show_one, show_rows, wanted_user
 from paddlecloud.cli.parser import TEXT, Command, Option
 
 TYPE_CHECKING = False

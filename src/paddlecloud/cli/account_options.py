@@ -1,4 +1,4 @@
-"""What the commands of admins share: which user is meant, and how rows are shown."""
+"""Options and output that the commands about users and tokens share, for users and admins."""
 
 from __future__ import annotations
 
