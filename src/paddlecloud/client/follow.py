@@ -12,10 +12,10 @@ from time import monotonic, sleep
 
 from paddlecloud.client import response_schemas
 from paddlecloud.client.display import shown
-from paddlecloud.client.response_checks import anything, by_key, check, number, parse, refuse
+from paddlecloud.client.response_checks import number, refuse
 from paddlecloud.client.sdk import Client, Job
-from paddlecloud.model.errors import Refused, Retry
-from paddlecloud.model.logs.frames import TROUBLE, Frames, Prefixes
+from paddlecloud.model.errors import Retry
+from paddlecloud.model.logs.frames import Frames, Prefixes
 from paddlecloud.net.http1 import TIMEOUT
 from paddlecloud.net.retry import IMMEDIATE, is_transient
 
@@ -23,9 +23,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from paddlecloud.model.logs.grep import Pattern
-
-    Frame = tuple[str, int, bytes]
 
 #: How long one long poll asks the server to hold its answer, in seconds.
 POLL_SECONDS = 30
@@ -237,9 +234,6 @@ def _left(deadline: float | None) -> float:
     return round(max(0.0, min(POLL_SECONDS, deadline - monotonic())), 3)
 
 
-#: A longer line is searched in parts.
-LONGEST = 16 * 1024 * 1024
-
 #: Workers of one job: more are not from our server.
 _MOST_WORKERS = 10_000
 
@@ -249,80 +243,21 @@ _SHOWN = 40
 
 def lines(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[bytes]:
     """What is asked for, as text: with `merge` each line names its worker."""
-    grep, follow = asked.get("grep"), bool(asked["follow"])
-    pattern: Pattern | None = None
-    if grep is not None:
-        from paddlecloud.model.logs.grep import compiled  # noqa: PLC0415 - 12 ms for `--grep` alone
-
-        pattern = compiled(str(grep))
-    prefixes = Prefixes()
-    for worker, data in _chosen(client, job_id, _LinePlace(asked), pattern, follow):
-        text = prefixes.add(worker, data) if asked.get("merge") else data
-        if text:
-            yield text
-
-
-def _chosen(
-    client: Client, job_id: str, place: _LinePlace, pattern: Pattern | None, follow: bool
-) -> Iterator[tuple[str, bytes]]:
-    reconnection = Reconnection(client, follow=follow)
+    place, prefixes = _LinePlace(asked), Prefixes()
+    reconnection = Reconnection(client, follow=bool(asked["follow"]))
     while True:
-        if pattern is not None:
-            place.searches(True)
-            for worker, _, data in _frames(client, job_id, place, reconnection):
-                yield worker, data
-        if follow or pattern is None:
-            place.searches(False)
-            live = _frames(client, job_id, place, reconnection)
-            if pattern is None:
-                yield from ((worker, data) for worker, _, data in live)
-            else:
-                yield from _matching(pattern, live)
+        for chunk in answers(client, job_id, place, reconnection):
+            try:
+                frames = [*place.parser.feed(chunk)]
+            except ValueError:
+                refuse("log", shown(chunk[:_SHOWN].decode("latin-1")), "response_frame")
+            for worker, reached, data in frames:
+                place.reach(worker, reached)
+                if text := prefixes.add(worker, data) if asked.get("merge") else data:
+                    yield text
         if not place.moves_on or not has_newer(client, job_id, place.attempt, reconnection):
             return
         place.next_attempt()
-
-
-def _frames(
-    client: Client, job_id: str, place: _LinePlace, reconnection: Reconnection
-) -> Iterator[Frame]:
-    for chunk in answers(client, job_id, place, reconnection):
-        try:
-            frames = [*place.parser.feed(chunk)]
-        except ValueError:
-            refuse("log", shown(chunk[:_SHOWN].decode("latin-1")), "response_frame")
-        for frame in frames:
-            worker, reached, data = frame
-            if worker == TROUBLE:
-                raise _trouble(data)
-            place.reach(worker, reached)
-            yield frame
-
-
-def _trouble(data: bytes) -> Refused:
-    """Why the server cannot go on, from its last frame."""
-    try:
-        code, _, params = data.decode().partition(" ")
-        given = parse(params)
-        check(given, by_key(anything))
-    except ValueError:
-        refuse("log", shown(data[:_SHOWN].decode("latin-1")), "response_frame")
-    return Refused(code, **given)
-
-
-def _matching(pattern: Pattern, frames: Iterator[Frame]) -> Iterator[tuple[str, bytes]]:
-    """The lines that match, each when its end has come."""
-    kept: dict[str, bytes] = {}
-    for worker, _, data in frames:
-        data = kept.pop(worker, b"") + data
-        cut = data.rfind(b"\n") + 1 or (len(data) if len(data) > LONGEST else 0)
-        if data[cut:]:
-            kept[worker] = data[cut:]
-        if cut:
-            yield worker, b"".join(pattern.lines(data[:cut]))
-    for worker, rest in kept.items():
-        if pattern.matches(rest):
-            yield worker, rest + b"\n"
 
 
 class _LinePlace(Place):
@@ -330,18 +265,9 @@ class _LinePlace(Place):
 
     def __init__(self, asked: Mapping[str, object]) -> None:
         super().__init__(asked)
-        self._asked = dict(asked)
         self._reached: dict[str, int] = {}
         self.parser = Frames()
         self.query["frames"] = 1
-
-    def searches(self, yes: bool) -> None:
-        """The next answer is one of a search, or one of all lines that were not searched yet."""
-        asked = self._asked
-        self.query["follow"] = 0 if yes else asked["follow"]
-        self.query["grep"] = asked.get("grep") if yes else None
-        self.query["complete"] = asked["follow"] if yes else None
-        self.query["merge"] = asked.get("merge") if yes else 1
 
     def enter(self, headers: Mapping[str, str]) -> None:
         super().enter(headers)

@@ -23,7 +23,6 @@ from paddlecloud.server.events import Hub
 from paddlecloud.server.http.loop_commit import LoopWriter
 from paddlecloud.server.metrics import Metrics
 from paddlecloud.server.partial_digests import Halves
-from paddlecloud.server.services.logs.grep_limit import Searches
 from paddlecloud.server.services.transfer.verification import Verifications
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores.base import Store
@@ -85,7 +84,6 @@ class Deps:
     verifications: Verifications = field(default_factory=Verifications)
     """Of multipart uploads."""
     halves: Halves = field(default_factory=Halves)
-    searches: Searches = field(default_factory=Searches)
     caches: Caches = field(default_factory=Caches)
     metrics: Metrics = field(default_factory=Metrics)
     clock: Callable[[], datetime] = utc_now

@@ -10,7 +10,6 @@ import pytest
 
 from paddlecloud.model.logs.frames import Frames
 from paddlecloud.server.services.files import retention
-from paddlecloud.server.services.logs import grep_limit
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, eventually
 
@@ -188,37 +187,43 @@ def test_matching_lines_of_all_workers(gang: tuple[World, str, list[Order]]) -> 
     assert world.log(job_id, merge=1, grep="loss") == want
 
 
-def test_a_pattern_that_takes_for_ever_is_ended_and_the_server_goes_on(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("paddlecloud.server.services.logs.grep.SECONDS", 0.2)
+def test_a_pattern_that_would_backtrack_for_ever_takes_no_time(world: World) -> None:
     job_id, order = world.placed()
-    grown(world, order, b"a" * 60 + b"b\n")
+    line = b"a" * 100_000 + b"b\n"
+    grown(world, order, line)
+    assert world.log(job_id, grep="^(a+)+$") == b""
+    assert world.log(job_id, grep="^(a+)+b$") == line
+
+
+def test_matching_lines_are_followed_to_the_end(world: World) -> None:
+    job_id, order = world.placed()
+    size = grown(world, order, b"loss 1\nno\nlo")
     with ThreadPoolExecutor(1) as thread:
-        searching = thread.submit(frames, world, job_id, grep="^(a+)+$")
-        assert world.look(job_id)["job_id"] == job_id
-        assert searching.result(30)[-1][0] == "!"
+        following = thread.submit(frames, world, job_id, grep="loss", follow=1)
+        topic = ("log", f"{job_id}/1/trainer-0")
+        eventually(lambda: topic in world.deps.hub._waiters)
+        size = grown(world, order, b"ss 2\nno\n", size)
+        size = grown(world, order, b"loss 3", size)
+        world.agent.exit(order, 0, log_size=size)
+        received = following.result(20)
+    assert b"".join(data for _, _, data in received) == b"loss 1\nloss 2\nloss 3\n"
+    assert received[-1][:2] == ("trainer-0", size)
 
 
-def test_only_so_many_searches_run_at_a_time(world: World) -> None:
+def test_a_long_search_shows_how_far_it_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paddlecloud.server.services.logs.read.MAX_BLOCKS", 2)
     job_id, order = world.placed()
-    grown(world, order, b"one\n")
-    for _ in range(grep_limit.MOST_OF_ONE):
-        world.deps.searches.enter("someone")
-    assert refused(world, job_id, grep="one") == (429, "grep_busy")
-    world.deps.searches.leave("someone")
-    assert world.log(job_id, grep="one") == b"one\n"
-    eventually(lambda: world.deps.searches._running["someone"] == grep_limit.MOST_OF_ONE - 1)
+    data = b"0123456789abcde\n" * 100_000
+    grown(world, order, data)
+    received = frames(world, job_id, grep="absent")
+    assert len(received) >= 3
+    assert {frame[2] for frame in received} == {b""}
+    assert received[-1][1] == len(data)
 
 
-@pytest.mark.parametrize(
-    ("query", "code"),
-    [({"grep": "("}, "grep_invalid"), ({"grep": "a", "follow": 1}, "grep_follow")],
-)
-def test_what_cannot_be_searched_is_refused(
-    world: World, query: dict[str, object], code: str
-) -> None:
-    assert refused(world, world.submit(), **query) == (400, code)
+@pytest.mark.parametrize("pattern", ["(", "(?=a)", r"(a)\1"])
+def test_what_cannot_be_searched_is_refused(world: World, pattern: str) -> None:
+    assert refused(world, world.submit(), grep=pattern) == (400, "grep_invalid")
 
 
 def test_bytes_are_given_as_they_came(world: World) -> None:

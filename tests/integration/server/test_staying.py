@@ -16,7 +16,7 @@ from paddlecloud.db.tables import tokens, users
 from paddlecloud.db.tables.tokens import Token
 from paddlecloud.db.tables.users import UserRole
 from paddlecloud.server.services.logs import read
-from paddlecloud.server.services.logs.read import LogPiece
+from paddlecloud.server.services.logs.read import LogChunk
 from paddlecloud.testing import SignedCaller, encode_query
 from tests.integration.server.process import asked
 from tests.integration.server.world import World, eventually
@@ -127,8 +127,8 @@ def test_nobody_stays_who_lost_the_key_on_the_way_in(
 
 def test_a_log_that_never_pauses_ends_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     job_id, _ = begun(world)
-    endless = LogPiece(data=b"x" * 1000, over=False)
-    monkeypatch.setattr(read, "piece", lambda *args: endless)
+    endless = LogChunk(data=b"x" * 1000, over=False)
+    monkeypatch.setattr(read, "chunk", lambda *args: endless)
     with asked(world.user, f"/api/v1/jobs/{job_id}/logs", "follow=1") as connection:
         answer = connection.getresponse()
         assert answer.read(1000) == endless.data

@@ -192,7 +192,7 @@ def test_who_is_told_to_wait_for_long_does_not_begin(server: FakeServer, client:
     with pytest.raises(Retry) as caught:
         client.wait(ID)
     assert caught.value.code == "database_failed"
-    server.routes[f"GET {JOB}"] = [ok(view("running", 1)), error(429, "TooMany", "grep_busy", "!")]
+    server.routes[f"GET {JOB}"] = [ok(view("running", 1)), error(429, "TooMany", "exec_many", "!")]
     with pytest.raises(TooMany):
         client.wait(ID)
 

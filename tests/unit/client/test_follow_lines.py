@@ -1,15 +1,12 @@
-"""Logs by lines: what the server finds, then what comes; taken up where each worker was left."""
+"""Logs by lines: merged and matching ones; resumed where each worker was left."""
 
 from __future__ import annotations
 
 from typing import Any
 from urllib.parse import unquote
 
-import pytest
-
 from paddlecloud import Client
-from paddlecloud.model.errors import Invalid, Refused
-from paddlecloud.model.logs.frames import framed, trouble
+from paddlecloud.model.logs.frames import framed
 from tests.unit.client.fake_server import Answer, FakeServer, Seen, ok
 
 ID = "job-" + "0123456789abcdef" * 2
@@ -49,41 +46,35 @@ def test_lines_of_all_workers_are_taken_up_where_each_was_left(
     ]
 
 
-def test_a_search_that_follows_goes_on_here_where_the_server_left_off(
+def test_a_search_that_follows_is_resumed_where_it_was_left(
     server: FakeServer, client: Client
 ) -> None:
-    def serve(seen: Seen) -> Answer:
-        if seen.query.get("grep"):
-            assert (seen.query["complete"], seen.query["follow"]) == ("1", "0")
-            return answer(framed("trainer-2", 100, b"loss 1\n"), worker="trainer-2")
-        live = framed("trainer-2", 108, b"no\nloss ") + framed("trainer-2", 113, b"2\nloss 3")
-        return answer(live, worker="trainer-2")
-
-    server.routes[LOGS] = serve
+    first = framed("trainer-2", 100, b"loss 1\n")
+    server.routes[LOGS] = [
+        answer(first + b"never", worker="trainer-2", drop=len(first)),
+        answer(framed("trainer-2", 108, b"loss 2\n"), worker="trainer-2"),
+    ]
     server.routes[JOB] = [ended()]
     got = b"".join(client.logs(ID, follow=True, grep="loss", failed=True))
-    assert got == b"loss 1\nloss 2\nloss 3\n"
-    keys = ("grep", "merge", "failed", "worker", "at")
+    assert got == b"loss 1\nloss 2\n"
+    keys = ("grep", "follow", "failed", "worker", "at")
     assert asked(server, *keys) == [
-        ("loss", None, "1", None, None),
-        (None, "1", None, "trainer-2", "trainer-2:100"),
+        ("loss", "1", "1", None, None),
+        ("loss", "1", None, "trainer-2", "trainer-2:100"),
     ]
 
 
 def test_a_search_goes_through_the_next_attempt_too(server: FakeServer, client: Client) -> None:
     def serve(seen: Seen) -> Answer:
         attempt = int(seen.query.get("attempt", 1))
-        found = b"hit %d\n" % attempt if seen.query.get("grep") else b""
-        return answer(framed("trainer-0", 50, found), attempt, "trainer-0")
+        return answer(framed("trainer-0", 50, b"hit %d\n" % attempt), attempt, "trainer-0")
 
     server.routes[LOGS] = serve
     server.routes[JOB] = [ended(attempts=2)]
     assert b"".join(client.logs(ID, follow=True, grep="hit", since="1h")) == b"hit 1\nhit 2\n"
     assert asked(server, "attempt", "grep", "at", "since") == [
         (None, "hit", None, "1h"),
-        ("1", None, "trainer-0:50", "1h"),
         ("2", "hit", None, None),
-        ("2", None, "trainer-0:50", None),
     ]
 
 
@@ -91,22 +82,3 @@ def test_a_search_that_does_not_follow_asks_once(server: FakeServer, client: Cli
     server.routes[LOGS] = [answer(framed("trainer-0", 9, b"\x00 hit\n"), worker="trainer-0")]
     assert b"".join(client.logs(ID, grep="hit", worker="trainer-0")) == b"\x00 hit\n"
     assert len(asked(server)) == 1
-
-
-def test_trouble_in_the_middle_is_an_error(server: FakeServer, client: Client) -> None:
-    slow = trouble("grep_slow", '{"seconds": 5, "worker": "trainer-0"}')
-    server.routes[LOGS] = [answer(framed("trainer-0", 9, b"hit\n") + slow)]
-    pieces = client.logs(ID, grep="hit")
-    assert next(pieces) == b"hit\n"
-    with pytest.raises(Refused) as caught:
-        next(pieces)
-    assert "5 s" in caught.value.text("en")
-
-
-def test_a_wrong_pattern_is_refused_before_anything_is_asked(
-    server: FakeServer, client: Client
-) -> None:
-    with pytest.raises(Invalid) as caught:
-        list(client.logs(ID, grep="("))
-    assert caught.value.code == "grep_invalid"
-    assert server.seen == []

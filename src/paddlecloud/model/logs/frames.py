@@ -3,7 +3,7 @@
 A frame is a head line `<worker> <next> <length>` and that many bytes. `next` is the offset in that
 worker's log up to which everything was told, so whoever keeps the last one of each worker can go on
 there; it is not the end of the bytes where some of the log was left out (`--grep`). A frame without
-bytes only moves `next`. A frame of the worker `!` ends a stream that cannot go on, and tells why.
+bytes only moves `next`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,10 @@ if TYPE_CHECKING:
 MAX_HEAD = 4096
 #: Bytes of one frame, as far as a reader takes them.
 MAX_DATA = 64 * 1024 * 1024
-TROUBLE = "!"
 
 
 def framed(worker: str, reached: int, data: bytes) -> bytes:
     return b"%b %d %d\n%b" % (worker.encode(), reached, len(data), data)
-
-
-def trouble(code: str, params: str) -> bytes:
-    """The last frame of a stream that cannot go on; `params` is JSON."""
-    return framed(TROUBLE, 0, f"{code} {params}".encode())
 
 
 class Frames:

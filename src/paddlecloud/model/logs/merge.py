@@ -27,6 +27,9 @@ _BLOCK = 64 * 1024
 class Source:
     """One worker's log from `offset` up to `end`."""
 
+    #: A carriage return redraws a line, which is shown as one that has ended.
+    line_ends: tuple[bytes, ...] = (b"\n", b"\r")
+
     def __init__(
         self, read: ReadLog, notes: Read, *, offset: int, end: int, modified: float
     ) -> None:
@@ -49,7 +52,7 @@ class Source:
         while high > low:
             begin = max(low, high - _BLOCK)
             data = self._read(begin, high - begin)
-            found = max(data.rfind(b"\n"), data.rfind(b"\r"))
+            found = max(data.rfind(line_end) for line_end in self.line_ends)
             if found >= 0:
                 return begin + found + 1
             high = begin

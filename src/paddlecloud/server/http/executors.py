@@ -25,6 +25,7 @@ Given = TypeVarTuple("Given")
 _SHORT = ThreadPoolExecutor(max_workers=8, thread_name_prefix="route", initializer=be_prompt)
 _LONG = ThreadPoolExecutor(max_workers=4, thread_name_prefix="long", initializer=be_prompt)
 _CHECKING = ThreadPoolExecutor(max_workers=4, thread_name_prefix="check", initializer=be_prompt)
+_SEARCH = ThreadPoolExecutor(max_workers=2, thread_name_prefix="search", initializer=be_prompt)
 _BUCKET_THREADS = 16
 _MAX_CALLS = 2 * _BUCKET_THREADS
 """Running and queued calls to the buckets of one user: the last one still responds in time."""
@@ -49,6 +50,11 @@ async def in_long_thread(work: Callable[[*Given], T], *args: *Given) -> T:
 async def in_checking_thread(work: Callable[[*Given], T], *args: *Given) -> T:
     """The same for reading a large file again: no submit queues behind it."""
     return await asyncio.get_running_loop().run_in_executor(_CHECKING, work, *args)
+
+
+async def in_search_thread(work: Callable[[*Given], T], *args: *Given) -> T:
+    """The same for searches in logs: they queue behind each other only."""
+    return await asyncio.get_running_loop().run_in_executor(_SEARCH, work, *args)
 
 
 async def in_bucket_thread(work: Callable[[*Given], T], *args: *Given, whose: str = _OWN) -> T:

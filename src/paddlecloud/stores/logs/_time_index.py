@@ -55,17 +55,13 @@ class LogTimes:
     def read(self, path: str, first: int, count: int) -> list[Note]:
         """At most `count` notes from number `first` on, oldest first."""
         with suppress(OSError):
-            fd = self.open(path)
+            fd = self._opened().open_file(path, os.O_RDONLY)
             try:
                 return read_notes(fd, first, count)
             finally:
                 os.close(fd)
         last, here = self._last.get(path, (None, False))
         return [(last, 0)] if last is not None and here and first == 0 else []
-
-    def open(self, path: str) -> int:
-        """A descriptor of the side file, for `read_notes`; OSError when there is none."""
-        return self._opened().open_file(path, os.O_RDONLY)
 
     def move(self, path: str, target: str) -> None:
         """The log has another place now."""

@@ -122,10 +122,6 @@ class LogStore:
         """The file of a log, for many reads; None when there is no log."""
         return self._file(path)
 
-    def open_times(self, path: str) -> int:
-        """A descriptor of the notes of a log, to be closed; OSError when there are none."""
-        return self._times.open(path)
-
     def flush(self, paths: Collection[str]) -> None:
         """Return when what was appended to these logs so far would survive a loss of power."""
         self._tree.sync(paths)

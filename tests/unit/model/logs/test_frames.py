@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddlecloud.model.logs.frames import TROUBLE, Frames, Prefixes, framed, trouble
+from paddlecloud.model.logs.frames import Frames, Prefixes, framed
 
 WORKERS = st.sampled_from(["trainer-0", "trainer-1", "pserver-0"])
 FRAMES = st.lists(st.tuples(WORKERS, st.integers(0, 10**12), st.binary(max_size=40)), max_size=6)
@@ -24,14 +24,6 @@ def test_frames_come_out_as_they_went_in_wherever_the_stream_is_cut(
         for frame in parser.feed(stream[begin : begin + cut])
     ]
     assert got == frames
-
-
-def test_the_words_of_trouble_come_after_the_frames() -> None:
-    stream = framed("trainer-0", 5, b"one\n") + trouble("grep_slow", '{"seconds": 5}')
-    assert list(Frames().feed(stream)) == [
-        ("trainer-0", 5, b"one\n"),
-        (TROUBLE, 0, b'grep_slow {"seconds": 5}'),
-    ]
 
 
 def test_a_stream_of_something_else_is_noticed() -> None:

@@ -1,8 +1,8 @@
-"""Reading logs: whose, of which attempt, from where on; one of them or several as one.
+"""Log reading: which worker and attempt, from which offset; one log as bytes, or several merged.
 
-A log may move while it is read: those of an attempt that is over go aside before the next attempt
-gets their place. So whoever reads asks for the place anew each time, and takes a log to be read to
-its end only where it was known beforehand that nothing could move or grow any more.
+A log may move while it is read: before a retry the logs of the previous attempt are moved aside. So
+the path is resolved again for each read, and a log counts as read to its end only if the attempt
+was over before that read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from paddlecloud.model.diagnosis.first_failure import first_failure
 from paddlecloud.model.errors import Invalid, NotFound
 from paddlecloud.model.jobs.job import Attempt, Job
 from paddlecloud.model.logs.frames import framed
-from paddlecloud.model.logs.grep import compiled
 from paddlecloud.model.logs.merge import Source, merged
 from paddlecloud.model.logs.time_index import since
 from paddlecloud.server.deps import Deps
@@ -26,33 +25,34 @@ from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.schemas.logs import LogsQuery
 from paddlecloud.server.services.files.job_files import log_path
 from paddlecloud.server.services.jobs import actions as job_service
+from paddlecloud.server.services.logs.grep import Pattern, SearchedSource
 from paddlecloud.stores.logs.log_store import LogFile
 
 LOG_CHUNK = 256 * 1024
-MOST_NEWS = 32 * 1024
-"""Bytes of a log that followers are handed directly; they read longer pieces from the store."""
-LONGEST_HELD = 64 * 1024
-"""Bytes of a line that has no end yet and is not shown among those of others."""
+MAX_NEWS = 32 * 1024
+"""Bytes that are sent to followers directly; they read more than that from the store."""
+MAX_HELD = 64 * 1024
+"""Bytes of an unfinished line that are held back from a merged log."""
+MAX_BLOCKS = 64
+"""Blocks of `LOG_CHUNK` bytes that one step of a search reads: a few hundredths of a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What a reader asked for: some workers' logs of one attempt, each from an offset on."""
+    """A request: the logs of some workers of one attempt, each from an offset on."""
 
     job_id: str
     owner: str
     attempt: int
     workers: tuple[str, ...]
-    """None while an attempt with several workers has not begun."""
+    """Empty before the first attempt of a job with several workers."""
     offsets: tuple[int, ...]
+    pattern: Pattern | None
+    """Only lines that match."""
 
 
 def begin(deps: Deps, caller: Caller, job_id: str, query: LogsQuery) -> Reading:
-    """What to read, or why that cannot be."""
-    if query.grep is not None:
-        if query.follow:
-            raise Invalid("grep_follow")
-        compiled(query.grep)
+    pattern = None if query.grep is None else Pattern(query.grep)
     job = job_service.get(deps, caller, job_id)
     number, names = _chosen(deps, job, query)
     left = _left_at(query.at)
@@ -65,19 +65,20 @@ def begin(deps: Deps, caller: Caller, job_id: str, query: LogsQuery) -> Reading:
             left[worker] if worker in left else _first_offset(deps, job, worker, number, query)
             for worker in names
         ),
+        pattern=pattern,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opened:
-    """The logs of a reading as they lie at one moment; an open file stays the same if it moves."""
+class OpenLogs:
+    """The open logs of a reading; an open file stays the same if it is moved."""
 
     job: Job
     paths: tuple[str, ...]
     files: tuple[LogFile | None, ...]
 
 
-def opened(deps: Deps, reading: Reading) -> Opened:
+def open_logs(deps: Deps, reading: Reading) -> OpenLogs:
     """Open every log of a reading, all of the attempt that was asked for."""
     job = _known(deps, reading.job_id)
     while True:
@@ -85,19 +86,19 @@ def opened(deps: Deps, reading: Reading) -> Opened:
         files = tuple(map(deps.logs.open, paths))
         after = _known(deps, reading.job_id)
         if (after.attempt, after.pool) == (job.attempt, job.pool):
-            return Opened(job=job, paths=paths, files=files)
+            return OpenLogs(job=job, paths=paths, files=files)
         job = after
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogPiece:
+class LogChunk:
     data: bytes
     over: bool
-    """Nothing could be added any more before these bytes were read."""
+    """The attempt was over before these bytes were read."""
 
 
-def piece(deps: Deps, reading: Reading, offset: int) -> LogPiece:
-    """The next bytes of the first worker's log, wherever it lies meanwhile."""
+def chunk(deps: Deps, reading: Reading, offset: int) -> LogChunk:
+    """The next bytes of the first worker's log, from its current path."""
     worker, number = reading.workers[0], reading.attempt
     before = _known(deps, reading.job_id)
     path = log_path(deps, before, worker, number)
@@ -107,16 +108,16 @@ def piece(deps: Deps, reading: Reading, offset: int) -> LogPiece:
         moved = log_path(deps, _known(deps, reading.job_id), worker, number)
         if moved != path:
             data = deps.logs.read(moved, offset, LOG_CHUNK)
-    return LogPiece(data=data, over=over)
+    return LogChunk(data=data, over=over)
 
 
 def topic(job_id: str, attempt: int, worker: str) -> Topic:
-    """What is told when this log grows."""
+    """The topic on which growth of this log is notified."""
     return "log", f"{job_id}/{attempt}/{worker}"
 
 
 class News(NamedTuple):
-    """What is new in a log, for who follows it; `chunk` is the same as HTTP sends it."""
+    """New bytes of a log for its followers; `chunk` has them with their HTTP chunk framing."""
 
     begin: int
     end: int
@@ -129,63 +130,64 @@ class News(NamedTuple):
 
 
 def grew(deps: Deps, where: Topic, offset: int, data: memoryview, size: int) -> None:
-    """Wake who follows a log that has now `size` bytes, and hand them what is new in it."""
+    """Notify the followers of a log that now has `size` bytes, with the new bytes if few."""
     channel, payload = where
     news = None
-    if offset + len(data) == size and len(data) <= MOST_NEWS and deps.hub.awaits(*where):
+    if offset + len(data) == size and len(data) <= MAX_NEWS and deps.hub.awaits(*where):
         news = News.of(offset, bytes(data))
     deps.hub.notify(channel, payload, news)
     deps.notify_log(payload)
 
 
-class Merge:
-    """Several logs as one, a step at a time; each step is work for a thread."""
+class MergedLog:
+    """Several logs merged by time into frames, or the matching lines of one or several.
 
-    def __init__(self, deps: Deps, reading: Reading, query: LogsQuery, *, follow: bool) -> None:
+    Each step is work for a thread: it returns after `LOG_CHUNK` bytes of frames or `MAX_BLOCKS`
+    blocks without a match, so a client that leaves ends a search within one step.
+    """
+
+    def __init__(self, deps: Deps, reading: Reading, query: LogsQuery) -> None:
         self._deps = deps
         self._query = query
-        self._follow = follow
         self._pass: Iterator[bytes] | None = None
-        self._now: Opened | None = None
-        """As it was before the pass began."""
+        self._open: OpenLogs | None = None
+        """The logs as they were before the pass started."""
         self._sources: list[Source] = []
+        self._framed: list[int] = []
+        """The offset in the last frame of each source."""
         self.reading = reading
         self._over = False
         self.holds = False
-        """Whether a line without an end is kept back."""
+        """Whether an unfinished line is held back until it ends or `flush` is set."""
 
     @property
     def topics(self) -> tuple[Topic, ...]:
-        """What may bring something new."""
+        """Notifications after which there may be something new."""
         job_id, number = self.reading.job_id, self.reading.attempt
         logs = (topic(job_id, number, worker) for worker in self.reading.workers)
         return ("job", job_id), *logs
 
     def step(self, *, flush: bool = False) -> tuple[bytes, bool]:
-        """Frames to send now, and whether they are the last; `flush`: lines without an end too."""
+        """Frames to send now, and whether they are the last; `flush`: unfinished lines too."""
         if self._pass is None:
             self._find_workers()
-            self._now = opened(self._deps, self.reading)
-            self._over = _is_over(self._now.job, self.reading.attempt)
-            self._pass = self._frames(self._now, flush or self._over or not self._follow)
-        told: list[bytes] = []
-        size = 0
+            self._open = open_logs(self._deps, self.reading)
+            self._over = _is_over(self._open.job, self.reading.attempt)
+            ends = (self._over or not self._query.follow) and not self._query.complete
+            self._pass = self._frames(self._open, flush or ends)
+        frames: list[bytes] = []
+        size = silent = 0
         for frame in self._pass:
-            told.append(frame)
+            frames.append(frame)
             size += len(frame)
-            if size >= LOG_CHUNK:
-                return b"".join(told), False
-        self._pass = self._now = None
-        return b"".join(told), not told and (self._over or not self._follow)
-
-    def _frames(self, now: Opened, flush: bool) -> Iterator[bytes]:
-        found = self._new(now, flush) if self._sources else self._old(now, flush)
-        for index, data in found:
-            yield framed(self.reading.workers[index], self._sources[index].offset, data)
-        self.holds = any(source.offset < source.end for source in self._sources)
+            silent += not frame
+            if size >= LOG_CHUNK or silent >= MAX_BLOCKS:
+                return b"".join(frames) or self._progress(), False
+        self._pass = self._open = None
+        return b"".join(frames) + self._progress(), self._over or not self._query.follow
 
     def _find_workers(self) -> None:
-        """Who waits for the first attempt hears here who its workers are."""
+        """The workers of a job are known once its first attempt has started."""
         number = self.reading.attempt
         if self.reading.workers:
             return
@@ -195,38 +197,58 @@ class Merge:
         offsets = (_first_offset(self._deps, job, name, number, self._query) for name in names)
         self.reading = replace(self.reading, workers=names, offsets=tuple(offsets))
 
-    def _old(self, now: Opened, flush: bool) -> Iterator[tuple[int, bytes]]:
-        """What is there already, in the order in which it came."""
-        for index, file in enumerate(now.files):
-            source = Source(
-                partial(self._read, index),
-                partial(self._deps.logs.notes, now.paths[index]),
-                offset=self.reading.offsets[index],
-                end=file.size() if file else 0,
-                modified=file.modified() if file else 0.0,
-            )
-            self._sources.append(source)
-        yield from merged(self._sources, size=LOG_CHUNK, whole=not flush)
+    def _frames(self, now: OpenLogs, flush: bool) -> Iterator[bytes]:
+        """A frame for each block that was read; an empty one for a block without a match."""
+        if self._sources:
+            blocks = self._new_blocks(now, flush)
+        else:
+            self._sources = [self._source(now, index) for index in range(len(now.files))]
+            self._framed = list(self.reading.offsets)
+            blocks = merged(self._sources, size=LOG_CHUNK, whole=not flush)
+        for index, data in blocks:
+            yield self._frame(index, data) if data else b""
+        searches = self.reading.pattern is not None
+        self.holds = not searches and any(one.offset < one.end for one in self._sources)
 
-    def _new(self, now: Opened, flush: bool) -> Iterator[tuple[int, bytes]]:
-        """What came since the last pass: that it is so little is order enough."""
+    def _source(self, now: OpenLogs, index: int) -> Source:
+        file, pattern = now.files[index], self.reading.pattern
+        make = Source if pattern is None else partial(SearchedSource, pattern)
+        return make(
+            partial(self._read, index),
+            partial(self._deps.logs.notes, now.paths[index]),
+            offset=self.reading.offsets[index],
+            end=file.size() if file else 0,
+            modified=file.modified() if file else 0.0,
+        )
+
+    def _new_blocks(self, now: OpenLogs, flush: bool) -> Iterator[tuple[int, bytes]]:
+        """What was added since the last pass, one log after another."""
         for index, source in enumerate(self._sources):
             file = now.files[index]
             source.end = max(source.end, file.size() if file else 0)
             until = source.end if flush else source.whole_lines(source.end)
-            if source.end - until > LONGEST_HELD:
+            if self.reading.pattern is None and source.end - until > MAX_HELD:
                 until = source.end
             for data in source.pieces(until, LOG_CHUNK):
                 yield index, data
 
+    def _progress(self) -> bytes:
+        """Frames without bytes for the logs that were searched further than their last frame."""
+        behind = [i for i, one in enumerate(self._sources) if one.offset > self._framed[i]]
+        return b"".join(self._frame(index, b"") for index in behind)
+
+    def _frame(self, index: int, data: bytes) -> bytes:
+        self._framed[index] = self._sources[index].offset
+        return framed(self.reading.workers[index], self._framed[index], data)
+
     def _read(self, index: int, offset: int, limit: int) -> bytes:
-        file = self._now.files[index] if self._now else None
+        file = self._open.files[index] if self._open else None
         return file.read(offset, limit) if file else b""
 
 
 def _chosen(deps: Deps, job: Job, query: LogsQuery) -> tuple[int, tuple[str, ...]]:
-    """Number of the attempt, and the workers; before there is any attempt every job is taken to
-    have a trainer-0, and who wants all workers has to wait for them."""
+    """Number of the attempt, and the workers. Before the first attempt every job is assumed to
+    have a trainer-0, and a merged log has no workers yet."""
     number = query.attempt
     if number is not None and not 1 <= number <= job.attempt:
         raise NotFound("attempt_unknown", attempt=number, job_id=job.id, attempts=job.attempt)
@@ -275,10 +297,10 @@ def _first_offset(deps: Deps, job: Job, worker: str, number: int, query: LogsQue
     return offset
 
 
-def _left_at(told: str | None) -> dict[str, int]:
-    """Where each log was left: `trainer-0:120,trainer-1:98`."""
+def _left_at(text: str | None) -> dict[str, int]:
+    """The offset of each worker: `trainer-0:120,trainer-1:98`."""
     left: dict[str, int] = {}
-    for part in (told or "").split(",") if told else ():
+    for part in text.split(",") if text else ():
         worker, _, offset = part.rpartition(":")
         if not (worker and offset.isascii() and offset.isdigit() and len(offset) < 19):
             raise Invalid("query_invalid", detail=f"at: {part[:50]!r} is not worker:offset")
