@@ -165,14 +165,16 @@ def _snapshot(store: Path, count: int) -> Snapshot:
 
 
 def _tree(scratch: Path, store: Path, snapshot: Snapshot) -> str | None:
-    kept = SnapshotTrees(scratch / "cache", workspace.Layer(), overlay.possible, lambda size: None)
-    if not kept._can():
+    kept = SnapshotTrees(
+        scratch / "cache", workspace.WorkspaceBuilder(), overlay.possible, lambda size: None
+    )
+    if not kept._is_possible():
         return None
     place = scratch / f"tree-{len(snapshot.entries)}" / "files"
     place.parent.mkdir()
     (place.parent / overlay.NOTE).touch()
     find = _finder(store)
-    workspace.Layer().fill([str(place)], snapshot.entries, find, shelf=str(store))
+    workspace.WorkspaceBuilder().fill([str(place)], snapshot.entries, find, blobs_dir=str(store))
     return str(place)
 
 
@@ -182,7 +184,7 @@ def _finder(store: Path) -> Callable[[str, int], int]:
 
 def _start_milliseconds(scratch: Path, store: Path, snapshot: Snapshot, tree: str | None) -> float:
     """The median time to lay a replica out and run `true` in it."""
-    layer, log = workspace.Layer(), os.open(os.devnull, os.O_WRONLY)
+    layer, log = workspace.WorkspaceBuilder(), os.open(os.devnull, os.O_WRONLY)
     took = []
     for number in range(ROUNDS):
         root = scratch / f"replica-{number}"
@@ -191,7 +193,7 @@ def _start_milliseconds(scratch: Path, store: Path, snapshot: Snapshot, tree: st
             "tree": tree,
         }  # fmt: skip
         began = time.perf_counter()
-        layer.lay_out(root, snapshot, _finder(store), layered=tree is not None)
+        layer.create(root, snapshot, _finder(store), layered=tree is not None)
         started = spawn_child.start(root, launch, cgroups.Group(v2=None, v1={}), log=log)
         took.append((time.perf_counter() - began) * 1000)
         os.waitpid(started.pid, 0)

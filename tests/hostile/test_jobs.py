@@ -214,7 +214,7 @@ def run_with_pservers(bench: Bench, *paths: str) -> tuple[Path, str, ExitRecord]
     root = Path(order["root"])
     (root / "work").rmdir()
     own = (workspace.TEMPORARY, workspace.HOME)
-    workspace.Layer().lay_out(root, None, lambda *_: -1, own, owner=ALICE)
+    workspace.WorkspaceBuilder().create(root, None, lambda *_: -1, own, owner=ALICE)
     install(root / "work" / "own")
     left = root / "work" / "uids"
     (root / "work" / "own" / "sitecustomize.py").write_text(LEAVES_ITS_UID.format(file=left))
@@ -289,7 +289,7 @@ def test_many_processes_are_refused_and_all_of_them_end(bench: Bench) -> None:
 def test_without_control_groups_its_user_has_a_limit_of_processes(tmp_path: Path) -> None:
     root = tmp_path / "one"
     own = (workspace.TEMPORARY, workspace.HOME)
-    workspace.Layer().lay_out(root, None, lambda *_: -1, own, owner=ALICE)
+    workspace.WorkspaceBuilder().create(root, None, lambda *_: -1, own, owner=ALICE)
     command = "n=0; while [ $n -lt 50 ]; do sleep 5 & n=$((n + 1)); echo $n >&2; done"
     script = f"""
 import os

@@ -88,9 +88,9 @@ class Agent:
             ("cleanup", self._cleanup.work),
             ("sampler", self._sampler.work),
             ("commands", self._commands.work),
-            *[("starter", self._starters.work)] * _STARTERS,
-            *[("fetcher", self._starters.fetch)] * _FETCHERS,
-            ("tidier", self._starters.tidy),
+            *[("starter", self._starters.run_starter)] * _STARTERS,
+            *[("fetcher", self._starters.run_fetcher)] * _FETCHERS,
+            ("pruner", self._starters.run_pruner),
             *[("shipper", body) for body in self._shippers.bodies()],
         ]
         # A signal that another thread handles does not wake the main one, which waits for it.

@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.agent.inputs._presigned import Buckets
+from paddlecloud.agent.inputs._presigned import DirectDownloads
 from paddlecloud.agent.inputs.cache import InputCache
 from paddlecloud.model.errors import Conflict, Invalid
 from paddlecloud.model.files.etag import mark
+from paddlecloud.net.proxy import DIRECT
 from paddlecloud.stores.s3.store import S3Store
 
 HOUR = timedelta(hours=1)
@@ -65,8 +66,8 @@ def row_of(bucket: S3Store, path: str, data: bytes) -> tuple[str, int, str, str]
     return mark("b.bj", path, stat.size, stat.tag), stat.size, address(bucket, path), stat.tag
 
 
-def opened(materials: InputCache, server: Server, row: tuple[str, int, str, str]) -> bytes:
-    source = materials.source("r", None, server, direct=True)  # type: ignore[arg-type]
+def opened(cache: InputCache, server: Server, row: tuple[str, int, str, str]) -> bytes:
+    source = cache.source("r", None, server, direct=True)  # type: ignore[arg-type]
     fd = source(row[0], row[1])
     try:
         return os.read(fd, 1 << 20)
@@ -79,8 +80,8 @@ def test_contents_come_past_the_server_and_stay(bucket: S3Store, tmp_path: Path)
     for name, text in data.items():
         bucket.write(name, [text])
     server = Server([(name, len(text), address(bucket, name), "") for name, text in data.items()])
-    materials = InputCache(tmp_path, limit=1 << 20)
-    source = materials.source("r", None, server, direct=True)  # type: ignore[arg-type]
+    cache = InputCache(tmp_path, limit=1 << 20)
+    source = cache.source("r", None, server, direct=True)  # type: ignore[arg-type]
     for name, text in data.items():
         fd = source(name, len(text))
         assert os.read(fd, 100) == text
@@ -115,44 +116,32 @@ def test_a_bucket_out_of_reach_is_asked_for_through_the_server(tmp_path: Path) -
     names = [hashlib.sha256(text).hexdigest() for text in (b"one", b"two")]
     server = Server([(name, 3, NOWHERE, "") for name in names])
     server.body = b"one"
-    materials = InputCache(tmp_path, limit=1 << 20)
-    assert opened(materials, server, server.rows[0]) == b"one"
+    cache = InputCache(tmp_path, limit=1 << 20)
+    assert opened(cache, server, server.rows[0]) == b"one"
     server.body = b"not"
     with pytest.raises(Invalid) as caught:
-        opened(materials, server, server.rows[1])
+        opened(cache, server, server.rows[1])
     assert caught.value.code == "agent_blob_damaged"
     assert server.asked.count(f"GET /agent/blobs/{names[0]}") == 1
     assert server.asked.count(f"GET /agent/blobs/{names[1]}") == 3
 
 
-def test_what_is_put_is_what_arrives(bucket: S3Store) -> None:
+def test_a_range_of_a_file_with_its_tag_is_fetched(bucket: S3Store) -> None:
     data = os.urandom(300_000)
-    upload = bucket.begin_parts("out", part_size=16 << 20)
-    where = bucket.presign_part("out", upload, 1, good_for=HOUR, now=datetime.now(UTC))
-    buckets = Buckets()
-    try:
-        assert buckets.put(where, data)
-        assert bucket.stat("out") is None
-        bucket.finish_parts("out", upload, size=len(data))
-        got = bytearray()
-        assert buckets.fetch(address(bucket, "out"), got.extend)
-        assert bytes(got) == data
-        rest = bytearray()
-        tag = bucket.stat("out").tag  # type: ignore[union-attr]
-        assert buckets.fetch(address(bucket, "out"), rest.extend, tag, 200_000)
-        assert bytes(rest) == data[200_000:]
-        assert buckets.said() == ""
-        assert not buckets.fetch(address(bucket, "out"), rest.extend, tag, 300_000)
-        assert buckets.said().startswith("416 InvalidRange")
-        assert not buckets.fetch(address(bucket, "none"), got.extend)
-        assert buckets.said().startswith("404 NoSuchKey")
-        assert not buckets.put(where.replace("X-Amz-Signature=", "X-Amz-Signature=0"), data)
-        assert buckets.said().startswith("403 SignatureDoesNotMatch")
-        assert not buckets.put(NOWHERE, data)
-        assert buckets.said() == ""
-        assert not buckets.put("", data)
-    finally:
-        buckets.leave()
+    bucket.write("out", [data])
+    tag = bucket.stat("out").tag  # type: ignore[union-attr]
+    direct = DirectDownloads(DIRECT)
+    got, rest = bytearray(), bytearray()
+    assert direct.fetch(address(bucket, "out"), got.extend)
+    assert bytes(got) == data
+    assert direct.fetch(address(bucket, "out"), rest.extend, tag, 200_000)
+    assert bytes(rest) == data[200_000:]
+    assert not direct.fetch(address(bucket, "out"), rest.extend, tag, 300_000)
+    assert not direct.fetch(address(bucket, "out"), rest.extend, '"other"')
+    assert not direct.fetch(address(bucket, "none"), got.extend)
+    assert not direct.fetch(NOWHERE, got.extend)
+    direct.drop_idle()
+    assert (len(got), len(rest)) == (300_000, 100_000)
 
 
 @pytest.fixture

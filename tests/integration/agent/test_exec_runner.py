@@ -31,7 +31,7 @@ def start(bench: Bench, command: str, **changes: Any) -> Path:
     root = Path(launch["root"])
     (root / "work").rmdir()
     own = (workspace.TEMPORARY, workspace.HOME, records.ROOT)
-    workspace.Layer().lay_out(root, None, lambda *_: -1, own, owner=USER)
+    workspace.WorkspaceBuilder().create(root, None, lambda *_: -1, own, owner=USER)
     bench.spawner.spawn(launch)
     running(root)
     return root

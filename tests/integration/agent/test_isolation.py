@@ -47,7 +47,7 @@ def start(bench: Bench, command: str, uid: int, **changes: object) -> Path:
     root = Path(launch["root"])
     (root / "work").rmdir()
     own = (workspace.TEMPORARY, workspace.HOME)
-    workspace.Layer().lay_out(root, None, lambda *_: -1, own, owner=uid)
+    workspace.WorkspaceBuilder().create(root, None, lambda *_: -1, own, owner=uid)
     bench.spawner.spawn(launch)
     return root
 
@@ -126,7 +126,7 @@ def test_it_reads_its_own_key_and_nobody_elses(bench: Bench, tmp_path: Path) -> 
         root = Path(launch["root"])
         (root / "work").rmdir()
         own = (workspace.TEMPORARY, workspace.HOME, TOKEN)
-        workspace.Layer().lay_out(root, None, lambda *_: -1, own, owner=uid)
+        workspace.WorkspaceBuilder().create(root, None, lambda *_: -1, own, owner=uid)
         run_order = a_run(secret=f"of {uid}", uid=uid, env={"JOB_ID": "job-1"})
         path = Path(_token_file.write(root, run_order, root.name, link))
         assert (path.stat().st_mode & 0o777, path.stat().st_uid) == (0o600, uid)

@@ -71,7 +71,7 @@ def start_replica(bench: Bench, command: str, uid: int | None = None, **changes:
     if uid is not None:
         (root / "work").rmdir()
         own = (workspace.TEMPORARY, workspace.HOME)
-        workspace.Layer().lay_out(root, None, lambda *_: -1, own, owner=uid)
+        workspace.WorkspaceBuilder().create(root, None, lambda *_: -1, own, owner=uid)
     bench.spawner.spawn(launch)
     return root
 

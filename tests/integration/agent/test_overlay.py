@@ -78,15 +78,19 @@ def every_snapshot_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def trees_in(bench: Bench, spawner: Spawner | None = None) -> SnapshotTrees:
     ask = (spawner or bench.spawner).can_overlay
-    return SnapshotTrees(bench.folder / "cache", workspace.Layer(), ask, lambda size: None)
+    return SnapshotTrees(
+        bench.folder / "cache", workspace.WorkspaceBuilder(), ask, lambda size: None
+    )
 
 
 def is_able(folder: Path) -> bool:
     """Whether this machine lets us lay files below replicas."""
     spawner = Spawner.start()
     try:
-        kept = SnapshotTrees(folder, workspace.Layer(), spawner.can_overlay, lambda size: None)
-        return kept._can()
+        kept = SnapshotTrees(
+            folder, workspace.WorkspaceBuilder(), spawner.can_overlay, lambda size: None
+        )
+        return kept._is_possible()
     finally:
         spawner.close()
 
@@ -106,7 +110,7 @@ def start(
     root = Path(launch["root"])
     (root / "work").rmdir()
     own = [workspace.TEMPORARY, workspace.HOME, *([ROOT] if rooted else [])]
-    workspace.Layer().lay_out(root, None, store.find, own, owner=uid, layered=True)
+    workspace.WorkspaceBuilder().create(root, None, store.find, own, owner=uid, layered=True)
     bench.spawner.spawn(launch)
     return root
 
@@ -174,7 +178,7 @@ def test_bytes_are_not_copied_and_yet_they_cannot_be_changed(bench: Bench, store
 def test_a_tree_stays_while_a_replica_uses_it(bench: Bench, store: Store) -> None:
     root = start(bench, store, "while ! test -e ../output/go; do sleep 0.01; done; cat data/part-0")
     running(root)
-    ((_, size, delete),) = trees_in(bench).kept()
+    ((_, size, delete),) = trees_in(bench).evictable()
     assert size > sum(map(len, CONTENTS.values()))
     with pytest.raises(BlockingIOError):
         delete()
@@ -183,7 +187,7 @@ def test_a_tree_stays_while_a_replica_uses_it(bench: Bench, store: Store) -> Non
     assert (root / "stdout.log").read_text() == "zero\n"
     bench.check_nothing_is_left()
     delete()
-    assert list(trees_in(bench).kept()) == []
+    assert list(trees_in(bench).evictable()) == []
     assert list((bench.folder / "cache" / "trees").iterdir()) == []
 
 
@@ -199,7 +203,7 @@ def test_a_tree_of_an_earlier_start_of_the_machine_is_made_anew(bench: Bench, st
     tree = kept.make(snapshot(), store.find, None)
     assert tree is not None
     note = Path(tree.path).parent / overlay.NOTE
-    tree.let_go()
+    tree.release()
     note.write_text(note.read_text().replace('"boot": "', '"boot": "earlier-'))
     assert kept.ready(snapshot().id, None) is None
     opened = store.opened
@@ -225,10 +229,12 @@ def test_where_nobody_may_mount_there_are_copies(bench: Bench, store: Store) -> 
     def no(_root: str, _tree: str) -> bool:
         return False
 
-    kept = SnapshotTrees(bench.folder / "cache", workspace.Layer(), no, lambda size: None)
+    kept = SnapshotTrees(
+        bench.folder / "cache", workspace.WorkspaceBuilder(), no, lambda size: None
+    )
     assert kept.make(snapshot(), store.find, None) is None
     root = bench.folder / "copied"
-    workspace.Layer().lay_out(root, snapshot(), store.find)
+    workspace.WorkspaceBuilder().create(root, snapshot(), store.find)
     assert (root / "work" / "data" / "part-0").read_bytes() == b"zero\n"
     assert (root / "mount" / "large").read_bytes() == CONTENTS["large"]
     assert not (root / overlay.DIRECTORY).exists()
@@ -285,11 +291,13 @@ def _be_the_agent_and_the_supervisor(top: Path, command: str, log: int, *, roote
     os.setresuid(ALICE, ALICE, ALICE)
     _mounts.libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
     store = Store(top / "store")
-    kept = SnapshotTrees(top / "cache", workspace.Layer(), overlay.possible, lambda size: None)
+    kept = SnapshotTrees(
+        top / "cache", workspace.WorkspaceBuilder(), overlay.possible, lambda size: None
+    )
     tree = kept.make(snapshot(), store.find, None, str(store.folder))
     assert tree is not None
     root = top / "one"
-    workspace.Layer().lay_out(root, None, store.find, [ROOT], layered=True)
+    workspace.WorkspaceBuilder().create(root, None, store.find, [ROOT], layered=True)
     launch: Launch = {
         "replica_id": "one", "root": str(root), "command": command, "grace": 1.0,
         "tree": tree.path,

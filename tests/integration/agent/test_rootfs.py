@@ -45,7 +45,7 @@ def start(bench: Bench, command: str, rank: int = 0, uid: int | None = None) -> 
     root = Path(launch["root"])
     (root / "work").rmdir()
     own = (workspace.TEMPORARY, workspace.HOME, ROOT)
-    workspace.Layer().lay_out(root, None, lambda *_: -1, own, owner=uid)
+    workspace.WorkspaceBuilder().create(root, None, lambda *_: -1, own, owner=uid)
     files = {TRAINER_ID: f"{rank}\n", TRAINER_COUNT: "2\n"}
     workspace.write_in_root(root, files, owner=uid)
     launch["env"]["PADDLECLOUD_TRAINER_ID_FILE"] = f"{root}/{ROOT}/{TRAINER_ID}"
@@ -154,7 +154,7 @@ def test_where_it_is_not_allowed_the_command_runs_and_knows_other_paths(tmp_path
 @able
 def test_root_without_the_right_to_mount_is_told_so_in_the_record(tmp_path: Path) -> None:
     root = tmp_path / "one"
-    workspace.Layer().lay_out(root, None, lambda *_: -1, (ROOT,))
+    workspace.WorkspaceBuilder().create(root, None, lambda *_: -1, (ROOT,))
     workspace.write_in_root(root, {TRAINER_ID: "0\n"})
     order = {
         "replica_id": "one", "root": str(root), "command": f"cat {root}/{ROOT}/trainer_id",
@@ -179,7 +179,7 @@ def as_plain_user(folder: Path, command: str, *, allowed: bool) -> tuple[str, bo
     """
     top = Path(f"/tmp/paddlecloud-test-{os.getpid()}-{allowed:d}")
     top.mkdir(mode=0o755)
-    workspace.Layer().lay_out(top / "one", None, lambda *_: -1, (ROOT,), owner=ALICE)
+    workspace.WorkspaceBuilder().create(top / "one", None, lambda *_: -1, (ROOT,), owner=ALICE)
     root = top / "one"
     workspace.write_in_root(root, {TRAINER_ID: "1\n", TRAINER_COUNT: "2\n"}, owner=ALICE)
     os.chown(root, ALICE, ALICE)

@@ -147,7 +147,7 @@ def test_a_user_in_a_view_of_their_own_is_seen_too(bench: Bench) -> None:
     uid = 1_000_000 + 10 * os.getpid() + 5
     launch = bench.order(f"exec {PUBLIC_PYTHON} train.py", uid=uid)
     root = Path(launch["root"])
-    workspace.Layer().lay_out(root, None, lambda *_: -1, ("tmp", "home"), owner=uid)
+    workspace.WorkspaceBuilder().create(root, None, lambda *_: -1, ("tmp", "home"), owner=uid)
     (root / "work" / "train.py").write_text(STUCK)
     os.chown(root / "work", uid, uid)
     launch["env"] = stack_dump.prepare(root, launch["env"], owner=uid)

@@ -225,7 +225,7 @@ def test_a_retried_job_goes_on_from_its_outputs(team: Team) -> None:
     team.world.clock.now = team.world.job(job).not_before or team.world.clock()
     team.world.plan()
     assert team.finished(job) == "attempt 2 counts 2\n"
-    assert "moved from the attempt before" in team.journal()
+    assert "moved from the previous attempt" in team.journal()
     place = team.world.deps.settings.store_dir / f"users/alice/output/{job}/rank-0/ckpt/n"
     assert place.read_text() == "2\n"
 
@@ -242,7 +242,7 @@ def test_a_job_whose_machine_is_gone_goes_on_from_what_was_shipped(team: Team) -
     team.world.deps = replace(team.world.deps, backends=again)
     team.world.plan()
     assert team.finished(job) == "attempt 2 counts 2\n"
-    assert "1 files fetched" in team.journal(other)
+    assert "1 files downloaded" in team.journal(other)
     assert place.read_text() == "2\n"
 
 

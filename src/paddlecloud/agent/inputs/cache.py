@@ -1,12 +1,9 @@
-"""Submitted files on this machine: lists of files by snapshot, contents by sha256.
+"""The agent's cache of submitted files: lists of files by snapshot id, blobs by sha256.
 
-On the server's own machine contents are read from the server's store (`blobs_dir`). Elsewhere they
-are fetched into the agent's cache, checked, and kept for the next job: from the bucket where they
-lie in one, and through the server where that cannot be reached. What no digest and no tag proves is
-fetched a second time, through the server, and kept if the same came: a damage is not the same
-twice. A file appears under its final name only when it is whole, so a cache is never half right.
-`prune` keeps the whole cache within its limit, also what others keep in it, and gives it up for a
-disk that is full; as long as it is `crowded`, it has to be called again.
+Where the server's store is on this machine, blobs are read from there (`blobs_dir`). Elsewhere they
+are downloaded, verified, and kept for the next job (`_blob_source`). A file has its final name only
+when it is complete. `prune` keeps the cache within its limit, together with what other modules
+keep in it, and empties it when the disk is full.
 """
 
 from __future__ import annotations
@@ -18,11 +15,11 @@ import stat
 import threading
 import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from paddlecloud.agent.inputs._partial_download import PART, Halves, aside
-from paddlecloud.agent.inputs._presigned import Addresses, Buckets, Wanted, side_by_side
-from paddlecloud.model.errors import Invalid, Retry
+from paddlecloud.agent.inputs._blob_source import BlobDownloads, BlobSource
+from paddlecloud.agent.inputs._partial_download import PART, part_path
+from paddlecloud.model.errors import Invalid
 from paddlecloud.model.files.snapshot import (
     Entry,
     EntryKind,
@@ -31,81 +28,108 @@ from paddlecloud.model.files.snapshot import (
     resolve_link,
     snapshot_of,
 )
+from paddlecloud.net.proxy import DIRECT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from paddlecloud.agent.inputs._partial_download import Fetch, Half, Take
     from paddlecloud.agent.server_link.channel import Channel
+    from paddlecloud.net.proxy import Proxies
 
-    Source = Callable[[str, int], int]
-    Kept = tuple[int, int, Callable[[], object]]
-    """Something that may be deleted: when it was used last (ns), its size, how to delete it."""
+    OpenBlob = Callable[[str, int], int]
+    """Opens the blob of this sha256 and size; returns a descriptor."""
 
-_READ = os.O_RDONLY | os.O_CLOEXEC
-_FETCHES = 3
-_BEFORE = b'{"entries":'
-_AFTER = b"}"
+_BEFORE_ENTRIES = b'{"entries":'
+_AFTER_ENTRIES = b"}"
 _PLAIN_LENGTH = 250
 _NOT_PLAIN = ("//", "/./", "/../", "\\", "\0", ":")
 _KINDS = {kind.value: kind for kind in EntryKind}
-_REMEMBERED = 16
-_REMEMBERED_ENTRIES = 5000
+#: Lists that are kept in memory, and the entries of the longest.
+_LISTS_IN_MEMORY = 16
+_MAX_ENTRIES_IN_MEMORY = 5000
+#: What was used within so many seconds is not deleted: another thread may be about to copy it.
 _SPARED_SECONDS = 60.0
-#: Seconds between two looks at a cache that is above its limit.
-LOOK_AGAIN = 15.0
-#: And this part of one thread's time may be spent on them.
+#: Seconds between two checks of a cache that is above its limit.
+RECHECK_SECONDS = 15.0
+#: Part of a thread's time that these checks may take.
 _LOAD = 0.05
-#: Something half fetched that nobody added to for so long is left over from an agent that ended.
+#: A `.part` file that did not change for so long was left by an earlier agent.
 _PART_SECONDS = 3600.0
-#: By so many seconds the times of files may be behind the clock.
-_CLOCK = 1.0
-#: Smaller contents are not worth a look whether they are needed twice.
+#: Seconds by which the times of files may be behind the clock.
+_CLOCK_SECONDS = 1.0
+#: Smaller blobs are not worth a system call to find out whether they have a copy.
 _LARGE = 1024 * 1024
 
 
-class InputCache:
-    """Safe for several threads. Trouble on the way to the server leaves as Retry."""
+class Evictable(NamedTuple):
+    """Something in the cache that may be deleted."""
 
-    def __init__(self, cache: Path, *, limit: int | None) -> None:
+    used_at: int
+    """Nanoseconds since 1970."""
+    size: int
+    delete: Callable[[], object]
+    """Raises OSError when it is in use."""
+
+
+class InputCache:
+    """Thread-safe. Raises Retry when the server cannot be reached."""
+
+    def __init__(self, cache: Path, *, limit: int | None, proxies: Proxies = DIRECT) -> None:
         self._cache = cache
+        self._blobs = cache / "blobs"
         self._limit = limit
-        """None: nobody has said it yet."""
+        """None until the server has sent it."""
         self._lock = threading.Lock()
-        self._known: dict[str, Snapshot] = {}
-        self._once: dict[str, str] = {}
-        """Digests of what came once and is not proven, by the content that was wanted."""
-        self._halves = Halves()
-        self._buckets = Buckets()
+        self._lists: dict[str, Snapshot] = {}
+        """Lists in memory."""
+        self._downloads = BlobDownloads(self._blobs, proxies, self.grew)
         self._grown = 0 if limit is None else limit + 1
-        """Bytes fetched since the last `prune`; at the start nobody knows what is there."""
+        """Bytes added since the last `prune`; at the start the size of the cache is not known."""
         self._pruning = threading.Lock()
-        self._looked_at = 0.0
-        self._pause = LOOK_AGAIN
-        self.crowded = False
+        self._checked_at = 0.0
+        self._pause = RECHECK_SECONDS
+        self.above_limit = False
         """The last `prune` found more than the limit."""
-        self.spares = False
-        """Something was left the last time only because it was used a moment before."""
-        self._begun: dict[object, float] = {}
-        """Since when each of those is at work who use what lies here."""
+        self.has_spared = False
+        """The last `prune` spared something only because it was used a moment before."""
+        self._in_use_since: dict[object, float] = {}
 
     def snapshot(self, snapshot_id: str, replica: str, channel: Channel) -> Snapshot:
-        """The list of files named by `snapshot_id`, whose id proves that it is the right one."""
-        check_id(snapshot_id)
-        found = self._known.get(snapshot_id) or self._cached(snapshot_id)
+        """The list of files of this snapshot, downloaded if necessary and verified by its id."""
+        found = self.cached_snapshot(snapshot_id)
         if found is None:
             path = f"/agent/snapshots/{snapshot_id}"
-            answer = channel.call("GET", path, query={"replica": replica})
-            text = _entries_of(snapshot_id, answer, channel)
+            response = channel.call("GET", path, query={"replica": replica})
+            text = _entries_of(snapshot_id, response, channel)
             found = _checked(snapshot_id, text)
             self._store(snapshot_id, text)
-        self._remember(found)
+        self._keep_in_memory(found)
         return found
 
-    def remembered(self, snapshot_id: str) -> Snapshot | None:
-        """The list of files if it is in memory: those of small snapshots that were used lately."""
-        return self._known.get(snapshot_id)
+    def snapshot_in_memory(self, snapshot_id: str) -> Snapshot | None:
+        """The list if it is in memory, as small ones are that were used recently."""
+        return self._lists.get(snapshot_id)
+
+    def cached_snapshot(self, snapshot_id: str) -> Snapshot | None:
+        """The list if it is in the cache."""
+        check_id(snapshot_id)
+        found = self._lists.get(snapshot_id)
+        if found is not None:
+            return found
+        try:
+            return _checked(snapshot_id, self._list_path(snapshot_id).read_bytes())
+        except (OSError, ValueError, Invalid):
+            return None
+
+    def has_list(self, snapshot_id: str) -> bool:
+        """Whether the list is in the cache, without reading it."""
+        check_id(snapshot_id)
+        return snapshot_id in self._lists or self._list_path(snapshot_id).exists()
+
+    def has_blobs(self, snapshot: Snapshot) -> bool:
+        """Whether the cache has every blob of these files."""
+        return all(self._downloads.path(sha256).exists() for sha256 in snapshot.digests)
 
     def source(
         self,
@@ -115,264 +139,134 @@ class InputCache:
         *,
         direct: bool = False,
         is_wanted: Callable[[], bool] = lambda: True,
-    ) -> Source:
-        """What opens a file with a wanted content; one that neither the store nor the cache has is
-        fetched for that replica. `direct`: it lies in a bucket, and so do those after it. Retry as
-        soon as nobody wants the replica any more, also in the middle of a file."""
-        addresses = Addresses(replica, channel) if direct else None
+    ) -> OpenBlob:
+        """A function that opens blobs, from `blobs_dir` or the cache, and downloads missing ones;
+        `direct`: by presigned URLs. It raises Retry when the replica is not wanted any more, also
+        in the middle of a download."""
+        return BlobSource(
+            self._downloads, replica, blobs_dir, channel, direct=direct, is_wanted=is_wanted
+        ).open
 
-        def check() -> None:
-            if not is_wanted():
-                raise Retry("replica_not_started", replica=replica, reason="it is to stop")
-
-        def fetch_past(wanted: Wanted) -> None:
-            self._fetch_past(wanted, check)
-
-        def open_content(sha256: str, size: int) -> int:
-            check()
-            if blobs_dir is not None:
-                with suppress(FileNotFoundError):
-                    return os.open(f"{blobs_dir}/{sha256[:2]}/{sha256}", _READ)
-            cached = self._cached_content(sha256)
-            with suppress(FileNotFoundError):
-                return _sound(cached, size)
-            wanted = Wanted(sha256, size)
-            if addresses is not None:
-                wanted, ahead = addresses.of(sha256)
-                side_by_side(ahead, fetch_past, self._buckets.leave, is_wanted)
-                check()
-                with suppress(FileNotFoundError):
-                    return _sound(cached, size)
-            self._fetch(wanted, replica, cached, channel, check)
-            with suppress(FileNotFoundError):
-                return os.open(cached, _READ)
-            self._fetch(
-                wanted, replica, cached, channel, check
-            )  # it was pruned at that very moment
-            return os.open(cached, _READ)
-
-        return open_content
-
-    def place(self, blobs_dir: str | None) -> str:
-        """The directory in which contents may lie on this machine, each as `naming` calls it."""
-        if blobs_dir is not None:
-            return blobs_dir
-        own = self._cache / "blobs"
+    def blobs_directory(self) -> str:
+        """The directory of the cached blobs."""
         with suppress(OSError):
-            self._make(own)
-        return str(own)
+            self._make(self._blobs)
+        return str(self._blobs)
 
     def grew(self, size: int) -> None:
-        """So much was added to the cache by somebody else."""
+        """Count bytes that were added to the cache."""
         self._grown += size
 
     @contextmanager
-    def using(self, now: float) -> Iterator[None]:
-        """What is used, or fetched, from now on is not deleted before this is left."""
+    def in_use(self, now: float) -> Iterator[None]:
+        """Until this is left, nothing is deleted that is used from now on."""
         key = object()
-        self._begun[key] = now
+        self._in_use_since[key] = now
         try:
             yield
         finally:
-            del self._begun[key]
+            del self._in_use_since[key]
 
-    def copied(self, contents: Mapping[str, int]) -> None:
-        """These have copies elsewhere in the cache: of what is here twice, one goes first."""
-        for sha256, size in contents.items():
+    def mark_copied(self, blobs: Mapping[str, int]) -> None:
+        """These have copies elsewhere in the cache, so they are the first to be deleted."""
+        for sha256, size in blobs.items():
             if size >= _LARGE:
                 with suppress(OSError):
-                    os.utime(self._cached_content(sha256), (0, 0))
+                    os.utime(self._downloads.path(sha256), (0, 0))
 
-    def hold_to(self, limit: int | None) -> None:
-        """From now on this is the limit; another one than before makes `prune` due."""
+    def set_limit(self, limit: int | None) -> None:
+        """A new limit makes `prune` due."""
         if limit is not None and limit != self._limit:
             self._limit, self._grown = limit, limit + 1
 
     def is_due(self, now: float) -> bool:
-        """Whether `prune` has something to do: much was fetched, or there was too much. Never
-        before the limit is known."""
+        """Whether `prune` has something to do: much was added, or there was too much. False until
+        the limit is known."""
         if self._limit is None:
             return False
-        waited = abs(now - self._looked_at) >= self._pause
-        return self._grown > self._limit // 10 or (self.crowded and waited)
+        waited = abs(now - self._checked_at) >= self._pause
+        return self._grown > self._limit // 10 or (self.above_limit and waited)
 
     def prune(
         self,
         now: float,
-        others: Callable[[], Iterable[Kept]] = tuple,
+        others: Callable[[], Iterable[Evictable]] = tuple,
         is_short: Callable[[], bool] = lambda: False,
     ) -> int:
-        """Delete what was used longest ago until the rest fits the limit, and for as long as the
-        disk `is_short` of space; bytes freed.
+        """Delete what was used longest ago until the rest is within the limit, and while the disk
+        `is_short` of space; bytes freed.
 
-        Spares what was used a moment ago: another thread may be about to copy it. `others` lists
-        what else lies in the cache and counts; what is in use there does not let itself be deleted.
-        `now` is the time of day.
+        `others` lists what else is in the cache. `now` is the time of day.
         """
         with self._pruning:
             if not self.is_due(now) and not is_short():
                 return 0
             began = time.monotonic()
-            self._grown, self._looked_at = 0, now
+            self._grown, self._checked_at = 0, now
             found = [*self._files(now), *others()]
-            self._pause = max(LOOK_AGAIN, (time.monotonic() - began) / _LOAD)
-            limit = self._limit
-            surplus = 0 if limit is None else sum(size for _, size, _ in found) - limit
-            self.crowded = surplus > 0
-            return self._delete(found, surplus, now, is_short)
+            self._pause = max(RECHECK_SECONDS, (time.monotonic() - began) / _LOAD)
+            surplus = 0 if self._limit is None else sum(each.size for each in found) - self._limit
+            self.above_limit = surplus > 0
+            self.has_spared = False
+            in_use = [at - _CLOCK_SECONDS for at in [*self._in_use_since.values()]]
+            since = min([now - _SPARED_SECONDS, *in_use])
+            freed = 0
+            for used_at, size, delete in sorted(found, key=lambda each: each[:2]):
+                if freed >= surplus and not is_short():
+                    break
+                if since < used_at / 1e9 < now + _SPARED_SECONDS:
+                    self.has_spared = self.has_spared or size > 0
+                    continue
+                with suppress(OSError):
+                    delete()
+                    freed += size
+            return freed
 
-    def size(self, now: float, others: Callable[[], Iterable[Kept]]) -> int:
-        """Bytes of all that could be deleted, in use or not."""
-        return sum(size for _, size, _ in (*self._files(now), *others()))
+    def size(self, now: float, others: Callable[[], Iterable[Evictable]]) -> int:
+        """Bytes of everything that could be deleted, in use or not."""
+        return sum(each.size for each in (*self._files(now), *others()))
 
-    def _delete(
-        self, found: list[Kept], surplus: int, now: float, is_short: Callable[[], bool]
-    ) -> int:
-        since = min([now - _SPARED_SECONDS, *(at - _CLOCK for at in [*self._begun.values()])])
-        freed = 0
-        self.spares = False
-        for used_at, size, delete in sorted(found, key=lambda kept: kept[:2]):
-            if freed >= surplus and not is_short():
-                break
-            if since < used_at / 1e9 < now + _SPARED_SECONDS:
-                self.spares = self.spares or size > 0
-                continue
-            with suppress(OSError):
-                delete()
-                freed += size
-        return freed
-
-    def _files(self, now: float) -> Iterator[Kept]:
+    def _files(self, now: float) -> Iterator[Evictable]:
         for kind in ("blobs", "snapshots"):
             for path in (self._cache / kind).rglob("*"):
                 with suppress(OSError):
                     found = path.lstat()
-                    delete = self._halves.deletion(path) if path.suffix == PART else None
-                    young = now - found.st_mtime < _PART_SECONDS
-                    if path.suffix == PART and delete is None and young:
-                        continue
+                    delete = self._downloads.partial.deletion(path) if path.suffix == PART else None
+                    is_new = now - found.st_mtime < _PART_SECONDS
+                    if path.suffix == PART and delete is None and is_new:
+                        continue  # a download that runs
                     if stat.S_ISREG(found.st_mode):
-                        # What has a second name, in a tree, counts there.
+                        # A file with a hard link in a tree is counted there.
                         size = found.st_size if found.st_nlink == 1 else 0
-                        yield found.st_mtime_ns, size, delete or path.unlink
-
-    def _cached_content(self, sha256: str) -> Path:
-        return self._cache / "blobs" / sha256[:2] / sha256
-
-    def _cached(self, snapshot_id: str) -> Snapshot | None:
-        try:
-            return _checked(snapshot_id, self._manifest(snapshot_id).read_bytes())
-        except (OSError, ValueError, Invalid):
-            return None
+                        yield Evictable(found.st_mtime_ns, size, delete or path.unlink)
 
     def _store(self, snapshot_id: str, text: bytes) -> None:
-        """Keep it for the next job; a cache that cannot be written is no reason to fail."""
-        path = self._manifest(snapshot_id)
+        """Keep a list for the next job; a cache that cannot be written is no reason to fail."""
+        path = self._list_path(snapshot_id)
         with suppress(OSError):
             self._make(path.parent)
-            half = aside(path)
+            part = part_path(path)
             try:
-                half.write_bytes(text)
-                half.replace(path)
+                part.write_bytes(text)
+                part.replace(path)
             finally:
-                half.unlink(missing_ok=True)
+                part.unlink(missing_ok=True)
 
-    def _remember(self, snapshot: Snapshot) -> None:
-        if len(snapshot.entries) > _REMEMBERED_ENTRIES:
+    def _keep_in_memory(self, snapshot: Snapshot) -> None:
+        if len(snapshot.entries) > _MAX_ENTRIES_IN_MEMORY:
             return
         with self._lock:
-            self._known.pop(snapshot.id, None)
-            self._known[snapshot.id] = snapshot
-            while len(self._known) > _REMEMBERED:
-                del self._known[next(iter(self._known))]
+            self._lists.pop(snapshot.id, None)
+            self._lists[snapshot.id] = snapshot
+            while len(self._lists) > _LISTS_IN_MEMORY:
+                del self._lists[next(iter(self._lists))]
 
-    def _manifest(self, snapshot_id: str) -> Path:
+    def _list_path(self, snapshot_id: str) -> Path:
         return self._cache / "snapshots" / (snapshot_id.replace(":", "-") + ".json")
 
     def _make(self, directory: Path) -> None:
         self._cache.mkdir(parents=True, exist_ok=True, mode=0o700)
         directory.mkdir(parents=True, exist_ok=True)
-
-    def _fetch(
-        self,
-        wanted: Wanted,
-        replica: str,
-        target: Path,
-        channel: Channel,
-        check: Callable[[], None],
-    ) -> None:
-        """Ask again for what arrives damaged; the owner hears of it if it always does."""
-        path = f"/agent/blobs/{wanted.sha256}"
-
-        def through_the_server(start: int, take: Take) -> bool:
-            query = {"replica": replica, **({"offset": start} if start else {})}
-            channel.call("GET", path, query=query, sink=take)
-            return True
-
-        for _ in range(_FETCHES):
-            received = self._fetch_once(wanted, target, through_the_server, check)
-            if received is None:
-                return
-        raise Invalid("agent_blob_damaged", sha256=wanted.sha256, received=received)
-
-    def _fetch_past(self, wanted: Wanted, check: Callable[[], None]) -> None:
-        """From the bucket, if it can be had there; whatever fails is tried through the server."""
-        target = self._cached_content(wanted.sha256)
-        if wanted.address and not target.exists():
-            with suppress(OSError, Retry):
-                self._fetch_once(
-                    wanted,
-                    target,
-                    lambda start, take: self._buckets.fetch(
-                        wanted.address, take, wanted.tag, start
-                    ),
-                    check,
-                )
-
-    def _fetch_once(
-        self,
-        wanted: Wanted,
-        target: Path,
-        fetch: Fetch,
-        check_wanted: Callable[[], None],
-    ) -> str | None:
-        """None when it is at `target`; else the digest of what arrived instead. What came before
-        the line broke for good is kept for the next time."""
-        self._make(target.parent)
-        half = self._halves.take(wanted, target)
-        try:
-            whole = half.receive(fetch, check_wanted)
-        except OSError:
-            half.drop()  # it may be the disk that is full
-            raise
-        except BaseException:
-            self._halves.keep(half)
-            raise
-        if not whole:
-            self._halves.keep(half)
-            return half.check.received
-        return self._take_in(half, target)
-
-    def _take_in(self, half: Half, target: Path) -> str | None:
-        wanted, check = half.wanted, half.check
-        try:
-            if not check.is_good():
-                return check.received
-            if not check.is_proven() and not self._came_before(wanted, check.received):
-                return check.received
-            self._grown += check.size
-            half.path.replace(target)
-        finally:
-            half.drop()
-        return None
-
-    def _came_before(self, wanted: Wanted, received: str) -> bool:
-        """Whether the last one that was fetched for it was the same."""
-        with self._lock:
-            before = self._once.pop(wanted.sha256, None)
-            if before != received:
-                self._once[wanted.sha256] = received
-            return before == received
 
 
 def check_id(snapshot_id: str) -> None:
@@ -382,20 +276,20 @@ def check_id(snapshot_id: str) -> None:
         raise Invalid("agent_snapshot_damaged", snapshot=snapshot_id[:100])
 
 
-def _entries_of(snapshot_id: str, answer: bytes, channel: Channel) -> bytes:
-    """The list in the server's answer, as text. A server keeps it in the form that the id was made
-    of, so that it need not be taken apart to be kept and checked."""
-    text = answer[len(_BEFORE) : -len(_AFTER)]
+def _entries_of(snapshot_id: str, response: bytes, channel: Channel) -> bytes:
+    """The list in the server's response, as JSON. Servers send the JSON of which the id is the
+    digest, so normally it need not be parsed here."""
+    text = response[len(_BEFORE_ENTRIES) : -len(_AFTER_ENTRIES)]
     if _id_of(text) == snapshot_id:
         return text
-    return json.dumps(channel.parsed(answer).get("entries")).encode()
+    return json.dumps(channel.parsed(response).get("entries")).encode()
 
 
 def _checked(snapshot_id: str, text: bytes) -> Snapshot:
-    """The snapshot that this list describes, if it really is the one of that id.
+    """The snapshot of this list, if it is the one of that id.
 
-    Rows in the order and the form in which the id was made of them were checked when they were
-    submitted; their paths are looked at once more, because they become paths of this machine.
+    Where the id is the digest of the text, the entries were checked at their submission; only their
+    paths are checked again, because they become paths on this machine.
     """
     try:
         entries = [
@@ -434,8 +328,8 @@ def _check_paths(entries: Sequence[Entry]) -> None:
 
 
 def _are_plain(paths: Sequence[str]) -> bool:
-    """Whether none of these paths needs a further look, as is so for nearly all snapshots. Asked of
-    all at once, because one by one it takes a tenth of the time that making the files does."""
+    """Whether no path needs a check of its own, as in nearly all snapshots. One test for all of
+    them, because one by one it takes a tenth of the time of creating the files."""
     text = "/" + "/\n/".join(paths) + "/"
     return (
         max(map(len, paths), default=0) < _PLAIN_LENGTH
@@ -443,16 +337,3 @@ def _are_plain(paths: Sequence[str]) -> bool:
         and text.isascii()
         and not any(part in text for part in _NOT_PLAIN)
     )
-
-
-def _sound(cached: Path, size: int) -> int:
-    """The cached file, open and marked as used. One that a loss of power cut short is deleted and
-    counts as not there."""
-    fd = os.open(cached, _READ)
-    if os.fstat(fd).st_size != size:
-        os.close(fd)
-        cached.unlink(missing_ok=True)
-        raise FileNotFoundError(cached)
-    with suppress(OSError):
-        os.utime(fd)
-    return fd

@@ -1,18 +1,16 @@
-"""Submitted files laid out once for all replicas of a snapshot, as the lowest layer of `layers`.
+"""Read-only trees of submitted files, each shared by all replicas of a snapshot (see `overlay`).
 
-A tree is made when the first replica needs it and found by the id of its snapshot afterwards: the
-next one needs not even the list of its files. Where the files need no owner of their own they are
-further names of what lies in the store or in the cache, and cost no bytes; nobody writes to a tree.
-Only snapshots with much in them are worth it: below that, copies are there before a mount is.
+A tree is built when the first replica needs it, and found by the id of its snapshot afterwards.
+Where the files need no owner of their own they are hard links to blobs, which cost no space. Only
+large snapshots get a tree: for others, copying is faster than a mount.
 
-A tree is whole under its name or not there. It is used for as long as the system runs in which it
-was made: what a loss of power does to files that nobody synced, nobody sees from their names. Who
-asks for a tree gets it held by a lock. The monitor of a replica takes the same lock, so that the
-tree stays for as long as anything of the replica runs, whatever becomes of the agent; until then
-the agent holds it.
+A tree has its name only when it is complete, and is used until the next boot: files that were never
+synced may be damaged by a loss of power. A process that uses a tree holds a shared lock on the file
+beside it. The supervisor of a replica takes that lock for as long as any process of the replica
+runs; until then the agent holds it.
 
-A name keeps the bytes of a file on the disk when the store has let go of it. So a tree remembers
-which of its largest files the store had, and goes when it does not have them any more.
+A hard link keeps the bytes of a blob on the disk after the store has deleted it. So the largest
+linked files of a tree are listed beside it, and the tree is deleted when the store has deleted one.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from paddlecloud.agent.inputs.cache import check_id
+from paddlecloud.agent.inputs.cache import Evictable, check_id
 from paddlecloud.agent.sandbox import overlay, workspace
 from paddlecloud.agent.sandbox.hardlinks import name_of
 from paddlecloud.agent.sandbox.overlay import NOTE
@@ -40,32 +38,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator
     from pathlib import Path
 
-    from paddlecloud.agent.inputs.cache import Kept, Source
-    from paddlecloud.agent.sandbox.workspace import Layer
+    from paddlecloud.agent.inputs.cache import OpenBlob
+    from paddlecloud.agent.sandbox.workspace import WorkspaceBuilder
     from paddlecloud.model.files.snapshot import Snapshot
 
 #: Measured with `python -m bench files_out`: from here on two mounts are faster than the copies.
 WORTH_ENTRIES = 64
 WORTH_BYTES = 8 * 1024 * 1024
+#: Bytes that a name takes on the disk.
 _ENTRY_BYTES = 4096
-"""What a name takes on the disk, whatever it is the name of."""
-_NOTE_BYTES = 32 * 1024
-_WITNESSES = 16
-"""Of so many files of a tree it is looked at whether the store still has them: the largest."""
+_MAX_NOTE_BYTES = 32 * 1024
+#: Linked files of a tree that are listed beside it.
+_MAX_LINKED = 16
 _DELETE_TRIES = 50
 _DELETE_PAUSE = 0.01
 _FILES = "files"
-_ASIDE = "../damaged"
-"""Where the server puts what it found damaged on a shelf (`server.services.files.scrub`)."""
+_DAMAGED = "../damaged"
+"""Where the server moves blobs that it found damaged (`server.services.files.scrub`)."""
 _PART = ".part"
 
 
 class TreeBusy(BlockingIOError):
-    """Another thread makes this tree."""
+    """Another thread builds this tree."""
 
 
 class HeldTree:
-    """A tree that nobody deletes until it is let go, or this is forgotten."""
+    """A tree that cannot be deleted until it is released, or this object is garbage."""
 
     __slots__ = ("_fd", "path")
 
@@ -73,280 +71,279 @@ class HeldTree:
         self.path = path
         self._fd = fd
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
     def __del__(self) -> None:
-        self.let_go()
+        self.release()
 
 
 class SnapshotTrees:
-    """Safe for several threads. `ask` finds out whether this machine can lay a tree below a
-    replica: it is given a root that is laid out, and a tree to try it with."""
+    """Thread-safe. `can_overlay` tries whether this machine can mount an overlay: it gets the root
+    of a replica and a tree. `on_growth` is called with the bytes that were added to the cache."""
 
     def __init__(
         self,
         cache: Path,
-        layer: Layer,
-        ask: Callable[[str, str], bool | None],
-        grew: Callable[[int], None],
+        builder: WorkspaceBuilder,
+        can_overlay: Callable[[str, str], bool | None],
+        on_growth: Callable[[int], None],
     ) -> None:
         self._top = cache / "trees"
-        self._layer = layer
-        self._ask = ask
-        self._grew = grew
+        self._builder = builder
+        self._can_overlay = can_overlay
+        self._on_growth = on_growth
         self._possible: bool | None = None
-        self._swept = False
-        self._left: list[Path] = []
-        """What an earlier agent left, to be deleted by whoever tidies up."""
+        """Whether trees can be used here; None until that was tried."""
+        self._opened = False
+        self._leftovers: list[Path] = []
+        """What an earlier agent left incomplete, to be deleted by `drop_useless`."""
         self._lock = threading.Lock()
-        """Guards what is known of this machine."""
-        self._making: set[str] = set()
-        """Where trees are being made."""
-        self._choosing = threading.Lock()
-        """Guards who makes which."""
+        """Guards the three above."""
+        self._building: set[str] = set()
+        self._building_lock = threading.Lock()
 
     def ready(
-        self, snapshot_id: str, owner: int | None, shelf: str | None = None
+        self, snapshot_id: str, owner: int | None, blobs_dir: str | None = None
     ) -> HeldTree | None:
-        """The tree of this snapshot for that owner, if there is one and this machine can use it; it
-        counts as used now. Busy while another thread makes it: that may take hours."""
-        home = self._home(snapshot_id, owner, shelf)
-        held = hold(str(home / _FILES))
-        if held is None:
-            self._check_free(home)
-        elif not self._can():
-            held.let_go()
+        """The tree of this snapshot for that owner, if it exists and can be used here; it counts as
+        used now. Raises TreeBusy while another thread builds it."""
+        home = self._home(snapshot_id, owner, blobs_dir)
+        tree = hold(str(home / _FILES))
+        if tree is None:
+            self._check_not_building(home)
+        elif not self._is_possible():
+            tree.release()
             return None
-        return held
+        return tree
 
     def make(
         self,
         snapshot: Snapshot,
-        find: Source,
+        open_blob: OpenBlob,
         owner: int | None,
-        shelf: str | None = None,
+        blobs_dir: str | None = None,
         *,
         checked: bool = False,
     ) -> HeldTree | None:
-        """The tree of a snapshot, made if need be; None when copies serve it better.
+        """The tree of a snapshot, built if necessary; None when copies are better.
 
-        `find` opens a content, `shelf` says where they may lie; `checked`: that is the server's own
-        store, see `Layer.fill`. Raises OSError, and what `find` raises; nothing of it is left then.
-        Busy if another thread is at it.
+        Blobs are linked from `blobs_dir`. `checked`: that is the server's own store, see
+        `WorkspaceBuilder.fill`. Raises OSError, and what `open_blob` raises; nothing is left of the
+        tree then. Raises TreeBusy if another thread builds it.
         """
-        if not is_worth(snapshot) or self._possible is False or not self._swept_once():
+        if not is_worth(snapshot) or self._possible is False or not self._open():
             return None
-        home = self._home(snapshot.id, owner, shelf)
-        usable = shelf if owner is None else None
-        stored = usable if checked else None
-        fill = partial(self._layer.fill, owner=owner, shelf=usable, checked=checked)
-        with self._alone(home), self._trying():
-            made = hold(str(home / _FILES))
-            if made is None:
-                made = self._make(
-                    home, snapshot, lambda place: fill(place, snapshot.entries, find), stored
-                )
-        if self._can():
-            return made
-        made.let_go()
+        home = self._home(snapshot.id, owner, blobs_dir)
+        linked_from = blobs_dir if owner is None else None
+        with self._building_alone(home), self._trying():
+            tree = hold(str(home / _FILES)) or self._build(
+                home, snapshot, open_blob, owner, linked_from, checked=checked
+            )
+        if self._is_possible():
+            return tree
+        tree.release()
         with suppress(OSError):
-            _deletion(home)()
+            _delete(home)
         return None
 
-    def makes(self, home: str) -> bool:
-        """Whether a thread is still at the tree of which a `Busy` has this as its file name."""
-        return home in self._making
+    def is_building(self, home: str) -> bool:
+        """Whether a thread still builds the tree that a TreeBusy has as its file name."""
+        return home in self._building
 
-    def kept(self, wanted: Container[str] = ()) -> Iterator[Kept]:
-        """Every tree here: when it was used last, its size, and how to delete it. One that is being
-        made, or deleted, is somebody else's; one at a `wanted` path is about to be used."""
-        for home, note in self._whole(wanted):
+    def evictable(self, wanted: Container[str] = ()) -> Iterator[Evictable]:
+        """Every tree except those at a `wanted` path, which are about to be used."""
+        for home, note in self._complete(wanted):
             used_at = 0
             with suppress(OSError):
                 used_at = (home / NOTE).stat().st_mtime_ns
-            yield used_at, int(note.get("size", 0)), _deletion(home)
+            yield Evictable(used_at, int(note.get("size", 0)), partial(_delete, home))
 
     def drop_useless(self, wanted: Container[str] = ()) -> int:
-        """Delete those that nobody can use any more, and those that keep bytes of which the store
-        has let go; bytes freed. One that somebody holds stays, and one at a `wanted` path. What an
-        agent that was killed left half made or half deleted goes too; nobody knows its size."""
+        """Delete the trees that cannot be used any more, or keep bytes that the store has deleted;
+        bytes freed. Those in use stay, and those at a `wanted` path. What a killed agent left
+        incomplete is deleted too, and not counted."""
         if self._top.is_dir():
-            self._swept_once()
-        while self._left:
+            self._open()
+        while self._leftovers:
             with suppress(OSError, IndexError):
-                workspace.remove(str(self._left.pop()))
+                workspace.remove(str(self._leftovers.pop()))
         freed = 0
-        for home, note in self._whole(wanted):
-            if not _is_of_use(note):
+        for home, note in self._complete(wanted):
+            if not _is_useful(note):
                 with suppress(OSError):
-                    _deletion(home)()
+                    _delete(home)
                     freed += int(note.get("size", 0))
         return freed
 
-    def _whole(self, wanted: Container[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """The trees that may be deleted, each with its note."""
+    def _complete(self, wanted: Container[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """The complete trees that are not wanted, each with its note."""
         with suppress(FileNotFoundError):
             for home in self._top.iterdir():
                 if not home.name.endswith(_PART) and str(home / _FILES) not in wanted:
-                    yield home, _read_note(home) or {}
+                    yield home, _read_note(home)
 
-    def _home(self, snapshot_id: str, owner: int | None, shelf: str | None) -> Path:
+    def _home(self, snapshot_id: str, owner: int | None, blobs_dir: str | None) -> Path:
+        """The directory of a tree. Its name ends with the time when the store last found a damaged
+        blob: an older tree may contain its bytes, and is left to be pruned."""
         check_id(snapshot_id)
         whose = "own" if owner is None else owner
-        return self._top / f"{snapshot_id.partition(':')[2]}.{whose}{_age(shelf)}"
+        age = ""
+        if blobs_dir is not None:
+            with suppress(OSError):
+                age = f".{os.stat(f'{blobs_dir}/{_DAMAGED}').st_mtime_ns}"  # noqa: PTH116 - every start
+        return self._top / f"{snapshot_id.partition(':')[2]}.{whose}{age}"
 
     @contextmanager
-    def _alone(self, home: Path) -> Iterator[None]:
-        with self._choosing:
-            self._check_free(home)
-            self._making.add(str(home))
+    def _building_alone(self, home: Path) -> Iterator[None]:
+        with self._building_lock:
+            self._check_not_building(home)
+            self._building.add(str(home))
         try:
             yield
         finally:
-            self._making.discard(str(home))
+            self._building.discard(str(home))
 
-    def _check_free(self, home: Path) -> None:
-        if self.makes(str(home)):
-            raise TreeBusy(errno.EAGAIN, "it is being made", str(home))
+    def _check_not_building(self, home: Path) -> None:
+        if self.is_building(str(home)):
+            raise TreeBusy(errno.EAGAIN, "it is being built", str(home))
 
     @contextmanager
     def _trying(self) -> Iterator[None]:
-        """Find out meanwhile whether it is possible: that takes as long as thousands of files do,
-        and hardly any work."""
+        """Try overlays at the same time, if necessary: that takes as long as thousands of files,
+        and hardly any CPU."""
         if self._possible is not None:
             yield
             return
-        thread = threading.Thread(target=self._can, name="trees", daemon=True)
+        thread = threading.Thread(target=self._is_possible, name="trees", daemon=True)
         thread.start()
         try:
             yield
         finally:
             thread.join()
 
-    def _can(self) -> bool:
+    def _is_possible(self) -> bool:
         known = self._possible
         if known is not None:
             return known
-        swept = self._swept_once()
+        opened = self._open()
         with self._lock:
-            if self._possible is None and swept:
+            if self._possible is None and opened:
                 self._possible = self._try()
             return bool(self._possible)
 
     def _try(self) -> bool | None:
-        """None when nobody could tell; then it is asked again."""
-        probe = self._top / f"probe.{os.urandom(8).hex()}{_PART}"
-        tree = probe / "tree"
+        """None when that could not be tried now."""
+        root = self._top / f"probe.{os.urandom(8).hex()}{_PART}"
+        tree = root / "tree"
         try:
             (tree / "folder").mkdir(parents=True)
             (tree / "folder" / "one").touch()
             (tree / "file").touch()
             for name in (*overlay.VIEWS, *overlay.places("")):
-                (probe / name.strip("/")).mkdir()
-            return self._ask(str(probe), str(tree))
+                (root / name.strip("/")).mkdir()
+            return self._can_overlay(str(root), str(tree))
         except OSError:
             return None
         finally:
             with suppress(OSError):
-                workspace.remove(str(probe))
+                workspace.remove(str(root))
 
-    def _swept_once(self) -> bool:
-        """Find what an agent that was killed left half made, before anything is made here; False
-        if that is not possible. It may be large, so whoever makes a tree does not wait for its
-        deletion."""
+    def _open(self) -> bool:
+        """Create the directory, and list what a killed agent left incomplete, before anything is
+        built here; False if that is not possible."""
         with self._lock, suppress(OSError):
-            if not self._swept:
+            if not self._opened:
                 self._top.mkdir(parents=True, exist_ok=True, mode=0o700)
                 spread(self._top)
-                self._left = [*self._top.glob(f"*{_PART}")]
-                self._swept = True
+                self._leftovers = [*self._top.glob(f"*{_PART}")]
+                self._opened = True
             return True
         return False
 
-    def _make(
+    def _build(
         self,
         home: Path,
         snapshot: Snapshot,
-        fill: Callable[[list[str]], None],
-        stored: str | None,
+        open_blob: OpenBlob,
+        owner: int | None,
+        blobs_dir: str | None,
+        *,
+        checked: bool,
     ) -> HeldTree:
-        aside = home.with_name(f"{home.name}.{os.urandom(8).hex()}{_PART}")
+        part = home.with_name(f"{home.name}.{os.urandom(8).hex()}{_PART}")
         try:
-            aside.mkdir()
-            files = [str(aside / _FILES)]
-            fill(files)
+            part.mkdir()
+            files = str(part / _FILES)
+            self._builder.fill(
+                [files],
+                snapshot.entries,
+                open_blob,
+                owner=owner,
+                blobs_dir=blobs_dir,
+                checked=checked,
+            )
             size = snapshot.size + _ENTRY_BYTES * len(snapshot.entries)
             note: dict[str, Any] = {"boot": processes.boot_id(), "size": size}
-            if stored is not None:
-                note |= {"store": stored, "linked": _linked(files[0], snapshot, stored)}
-            (aside / NOTE).write_text(json.dumps(note))
-            _delete_soon(home)  # one of before a loss of power
-            # Before it has its name: whoever deletes what is old may be at work at any time.
-            made = HeldTree(str(home / _FILES), overlay.hold(files[0]))
-            aside.rename(home)
-            self._grew(size)
-            return made
+            if checked and blobs_dir is not None:
+                note |= {"store": blobs_dir, "linked": _linked(files, snapshot, blobs_dir)}
+            (part / NOTE).write_text(json.dumps(note))
+            _delete_with_retries(home)  # one of an earlier boot
+            # Before it has its name: the pruning thread may find it at any moment.
+            tree = HeldTree(str(home / _FILES), overlay.hold(files))
+            part.rename(home)
+            self._on_growth(size)
+            return tree
         except BaseException:
             with suppress(OSError):
-                workspace.remove(str(aside))
+                workspace.remove(str(part))
             raise
 
 
 def is_worth(snapshot: Snapshot) -> bool:
+    """Whether a tree is faster than copies."""
     return len(snapshot.entries) >= WORTH_ENTRIES or snapshot.size >= WORTH_BYTES
 
 
 def hold(path: str) -> HeldTree | None:
-    """The tree at this path, if it is whole and nobody is about to delete it. One of before the
-    last boot is not even locked for a moment: whoever makes it anew has to delete it."""
+    """The tree at this path, if it is complete, of this boot, and not being deleted. One of an
+    earlier boot is not locked even for a moment: the thread that builds it again deletes it."""
     try:
         fd = os.open(overlay.note_of(path), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
-    held = HeldTree(path, fd)
+    tree = HeldTree(path, fd)
     try:
-        if json.loads(os.read(fd, _NOTE_BYTES))["boot"] == processes.boot_id():
+        if json.loads(os.read(fd, _MAX_NOTE_BYTES))["boot"] == processes.boot_id():
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             there = os.stat(overlay.note_of(path))  # noqa: PTH116 - every start comes through here
             if there.st_ino == os.fstat(fd).st_ino:
                 os.utime(fd)
-                return held
+                return tree
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    held.let_go()
+    tree.release()
     return None
 
 
-def _age(shelf: str | None) -> str:
-    """What the names of trees end with that were made since a damaged content was last moved from
-    this shelf: those of before may hold its bytes, and are left to be pruned."""
-    if shelf is not None:
-        with suppress(OSError):
-            moved_at = os.stat(f"{shelf}/{_ASIDE}").st_mtime_ns  # noqa: PTH116 - every start
-            return f".{moved_at}"
-    return ""
-
-
-def _linked(files: str, snapshot: Snapshot, stored: str) -> list[tuple[str, int]]:
-    """The largest files of a tree that are further names of what lies in the store: by digest the
-    inode that both have."""
+def _linked(files: str, snapshot: Snapshot, blobs_dir: str) -> list[tuple[str, int]]:
+    """The largest files of a tree that are hard links to blobs of the store: sha256 and inode."""
     regular = (entry for entry in snapshot.entries if entry.kind is EntryKind.FILE)
-    largest = heapq.nlargest(_WITNESSES, regular, key=lambda entry: entry.size)
-    found = [
-        (entry.sha256, _inode(f"{files}/{entry.path}"), _inode(f"{stored}/{name_of(entry.sha256)}"))
-        for entry in largest
-    ]
-    return [(sha256, there) for sha256, here, there in found if here == there is not None]
+    found = []
+    for entry in heapq.nlargest(_MAX_LINKED, regular, key=lambda entry: entry.size):
+        inode = _inode(f"{blobs_dir}/{name_of(entry.sha256)}")
+        if inode is not None and inode == _inode(f"{files}/{entry.path}"):
+            found.append((entry.sha256, inode))
+    return found
 
 
-def _is_of_use(note: dict[str, Any]) -> bool:
-    """Whether a tree with this note may be used again, and the store still has what it has."""
-    stored = note.get("store")
+def _is_useful(note: dict[str, Any]) -> bool:
+    """Whether a tree with this note can be used, and the store still has its linked files."""
+    store = note.get("store")
     return note.get("boot") == processes.boot_id() and all(
-        _inode(f"{stored}/{name_of(sha256)}") == inode for sha256, inode in note.get("linked", ())
+        _inode(f"{store}/{name_of(sha256)}") == inode for sha256, inode in note.get("linked", ())
     )
 
 
@@ -356,50 +353,46 @@ def _inode(path: str) -> int | None:
     return None
 
 
-def _read_note(home: Path) -> dict[str, Any] | None:
-    try:
+def _read_note(home: Path) -> dict[str, Any]:
+    """Empty where it cannot be read."""
+    with suppress(OSError, ValueError):
         found = json.loads((home / NOTE).read_bytes())
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
+        if isinstance(found, dict):
+            return found
+    return {}
 
 
-def _delete_soon(home: Path) -> None:
-    """Delete a tree that is to be made anew. Another who deletes it has it for a moment, no more;
+def _delete_with_retries(home: Path) -> None:
+    """Delete a tree that is built again. Another thread that deletes it has it for a moment only;
     BlockingIOError when it takes longer."""
-    delete = _deletion(home)
     for _ in range(_DELETE_TRIES):
         with suppress(BlockingIOError):
-            return delete()
+            return _delete(home)
         time.sleep(_DELETE_PAUSE)
-    return delete()
+    return _delete(home)
 
 
-def _deletion(home: Path) -> Callable[[], None]:
-    """Deletes a tree that nobody holds; OSError when somebody does."""
-
-    def delete() -> None:
-        note = None
+def _delete(home: Path) -> None:
+    """Delete a tree. BlockingIOError when it is in use."""
+    note = None
+    with suppress(FileNotFoundError):
+        note = os.open(home / NOTE, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if note is not None:
+            fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _check_same(note, home)
+        part = home.with_name(f"{home.name}.{os.urandom(8).hex()}{_PART}")
         with suppress(FileNotFoundError):
-            note = os.open(home / NOTE, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            if note is not None:
-                fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _check_same(note, home)
-            aside = home.with_name(f"{home.name}.{os.urandom(8).hex()}{_PART}")
-            with suppress(FileNotFoundError):
-                home.rename(aside)
-                workspace.remove(str(aside))
-        finally:
-            if note is not None:
-                os.close(note)
-
-    return delete
+            home.rename(part)
+            workspace.remove(str(part))
+    finally:
+        if note is not None:
+            os.close(note)
 
 
 def _check_same(note: int, home: Path) -> None:
-    """BlockingIOError if the tree was made anew since its note was opened: others hold that one."""
+    """BlockingIOError if the tree was built again since its note was opened: that one is held."""
     with suppress(FileNotFoundError):
         if os.fstat(note).st_ino == (home / NOTE).stat().st_ino:
             return
-    raise BlockingIOError(errno.EAGAIN, "made anew meanwhile", str(home))
+    raise BlockingIOError(errno.EAGAIN, "it was built again", str(home))

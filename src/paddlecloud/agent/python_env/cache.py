@@ -28,6 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paddlecloud.agent.inputs.cache import Evictable
 from paddlecloud.agent.python_env import _install
 from paddlecloud.agent.registry import Stage
 from paddlecloud.agent.replica import inspect, notices, records
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from paddlecloud.agent.context import Context
-    from paddlecloud.agent.inputs.cache import Kept
     from paddlecloud.agent.registry import Tracked
     from paddlecloud.agent.replica.records import ExitRecord, Launch
     from paddlecloud.agent.server_link.orders import Run
@@ -145,7 +145,7 @@ class Environments:
                     each.cancelled.set()
             return not any(each.cancelled.is_set() for each in mine)
 
-    def kept(self) -> Iterator[Kept]:
+    def evictable(self) -> Iterator[Evictable]:
         """Every environment that no replica uses: when it was used last, its size, how to delete
         it. Deletes what killed installs left."""
         if not self._directory.is_dir():
@@ -157,7 +157,8 @@ class Environments:
             if made is None or str(home) in used:
                 continue
             used_at = found.stat().st_mtime_ns
-            yield used_at, int(made.get("size", 0)), partial(self._remove, found, home, used_at)
+            delete = partial(self._remove, found, home, used_at)
+            yield Evictable(used_at, int(made.get("size", 0)), delete)
         for folder in self._directory.glob("*"):
             self._sweep(folder)
 

@@ -1,12 +1,11 @@
-"""Gives a replica what the attempt before it left in OUTPUT_PATH, so that it can go on from there.
+"""Restores the outputs of the previous attempt into OUTPUT_PATH, so that the job can continue.
 
-The server has every file that was shipped, and that is what counts. An attempt that ran on this
-machine and whose outputs the server has to the last byte needs no way back: its directory is moved.
-Otherwise each file is fetched, checked by size and sha256, and put in its place whole. What came
-back need not be shipped again, and that is noted beside it.
+If that attempt ran on this machine and the server has all of its outputs, its directory is moved.
+Otherwise every file that the server has is downloaded, and verified by size and sha256. Files that
+were restored count as sent.
 
-Done before the order is written, so before anything runs; doing it again after a failure goes on
-where it stopped.
+This happens before the order is written, so before anything runs. A repeated call continues where
+the last one failed.
 """
 
 from __future__ import annotations
@@ -26,106 +25,113 @@ from paddlecloud.model.files.snapshot import check_path
 from paddlecloud.model.protocol.bce_auth import quote
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from paddlecloud.agent.registry import Tracked
     from paddlecloud.agent.server_link.channel import Channel
 
-_FETCHES = 3
-_ASIDE = "output.part"
+_ATTEMPTS = 3
+_PART = "output.part"
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def give_back(
+def needs_fetch(earlier: Tracked | None) -> bool:
+    """Whether the outputs of the replica `earlier` have to be downloaded. None: it did not run on
+    this machine."""
+    return earlier is None or earlier.alive or not earlier.shipped or earlier.started is None
+
+
+def restore(
     tracked: Tracked, earlier: Tracked | None, channel: Channel, *, owner: int | None
 ) -> str:
-    """Fill the output directory of `tracked`; says how, for the log.
-
-    `earlier` is the replica of the attempt before if it ran on this machine. Raises Retry when the
-    server cannot be reached, or the replica is no longer wanted.
-    """
-    if earlier is not None and _take_over(tracked, earlier, owner):
-        return "moved from the attempt before"
+    """Fill the output directory of `tracked`; how, for the log. `earlier` is the replica of the
+    previous attempt if it ran on this machine. Raises Retry when the server cannot be reached, or
+    the replica is not wanted any more."""
+    if earlier is not None and not needs_fetch(earlier) and _move(tracked, earlier, owner):
+        return "moved from the previous attempt"
     path = f"/agent/replicas/{quote(tracked.id)}/outputs"
     rows: list[Any] = channel.json("GET", path).get("files", [])
     digests: dict[str, str] = {}
     for name, size, mtime in rows:
         _check_wanted(tracked)
         check_path(name, below=True)
-        digests[f"{OUTPUT}/{name}"] = _bring(tracked, name, int(size), float(mtime), channel, owner)
-    _note_all(tracked.root, digests)
-    return f"{len(rows)} files fetched"
+        sha256 = _restore_file(tracked, name, int(size), float(mtime), channel, owner)
+        digests[f"{OUTPUT}/{name}"] = sha256
+    sent = SentFiles(tracked.root)
+    for found in scan.scan(tracked.root):
+        sent.add(found, digests.get(found.name, ""))
+    sent.save()
+    return f"{len(rows)} files downloaded"
 
 
-def _take_over(tracked: Tracked, earlier: Tracked, owner: int | None) -> bool:
-    """Only of one that ran and that the server has whole; then nobody reads there any more.
+def _move(tracked: Tracked, earlier: Tracked, owner: int | None) -> bool:
+    """Move the directory; False if that is not possible. `earlier` may be deleted at any moment.
 
-    What the server has is noted once the directory is moved: whoever finds the note and no
-    directory to move knows that this was done. Its earlier owner may be deleted at any moment, and
-    then everything is fetched.
+    The list of sent files is written after the move: if there is a list and no directory to move,
+    the directory was moved before.
     """
-    if earlier.alive or not earlier.shipped or earlier.started is None:
-        return False
-    source, note = earlier.path(OUTPUT), tracked.root / SHIPPED
+    source, sent_files = earlier.path(OUTPUT), tracked.root / SHIPPED
     try:
         if os.stat(source).st_uid != (os.geteuid() if owner is None else owner):  # noqa: PTH116 - text
             return False
         marks = records.read(earlier.root / SHIPPED) or {}
-        ours = {name: mark for name, mark in marks.items() if name.startswith(f"{OUTPUT}/")}
+        outputs = {name: mark for name, mark in marks.items() if name.startswith(f"{OUTPUT}/")}
         os.rename(source, tracked.path(OUTPUT))  # noqa: PTH104 - both are text
-        records.write(note, ours)
+        records.write(sent_files, outputs)
     except FileNotFoundError:
-        return note.exists()
+        return sent_files.exists()
     except OSError:
         return False
     return True
 
 
-def _bring(
+def _restore_file(
     tracked: Tracked, name: str, size: int, mtime: float, channel: Channel, owner: int | None
 ) -> str:
-    """Put one file in its place, unless it is there; its sha256."""
-    when = round(mtime * 1e6) * 1000
+    """Download one file, unless it is there; its sha256."""
+    mtime_ns = round(mtime * 1e6) * 1000
     folder, last = _open_folder(tracked.path(OUTPUT), name, owner)
     try:
-        if _is_there(folder, last, size, when):
-            return _digest(folder, last)
-        aside = tracked.root / _ASIDE
-        for _ in range(_FETCHES):
-            sha256 = _fetch(tracked, name, size, aside, channel)
+        with suppress(FileNotFoundError):
+            found = os.stat(last, dir_fd=folder, follow_symlinks=False)
+            is_same = (found.st_size, found.st_mtime_ns) == (size, mtime_ns)
+            if is_same and stat.S_ISREG(found.st_mode):
+                with open(os.open(last, _FILE, dir_fd=folder), "rb") as file:  # noqa: PTH123 - a descriptor
+                    return hashlib.file_digest(file, "sha256").hexdigest()
+        part = tracked.root / _PART
+        for _ in range(_ATTEMPTS):
+            sha256 = _download(tracked, name, size, channel)
             if sha256 is not None:
                 break
         else:
             raise Invalid("agent_output_damaged", path=name)
-        os.utime(aside, ns=(when, when))
+        os.utime(part, ns=(mtime_ns, mtime_ns))
         if owner is not None:
-            os.chown(aside, owner, owner)
-        os.rename(aside, last, dst_dir_fd=folder)
+            os.chown(part, owner, owner)
+        os.rename(part, last, dst_dir_fd=folder)
         return sha256
     finally:
         os.close(folder)
 
 
-def _fetch(tracked: Tracked, name: str, size: int, aside: Path, channel: Channel) -> str | None:
-    """The sha256 of the file if it arrived as it was sent: it comes behind the content."""
+def _download(tracked: Tracked, name: str, size: int, channel: Channel) -> str | None:
+    """The sha256 of the file; None if it arrived damaged. The digest follows the content."""
     digest = hashlib.sha256()
     tail = bytearray()
-    taken = 0
-    with aside.open("wb") as out:
+    received = 0
+    with (tracked.root / _PART).open("wb") as out:
 
-        def take(piece: bytes) -> None:
-            nonlocal taken
+        def write(chunk: bytes) -> None:
+            nonlocal received
             _check_wanted(tracked)
-            whole = piece[: max(0, size - taken)]
-            out.write(whole)
-            digest.update(whole)
-            tail.extend(piece[len(whole) :])
-            taken += len(whole)
+            content = chunk[: max(0, size - received)]
+            out.write(content)
+            digest.update(content)
+            tail.extend(chunk[len(content) :])
+            received += len(content)
 
         path = f"/agent/replicas/{quote(tracked.id)}/outputs/{quote(name, '/')}"
-        channel.call("GET", path, sink=take)
-    return digest.hexdigest() if taken == size and bytes(tail) == digest.digest() else None
+        channel.call("GET", path, sink=write)
+    return digest.hexdigest() if received == size and bytes(tail) == digest.digest() else None
 
 
 def _check_wanted(tracked: Tracked) -> None:
@@ -134,10 +140,8 @@ def _check_wanted(tracked: Tracked) -> None:
 
 
 def _open_folder(top: str, name: str, owner: int | None) -> tuple[int, str]:
-    """The open directory in which `name` lies, made if need be, and the last part of the name.
-
-    We are root and the directory was a job's: a link in it leads nowhere, OSError says so.
-    """
+    """The directory of the file `name` below `top`, created if it is missing, and the file's name
+    in it. Symbolic links, which the earlier job may have made, raise OSError."""
     *above, last = name.split("/")
     current = os.open(top, _FOLDER)
     for part in above:
@@ -151,25 +155,3 @@ def _open_folder(top: str, name: str, owner: int | None) -> tuple[int, str]:
         if owner is not None:
             os.fchown(current, owner, owner)
     return current, last
-
-
-def _is_there(folder: int, name: str, size: int, when: int) -> bool:
-    try:
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == (size, when)
-
-
-def _digest(folder: int, name: str) -> str:
-    """Of a file that an earlier try brought; nobody has written to it since."""
-    with open(os.open(name, _FILE, dir_fd=folder), "rb") as file:  # noqa: PTH123 - a descriptor
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _note_all(root: Path, digests: dict[str, str]) -> None:
-    """The server has all that lies there: it sent it."""
-    sent = SentFiles(root)
-    for found in scan.scan(root):
-        sent.add(found, digests.get(found.name, ""))
-    sent.save()

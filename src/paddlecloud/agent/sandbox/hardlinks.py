@@ -31,14 +31,14 @@ _CANNOT = {
 }
 
 
-def name_all(
-    place: str, files: Sequence[Entry], shelf: str, find: Callable[[str, int], int]
+def link_all(
+    place: str, files: Sequence[Entry], blobs_dir: str, open_blob: Callable[[str, int], int]
 ) -> list[Entry]:
     """Link the blobs of these files into the directories below `place`, which exist; returns those
     that cannot be linked. Blobs lie in the directory `shelf` under `name_of`; `find` fetches one
     that does not."""
     try:
-        top = os.open(shelf, _TOP)
+        top = os.open(blobs_dir, _TOP)
     except FileNotFoundError:
         return [*files]
     try:
@@ -46,7 +46,7 @@ def name_all(
         linker = _Linker(top)
         missing = linker.fill(place, _by_folder(files))
         for entry in missing:
-            os.close(find(entry.sha256, entry.size))
+            os.close(open_blob(entry.sha256, entry.size))
         still = linker.fill(place, _by_folder(missing))
         return [*others, *linker.failed, *still]
     finally:

@@ -72,17 +72,17 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEEPEST = 32
 
 
-class Layer:
+class WorkspaceBuilder:
     """Creates files; caches between which file systems blocks can be shared."""
 
     def __init__(self) -> None:
         self._clones: dict[tuple[int, int], bool] = {}
 
-    def lay_out(
+    def create(
         self,
         root: Path,
         snapshot: Snapshot | None,
-        find: Callable[[str, int], int],
+        open_blob: Callable[[str, int], int],
         own: Iterable[str] = (),
         *,
         owner: int | None = None,
@@ -105,7 +105,7 @@ class Layer:
                 _make(place, owner=owner)
             if snapshot is not None and not layered:
                 views = [f"{top}/{view}" for view in VIEWS]
-                self.fill(views, snapshot.entries, find, owner=owner, checked=checked)
+                self.fill(views, snapshot.entries, open_blob, owner=owner, checked=checked)
         except OSError as error:
             if error.errno in _FULL:
                 clear(root)
@@ -115,10 +115,10 @@ class Layer:
         self,
         places: Sequence[str],
         entries: Sequence[Entry],
-        find: Callable[[str, int], int],
+        open_blob: Callable[[str, int], int],
         *,
         owner: int | None = None,
-        shelf: str | None = None,
+        blobs_dir: str | None = None,
         checked: bool = False,
     ) -> None:
         """Create these files in each of these directories. `shelf`: hard links to the blobs in that
@@ -126,23 +126,23 @@ class Layer:
         digest of its entry; one that shares its blocks is not read for that."""
         _make_directories(places, entries, owner)
         files = [entry for entry in entries if entry.kind is EntryKind.FILE]
-        if shelf is not None and len(places) == 1:
-            files = hardlinks.name_all(places[0], files, shelf, find)
+        if blobs_dir is not None and len(places) == 1:
+            files = hardlinks.link_all(places[0], files, blobs_dir, open_blob)
         for entry in files:
-            self._create(places, entry, find, owner, checked=checked)
+            self._create(places, entry, open_blob, owner, checked=checked)
         _make_links(places, entries, owner)
 
     def _create(
         self,
         places: Sequence[str],
         entry: Entry,
-        find: Callable[[str, int], int],
+        open_blob: Callable[[str, int], int],
         owner: int | None,
         *,
         checked: bool,
     ) -> None:
         mode = 0o755 if entry.executable else 0o644
-        reader = find(entry.sha256, entry.size)
+        reader = open_blob(entry.sha256, entry.size)
         try:
             small = os.read(reader, entry.size + 1) if entry.size <= _SMALL else None
             for place in places:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from paddlecloud.agent.inputs.cache import LOOK_AGAIN, InputCache
+from paddlecloud.agent.inputs.cache import RECHECK_SECONDS, Evictable, InputCache
 from paddlecloud.agent.server_link.channel import Channel
 from paddlecloud.model.errors import Invalid
 from paddlecloud.model.files.snapshot import Entry, EntryKind, Snapshot, snapshot_of
@@ -143,9 +143,8 @@ def test_a_link_that_leads_elsewhere_is_refused_though_its_id_is_right(tmp_path:
 
 
 def test_where_contents_lie_is_there_before_the_first_is_fetched(tmp_path: Path) -> None:
-    materials = InputCache(tmp_path / "cache", limit=1 << 30)
-    assert materials.place("given") == "given"
-    assert Path(materials.place(None)).is_dir()
+    inputs = InputCache(tmp_path / "cache", limit=1 << 30)
+    assert Path(inputs.blobs_directory()).is_dir()
 
 
 NOW = 1_800_000_000.0
@@ -158,7 +157,7 @@ class Cache:
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "blobs" / "aa"
         self._folder.mkdir(parents=True)
-        self.materials = InputCache(folder, limit=2 * MIB)
+        self.inputs = InputCache(folder, limit=2 * MIB)
 
     def has(self, name: str, ago: float, size: int = MIB) -> None:
         path = self._folder / name
@@ -178,15 +177,15 @@ def cache(tmp_path: Path) -> Cache:
 def test_a_cache_above_its_limit_is_looked_at_until_it_is_within(cache: Cache) -> None:
     for ago, name in enumerate("dcba"):
         cache.has(name, ago)
-    materials = cache.materials
-    assert (materials.prune(NOW), materials.crowded) == (0, True), "all were just used"
-    assert not materials.is_due(NOW + LOOK_AGAIN - 1)
-    assert materials.is_due(NOW + LOOK_AGAIN)
-    assert materials.prune(NOW + 61) == 2 * MIB
+    inputs = cache.inputs
+    assert (inputs.prune(NOW), inputs.above_limit) == (0, True), "all were just used"
+    assert not inputs.is_due(NOW + RECHECK_SECONDS - 1)
+    assert inputs.is_due(NOW + RECHECK_SECONDS)
+    assert inputs.prune(NOW + 61) == 2 * MIB
     assert cache.names() == "c d"
-    assert materials.prune(NOW + 90) == 0
-    assert not materials.crowded
-    assert not materials.is_due(NOW + 10_000), "an idle agent does not look for ever"
+    assert inputs.prune(NOW + 90) == 0
+    assert not inputs.above_limit
+    assert not inputs.is_due(NOW + 10_000), "an idle agent does not look for ever"
 
 
 def test_what_does_not_let_itself_be_deleted_is_tried_again(cache: Cache) -> None:
@@ -198,26 +197,26 @@ def test_what_does_not_let_itself_be_deleted_is_tried_again(cache: Cache) -> Non
             raise BlockingIOError(11, "in use")
         gone.append("tree")
 
-    def trees() -> list[tuple[int, int, Any]]:
-        return [] if gone else [(int((NOW - 500) * 1e9), 3 * MIB, delete)]
+    def trees() -> list[Evictable]:
+        return [] if gone else [Evictable(int((NOW - 500) * 1e9), 3 * MIB, delete)]
 
     cache.has("a", 100)
-    assert cache.materials.prune(NOW, trees) == MIB
-    assert cache.materials.prune(NOW + 20, trees) == 0
+    assert cache.inputs.prune(NOW, trees) == MIB
+    assert cache.inputs.prune(NOW + 20, trees) == 0
     held.clear()
-    assert cache.materials.prune(NOW + 40, trees) == 3 * MIB
-    assert cache.materials.prune(NOW + 60, trees) == 0
-    assert not cache.materials.crowded
+    assert cache.inputs.prune(NOW + 40, trees) == 3 * MIB
+    assert cache.inputs.prune(NOW + 60, trees) == 0
+    assert not cache.inputs.above_limit
 
 
 def test_what_is_used_while_somebody_is_at_work_stays(cache: Cache) -> None:
     for name, ago in (("old", 3000.0), ("fetched", 1000.0), ("named", 500.0)):
         cache.has(name, ago, 2 * MIB)
-    with cache.materials.using(NOW - 2000):
-        assert cache.materials.prune(NOW) == 2 * MIB
+    with cache.inputs.in_use(NOW - 2000):
+        assert cache.inputs.prune(NOW) == 2 * MIB
         assert cache.names() == "fetched named"
-        assert cache.materials.crowded
-    assert cache.materials.prune(NOW + 20) == 2 * MIB
+        assert cache.inputs.above_limit
+    assert cache.inputs.prune(NOW + 20) == 2 * MIB
     assert cache.names() == "named"
 
 
@@ -225,8 +224,8 @@ def test_of_what_is_there_twice_one_goes_first(cache: Cache) -> None:
     old, twice = "aa" + "0" * 62, "aa" + "1" * 62
     for name, ago in ((old, 3000.0), (twice, 100.0), ("aa" + "2" * 62, 200.0)):
         cache.has(name, ago)
-    cache.materials.copied({twice: MIB, "bb" + "3" * 62: MIB})
-    assert cache.materials.prune(NOW) == MIB
+    cache.inputs.mark_copied({twice: MIB, "bb" + "3" * 62: MIB})
+    assert cache.inputs.prune(NOW) == MIB
     assert twice not in cache.names()
     assert old in cache.names()
 
@@ -235,27 +234,27 @@ def test_half_of_a_content_stays_while_it_may_be_fetched(cache: Cache) -> None:
     cache.has("whole", 500.0, 3 * MIB)
     cache.has("young.part", 1000.0)
     cache.has("left.part", 4000.0)
-    assert cache.materials.prune(NOW) == 4 * MIB
+    assert cache.inputs.prune(NOW) == 4 * MIB
     assert cache.names() == "young.part"
 
 
 def test_a_full_disk_is_worth_more_than_a_cache(cache: Cache) -> None:
     for ago, name in enumerate("dcba"):
         cache.has(name, 100.0 * ago, 1000)
-    materials = cache.materials
-    assert materials.prune(NOW) == 0
-    assert materials.prune(NOW, is_short=lambda: "b" in cache.names()) == 2000
+    inputs = cache.inputs
+    assert inputs.prune(NOW) == 0
+    assert inputs.prune(NOW, is_short=lambda: "b" in cache.names()) == 2000
     assert cache.names() == "c d"
-    assert materials.prune(NOW, is_short=lambda: True) == 1000
+    assert inputs.prune(NOW, is_short=lambda: True) == 1000
     assert cache.names() == "d", "it was used a moment ago"
 
 
 def test_a_clock_that_was_put_back_keeps_nothing_for_ever(cache: Cache) -> None:
     cache.has("future", -10_000.0, 3 * MIB)
-    cache.materials.prune(NOW + 20_000.0)  # before it was put back
+    cache.inputs.prune(NOW + 20_000.0)  # before it was put back
     cache.has("future", -10_000.0, 3 * MIB)
-    cache.materials.crowded = True
-    assert cache.materials.prune(NOW) == 3 * MIB
+    cache.inputs.above_limit = True
+    assert cache.inputs.prune(NOW) == 3 * MIB
 
 
 def test_as_long_as_nobody_has_said_a_limit_only_a_full_disk_counts(
@@ -263,13 +262,13 @@ def test_as_long_as_nobody_has_said_a_limit_only_a_full_disk_counts(
 ) -> None:
     for ago, name in enumerate("ba", 1):
         cache.has(name, 1000.0 * ago)
-    materials = InputCache(tmp_path, limit=None)
-    materials.grew(1 << 50)
-    assert not materials.is_due(NOW)
-    assert (materials.prune(NOW), materials.crowded) == (0, False)
-    assert materials.prune(NOW, is_short=lambda: "a" in cache.names()) == MIB
-    materials.hold_to(None)
-    assert not materials.is_due(NOW)
-    materials.hold_to(MIB // 2)
-    assert materials.is_due(NOW)
-    assert materials.prune(NOW) == MIB
+    inputs = InputCache(tmp_path, limit=None)
+    inputs.grew(1 << 50)
+    assert not inputs.is_due(NOW)
+    assert (inputs.prune(NOW), inputs.above_limit) == (0, False)
+    assert inputs.prune(NOW, is_short=lambda: "a" in cache.names()) == MIB
+    inputs.set_limit(None)
+    assert not inputs.is_due(NOW)
+    inputs.set_limit(MIB // 2)
+    assert inputs.is_due(NOW)
+    assert inputs.prune(NOW) == MIB

@@ -22,13 +22,13 @@ from paddlecloud.model.files.snapshot import Entry, Snapshot, snapshot_of
 
 def test_a_tree_that_is_being_made_is_nobody_elses_to_delete(tmp_path: Path) -> None:
     trees = SnapshotTrees(
-        tmp_path, workspace.Layer(), lambda _root, _tree: True, lambda _size: None
+        tmp_path, workspace.WorkspaceBuilder(), lambda _root, _tree: True, lambda _size: None
     )
     whole, half = tmp_path / "trees" / "abc.own", tmp_path / "trees" / "def.own.0123.part"
     for home in (whole, half):
         (home / "files").mkdir(parents=True)
     (whole / NOTE).write_text(json.dumps({"boot": "b", "size": 7}))
-    kept = list(trees.kept())
+    kept = list(trees.evictable())
     assert [size for _, size, _ in kept] == [7]
     for _, _, delete in kept:
         delete()
@@ -39,7 +39,9 @@ def test_a_tree_that_is_being_made_is_nobody_elses_to_delete(tmp_path: Path) -> 
 @pytest.fixture
 def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SnapshotTrees:
     monkeypatch.setattr(module, "WORTH_ENTRIES", 0)
-    return SnapshotTrees(tmp_path, workspace.Layer(), lambda _root, _tree: True, lambda _size: None)
+    return SnapshotTrees(
+        tmp_path, workspace.WorkspaceBuilder(), lambda _root, _tree: True, lambda _size: None
+    )
 
 
 def empty() -> Snapshot:
@@ -53,7 +55,7 @@ def no_content(_sha256: str, _size: int) -> int:
 def delete_all(trees: SnapshotTrees) -> int:
     """How many could be deleted."""
     gone = 0
-    for _, _, delete in trees.kept():
+    for _, _, delete in trees.evictable():
         try:
             delete()
         except BlockingIOError:
@@ -69,10 +71,10 @@ def test_a_tree_that_was_asked_for_stays_until_it_is_let_go(trees: SnapshotTrees
     assert again is not None
     assert made.path == again.path
     assert delete_all(trees) == 0
-    made.let_go()
-    made.let_go()
+    made.release()
+    made.release()
     assert delete_all(trees) == 0
-    again.let_go()
+    again.release()
     assert delete_all(trees) == 1
     assert trees.ready(empty().id, None) is None
 
@@ -87,7 +89,7 @@ def test_a_tree_that_is_about_to_go_is_none(
 ) -> None:
     made = trees.make(empty(), no_content, None)
     assert made is not None
-    made.let_go()
+    made.release()
     remove, found = workspace.remove, []
 
     def asked_meanwhile(path: str) -> None:
@@ -95,7 +97,7 @@ def test_a_tree_that_is_about_to_go_is_none(
         remove(path)
 
     monkeypatch.setattr(workspace, "remove", asked_meanwhile)
-    (kept,) = trees.kept()
+    (kept,) = trees.evictable()
     kept[2]()
     assert found == [None]
 
@@ -122,7 +124,7 @@ def of_another_boot(trees: SnapshotTrees) -> Path:
     """The note of a tree that an earlier boot left."""
     made = trees.make(empty(), no_content, None)
     assert made is not None
-    made.let_go()
+    made.release()
     note = Path(made.path).parent / NOTE
     note.write_text(json.dumps({"boot": "of before", "size": 1}))
     return note
@@ -157,7 +159,7 @@ def test_a_tree_that_was_made_anew_is_not_deleted_for_the_one_before(
     trees: SnapshotTrees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of_another_boot(trees)
-    [(_, _, delete)] = trees.kept()
+    [(_, _, delete)] = trees.evictable()
     made: list[HeldTree | None] = []
     lock = fcntl.flock
 
@@ -202,7 +204,7 @@ def test_what_was_made_before_a_damaged_content_went_is_found_no_more(
     assert old.path != new.path == found.path
     os.utime(aside, ns=(1, 1))  # another one went
     assert trees.ready(empty().id, None, str(shelf)) is None
-    old.let_go()
+    old.release()
     assert delete_all(trees) == 1  # the one that nobody holds
 
 
@@ -248,8 +250,8 @@ def test_a_tree_of_another_boot_goes(trees: SnapshotTrees) -> None:
 def test_a_tree_goes_with_what_the_store_lets_go_of(trees: SnapshotTrees, shelf: Shelf) -> None:
     data, code, other = (shelf.put(text) for text in (b"d" * 9000, b"one", b"two"))
     first, second = shelf.tree(trees, data, code), shelf.tree(trees, data, other)
-    first.let_go()
-    second.let_go()
+    first.release()
+    second.release()
     assert trees.drop_useless() == 0
     shelf.drop(code)
     assert trees.drop_useless() > 9000
@@ -267,11 +269,11 @@ def test_a_tree_in_use_stays_whatever_the_store_has(trees: SnapshotTrees, shelf:
     shelf.drop(data)
     assert trees.drop_useless() == 0
     again = trees.ready(snapshot_of([data]).id, None, str(shelf.place))
-    made.let_go()
+    made.release()
     assert again is not None
     assert trees.drop_useless() == 0
     assert [path.read_bytes() for path in Path(again.path).iterdir()] == [b"data"]
-    again.let_go()
+    again.release()
     assert trees.drop_useless({again.path}) == 0, "an order names it"
     assert trees.drop_useless() > 0
 
@@ -280,7 +282,7 @@ def test_of_many_files_the_largest_are_looked_at(
     trees: SnapshotTrees, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = [shelf.put(bytes(size)) for size in range(1, 100)]
-    shelf.tree(trees, *entries).let_go()
+    shelf.tree(trees, *entries).release()
     looked: list[str] = []
     inode = module._inode
 
@@ -296,7 +298,7 @@ def test_of_many_files_the_largest_are_looked_at(
 def test_what_only_a_cache_let_go_of_stays(trees: SnapshotTrees, shelf: Shelf) -> None:
     """It is what the cache still has of it."""
     data = shelf.put(b"data")
-    shelf.tree(trees, data, checked=False).let_go()
+    shelf.tree(trees, data, checked=False).release()
     shelf.drop(data)
     assert trees.drop_useless() == 0
 
@@ -305,14 +307,14 @@ def test_a_tree_is_of_no_use_where_nobody_may_mount(trees: SnapshotTrees, tmp_pa
     """Any more: a later agent may have fewer rights than the one that made it."""
     made = trees.make(empty(), no_content, None)
     assert made is not None
-    made.let_go()
+    made.release()
     asked: list[str] = []
 
     def no(root: str, _tree: str) -> bool:
         asked.append(root)
         return False
 
-    later = SnapshotTrees(tmp_path, workspace.Layer(), no, lambda _size: None)
+    later = SnapshotTrees(tmp_path, workspace.WorkspaceBuilder(), no, lambda _size: None)
     assert later.ready(empty().id, None) is None
     assert later.ready(empty().id, None) is None
     assert len(asked) == 1
@@ -329,7 +331,7 @@ def test_nobody_takes_a_tree_before_it_is_known_that_it_can_be_used(
         assert answer.wait(20)
         return False
 
-    racy = SnapshotTrees(tmp_path, workspace.Layer(), slow_no, lambda _size: made.set())
+    racy = SnapshotTrees(tmp_path, workspace.WorkspaceBuilder(), slow_no, lambda _size: made.set())
     maker = threading.Thread(target=racy.make, args=(empty(), no_content, None))
     maker.start()
     assert made.wait(20)

@@ -240,15 +240,15 @@ def test_the_one_used_longest_ago_goes_but_none_that_a_replica_has(tmp_path: Pat
     blobs = tmp_path / "cache" / "blobs" / "aa"
     blobs.mkdir(parents=True)
     (blobs / "blob").write_bytes(b"x" * 50)
-    materials = InputCache(tmp_path / "cache", limit=200)
-    assert materials.prune(10.0 * DAY, cache.environments.kept) == 100
+    inputs = InputCache(tmp_path / "cache", limit=200)
+    assert inputs.prune(10.0 * DAY, cache.environments.evictable) == 100
     assert (old.exists(), used.exists(), young.exists()) == (False, True, True)
     assert not (cache.own / "a.json").exists()
     assert (blobs / "blob").exists()
     # What was just made counts: it is looked at again, and the next one goes.
-    materials.grew(100)
+    inputs.grew(100)
     cache.has("d", size=100, used_at=9 * DAY)
-    assert materials.prune(10.0 * DAY, cache.environments.kept) == 100
+    assert inputs.prune(10.0 * DAY, cache.environments.evictable) == 100
     assert not young.exists()
 
 
@@ -260,10 +260,10 @@ def test_rubbish_goes_unless_somebody_is_at_it(tmp_path: Path) -> None:
     (cache.own / "k.dd.log").touch()
     with (cache.own / "m.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        list(cache.environments.kept())
+        list(cache.environments.evictable())
         left = {path.name for path in cache.own.iterdir()}
         assert left == {kept.name, "k.json", "k.lock", "m.cc", "m.lock"}
-    list(cache.environments.kept())
+    list(cache.environments.evictable())
     assert not (cache.own / "m.cc").exists()
 
 
@@ -281,9 +281,9 @@ def test_one_that_a_replica_was_told_of_stays_while_its_files_are_laid_out(
     home = cache.has("k", size=100, used_at=DAY)
     tracked, given = cache.gives("r", "k")
     assert given == str(home)
-    assert list(cache.environments.kept()) == []
+    assert list(cache.environments.evictable()) == []
     tracked.stage = Stage.LAUNCHED
-    assert [size for _, size, _ in cache.environments.kept()] == [100]
+    assert [size for _, size, _ in cache.environments.evictable()] == [100]
 
 
 def test_a_replica_that_is_gone_is_not_remembered_for_its_environment(
@@ -309,7 +309,7 @@ def test_an_install_that_ended_well_while_no_agent_ran_gets_its_record(tmp_path:
     for place, code in ((root, 0), (failed, 1)):
         place.mkdir()
         records.write(place / records.EXIT, an_end(exit_code=code))
-    list(cache.environments.kept())
+    list(cache.environments.evictable())
     assert use(cache.own / "k") == str(home)
     assert not root.exists() and not failed.exists()
 

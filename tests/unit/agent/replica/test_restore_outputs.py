@@ -13,7 +13,7 @@ from paddlecloud.agent.outputs import scan
 from paddlecloud.agent.outputs.sent_files import SentFiles
 from paddlecloud.agent.registry import Stage, StopRequest, Tracked
 from paddlecloud.agent.replica import records
-from paddlecloud.agent.replica._restore_outputs import give_back
+from paddlecloud.agent.replica._restore_outputs import restore
 from paddlecloud.agent.server_link.channel import Channel
 from paddlecloud.model.errors import Invalid, Retry
 
@@ -56,12 +56,12 @@ def told(tracked: Tracked) -> dict[str, str]:
 
 
 def fill(server: Server, tracked: Tracked, earlier: Tracked | None = None) -> str:
-    return give_back(tracked, earlier, cast(Channel, server), owner=None)
+    return restore(tracked, earlier, cast(Channel, server), owner=None)
 
 
 def test_files_come_back_and_need_not_be_shipped_again(tmp_path: Path) -> None:
     server, tracked = Server({"ckpt/1/w": b"weights" * 5, "empty": b""}), replica(tmp_path, "two")
-    assert fill(server, tracked) == "2 files fetched"
+    assert fill(server, tracked) == "2 files downloaded"
     assert (tracked.root / "output/ckpt/1/w").read_bytes() == b"weights" * 5
     assert (tracked.root / "output/empty").stat().st_mtime == WHEN
     shipped = SentFiles(tracked.root)
@@ -153,7 +153,7 @@ def test_one_that_is_deleted_while_it_is_taken_over_is_fetched(
         return marks
 
     monkeypatch.setattr(records, "read", read_then_delete)
-    assert give_back(tracked, earlier, cast(Channel, server), owner=None) == "1 files fetched"
+    assert restore(tracked, earlier, cast(Channel, server), owner=None) == "1 files downloaded"
     assert (tracked.root / "output" / "n").read_bytes() == b"shipped"
 
 
@@ -163,6 +163,6 @@ def test_what_was_moved_before_a_restart_is_not_fetched_again(tmp_path: Path) ->
     (earlier.root / "output" / "n").write_bytes(b"here")
     earlier.stage, earlier.started, earlier.shipped = Stage.OVER, {"pid": 1, "at": 1.0}, True
     for _ in range(2):
-        assert fill(server, tracked, earlier) == "moved from the attempt before"
+        assert fill(server, tracked, earlier) == "moved from the previous attempt"
     assert server.sent == []
     assert (tracked.root / "output" / "n").read_bytes() == b"here"

@@ -7,12 +7,11 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from paddlecloud.agent.inputs import _presigned, snapshot_tree
-from paddlecloud.agent.inputs._presigned import Wanted, side_by_side
+from paddlecloud.agent.inputs import _blob_source, snapshot_tree
 from paddlecloud.agent.inputs.cache import InputCache
 from paddlecloud.agent.registry import Stage, StopRequest, Tracked
 from paddlecloud.agent.replica import _restore_outputs
@@ -131,9 +130,23 @@ def test_one_that_is_killed_before_a_fetcher_is_free_waits_for_none(
     busy = [replica(scene, name, server.keep(name, 2)) for name in ("a", "b")]
     eventually(lambda: len(server.asked) == 4)
     late = replica(scene, "late", server.keep("late", 2))
-    eventually(lambda: scene.starters._far._waiting)
+    eventually(lambda: scene.starters._fetch_queue._waiting)
     kill(scene, late)
     eventually(lambda: late.stage is Stage.OVER)
+    assert [one.stage for one in busy] == [Stage.ORDERED] * 2
+
+
+@pytest.mark.parametrize("count", [10, 100], ids=["copies", "a tree"])
+def test_files_in_the_cache_need_no_fetcher(scene: Scene, server: SlowServer, count: int) -> None:
+    snapshot = server.keep("file", count)
+    server.permits.release(count)
+    first = replica(scene, "first", snapshot)
+    eventually(lambda: first.stage is Stage.LAUNCHED)
+    asked = len(server.asked)
+    busy = [replica(scene, name, server.keep(name, 2)) for name in ("a", "b")]
+    eventually(lambda: len(server.asked) == asked + 4)
+    second = replica(scene, "second", snapshot)
+    eventually(lambda: second.stage is Stage.LAUNCHED)
     assert [one.stage for one in busy] == [Stage.ORDERED] * 2
 
 
@@ -163,10 +176,10 @@ def test_those_that_wait_for_a_tree_start_as_soon_as_it_is_made(
     gang = [replica(scene, f"g{number}", snapshot) for number in range(3)]
     for tracked in gang:
         tracked.pause = 1000.0
-    eventually(lambda: len(scene.starters._behind) == 2)
+    eventually(lambda: len(scene.starters._waiting_for_tree) == 2)
     server.let_all_go()
     eventually(lambda: all(one.stage is Stage.LAUNCHED for one in gang))
-    assert scene.starters._behind == {}
+    assert scene.starters._waiting_for_tree == {}
 
 
 def test_when_the_one_that_fetched_is_killed_another_goes_on(
@@ -174,8 +187,8 @@ def test_when_the_one_that_fetched_is_killed_another_goes_on(
 ) -> None:
     snapshot = server.keep("data", 100)
     gang = [replica(scene, f"g{number}", snapshot) for number in range(3)]
-    eventually(lambda: len(scene.starters._behind) == 2)
-    (first,) = [one for one in gang if one.id not in scene.starters._behind]
+    eventually(lambda: len(scene.starters._waiting_for_tree) == 2)
+    (first,) = [one for one in gang if one.id not in scene.starters._waiting_for_tree]
     kill(scene, first)
     server.let_all_go()
     eventually(lambda: first.stage is Stage.OVER)
@@ -202,27 +215,44 @@ def test_one_that_came_too_late_to_be_woken_is_tried_at_once(
     eventually(lambda: tracked.stage is Stage.LAUNCHED)
 
 
-def test_a_bucket_that_says_nothing_is_not_waited_for_when_nobody_wants_it(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_silent_bucket_is_not_waited_for_when_the_replica_is_not_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_presigned, "_LOOK", 0.01)
-    speaks, left = threading.Event(), threading.Event()
+    monkeypatch.setattr(_blob_source, "_POLL_SECONDS", 0.01)
+    answers, ended = threading.Event(), threading.Semaphore(0)
     wanted, begun = [True], []
 
-    def silent(row: Wanted) -> None:
-        begun.append(row)
-        speaks.wait(20)
+    class SilentBucket:
+        def fetch(self, url: str, *_how: object) -> bool:
+            begun.append(url)
+            answers.wait(20)
+            ended.release()
+            return False
 
-    rows = [Wanted(digest, 1, "http://bucket/x") for digest in files("x", 20)]
-    asks = threading.Thread(target=side_by_side, args=(rows, silent, left.set, lambda: wanted[0]))
+        def drop_idle(self) -> None:
+            pass
+
+        def json(self, *_rest: object) -> dict[str, Any]:
+            return {"contents": [[digest, 1, "http://bucket/x", ""] for digest in files("x", 20)]}
+
+    cache = InputCache(tmp_path, limit=1 << 30)
+    cache._downloads.direct = bucket = cast("Any", SilentBucket())
+    source = cache.source("r", None, bucket, direct=True, is_wanted=lambda: wanted[0])
+
+    def ask() -> None:
+        with pytest.raises(Retry, match="it is to stop"):
+            source(next(iter(files("x", 20))), 1)
+
+    asks = threading.Thread(target=ask)
     asks.start()
     eventually(lambda: len(begun) == 8)
     wanted[0] = False
     asks.join(20)
     assert not asks.is_alive()
-    assert not left.is_set()
-    speaks.set()
-    assert left.wait(20)
+    assert not ended.acquire(blocking=False)
+    answers.set()
+    for _ in begun:
+        assert ended.acquire(timeout=20)
     assert len(begun) == 8
 
 
@@ -238,15 +268,15 @@ def test_a_kill_in_the_middle_of_a_file_does_not_blame_the_bucket(tmp_path: Path
             take(PIECE)
             return False
 
-        def leave(self) -> None:
+        def drop_idle(self) -> None:
             pass
 
         def json(self, *_rest: object) -> dict[str, Any]:
             return {"contents": [[digest, 15, "http://bucket/x", ""]]}
 
-    materials = InputCache(tmp_path, limit=1 << 30)
-    materials._buckets = bucket = Bucket()  # type: ignore[assignment]
-    source = materials.source("r", None, bucket, direct=True, is_wanted=lambda: wanted[0])  # type: ignore[arg-type]
+    cache = InputCache(tmp_path, limit=1 << 30)
+    cache._downloads.direct = bucket = cast("Any", Bucket())
+    source = cache.source("r", None, bucket, direct=True, is_wanted=lambda: wanted[0])
     with pytest.raises(Retry, match="it is to stop"):
         source(digest, 15)
     (half,) = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -270,4 +300,4 @@ def test_outputs_of_the_attempt_before_are_given_up_in_the_middle_of_a_file(
             raise AssertionError("nobody wants the rest")
 
     with pytest.raises(Retry, match="it is to stop"):
-        _restore_outputs.give_back(tracked, None, Server(), owner=None)  # type: ignore[arg-type]
+        _restore_outputs.restore(tracked, None, Server(), owner=None)  # type: ignore[arg-type]

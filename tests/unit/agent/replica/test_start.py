@@ -60,7 +60,7 @@ class Scene:
         self.context = Context(config, log, cast("Spawner", self.spawner))
         (folder / "replicas").mkdir()
         self.starters = Starters(self.context)
-        bodies = [self.starters.work] * starters + [self.starters.fetch] * fetchers
+        bodies = [self.starters.run_starter] * starters + [self.starters.run_fetcher] * fetchers
         self._threads = [threading.Thread(target=body) for body in bodies]
         for thread in self._threads:
             thread.start()
@@ -162,7 +162,7 @@ class Erring:
 def test_mistakes_of_the_server_about_its_files_are_put_up_with_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica_start, "_MOST_STUMBLES", 3)
+    monkeypatch.setattr(replica_start, "_MAX_INTERNAL_ERRORS", 3)
     server = Erring()
     monkeypatch.setattr(Link, "channel", lambda _link: server)
     scene = Scene(tmp_path)
@@ -215,7 +215,7 @@ def with_tree(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Tracked:
     monkeypatch.setattr(snapshot_tree, "WORTH_ENTRIES", 1)
     scene.spawner.able = True
     found = snapshot_of([Entry(path="empty", kind=EntryKind.DIRECTORY)])
-    scene.starters._input_cache._remember(found)
+    scene.starters._input_cache._keep_in_memory(found)
     tracked = scene.replica()
     tracked.ordered["snapshot"] = found.id
     return tracked
@@ -223,10 +223,10 @@ def with_tree(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Tracked:
 
 def prune(scene: Scene) -> int:
     """As another starter does it, at a time when everything here counts as old."""
-    materials = scene.starters._input_cache
-    materials._limit, materials._grown = 0, 1
-    scene.starters._let_go()
-    return materials.prune(time.time() + 10_000, scene.starters._kept)
+    cache = scene.starters._input_cache
+    cache._limit, cache._grown = 0, 1
+    scene.starters._release_trees()
+    return cache.prune(time.time() + 10_000, scene.starters._evictable)
 
 
 def test_a_tree_stays_from_its_making_until_its_replica_has_begun(
@@ -243,7 +243,7 @@ def test_a_tree_stays_from_its_making_until_its_replica_has_begun(
     (tracked.root / "exit.json").write_text('{"cause": "exit"}')
     assert prune(scene) > 0
     assert not tree.exists()
-    assert scene.starters._holds == {}
+    assert scene.starters._held_trees == {}
 
 
 def test_a_tree_of_an_order_of_before_stays_too(
@@ -253,9 +253,9 @@ def test_a_tree_of_an_order_of_before_stays_too(
     scene.start(tracked)
     eventually(lambda: not tracked.queued)
     tree = Path(scene.spawner.asked[0]["tree"])
-    for _, held in scene.starters._holds.values():
-        held.let_go()
-    scene.starters._holds.clear()  # as after a restart of the agent
+    for _, held in scene.starters._held_trees.values():
+        held.release()
+    scene.starters._held_trees.clear()  # as after a restart of the agent
     scene.start(tracked)
     eventually(lambda: not tracked.queued)
     assert prune(scene) == 0
@@ -283,16 +283,16 @@ def test_a_tree_that_somebody_has_for_now_is_tried_again(
 def test_only_so_many_trees_are_held_for_those_that_run(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica_start, "_MOST_HOLDS", 0)
-    scene.starters._most_holds = 0
+    monkeypatch.setattr(replica_start, "_MAX_HELD_TREES", 0)
+    scene.starters._max_held_trees = 0
     tracked = with_tree(scene, monkeypatch)
     scene.start(tracked)
     eventually(lambda: not tracked.queued)
-    assert list(scene.starters._holds) == [tracked.id]
+    assert list(scene.starters._held_trees) == [tracked.id]
     tracked.end(None)
-    scene.starters._most_holds = 0
-    scene.starters._keep(scene.replica("other"), None)
-    assert scene.starters._holds == {}
+    scene.starters._max_held_trees = 0
+    scene.starters._hold_tree(scene.replica("other"), None)
+    assert scene.starters._held_trees == {}
 
 
 def test_the_tree_in_an_order_stays_although_an_earlier_agent_held_it(
@@ -301,9 +301,9 @@ def test_the_tree_in_an_order_stays_although_an_earlier_agent_held_it(
     tracked = scene.start(with_tree(scene, monkeypatch))
     eventually(lambda: not tracked.queued)
     tree = Path(scene.spawner.asked[0]["tree"])
-    for _, held in scene.starters._holds.values():
-        held.let_go()
-    scene.starters._holds.clear()
+    for _, held in scene.starters._held_trees.values():
+        held.release()
+    scene.starters._held_trees.clear()
     assert prune(scene) == 0
     assert tree.is_dir()
     (tracked.root / "exit.json").write_text('{"cause": "exit"}')
@@ -313,19 +313,19 @@ def test_the_tree_in_an_order_stays_although_an_earlier_agent_held_it(
 def test_whoever_tidies_up_is_woken_when_the_cache_grew_and_comes_until_it_is_small(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica_start, "LOOK_AGAIN", 0.01)
+    monkeypatch.setattr(replica_start, "RECHECK_SECONDS", 0.01)
     scene.context.cache_limit = 1000
-    materials = scene.starters._input_cache
+    cache = scene.starters._input_cache
     looks: list[bool] = []
     grown = threading.Event()
 
     def prune(_now: float, _others: object, _is_short: object) -> int:
         looks.append(grown.is_set() and looks.count(True) < 3)
-        materials.crowded = looks[-1]
+        cache.above_limit = looks[-1]
         return 0
 
-    monkeypatch.setattr(materials, "prune", prune)
-    thread = threading.Thread(target=scene.starters.tidy)
+    monkeypatch.setattr(cache, "prune", prune)
+    thread = threading.Thread(target=scene.starters.run_pruner)
     thread.start()
     try:
         eventually(lambda: looks == [False])
@@ -346,12 +346,12 @@ def test_a_tree_of_no_use_goes_once_its_replica_has_begun(
     tracked = scene.start(with_tree(scene, monkeypatch))
     eventually(lambda: not tracked.queued)
     tree = Path(scene.spawner.asked[0]["tree"])
-    monkeypatch.setattr(snapshot_tree, "_is_of_use", lambda _note: False)
+    monkeypatch.setattr(snapshot_tree, "_is_useful", lambda _note: False)
     for ended in (False, True):
         if ended:
             (tracked.root / "exit.json").write_text('{"cause": "exit"}')
         scene.context.prune_due.set()
-        scene.starters._tidy()
+        scene.starters._pruner_turn()
         assert tree.exists() is not ended
 
 
@@ -367,14 +367,14 @@ def cached(scene: Scene) -> Path:
 def test_what_is_cached_goes_before_a_job_fails_for_lack_of_space(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, lay_out = cached(scene), scene.starters._layer.lay_out
+    old, lay_out = cached(scene), scene.starters._builder.create
 
     def full(root: Path, *given: Any, **how: Any) -> None:
         if old.exists():
             raise workspace.disk_error(OSError(28, "No space left on device"), root)
         lay_out(root, *given, **how)
 
-    monkeypatch.setattr(scene.starters._layer, "lay_out", full)
+    monkeypatch.setattr(scene.starters._builder, "create", full)
     monkeypatch.setattr(sandbox_workspace, "free_space", lambda _top: 0)
     tracked = scene.start(scene.replica())
     eventually(lambda: not tracked.queued)
@@ -391,7 +391,7 @@ def test_a_job_that_finds_no_space_even_then_fails(
         os.utime(old, (1, 1))
         raise workspace.disk_error(OSError(28, "No space left on device"), root)
 
-    monkeypatch.setattr(scene.starters._layer, "lay_out", full)
+    monkeypatch.setattr(scene.starters._builder, "create", full)
     monkeypatch.setattr(sandbox_workspace, "free_space", lambda _top: 0)
     tracked = scene.start(scene.replica())
     eventually(lambda: not tracked.queued)
@@ -408,7 +408,7 @@ def test_for_a_job_that_can_never_fit_nothing_is_given_up(
         params = {"path": str(root), "needed": 10**9, "free": 0, "reason": ""}
         raise Refused("agent_workspace_full", **params)
 
-    monkeypatch.setattr(scene.starters._layer, "lay_out", full)
+    monkeypatch.setattr(scene.starters._builder, "create", full)
     monkeypatch.setattr(sandbox_workspace, "free_space", lambda _top: 10**6)
     tracked = scene.start(scene.replica())
     eventually(lambda: not tracked.queued)
@@ -424,7 +424,7 @@ def test_outputs_that_were_not_sent_stay_while_the_cache_is_only_spared(
     monkeypatch.setattr(sandbox_workspace, "free_space", lambda _top: -1)
     for spared in (True, False):
         scene.context.prune_due.set()
-        scene.starters._tidy()
+        scene.starters._pruner_turn()
         assert (old.exists(), scene.context.cache_spent) == (spared, not spared)
         if spared:
             os.utime(old, (1, 1))
@@ -437,11 +437,11 @@ def test_whoever_tidies_up_sees_that_the_disk_is_full(
     monkeypatch.setattr(sandbox_workspace, "free_space", lambda _top: -1 if old.exists() else 0)
     scene.starters._input_cache._grown = 0
     scene.context.prune_due.set()
-    scene.starters._tidy()
+    scene.starters._pruner_turn()
     assert (old.exists(), scene.context.cache_spent) == (False, False)
     monkeypatch.setattr(sandbox_workspace, "free_space", lambda _top: -1)
     scene.context.prune_due.set()
-    scene.starters._tidy()
+    scene.starters._pruner_turn()
     assert scene.context.cache_spent
 
 
@@ -452,5 +452,5 @@ def test_nothing_goes_before_the_limit_is_known_and_then_what_is_above_it(scene:
     for limit, is_kept in ((None, True), (500 * 1024**3, True), (1000, False)):
         scene.context.cache_limit = limit
         scene.context.prune_due.set()
-        scene.starters._tidy()
+        scene.starters._pruner_turn()
         assert old.exists() is is_kept

@@ -56,7 +56,7 @@ def an_entry(path: str, content: bytes = CONTENT, *, executable: bool = False) -
 
 
 def name_all(tree: Path, shelf: Shelf, *entries: Entry) -> list[Entry]:
-    return hardlinks.name_all(str(tree), entries, str(shelf.top), shelf.find)
+    return hardlinks.link_all(str(tree), entries, str(shelf.top), shelf.find)
 
 
 def test_files_of_all_folders_are_the_stored_ones(tree: Path, shelf: Shelf) -> None:
@@ -131,6 +131,6 @@ def test_what_stays_missing_is_copied_from_where_it_is(tree: Path, shelf: Shelf)
         return os.open(elsewhere, os.O_RDONLY)
 
     entries = [an_entry("a/one")]
-    workspace.Layer().fill([str(tree)], entries, find, shelf=str(shelf.top))
+    workspace.WorkspaceBuilder().fill([str(tree)], entries, find, blobs_dir=str(shelf.top))
     assert (tree / "a" / "one").read_bytes() == CONTENT
     assert not (tree / "a" / "one").samefile(elsewhere)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.agent.sandbox.workspace import Layer, clear, remove
+from paddlecloud.agent.sandbox.workspace import WorkspaceBuilder, clear, remove
 from paddlecloud.model.errors import Invalid
 from paddlecloud.model.files.snapshot import Entry
 
@@ -114,7 +114,7 @@ def laid_out(tmp_path: Path, stored: bytes, entry: Entry, *, checked: bool) -> b
     def find(_sha256: str, _size: int) -> int:
         return os.open(store, os.O_RDONLY)
 
-    layer = Layer()
+    layer = WorkspaceBuilder()
     layer._clones = _NeverShared()
     layer.fill([str(place)], [entry], find, checked=checked)
     return (place / "data").read_bytes()

@@ -55,7 +55,7 @@ class Line:
             take(self.content[at : at + MIB])
         return end == len(self.content)
 
-    def leave(self) -> None:
+    def drop_idle(self) -> None:
         pass
 
     def json(self, *_rest: object) -> dict[str, Any]:
@@ -64,17 +64,17 @@ class Line:
 
 class Scene:
     def __init__(self, cache: Path) -> None:
-        self.cache = cache
-        self.materials = InputCache(cache, limit=1 << 40)
+        self.folder = cache
+        self.cache = InputCache(cache, limit=1 << 40)
 
     def fetch(self, line: Line, *, direct: bool = False) -> bytes:
-        self.materials._buckets = cast("Any", line)
-        source = self.materials.source("r", None, cast("Channel", line), direct=direct)
+        self.cache._downloads.direct = cast("Any", line)
+        source = self.cache.source("r", None, cast("Channel", line), direct=direct)
         with open(source(DIGEST, len(CONTENT)), "rb") as file:  # noqa: PTH123 - a descriptor
             return file.read()
 
     def files(self) -> list[str]:
-        return [path.name for path in (self.cache / "blobs").rglob("*") if path.is_file()]
+        return [path.name for path in (self.folder / "blobs").rglob("*") if path.is_file()]
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_what_turns_out_to_be_wrong_comes_anew_from_its_beginning(scene: Scene) 
     assert scene.fetch(line) == CONTENT
     assert line.asked == [0, 4 * MIB, 4 * MIB, 0]
     line.content = b"!" + CONTENT[1:]
-    (scene.cache / "blobs" / DIGEST[:2] / DIGEST).unlink()
+    (scene.folder / "blobs" / DIGEST[:2] / DIGEST).unlink()
     with pytest.raises(Invalid):
         scene.fetch(line)
     assert scene.files() == []
@@ -127,10 +127,10 @@ def test_a_half_counts_in_the_cache_and_goes_like_all_else(scene: Scene) -> None
     with pytest.raises(Unreachable):
         scene.fetch(line)
     later = time.time() + 100
-    scene.materials.hold_to(5 * MIB)
-    assert scene.materials.prune(later) == 0
-    scene.materials.hold_to(3 * MIB)
-    assert scene.materials.prune(later) == 4 * MIB
+    scene.cache.set_limit(5 * MIB)
+    assert scene.cache.prune(later) == 0
+    scene.cache.set_limit(3 * MIB)
+    assert scene.cache.prune(later) == 4 * MIB
     assert scene.files() == []
     assert scene.fetch(line) == CONTENT
     assert line.asked == [0, 4 * MIB, 0]
@@ -140,12 +140,12 @@ def test_a_half_with_which_somebody_goes_on_is_not_deleted(scene: Scene) -> None
     line = Line(4, AWAY)
     with pytest.raises(Unreachable):
         scene.fetch(line)
-    scene.materials.hold_to(0)
+    scene.cache.set_limit(0)
     freed: list[int] = []
 
     class Meanwhile(Line):
         def _send(self, start: int, most: int | None, take: Callable[[bytes], object]) -> bool:
-            freed.append(scene.materials.prune(time.time() + 100))
+            freed.append(scene.cache.prune(time.time() + 100))
             return super()._send(start, most, take)
 
     assert scene.fetch(Meanwhile()) == CONTENT
@@ -157,7 +157,7 @@ def test_a_half_that_is_not_as_it_was_left_is_of_no_use(scene: Scene) -> None:
     with pytest.raises(Unreachable):
         scene.fetch(line)
     (name,) = scene.files()
-    os.truncate(scene.cache / "blobs" / DIGEST[:2] / name, 1)
+    os.truncate(scene.folder / "blobs" / DIGEST[:2] / name, 1)
     assert scene.fetch(line) == CONTENT
     assert (line.asked[-1], scene.files()) == (0, [DIGEST])
 

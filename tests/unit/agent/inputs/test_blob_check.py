@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from paddlecloud.agent.inputs._presigned import Check, Wanted
+from paddlecloud.agent.inputs._blob_check import BlobCheck, WantedBlob
 from paddlecloud.agent.inputs.cache import InputCache
 from paddlecloud.agent.server_link.channel import Channel
 from paddlecloud.model.errors import Invalid
@@ -28,10 +28,10 @@ def tag_of(content: bytes, each: int) -> str:
     return tag
 
 
-def checked(content: bytes, tag: str, size: int = len(CONTENT)) -> Check:
-    check = Check(Wanted(MARK, size, "http://bucket/x", tag))
+def checked(content: bytes, tag: str, size: int = len(CONTENT)) -> BlobCheck:
+    check = BlobCheck(WantedBlob(MARK, size, "http://bucket/x", tag))
     for at in range(0, len(content), 700_001):
-        check.take(content[at : at + 700_001])
+        check.update(content[at : at + 700_001])
     return check
 
 
@@ -63,8 +63,8 @@ def test_an_md5_and_a_digest_prove_it_as_before() -> None:
     md5 = hashlib.md5(CONTENT).hexdigest()
     assert checked(CONTENT, f'"{md5}"').is_proven()
     assert not checked(damaged(CONTENT), f'"{md5}"').is_good()
-    check = Check(Wanted(hashlib.sha256(b"x").hexdigest(), 1))
-    check.take(b"x")
+    check = BlobCheck(WantedBlob(hashlib.sha256(b"x").hexdigest(), 1))
+    check.update(b"x")
     assert check.is_proven()
 
 
@@ -82,7 +82,7 @@ class Bucket:
         take(self._past.pop(0) if len(self._past) > 1 else self._past[0])
         return True
 
-    def leave(self) -> None:
+    def drop_idle(self) -> None:
         pass
 
     def json(self, *_rest: object) -> dict[str, Any]:
@@ -93,10 +93,10 @@ class Bucket:
         sink(self._through.pop(0) if len(self._through) > 1 else self._through[0])
 
 
-def fetched(cache: Path, bucket: Bucket) -> bytes:
-    materials = InputCache(cache, limit=1 << 30)
-    materials._buckets = cast("Any", bucket)
-    source = materials.source("r", None, cast("Channel", bucket), direct=True)
+def fetched(folder: Path, bucket: Bucket) -> bytes:
+    cache = InputCache(folder, limit=1 << 30)
+    cache._downloads.direct = cast("Any", bucket)
+    source = cache.source("r", None, cast("Channel", bucket), direct=True)
     with open(source(MARK, len(CONTENT)), "rb") as file:  # noqa: PTH123 - a descriptor
         return file.read()
 
