@@ -38,7 +38,7 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
 
 def accepted(tx: Tx, job: Job, key: str) -> Job:
     made = jobs.insert_accepted(tx, job, NOW, NEW)
-    assert idempotency.remember_key(tx, job.owner, key, made.id, "h", NOW)
+    assert idempotency.insert_key(tx, job.owner, key, made.id, "h", NOW)
     return made
 
 

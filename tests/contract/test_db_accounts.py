@@ -169,7 +169,7 @@ def test_old_rows_of_the_audit_go_a_few_at_a_time(db: Database) -> None:
     db.write(fill)
 
     def forget(before: int, limit: int) -> tuple[bool, list[str]]:
-        more = db.write(lambda tx: audit.forget(tx, NOW + before * MINUTE, limit))
+        more = db.write(lambda tx: audit.delete_old(tx, NOW + before * MINUTE, limit))
         return more, [row.target for row in db.read(audit.listed)]
 
     assert forget(0, 2) == (False, ["4", "3", "2", "9", "1", "0"])

@@ -291,7 +291,7 @@ def test_no_question_walks_a_whole_table(db: Database) -> None:
         snapshots.unused_snapshots(asked, NOW)
         snapshots.delete_snapshot(asked, "ann", "s", NOW)
         idempotency.find_key(asked, "ann", "k")
-        nonces.forget_nonces(asked, NOW)
+        nonces.delete_expired(asked, NOW)
         return asked.plans
 
     jobs_ = ("jobs_line", "jobs_live", "jobs_placed")

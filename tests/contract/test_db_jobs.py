@@ -116,8 +116,10 @@ def test_advancing_saves_records_and_wakes(db: Database) -> None:
     failure = Failure(reason=Reason(code="exit_code", params={"code": 1}))
 
     def live(tx: Tx) -> Job:
-        held = jobs.advance(tx, job, Event.NO_ROOM, NOW, reason=full)
-        found = jobs.advance(tx, held, Event.ROOM_FOUND, NOW, reason=NEW, pool="local", attempt=1)
+        held = jobs.advance(tx, job, Event.NO_CAPACITY, NOW, reason=full)
+        found = jobs.advance(
+            tx, held, Event.CAPACITY_FOUND, NOW, reason=NEW, pool="local", attempt=1
+        )
         running = jobs.advance(tx, found, Event.STARTED, NOW + SECOND)
         return jobs.advance(tx, running, Event.BROKE, NOW + 2 * SECOND, failure=failure)
 
@@ -128,14 +130,14 @@ def test_advancing_saves_records_and_wakes(db: Database) -> None:
     assert db.read(lambda tx: jobs.history(tx, job.id)) == [
         HistoryRow(
             at=NOW,
-            event=Event.NO_ROOM,
+            event=Event.NO_CAPACITY,
             before=JobState.SCHEDULE,
             after=JobState.QUEUE,
             reason=full,
         ),
         HistoryRow(
             at=NOW,
-            event=Event.ROOM_FOUND,
+            event=Event.CAPACITY_FOUND,
             before=JobState.QUEUE,
             after=JobState.SCHEDULE,
             reason=NEW,
@@ -232,7 +234,7 @@ def test_the_position_counts_who_is_before(db: Database) -> None:
 def test_newcomers_are_those_nobody_looked_at(db: Database) -> None:
     def fill(tx: Tx) -> list[Job]:
         fresh = [waiting(tx) for _ in range(3)]
-        jobs.advance(tx, waiting(tx), Event.NO_ROOM, NOW, reason=Reason(code="no_room"))
+        jobs.advance(tx, waiting(tx), Event.NO_CAPACITY, NOW, reason=Reason(code="no_room"))
         stored(tx, a_job(), Event.ACCEPTED, reason=Reason(code="starting"))
         return fresh
 

@@ -123,16 +123,16 @@ def test_a_command_stops_once_and_ends_once(db: Database) -> None:
 def test_what_was_taken_of_a_command_and_who_holds_it_is_known(db: Database) -> None:
     command = a_command(placed(db))
     db.write(lambda tx: exec_commands.insert(tx, command))
-    db.write(lambda tx: exec_commands.note_taken(tx, "c1", {"out": 10}))
-    db.write(lambda tx: exec_commands.note_taken(tx, "c1", {"out": 5, "err": 3}))
-    db.write(lambda tx: exec_commands.note_held(tx, "c1", NOW))
+    db.write(lambda tx: exec_commands.record_taken(tx, "c1", {"out": 10}))
+    db.write(lambda tx: exec_commands.record_taken(tx, "c1", {"out": 5, "err": 3}))
+    db.write(lambda tx: exec_commands.record_held(tx, "c1", NOW))
     held = replace(command, taken={"out": 10, "err": 3}, held_at=NOW)
     assert db.read(exec_commands.live) == [held]
     ear = Ear(db)
-    assert not db.write(lambda tx: exec_commands.leave(tx, command)), "it was held since"
-    assert db.write(lambda tx: exec_commands.leave(tx, held))
-    assert not db.write(lambda tx: exec_commands.leave(tx, held))
-    db.write(lambda tx: exec_commands.note_held(tx, "c1", NOW + SECOND))
+    assert not db.write(lambda tx: exec_commands.stop_unread(tx, command)), "it was held since"
+    assert db.write(lambda tx: exec_commands.stop_unread(tx, held))
+    assert not db.write(lambda tx: exec_commands.stop_unread(tx, held))
+    db.write(lambda tx: exec_commands.record_held(tx, "c1", NOW + SECOND))
     assert db.read(exec_commands.live) == [replace(held, left=True, stop_asked=True)]
     assert ear.heard().count(("agent", "n1")) == 1
 

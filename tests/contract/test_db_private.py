@@ -73,11 +73,11 @@ def test_logs_are_due_when_the_job_is_over_until_they_are_copied(db: Database) -
     assert due(db) == []
     end(db, job)
     assert due(db) == [job.id]
-    db.write(lambda tx: user_buckets.note_trouble(tx, job.id, WAITS, NOW + 5 * SECOND))
+    db.write(lambda tx: user_buckets.record_problem(tx, job.id, WAITS, NOW + 5 * SECOND))
     assert db.read(lambda tx: user_buckets.trouble(tx, job.id)) == WAITS
     assert (due(db, 4), due(db, 5)) == ([], [job.id])
     (row,) = db.read(lambda tx: user_buckets.to_copy(tx, NOW + 5 * SECOND, 10))
     assert (row.copied, row.tries) == (0, 1)
-    db.write(lambda tx: user_buckets.note_copied(tx, job.id, 0, done=True))
+    db.write(lambda tx: user_buckets.record_copied(tx, job.id, 0, done=True))
     assert due(db, 9) == []
     assert db.read(lambda tx: user_buckets.trouble(tx, job.id)) is None

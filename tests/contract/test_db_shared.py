@@ -95,8 +95,8 @@ def test_a_nonce_belongs_to_its_key_and_is_forgotten_after_its_time(db: Database
         return db.write(lambda tx: nonces.spend_nonce(tx, ak, "n", NOW))
 
     assert [spend("a"), spend("b"), spend("a")] == [True, True, False]
-    assert db.write(lambda tx: nonces.forget_nonces(tx, NOW)) == 0
-    assert db.write(lambda tx: nonces.forget_nonces(tx, NOW + SECOND)) == 2
+    assert db.write(lambda tx: nonces.delete_expired(tx, NOW)) == 0
+    assert db.write(lambda tx: nonces.delete_expired(tx, NOW + SECOND)) == 2
     assert spend("a")
 
 
@@ -104,7 +104,7 @@ def test_an_idempotency_key_means_its_first_job(db: Database) -> None:
     first, second = db.write(waiting), db.write(waiting)
 
     def remember(job: Job, owner: str = "ann") -> bool:
-        return db.write(lambda tx: idempotency.remember_key(tx, owner, "k", job.id, "h", NOW))
+        return db.write(lambda tx: idempotency.insert_key(tx, owner, "k", job.id, "h", NOW))
 
     assert [remember(first), remember(second), remember(second, "bob")] == [True, False, True]
     known = db.read(lambda tx: idempotency.find_key(tx, "ann", "k"))
@@ -227,15 +227,15 @@ def test_a_nonce_is_kept_until_it_has_expired_by_the_clock_of_every_server(db: D
             boot=boot, place=boot, url="", node="", key_mark="k", version="0", started_at=at,
             seen_at=at,
         )  # fmt: skip
-        db.write(lambda tx: servers.seen(tx, server))
+        db.write(lambda tx: servers.heartbeat(tx, server))
 
     hour = timedelta(hours=1)
     db.write(lambda tx: nonces.spend_nonce(tx, "ak", "n", NOW + SECOND))
     seen("right", NOW)
     seen("fast", NOW + hour)
-    assert db.write(lambda tx: nonces.forget_nonces(tx, NOW + hour)) == 0
+    assert db.write(lambda tx: nonces.delete_expired(tx, NOW + hour)) == 0
     seen("right", NOW + hour)
-    assert db.write(lambda tx: nonces.forget_nonces(tx, NOW + hour)) == 1
+    assert db.write(lambda tx: nonces.delete_expired(tx, NOW + hour)) == 1
 
 
 def test_many_nonces_are_spent_in_one_statement(db: Database) -> None:

@@ -130,7 +130,7 @@ def test_old_rows_are_forgotten_but_for_those_that_wait(db: Database) -> None:
     put(db, id="new", now=NOW + LEASE)
     for name in ("old", "new"):
         db.write(lambda tx, name=name: outbox.sent(tx, name, NOW))  # type: ignore[misc]
-    assert db.write(lambda tx: outbox.forget(tx, NOW + SECOND)) == 1
+    assert db.write(lambda tx: outbox.delete_old(tx, NOW + SECOND)) == 1
     left = db.read(lambda tx: tx.all("select id from outbox where owner = 'ann' order by id"))
     assert [row[0] for row in left] == ["new", "waits"]
     assert db.read(lambda tx: outbox.count_since(tx, "ann", "mail_ended", NOW)) == 1
@@ -141,9 +141,9 @@ def test_a_row_rings_the_bell_with_its_commit_only(db: Database) -> None:
     stop = db.subscribe(lambda channel, _payload: heard.append(channel))
     with pytest.raises(RuntimeError):
         db.write(_put_and_fail)
-    assert outbox.BELL not in heard
+    assert outbox.CHANNEL not in heard
     put(db)
-    assert heard.count(outbox.BELL) == 1
+    assert heard.count(outbox.CHANNEL) == 1
     stop()
 
 
@@ -156,15 +156,15 @@ def test_choices_are_kept_and_told(db: Database) -> None:
     heard: list[tuple[str, str]] = []
     db.subscribe(lambda channel, payload: heard.append((channel, payload)))
     db.write(lambda tx: users.create_user(tx, User(id="ann"), NOW))
-    assert db.read(notification_prefs.choosers) == frozenset()
+    assert db.read(notification_prefs.subscribers) == frozenset()
     wishes = Wishes(events=("ended",), webhook="https://a.example/", webhook_secret="v1.x.y")
     db.write(lambda tx: notification_prefs.save_wishes(tx, "ann", wishes))
     assert ("user", "ann") in heard
-    assert db.read(notification_prefs.choosers) == {"ann"}
+    assert db.read(notification_prefs.subscribers) == {"ann"}
     choice = db.read(lambda tx: notification_prefs.get_choice(tx, "ann"))
     assert choice is not None and choice.wishes == wishes
     db.write(lambda tx: tx.execute("update users set disabled_at = 1 where id = 'ann'"))
-    assert db.read(notification_prefs.choosers) == frozenset()
+    assert db.read(notification_prefs.subscribers) == frozenset()
     db.write(lambda tx: notification_prefs.save_wishes(tx, "ann", Wishes()))
     assert db.read(lambda tx: tx.one("select notify from users where id = 'ann'")) == (None,)
     assert db.read(lambda tx: notification_prefs.get_choice(tx, "nobody")) is None
@@ -176,7 +176,7 @@ def test_jobs_that_wait_long_and_were_not_told_of(db: Database) -> None:
 
     def untold(since: Any) -> list[str]:
         return db.read(
-            lambda tx: notification_prefs.waiting_untold(tx, "ann", since, "long_queue", 9)
+            lambda tx: notification_prefs.waiting_unnotified(tx, "ann", since, "long_queue", 9)
         )
 
     assert untold(NOW - SECOND) == []

@@ -175,7 +175,7 @@ def test_a_job_holds_its_place_from_the_order_to_the_end(db: Database) -> None:
         return placed(tx, "bob", "public")[0]
 
     def held(owner: str) -> Used | None:
-        return db.read(lambda tx: usage.in_place(tx, ["ann", "bob"], ["public"])).get(owner)
+        return db.read(lambda tx: usage.resources_held(tx, ["ann", "bob"], ["public"])).get(owner)
 
     job = db.write(fill)
     assert held("ann") == Used(jobs=1, resources=Resources(cpu=2.0, memory=200, gpu=0))
@@ -184,7 +184,7 @@ def test_a_job_holds_its_place_from_the_order_to_the_end(db: Database) -> None:
     assert held("bob") is not None
     db.write(lambda tx: jobs.advance(tx, started, Event.SUCCEEDED, now=NOW))
     assert held("bob") is None
-    assert db.read(lambda tx: usage.in_place(tx, ["ann"], [])) == {}
+    assert db.read(lambda tx: usage.resources_held(tx, ["ann"], [])) == {}
 
 
 def test_many_owners_are_asked_about_in_few_statements(db: Database) -> None:
@@ -266,13 +266,13 @@ def test_what_was_let_go_uncounted_is_to_be_counted_when_that_begins(db: Databas
     db.write(lambda tx: attempts.release(tx, [over]))
     assert db.read(usage.to_count) == []
     for _ in range(2):
-        db.write(partial(usage.keep_counting, counting=True))
+        db.write(partial(usage.set_counting, counting=True))
         assert db.read(usage.to_count) == [let_go]
     db.write(lambda tx: usage.set_output_bytes(tx, let_go[0], 7, ended=[1]))
-    db.write(partial(usage.keep_counting, counting=True))
+    db.write(partial(usage.set_counting, counting=True))
     assert db.read(usage.to_count) == []
     for counting, want in ((False, []), (True, [let_go])):
-        db.write(partial(usage.keep_counting, counting=counting))
+        db.write(partial(usage.set_counting, counting=counting))
         assert db.read(usage.to_count) == want
 
 
@@ -316,5 +316,5 @@ def test_old_runs_are_forgotten_and_live_ones_never(db: Database) -> None:
         a_run(tx, began=NOW - 900 * MINUTE)
 
     db.write(fill)
-    assert db.write(lambda tx: usage.forget(tx, ["ann", "bob"], NOW - 60 * MINUTE)) == 1
+    assert db.write(lambda tx: usage.delete_old(tx, ["ann", "bob"], NOW - 60 * MINUTE)) == 1
     assert len(db.read(usage.running)) == 1

@@ -21,8 +21,8 @@ from paddlecloud.backends.base import Backend, KeepsAgent
 from paddlecloud.backends.base import create as create_backend
 from paddlecloud.backends.local import cards
 from paddlecloud.db import open_database
-from paddlecloud.db.engine.base import EVERYTHING, Apart, Database
-from paddlecloud.db.engine.notify import Bell
+from paddlecloud.db.engine.base import EVERYTHING, CanAutocommit, Database
+from paddlecloud.db.engine.notify import Notifier
 from paddlecloud.db.tables import attempts, leases, notification_prefs, servers
 from paddlecloud.model.errors import ConfigError, PaddleCloudError
 from paddlecloud.model.jobs.job import JobType
@@ -83,7 +83,7 @@ def open_deps(settings: Settings, url: str = "", *, fresh: bool = False) -> Deps
         boot=boot,
         server=server,
     )
-    if isinstance(db, Apart):
+    if isinstance(db, CanAutocommit):
         deps = together(deps, db)
     storage_usage.notice_limits(deps)
     db.subscribe(partial(tell, deps))
@@ -137,7 +137,7 @@ def key_mark(key: bytes) -> str:
     return hmac.new(key, b"mark of the server key", hashlib.sha256).hexdigest()[:32]
 
 
-def together(deps: Deps, db: Apart) -> Deps:
+def together(deps: Deps, db: CanAutocommit) -> Deps:
     """The same with what holds between all servers of one database and one store: locks, a bell."""
 
     def lock(name: str, patience: float) -> FileLock:
@@ -149,7 +149,7 @@ def together(deps: Deps, db: Apart) -> Deps:
         # Held for as long as a sync of the store takes, by each of a user's uploads in turn.
         owner_locks=OwnerLocks(lambda owner: lock(f"owner {owner}", 60.0)),
         log_moves=lock("logs", 10.0),
-        notify_log=Bell(db, "log").ring,
+        notify_log=Notifier(db, "log").notify,
     )
 
 

@@ -181,7 +181,7 @@ class Caches:
         """URLs of the servers on this database."""
         self.recent_use: TtlCache[dict[str, float]] = TtlCache(timedelta(minutes=1))
         """Recent resource use of each user."""
-        self.subscribers: TtlCache[frozenset[str]] = TtlCache(notification_prefs.REMEMBERED)
+        self.subscribers: TtlCache[frozenset[str]] = TtlCache(notification_prefs.CACHE_TTL)
         """Users with notifications: a change of anyone else's job costs no query."""
         self.refused_growth: TtlCache[bool] = TtlCache(timedelta(minutes=5))
         """Elastic jobs, by id, that their pool recently refused to enlarge."""

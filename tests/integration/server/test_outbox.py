@@ -321,14 +321,14 @@ def test_the_memory_of_who_chose_is_renewed_without_a_note(world: World) -> None
 
     def has(at: Any) -> bool:
         def find(tx: Tx) -> frozenset[str]:
-            return deps.caches.subscribers.load(at, lambda: notification_prefs.choosers(tx))
+            return deps.caches.subscribers.load(at, lambda: notification_prefs.subscribers(tx))
 
         return "someone" in deps.db.write(find)
 
     assert not has(now)
     deps.db.write(lambda tx: tx.execute("update users set notify = '{}' where id = 'someone'"))
     assert not has(now)
-    assert has(now + notification_prefs.REMEMBERED)
+    assert has(now + notification_prefs.CACHE_TTL)
 
 
 def a_message() -> Any:

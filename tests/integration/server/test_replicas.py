@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from paddlecloud.db.engine.notify import Bell
+from paddlecloud.db.engine.notify import Notifier
 from paddlecloud.db.engine.postgres import open_postgres
 from paddlecloud.db.tables import agents, servers, tokens, users
 from paddlecloud.db.tables.servers import Server
@@ -54,7 +54,7 @@ def test_servers_are_known_while_they_say_so(postgres_url: str) -> None:
     db.write(lambda tx: servers.join(tx, a_server("two", url="http://one"), marks))
     db.write(lambda tx: servers.join(tx, a_server("deaf", url=""), marks))
     later = NOW + timedelta(seconds=15)
-    db.write(lambda tx: servers.seen(tx, a_server("two", at=later)))
+    db.write(lambda tx: servers.heartbeat(tx, a_server("two", at=later)))
     assert db.read(lambda tx: servers.urls(tx, NOW)) == ("http://one",)
     assert [s.boot for s in db.read(lambda tx: servers.live(tx, NOW))] == ["deaf", "one", "two"]
     gone = NOW + timedelta(seconds=25)
@@ -101,11 +101,11 @@ def test_a_log_that_grows_here_wakes_who_follows_it_there(postgres_url: str) -> 
     here, there = (open_postgres(postgres_url, now=NOW) for _ in range(2))
     heard: list[tuple[str, str]] = []
     there.subscribe(lambda channel, payload: heard.append((channel, payload)))
-    bell = Bell(here, "log")
+    bell = Notifier(here, "log")
     ids = {f"job-{number}" for number in range(250)}
     for _ in range(4):
         for job_id in ids:
-            bell.ring(job_id)
+            bell.notify(job_id)
     try:
         eventually(lambda: {payload for channel, payload in heard if channel == "log"} == ids)
         assert len(heard) < 4 * len(ids), "each of many pieces was told by itself"

@@ -117,7 +117,7 @@ class Group:
         self._bell.put(True)
         return task.future
 
-    def leave(self, work: Callable[[Tx], T], *, durable: bool) -> Future[T]:
+    def defer(self, work: Callable[[Tx], T], *, durable: bool) -> Future[T]:
         """Queue a write and ring for nobody: whoever leaves it has to `drain`."""
         return self._enqueue(work, durable).future
 

@@ -62,7 +62,7 @@ def unpacked(payload: str) -> tuple[str, list[Notice]]:
         return "", [(EVERYTHING, "")]
 
 
-class Ears:
+class ListenThread:
     """The listening thread of one server."""
 
     def __init__(self, address: Address, sender: str, deliver: Deliver) -> None:

@@ -90,10 +90,10 @@ class Database(Protocol):
 
 
 @runtime_checkable
-class Apart(Protocol):
+class CanAutocommit(Protocol):
     """What a shared database can do besides: statements that need no order among the writes."""
 
-    def apart(self, work: Callable[[Tx], T]) -> T:
+    def autocommit(self, work: Callable[[Tx], T]) -> T:
         """Run `work`, each of its statements a transaction of its own, off the line of writes.
 
         They do not wait for the disk. One that fails may have been done.
@@ -101,10 +101,10 @@ class Apart(Protocol):
 
 
 @runtime_checkable
-class Prompt(Protocol):
+class CanDefer(Protocol):
     """What a database in this very process can do besides: commit on the caller's own thread."""
 
-    def leave(self, work: Callable[[Tx], T], *, durable: bool = True) -> Future[T]:
+    def defer(self, work: Callable[[Tx], T], *, durable: bool = True) -> Future[T]:
         """`submit` that wakes no thread: it is committed in its turn with the next `write` or
         `submit`, or by `drain`."""
 

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from paddlecloud.db.engine.base import Apart, Tx
+from paddlecloud.db.engine.base import CanAutocommit, Tx
 from paddlecloud.model.errors import PaddleCloudError
 
 log = logging.getLogger(__name__)
@@ -25,17 +25,17 @@ MOST = 100
 """Payloads in one note: PostgreSQL takes 8000 bytes."""
 
 
-class Bell:
+class Notifier:
     """Rings one channel at the other servers."""
 
-    def __init__(self, db: Apart, channel: str) -> None:
+    def __init__(self, db: CanAutocommit, channel: str) -> None:
         self._db = db
         self._channel = channel
         self._waiting: dict[str, None] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def ring(self, payload: str) -> None:
+    def notify(self, payload: str) -> None:
         """Returns at once."""
         with self._changed:
             self._waiting[payload] = None
@@ -68,4 +68,4 @@ class Bell:
         def notify(tx: Tx) -> None:
             tx.all("select pg_notify('paddlecloud', ?)", (note,))
 
-        self._db.apart(notify)
+        self._db.autocommit(notify)

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from paddlecloud.db.engine._group_commit import Group, Lost, Notice, Task
 from paddlecloud.db.engine._migrate import migrate
-from paddlecloud.db.engine._pg_listen import CHANNEL, Ears, packed
+from paddlecloud.db.engine._pg_listen import CHANNEL, ListenThread, packed
 from paddlecloud.db.engine._pg_session import Address, Mark, PgTx, Session, connect
 from paddlecloud.db.engine.base import Listener, Tx
 from paddlecloud.model.errors import PaddleCloudError, Retry
@@ -43,7 +43,7 @@ _WRITER = (
     "lock_timeout = '30s'",
 )
 _READER = ("idle_in_transaction_session_timeout = '60s'",)
-_APART = ("synchronous_commit = off", "lock_timeout = '10s'")
+_AUTOCOMMIT = ("synchronous_commit = off", "lock_timeout = '10s'")
 
 
 def open_postgres(
@@ -70,9 +70,9 @@ class PostgresDatabase:
             raise
         self._group = Group(writer)
         self._readers = _Readers(address, max(2, connections - OWN_CONNECTIONS))
-        self._apart = _Apart(address)
+        self._autocommit = _Autocommit(address)
         try:
-            self._ears = Ears(address, boot, self._group.deliver)
+            self._listen_thread = ListenThread(address, boot, self._group.deliver)
         except BaseException:
             self._group.close()
             raise
@@ -91,19 +91,19 @@ class PostgresDatabase:
             raise Retry("database_closed")
         return self._readers.read(work)
 
-    def apart(self, work: Callable[[Tx], T]) -> T:
-        """See `Apart`."""
+    def autocommit(self, work: Callable[[Tx], T]) -> T:
+        """See `CanAutocommit`."""
         if self._group.closed:
             raise Retry("database_closed")
-        return self._apart.run(work)
+        return self._autocommit.run(work)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         return self._group.subscribe(listener)
 
     def close(self) -> None:
         if self._group.close():
-            self._ears.close()
-            self._apart.close()
+            self._listen_thread.close()
+            self._autocommit.close()
             self._readers.close()
 
 
@@ -315,7 +315,7 @@ class _Readers:
                 self._idle.pop().close()
 
 
-class _Apart:
+class _Autocommit:
     """One connection for statements that are transactions of their own, one caller at a time."""
 
     def __init__(self, address: Address) -> None:
@@ -325,7 +325,7 @@ class _Apart:
 
     def run(self, work: Callable[[Tx], T]) -> T:
         with self._turn:
-            session = self._session or connect(self._address, _APART)
+            session = self._session or connect(self._address, _AUTOCOMMIT)
             self._session = session
             tx = PgTx(session)
             mark = session.mark()

@@ -102,8 +102,8 @@ class SqliteDatabase:
     def submit(self, work: Callable[[Tx], T], *, durable: bool = True) -> Future[T]:
         return self._group.submit(work, durable=durable)
 
-    def leave(self, work: Callable[[Tx], T], *, durable: bool = True) -> Future[T]:
-        return self._group.leave(work, durable=durable)
+    def defer(self, work: Callable[[Tx], T], *, durable: bool = True) -> Future[T]:
+        return self._group.defer(work, durable=durable)
 
     def drain(self, last: Future[Any]) -> None:
         self._group.drain(last)

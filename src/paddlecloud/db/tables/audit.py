@@ -82,7 +82,7 @@ def listed(
     ]
 
 
-def forget(tx: Tx, before: datetime, limit: int) -> bool:
+def delete_old(tx: Tx, before: datetime, limit: int) -> bool:
     """Delete rows from before this time among the oldest `limit`; whether there may be more.
 
     They were added in the order of time, so nobody has to look at the rows that stay.

@@ -107,7 +107,7 @@ def count_live(tx: Tx, replica: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-def note_taken(tx: Tx, command_id: str, taken: Mapping[str, int]) -> None:
+def record_taken(tx: Tx, command_id: str, taken: Mapping[str, int]) -> None:
     """So much of its streams was taken; never less than before."""
     command = get(tx, command_id)
     if command is not None:
@@ -115,21 +115,21 @@ def note_taken(tx: Tx, command_id: str, taken: Mapping[str, int]) -> None:
         _save(tx, replace(command, taken={**command.taken, **most}))
 
 
-def note_held(tx: Tx, command_id: str, at: datetime) -> None:
+def record_held(tx: Tx, command_id: str, at: datetime) -> None:
     """Somebody reads it at this time."""
     command = get(tx, command_id)
     if command is not None and not command.left:
         _save(tx, replace(command, held_at=at))
 
 
-def note_brought(tx: Tx, command_id: str, at: datetime) -> None:
+def record_brought(tx: Tx, command_id: str, at: datetime) -> None:
     """Its agent brings output at this time."""
     command = get(tx, command_id)
     if command is not None:
         _save(tx, replace(command, brought_at=at))
 
 
-def leave(tx: Tx, seen: Command) -> bool:
+def stop_unread(tx: Tx, seen: Command) -> bool:
     """Nobody reads it any more: it has to end. False if somebody has been heard of since."""
     command = get(tx, seen.id)
     if command is None or command.left or command.held_at != seen.held_at:

@@ -17,9 +17,7 @@ class KnownKey:
     request_hash: str
 
 
-def remember_key(
-    tx: Tx, owner: str, key: str, job_id: str, request_hash: str, now: datetime
-) -> bool:
+def insert_key(tx: Tx, owner: str, key: str, job_id: str, request_hash: str, now: datetime) -> bool:
     """Tie an idempotency key to the job it made; False, and nothing changed, if it was tied before.
 
     A key is forgotten with its job and not before, so it makes one job however late it comes.

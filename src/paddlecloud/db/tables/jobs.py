@@ -152,13 +152,13 @@ def hold_all(
     reason: Reason,
     quota_since: datetime | None = None,
 ) -> None:
-    """`advance` by NO_ROOM for many jobs that wait for one reason, in two statements for many.
+    """`advance` by NO_CAPACITY for many jobs that wait for one reason, in two statements for many.
 
     All of them have the same state and version; one that has changed since is left alone.
     """
     first = newcomers[0]
-    after = first.after(Event.NO_ROOM, now=now, reason=reason)
-    change = (to_micros(now), Event.NO_ROOM.value, after.state.value, to_json(reason))
+    after = first.after(Event.NO_CAPACITY, now=now, reason=reason)
+    change = (to_micros(now), Event.NO_CAPACITY.value, after.state.value, to_json(reason))
     kept = (after.state.value, reason.code, to_json(reason), maybe_to_micros(quota_since))
     for numbers, listed in in_parts([job.number for job in newcomers]):
         which = f"number in ({listed}) and version = ? and state = ?"

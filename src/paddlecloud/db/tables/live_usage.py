@@ -67,7 +67,7 @@ def of_attempt(tx: Tx, job_id: str, attempt: int) -> dict[str, Use]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seat:
+class ReplicaUse:
     """A replica that holds a place, and what is known of its use."""
 
     job_id: str
@@ -78,7 +78,7 @@ class Seat:
     use: Use | None
 
 
-def of_owner(tx: Tx, owner: str, limit: int) -> list[Seat]:
+def of_owner(tx: Tx, owner: str, limit: int) -> list[ReplicaUse]:
     """Every replica of this owner that is not over, newest job first."""
     rows = tx.all(
         f"select r.job_id, r.role, r.rank, r.state, r.node, {_COLUMNS} from replicas r"
@@ -88,7 +88,7 @@ def of_owner(tx: Tx, owner: str, limit: int) -> list[Seat]:
         (owner, limit),
     )
     return [
-        Seat(
+        ReplicaUse(
             job_id=row[0],
             role=row[1],
             rank=row[2],

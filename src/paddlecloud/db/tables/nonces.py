@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import Protocol
 
-from paddlecloud.db.engine.base import Apart, Database, Prompt, Tx, Value
+from paddlecloud.db.engine.base import CanAutocommit, CanDefer, Database, Tx, Value
 from paddlecloud.db.engine.columns import to_micros
 from paddlecloud.model.errors import PaddleCloudError, Retry
 from paddlecloud.model.protocol.bce_auth import DEFAULT_EXPIRE, MAX_AHEAD
@@ -72,18 +72,18 @@ class Pruner:
             return None
         self._next = seconds + BUCKET
         before = self._horizon.at(now, seconds)
-        self._db.submit(lambda tx: forget_nonces(tx, before), durable=False)
+        self._db.submit(lambda tx: delete_expired(tx, before), durable=False)
         return before
 
 
-class PromptDatabase(Database, Prompt, Protocol):
+class DeferringDatabase(Database, CanDefer, Protocol):
     """A database in this very process."""
 
 
 class WriteBehindNonces:
     """Its methods are for one thread, the event loop; the database runs `_write` on its own."""
 
-    def __init__(self, db: PromptDatabase, now: datetime) -> None:
+    def __init__(self, db: DeferringDatabase, now: datetime) -> None:
         self._db = db
         self._buckets: dict[int, set[int]] = {}
         """Hashes of 64 bits that an attacker cannot choose: a third of the memory of the texts, and
@@ -112,7 +112,7 @@ class WriteBehindNonces:
         self._unwritten.append((key, expires_at))
         if not self._queued:
             self._queued = True
-            self._db.leave(self._write, durable=False).add_done_callback(self._settle)
+            self._db.defer(self._write, durable=False).add_done_callback(self._settle)
         return True
 
     def evict(self, before: datetime) -> None:
@@ -150,7 +150,7 @@ class SharedNonces:
     A thread of its own asks for all that came while it asked before.
     """
 
-    def __init__(self, db: Apart) -> None:
+    def __init__(self, db: CanAutocommit) -> None:
         self._db = db
         self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="nonces", daemon=True)
@@ -202,7 +202,7 @@ class SharedNonces:
 
     def _answer(self, batch: list[_Asked]) -> None:
         spent = {key: until for key, until, _answer in batch}
-        new = self._db.apart(lambda tx: spend_nonces(tx, spent))
+        new = self._db.autocommit(lambda tx: spend_nonces(tx, spent))
         for key, _until, answer in batch:
             answer.set_result(key in new)
             new.discard(key)
@@ -230,7 +230,7 @@ def live_nonces(tx: Tx, since: datetime) -> list[tuple[tuple[str, str], int]]:
     return [((ak, nonce), expires // 1_000_000) for ak, nonce, expires in rows]
 
 
-def forget_nonces(tx: Tx, before: datetime) -> int:
+def delete_expired(tx: Tx, before: datetime) -> int:
     """Delete nonces that expired before this time; returns how many.
 
     Where several servers share the database, they have to be expired by the clock of each of them.

@@ -1,6 +1,6 @@
 """What each user wants to be told of, and how: the notification part of a user's row.
 
-Most users never choose anything, so the server remembers who did (`choosers`) and asks no further
+Most users never choose anything, so the server remembers who did (`subscribers`) and asks no further
 for all others. A change is told on the channel "user".
 """
 
@@ -13,8 +13,8 @@ from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.engine.columns import json_reader, to_json, to_micros
 
 CHANNEL = "user"
-REMEMBERED = timedelta(minutes=1)
-"""How long `choosers` may be believed: a note of a change may be lost with a connection."""
+CACHE_TTL = timedelta(minutes=1)
+"""How long `subscribers` may be believed: a note of a change may be lost with a connection."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Choice:
     wishes: Wishes
 
 
-def choosers(tx: Tx) -> frozenset[str]:
+def subscribers(tx: Tx) -> frozenset[str]:
     """The ids of everybody who chose something and may still come in."""
     rows = tx.all("select id from users where notify is not null and disabled_at is null")
     return frozenset(row[0] for row in rows)
@@ -62,7 +62,7 @@ def save_wishes(tx: Tx, user_id: str, wishes: Wishes) -> None:
     tx.notify(CHANNEL, user_id)
 
 
-def waiting_untold(tx: Tx, owner: str, since: datetime, event: str, limit: int) -> list[str]:
+def waiting_unnotified(tx: Tx, owner: str, since: datetime, event: str, limit: int) -> list[str]:
     """Ids of the owner's jobs that wait for a place since then, and whose event was not told."""
     told = f"'.{event}.' || jobs.id || '.' || cast(jobs.attempt as text)"
     rows = tx.all(

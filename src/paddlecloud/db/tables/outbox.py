@@ -25,7 +25,7 @@ from paddlecloud.db.engine.columns import (
 )
 from paddlecloud.model.jobs.job import Reason
 
-BELL = "outbox"
+CHANNEL = "outbox"
 """Channel that tells of a new row."""
 MAIL, WEBHOOK = "mail", "webhook"
 
@@ -92,7 +92,7 @@ def put(  # noqa: PLR0913 - a row has as many values
         ),
     )
     if changed and taken_for is None:
-        tx.notify(BELL, "")
+        tx.notify(CHANNEL, "")
     return changed == 1
 
 
@@ -186,7 +186,7 @@ def count_waiting(tx: Tx) -> dict[str, int]:
     return {kind: int(count) for kind, count in rows}
 
 
-def forget(tx: Tx, before: datetime) -> int:
+def delete_old(tx: Tx, before: datetime) -> int:
     """Delete rows of before that are sent or given up, and say how many."""
     return tx.execute(
         f"delete from outbox where created_at < ? and not ({_WAITING})", (to_micros(before),)

@@ -14,10 +14,10 @@ from paddlecloud.db.engine.base import Row, Tx
 from paddlecloud.db.engine.columns import from_micros, to_micros
 from paddlecloud.model.errors import ConfigError
 
-SEEN_EVERY = timedelta(seconds=5)
+HEARTBEAT_INTERVAL = timedelta(seconds=5)
 LIVE = timedelta(seconds=20)
-"""Four times `SEEN_EVERY`: one late write makes nobody gone."""
-FORGOTTEN_AFTER = timedelta(days=1)
+"""Four times `HEARTBEAT_INTERVAL`: one late write makes nobody gone."""
+DELETED_AFTER = timedelta(days=1)
 
 CHANNEL = "servers"
 """Told when a server comes or goes."""
@@ -59,11 +59,11 @@ def join(tx: Tx, server: Server, marks: frozenset[str]) -> None:
             raise ConfigError("replica_node_taken", node=server.node, url=other.url or other.place)
         if other.key_mark not in marks:
             raise ConfigError("replica_key_differs", url=other.url or other.place)
-    seen(tx, server)
+    heartbeat(tx, server)
     tx.notify(CHANNEL, "")
 
 
-def seen(tx: Tx, server: Server) -> None:
+def heartbeat(tx: Tx, server: Server) -> None:
     """Write down that it is there, and forget who was not for a long time."""
     tx.run(
         f"insert into servers ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -79,7 +79,7 @@ def seen(tx: Tx, server: Server) -> None:
             to_micros(server.seen_at),
         ),
     )
-    tx.run("delete from servers where seen_at < ?", (to_micros(server.seen_at - FORGOTTEN_AFTER),))
+    tx.run("delete from servers where seen_at < ?", (to_micros(server.seen_at - DELETED_AFTER),))
 
 
 def leave(tx: Tx, boot: str) -> None:

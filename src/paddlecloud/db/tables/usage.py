@@ -125,7 +125,7 @@ def ran_today(
     return {owner: timedelta(microseconds=micros) for owner, micros in total.items()}
 
 
-def in_place(tx: Tx, owners: Collection[str], pools: Collection[str]) -> dict[str, Used]:
+def resources_held(tx: Tx, owners: Collection[str], pools: Collection[str]) -> dict[str, Used]:
     """What the jobs of these owners hold in these pools now; an owner with nothing is absent."""
     found: dict[str, Used] = {}
     if not pools:
@@ -160,7 +160,7 @@ def shift_running(tx: Tx, ahead: timedelta, now: datetime, passed: timedelta) ->
     )
 
 
-def forget(tx: Tx, owners: Collection[str], before: datetime) -> int:
+def delete_old(tx: Tx, owners: Collection[str], before: datetime) -> int:
     """Drop what these owners ran that ended before, and say how many rows that were."""
     return sum(
         tx.execute(
@@ -231,7 +231,7 @@ def is_counting(tx: Tx) -> bool:
     return tx.one("select 1 from counters where name = ?", (_COUNTING,)) is not None
 
 
-def keep_counting(tx: Tx, counting: bool) -> None:
+def set_counting(tx: Tx, counting: bool) -> None:
     """From now on outputs are counted, or not. When that begins, every attempt that was let go
     before is to be counted."""
     if counting == is_counting(tx):
@@ -316,7 +316,7 @@ def _runs(tx: Tx, which: str, values: Sequence[Value] = ()) -> list[Run]:
 
 read_limits = json_reader(dict[str, Override])
 
-LOOK_BACK = 4
+HALF_LIVES = 4
 """Half-lives; what is older would count less than a sixteenth."""
 
 _BUCKETS = 24
@@ -337,7 +337,7 @@ def recent_use(
         f"select owner, cpu, memory, gpu, started_at / {bucket}, ended_at / {bucket},"
         " cast(sum(ended_at - started_at) as bigint) from usage where ended_at > ?"
         f" group by owner, cpu, memory, gpu, started_at / {bucket}, ended_at / {bucket}",
-        (at - LOOK_BACK * life,),
+        (at - HALF_LIVES * life,),
     ):
         began, ended = (at - (first + 0.5) * bucket) / life, (at - (last + 0.5) * bucket) / life
         worth = _worth(began, ended) * int(micros) / life

@@ -95,7 +95,7 @@ def to_copy(tx: Tx, now: datetime, limit: int) -> list[ToCopy]:
     return [ToCopy(job_id=job_id, copied=copied, tries=tries) for job_id, copied, tries in rows]
 
 
-def note_copied(tx: Tx, job_id: str, attempt: int, *, done: bool) -> None:
+def record_copied(tx: Tx, job_id: str, attempt: int, *, done: bool) -> None:
     tx.execute(
         "update private_stores set copied = ?, done = ?, tries = 0, trouble = null"
         " where job_id = ?",
@@ -103,7 +103,7 @@ def note_copied(tx: Tx, job_id: str, attempt: int, *, done: bool) -> None:
     )
 
 
-def note_trouble(tx: Tx, job_id: str, reason: Reason, not_before: datetime) -> None:
+def record_problem(tx: Tx, job_id: str, reason: Reason, not_before: datetime) -> None:
     tx.execute(
         "update private_stores set tries = tries + 1, trouble = ?, not_before = ? where job_id = ?",
         (to_json(reason), to_micros(not_before), job_id),

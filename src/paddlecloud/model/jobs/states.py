@@ -30,8 +30,8 @@ class Event(StrEnum):
     """A fact about a job; the history of a job is a list of them."""
 
     ACCEPTED = "accepted"
-    NO_ROOM = "no room"
-    ROOM_FOUND = "room found"
+    NO_CAPACITY = "no room"
+    CAPACITY_FOUND = "room found"
     POOL_REFUSED = "pool refused"
     STARTED = "started"
     ATTEMPT_LOST = "attempt lost"
@@ -60,14 +60,14 @@ TRANSITIONS = MappingProxyType(
         (_S.SUBMIT, _E.ACCEPTED): _S.SCHEDULE,
         (_S.SUBMIT, _E.BROKE): _S.FAILED,
         (_S.SUBMIT, _E.KILL_ASKED): _S.KILLING,
-        (_S.SCHEDULE, _E.NO_ROOM): _S.QUEUE,
+        (_S.SCHEDULE, _E.NO_CAPACITY): _S.QUEUE,
         (_S.SCHEDULE, _E.POOL_REFUSED): _S.SCHEDULE,
         (_S.SCHEDULE, _E.STARTED): _S.RUNNING,
         (_S.SCHEDULE, _E.ATTEMPT_LOST): _S.SCHEDULE,
         (_S.SCHEDULE, _E.BROKE): _S.FAILED,
         (_S.SCHEDULE, _E.WAITED_TOO_LONG): _S.SCHEDULE_TIMEOUT,
         (_S.SCHEDULE, _E.KILL_ASKED): _S.KILLING,
-        (_S.QUEUE, _E.ROOM_FOUND): _S.SCHEDULE,
+        (_S.QUEUE, _E.CAPACITY_FOUND): _S.SCHEDULE,
         (_S.QUEUE, _E.BROKE): _S.FAILED,
         (_S.QUEUE, _E.WAITED_TOO_LONG): _S.SCHEDULE_TIMEOUT,
         (_S.QUEUE, _E.KILL_ASKED): _S.KILLING,

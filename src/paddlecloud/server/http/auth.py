@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 
 from starlette.requests import Request
 
-from paddlecloud.db.engine.base import EVERYTHING, Apart, Prompt, Tx
+from paddlecloud.db.engine.base import EVERYTHING, CanAutocommit, CanDefer, Tx
 from paddlecloud.db.tables import audit, tokens
 from paddlecloud.db.tables.nonces import Pruner, SharedNonces, WriteBehindNonces
 from paddlecloud.db.tables.tokens import Scope, TokenKind
@@ -204,9 +204,9 @@ class Gate:
 
 
 def _nonces(deps: Deps) -> SharedNonces | WriteBehindNonces:
-    if isinstance(deps.db, Apart):
+    if isinstance(deps.db, CanAutocommit):
         return SharedNonces(deps.db)
-    assert isinstance(deps.db, Prompt)  # a database is one or the other
+    assert isinstance(deps.db, CanDefer)  # a database is one or the other
     return WriteBehindNonces(deps.db, deps.clock())
 
 

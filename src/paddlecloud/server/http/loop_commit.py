@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar, TypeVarTuple
 
-from paddlecloud.db.engine.base import Database, Prompt, Tx
+from paddlecloud.db.engine.base import CanDefer, Database, Tx
 from paddlecloud.server.http.executors import in_thread
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class LoopWriter:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._prompt = db if isinstance(db, Prompt) else None
+        self._prompt = db if isinstance(db, CanDefer) else None
         self._queued: list[tuple[Future[Any], asyncio.Future[None]]] = []
         self._skip = 0
 
@@ -48,7 +48,7 @@ class LoopWriter:
         if prompt is None or self._skip:
             self._skip = max(self._skip - 1, 0)
             return await asyncio.wrap_future(self._db.submit(work, durable=durable))
-        written = prompt.leave(work, durable=durable)
+        written = prompt.defer(work, durable=durable)
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         if not self._queued:
@@ -57,7 +57,7 @@ class LoopWriter:
         await done
         return written.result()
 
-    def _commit(self, prompt: Prompt) -> None:
+    def _commit(self, prompt: CanDefer) -> None:
         queued, self._queued = self._queued, []
         began = time.perf_counter()
         prompt.drain(queued[-1][0])

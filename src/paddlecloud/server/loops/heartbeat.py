@@ -23,9 +23,9 @@ class Heartbeat:
 
     def tick(self, deps: Deps, now: datetime) -> None:
         # Also when the clock was set back: a time in the future would hide that we stop.
-        if abs(now - self._server.seen_at) >= servers.SEEN_EVERY:
+        if abs(now - self._server.seen_at) >= servers.HEARTBEAT_INTERVAL:
             current = replace(self._server, seen_at=now)
-            deps.db.write(lambda tx: servers.seen(tx, current), durable=False)
+            deps.db.write(lambda tx: servers.heartbeat(tx, current), durable=False)
             self._server = current
         for backend in deps.backends.values():
             if isinstance(backend, KeepsAgent):

@@ -57,7 +57,7 @@ class Sender:
         self._deleted_at = self._deleted_at or now
         if not timedelta() <= now - self._deleted_at < DELETE_EVERY:
             self._deleted_at = now
-            deps.db.write(lambda tx: outbox.forget(tx, now - KEPT), durable=False)
+            deps.db.write(lambda tx: outbox.delete_old(tx, now - KEPT), durable=False)
         if deps.db.read(lambda tx: outbox.has_due(tx, now)):
             for kind in MAX_CONCURRENT:
                 self._begin(deps, kind, now)
@@ -94,7 +94,7 @@ class Sender:
             with self._changed:
                 self._busy[row.kind].discard(row.owner)
                 self._changed.notify_all()
-            deps.hub.notify(outbox.BELL, "")
+            deps.hub.notify(outbox.CHANNEL, "")
 
 
 def deliver(deps: Deps, row: Outgoing) -> None:
@@ -149,6 +149,6 @@ LOOP = Loop(
     name="outbox",
     tick=Sender().tick,
     every=timedelta(seconds=5),
-    channel=outbox.BELL,
+    channel=outbox.CHANNEL,
     leased=False,
 )

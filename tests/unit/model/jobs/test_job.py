@@ -49,7 +49,7 @@ def test_a_kill_is_remembered_and_other_fields_can_be_given() -> None:
 
 
 def test_a_reason_goes_when_nobody_gives_one() -> None:
-    job = a_job(state=JobState.QUEUE, reason=WHY).after(Event.ROOM_FOUND, now=LATER)
+    job = a_job(state=JobState.QUEUE, reason=WHY).after(Event.CAPACITY_FOUND, now=LATER)
     assert job.reason is None
 
 

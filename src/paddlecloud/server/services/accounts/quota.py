@@ -91,7 +91,7 @@ def used_now(
 ) -> tuple[dict[str, Used], Day]:
     """What each of these users has in use on public pools and has run there today."""
     today = day_of(now, deps.settings.zone)
-    held = usage.in_place(tx, owners, public_pools(deps))
+    held = usage.resources_held(tx, owners, public_pools(deps))
     ran = usage.ran_today(tx, owners, today.start, now)
     found = {
         owner: replace(held.get(owner, Used()), today=ran.get(owner, timedelta(0)))

@@ -104,12 +104,12 @@ def hold(deps: Deps, command: Command) -> None:
     now = deps.clock()
     known = command.held_at or command.created_at
     if command.ended_at is None and abs(now - known) >= HELD_EVERY:
-        deps.db.write(lambda tx: exec_commands.note_held(tx, command.id, now), durable=False)
+        deps.db.write(lambda tx: exec_commands.record_held(tx, command.id, now), durable=False)
 
 
 def leave(deps: Deps, command: Command) -> bool:
     """Stop a command without a reader; False if it has one again."""
-    return deps.db.write(lambda tx: exec_commands.leave(tx, command))
+    return deps.db.write(lambda tx: exec_commands.stop_unread(tx, command))
 
 
 def stop(deps: Deps, caller: Caller, job_id: str, command_id: str) -> Command:
@@ -284,7 +284,7 @@ def _get(deps: Deps, command_id: str) -> Command:
 def _note_brought(deps: Deps, command: Command) -> None:
     now = deps.clock()
     if abs(now - (command.brought_at or command.created_at)) >= HELD_EVERY:
-        deps.db.write(lambda tx: exec_commands.note_brought(tx, command.id, now), durable=False)
+        deps.db.write(lambda tx: exec_commands.record_brought(tx, command.id, now), durable=False)
 
 
 def _is_given_up(tx: Tx, deps: Deps, command: Command) -> bool:

@@ -60,7 +60,7 @@ def take(deps: Deps, command: Command, offsets: Mapping[str, int]) -> None:
         return
     # Need not survive a loss of power: the bytes themselves do not either.
     deps.db.write(
-        partial(exec_commands.note_taken, command_id=command.id, taken=taken), durable=False
+        partial(exec_commands.record_taken, command_id=command.id, taken=taken), durable=False
     )
     for stream, offset in taken.items():
         for number in range(_kept_from(command, stream) // SEGMENT, offset // SEGMENT):

@@ -107,7 +107,7 @@ def _await_agents(deps: Deps, job: Job) -> None:
 
 def _forget_audit(deps: Deps, now: datetime) -> None:
     kept = deps.settings.retention.audit
-    forget = partial(audit.forget, before=now - kept, limit=AUDIT_BATCH)
+    forget = partial(audit.delete_old, before=now - kept, limit=AUDIT_BATCH)
     while kept and deps.db.write(forget, durable=False):
         pass
 
@@ -155,7 +155,7 @@ def _unused_files(deps: Deps) -> int:
     for owner, snapshot_id in unused:
         deps.db.write(partial(_delete_snapshot, owner, snapshot_id, before))
     owners = deps.db.read(tables_users.user_ids)
-    deps.db.write(lambda tx: usage.forget(tx, owners, now - KEEP_USAGE), durable=False)
+    deps.db.write(lambda tx: usage.delete_old(tx, owners, now - KEEP_USAGE), durable=False)
     return sum(_unused_of(deps, owner, before) for owner in owners)
 
 

@@ -30,7 +30,7 @@ def notice_limits(deps: Deps) -> None:
     counted that was stored before."""
     counting = quota.binding(deps)
     if deps.db.read(usage.is_counting) != counting:
-        deps.db.write(partial(usage.keep_counting, counting=counting))
+        deps.db.write(partial(usage.set_counting, counting=counting))
 
 
 def count(deps: Deps, _now: datetime) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import attempts, jobs, live_usage
-from paddlecloud.db.tables.live_usage import Seat, Use
+from paddlecloud.db.tables.live_usage import ReplicaUse, Use
 from paddlecloud.model.diagnosis.overprovisioning import peak_memory
 from paddlecloud.model.files.layout import worker_name
 from paddlecloud.model.jobs.job import Job, Replica, ReplicaState, Role
@@ -54,7 +54,7 @@ def of_job(deps: Deps, caller: Caller, job_id: str) -> list[UseRow]:
 def of_owner(deps: Deps, owner: str) -> list[UseRow]:
     """Every placed worker of this user, newest job first."""
 
-    def read(tx: Tx) -> tuple[list[Seat], dict[str, Job]]:
+    def read(tx: Tx) -> tuple[list[ReplicaUse], dict[str, Job]]:
         seats = live_usage.of_owner(tx, owner, MOST_ROWS)
         names = dict.fromkeys(seat.job_id for seat in seats)
         found = [job for name in names if (job := jobs.get_job(tx, name)) is not None]
@@ -78,7 +78,7 @@ def _row_of(deps: Deps, job: Job, replica: Replica, use: Use | None) -> UseRow:
     )
 
 
-def _row(deps: Deps, job: Job, seat: Seat) -> UseRow:
+def _row(deps: Deps, job: Job, seat: ReplicaUse) -> UseRow:
     role = Role(seat.role)
     return UseRow(
         job_id=job.id,

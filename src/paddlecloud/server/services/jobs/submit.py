@@ -132,7 +132,7 @@ def accept(tx: Tx, deps: Deps, owner: str, request: SubmitRequest, spec: JobSpec
         waiting_since=now,
     )
     job = jobs.insert_accepted(tx, new, now, NOT_PLANNED)
-    idempotency.remember_key(tx, owner, request.idempotency_key, job.id, _digest(request), now)
+    idempotency.insert_key(tx, owner, request.idempotency_key, job.id, _digest(request), now)
     tx.notify(SCHEDULE_CHANNEL, "")
     return Accepted(job=job, plan=plan)
 

@@ -56,7 +56,7 @@ def on_change(tx: Tx, deps: Deps, before: Job, after: Job, now: datetime) -> Non
     if event is None or not deps.settings.notifications.enabled:
         return
     # This write sees the newest state: what it finds may be remembered.
-    subscribers = deps.caches.subscribers.load(now, partial(notification_prefs.choosers, tx))
+    subscribers = deps.caches.subscribers.load(now, partial(notification_prefs.subscribers, tx))
     if after.owner not in subscribers:
         return
     choice = notification_prefs.get_choice(tx, after.owner)
@@ -79,7 +79,7 @@ def look(deps: Deps, now: datetime) -> int:
     if not deps.settings.notifications.enabled:
         return 0
     found = 0
-    for user_id in sorted(deps.db.read(notification_prefs.choosers)):
+    for user_id in sorted(deps.db.read(notification_prefs.subscribers)):
         choice = deps.db.read(partial(notification_prefs.get_choice, user_id=user_id))
         if choice is not None and LONG_QUEUE in choice.wishes.events:
             found += _long_queues(deps, choice, now)
@@ -188,7 +188,7 @@ def _long_queues(deps: Deps, choice: Choice, now: datetime) -> int:
     since = now - deps.settings.notifications.long_queue
     owner = choice.user_id
     untold = partial(
-        notification_prefs.waiting_untold,
+        notification_prefs.waiting_unnotified,
         owner=owner,
         since=since,
         event=LONG_QUEUE,

@@ -203,7 +203,7 @@ def _place(
     job = _counted_on(job, now)
     reason = Reason(code="queue_starting", params={"pool": pool})
     if job.state is JobState.QUEUE:
-        event = Event.ROOM_FOUND
+        event = Event.CAPACITY_FOUND
         jobs.advance(tx, job, event, now=now, reason=reason, sure=True, pool=pool, attempt=number)
     else:
         _save(tx, job, replace(job, reason=reason, pool=pool, attempt=number))

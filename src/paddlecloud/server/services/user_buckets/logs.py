@@ -189,7 +189,7 @@ def _began_since(job: Job, quiet: SilentBucket) -> bool:
 def _note_trouble(deps: Deps, job: Job, error: PaddleCloudError, due: datetime) -> None:
     told = {"bos_url": job.spec.bos_url}  # the error may be that of another job of this bucket
     reason = caused("private_logs_wait", error.code, {**error.params, **told}, **told)
-    deps.db.write(lambda tx: rows.note_trouble(tx, job.id, reason, due))
+    deps.db.write(lambda tx: rows.record_problem(tx, job.id, reason, due))
 
 
 def _copy_job(deps: Deps, job: Job, copied: int, now: datetime) -> None:
@@ -200,13 +200,13 @@ def _copy_job(deps: Deps, job: Job, copied: int, now: datetime) -> None:
         attempt = deps.db.read(partial(attempts.get_attempt, job_id=job.id, number=number))
         if attempt is not None:
             _copy_attempt(deps, job, attempt, store)
-        deps.db.write(partial(rows.note_copied, job_id=job.id, attempt=number, done=False))
+        deps.db.write(partial(rows.record_copied, job_id=job.id, attempt=number, done=False))
     if job.final:
         with suppress(PaddleCloudError):
             # Keys that may not do this are good all the same: what is left costs room, no results.
             # Nobody goes on with anything here, whatever the clock of the bucket says.
             store.sweep(now + timedelta(days=1), f"{output_root(job.id)}/")
-        deps.db.write(partial(rows.note_copied, job_id=job.id, attempt=last, done=True))
+        deps.db.write(partial(rows.record_copied, job_id=job.id, attempt=last, done=True))
 
 
 def _copy_attempt(deps: Deps, job: Job, attempt: Attempt, store: S3Store) -> None:
