@@ -306,7 +306,7 @@ def test_what_was_acknowledged_survives_kill_9_of_our_server(
 def test_while_the_database_is_away_callers_are_told_so_and_later_served(
     postgres_place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paddlecloud.db.engine.postgres.PATIENCE", 0.2)
+    monkeypatch.setattr("paddlecloud.db.engine.postgres.RECONNECT_SECONDS", 0.2)
     with closing(open_database(postgres.url(postgres_place), now=NOW)) as db:
         postgres.stop(postgres_place)
         for call in (lambda: db.write(put("a")), lambda: names(db)):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.db.engine.base import Database, Tx
-from paddlecloud.db.engine.disk_reserve import ROOM, STEPS, Reserve
+from paddlecloud.db.engine.disk_reserve import MIN_FREE_FACTOR, STEPS, Reserve
 from paddlecloud.db.engine.sqlite import open_sqlite
 from paddlecloud.model.errors import StorageFull
 from tests.contract.disk import small_disk
@@ -99,12 +99,14 @@ def test_it_is_made_only_where_there_is_plenty(tmp_path: Path) -> None:
         reserve.keep()
         assert not (disk / "reserve").exists()
         assert reserve.release() == 0
-        little = Reserve(disk / "reserve", SIZE // ROOM)
+        little = Reserve(disk / "reserve", SIZE // MIN_FREE_FACTOR)
         little.keep()
-        assert (disk / "reserve").stat().st_blocks * 512 >= SIZE // ROOM
-        again = Reserve(disk / "reserve", SIZE // ROOM)
+        assert (disk / "reserve").stat().st_blocks * 512 >= SIZE // MIN_FREE_FACTOR
+        again = Reserve(disk / "reserve", SIZE // MIN_FREE_FACTOR)
         for step in range(STEPS):
-            assert (disk / "reserve").stat().st_size == SIZE // ROOM * (STEPS - step) // STEPS
-            assert again.release() == SIZE // ROOM // STEPS
+            assert (disk / "reserve").stat().st_size == SIZE // MIN_FREE_FACTOR * (
+                STEPS - step
+            ) // STEPS
+            assert again.release() == SIZE // MIN_FREE_FACTOR // STEPS
         assert not (disk / "reserve").exists()
         assert again.release() == 0

@@ -1,8 +1,8 @@
-"""The server's memory: SQL, migrations, guarded writes.
+"""The server's database: SQLite or PostgreSQL, migrations, guarded writes.
 
-`open_database` gives a `Database` (`base`): SQLite or PostgreSQL, both with the shared commits of
-`group`. The modules about a subject (`jobs`, `attempts`, `tokens`, `usage` and so on) are plain
-functions over the `Tx` that its `read` and `write` hand out.
+`open_database` returns a `Database` (`engine.base`). The modules of `tables` (`jobs`, `attempts`,
+`usage` and so on) are plain functions over the `Tx` that its `read` and `write` pass to a callable.
+Rules about jobs are in `model`, not here.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from paddlecloud.model.errors import ConfigError
 def open_database(
     place: str | Path, *, now: datetime, connections: int = 10, must_exist: bool = False
 ) -> Database:
-    """The database at a path (SQLite) or a postgresql:// address, made or brought up to date.
+    """Open the database at a path (SQLite) or postgresql:// URL; create or migrate it if needed.
 
-    `must_exist`: ConfigError (database_lost) if it is missing or has no tables, and none is made.
+    `must_exist`: raise ConfigError (database_lost) if it is missing or empty; create nothing.
     """
     if not isinstance(place, str) or not place.startswith(("postgresql://", "postgres://")):
         return open_sqlite(Path(place), now=now, reserve=SIZE, must_exist=must_exist)

@@ -1,5 +1,5 @@
-"""Connections and transactions: SQLite with one writer, PostgreSQL with several servers.
+"""Connections and transactions: SQLite for one server, PostgreSQL for several.
 
-`base` has the two protocols that everything else uses; `migrate` brings a database up to date;
-`notify` wakes other servers. SQL of tables is in `db/tables`.
+`base` has the protocols `Database` and `Tx`; `columns` converts values; `notify` wakes other
+servers; `sqlite` and `postgres` are the engines. SQL of tables is in `db/tables`.
 """

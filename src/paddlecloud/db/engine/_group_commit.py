@@ -1,10 +1,10 @@
-"""Group commit: many callers' writes in one transaction, whatever the engine below.
+"""Group commit: the writes of many callers in one transaction, for both engines.
 
-Writes queue up and whoever has the turn commits for all: it takes everything submitted so far, runs
-each callable so that its failure is nobody else's, and commits them together, so eight waiting
-callers share one wait for the disk. A caller that finds the turn free takes it itself, which spares
-an idle server two changes of thread per write; a thread of ours serves what nobody waits for. What
-a transaction is, and how one callable's part of it is undone, is the engine's `Writer`.
+Writes are queued, and one thread at a time leads: it takes everything submitted so far, runs each
+callable isolated from the failures of the others, and commits them together, so eight waiting
+callers share one disk flush. A caller that finds no leader leads itself, which saves an idle server
+two thread switches per write; a background thread leads for `submit`. The engine's `Writer` defines
+what a transaction is and how one callable's changes are rolled back.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ T = TypeVar("T")
 Notice = tuple[str, str]
 
 GROUP_LIMIT = 64
-"""Callables in one commit: the first of them waits for the last, so not without end."""
+"""Callables in one commit; limited because the first waits for the last."""
 TRIES = 4
-"""Times that a group is run in all, when its transaction is lost before the commit."""
+"""Attempts in all to run a group whose transaction is lost before the commit."""
 
 log = logging.getLogger(__name__)
 
 
 class Lost(Exception):
-    """The transaction is gone and certainly not committed: its callables may be run again."""
+    """The transaction is gone and was certainly not committed: its callables may be retried."""
 
     def __init__(self, error: PaddleCloudError) -> None:
         super().__init__(error.code)
@@ -40,7 +40,7 @@ class Lost(Exception):
 
 
 class Task:
-    """One submitted callable with what became of it."""
+    """One submitted callable and its result."""
 
     __slots__ = ("durable", "error", "future", "notices", "result", "work")
 
@@ -51,13 +51,13 @@ class Task:
         self.clear()
 
     def clear(self) -> None:
-        """Forget what became of it: it is run (again)."""
+        """Reset the result before it is run (again)."""
         self.result: Any = None
         self.error: BaseException | None = None
         self.notices: Sequence[Notice] = ()
 
     def wanted(self) -> bool:
-        """False when its caller cancelled it before it began."""
+        """False if its caller cancelled it before it started."""
         return self.future.set_running_or_notify_cancel()
 
     def settle(self) -> None:
@@ -68,35 +68,35 @@ class Task:
 
 
 class Writer(Protocol):
-    """One transaction at a time, used by one thread at a time. Errors are those of our tree."""
+    """One transaction at a time, used by one thread at a time. Raises PaddleCloudError only."""
 
     def begin(self, *, durable: bool) -> None:
-        """Start a transaction, ending one that was left open; may raise Lost."""
+        """Start a transaction, rolling back one that was left open; may raise Lost."""
 
     def run(self, task: Task, *, guarded: bool) -> None:
-        """Run a callable and note what became of it; undo its changes if it failed.
+        """Run a callable and store its result; roll back its changes if it failed.
 
-        `guarded` says that others in the transaction have to be left unharmed. Raises, or raises
-        Lost, only when the whole transaction is gone.
+        `guarded`: the transaction has changes of others, which must stay. Raises (also Lost) only
+        if the whole transaction is gone.
         """
 
     def commit(self, notices: Sequence[Notice]) -> None:
-        """Keep everything, and tell other servers; may raise Lost only if surely nothing is kept"""
+        """Commit and notify other servers; raises Lost only if surely nothing was committed."""
 
     def abandon(self, error: PaddleCloudError) -> None:
-        """The transaction failed with this: be ready for the next one. Never raises."""
+        """Prepare for the next transaction after this one failed. Never raises."""
 
     def close(self) -> None: ...
 
 
 class Group:
-    """The queue of writes of one database, and the listeners to their wake-ups."""
+    """The write queue of one database, and the listeners to its notifications."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._listeners: tuple[Listener, ...] = ()
         self._queue: queue.SimpleQueue[Task] = queue.SimpleQueue()
-        self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._wakeups: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._turn = threading.Lock()
         self._leader = 0
         self._held: Task | None = None
@@ -114,15 +114,15 @@ class Group:
 
     def submit(self, work: Callable[[Tx], T], *, durable: bool) -> Future[T]:
         task = self._enqueue(work, durable)
-        self._bell.put(True)
+        self._wakeups.put(True)
         return task.future
 
     def defer(self, work: Callable[[Tx], T], *, durable: bool) -> Future[T]:
-        """Queue a write and ring for nobody: whoever leaves it has to `drain`."""
+        """Queue a write without waking a thread: the caller has to `drain` it later."""
         return self._enqueue(work, durable).future
 
     def drain(self, last: Future[Any]) -> None:
-        """Commit on this thread until `last` is done, unless somebody is at it: they see to it."""
+        """Commit on this thread until `last` is done; returns at once if another thread leads."""
         if self._turn.acquire(blocking=False):
             self._lead(last)
 
@@ -137,7 +137,7 @@ class Group:
         return unsubscribe
 
     def deliver(self, notices: Sequence[Notice]) -> None:
-        """Tell every listener, on this thread."""
+        """Call every listener, on this thread."""
         for channel, payload in notices:
             for listener in self._listeners:
                 try:
@@ -146,12 +146,12 @@ class Group:
                     log.exception("a listener failed on %s %s", channel, payload)
 
     def close(self) -> bool:
-        """Finish what was submitted; False if that was done before."""
+        """Finish what was submitted; False if it was closed before."""
         with self.gate:
             if self.closed:
                 return False
             self.closed = True
-            self._bell.put(False)
+            self._wakeups.put(False)
         self._thread.join()
         self._writer.close()
         return True
@@ -165,18 +165,18 @@ class Group:
         return task
 
     def _serve(self) -> None:
-        """Our own thread: at each ring, commit what is queued, if nobody else is at it."""
-        while self._bell.get():
+        """The background thread: at each wake-up, commit what is queued unless another leads."""
+        while self._wakeups.get():
             if self._turn.acquire(blocking=False):
                 self._lead()
         self._turn.acquire()
         self._lead()
 
     def _lead(self, mine: Future[Any] | None = None) -> None:
-        """Holding the turn, commit groups until `mine` is done (without one: until none is left).
+        """Holding `_turn`, commit groups until `mine` is done (None: until the queue is empty).
 
-        The turn is given back before the last look at the queue: who queued earlier is seen by
-        that look, who queues later finds the turn free. So no task is left lying.
+        `_turn` is released before the queue is checked for the last time: what was queued earlier
+        is found by that check, and a caller that queues later can lead. So no task is left behind.
         """
         self._leader = threading.get_ident()
         try:
@@ -189,7 +189,7 @@ class Group:
             self._leader = 0
             self._turn.release()
         if self._held is not None or not self._queue.empty():
-            self._bell.put(True)
+            self._wakeups.put(True)
 
     def _next(self) -> Task | None:
         held, self._held = self._held, None
@@ -210,15 +210,15 @@ class Group:
                 self._writer.abandon(lost.error)
                 if left:
                     continue
-                self._tell_failed(group or [first], lost.error)
+                self._fail(group or [first], lost.error)
             except PaddleCloudError as error:
                 self._writer.abandon(error)
-                self._tell_failed(group or [first], error)
-            except Exception as error:  # a mistake of ours; nobody may wait for ever because of it
+                self._fail(group or [first], error)
+            except Exception as error:  # a bug; no caller may wait forever because of it
                 log.exception("a group of writes failed")
                 failed = Retry("database_failed", path="", detail=repr(error))
                 self._writer.abandon(failed)
-                self._tell_failed(group or [first], failed)
+                self._fail(group or [first], failed)
             else:
                 self.deliver(notices)
                 for task in group:
@@ -242,9 +242,9 @@ class Group:
         return notices
 
     def _arriving(self, first: Task) -> Iterator[Task]:
-        """`first`, then whatever is submitted while the ones before it run: nobody waits for more.
+        """`first`, then what is submitted while the ones before it run, without waiting for more.
 
-        Those who were answered by the last commit come back just then, so they share this one.
+        Callers released by the last commit usually write again just then, so they share this one.
         """
         yield first
         for _ in range(GROUP_LIMIT):
@@ -257,8 +257,8 @@ class Group:
             if task.wanted():
                 yield task
 
-    def _tell_failed(self, group: Sequence[Task], error: PaddleCloudError) -> None:
-        """The commit failed: nobody's changes were kept, and everybody is told."""
+    def _fail(self, group: Sequence[Task], error: PaddleCloudError) -> None:
+        """Report a failed commit, of which nothing was kept, to every caller of the group."""
         for task in group:
             task.error = task.error or type(error)(error.code, **error.params)
             task.settle()

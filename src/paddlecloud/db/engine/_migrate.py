@@ -1,11 +1,11 @@
-"""Brings a database to the shape this version knows, by numbered files that are never edited.
+"""Migrates a database to the schema of this version, by numbered files that are never edited.
 
-Each file of `migrations/` is applied once, in order, and remembered with its checksum. A database
-from a newer version is refused, because old code would silently damage it, unless every newer file
-said that servers of our number still work with it: `-- oldest: N` in its first line. So old and new
-servers can run side by side while they are exchanged. A database whose applied migration differs
-from ours is refused, because then nobody knows its shape. The statements of a file end with a
-semicolon at the end of a line, and are SQL that every engine understands.
+Each file of `migrations/` is applied once, in order, and recorded with its checksum. A database of
+a newer version is refused, because old code could damage it, unless every newer file declares that
+servers of our number still work with it: `-- oldest: N` in its first line. So old and new servers
+can run side by side during an upgrade. A database with a different checksum is refused, because its
+schema is unknown. The statements of a file end with a semicolon at the end of a line, and are SQL
+that both engines understand.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Migration:
 
     @property
     def statements(self) -> list[str]:
-        pieces = (self.text.strip() + "\n").split(";\n")
-        return [piece.strip() for piece in pieces if piece.strip()]
+        found = (self.text.strip() + "\n").split(";\n")
+        return [statement.strip() for statement in found if statement.strip()]
 
 
 def migrations(folder: Path = FOLDER) -> list[Migration]:
@@ -66,9 +66,9 @@ def migrations(folder: Path = FOLDER) -> list[Migration]:
 
 
 def migrate(tx: Tx, *, now: datetime, folder: Path = FOLDER, existing: str = "") -> list[int]:
-    """Apply what is missing and return its numbers; all of it is committed, or none.
+    """Apply the missing migrations, in the caller's transaction, and return their numbers.
 
-    `existing` names a database that has to have tables already: ConfigError if it has none.
+    `existing` names a database that must have tables already: ConfigError if it has none.
     """
     known = migrations(folder)
     tx.run(_LEDGER)
@@ -90,7 +90,7 @@ def migrate(tx: Tx, *, now: datetime, folder: Path = FOLDER, existing: str = "")
 
 
 def _still_works(tx: Tx, known: int) -> bool:
-    """Whether every migration that we do not know lets servers of our number go on."""
+    """Whether every newer migration allows servers of our number."""
     newer = tx.all("select oldest from schema_migrations where number > ?", (known,))
     return all(oldest is not None and oldest <= known for (oldest,) in newer)
 

@@ -1,8 +1,8 @@
-"""Wake-ups from other servers on the same PostgreSQL, by LISTEN and NOTIFY.
+"""Receives notifications of other servers on the same PostgreSQL, by LISTEN and NOTIFY.
 
-One thread with a connection of its own waits for them and hands them to the listeners of this
-server. A notice names its sender, because a server has woken its own listeners already. After a
-lost connection it is not known what was missed, so all listeners are woken once.
+One thread with a connection of its own passes them to the listeners of this server. A notification
+names its sender, because a server has called its own listeners already. After a lost connection all
+listeners are called once, since some may have been missed.
 """
 
 from __future__ import annotations
@@ -30,14 +30,13 @@ MAX_PAYLOAD = 7900
 """Bytes; PostgreSQL refuses 8000."""
 
 AGAIN_AFTER = 1.0
-"""Seconds until another try to listen."""
-
+"""Seconds until another attempt to listen."""
 
 Deliver = Callable[[Sequence[Notice]], None]
 
 
 def packed(sender: str, notices: Sequence[Notice]) -> Iterator[str]:
-    """Notices in as few texts as fit; what is too much for one is `EVERYTHING`."""
+    """The payloads of these notices, as few as fit; one that is too long becomes `EVERYTHING`."""
     kept: list[Notice] = []
     size = 0
     for notice in notices:
@@ -54,7 +53,7 @@ def packed(sender: str, notices: Sequence[Notice]) -> Iterator[str]:
 
 
 def unpacked(payload: str) -> tuple[str, list[Notice]]:
-    """Who sent it and what; a text that is none of ours wakes everybody, which harms nobody."""
+    """Sender and notices of a payload; an unknown payload becomes `EVERYTHING`."""
     try:
         sender, notices = json.loads(payload)
         return str(sender), [(str(channel), str(text)) for channel, text in notices]
@@ -71,7 +70,7 @@ class ListenThread:
         self._connect()
         self._stop = threading.Event()
         self._wake, self._waker = socket.socketpair()
-        self._thread = threading.Thread(target=self._serve, name="database-ears", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="database-listen", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -84,15 +83,15 @@ class ListenThread:
             try:
                 self._listen()
             except (psycopg.Error, Retry) as error:
-                said = error if isinstance(error, Retry) else type(error).__name__
-                log.warning("not listening to the database for a moment: %s", said)
+                reason = error if isinstance(error, Retry) else type(error).__name__
+                log.warning("lost the connection that listens for notifications: %s", reason)
                 self._drop()
                 self._stop.wait(AGAIN_AFTER)
         self._drop()
         self._wake.close()
 
     def _listen(self) -> None:
-        """Hand on what comes, until it is time to end."""
+        """Deliver notifications until `close`."""
         if self._connection is None:
             self._connect()
             self._deliver([(EVERYTHING, "")])

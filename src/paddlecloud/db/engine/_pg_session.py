@@ -1,11 +1,10 @@
-"""How statements reach PostgreSQL, and what comes back: one connection, as few waits as possible.
+"""A PostgreSQL session that batches statements to save round trips.
 
-What costs time is waiting for the other process, not the statement, so whatever needs no answer
-(begin, savepoints, inserts that nobody counts) is kept and sent in front of the next statement that
-does, as one text. That is the simple query protocol, in which values are literals; they are quoted
-by the client library for the connection they go to. A statement that comes again is prepared once
-under a name and then executed by it, which spares its parsing and planning. Measured, that beats
-both cursors of psycopg. The address with its password is never part of a message.
+Round trips cost more than statements, so a statement without a result (begin, savepoint, insert)
+is buffered and sent with the next one that has a result, as one text. That is the simple query
+protocol, in which values are literals, quoted by libpq for the connection. A statement that is used
+repeatedly is prepared once and then executed by name, which saves parsing and planning. Measured,
+that beats both cursors of psycopg. The URL with its password is never part of an error message.
 """
 
 from __future__ import annotations
@@ -38,26 +37,26 @@ from paddlecloud.model.errors import (
 
 CONNECT_SECONDS = 5
 PREPARE_FROM = 3
-"""A statement is prepared the third time it comes: by then it will come again."""
+"""A statement is prepared at its third use: by then it is likely to be used again."""
 MAX_PREPARED = 256
 MAX_PLACES = 64
-"""One with more values is a list of some length, and the next list has another."""
-FAREWELL_SECONDS = 0.1
-"""Between the last word of a server that ends a connection and the end itself."""
-LOOK_SECONDS = 1.0
-"""Between two looks whether a connection that is waited on is still there."""
+"""Statements with more values are not prepared: they hold lists whose length varies."""
+CLOSE_SECONDS = 0.1
+"""Between the last message of a server that closes a connection and the end of the stream."""
+POLL_SECONDS = 1.0
+"""Interval at which a wait for a result checks the connection."""
 MAX_PENDING = 1 << 20
-"""Bytes that may wait for the next statement."""
+"""Bytes buffered at most."""
 
 _SESSION = (
-    # Our questions are all made for an index; a plan made while a table was small stays good.
+    # All our queries have an index; a plan made while a table was small stays good.
     "enable_seqscan = off",
     "jit = off",
     "standard_conforming_strings = on",
     "client_encoding = 'UTF8'",
     "search_path = public",
 )
-# A peer that vanished without a word is noticed after about half a minute.
+# A peer that vanished is detected after about half a minute.
 _NETWORK: dict[str, Any] = {
     "connect_timeout": CONNECT_SECONDS,
     "keepalives_idle": 10,
@@ -73,13 +72,13 @@ _DONE = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK, pq.ExecStatus.EMPTY_
 
 
 class Address:
-    """Where a database is. It shows host and name, never the password."""
+    """The URL of a database. Its repr shows host and name, never the password."""
 
     def __init__(self, url: str) -> None:
         try:
             parts = conninfo_to_dict(url)
         except psycopg.Error:
-            # What the library says about it quotes the text, and the text holds a password.
+            # The error of the library quotes the URL, which contains the password.
             raise ConfigError("database_url_wrong") from None
         self.url = url
         self._options = {key: value for key, value in _NETWORK.items() if key not in parts}
@@ -108,7 +107,7 @@ def connect(address: Address, settings: Sequence[str]) -> Session:
 
 
 class Session:
-    """One connection with what waits to be sent on it. For one thread at a time."""
+    """One connection and its buffered statements. For one thread at a time."""
 
     def __init__(self, address: Address, connection: psycopg.Connection[Any]) -> None:
         connection.adapters.register_loader("numeric", _NumberLoader)
@@ -118,34 +117,34 @@ class Session:
         self._quote = pq.Escaping(self._pg).escape_literal
         self._rows = Transformer(connection)
         self._pending: list[bytes] = []
-        self._asked: dict[int, _Place] = {}
+        self._asked: dict[int, _PendingRows] = {}
         self._waiting = 0
         self._sent = 0
-        self._seen: dict[str, int] = {}
+        self._uses: dict[str, int] = {}
         self._prepared: dict[str, bytes] = {}
         self._usable = True
         self._unread = False
-        """Whether an answer is on its way that nobody asked for; PQexec drops it by itself."""
+        """Whether an unneeded result is on its way; PQexec drops it."""
         self.failure: PaddleCloudError = Retry("database_closed")
 
     @property
     def usable(self) -> bool:
-        """False once the connection is broken, for whatever reason."""
+        """False once the connection is broken."""
         return self._usable and self._pg.status == pq.ConnStatus.OK
 
     def later(self, *statements: str) -> None:
-        """Send these with the next statement."""
+        """Buffer these for the next exchange."""
         self._keep([statement.encode() for statement in statements])
 
     def later_with(self, sql: str, values: Sequence[Value]) -> None:
-        """Send this one with the next statement."""
+        """Buffer this one for the next exchange."""
         self._keep([self._rendered(sql, values)])
         if self._waiting > MAX_PENDING:
             self._exchange([])
 
     def soon(self, sql: str, values: Sequence[Value]) -> Answer:
-        """Send this one with the next statement; its rows can be had after that."""
-        place = _Place()
+        """Buffer a query; its rows are available after the next exchange."""
+        place = _PendingRows()
         statement = self._rendered(sql, values)
         self._asked[len(self._pending)] = place
         self._keep([statement])
@@ -154,11 +153,11 @@ class Session:
         return place.get
 
     def send(self, statement: str) -> bytes | None:
-        """Send one statement without values, after what waits; what the server says it did."""
+        """Send the buffer and one statement without values; returns its command tag."""
         return self._exchange([statement.encode()]).command_status
 
     def flush(self, *more: str) -> None:
-        """Send what waits, and more if anything does; raise what is wrong with it."""
+        """Send the buffer and `more`, if anything is buffered; raises any error of it."""
         if self._pending:
             self._exchange([statement.encode() for statement in more])
         else:
@@ -173,18 +172,18 @@ class Session:
             return []
         return self._loaded(result)
 
-    def forget_pending(self) -> None:
+    def discard_pending(self) -> None:
         self._pending, self._waiting, self._asked = [], 0, {}
 
     def mark(self) -> Mark:
-        """Where we are, to be given to `back_to`."""
+        """The present position in the buffer, for `back_to`."""
         return self._sent, len(self._pending)
 
     def back_to(self, mark: Mark) -> bool:
-        """Forget what waits since `mark`; False if something has been sent since then."""
+        """Discard what was buffered since `mark`; False if something has been sent since then."""
         sent, waiting = mark
         if sent != self._sent:
-            self.forget_pending()
+            self.discard_pending()
             return False
         del self._pending[waiting:]
         self._waiting = sum(map(len, self._pending))
@@ -194,17 +193,17 @@ class Session:
     def has_sent_since(self, mark: Mark) -> bool:
         return mark[0] != self._sent
 
-    def look(self) -> None:
-        """Notice a server that ended the connection while nothing was asked of it.
+    def check_idle(self) -> None:
+        """Detect that the server closed the connection while it was idle.
 
-        What was said before a statement is sent is surely no answer to it. Costs no wait, unless
-        something was said: mostly that is a farewell, and the end of the connection follows.
+        What arrives before a statement is sent cannot be its result. Waits only if there is input,
+        which is mostly the error message before the end of the stream.
         """
         try:
-            patience = 0.0
-            while readable(self._pg.socket, seconds=patience):
+            timeout = 0.0
+            while readable(self._pg.socket, seconds=timeout):
                 self._pg.consume_input()
-                patience = FAREWELL_SECONDS
+                timeout = CLOSE_SECONDS
         except psycopg.Error as error:
             self._usable = False
             self.failure = translated(error, self._address)
@@ -215,9 +214,9 @@ class Session:
         return mark
 
     def end_read(self, mark: Mark) -> None:
-        """End a transaction that changed nothing, without waiting for the answer.
+        """End a transaction that changed nothing, without waiting for the result.
 
-        The next statement drops that answer before its own.
+        The next statement drops that result before its own.
         """
         if self.back_to(mark) or not self.usable:
             return
@@ -237,10 +236,10 @@ class Session:
         self._waiting += sum(map(len, statements))
 
     def _exchange(self, statements: list[bytes]) -> PGresult:
-        """Send all that waits and these; the result of the last of them."""
+        """Send the buffer and these; returns the result of the last statement."""
         text = b"\n;".join((*self._pending, *statements))
         asked = self._asked
-        self.forget_pending()
+        self.discard_pending()
         self._sent += 1
         try:
             if asked:
@@ -252,8 +251,8 @@ class Session:
             self.failure = translated(error, self._address)
             raise self.failure from None
 
-    def _answered(self, text: bytes, asked: Mapping[int, _Place]) -> PGresult:
-        """The result of the last statement; those of others are put into their places."""
+    def _answered(self, text: bytes, asked: Mapping[int, _PendingRows]) -> PGresult:
+        """Send the text; store the rows of `asked` and return the result of the last statement."""
         if self._unread:
             self._unread = False
             self._waited(generators.fetch_many(self._pg))
@@ -266,8 +265,8 @@ class Session:
         return results[-1]
 
     def _waited(self, answers: PQGen[list[PGresult]]) -> list[PGresult]:
-        """Waits as PQexec does, but keeps every result, and the interpreter is free meanwhile."""
-        results: list[PGresult] = waiting.wait(answers, self._pg.socket, interval=LOOK_SECONDS)
+        """Waits like PQexec, but keeps every result and releases the interpreter lock."""
+        results: list[PGresult] = waiting.wait(answers, self._pg.socket, interval=POLL_SECONDS)
         return results
 
     def _loaded(self, result: PGresult) -> list[Row]:
@@ -275,41 +274,41 @@ class Session:
         return self._rows.load_rows(0, result.ntuples, tuple)
 
     def _rendered(self, sql: str, values: Sequence[Value]) -> bytes:
-        """The statement with its values; it is prepared first if that is due."""
+        """The statement with its values; prepares it first when it was used often enough."""
         literals = [self._literal(value) for value in values]
         name = self._prepared.get(sql) or self._name(sql, len(literals))
         if name is None:
-            return _joined(_pieces(sql), literals) if literals else sql.encode()
+            return _joined(_split_at_values(sql), literals) if literals else sql.encode()
         if not literals:
             return b"execute %b" % name
         return b"execute %b(%b)" % (name, b",".join(literals))
 
     def _name(self, sql: str, places: int) -> bytes | None:
-        """The name of a statement that came often enough, prepared for it; else None.
+        """The name of a statement that was used often enough, after preparing it; else None.
 
-        That is sent on its own: after an error in the middle of several, nobody could tell whether
-        the name exists.
+        It is prepared in an exchange of its own: after an error within a batch it would be unknown
+        whether the name exists.
         """
-        times = self._seen[sql] = self._seen.get(sql, 0) + 1
-        if times < PREPARE_FROM or not self._may_prepare(sql, places):
-            if len(self._seen) > 8 * MAX_PREPARED:
-                self._seen.clear()
+        times = self._uses[sql] = self._uses.get(sql, 0) + 1
+        full = len(self._prepared) >= MAX_PREPARED or places > MAX_PLACES
+        if times < PREPARE_FROM or full or not _PREPARABLE.match(sql):
+            if len(self._uses) > 8 * MAX_PREPARED:
+                self._uses.clear()
             return None
         name = b"s%d" % len(self._prepared)
         numbered = [b"$%d" % number for number in range(1, places + 1)]
-        self._exchange([b"prepare %b as %b" % (name, _joined(_pieces(sql), numbered))])
+        self._exchange([b"prepare %b as %b" % (name, _joined(_split_at_values(sql), numbered))])
         self._prepared[sql] = name
         return name
-
-    def _may_prepare(self, sql: str, places: int) -> bool:
-        room = len(self._prepared) < MAX_PREPARED and places <= MAX_PLACES
-        return room and _PREPARABLE.match(sql) is not None
 
     def _literal(self, value: Value) -> bytes:
         if isinstance(value, str):
             if "\0" in value:
                 raise Invalid("text_with_nul")
-            return bytes(self._quote(_utf8(value)))
+            try:
+                return bytes(self._quote(value.encode()))
+            except UnicodeEncodeError:
+                raise Invalid("text_not_unicode") from None
         if value is None:
             return b"null"
         if isinstance(value, bytes):
@@ -319,8 +318,8 @@ class Session:
         return b"%d" % value
 
 
-class _Place:
-    """Where the rows of a statement come that nobody waits for."""
+class _PendingRows:
+    """The rows of a buffered query, filled in by the exchange."""
 
     __slots__ = ("rows",)
 
@@ -332,7 +331,7 @@ class _Place:
 
 
 class PgTx:
-    """See `Tx`. After an error nothing more is asked: PostgreSQL would refuse it."""
+    """See `Tx`. After an error it sends nothing more: PostgreSQL would refuse it."""
 
     __slots__ = ("_session", "failed", "notices", "wrote")
 
@@ -385,7 +384,7 @@ class PgTx:
         self.notices.append((channel, payload))
 
     def finish(self, *more: str | None) -> None:
-        """Wait for what was only sent so far; raises what is wrong with any of it."""
+        """Send what is buffered and wait for it; raises any error of it."""
         self.check()
         try:
             self._session.flush(*(statement for statement in more if statement))
@@ -393,7 +392,7 @@ class PgTx:
             raise self._spoiled(error) from None
 
     def check(self) -> None:
-        """Raise what was wrong with an earlier statement, if anything was."""
+        """Raise the error of an earlier statement, if there was one."""
         if self.failed is not None:
             raise self.failed
 
@@ -403,9 +402,9 @@ class PgTx:
 
 
 def readable(*files: int, seconds: float | None) -> bool:
-    """Whether there is something to read within so many seconds (None: wait for it).
+    """Whether any of these is readable within so many seconds (None: wait without limit).
 
-    The number of a file may be high where thousands are connected, and `select` counts to 1,024.
+    `poll`, because file descriptors may be above the 1,024 that `select` supports.
     """
     poll = select.poll()
     for file in files:
@@ -420,7 +419,7 @@ def _done(result: PGresult) -> PGresult:
 
 
 def translated(error: psycopg.Error, address: Address) -> PaddleCloudError:
-    """The error of our tree that says what to do about this one."""
+    """The PaddleCloudError for this error."""
     state = error.sqlstate or ""
     detail = (error.diag.message_primary or str(error).strip() or type(error).__name__)[:300]
     if state.startswith("23"):
@@ -440,36 +439,29 @@ def _is_end(error: psycopg.Error) -> bool:
     return state in ("", "25P03") or state[:3] == "57P" or state[:2] == "08"
 
 
-def _utf8(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise Invalid("text_not_unicode") from None
-
-
 @lru_cache(maxsize=2048)
-def _pieces(sql: str) -> tuple[bytes, ...]:
-    """The text around the places of its values; a question mark inside quotes is none."""
-    pieces, begun = [], 0
+def _split_at_values(sql: str) -> tuple[bytes, ...]:
+    """The text around the placeholders; a question mark inside quotes is none."""
+    parts, begun = [], 0
     for place in _PLACE.finditer(sql):
         if place.group(1):
-            pieces.append(sql[begun : place.start()].encode())
+            parts.append(sql[begun : place.start()].encode())
             begun = place.end()
-    pieces.append(sql[begun:].encode())
-    return tuple(pieces)
+    parts.append(sql[begun:].encode())
+    return tuple(parts)
 
 
-def _joined(pieces: Sequence[bytes], values: Sequence[bytes]) -> bytes:
-    if len(values) != len(pieces) - 1:
-        raise Internal("database_mistake", detail=f"{len(values)} values, {len(pieces) - 1} places")
-    parts = [pieces[0]]
-    for value, piece in zip(values, pieces[1:], strict=True):
-        parts += (value, piece)
-    return b"".join(parts)
+def _joined(parts: Sequence[bytes], values: Sequence[bytes]) -> bytes:
+    if len(values) != len(parts) - 1:
+        raise Internal("database_mistake", detail=f"{len(values)} values, {len(parts) - 1} places")
+    joined = [parts[0]]
+    for value, part in zip(values, parts[1:], strict=True):
+        joined += (value, part)
+    return b"".join(joined)
 
 
 class _NumberLoader(Loader):
-    """What sums of whole numbers come as: a whole number where it is one, as in SQLite."""
+    """Loads `numeric`, the type of sums: an int where it is integral, as in SQLite."""
 
     def load(self, data: Any) -> float:
         text = bytes(data)

@@ -15,7 +15,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 
 LAST_NUMBER = 2**31 - 1
-"""What a column of numbers (of jobs, of the audit) holds at most."""
+"""The largest value of an integer column."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -38,9 +38,9 @@ def maybe_from_micros(micros: int | None) -> datetime | None:
 
 
 def bound(before: int | None) -> int:
-    """What the numbers of a page are below; None: the page is the first.
+    """The number that the rows of a page are below; None: the first page.
 
-    No engine compares a column of numbers with one that it could not hold.
+    At most the largest value of the column: PostgreSQL cannot compare it with a larger one.
     """
     return LAST_NUMBER if before is None else min(before, LAST_NUMBER)
 
@@ -54,7 +54,7 @@ def maybe_to_json(value: object | None) -> str | None:
 
 
 def json_reader(kind: type[T]) -> Callable[[str], T]:
-    """The function that reads `kind` back; make it once, building it is what costs."""
+    """The function that decodes `kind`; create it once, that is what costs."""
     return msgspec.json.Decoder(kind).decode
 
 
@@ -74,7 +74,7 @@ LONGEST = 32
 
 
 def in_parts(values: Collection[V], longest: int = LONGEST) -> Iterator[tuple[tuple[V, ...], str]]:
-    """The values in parts, each once and with the places that stand for it in a statement."""
+    """Unique values in parts, each with its placeholders, in few lengths: statements are cached."""
     found = tuple(dict.fromkeys(values))
     for first in range(0, len(found), longest):
         part = found[first : first + longest]
@@ -83,5 +83,5 @@ def in_parts(values: Collection[V], longest: int = LONGEST) -> Iterator[tuple[tu
 
 
 def places(count: int) -> str:
-    """For a list of few lengths by itself; `in_parts` knows those of any other."""
+    """Placeholders for `count` values; use `in_parts` for lists of any length."""
     return ", ".join("?" * count)

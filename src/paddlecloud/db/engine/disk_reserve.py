@@ -1,10 +1,10 @@
-"""Space that is kept back for the database while the disk has some, for the day when it has none.
+"""A ballast file beside the database that is released when the disk is full.
 
-Whoever ends the job that filled the disk needs a few pages of the database for that. They are found
-by giving this file up: the database's log is moved to its place and begins again at its start, in
-blocks that nobody else gets; or, where that would take too much, the log grows by what is free now.
-It is given up step by step: while the job still writes, it takes what is free at that moment. The
-file is made again when there is room for several.
+Killing the job that filled the disk needs a few pages of the database. Shrinking this file frees
+them: SQLite checkpoints its log into the database and restarts the log in blocks it already owns,
+or, where that would take too much, the log grows into the freed space. The file is released step by
+step, because a job that still writes takes what is free. It is created again when several times its
+size is free.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 
 SIZE = 4 << 20
 STEPS = 16
-ROOM = 4
-"""So many times its size has to be free before it is made: it must not be what fills the disk."""
+MIN_FREE_FACTOR = 4
+"""This many times its size must be free before it is created: it must not fill the disk itself."""
 
 
 class Reserve:
-    """Used by one thread at a time, the one that writes. No method raises."""
+    """Used by the writing thread only. No method raises."""
 
     def __init__(self, path: Path, size: int = SIZE) -> None:
         self._path = path
@@ -27,8 +27,8 @@ class Reserve:
         self._left = _size_of(path)
 
     def keep(self) -> None:
-        """Make the file if it is not whole and fits easily; costs nothing while it is there."""
-        if self._left == self._size or self._free() < ROOM * self._size:
+        """Create the file if it is not complete and there is enough space; free while it exists."""
+        if self._left == self._size or self._free() < MIN_FREE_FACTOR * self._size:
             return
         try:
             _make(self._path, self._size)
@@ -39,7 +39,7 @@ class Reserve:
             self._left = self._size
 
     def release(self) -> int:
-        """Give up a step of it, and say how many bytes that are; 0 if nothing is left."""
+        """Release one step; returns how many bytes that are, 0 if nothing is left."""
         step = min(self._left, self._size // STEPS)
         self._left -= step
         try:
@@ -54,10 +54,10 @@ class Reserve:
 
     def _free(self) -> int:
         try:
-            room = os.statvfs(self._path.parent)
+            disk = os.statvfs(self._path.parent)
         except OSError:
             return 0
-        return room.f_bavail * room.f_frsize
+        return disk.f_bavail * disk.f_frsize
 
 
 def _make(path: Path, size: int) -> None:

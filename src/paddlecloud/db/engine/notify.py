@@ -1,8 +1,8 @@
-"""Wakes callers at other servers that wait for something that is no change of the database.
+"""Notifies other servers of events that do not change the database.
 
 A log grows in the store without a row being written, so a follower at another server would have to
-poll. Notices that come while one is being sent share the next, so a job that prints a lot causes a
-few a second. A lost notice costs a second's delay.
+poll. Notifications are coalesced: a job that prints a lot causes a few a second. A lost one costs a
+second's delay.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from paddlecloud.model.errors import PaddleCloudError
 log = logging.getLogger(__name__)
 
 EVERY = 0.05
-"""Seconds between two notes of one server."""
+"""Seconds between two notifications of one server."""
 
 MOST = 100
-"""Payloads in one note: PostgreSQL takes 8000 bytes."""
+"""Payloads in one notification: PostgreSQL allows 8000 bytes."""
 
 
 class Notifier:
-    """Rings one channel at the other servers."""
+    """Notifies the other servers on one channel, from a thread of its own."""
 
     def __init__(self, db: CanAutocommit, channel: str) -> None:
         self._db = db
@@ -40,7 +40,7 @@ class Notifier:
         with self._changed:
             self._waiting[payload] = None
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="bell", daemon=True)
+                self._thread = threading.Thread(target=self._serve, name="notifier", daemon=True)
                 self._thread.start()
             self._changed.notify()
 
@@ -50,7 +50,7 @@ class Notifier:
             try:
                 self._send(payloads)
             except PaddleCloudError as error:
-                log.debug("others were not told of %d things: %s", len(payloads), error)
+                log.debug("could not notify other servers of %d events: %s", len(payloads), error)
             time.sleep(EVERY)
 
     def _next(self) -> list[str]:
@@ -62,10 +62,10 @@ class Notifier:
             return found
 
     def _send(self, payloads: Sequence[str]) -> None:
-        # The form of `pg_listen`, without a sender: our own listeners are woken once more.
-        note = json.dumps(["", [[self._channel, payload] for payload in payloads]])
+        # The format of `_pg_listen`, without a sender: this server's listeners are called again.
+        message = json.dumps(["", [[self._channel, payload] for payload in payloads]])
 
-        def notify(tx: Tx) -> None:
-            tx.all("select pg_notify('paddlecloud', ?)", (note,))
+        def send(tx: Tx) -> None:
+            tx.all("select pg_notify('paddlecloud', ?)", (message,))
 
-        self._db.autocommit(notify)
+        self._db.autocommit(send)

@@ -1,10 +1,10 @@
-"""PostgreSQL behind the `Database` promises, for several servers on one database.
+"""The PostgreSQL engine, for several servers on one database.
 
-Writes share their commits (`group.py`) and hold one advisory lock while they are at it, so they
-happen one after the other over all servers, as they do in SQLite: a callable may check and then
-act. Readers see one moment each (repeatable read) and wait for nobody. Wake-ups reach listeners of
-this process at once, and those of other servers by NOTIFY (`pglisten.py`). How a statement gets to
-the server and what its errors mean is in `pgwire.py`.
+Writes use group commit and hold one advisory lock, so they are serialized over all servers, as in
+SQLite: a callable may check and then act. Readers have a snapshot each (repeatable read) and never
+wait for writers. Notifications reach the listeners of this process at once, and those of other
+servers by NOTIFY (`_pg_listen`). Sending of statements and translation of errors is in
+`_pg_session`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ T = TypeVar("T")
 LOCK = 0x70616464_6C65636C
 """The advisory lock of every write: "paddlecl" as a number."""
 OWN_CONNECTIONS = 3
-"""Those that are not for readers: the writer's, the listener's, the one for what is apart."""
-PATIENCE = 5.0
-"""Seconds that a write waits for a database that is away: as long as a restart takes."""
+"""Connections that are not for readers: writer, listener, autocommit."""
+RECONNECT_SECONDS = 5.0
+"""How long a write waits for an unreachable database: about as long as a restart takes."""
 READER_SECONDS = 20.0
 
 _WRITER = (
     "default_transaction_isolation = 'read committed'",
-    # A server that is stopped in the middle of a write keeps the lock from all others.
+    # A server that is suspended during a write would keep the lock from all others.
     "idle_in_transaction_session_timeout = '10s'",
     "lock_timeout = '30s'",
 )
@@ -49,12 +49,12 @@ _AUTOCOMMIT = ("synchronous_commit = off", "lock_timeout = '10s'")
 def open_postgres(
     url: str, *, now: datetime, connections: int = 10, must_exist: bool = False
 ) -> PostgresDatabase:
-    """The database at `url`, brought up to date first, with so many connections at most."""
+    """Open and migrate the database at `url`, with at most `connections` connections."""
     return PostgresDatabase(Address(url), now=now, connections=connections, must_exist=must_exist)
 
 
 class PostgresDatabase:
-    """See `Database`; use `open_postgres` to make one."""
+    """See `Database`; created by `open_postgres`."""
 
     shared = True
 
@@ -108,12 +108,12 @@ class PostgresDatabase:
 
 
 class _PgWriter:
-    """See `group.Writer`.
+    """See `_group_commit.Writer`.
 
-    At first a group is run in the hope that nothing fails: without savepoints, and without waiting
-    for statements that need no answer. If one fails then, or a callable that has changed something,
-    the group is run again with care: each in a savepoint, and each waited for, so that the one to
-    blame is known and undone alone.
+    A group is first run optimistically: without savepoints, and without waiting for statements that
+    return nothing. If one of those fails, or a callable that has changed something, the group is
+    run again carefully: each callable in a savepoint and waited for, so that only the failing one
+    is rolled back.
     """
 
     def __init__(self, address: Address, boot: str) -> None:
@@ -122,10 +122,10 @@ class _PgWriter:
         self._begun: Mark = (0, 0)
         self._durable = True
         self._careful = False
-        self._gave_up_at = time.monotonic()  # whoever starts us is told at once
+        self._gave_up_at = time.monotonic()  # the first connection fails at once
 
     def prepare(self, now: datetime, *, must_exist: bool) -> None:
-        """Bring the database to the schema of this version; of several servers, one does."""
+        """Migrate the database; of several servers, one does."""
         existing = repr(self._address) if must_exist else ""
         try:
             self.begin(durable=True)
@@ -135,7 +135,7 @@ class _PgWriter:
             self.commit(())
         except Lost as lost:
             raise lost.error from lost
-        self._gave_up_at = -PATIENCE
+        self._gave_up_at = -RECONNECT_SECONDS
 
     def begin(self, *, durable: bool) -> None:
         if self._session is None:
@@ -162,9 +162,9 @@ class _PgWriter:
     def commit(self, notices: Sequence[Notice]) -> None:
         session = self._live()
         if not session.has_sent_since(self._begun):
-            # All of it goes at once. A connection that ended meanwhile, by a restart say, is known
-            # to have kept nothing only as long as nothing was sent.
-            session.look()
+            # Everything is sent in one exchange. Of a connection that was closed before, by a
+            # restart for example, it is certain that nothing was committed only until then.
+            session.check_idle()
             if not session.usable:
                 raise Lost(session.failure)
         try:
@@ -178,7 +178,7 @@ class _PgWriter:
                 raise
             raise self._with_care(error) from error
         if done != b"COMMIT":
-            # It was spoiled without our knowing, so nothing of it was kept.
+            # PostgreSQL rolled it back because a statement had failed: nothing was committed.
             detail = (done or b"").decode()
             failed = Retry("database_failed", path=str(self._address), detail=detail)
             raise self._with_care(failed)
@@ -189,7 +189,7 @@ class _PgWriter:
         if session is None:
             return
         try:
-            session.forget_pending()
+            session.discard_pending()
             session.send("rollback")
         except PaddleCloudError:
             self.close()
@@ -207,30 +207,27 @@ class _PgWriter:
         session.later(f"select pg_advisory_xact_lock({LOCK})")
 
     def _recover(self, session: Session, tx: PgTx, mark: Mark, guarded: bool) -> None:
-        """Undo what a callable did that failed, or see to it that all are run again."""
+        """Roll back the changes of a failed callable, or raise so that the group is run again."""
         failure = session.failure
         if not session.usable:
             raise Lost(failure)
         from_database = tx.failed is not None and tx.failed is failure
         if from_database and isinstance(failure, Retry):
-            raise failure  # no space, no lock in time: that is nothing that this one did
+            raise failure  # no space, lock timeout: not caused by this callable
         if not (from_database or tx.wrote):
             session.back_to(mark)
         elif guarded and not self._careful:
             raise self._with_care(failure)
-        elif not session.back_to(mark):
-            self._undo(session, guarded)
-
-    def _undo(self, session: Session, guarded: bool) -> None:
-        """Take back what was sent since the last savepoint; nobody waits for that."""
-        if guarded:
+        elif session.back_to(mark):
+            return
+        elif guarded:
             session.later("rollback to task", "release task")
         else:
             session.later("rollback")
             self._begin(session)
 
     def _with_care(self, error: PaddleCloudError) -> Lost | PaddleCloudError:
-        """What to raise so that the group is run again, carefully; if it was, the error itself."""
+        """The exception to raise so that the group is run again carefully; if it was, `error`."""
         if self._careful:
             self._careful = False
             return error
@@ -238,13 +235,13 @@ class _PgWriter:
         return Lost(error)
 
     def _live(self) -> Session:
-        assert self._session is not None  # between `begin` and the end
+        assert self._session is not None  # between `begin` and `commit`
         return self._session
 
     def _connected(self) -> Session:
-        """A connection; while the database is away, one caller waits a while for all."""
+        """Connect; while the database is unreachable, one caller waits for all."""
         began = time.monotonic()
-        until = began + (PATIENCE if began - self._gave_up_at > PATIENCE else 0.0)
+        until = began + (RECONNECT_SECONDS if began - self._gave_up_at > RECONNECT_SECONDS else 0.0)
         while True:
             try:
                 return connect(self._address, _WRITER)
@@ -256,7 +253,7 @@ class _PgWriter:
 
 
 class _Readers:
-    """A few connections for reads, made when needed."""
+    """A pool of connections for reads, opened when needed."""
 
     def __init__(self, address: Address, size: int) -> None:
         self.address = address
@@ -277,37 +274,32 @@ class _Readers:
         self._drop_idle()
 
     def _read(self, work: Callable[[Tx], T]) -> T:
-        session, fresh = self._borrow()
         try:
-            return self._look(session, work)
+            session, fresh = self._idle.pop(), False
+        except IndexError:
+            session, fresh = connect(self.address, _READER), True
+        try:
+            return self._read_on(session, work)
         except PaddleCloudError:
             if session.usable or fresh:
                 raise
-        # It was kept from before a restart of the database, and so were all the others.
+        # The pooled connection is from before a restart of the database, and so are the others.
         self._drop_idle()
-        return self._look(connect(self.address, _READER), work)
+        return self._read_on(connect(self.address, _READER), work)
 
-    def _look(self, session: Session, work: Callable[[Tx], T]) -> T:
+    def _read_on(self, session: Session, work: Callable[[Tx], T]) -> T:
         mark = session.begin_read()
         tx = PgTx(session)
         try:
             result = work(tx)
         finally:
             session.end_read(mark)
-            self._give_back(session)
+            if session.usable and not self._closed:
+                self._idle.append(session)
+            else:
+                session.close()
         tx.check()
         return result
-
-    def _borrow(self) -> tuple[Session, bool]:
-        with suppress(IndexError):
-            return self._idle.pop(), False
-        return connect(self.address, _READER), True
-
-    def _give_back(self, session: Session) -> None:
-        if session.usable and not self._closed:
-            self._idle.append(session)
-        else:
-            session.close()
 
     def _drop_idle(self) -> None:
         with suppress(IndexError):
@@ -316,7 +308,7 @@ class _Readers:
 
 
 class _Autocommit:
-    """One connection for statements that are transactions of their own, one caller at a time."""
+    """One connection in autocommit mode, for one caller at a time."""
 
     def __init__(self, address: Address) -> None:
         self._address = address

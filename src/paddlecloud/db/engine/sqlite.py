@@ -1,8 +1,8 @@
-"""SQLite behind the `Database` promises: one writer at a time with group commit, pooled readers.
+"""The SQLite engine: one writer with group commit, pooled readers.
 
-Writes share their commits (`group.py`), each callable in a savepoint of its own. Readers have their
-own connections and see one moment each (WAL), so they neither wait for the writer nor delay it.
-Wake-ups stay inside this process: SQLite belongs to one server.
+Each callable of a group runs in a savepoint of its own. Readers have their own connections with a
+snapshot each (WAL), so they neither wait for the writer nor delay it. Notifications stay inside
+this process: an SQLite database belongs to one server.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 IDLE_READERS = 8
 BUSY_SECONDS = 10.0
 LITTLE_SPACE = 256 * 1024
-"""With less than this free, a failed write means a full disk, whatever SQLite called it."""
+"""With less free space than this, any failed write counts as a full disk."""
 
 _PRAGMAS = ("foreign_keys = on", "temp_store = memory")
 _WRITER_PRAGMAS = (
@@ -55,10 +55,10 @@ log = logging.getLogger(__name__)
 def open_sqlite(
     path: Path, *, now: datetime, reserve: int = 0, must_exist: bool = False
 ) -> SqliteDatabase:
-    """The database at `path`, made or brought up to date first; only its owner may read it.
+    """Open the database at `path`; create or migrate it if needed. Only its owner may read it.
 
-    `reserve` is how many bytes it keeps beside it for a full disk. `must_exist`: see
-    `open_database`; SQLite itself would delete the log that belongs to an empty file.
+    `reserve`: size of the ballast file for a full disk. `must_exist`: see `open_database`; SQLite
+    itself would delete the log that belongs to an empty file.
     """
     if must_exist and is_missing(path):
         raise ConfigError("database_lost", database=str(path))
@@ -71,7 +71,7 @@ def open_sqlite(
 
 
 def is_missing(path: Path) -> bool:
-    """Whether there is no file, or one without a byte."""
+    """Whether there is no file, or an empty one."""
     try:
         return path.stat().st_size == 0
     except FileNotFoundError:
@@ -79,7 +79,7 @@ def is_missing(path: Path) -> bool:
 
 
 class SqliteDatabase:
-    """See `Database`; use `open_sqlite` to make one."""
+    """See `Database`; created by `open_sqlite`."""
 
     shared = False
 
@@ -151,7 +151,7 @@ class SqliteDatabase:
 
 
 class _SqliteWriter:
-    """See `group.Writer`."""
+    """See `_group_commit.Writer`."""
 
     def __init__(self, path: Path, reserve: Reserve) -> None:
         self._path = path
@@ -161,24 +161,24 @@ class _SqliteWriter:
         self._connection = _connect(path, _WRITER_PRAGMAS)
 
     def prepare(self, now: datetime, *, must_exist: bool) -> None:
-        """Bring the database to the schema of this version."""
+        """Migrate the database."""
         existing = str(self._path) if must_exist else ""
         self.begin(durable=True)
         try:
             migrate(_SqliteTx(self._connection, self._path), now=now, existing=existing)
         except sqlite3.Error as error:
             raise _translated(error, self._path) from error
-        self._hopeful = False  # there is nobody yet who would try again
+        self._hopeful = False  # there is no caller yet that would retry
         self.commit(())
-        # All tables of a new database are in its log only. On a full disk they could not move to
-        # their place any more, and the log could not begin again at its start.
+        # All tables of a new database are in its log only. On a full disk they could not be
+        # checkpointed any more, and the log could not restart.
         with suppress(sqlite3.Error):
             self._connection.execute("pragma wal_checkpoint(passive)")
 
     def begin(self, *, durable: bool) -> None:
         try:
             if durable is not self._durable:
-                # A commit that waits for the disk carries the earlier ones along.
+                # A commit with a disk flush makes the earlier ones durable too.
                 level = "full" if durable else "normal"
                 self._connection.execute(f"pragma synchronous = {level}")
                 self._durable = durable
@@ -187,10 +187,10 @@ class _SqliteWriter:
             raise _translated(error, self._path) from error
 
     def run(self, task: Task, *, guarded: bool) -> None:
-        """The first of a group needs no savepoint to guard the others: there are none yet.
+        """The first of a group needs no savepoint: there are no changes of others yet.
 
-        An error that made SQLite drop the whole transaction goes up: the others lost their changes
-        too.
+        An error by which SQLite rolled back the whole transaction is raised: the others lost their
+        changes too.
         """
         try:
             self._run(task, guarded)
@@ -211,8 +211,8 @@ class _SqliteWriter:
         try:
             if self._connection.in_transaction:
                 self._connection.execute("rollback")
-            if isinstance(error, StorageFull) and self._is_to_move():
-                # What the log holds moves to its place; then the log begins again at its start.
+            if isinstance(error, StorageFull) and self._should_checkpoint():
+                # After a complete checkpoint the log restarts at its beginning.
                 self._connection.execute("pragma wal_checkpoint(passive)")
         except (sqlite3.Error, OSError) as failed:
             log.warning("after a failed commit: %s", failed)
@@ -221,25 +221,25 @@ class _SqliteWriter:
         self._connection.close()
 
     def _failed(self, error: PaddleCloudError) -> Exception:
-        """On a disk that has just become full `abandon` may find room: all of it is tried again,
-        once until something was committed."""
+        """On a disk that has just become full `abandon` may free space: the group is retried once,
+        and again only after a successful commit."""
         if isinstance(error, StorageFull) and self._hopeful:
             self._hopeful = False
             return Lost(error)
         return error
 
-    def _is_to_move(self) -> bool:
-        """Not if that would take the whole reserve: then it is for the log to grow into."""
+    def _should_checkpoint(self) -> bool:
+        """Whether to checkpoint; not if that takes the whole reserve: then the log grows into
+        it."""
         released = self._reserve.release()
-        return not released or self._growth() <= released // 2
-
-    def _growth(self) -> int:
-        """Bytes by which the file grows when the log is moved there."""
+        if not released:
+            return True
         (pages,), (size,) = (
             self._connection.execute(f"pragma {name}").fetchone()
             for name in ("page_count", "page_size")
         )
-        return int(pages * size - self._path.stat().st_size)
+        growth = int(pages * size - self._path.stat().st_size)
+        return growth <= released // 2
 
     def _restart(self) -> None:
         if self._connection.in_transaction:
@@ -273,8 +273,8 @@ class _SqliteWriter:
 class _SqliteTx:
     """A `Tx` on one connection.
 
-    Some errors (a full disk) make SQLite drop the whole transaction. What would follow on the same
-    connection would then be committed by itself, so after such an error every call fails.
+    After some errors (a full disk) SQLite rolls back the whole transaction. Later statements on the
+    same connection would then be committed one by one, so after such an error every call fails.
     """
 
     __slots__ = ("_connection", "_path", "failed", "notices")
@@ -319,7 +319,7 @@ class _SqliteTx:
 
 
 class _Dropped:
-    """Stands where a connection was whose transaction SQLite dropped."""
+    """Replaces a connection whose transaction SQLite rolled back."""
 
     in_transaction = False
 
@@ -351,7 +351,7 @@ def _connect(path: Path, pragmas: Sequence[str]) -> sqlite3.Connection:
 
 
 def _translated(error: BaseException, path: Path) -> PaddleCloudError:
-    """The error of our tree that says what to do about this one."""
+    """The PaddleCloudError for this error."""
     if isinstance(error, PaddleCloudError):
         return error
     if isinstance(error, sqlite3.IntegrityError):
@@ -359,15 +359,10 @@ def _translated(error: BaseException, path: Path) -> PaddleCloudError:
     if isinstance(error, sqlite3.Error):
         if _is_full(error, path):
             return StorageFull("database_full", path=str(path))
-        if _is_mistake(error):
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE)
+        if code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISUSE, sqlite3.SQLITE_RANGE):
             return Internal("database_mistake", detail=str(error))
     return Retry("database_failed", path=str(path), detail=str(error))
-
-
-def _is_mistake(error: sqlite3.Error) -> bool:
-    """Wrong SQL or wrong use of it: repeating it helps nobody."""
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE)
-    return code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISUSE, sqlite3.SQLITE_RANGE)
 
 
 def _is_full(error: sqlite3.Error, path: Path) -> bool:
@@ -377,7 +372,7 @@ def _is_full(error: sqlite3.Error, path: Path) -> bool:
     if code & 0xFF not in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
         return False
     try:
-        room = os.statvfs(path.parent)
+        disk = os.statvfs(path.parent)
     except OSError:
         return False
-    return room.f_bavail * room.f_frsize < LITTLE_SPACE
+    return disk.f_bavail * disk.f_frsize < LITTLE_SPACE

@@ -1,5 +1,6 @@
-"""SQL, one module per table or group of tables: functions that take a transaction.
+"""SQL, one module per table or subject: plain functions that take a `Tx`.
 
-Rows come in and go out as values of `model`. A write names the version that it is based on and
-fails if the row has changed. Connections are in `db/engine`.
+Rows are converted to values of `model`. `jobs`, `attempts`, `orders` and `placements` are about
+jobs; `usage` is running time and storage. An update of a job names the version that it is based on.
+Connections are in `db/engine`.
 """

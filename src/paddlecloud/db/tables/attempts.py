@@ -99,8 +99,7 @@ def attempt_of(tx: Tx, replica_id: str) -> Attempt | None:
 
 
 def replica_mark(tx: Tx, replica_id: str) -> tuple[str, int] | None:
-    """The state of a replica and the version of its job: while both are unchanged, so is everything
-    that the replica may do."""
+    """The state of a replica and the version of its job, to detect changes of its permissions."""
     row = tx.one(
         "select replicas.state, jobs.version from replicas"
         " join jobs on jobs.id = replicas.job_id where replicas.id = ?",

@@ -1,8 +1,7 @@
-"""Who changed what, from where and when: rows that are added, and go when their time is over.
+"""The audit log: who changed what, from where and when. Old rows are deleted.
 
-A row is written in the transaction of the change that it tells of, so there is neither a change
-without its row nor a row without its change. Details are small facts (old and new values, names);
-a secret is never among them.
+A row is written in the transaction of its change, so there is neither a change without its row nor
+a row without its change. Details are old and new values and names, never a secret.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class AuditRow:
 def record(
     tx: Tx, *, at: datetime, actor: str, source: str, action: str, target: str, detail: Detail
 ) -> int:
-    """Add a row; its number."""
+    """Add a row; returns its number."""
     number = next_number(tx, "audit")
     tx.execute(
         "insert into audit (number, at, actor, source, action, target, detail)"
@@ -54,7 +53,7 @@ def listed(
     before: int | None = None,
     limit: int = 100,
 ) -> list[AuditRow]:
-    """The newest rows first; with `user`, what they did and what was done to them."""
+    """Rows, newest first; with `user`, those whose actor or target is this user."""
     wanted = ["number < ?"]
     values: list[Value] = [bound(before)]
     if user is not None:
@@ -83,9 +82,9 @@ def listed(
 
 
 def delete_old(tx: Tx, before: datetime, limit: int) -> bool:
-    """Delete rows from before this time among the oldest `limit`; whether there may be more.
+    """Delete rows older than `before` among the oldest `limit`; returns whether there may be more.
 
-    They were added in the order of time, so nobody has to look at the rows that stay.
+    Rows are in the order of time, so the rows that stay need not be read.
     """
     oldest = tx.all("select number, at from audit order by number limit ?", (limit,))
     doomed = [number for number, at in oldest if at < to_micros(before)]

@@ -10,8 +10,8 @@ from paddlecloud.db.engine.base import Tx
 def next_number(tx: Tx, counter: str, step: int = 1) -> int:
     """The next number of a counter, 1 at first; with `step`, the last of that many.
 
-    Whoever commits later has the higher number: the row stays locked until the commit, so a reader
-    who remembers the highest number it saw will not miss a lower one.
+    The row stays locked until the commit, so a later commit has a higher number: a reader that
+    keeps the highest number it read will not miss a lower one.
     """
     row = tx.one(
         "insert into counters (name, value) values (?, ?)"
@@ -24,6 +24,6 @@ def next_number(tx: Tx, counter: str, step: int = 1) -> int:
 
 
 def next_numbers(tx: Tx, counter: str, count: int) -> Iterator[int]:
-    """That many numbers of a counter, asked for at once; one that is not used is left out."""
+    """That many numbers of a counter, allocated at once; unused ones are skipped."""
     last = next_number(tx, counter, count) if count else 0
     return iter(range(last - count + 1, last + 1))

@@ -1,9 +1,8 @@
-"""Tasks of jobs: who works at which piece of the data, and what was counted as done.
+"""Data tasks of jobs: which reader has leased which task, and which tasks are done.
 
-Every function that changes something is one step of one write transaction, and writes happen one
-after the other, so a task is counted exactly once per pass whatever comes at the same moment. What
-no longer holds (a lease whose time is over, or whose replica is) is taken back when somebody asks
-for a task and none is left: until then nobody else could use it, and its holder may still finish.
+Writes are serialized, so a task is counted exactly once per pass. Expired leases (by time, or
+because their replica ended) are taken back when a reader asks for a task and none is left: until
+then no other reader needs them, and their holder may still finish.
 """
 
 from __future__ import annotations
@@ -70,12 +69,12 @@ def set_names(tx: Tx, job_id: str) -> list[str]:
 
 
 def held_by(tx: Tx, tasks: TaskSet, holder: str) -> list[Leased]:
-    """What this holder has in its hands, by number."""
+    """The tasks that this holder has leased, by number."""
     return _leased(tx, tasks, "holder = ? and", (holder,))
 
 
 def lease(tx: Tx, tasks: TaskSet, holder: str, count: int, until: datetime) -> list[Leased]:
-    """Up to `count` tasks that wait, the first first, each with a new fence."""
+    """Lease up to `count` open tasks in order, each with a new fence."""
     rows = tx.all(
         f"select number, content, tries, fence from tasks where {_OF} and state = 'todo'"
         " order by number limit ?",
@@ -103,7 +102,7 @@ def lease(tx: Tx, tasks: TaskSet, holder: str, count: int, until: datetime) -> l
 def renew(
     tx: Tx, tasks: TaskSet, holder: str, fences: Collection[tuple[int, int]], until: datetime
 ) -> list[int]:
-    """Let these leases (number, fence) last until then; which of them are no longer its own."""
+    """Extend these leases (number, fence); returns the numbers the holder no longer has."""
     own = {(task.number, task.fence) for task in held_by(tx, tasks, holder)}
     for number, fence in fences:
         if (number, fence) in own:
@@ -117,14 +116,14 @@ def renew(
 def finish(
     tx: Tx, tasks: TaskSet, holder: str, number: int, fence: int, of_pass: int, now: datetime
 ) -> tuple[Verdict, TaskSet]:
-    """Count a task as done, once; and the set as it is then, the next pass begun if it was the
-    last."""
+    """Count a task as done, once. Returns the verdict and the set, in its next pass if this was the
+    last task."""
     state, its_fence, its_holder = _one(tx, tasks, number)
-    # A task that is done keeps its fence and its holder until it is handed out again.
+    # A task that is done keeps its fence and its holder until it is leased again.
     own = its_fence == fence and its_holder == holder
     if own and state is TaskState.LEASED and of_pass == tasks.current:
         tx.run(
-            # From now on the end of the lease is when it was finished.
+            # Of a task that is done, `lease_until` is the time when it was finished.
             "update tasks set state = 'done', finished = finished + 1, lease_until = ?"
             f" where {_OF} and number = ?",
             (to_micros(now), tasks.job_id, tasks.name, number),
@@ -137,7 +136,7 @@ def finish(
 def put_back(
     tx: Tx, tasks: TaskSet, holder: str, number: int, fence: int, *, counts: bool
 ) -> tuple[TaskState | None, TaskSet]:
-    """Its holder does not finish it; None: it was no longer its own. `counts`: as a failed try."""
+    """Return an unfinished task; None: the holder no longer had it. `counts`: as a failed try."""
     task = next((each for each in held_by(tx, tasks, holder) if each.number == number), None)
     if task is None or task.fence != fence:
         return None, tasks
@@ -147,10 +146,10 @@ def put_back(
 def take_back(
     tx: Tx, tasks: TaskSet, live: Collection[str], spared: Collection[str], now: datetime
 ) -> tuple[TaskSet, list[int]]:
-    """Take back what no longer holds: `live` are the replicas that are not over.
+    """Take back expired leases; `live` are the replicas that have not ended.
 
-    A lease that ended counts as a failed try, except that of a replica among the `spared`, which
-    ended for a reason of the platform's. The set as it is then, and which tasks were given up.
+    An expired lease counts as a failed try, except for a replica among the `spared`, which ended
+    for a reason of the platform. Returns the set and the numbers of tasks that were given up.
     """
     lapsed = [task for task in _leased(tx, tasks) if not is_held(task, live, now)]
     states = {
@@ -162,7 +161,7 @@ def take_back(
 
 
 def waiting_count(tx: Tx, tasks: TaskSet) -> int:
-    """How many tasks of the current pass nobody has in hand."""
+    """How many tasks of the current pass are open."""
     row = tx.one(
         f"select count(*) from tasks where {_OF} and state = 'todo'", (tasks.job_id, tasks.name)
     )
@@ -170,7 +169,7 @@ def waiting_count(tx: Tx, tasks: TaskSet) -> int:
 
 
 def tallies(tx: Tx, job_id: str, name: str | None = None) -> list[Tally]:
-    """How far the sets of a job are, or the one of that name."""
+    """The progress of the task sets of a job, or of the one of that name."""
     only = "" if name is None else " and s.name = ?"
     values = (job_id,) if name is None else (job_id, name)
     rows = tx.all(
@@ -185,7 +184,7 @@ def tallies(tx: Tx, job_id: str, name: str | None = None) -> list[Tally]:
 
 
 def last_finished(tx: Tx, job_id: str) -> datetime | None:
-    """When a task of this job was counted as done last."""
+    """When the last task of this job was counted as done."""
     row = tx.one(
         "select max(lease_until) from tasks where job_id = ? and state <> 'leased'", (job_id,)
     )
@@ -193,7 +192,7 @@ def last_finished(tx: Tx, job_id: str) -> datetime | None:
 
 
 def _take(tx: Tx, tasks: TaskSet, task: Leased, *, counts: bool) -> TaskState:
-    """Out of its holder's hands; the fence goes on, so nothing that it still says counts."""
+    """End a lease; the fence grows, so later calls of its holder are ignored."""
     state = state_after_failure(task.tries, tasks.failure_max) if counts else TaskState.OPEN
     tx.run(
         "update tasks set state = ?, tries = ?, fence = fence + 1, holder = null,"
@@ -210,7 +209,7 @@ def _take(tx: Tx, tasks: TaskSet, task: Leased, *, counts: bool) -> TaskState:
 
 
 def _next_pass(tx: Tx, tasks: TaskSet) -> TaskSet:
-    """The set with its next pass begun, if nothing of this one is left to do."""
+    """Start the next pass if no task of this one is left; returns the set."""
     left = tx.one(
         f"select 1 from tasks where {_OF} and state in ('todo', 'leased') limit 1",
         (tasks.job_id, tasks.name),

@@ -1,8 +1,8 @@
-"""Commands that people run beside their replicas: a row each, from the wish to the end.
+"""Commands of `exec`, which run next to a replica: one row each.
 
-Like an order, a command is a fact that its agent asks for, not a message: it is live until its end
-is written, and an agent that was away hears of it when it is back. Its output is not here; how far
-it was taken, and when somebody last asked for it, is.
+Like an order, a command is a row that its agent polls, not a message: it is live until its end is
+stored, so an agent that was disconnected still gets it. Its output is not stored here, but how far
+it was read and when a client last asked for it.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class Command:
     """Bytes that it gets on stdin."""
     created_at: datetime
     taken: Mapping[str, int] = field(default_factory=dict)
-    """Of each stream how many bytes whoever reads it has for good, as far as that was noted."""
+    """Bytes of each stream that the client has acknowledged."""
     held_at: datetime | None = None
-    """When somebody was last known to read its output; None: not since it was made."""
+    """When a client last read its output; None: not yet."""
     brought_at: datetime | None = None
-    """When its agent was last known to bring output, or to ask for room for it."""
+    """When its agent last sent output, or asked whether it may."""
     left: bool = False
-    """Nobody reads it any more, and therefore it has to stop."""
+    """No client reads it any more, so it has to stop."""
     stop_asked: bool = False
     ended_at: datetime | None = None
     exit_code: int | None = None
     message: str = ""
-    """Why it ended, other than by itself: a word, and after a colon what else is known."""
+    """Why it was ended: a word, and details after a colon; empty if it exited by itself."""
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -102,13 +102,13 @@ def live(tx: Tx, limit: int = 10_000) -> list[Command]:
 
 
 def count_live(tx: Tx, replica: str) -> int:
-    """How many commands run, or are about to, beside a replica."""
+    """How many commands run, or are about to, next to a replica."""
     row = tx.one("select count(*) from commands where replica = ? and ended_at is null", (replica,))
     return 0 if row is None else int(row[0])
 
 
 def record_taken(tx: Tx, command_id: str, taken: Mapping[str, int]) -> None:
-    """So much of its streams was taken; never less than before."""
+    """Store how many bytes of its streams were read; never decreases."""
     command = get(tx, command_id)
     if command is not None:
         most = {name: max(size, command.taken.get(name, 0)) for name, size in taken.items()}
@@ -116,23 +116,23 @@ def record_taken(tx: Tx, command_id: str, taken: Mapping[str, int]) -> None:
 
 
 def record_held(tx: Tx, command_id: str, at: datetime) -> None:
-    """Somebody reads it at this time."""
+    """Store that a client reads it at this time."""
     command = get(tx, command_id)
     if command is not None and not command.left:
         _save(tx, replace(command, held_at=at))
 
 
 def record_brought(tx: Tx, command_id: str, at: datetime) -> None:
-    """Its agent brings output at this time."""
+    """Store that its agent sends output at this time."""
     command = get(tx, command_id)
     if command is not None:
         _save(tx, replace(command, brought_at=at))
 
 
-def stop_unread(tx: Tx, seen: Command) -> bool:
-    """Nobody reads it any more: it has to end. False if somebody has been heard of since."""
-    command = get(tx, seen.id)
-    if command is None or command.left or command.held_at != seen.held_at:
+def stop_unread(tx: Tx, known: Command) -> bool:
+    """Stop a command that no client reads; False if one has read it since `known`."""
+    command = get(tx, known.id)
+    if command is None or command.left or command.held_at != known.held_at:
         return False
     _save(tx, replace(command, left=True))
     ask_stop(tx, command)
@@ -140,7 +140,7 @@ def stop_unread(tx: Tx, seen: Command) -> bool:
 
 
 def ask_stop(tx: Tx, command: Command) -> None:
-    """It has to end; its agent is woken unless it knows."""
+    """Ask its agent to end it; idempotent."""
     changed = tx.execute(
         "update commands set stop_asked = 1 where id = ? and stop_asked = 0 and ended_at is null",
         (command.id,),
@@ -150,7 +150,7 @@ def ask_stop(tx: Tx, command: Command) -> None:
 
 
 def end(tx: Tx, command_id: str, *, at: datetime, exit_code: int | None, message: str) -> bool:
-    """Write how it ended; False if that was written before (it then stays as it is)."""
+    """Store how it ended; False if that was stored before, which then stays."""
     changed = tx.execute(
         "update commands set ended_at = ?, exit_code = ?, message = ?"
         " where id = ? and ended_at is null",

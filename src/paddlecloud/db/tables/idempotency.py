@@ -1,4 +1,4 @@
-"""Idempotency keys: which job a repeated submit has made already."""
+"""Idempotency keys: the job that an earlier submit with the same key created."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from paddlecloud.db.engine.columns import to_micros
 
 @dataclass(frozen=True, kw_only=True)
 class KnownKey:
-    """The job that an idempotency key already made, and the hash of the request that made it."""
+    """The job that was created with a key, and the hash of the request."""
 
     job_id: str
     request_hash: str
 
 
 def insert_key(tx: Tx, owner: str, key: str, job_id: str, request_hash: str, now: datetime) -> bool:
-    """Tie an idempotency key to the job it made; False, and nothing changed, if it was tied before.
+    """Store the key of a new job; False, and nothing changed, if the key exists.
 
-    A key is forgotten with its job and not before, so it makes one job however late it comes.
+    A key is deleted with its job and not before, so it never creates a second job.
     """
     changed = tx.execute(
         "insert into idempotency (owner, key, job_number, request_hash, created_at)"

@@ -86,7 +86,7 @@ def unchanged(tx: Tx, known: Collection[Job]) -> set[str]:
 
 
 def save_job(tx: Tx, job: Job, *, expected_version: int, sure: bool = False) -> Job:
-    """Save what may change of a job and return it with its new version.
+    """Save the mutable columns of a job and return it with its new version.
 
     Raises StaleVersion, having changed nothing, if the stored version is not `expected_version`.
     `sure`: the job was read in this very write, where no other write can change it; the result is

@@ -11,7 +11,7 @@ from paddlecloud.db.engine.columns import to_micros
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """A lease at one moment between two renewals."""
+    """The state of a lease between two renewals."""
 
     fence: int
     until: int
@@ -21,10 +21,10 @@ class Held:
 def take_lease(
     tx: Tx, name: str, holder: str, now: datetime, ttl: timedelta, *, dead: Held | None = None
 ) -> int | None:
-    """Take or renew a lease until `now + ttl`; its fence, or None while somebody else holds it.
+    """Take or renew a lease until `now + ttl`; its fence, or None while another server holds it.
 
-    The fence grows with every change of hands and after every lapse, and never shrinks. One that is
-    still as it was when it was found `dead` counts as lapsed, whatever its end says.
+    The fence grows with every change of holder and after every expiry, and never shrinks. A lease
+    that still equals `dead` counts as expired, whatever its expiry time.
     """
     row = tx.one(
         "insert into leases (name, holder, fence, expires_at) values (?, ?, 1, ?)"
@@ -46,10 +46,10 @@ def take_lease(
 
 
 def held_by_others(tx: Tx, name: str, holder: str, now: datetime) -> Held | None:
-    """As which lease somebody else holds it now; None: `take_lease` would give it to this holder.
+    """The lease as another server holds it now; None: `take_lease` would succeed.
 
-    As long as its holder lives the answer changes: a renewal moves its end. The end itself is the
-    time of a clock that may be wrong, and is worth less than that.
+    A live holder renews it, so the result changes. That is more reliable than the expiry time,
+    which comes from a clock that may be wrong.
     """
     row = tx.one("select holder, fence, expires_at from leases where name = ?", (name,))
     if row is None or row[0] == holder or row[2] <= to_micros(now):
@@ -58,7 +58,7 @@ def held_by_others(tx: Tx, name: str, holder: str, now: datetime) -> Held | None
 
 
 def holds_lease(tx: Tx, name: str, fence: int, now: datetime) -> bool:
-    """Whether the lease taken with this fence is still good; ask it in the guarded transaction."""
+    """Whether the lease with this fence is valid; call it in the transaction it guards."""
     row = tx.one(
         "select 1 from leases where name = ? and fence = ? and expires_at > ?",
         (name, fence, to_micros(now)),
@@ -67,9 +67,9 @@ def holds_lease(tx: Tx, name: str, fence: int, now: datetime) -> bool:
 
 
 def break_leases(tx: Tx) -> int:
-    """End every lease; for a server that knows that no other one runs on this database.
+    """End every lease; for a server that is alone on this database.
 
-    On one that is `shared` nobody can know that: there, leases of the dead lapse by themselves.
+    On a `shared` database that is never certain: there, leases of dead servers expire.
     """
     return tx.execute("update leases set expires_at = 0 where expires_at > 0")
 

@@ -1,8 +1,8 @@
-"""What running replicas use now, as their agents last said it; one row each.
+"""Live resource usage of replicas, as last reported by their agents; one row each.
 
-A row is written over again and again and is worth nothing after a loss of power, so whoever writes
-it need not wait for the disk. It stays when the replica is over, for its peak, and goes with the
-job. Minutes and quotas are another matter: see `usage`.
+A row is overwritten again and again and is worthless after a power cut, so it is written without a
+disk flush. It stays after the replica has ended, for its peak, and is deleted with the job. Minutes
+and quotas are in `usage`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Use:
     memory: int
     peak_memory: int
     gpu: float | None
-    """How many cards' worth of work; None where nobody can say."""
+    """Sum of the utilisation of its GPUs; None where it cannot be measured."""
     gpu_memory: int | None
     quiet_since: datetime
     """When it last wrote to its log or used its CPU."""
 
 
 def save(tx: Tx, uses: Mapping[str, Use]) -> None:
-    """Keep what is known of these replicas now; a peak never shrinks."""
+    """Store the usage of these replicas; a peak never shrinks."""
     for replica, use in uses.items():
         tx.run(
             "insert into replica_usage"
@@ -57,7 +57,7 @@ def save(tx: Tx, uses: Mapping[str, Use]) -> None:
 
 
 def of_attempt(tx: Tx, job_id: str, attempt: int) -> dict[str, Use]:
-    """By replica, of those that were ever heard of."""
+    """By replica id; replicas without a report are absent."""
     rows = tx.all(
         f"select u.replica, {_COLUMNS} from replica_usage u"
         " join replicas r on r.id = u.replica where r.job_id = ? and r.attempt = ?",
@@ -68,7 +68,7 @@ def of_attempt(tx: Tx, job_id: str, attempt: int) -> dict[str, Use]:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaUse:
-    """A replica that holds a place, and what is known of its use."""
+    """A placed replica and its last reported usage."""
 
     job_id: str
     role: str
@@ -79,7 +79,7 @@ class ReplicaUse:
 
 
 def of_owner(tx: Tx, owner: str, limit: int) -> list[ReplicaUse]:
-    """Every replica of this owner that is not over, newest job first."""
+    """Every replica of this owner that has not ended, newest job first."""
     rows = tx.all(
         f"select r.job_id, r.role, r.rank, r.state, r.node, {_COLUMNS} from replicas r"
         " join jobs j on j.id = r.job_id left join replica_usage u on u.replica = r.id"

@@ -1,11 +1,10 @@
 """Nonces of accepted requests: each is accepted once, for as long as its signature is valid.
 
 Every request spends a nonce, so a transaction each would cost more than most of the requests. An
-SQLite database has one server by design (it holds a lock for its life), so that server answers from
-memory. A nonce is queued for the database before its request is handled: every commit that follows
-carries it along, so whatever a request changed is never kept without its nonce. With no such commit
-it is written within a fraction of a second. A database that several servers share has to be asked
-each time, but all requests that wait at one moment ask together.
+SQLite database has one server, which keeps the nonces in memory. A nonce is queued for the database
+before its request is handled: every later commit includes it, so no change of a request is ever
+committed without its nonce. Without such a commit it is written within a fraction of a second. A
+database that several servers share has to be asked each time; waiting requests share one statement.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ from paddlecloud.model.protocol.bce_auth import DEFAULT_EXPIRE, MAX_AHEAD
 Key = tuple[str, str]
 
 BUCKET = 60
-"""Seconds of expiry that are deleted together, so that no walk over every nonce is needed."""
+"""Nonces are grouped by expiry in buckets of so many seconds, which are deleted as a whole."""
 
 BATCH = 256
-"""Nonces that are asked for together at most."""
+"""Nonces in one statement at most."""
 
 LIFE = DEFAULT_EXPIRE + MAX_AHEAD
-"""Seconds after which no accepted signature is valid any more."""
+"""Seconds after which every accepted signature has expired."""
 
 DAY = 24 * 3600
 
 
 class Horizon:
-    """The time before which nonces are expired, however the clock was set in between.
+    """The time before which nonces have expired, whatever changes were made to the clock.
 
-    A clock that is set ahead expires every signature, and when it is set right again they are all
-    valid once more. So the slowest reading of the last `LIFE` seconds counts, measured by a clock
-    that cannot be set. A server that has not watched its clock for that long subtracts a day.
+    A clock that is set ahead expires every signature; when it is corrected they are valid again. So
+    the slowest reading of the last `LIFE` seconds counts, compared by the monotonic clock. A server
+    that has not run for that long subtracts a day.
     """
 
     def __init__(self, now: datetime, seconds: float) -> None:
@@ -67,7 +66,7 @@ class Pruner:
         self._next = seconds + BUCKET
 
     def prune(self, now: datetime, seconds: float) -> datetime | None:
-        """The time before which nonces are deleted now, without waiting; None: not yet again."""
+        """Start deleting; returns the time before which nonces are deleted, None if not due."""
         if seconds < self._next:
             return None
         self._next = seconds + BUCKET
@@ -77,31 +76,32 @@ class Pruner:
 
 
 class DeferringDatabase(Database, CanDefer, Protocol):
-    """A database in this very process."""
+    """An in-process database."""
 
 
 class WriteBehindNonces:
-    """Its methods are for one thread, the event loop; the database runs `_write` on its own."""
+    """Keeps nonces in memory and writes them later. For the event loop; the database calls
+    `_write`."""
 
     def __init__(self, db: DeferringDatabase, now: datetime) -> None:
         self._db = db
         self._buckets: dict[int, set[int]] = {}
-        """Hashes of 64 bits that an attacker cannot choose: a third of the memory of the texts, and
-        two that are alike by chance would only make one client sign its request again."""
+        """64-bit hashes that an attacker cannot choose: a third of the memory of the texts. On a
+        collision one client has to sign its request again."""
         self._unwritten: deque[tuple[Key, int]] = deque()
         self._writing: list[tuple[Key, int]] = []
-        """Those of a transaction that is not committed yet."""
+        """Part of a transaction that is not committed yet."""
         self._queued = False
-        """Whether a `_write` that has not begun is in the queue of the database."""
+        """Whether a `_write` that has not started is in the queue of the database."""
         self._flushed: Future[None] | None = None
         since = datetime.fromtimestamp(now.timestamp() - DAY, UTC)
         for key, expires_at in db.read(lambda tx: live_nonces(tx, since)):
             self._buckets.setdefault(expires_at // BUCKET, set()).add(hash(key))
 
     def spend(self, ak: str, nonce: str, expires_at: int) -> bool:
-        """True for the first that spends this nonce of this key; until when it matters is given.
+        """True for the first request with this nonce; it is kept until `expires_at`.
 
-        Whatever is written to the database after this call is committed with or after the nonce.
+        What is written to the database after this call is committed with or after the nonce.
         """
         key = (ak, nonce)
         mark = hash(key)
@@ -116,12 +116,12 @@ class WriteBehindNonces:
         return True
 
     def evict(self, before: datetime) -> None:
-        """Drop from memory what expired before this time."""
+        """Drop nonces from memory that expired before this time."""
         for minute in [m for m in self._buckets if (m + 1) * BUCKET < before.timestamp()]:
             del self._buckets[minute]
 
     def flush(self) -> bool:
-        """Have what is in memory alone written, without waiting; True when there is nothing."""
+        """Start writing what is only in memory; True when there is nothing left."""
         if self._unwritten and (self._flushed is None or self._flushed.done()):
             self._flushed = self._db.submit(self._write, durable=False)
             self._flushed.add_done_callback(self._settle)
@@ -138,16 +138,16 @@ class WriteBehindNonces:
             spend_nonce(tx, ak, nonce, datetime.fromtimestamp(until, UTC))
 
     def _settle(self, written: Future[None]) -> None:
-        """After the commit, on the thread of the database: what failed is to be written again."""
+        """After the commit, on the thread of the database: queue again what failed."""
         if written.exception() is not None:
             self._unwritten.extendleft(reversed(self._writing))
         self._writing.clear()
 
 
 class SharedNonces:
-    """Of several servers on one database exactly one gets to spend a nonce. For any thread.
+    """Spends nonces in a database that several servers share. For any thread.
 
-    A thread of its own asks for all that came while it asked before.
+    One thread sends the nonces that arrived during the previous statement.
     """
 
     def __init__(self, db: CanAutocommit) -> None:
@@ -157,17 +157,17 @@ class SharedNonces:
         self._thread.start()
 
     def spend(self, ak: str, nonce: str, expires_at: int) -> Future[bool]:
-        """True for the first that spends this nonce of this key, in any server.
+        """True for the first request with this nonce at any server.
 
-        Where the database cannot say, Retry: the nonce may be spent, so sign again with another.
+        If the database fails, Retry: the nonce may be spent, so sign again with another.
         """
         answer: Future[bool] = Future()
-        answer.set_running_or_notify_cancel()  # whoever stops waiting does not stop the asking
+        answer.set_running_or_notify_cancel()  # a cancelled request does not cancel the statement
         self._asked.put(((ak, nonce), expires_at, answer))
         return answer
 
     def close(self) -> None:
-        """Answer what was asked, and end."""
+        """Finish the queued requests and stop the thread."""
         self._asked.put(None)
         self._thread.join()
 
@@ -179,7 +179,7 @@ class SharedNonces:
             except PaddleCloudError as error:
                 for _key, _until, answer in batch:
                     answer.set_exception(type(error)(error.code, **error.params))
-            except Exception as error:  # noqa: BLE001 - without this thread nobody gets in any more
+            except Exception as error:  # noqa: BLE001 - without this thread every request fails
                 for _key, _until, answer in batch:
                     if not answer.done():
                         answer.set_exception(error)
@@ -191,7 +191,7 @@ class SharedNonces:
                 late[2].set_exception(Retry("database_closed"))
 
     def _gathered(self, first: _Asked) -> tuple[list[_Asked], bool]:
-        """What waits by now, and whether more may come after it."""
+        """The requests that wait, and whether more may follow."""
         batch = [first]
         while len(batch) < BATCH and not self._asked.empty():
             asked = self._asked.get()
@@ -212,7 +212,7 @@ _Asked = tuple[Key, int, "Future[bool]"]
 
 
 def spend_nonce(tx: Tx, ak: str, nonce: str, expires_at: datetime) -> bool:
-    """True for exactly one caller: the first that spends this nonce of this key."""
+    """True for exactly one caller: the first with this nonce of this key."""
     changed = tx.execute(
         "insert into nonces (ak, nonce, expires_at) values (?, ?, ?)"
         " on conflict (ak, nonce) do nothing",
@@ -222,7 +222,7 @@ def spend_nonce(tx: Tx, ak: str, nonce: str, expires_at: datetime) -> bool:
 
 
 def live_nonces(tx: Tx, since: datetime) -> list[tuple[tuple[str, str], int]]:
-    """Every nonce that expires at `since` or later, with that second, the first to expire first."""
+    """Nonces that expire at `since` or later, with the second of expiry, earliest first."""
     rows = tx.all(
         "select ak, nonce, expires_at from nonces where expires_at >= ? order by expires_at",
         (to_micros(since),),
@@ -233,7 +233,7 @@ def live_nonces(tx: Tx, since: datetime) -> list[tuple[tuple[str, str], int]]:
 def delete_expired(tx: Tx, before: datetime) -> int:
     """Delete nonces that expired before this time; returns how many.
 
-    Where several servers share the database, they have to be expired by the clock of each of them.
+    On a shared database they must have expired by the clock of each server.
     """
     return tx.execute(
         "delete from nonces where expires_at < ?"
@@ -243,9 +243,9 @@ def delete_expired(tx: Tx, before: datetime) -> int:
 
 
 def spend_nonces(tx: Tx, spent: Mapping[tuple[str, str], int]) -> set[tuple[str, str]]:
-    """Those of many keys' nonces (with the second until when they matter) that were new.
+    """Spend many nonces (with their second of expiry); returns those that were new.
 
-    In one statement and in one order, so that two servers at it never wait for each other.
+    In one statement and in one order, so that two servers never deadlock.
     """
     ordered = sorted(spent.items())
     places = ", ".join("(?, ?, ?)" for _ in ordered)

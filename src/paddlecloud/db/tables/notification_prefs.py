@@ -1,7 +1,7 @@
-"""What each user wants to be told of, and how: the notification part of a user's row.
+"""Notification preferences of users: which events, by mail or webhook.
 
-Most users never choose anything, so the server remembers who did (`subscribers`) and asks no further
-for all others. A change is told on the channel "user".
+Most users have none, so the server caches who has (`subscribers`) and reads nothing for all others.
+A change is notified on the channel "user".
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from paddlecloud.db.engine.columns import json_reader, to_json, to_micros
 
 CHANNEL = "user"
 CACHE_TTL = timedelta(minutes=1)
-"""How long `subscribers` may be believed: a note of a change may be lost with a connection."""
+"""How long `subscribers` may be cached: the notification of a change may be lost."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
-    """The choice itself, as it is stored."""
+    """The preferences as they are stored."""
 
     events: tuple[str, ...] = ()
     mail: bool = False
@@ -27,12 +27,12 @@ class Wishes:
     webhook_secret: str | None = None
     """Sealed."""
     webhook_off: str | None = None
-    """When and by which address it was switched off, if the receiver said that it is gone."""
+    """When and for which URL it was switched off, because the receiver answered that it is gone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The wishes of a user with what is needed to follow them."""
+    """The preferences of a user with address and language."""
 
     user_id: str
     email: str | None
@@ -41,13 +41,13 @@ class Choice:
 
 
 def subscribers(tx: Tx) -> frozenset[str]:
-    """The ids of everybody who chose something and may still come in."""
+    """The ids of enabled users with preferences."""
     rows = tx.all("select id from users where notify is not null and disabled_at is null")
     return frozenset(row[0] for row in rows)
 
 
 def get_choice(tx: Tx, user_id: str) -> Choice | None:
-    """What this user chose, nothing where they did not; None if there is no such user."""
+    """The preferences of a user, empty by default; None if there is no such user."""
     row = tx.one("select email, lang, notify from users where id = ?", (user_id,))
     if row is None:
         return None
@@ -63,12 +63,12 @@ def save_wishes(tx: Tx, user_id: str, wishes: Wishes) -> None:
 
 
 def waiting_unnotified(tx: Tx, owner: str, since: datetime, event: str, limit: int) -> list[str]:
-    """Ids of the owner's jobs that wait for a place since then, and whose event was not told."""
-    told = f"'.{event}.' || jobs.id || '.' || cast(jobs.attempt as text)"
+    """Ids of the owner's jobs that wait since `since` and have no notification of `event`."""
+    sent = f"'.{event}.' || jobs.id || '.' || cast(jobs.attempt as text)"
     rows = tx.all(
         "select id from jobs where pool is null and state in ('schedule', 'queue') and owner = ?"
         " and waiting_since <= ? and not exists (select 1 from outbox"
-        f" where outbox.id in ('mail' || {told}, 'webhook' || {told}))"
+        f" where outbox.id in ('mail' || {sent}, 'webhook' || {sent}))"
         " order by waiting_since, number limit ?",
         (owner, to_micros(since), limit),
     )
@@ -76,7 +76,7 @@ def waiting_unnotified(tx: Tx, owner: str, since: datetime, event: str, limit: i
 
 
 def switch_webhook_off(tx: Tx, user_id: str, url: str, why: str) -> bool:
-    """The receiver at `url` is gone for good; False if another one was chosen meanwhile."""
+    """Remove the webhook because `url` is gone; False if the user has changed it since."""
     choice = get_choice(tx, user_id)
     if choice is None or choice.wishes.webhook != url:
         return False

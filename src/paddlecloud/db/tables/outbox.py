@@ -1,10 +1,9 @@
-"""What is to be sent: mails and webhooks, stored in the transaction of whatever causes them.
+"""The outbox: mails and webhooks to send, stored in the transaction that causes them.
 
-A row is delivered at least once. Whoever takes a row moves its time ahead, which is a lease: after
-a crash the row is due again. A crash between the delivery and the note of it makes a second one, as
-with every mail; both carry the row's id, by which the receiver may know them. An id is used once,
-so that an event is told once however often it is seen. A row holds no secret: those are added when
-it is sent, and never stored.
+A row is delivered at least once. Taking a row moves its due time ahead, which is a lease: after a
+crash the row is due again. A crash between delivery and `sent` causes a second delivery; both carry
+the row's id, by which the receiver can deduplicate. An id is used once, so an event is sent once
+however often it is detected. A row holds no secret: secrets are added when it is sent.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from paddlecloud.db.engine.columns import (
 from paddlecloud.model.jobs.job import Reason
 
 CHANNEL = "outbox"
-"""Channel that tells of a new row."""
+"""Notified when a row is added."""
 MAIL, WEBHOOK = "mail", "webhook"
 
 _COLUMNS = (
@@ -40,7 +39,7 @@ Params = Mapping[str, str | int | float | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Outgoing:
-    """One thing to be sent to one place."""
+    """One message to one receiver."""
 
     id: str
     kind: str
@@ -51,7 +50,7 @@ class Outgoing:
     lang: str
     created_at: datetime
     tries: int = 0
-    """How often it was tried, the try that is under way included."""
+    """Attempts to send it, including the one in progress."""
     last_error: Reason | None = None
     sent_at: datetime | None = None
     given_up_at: datetime | None = None
@@ -70,9 +69,9 @@ def put(  # noqa: PLR0913 - a row has as many values
     id: str | None = None,
     taken_for: timedelta | None = None,
 ) -> bool:
-    """Store something to be sent; False, and nothing changed, if there was one of this id before.
+    """Store a message; False, and nothing changed, if the id exists.
 
-    `taken_for`: the caller sends it at once and keeps everybody else away for so long.
+    `taken_for`: the caller sends it at once and holds a lease for so long.
     """
     due = now + (taken_for or timedelta())
     changed = tx.execute(
@@ -97,7 +96,7 @@ def put(  # noqa: PLR0913 - a row has as many values
 
 
 def has_due(tx: Tx, now: datetime) -> bool:
-    """Whether anything is due: a question that needs no write."""
+    """Whether anything is due, without a write."""
     row = tx.one(
         f"select 1 from outbox where {_WAITING} and due_at <= ? limit 1", (to_micros(now),)
     )
@@ -113,9 +112,9 @@ def take_due(
     lease: timedelta,
     busy: Iterable[str] = (),
 ) -> list[Outgoing]:
-    """Take what waits longest, one of each owner who is not `busy`, for as long as `lease`.
+    """Take the messages that wait longest, one of each owner who is not `busy`, for `lease`.
 
-    One at a time of each owner, so that nobody's slow receiver or thousand mails hold up others.
+    One at a time of each owner, so that a slow receiver or a thousand mails do not delay others.
     """
     owners = tx.all(
         f"select owner, min(due_at) from outbox where {_WAITING} and kind = ? and due_at <= ?"
@@ -128,7 +127,7 @@ def take_due(
 
 
 def sent(tx: Tx, id: str, now: datetime) -> None:
-    """It was delivered: nobody sends it again."""
+    """Store that it was delivered."""
     tx.execute(
         "update outbox set sent_at = ?, last_error = null where id = ? and sent_at is null",
         (to_micros(now), id),
@@ -136,7 +135,7 @@ def sent(tx: Tx, id: str, now: datetime) -> None:
 
 
 def failed(tx: Tx, id: str, error: Reason, next_due: datetime) -> None:
-    """It was not delivered, for this reason; it is due again at `next_due`."""
+    """Store why it was not delivered; it is due again at `next_due`."""
     tx.execute(
         f"update outbox set last_error = ?, due_at = ? where id = ? and {_WAITING}",
         (to_json(error), to_micros(next_due), id),
@@ -144,7 +143,7 @@ def failed(tx: Tx, id: str, error: Reason, next_due: datetime) -> None:
 
 
 def give_up(tx: Tx, id: str, error: Reason, now: datetime) -> None:
-    """It was not delivered and never will be."""
+    """Store why it was not delivered; it is not tried again."""
     tx.execute(
         f"update outbox set last_error = ?, given_up_at = ? where id = ? and {_WAITING}",
         (to_json(error), to_micros(now), id),
@@ -152,7 +151,7 @@ def give_up(tx: Tx, id: str, error: Reason, now: datetime) -> None:
 
 
 def postpone(tx: Tx, owner: str, kind: str, until: datetime) -> None:
-    """What else waits for the same receiver need not find out by itself that it is away."""
+    """Postpone all messages for a receiver that does not respond."""
     tx.execute(
         f"update outbox set due_at = ? where {_WAITING} and owner = ? and kind = ? and due_at < ?",
         (to_micros(until), owner, kind, to_micros(until)),
@@ -160,7 +159,7 @@ def postpone(tx: Tx, owner: str, kind: str, until: datetime) -> None:
 
 
 def drop(tx: Tx, owner: str, kind: str) -> int:
-    """Forget what waits for a receiver that is no longer wanted, and say how much."""
+    """Delete what waits for a receiver that was removed; returns how many rows."""
     return tx.execute(
         f"delete from outbox where {_WAITING} and owner = ? and kind = ?", (owner, kind)
     )
@@ -172,7 +171,7 @@ def get(tx: Tx, id: str) -> Outgoing | None:
 
 
 def count_since(tx: Tx, owner: str, template: str, since: datetime) -> int:
-    """How many rows of one template an owner got since then."""
+    """How many rows of one template an owner has since then."""
     row = tx.one(
         "select count(*) from outbox where owner = ? and template = ? and created_at > ?",
         (owner, template, to_micros(since)),
@@ -187,7 +186,7 @@ def count_waiting(tx: Tx) -> dict[str, int]:
 
 
 def delete_old(tx: Tx, before: datetime) -> int:
-    """Delete rows of before that are sent or given up, and say how many."""
+    """Delete older rows that are sent or given up; returns how many."""
     return tx.execute(
         f"delete from outbox where created_at < ? and not ({_WAITING})", (to_micros(before),)
     )

@@ -1,4 +1,4 @@
-"""Rate limits: how often a key did something within a window."""
+"""Rate limits: how often a key may do something within a time window."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from paddlecloud.db.engine.columns import from_micros, to_micros
 def allow_rate(
     tx: Tx, name: str, key: str, limit: int, window: timedelta, now: datetime
 ) -> timedelta | None:
-    """None, and it counts, if `key` did this less than `limit` times in the last `window`.
+    """Count a call and return None if `key` made fewer than `limit` in the last `window`.
 
-    Otherwise how long to wait, and nothing counts. Exact, because writes come one after the other.
-    What is too old to count is forgotten here, whose ever it is. Marks that a clock set wrong has
-    left beyond the next window count for nothing either.
+    Otherwise return how long to wait, and count nothing. Exact, because writes are serialized.
+    Deletes expired marks of all keys, and marks in the future that a wrong clock has left.
     """
     span = (to_micros(now - window), to_micros(now + window))
     tx.run("delete from rate_marks where name = ? and (at <= ? or at > ?)", (name, *span))

@@ -1,8 +1,8 @@
-"""The servers on one database: who is there, where each is reached, which node its agent is.
+"""The servers on one database: their URLs, versions and the nodes of their agents.
 
-Every server writes its row anew every few seconds (`loops/presence.py`); one that has not done so
-for `LIVE` counts as gone. Nothing is decided by these rows but where an agent may ask besides, and
-whether a server that starts fits to those that run: loops are given out by leases, not by them.
+Every server updates its row every few seconds (`loops/heartbeat`); after `LIVE` without an update
+it counts as gone. The rows decide only which URLs agents get, and whether a starting server is
+compatible with the running ones. Which server runs a loop is decided by leases.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from paddlecloud.model.errors import ConfigError
 
 HEARTBEAT_INTERVAL = timedelta(seconds=5)
 LIVE = timedelta(seconds=20)
-"""Four times `HEARTBEAT_INTERVAL`: one late write makes nobody gone."""
+"""Four times `HEARTBEAT_INTERVAL`: one late update does no harm."""
 DELETED_AFTER = timedelta(days=1)
 
 CHANNEL = "servers"
-"""Told when a server comes or goes."""
+"""Notified when a server joins or leaves."""
 _TEAM = "team"
-"""The counter that says so counts nothing: it is there or not."""
+"""A counter used as a flag: it exists or not."""
 _COLUMNS = "boot, place, url, node, key_mark, version, started_at, seen_at"
 
 
@@ -32,23 +32,23 @@ class Server:
 
     boot: str
     place: str
-    """Names its home for good: a new start of the same server has the same one."""
+    """Identifies its home: the same after a restart."""
     url: str
-    """Where agents on other machines reach it; empty: they cannot."""
+    """URL for agents on other machines; empty: they cannot reach it."""
     node: str
     """The name of its machine among those that run jobs; empty: it runs none."""
     key_mark: str
-    """Tells keys apart and tells nothing about them."""
+    """Fingerprint of its sealing key."""
     version: str
     started_at: datetime
     seen_at: datetime
 
 
 def join(tx: Tx, server: Server, marks: frozenset[str]) -> None:
-    """Enter a server that starts; ConfigError if it does not fit to those that are there.
+    """Add a starting server; ConfigError if it is incompatible with the live ones.
 
-    `marks` are those of all keys that it accepts. Its home is locked by it, so a row of the same
-    home is of a start that is over, and so are the leases that it held: nobody waits for them.
+    `marks` are the fingerprints of all keys that it accepts. It holds the lock of its home, so a
+    row of the same home is from an earlier run: that row is deleted and its leases end.
     """
     dead = tx.all("select boot from servers where place = ?", (server.place,))
     for (boot,) in dead:
@@ -64,7 +64,7 @@ def join(tx: Tx, server: Server, marks: frozenset[str]) -> None:
 
 
 def heartbeat(tx: Tx, server: Server) -> None:
-    """Write down that it is there, and forget who was not for a long time."""
+    """Update its row, and delete rows of servers that were gone for a day."""
     tx.run(
         f"insert into servers ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?)"
         " on conflict (boot) do update set seen_at = excluded.seen_at",
@@ -83,13 +83,13 @@ def heartbeat(tx: Tx, server: Server) -> None:
 
 
 def leave(tx: Tx, boot: str) -> None:
-    """It goes down in order: nobody has to find out."""
+    """Remove a server that shuts down."""
     tx.run("delete from servers where boot = ?", (boot,))
     tx.notify(CHANNEL, "")
 
 
 def live(tx: Tx, now: datetime) -> list[Server]:
-    """Those that are there, the one that runs longest first."""
+    """Live servers, the one that runs longest first."""
     rows = tx.all(
         f"select {_COLUMNS} from servers where seen_at > ? order by started_at, boot",
         (to_micros(now - LIVE),),
@@ -98,7 +98,7 @@ def live(tx: Tx, now: datetime) -> list[Server]:
 
 
 def urls(tx: Tx, now: datetime) -> tuple[str, ...]:
-    """Where servers are reached, each address once: several may be behind one."""
+    """The distinct URLs of live servers: several may share one."""
     return tuple(dict.fromkeys(server.url for server in live(tx, now) if server.url))
 
 

@@ -1,4 +1,4 @@
-"""Snapshots: which files, by content, an owner may refer to in a job.
+"""Snapshots: which files, by hash, an owner may refer to in a job.
 
 The bytes are in the store. A snapshot that a job refers to cannot be deleted: the database itself
 refuses, so a submit and a clean-up at the same moment cannot leave a job without its files.
@@ -15,10 +15,10 @@ from paddlecloud.db.engine.columns import from_micros, to_micros
 from paddlecloud.model.files.snapshot import Entry, EntryKind, Snapshot
 
 USE_STEP = timedelta(hours=1)
-"""Uses closer together than this are written down once: most submits name the same files."""
+"""Resolution of the stored time of last use: most submits name the same files."""
 
 _OUT_OF_USE = 0
-"""The time of last use of a snapshot that lacks a content: none can be that old."""
+"""The time of last use of a snapshot with a missing blob: none can be that old."""
 
 _UNUSED = (
     "used_at < ? and not exists (select 1 from jobs"
@@ -27,7 +27,7 @@ _UNUSED = (
 
 
 def put_snapshot(tx: Tx, owner: str, snapshot: Snapshot, now: datetime) -> None:
-    """Store a snapshot, or note that it is wanted again."""
+    """Store a snapshot, or update its time of last use."""
     tx.execute(
         "insert into snapshots (owner, id, size, used_at, entries) values (?, ?, ?, ?, ?)"
         " on conflict (owner, id) do update set used_at = excluded.used_at",
@@ -43,19 +43,19 @@ def get_snapshot(tx: Tx, owner: str, snapshot_id: str) -> Snapshot | None:
 
 
 def get_entries(tx: Tx, owner: str, snapshot_id: str) -> str | None:
-    """The entries as the JSON text that goes over HTTP; it need not be taken apart on the way."""
+    """The entries as the JSON text that is sent over HTTP, without parsing it."""
     row = tx.one("select entries from snapshots where owner = ? and id = ?", (owner, snapshot_id))
     return str(row[0]) if row else None
 
 
 def last_use(tx: Tx, owner: str, snapshot_id: str) -> datetime | None:
-    """When it was last wanted, to the hour; None if no new job of this owner may refer to it."""
+    """When it was last used, to the hour; None if no new job of this owner may refer to it."""
     row = tx.one("select used_at from snapshots where owner = ? and id = ?", (owner, snapshot_id))
     return from_micros(row[0]) if row and row[0] != _OUT_OF_USE else None
 
 
 def touch(tx: Tx, owner: str, snapshot_id: str, now: datetime) -> bool:
-    """Note that it is wanted now, if that is news by an hour; False if there is none."""
+    """Update its time of last use if that is an hour old; False if there is none."""
     used_at = last_use(tx, owner, snapshot_id)
     if used_at is not None and now - used_at >= USE_STEP:
         tx.execute(
@@ -66,7 +66,7 @@ def touch(tx: Tx, owner: str, snapshot_id: str, now: datetime) -> bool:
 
 
 def unused_snapshots(tx: Tx, before: datetime, limit: int = 1000) -> list[tuple[str, str]]:
-    """(owner, id) of snapshots that no job refers to and that nobody put since `before`."""
+    """(owner, id) of snapshots that no job refers to and that were not used since `before`."""
     rows = tx.all(
         f"select owner, id from snapshots where {_UNUSED} order by used_at limit ?",
         (to_micros(before), limit),
@@ -75,7 +75,7 @@ def unused_snapshots(tx: Tx, before: datetime, limit: int = 1000) -> list[tuple[
 
 
 def delete_snapshot(tx: Tx, owner: str, snapshot_id: str, before: datetime) -> bool:
-    """Delete a snapshot if it is still unused; False if a job or a new put was faster."""
+    """Delete a snapshot if it is still unused; False if it was used in between."""
     changed = tx.execute(
         f"delete from snapshots where owner = ? and id = ? and {_UNUSED}",
         (owner, snapshot_id, to_micros(before)),
@@ -84,7 +84,7 @@ def delete_snapshot(tx: Tx, owner: str, snapshot_id: str, before: datetime) -> b
 
 
 def take_out_of_use(tx: Tx, owner: str, sha256: str) -> int:
-    """Let no new job refer to what names this content until it is put again; how many that are."""
+    """Bar new jobs from snapshots with this blob until they are put again; returns how many."""
     return tx.execute(
         "update snapshots set used_at = ? where owner = ? and entries like ?",
         (_OUT_OF_USE, owner, _with(sha256)),
@@ -92,7 +92,7 @@ def take_out_of_use(tx: Tx, owner: str, sha256: str) -> int:
 
 
 def naming(tx: Tx, owner: str, sha256: str, limit: int) -> list[str]:
-    """Ids of snapshots with this content."""
+    """Ids of snapshots with this blob."""
     rows = tx.all(
         "select id from snapshots where owner = ? and entries like ? order by id limit ?",
         (owner, _with(sha256), limit),
@@ -110,13 +110,13 @@ def jobs_of(tx: Tx, owner: str, snapshot_id: str, limit: int) -> list[str]:
 
 
 def ids_by_use(tx: Tx, owner: str) -> list[str]:
-    """Every snapshot of this owner; those that were in use longest ago are first."""
+    """Every snapshot of this owner, least recently used first."""
     rows = tx.all("select id from snapshots where owner = ? order by used_at, id", (owner,))
     return [str(row[0]) for row in rows]
 
 
 def get_digests(tx: Tx, owner: str, snapshot_id: str) -> set[str] | None:
-    """The contents that this snapshot names, without making an entry of each row."""
+    """The blobs of this snapshot, without creating entries."""
     text = get_entries(tx, owner, snapshot_id)
     if text is None:
         return None
@@ -124,7 +124,7 @@ def get_digests(tx: Tx, owner: str, snapshot_id: str) -> set[str] | None:
 
 
 def _with(sha256: str) -> str:
-    """The pattern of entries one of which has this content."""
+    """The LIKE pattern of entries with this blob."""
     return f'%,"{sha256}",%'
 
 

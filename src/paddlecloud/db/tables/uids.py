@@ -1,7 +1,7 @@
-"""Which uid runs the processes of which user: given once, kept for ever, never given again.
+"""The uid under which the processes of a user run: assigned once and never reused.
 
-Numbers come from a counter and not from what is free, because files of a user who is gone may still
-lie somewhere, and the next one must not come to own them.
+Numbers come from a counter, because files of a deleted user may still exist, and another user must
+not own them.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from paddlecloud.db.tables.counters import next_number
 
 
 def known(tx: Tx, user_id: str) -> int | None:
-    """The uid of this user; None for one who was never given any."""
+    """The uid of this user, None if none was assigned."""
     row = tx.one("select uid from users where id = ?", (user_id,))
     return None if row is None or row[0] is None else int(row[0])
 
 
 def assign(tx: Tx, user_id: str, base: int) -> int:
-    """The uid of this user, given now if need be, from `base` on.
+    """The uid of this user, assigned now if needed, from `base` on.
 
-    Somebody who is no user any more gets one that is nobody's.
+    A deleted user gets an unused one each time.
     """
     found = known(tx, user_id)
     if found is not None:

@@ -23,16 +23,16 @@ from paddlecloud.model.jobs.retry_policy import LONGEST_PAUSE
 from paddlecloud.model.policy.quota import Override, Used
 
 AT_ONCE = 500
-"""Owners asked about in one statement."""
+"""Owners in one statement."""
 
 STORED = "coalesce((select files + outputs from storage where owner = ?), 0)"
-"""What submitted files and outputs of an owner take up, as far as it was counted."""
+"""Bytes of the submitted files and outputs of an owner, as far as counted."""
 
 _NEVER_BEFORE = "(case when started_at > ? then started_at else cast(? as bigint) end)"
 """A time, or that of the start where that is later."""
 
 _COUNTING = "outputs"
-"""The counter that says so counts nothing: it is there or not."""
+"""A counter used as a flag: it exists or not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Run:
 
 
 def begin(tx: Tx, job: Job, attempt: Attempt, *, public: bool, at: datetime) -> None:
-    """Note that the attempt runs since `at`; a second time changes nothing."""
+    """Store that the attempt runs since `at`; idempotent."""
     taken = Resources(cpu=0.0, memory=0, gpu=0)
     for replica in attempt.replicas:
         taken += replica.resources
@@ -71,10 +71,10 @@ def begin(tx: Tx, job: Job, attempt: Attempt, *, public: bool, at: datetime) -> 
 
 
 def end(tx: Tx, attempt: Attempt, at: datetime) -> bool:
-    """Close the attempt's row once; False where it never ran or was closed before.
+    """Close the attempt's row; False if it never ran or was closed before.
 
-    What the monitors counted is how long it ran, whatever was done to the clocks meanwhile; where
-    one of them was lost, the server's own clock has to do.
+    The running time is what the supervisors measured, independent of clock changes; if one of them
+    was lost, the server's clock is used.
     """
     counted, micros = _counted(attempt), to_micros(at)
     closed, values = _NEVER_BEFORE, [micros, micros]
@@ -89,12 +89,12 @@ def end(tx: Tx, attempt: Attempt, at: datetime) -> bool:
 
 
 def running(tx: Tx) -> list[Run]:
-    """What runs on public pools now."""
+    """Attempts that run on public pools now."""
     return _runs(tx, "ended_at is null and public = 1")
 
 
 def since(tx: Tx, owner: str, start: datetime) -> list[Run]:
-    """What this owner ran after `start`, on any pool."""
+    """Attempts of this owner that ran after `start`, on any pool."""
     return _runs(tx, "owner = ? and ended_at > ?", (owner, to_micros(start))) + _runs(
         tx, "owner = ? and ended_at is null", (owner,)
     )
@@ -126,7 +126,7 @@ def ran_today(
 
 
 def resources_held(tx: Tx, owners: Collection[str], pools: Collection[str]) -> dict[str, Used]:
-    """What the jobs of these owners hold in these pools now; an owner with nothing is absent."""
+    """Resources that jobs of these owners hold in these pools; an owner with none is absent."""
     found: dict[str, Used] = {}
     if not pools:
         return found
@@ -148,9 +148,9 @@ def resources_held(tx: Tx, owners: Collection[str], pools: Collection[str]) -> d
 
 
 def shift_running(tx: Tx, ahead: timedelta, now: datetime, passed: timedelta) -> int:
-    """The clock was moved by so much, forward or back, while `passed` until `now`: what ran before
-    did not run for that time. Where it was set back, the times of before and after may be the same;
-    what may have begun after it stays as it is."""
+    """Shift the start of running attempts after the clock was changed by `ahead` (negative: back)
+    within the last `passed`. Of a clock that was set back, times before and after the change may
+    overlap; what may have started after it stays."""
     forward = ahead > timedelta(0)
     before = "started_at <= ?" if forward else "(started_at < ? or started_at > ?)"
     times = (now - ahead,) if forward else (now - passed, now)
@@ -161,7 +161,7 @@ def shift_running(tx: Tx, ahead: timedelta, now: datetime, passed: timedelta) ->
 
 
 def delete_old(tx: Tx, owners: Collection[str], before: datetime) -> int:
-    """Drop what these owners ran that ended before, and say how many rows that were."""
+    """Delete rows of these owners that ended before; returns how many."""
     return sum(
         tx.execute(
             f"delete from usage where owner in ({which}) and ended_at < ?",
@@ -185,7 +185,7 @@ def plans(tx: Tx, owners: Collection[str]) -> dict[str, tuple[str | None, dict[s
 
 
 def set_plan(tx: Tx, owner: str, plan: str | None, limits: dict[str, Override]) -> bool:
-    """Give a user a plan (None: the server's default) and limits of their own; False: no such."""
+    """Set the plan (None: the server's default) and own limits of a user; False: no such user."""
     changed = tx.execute(
         "update users set plan = ?, limits = ? where id = ?",
         (plan, to_json(limits) if limits else None, owner),
@@ -194,19 +194,19 @@ def set_plan(tx: Tx, owner: str, plan: str | None, limits: dict[str, Override]) 
 
 
 def stored_bytes(tx: Tx, owner: str) -> int:
-    """What submitted files and outputs of this owner take up."""
+    """Bytes of the submitted files and outputs of this owner."""
     row = tx.one(f"select {STORED}", (owner,))
     return int(row[0]) if row else 0
 
 
 def files_bytes(tx: Tx, owner: str) -> int:
-    """What the submitted files of this owner take up."""
+    """Bytes of the submitted files of this owner."""
     row = tx.one("select files from storage where owner = ?", (owner,))
     return int(row[0]) if row else 0
 
 
 def add_files(tx: Tx, owner: str, size: int) -> None:
-    """So many bytes of files were taken in."""
+    """Add to the bytes of submitted files."""
     tx.execute(
         "insert into storage (owner, files) values (?, ?)"
         " on conflict (owner) do update set files = storage.files + excluded.files",
@@ -215,25 +215,25 @@ def add_files(tx: Tx, owner: str, size: int) -> None:
 
 
 def recount_files(tx: Tx, owner: str, size: int, *, instead_of: int) -> None:
-    """There are so many bytes and not `instead_of`, as was known when counting them one by one
-    began; what was taken in since then counts on top."""
+    """Set the counted bytes. `instead_of` is the stored value when counting started; what was added
+    since then is kept."""
     tx.execute(
         "insert into storage (owner, files) values (?, ?)"
         " on conflict (owner) do update set files = excluded.files"
-        # Fewer than then: another count has ended meanwhile.
+        # A smaller stored value: another count has ended in between.
         " + case when storage.files > ? then storage.files - ? else 0 end",
         (owner, size, instead_of, instead_of),
     )
 
 
 def is_counting(tx: Tx) -> bool:
-    """Whether outputs are counted since some earlier start."""
+    """Whether counting of outputs is switched on."""
     return tx.one("select 1 from counters where name = ?", (_COUNTING,)) is not None
 
 
 def set_counting(tx: Tx, counting: bool) -> None:
-    """From now on outputs are counted, or not. When that begins, every attempt that was let go
-    before is to be counted."""
+    """Switch counting of outputs on or off. When it is switched on, every released attempt is
+    queued to be counted."""
     if counting == is_counting(tx):
         return
     if counting:
@@ -244,14 +244,14 @@ def set_counting(tx: Tx, counting: bool) -> None:
 
 
 def to_count(tx: Tx) -> list[tuple[str, int]]:
-    """Attempts, by job and number, since whose end nobody counted what their job has stored."""
+    """Ended attempts (job id, number) after which the outputs of their job were not counted."""
     rows = tx.all("select job_id, number from attempts where to_count = 1 order by ended_at")
     return [(job_id, number) for job_id, number in rows]
 
 
 def set_output_bytes(tx: Tx, job_id: str, size: int, ended: Iterable[int] = ()) -> None:
-    """What the outputs and logs of a job take up, counted after these of its attempts ended; none
-    when it is about to be deleted."""
+    """Store the bytes of a job's outputs and logs, counted after its attempts `ended`; 0 before it
+    is deleted."""
     tx.run(
         "insert into storage (owner, files, outputs)"
         " select owner, 0, cast(? as bigint) - output_bytes from jobs"
@@ -267,7 +267,7 @@ def set_output_bytes(tx: Tx, job_id: str, size: int, ended: Iterable[int] = ()) 
 
 
 def outputs_differ(tx: Tx, owner: str) -> bool:
-    """Whether the sum is not that of the jobs: an older server on the database does not keep it."""
+    """Whether the stored sum differs from that of the jobs: an older server did not update it."""
     row = tx.one(
         "select coalesce((select outputs from storage where owner = ?), 0) <> coalesce("
         "(select sum(output_bytes) from jobs where owner = ? and output_bytes > 0), 0)",
@@ -288,8 +288,8 @@ def recount_outputs(tx: Tx, owner: str) -> None:
 
 
 def _counted(attempt: Attempt) -> timedelta | None:
-    told = [replica.exit.ran for replica in attempt.replicas if replica.exit is not None]
-    known = [seconds for seconds in told if seconds is not None and seconds >= 0]
+    measured = [replica.exit.ran for replica in attempt.replicas if replica.exit is not None]
+    known = [seconds for seconds in measured if seconds is not None and seconds >= 0]
     if not known or len(known) < len(attempt.replicas):
         return None
     return timedelta(seconds=max(known))
@@ -317,18 +317,18 @@ def _runs(tx: Tx, which: str, values: Sequence[Value] = ()) -> list[Run]:
 read_limits = json_reader(dict[str, Override])
 
 HALF_LIVES = 4
-"""Half-lives; what is older would count less than a sixteenth."""
+"""How many half-lives back usage counts; older usage would weigh less than a sixteenth."""
 
 _BUCKETS = 24
-"""Parts of a half-life within which use is taken together."""
+"""Parts of a half-life within which usage is aggregated."""
 
 
 def recent_use(
     tx: Tx, now: datetime, half_life: timedelta, weight: Callable[[Resources], float]
 ) -> dict[str, float]:
-    """What each owner had in use on average, where use of one half-life ago counts half.
+    """The decayed average usage of each owner: usage of one half-life ago counts half.
 
-    Somebody who had one CPU in use all the time has 1. Who used nothing is absent.
+    An owner who always used one CPU has 1. Owners without usage are absent.
     """
     life, at = half_life // MICROSECOND, to_micros(now)
     bucket = max(1, life // _BUCKETS)
@@ -353,9 +353,9 @@ def recent_use(
 
 
 def _worth(began: float, ended: float) -> float:
-    """What a moment of use is worth on average, between two ages counted in half-lives.
+    """The mean weight of usage between two ages, counted in half-lives.
 
-    Use without end is worth 1 in all, so that the sum is an average.
+    The weights of all time sum up to 1, so that the result is an average.
     """
     began, ended = max(0.0, began), max(0.0, ended)
     if began - ended < 1e-9:
@@ -364,15 +364,15 @@ def _worth(began: float, ended: float) -> float:
 
 
 _WAITING = "pool is null and state in ('schedule', 'queue')"
-"""As the index has it, word for word."""
+"""Repeats the condition of the index word for word."""
 
 
 def shift(tx: Tx, ahead: timedelta, now: datetime, passed: timedelta) -> int:
-    """The clock was moved by so much, forward or back, while `passed` until `now`: nobody waited
-    for that time, and no pause ended or grew by it. How many waited then.
+    """Shift waiting times and pauses after the clock was changed by `ahead` (negative: back) within
+    the last `passed`; returns how many jobs waited.
 
-    Which times were written before and which after it is told by themselves: those of after lie
-    within `passed`, and a pause within the longest that there is. What may be of either stays.
+    A time was stored before or after the change, by its value: after it, a waiting time lies within
+    `passed`, and a pause is at most `LONGEST_PAUSE` ahead. Ambiguous ones stay.
     """
     forward = ahead > timedelta(0)
     before = "waiting_since <= ?" if forward else "(waiting_since < ? or waiting_since > ?)"

@@ -1,7 +1,7 @@
-"""Jobs with storage of their own: their sealed keys, the tags of their files, logs still to copy.
+"""Jobs with a user bucket: sealed keys, ETags of their files, logs still to copy.
 
-Nothing here opens what is sealed. The rows of a job go with the job, those of a list of files with
-its snapshot.
+Nothing here unseals a key. The rows of a job are deleted with the job, those of a snapshot with the
+snapshot.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from paddlecloud.db.engine.columns import maybe_json_reader, to_json, to_micros
 from paddlecloud.model.jobs.job import Reason
 
 Tags = Mapping[str, tuple[str, str]]
-"""By mark the path and the tag of a file."""
+"""By hash, the path and ETag of a file."""
 
 IN_BUCKET = "select 1 from private_files where owner = ? and snapshot = ? and tags <> '{}'"
-"""Of a snapshot that names files in a bucket. An empty one is the same anywhere."""
+"""Selects a snapshot with files in a bucket; an empty snapshot is in no store."""
 
 _read_reason = maybe_json_reader(Reason)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToCopy:
-    """A job some of whose logs have to be in its bucket by now."""
+    """A job with logs that are not in its bucket yet."""
 
     job_id: str
     copied: int
@@ -35,7 +35,7 @@ class ToCopy:
 
 
 def keep_keys(tx: Tx, job_id: str, sealed: str, now: datetime) -> None:
-    """Twice is once: the first keys of a job stay."""
+    """Store the keys of a job; idempotent, the first keys stay."""
     tx.execute(
         "insert into private_stores (job_id, sealed, copied, done, tries, not_before)"
         " values (?, ?, 0, 0, 0, ?) on conflict (job_id) do nothing",
@@ -49,7 +49,7 @@ def sealed_keys(tx: Tx, job_id: str) -> str | None:
 
 
 def jobs_with_keys(tx: Tx, owner: str, limit: int) -> list[str]:
-    """This owner's jobs with storage of their own, the newest first."""
+    """This owner's jobs with a user bucket, newest first."""
     rows = tx.all(
         "select j.id from jobs j join private_stores p on p.job_id = j.id"
         " where j.owner = ? order by j.number desc limit ?",
@@ -67,7 +67,7 @@ def keep_tags(tx: Tx, owner: str, snapshot_id: str, tags: Tags) -> None:
 
 
 def is_in_bucket(tx: Tx, owner: str, snapshot_id: str) -> bool:
-    """Whether the files of a snapshot are not in the store, but in their owner's bucket."""
+    """Whether the files of a snapshot are in their owner's bucket, not in the store."""
     return tx.one(IN_BUCKET, (owner, snapshot_id)) is not None
 
 
@@ -81,9 +81,9 @@ def get_tags(tx: Tx, owner: str, snapshot_id: str) -> Tags | None:
 
 
 def to_copy(tx: Tx, now: datetime, limit: int) -> list[ToCopy]:
-    """Jobs of which an attempt is over whose logs are not copied; those that waited longest first.
+    """Jobs with an ended attempt whose logs are not copied, longest waiting first.
 
-    The logs of an attempt keep their place until the job is over or tried again.
+    The logs of an attempt are copied when the job has ended or a later attempt has started.
     """
     rows = tx.all(
         "select p.job_id, p.copied, p.tries from private_stores p join jobs j on j.id = p.job_id"

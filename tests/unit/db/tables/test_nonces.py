@@ -35,7 +35,7 @@ class Failing:
         self.writes.append((work, Future()))
         return self.writes[-1][1]
 
-    leave = submit
+    defer = submit
 
     def run(self, number: int, error: Exception | None = None) -> list[object]:
         """What this write inserts; then it is committed, or fails."""
