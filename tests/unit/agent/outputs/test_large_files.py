@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from paddlecloud.agent._registry import Tracked, not_run
 from paddlecloud.agent.outputs import _large_files, _replica_outputs, scan
-from paddlecloud.agent.registry import Tracked, not_run
 from paddlecloud.model.errors import Forbidden, StorageFull
 from tests.integration.agent.replicas import eventually
 from tests.unit.agent.shippers import Scene

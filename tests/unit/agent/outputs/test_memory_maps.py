@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from paddlecloud.agent._registry import Tracked, not_run
 from paddlecloud.agent.outputs import _replica_outputs, _send, scan
 from paddlecloud.agent.outputs.sent_files import SHIPPED, SentFiles
-from paddlecloud.agent.registry import Tracked, not_run
 from paddlecloud.agent.replica import records
 from paddlecloud.model.errors import StorageFull
 from tests.unit.agent.shippers import Scene

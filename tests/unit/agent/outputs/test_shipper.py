@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from paddlecloud.agent._registry import not_run
 from paddlecloud.agent.outputs import _multipart, _replica_outputs, retry_limits, shipper, unsent
 from paddlecloud.agent.outputs.shipper import Shippers
-from paddlecloud.agent.registry import not_run
 from paddlecloud.model.errors import Forbidden, PaddleCloudError, Retry, StaleFence, StorageFull
 from tests.integration.agent.replicas import eventually
 from tests.unit.agent.shippers import Scene, Server, kept_in, over_well
